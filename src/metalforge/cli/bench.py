@@ -1,0 +1,63 @@
+"""`bench`: lists and runs what the source tree's `benchmarks/` holds."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from metalforge import native
+from metalforge.core.benchmark import BenchRow, Suite, find_suites
+from metalforge.core.errors import UnknownNameError
+
+from .machine import Json
+from .output import print_json, print_table
+
+__all__ = ["bench"]
+
+
+def bench(
+    suite: Annotated[str | None, typer.Argument(help="A suite, or `all`; without it, the list of suites.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare speed with peers and ceilings measured in the same run; without SUITE, list the suites."""
+    suites = find_suites(Path.cwd())
+    if suite is None:
+        if as_json:
+            print_json([{"suite": s.name, "files": [f.name for f in s.files]} for s in suites.values()])
+        else:
+            rows = [(s.name, " ".join(f.name for f in s.files)) for s in suites.values()]
+            print_table("Suites", ("suite", "files"), rows)
+        return
+    if suite != "all" and suite not in suites:
+        raise UnknownNameError("benchmark suite", suite, [*suites, "all"])
+    for chosen in suites.values() if suite == "all" else [suites[suite]]:
+        _run(chosen, as_json)
+
+
+def _run(suite: Suite, as_json: bool) -> None:
+    rows = list(suite.rows())
+    if as_json:
+        print_json(
+            {
+                "suite": suite.name,
+                "isa": native.level(),
+                "rows": [{"row": r, "ratio": r.ratio, "fraction": r.fraction} for r in rows],
+            }
+        )
+        return
+    columns = ("what", "measured", "peer", "x peer", "ceiling", "of ceiling")
+    print_table(f"{suite.name} (level {native.level()})", columns, [_cells(r) for r in rows])
+
+
+def _cells(row: BenchRow) -> tuple[str, ...]:
+    def rate(name: str, value: object) -> str:
+        return f"{name} {value.value:.3g} {value.unit}" if value is not None else ""  # type: ignore[attr-defined]
+
+    return (
+        row.name,
+        f"{row.value.value:.3g} {row.value.unit}",
+        rate(row.peer_name, row.peer),
+        f"{row.ratio:.2f}" if row.ratio is not None else "",
+        rate(row.ceiling_name, row.ceiling),
+        f"{100 * row.fraction:.0f} %" if row.fraction is not None else "",
+    )

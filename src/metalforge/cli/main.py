@@ -1,0 +1,58 @@
+"""Assembles the verbs and turns errors into messages and exit codes."""
+
+import sys
+import warnings
+from typing import NoReturn, TextIO
+
+import typer
+
+from metalforge.core.errors import KernelError, MetalforgeError, MeterUnavailableError, PlacementError, PluginError
+from metalforge.core.plugins import PluginWarning
+
+from . import bench, machine
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="metalforge",
+    help="Physics campaigns on whatever silicon you have.",
+    epilog="Exit codes: 0 done, 1 a check failed, 2 wrong usage or input, 3 this machine cannot do it, 130 interrupted",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(machine.doctor)
+app.command()(machine.devices)
+app.command()(machine.route)
+app.command()(bench.bench)
+
+_CANNOT = (KernelError, PlacementError, MeterUnavailableError, PluginError)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Show what a user needs of a warning, in place of `warnings.showwarning`."""
+    sys.stderr.write(f"warning: {message}\n")
+
+
+def main() -> NoReturn:
+    """Run the command line and exit."""
+    warnings.showwarning = _show_warning
+    warnings.simplefilter("once", PluginWarning)
+    try:
+        app()
+        code = 0
+    except MetalforgeError as error:
+        sys.stderr.write(f"error: {error}\n")
+        code = 3 if isinstance(error, _CANNOT) else 2
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        code = 130
+    sys.exit(code)

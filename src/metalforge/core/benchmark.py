@@ -1,0 +1,102 @@
+"""Benchmarks as rows: a measured rate, a peer in the same run, and the ceiling it is held against.
+
+Machines are shared and noisy, so absolute times mean little; a row always carries its ratio to a peer or a ceiling
+that was measured seconds before, in the same process.
+"""
+
+import importlib.util
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from .errors import SpecError
+from .quantities import Measured
+
+__all__ = ["BenchRow", "Suite", "best_of", "find_suites"]
+
+
+class BenchRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One line of a benchmark.
+
+    `ratio` is value / peer; `fraction` is value / ceiling; either may be absent, not both.
+    """
+
+    name: str
+    value: Measured
+    peer_name: str = ""
+    peer: Measured | None = None
+    ceiling_name: str = ""
+    ceiling: Measured | None = None
+
+    def __post_init__(self) -> None:
+        if self.peer is None and self.ceiling is None:
+            raise ValueError(f"benchmark row `{self.name}` needs a peer or a ceiling from the same run")
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times the peer's rate."""
+        return None if self.peer is None else self.value.ratio(self.peer)
+
+    @property
+    def fraction(self) -> float | None:
+        """Which part of the ceiling."""
+        return None if self.ceiling is None else self.value.ratio(self.ceiling)
+
+
+def best_of(work: Callable[[], object], *, repeats: int = 5, minimum_s: float = 0.05) -> float:
+    """Return the shortest seconds that one call of `work` took, over `repeats` rounds of at least `minimum_s` each.
+
+    The first call, which pays for page faults and caches, is not counted.
+    """
+    work()
+    best = float("inf")
+    for _ in range(repeats):
+        calls, start = 0, time.perf_counter()
+        while True:
+            work()
+            calls += 1
+            elapsed = time.perf_counter() - start
+            if elapsed >= minimum_s:
+                break
+        best = min(best, elapsed / calls)
+    return best
+
+
+class Suite(NamedTuple):
+    """A folder of benchmark files; each file has a function ``rows()`` that yields `BenchRow`."""
+
+    name: str
+    files: tuple[Path, ...]
+
+    def rows(self) -> Iterator[BenchRow]:
+        """Run the files in order and yield their rows as they come."""
+        for file in self.files:
+            spec = importlib.util.spec_from_file_location(f"metalforge_benchmarks_{self.name}_{file.stem}", file)
+            if spec is None or spec.loader is None:
+                raise SpecError(f"{file} cannot be loaded as a Python module")
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            yield from module.rows()
+
+
+def find_suites(start: Path) -> dict[str, Suite]:
+    """Return the suites of the nearest ``benchmarks/`` folder at or above `start`, by name.
+
+    Benchmarks are part of the source tree, not of the installed package: they need peers that users do not.
+    """
+    for folder in (start, *start.parents):
+        root = folder / "benchmarks"
+        if root.is_dir() and (folder / "pyproject.toml").is_file():
+            suites = {}
+            for path in sorted(p for p in root.iterdir() if p.is_dir()):
+                files = tuple(sorted(path.glob("bench_*.py")))
+                if files:
+                    suites[path.name] = Suite(path.name, files)
+            return suites
+    raise SpecError(
+        f"no benchmarks/ folder at or above {start}; they live in the source tree\n"
+        "hint: run this from a clone of the repository"
+    )

@@ -1,0 +1,67 @@
+"""The exceptions of metalforge.
+
+::
+
+    MetalforgeError
+    |-- SpecError               a record or file does not say what it must
+    |-- UnknownNameError        a name that is not in a list of names (also a KeyError)
+    |-- PluginError             a plug-in is missing or breaks its contract
+    |-- KernelError             the compiled kernels cannot be loaded or fail their self-test
+    |-- PlacementError          no substrate can do what was asked
+    `-- MeterUnavailableError   an energy counter that cannot be read
+
+Messages say what was wanted, what came and what to do; a ``hint:`` line gives the command where there is one.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+__all__ = [
+    "KernelError",
+    "MetalforgeError",
+    "MeterUnavailableError",
+    "PlacementError",
+    "PluginError",
+    "SpecError",
+    "UnknownNameError",
+]
+
+
+class MetalforgeError(Exception):
+    """Base of every error that metalforge raises on purpose."""
+
+    def __str__(self) -> str:
+        # KeyError, one of the bases below, would print the repr of the message.
+        return str(self.args[0]) if self.args else ""
+
+
+class SpecError(MetalforgeError):
+    """A record or file does not say what it must."""
+
+
+class UnknownNameError(MetalforgeError, KeyError):
+    """A name that is not in a list of names; the message lists them and the nearest one."""
+
+    def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        near = get_close_matches(name, names, n=1, cutoff=0.5)
+        message = f"unknown {what} `{name}`; known: {', '.join(names) or 'none'}"
+        if near:
+            message += f"\nhint: did you mean `{near[0]}`?"
+        super().__init__(message)
+
+
+class PluginError(MetalforgeError):
+    """A plug-in is missing or breaks its contract."""
+
+
+class KernelError(MetalforgeError):
+    """The compiled kernels cannot be loaded or fail their self-test."""
+
+
+class PlacementError(MetalforgeError):
+    """No substrate can do what was asked."""
+
+
+class MeterUnavailableError(MetalforgeError):
+    """An energy counter that cannot be read: never a silent zero."""

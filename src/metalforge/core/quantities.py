@@ -1,0 +1,111 @@
+"""Numbers that say where they come from: `Measured` (and how) or `Modelled` (and from which profile).
+
+The two are different types. Adding, subtracting, comparing or dividing one with the other is a type error, for mypy
+and at run time; so is mixing units. A report can therefore never show a number that is half of each.
+"""
+
+import math
+from typing import Self, TypeAlias
+
+import msgspec
+
+__all__ = ["Measured", "Modelled", "Quantity"]
+
+
+_PREFIXES = {-12: "p", -9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T"}
+
+
+def _engineering(value: float, unit: str) -> str:
+    """Return three digits with an SI prefix: ``650 us``, ``1.4 uJ``."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g} {unit}"
+    power = min(max(3 * math.floor(math.log10(abs(value)) / 3), -12), 12)
+    return f"{value / 10.0**power:.3g} {_PREFIXES[power]}{unit}"
+
+
+class _Sourced(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="source"):
+    """A value, its unit, and in the subclass where it comes from."""
+
+    value: float
+    unit: str
+
+    def _origin(self) -> str:
+        """How it was measured, or the profile it was modelled from."""
+        raise TypeError("use Measured or Modelled")
+
+    def _with(self, value: float, other: Self | None = None) -> Self:
+        raise TypeError("use Measured or Modelled")
+
+    def _check(self, other: object, verb: str) -> None:
+        if not isinstance(other, _Sourced):
+            raise TypeError(
+                f"cannot {verb} `{self}` and a plain {type(other).__name__}: "
+                "say whether it is Measured(...) or Modelled(...)"
+            )
+        if type(other) is not type(self):
+            raise TypeError(
+                f"cannot {verb} a measured and a modelled quantity: `{self}` and `{other}`. "
+                "Report them side by side instead"
+            )
+        if other.unit != self.unit:
+            raise TypeError(f"cannot {verb} quantities of different units: `{self}` and `{other}`")
+
+    def __add__(self, other: Self) -> Self:
+        self._check(other, "add")
+        return self._with(self.value + other.value, other)
+
+    def __sub__(self, other: Self) -> Self:
+        self._check(other, "subtract")
+        return self._with(self.value - other.value, other)
+
+    def __mul__(self, factor: float) -> Self:
+        if not isinstance(factor, int | float):
+            raise TypeError("multiply a quantity by a plain number; for products of units build the new quantity")
+        return self._with(self.value * factor)
+
+    __rmul__ = __mul__
+
+    def ratio(self, other: Self) -> float:
+        """Return ``self / other`` as a plain number; both must be of one kind and unit."""
+        self._check(other, "divide")
+        return self.value / other.value
+
+    def __lt__(self, other: Self) -> bool:
+        self._check(other, "compare")
+        return self.value < other.value
+
+    def __le__(self, other: Self) -> bool:
+        self._check(other, "compare")
+        return self.value <= other.value
+
+    def __str__(self) -> str:
+        return f"{_engineering(self.value, self.unit)} ({self._origin()})"
+
+
+class Measured(_Sourced, frozen=True, kw_only=True, tag="measured"):
+    """A number read off something real; `how` names the instrument or procedure."""
+
+    how: str
+
+    def _origin(self) -> str:
+        return f"measured: {self.how}"
+
+    def _with(self, value: float, other: "Measured | None" = None) -> "Measured":
+        how = self.how if other is None or other.how == self.how else f"{self.how}; {other.how}"
+        return Measured(value=value, unit=self.unit, how=how)
+
+
+class Modelled(_Sourced, frozen=True, kw_only=True, tag="modelled"):
+    """A number computed from a device profile; `profile` names it."""
+
+    profile: str
+
+    def _origin(self) -> str:
+        return f"modelled: {self.profile}"
+
+    def _with(self, value: float, other: "Modelled | None" = None) -> "Modelled":
+        profile = self.profile if other is None or other.profile == self.profile else f"{self.profile}; {other.profile}"
+        return Modelled(value=value, unit=self.unit, profile=profile)
+
+
+Quantity: TypeAlias = Measured | Modelled

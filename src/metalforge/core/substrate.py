@@ -1,0 +1,99 @@
+"""A substrate: a piece of silicon with an identity, properties and capabilities.
+
+`SubstrateInfo` is the record that travels (tables, JSON, journals); `Substrate` is the live object a plug-in hands
+out, which can also price a workload and meter energy. `Discovery` is what a plug-in's `discover` returns: what it
+found and what it missed, with the reason and the command that adds it.
+"""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from .capabilities import Capability
+from .energy import EnergyMeter
+from .quantities import Quantity
+
+if TYPE_CHECKING:
+    from .workload import Workload
+
+__all__ = ["Cost", "Discovery", "Kind", "Missing", "Property", "Substrate", "SubstrateInfo"]
+
+
+Property: TypeAlias = str | int | float | bool
+
+
+class Kind(StrEnum):
+    """The kinds of silicon."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+    NPU = "npu"
+
+
+class SubstrateInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is known of a substrate without touching it.
+
+    `name` is unique on the machine (``cpu0``, ``cuda0``, ``akd1000-emulated``); `model` is what the maker calls it.
+    `properties` holds named facts with their unit in the name (``memory_bytes``, ``power_limit_w``).
+    """
+
+    kind: Kind
+    name: str
+    model: str
+    capabilities: tuple[Capability, ...]
+    properties: dict[str, Property] = {}
+
+    def record(self) -> dict[str, object]:
+        """Return this as plain JSON values, capabilities by label."""
+        return {
+            "kind": self.kind.value,
+            "name": self.name,
+            "model": self.model,
+            "capabilities": [c.label for c in self.capabilities],
+            "properties": dict(self.properties),
+        }
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The price of one call of a workload; None where there is no figure, and then `unknown` says why."""
+
+    latency: Quantity | None = None
+    energy: Quantity | None = None
+    unknown: str = ""
+
+
+@runtime_checkable
+class Substrate(Protocol):
+    """A live piece of silicon, as plug-ins provide it."""
+
+    @property
+    def info(self) -> SubstrateInfo:
+        """Identity, properties, capabilities."""
+        ...
+
+    def cost(self, workload: "Workload") -> Cost:
+        """Price one call of `workload`; called only when the capabilities meet its needs."""
+        ...
+
+    def meter(self) -> EnergyMeter:
+        """Return the best energy meter there is for this substrate, readable or not."""
+        ...
+
+
+class Missing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Something that could be here and is not: what, why, and what adds it."""
+
+    what: str
+    reason: str
+    remedy: str = ""
+
+
+class Discovery(msgspec.Struct, frozen=True, kw_only=True):
+    """What a look at the machine found and missed."""
+
+    substrates: tuple[Substrate, ...] = ()
+    missing: tuple[Missing, ...] = ()
+
+    def __add__(self, other: "Discovery") -> "Discovery":
+        return Discovery(substrates=self.substrates + other.substrates, missing=self.missing + other.missing)

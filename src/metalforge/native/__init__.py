@@ -1,0 +1,29 @@
+"""Compiled kernels: NumPy arrays in, NumPy arrays out, the GIL released while they run.
+
+The same C++ headers are built for several levels of the CPU's instruction set; `kernels()` imports the best one this
+CPU can run, or the one that the environment variable ``METALFORGE_ISA`` names (``v2``, ``v3``, ``v4``; ``portable``
+where the CPU is not x86-64). ``METALFORGE_THREADS`` sets the default number of threads.
+"""
+
+from ._level import available_levels, kernels, level, openmp, supported_levels
+from ._threads import default_threads
+from .df64 import from_df64, to_df64
+from .random import Stream
+from .reduce import ordered_dot, ordered_sum
+from .selftest import Check, selftest
+
+__all__ = [
+    "Check",
+    "Stream",
+    "available_levels",
+    "default_threads",
+    "from_df64",
+    "kernels",
+    "level",
+    "openmp",
+    "ordered_dot",
+    "ordered_sum",
+    "selftest",
+    "supported_levels",
+    "to_df64",
+]

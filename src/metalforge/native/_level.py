@@ -1,0 +1,64 @@
+"""Which build level of the kernels runs: the best the CPU supports, or what ``METALFORGE_ISA`` says."""
+
+import importlib
+import os
+from functools import cache, lru_cache
+from importlib.util import find_spec
+from types import ModuleType
+
+from metalforge.core.errors import KernelError, UnknownNameError
+
+__all__ = ["available_levels", "kernels", "level", "openmp", "supported_levels"]
+
+LEVELS = ("portable", "v2", "v3", "v4")
+"""All build levels, slowest first. The v-levels are those of the x86-64 psABI."""
+
+
+@lru_cache(maxsize=1)
+def supported_levels() -> tuple[str, ...]:
+    """Return the levels this CPU can run, slowest first."""
+    try:
+        from . import _cpu
+    except ImportError as error:
+        raise KernelError(
+            f"the compiled kernels are not installed ({error})\nhint: run `make install` in the source tree"
+        ) from error
+    return tuple(_cpu.supported_levels())
+
+
+@lru_cache(maxsize=1)
+def available_levels() -> tuple[str, ...]:
+    """Return the levels that are built and that this CPU can run, slowest first."""
+    return tuple(name for name in supported_levels() if find_spec(f"{__package__}._kernels_{name}"))
+
+
+def level() -> str:
+    """Return the level in use."""
+    levels = available_levels()
+    asked = os.environ.get("METALFORGE_ISA", "")
+    if not asked:
+        if not levels:
+            raise KernelError("no build of the kernels runs on this CPU; x86-64-v2 (2009) is the oldest supported")
+        return levels[-1]
+    if asked not in LEVELS:
+        raise UnknownNameError("build level in METALFORGE_ISA", asked, LEVELS)
+    if asked not in levels:
+        raise KernelError(f"METALFORGE_ISA asks for `{asked}`, but this CPU and build have {', '.join(levels)}")
+    return asked
+
+
+@cache
+def _load(name: str) -> ModuleType:
+    return importlib.import_module(f"{__package__}._kernels_{name}")
+
+
+def kernels(name: str | None = None) -> ModuleType:
+    """Return the kernel module of one level, by default the one in use."""
+    if name is not None and name not in available_levels():
+        raise UnknownNameError("build level", name, available_levels())
+    return _load(name or level())
+
+
+def openmp() -> bool:
+    """Whether the kernels can use more than one thread."""
+    return bool(kernels().openmp)

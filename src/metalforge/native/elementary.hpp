@@ -1,0 +1,66 @@
+// log and sincos from +, -, *, / and bit operations only, without fused operations, so that they give the same bits
+// on every build level and on the GPU (libm does not promise that). Series, not minimax fits: every coefficient is
+// 1/(2k+1) or 1/n!, and there is nothing to look up. R is double or Simd<double, L>.
+#pragma once
+
+#include "simd.hpp"
+
+namespace mf {
+
+// log x for finite normal x > 0. With x = 2^e (1 + f), 1/sqrt(2) <= 1 + f < sqrt(2), and s = f / (2 + f):
+//   log x = e log 2 + 2 atanh s,   atanh s = s (1 + s^2/3 + s^4/5 + ...),   s^2 < 0.02944
+// so the first term left out, s^22 / 23, is below 2^-60.
+template <class R>
+MF_INLINE R log_positive(R x) {
+  using B = decltype(as_bits(x));
+  constexpr double ln2_high = 0x1.62e42fefa0000p-1;  // 36 bits: e * ln2_high is exact for |e| < 2^11
+  constexpr double ln2_low = 0x1.cf79abc9e3b3ap-40;  // log 2 - ln2_high
+  constexpr u64 sqrt_half_bits = 0x3fe6a09e667f3bcdull;
+  // Shift the exponent field so that it changes at 1/sqrt(2) instead of at 1.
+  const B offset = as_bits(x) + B(0x3ff0000000000000ull - sqrt_half_bits);
+  const B biased_exponent = offset >> 52;
+  // biased_exponent is in [1, 2047): assemble it as a double without an integer conversion, which v2 and v3 lack.
+  const R exponent = from_bits(biased_exponent | B(0x4330000000000000ull)) - R(0x1p52 + 1023.0);
+  const R m = from_bits((offset & B(0x000fffffffffffffull)) + B(sqrt_half_bits));
+  const R f = m - R(1.0);
+  const R s = f / (R(2.0) + f);
+  const R z = s * s;
+  R series(1.0 / 21);
+  MF_UNROLL
+  for (int k = 19; k >= 3; k -= 2) series = series * z + R(1.0 / k);
+  const R atanh_tail = s * z * series;  // atanh s - s
+  return exponent * R(ln2_high) + (R(2.0) * s + (R(2.0) * atanh_tail + exponent * R(ln2_low)));
+}
+
+template <class R>
+struct SinCos {
+  R sin, cos;
+};
+
+// sin and cos of 2 pi u for u in [0, 1). u = q/4 + r with |r| <= 1/8 exactly; then the series in theta = 2 pi r,
+// |theta| <= pi/4, to theta^17 and theta^16 (next terms below 2^-60), and the quadrant by exchange and sign.
+template <class R>
+MF_INLINE SinCos<R> sincos_2pi(R u) {
+  using B = decltype(as_bits(u));
+  const R magic(0x1.8p52);  // adding it rounds to an integer and leaves it in the low bits
+  const R shifted = u * R(4.0) + magic;
+  const B quadrant = as_bits(shifted);
+  const R r = u - (shifted - magic) * R(0.25);
+  const R theta = r * R(6.283185307179586476925);
+  const R z = theta * theta;
+  R s(1.0), c(1.0);
+  MF_UNROLL
+  for (int n = 16; n >= 2; n -= 2) {
+    s = R(1.0) - s * z * R(1.0 / (n * (n + 1)));
+    c = R(1.0) - c * z * R(1.0 / (n * (n - 1)));
+  }
+  s = s * theta;
+  const auto odd = (quadrant & B(1)) == B(1);
+  const R swapped_sin = select(odd, c, s), swapped_cos = select(odd, s, c);
+  // Quadrants 2, 3 negate the sine; 1, 2 negate the cosine. Moving bit 1 to bit 63 flips the sign.
+  const B sign_sin = (quadrant & B(2)) << 62;
+  const B sign_cos = ((quadrant + B(1)) & B(2)) << 62;
+  return {from_bits(as_bits(swapped_sin) ^ sign_sin), from_bits(as_bits(swapped_cos) ^ sign_cos)};
+}
+
+}  // namespace mf

@@ -1,0 +1,24 @@
+"""Where work can run: a look at the machine, workload profiles, and `route`, which places one on the other."""
+
+from .catalogue import WORKLOADS, load_workload, workload
+from .discovery import discover
+from .meters import ModelledMeter, NvmlMeter, RaplMeter
+from .profiles import PROFILES, DeviceProfile, profile
+from .routing import Decision, Policy, Rejection, route
+
+__all__ = [
+    "PROFILES",
+    "WORKLOADS",
+    "Decision",
+    "DeviceProfile",
+    "ModelledMeter",
+    "NvmlMeter",
+    "Policy",
+    "RaplMeter",
+    "Rejection",
+    "discover",
+    "load_workload",
+    "profile",
+    "route",
+    "workload",
+]

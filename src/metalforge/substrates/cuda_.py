@@ -1,0 +1,174 @@
+"""CUDA GPUs, the one home of cupy and NVML. Discovery reads NVML, else cupy's device properties: no context is made."""
+
+import importlib
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from metalforge.core.capabilities import BatchInference, Trait
+from metalforge.core.energy import EnergyMeter
+from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, SubstrateInfo
+from metalforge.core.workload import Workload
+
+from .meters import NvmlMeter
+from .roofline import Roofline
+
+__all__ = ["CudaSubstrate", "discover"]
+
+_REMEDY = "pip install 'metalforge[cuda]'"
+
+FP32_LANES_AND_FP64_RATIO = {
+    (6, 0): (64, 2),
+    (6, 1): (128, 32),
+    (7, 0): (64, 2),
+    (7, 5): (64, 32),
+    (8, 0): (64, 2),
+    (8, 6): (128, 64),
+    (8, 7): (128, 64),
+    (8, 9): (128, 64),
+    (9, 0): (128, 2),
+    (10, 0): (128, 2),
+    (10, 3): (128, 64),
+    (12, 0): (128, 64),
+}
+"""FP32 lanes a multiprocessor, and FP32 rate / FP64 rate, by compute capability.
+Source: CUDA C++ Programming Guide, table "Throughput of Native Arithmetic Instructions"."""
+
+
+class CudaSubstrate:
+    """One CUDA device."""
+
+    def __init__(self, index: int, model: str, properties: dict[str, Property]) -> None:
+        self._index = index
+        self.info = SubstrateInfo(
+            kind=Kind.GPU,
+            name=f"cuda{index}",
+            model=model,
+            capabilities=(
+                Trait.F64,
+                Trait.F32,
+                Trait.DF64,
+                BatchInference(max_batch=2**16),
+                Trait.SCALAR_REDUCE,
+                Trait.SPARSE_MATVEC,
+                Trait.EIGENSOLVE,
+                Trait.CONJUGATE_GRADIENT,
+                Trait.KERNEL_DISPATCH,
+                Trait.TIMESTAMPS,
+                Trait.PCIE_TRANSFER,
+                Trait.STREAMING_STAGE,
+            ),
+            properties=properties,
+        )
+
+    def cost(self, workload: Workload) -> Cost:
+        """Price a call from the device's peak rates and power limit: a model, good to a factor of a few."""
+        known = {k: float(v) for k, v in self.info.properties.items() if isinstance(v, int | float)}
+        if "fp32_flops_per_s" not in known or "bandwidth_bytes_per_s" not in known:
+            return Cost(unknown="peak rates of this GPU are not known (compute capability or clocks not readable)")
+        scale = {"f64": 1 / known["fp64_ratio"], "df64": 0.1}.get(workload.precision, 1.0)
+        return Roofline(
+            profile="cuda-roofline",
+            flops_per_s=known["fp32_flops_per_s"] * scale,
+            bytes_per_s=known["bandwidth_bytes_per_s"],
+            call_s=10e-6,  # a kernel launch and its wait
+            power_w=known.get("power_limit_w"),
+        ).cost(workload, unknown_energy="the power limit could not be read (NVML)")
+
+    def meter(self) -> EnergyMeter:
+        """NVML's counter of this device, readable or not."""
+        return NvmlMeter(self._index)
+
+
+def discover(proc: Path = Path("/proc")) -> Discovery:
+    """Return the CUDA devices, asking NVML first and cupy second."""
+    reasons = []
+    for module, ask in (("pynvml", _from_nvml), ("cupy", _from_cupy)):
+        if find_spec(module) is None:
+            reasons.append(f"{module} is not installed")
+            continue
+        try:
+            devices = ask(importlib.import_module(module))
+        except Exception as error:  # no driver, no device, wrong version: all the same to a reader
+            reasons.append(f"{module}: {type(error).__name__}: {error}".split("\n")[0])
+            continue
+        if devices:
+            missing = () if find_spec("cupy") else (_cupy_missing(),)
+            return Discovery(substrates=tuple(devices), missing=missing)
+        reasons.append(f"{module} lists no device")
+    driver = (proc / "driver/nvidia/version").exists()
+    reason = "; ".join(reasons) + ("" if driver else "; no NVIDIA driver is loaded")
+    remedy = _REMEDY if driver else f"on a machine with an NVIDIA GPU and driver: {_REMEDY}"
+    return Discovery(missing=(Missing(what="CUDA GPU", reason=reason, remedy=remedy),))
+
+
+def _cupy_missing() -> Missing:
+    return Missing(what="cupy", reason="a GPU is here, but kernels reach it through cupy", remedy=_REMEDY)
+
+
+def _rates(capability: tuple[int, int], multiprocessors: int, clock_hz: float) -> dict[str, float]:
+    if capability not in FP32_LANES_AND_FP64_RATIO or not (multiprocessors and clock_hz):
+        return {}
+    lanes, ratio = FP32_LANES_AND_FP64_RATIO[capability]
+    return {"fp32_flops_per_s": 2.0 * lanes * multiprocessors * clock_hz, "fp64_ratio": ratio}
+
+
+def _from_nvml(nvml: Any) -> list[CudaSubstrate]:
+    nvml.nvmlInit()
+    try:
+        return [_nvml_device(nvml, i) for i in range(nvml.nvmlDeviceGetCount())]
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _nvml_device(nvml: Any, index: int) -> CudaSubstrate:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+
+    def ask(query: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return query(handle, *arguments)
+        except nvml.NVMLError:  # not every board answers every question
+            return None
+
+    properties: dict[str, Property] = {"found_by": "NVML"}
+    if memory := ask(nvml.nvmlDeviceGetMemoryInfo):
+        properties["memory_bytes"] = int(memory.total)
+    if limit := ask(nvml.nvmlDeviceGetPowerManagementLimit):
+        properties["power_limit_w"] = limit / 1e3
+    capability = ask(nvml.nvmlDeviceGetCudaComputeCapability)
+    cores = ask(nvml.nvmlDeviceGetNumGpuCores) or 0
+    clock_mhz = ask(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_SM) or 0
+    if capability:
+        capability = tuple(capability)
+        properties["compute_capability"] = f"{capability[0]}.{capability[1]}"
+        lanes = FP32_LANES_AND_FP64_RATIO.get(capability, (0, 0))[0]
+        properties |= _rates(capability, cores // lanes if lanes else 0, clock_mhz * 1e6)
+    bus_bits = ask(nvml.nvmlDeviceGetMemoryBusWidth)
+    memory_mhz = ask(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_MEM)
+    if bus_bits and memory_mhz:
+        properties["bandwidth_bytes_per_s"] = 2 * memory_mhz * 1e6 * bus_bits / 8
+    name = nvml.nvmlDeviceGetName(handle)
+    return CudaSubstrate(index, name.decode() if isinstance(name, bytes) else str(name), properties)
+
+
+def _from_cupy(cupy: Any) -> list[CudaSubstrate]:
+    devices = []
+    for index in range(cupy.cuda.runtime.getDeviceCount()):
+        facts = cupy.cuda.runtime.getDeviceProperties(index)
+        capability = (int(facts["major"]), int(facts["minor"]))
+        properties: dict[str, Property] = {
+            "found_by": "cupy",
+            "memory_bytes": int(facts["totalGlobalMem"]),
+            "compute_capability": f"{capability[0]}.{capability[1]}",
+        }
+        # CUDA 13 took the clocks out of the property record; they are device attributes now.
+        attributes = cupy.cuda.Device(index).attributes
+        clock_hz = 1e3 * float(attributes.get("ClockRate", 0))
+        properties |= _rates(capability, int(facts["multiProcessorCount"]), clock_hz)
+        bus_bits, memory_khz = int(facts["memoryBusWidth"]), float(attributes.get("MemoryClockRate", 0))
+        if bus_bits and memory_khz:
+            properties["bandwidth_bytes_per_s"] = 2 * memory_khz * 1e3 * bus_bits / 8
+        name = facts["name"]
+        devices.append(CudaSubstrate(index, name.decode() if isinstance(name, bytes) else str(name), properties))
+    return devices

@@ -1,0 +1,137 @@
+"""Finding NPUs: by PCI vendor id, by device node, and by asking the vendor's SDK for its list when it is installed."""
+
+import importlib
+from importlib.util import find_spec
+from pathlib import Path
+
+from metalforge.core.capabilities import BatchInference, Capability, QuantizedInference, Trait
+from metalforge.core.energy import EnergyMeter
+from metalforge.core.quantities import Modelled
+from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, SubstrateInfo
+from metalforge.core.workload import Workload
+from metalforge.substrates.meters import ModelledMeter
+from metalforge.substrates.profiles import DeviceProfile, profile
+
+__all__ = ["EmulatedNpu", "PhysicalNpu", "discover"]
+
+PCI_VENDOR = "0x1e7c"
+"""BrainChip's PCI vendor id."""
+PCI_MODELS = {"0xbca1": "BrainChip AKD1000", "0xa500": "BrainChip AKD1500"}
+
+
+class _Npu:
+    """What both kinds share: capabilities of the chip, costs from a device profile."""
+
+    def __init__(
+        self,
+        name: str,
+        model: str,
+        device: DeviceProfile,
+        extra: tuple[Capability, ...],
+        properties: dict[str, Property],
+    ) -> None:
+        self._profile = device
+        self.info = SubstrateInfo(
+            kind=Kind.NPU,
+            name=name,
+            model=model,
+            # Weights of 1, 2 and 4 bits; 8-bit inputs of the first layer. No floating point at all.
+            capabilities=(
+                QuantizedInference(bits=frozenset({1, 2, 4, 8})),
+                BatchInference(max_batch=device.max_batch),
+                Trait.WEIGHT_MUTATION,
+                Trait.STREAMING_STAGE,
+                *extra,
+            ),
+            properties=properties
+            | {
+                "neural_processors": device.neural_processors,
+                "layer_processors": device.layer_processors,
+                "memory_bytes": device.sram_bytes,
+                "cost_profile": device.name,
+            },
+        )
+
+    def cost(self, workload: Workload) -> Cost:
+        """Price a call from the device profile: below a width of 256 its size does not matter."""
+        name = self._profile.name
+        return Cost(
+            latency=Modelled(value=self._profile.call_s, unit="s", profile=name),
+            energy=Modelled(value=self._profile.call_s * self._profile.power_w, unit="J", profile=name),
+        )
+
+    def meter(self) -> EnergyMeter:
+        """Joules of the profile's power; neither the chip nor its SDK has a counter we may publish from."""
+        return ModelledMeter(profile=self._profile.name, power_w=self._profile.power_w)
+
+
+class EmulatedNpu(_Npu):
+    """The AKD1000 without the board: its arithmetic on the CPU, its costs from a profile."""
+
+    def __init__(self, device: str = "akd1000-published") -> None:
+        super().__init__("akd1000-emulated", "AKD1000, emulated", profile(device), (), {"emulated": True})
+
+
+class PhysicalNpu(_Npu):
+    """A board that the system shows."""
+
+    def __init__(self, name: str, model: str, properties: dict[str, Property]) -> None:
+        super().__init__(
+            name, model, profile("akd1000-published"), (Trait.PCIE_TRANSFER,), {"emulated": False} | properties
+        )
+
+
+def discover(sys: Path = Path("/sys"), dev: Path = Path("/dev")) -> Discovery:
+    """Return physical boards, if any, and the emulated one."""
+    boards = _boards(sys, dev)
+    missing = []
+    sdk = find_spec("akida") is not None
+    if sdk and not boards:
+        listed, failure = _sdk_devices()
+        boards = [PhysicalNpu(f"akida{i}", text, {"found_by": "SDK"}) for i, text in enumerate(listed)]
+        if failure:
+            missing.append(Missing(what="Akida SDK", reason=failure))
+    if not boards:
+        missing.append(
+            Missing(
+                what="physical NPU",
+                reason=f"no PCI device of vendor {PCI_VENDOR}, no /dev/akida*, "
+                + ("and the SDK lists none" if sdk else "and the SDK is not installed to ask"),
+                remedy="the emulated AKD1000 stands in",
+            )
+        )
+    elif not sdk:
+        missing.append(
+            Missing(
+                what="Akida SDK",
+                reason="a board is here, but programs reach it through the vendor's SDK",
+                remedy="pip install 'metalforge[npu]'",
+            )
+        )
+    return Discovery(substrates=(*boards, EmulatedNpu()), missing=tuple(missing))
+
+
+def _boards(sys: Path, dev: Path) -> list[PhysicalNpu]:
+    nodes = [str(node) for node in sorted(dev.glob("akida*"))]
+    found: list[PhysicalNpu] = []
+    for device in sorted(sys.glob("bus/pci/devices/*")):
+        try:
+            if (device / "vendor").read_text().strip() != PCI_VENDOR:
+                continue
+            model = PCI_MODELS.get((device / "device").read_text().strip(), "BrainChip NPU")
+        except OSError:
+            continue
+        node = nodes[len(found)] if len(found) < len(nodes) else ""
+        found.append(PhysicalNpu(f"akida{len(found)}", model, {"pci": device.name, "device_node": node}))
+    if not found:  # a board behind a driver in a container: the node is there, the PCI tree is not
+        found = [PhysicalNpu(Path(n).name, "BrainChip NPU", {"device_node": n}) for n in nodes]
+    return found
+
+
+def _sdk_devices() -> tuple[list[str], str]:
+    """Ask the SDK for its list (documented; maps no model, starts nothing)."""
+    try:
+        akida = importlib.import_module("akida")
+        return [str(getattr(device, "desc", device)) for device in akida.devices()], ""
+    except Exception as error:  # a broken SDK is a finding, not a failure of ours
+        return [], f"asking for its devices failed: {type(error).__name__}: {error}"

@@ -1,0 +1,51 @@
+"""`import metalforge` must be cheap and harmless."""
+
+import importlib
+import json
+import pkgutil
+import subprocess
+import sys
+
+import metalforge
+
+HEAVY = [
+    "akida", "cupy", "h5py", "matplotlib", "nicegui", "numpy", "onnx", "onnxruntime", "optuna", "pandas", "pynvml",
+    "ray", "rich", "scipy", "sklearn", "torch", "typer",
+]  # fmt: skip
+
+
+def _in_a_fresh_process(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def test_import_loads_no_heavy_library_and_takes_little_cpu_time():
+    loaded, seconds = _in_a_fresh_process(
+        "import sys, time, json\n"
+        "before = set(sys.modules); start = time.process_time()\n"
+        "import metalforge\n"
+        "seconds = time.process_time() - start\n"
+        "print(json.dumps([sorted(set(sys.modules) - before), seconds]))\n"
+    )
+    assert not {name.split(".")[0] for name in loaded} & set(HEAVY)
+    assert not [name for name in loaded if "_kernels" in name]
+    assert seconds < 0.5
+
+
+def test_no_room_imports_a_device_library():
+    rooms = [m.name for m in pkgutil.walk_packages(metalforge.__path__, "metalforge.") if "._" not in m.name]
+    assert len(rooms) > 10
+    loaded = _in_a_fresh_process(
+        "import importlib, sys, json\n"
+        f"for room in {rooms!r}: importlib.import_module(room)\n"
+        "print(json.dumps(sorted(sys.modules)))\n"
+    )
+    assert not set(loaded) & {"akida", "cupy", "pynvml", "ray", "nicegui", "torch", "onnx"}
+
+
+def test_every_room_exports_what_it_says():
+    for name in ("core", "native", "substrates", "testing", "cli"):
+        room = importlib.import_module(f"metalforge.{name}")
+        assert sorted(room.__all__) == sorted(set(room.__all__))
+        assert all(hasattr(room, exported) for exported in room.__all__)
+        assert room.__doc__

@@ -1,0 +1,77 @@
+"""What a stranger's machine would show: the prerequisites check and the licence check."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import check_licences  # noqa: E402
+
+
+def prerequisites(path, **environment):
+    command = [shutil.which("sh"), str(ROOT / "tools/check-prerequisites"), "python3"]
+    env = {"PATH": str(path)} | environment
+    return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+
+
+def tools(folder, *names):
+    for name in names:
+        target = sys.executable if name == "python3" else shutil.which(name)
+        (folder / name).symlink_to(target)
+
+
+def test_no_compiler_is_one_line_with_the_command(tmp_path):
+    tools(tmp_path, "python3")
+    done = prerequisites(tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == "metalforge: no C++ compiler found; install one with: apt-get install g++\n"
+
+
+def test_no_python_is_one_line_with_the_command(tmp_path):
+    done = prerequisites(tmp_path)
+    assert done.returncode == 1
+    assert "python3 not found; install it with: apt-get install" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_old_compiler_is_named(tmp_path):
+    tools(tmp_path, "python3", "cat")
+    old = tmp_path / "g++"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    (tmp_path / "sh").symlink_to(shutil.which("sh"))
+    done = prerequisites(tmp_path)
+    assert done.returncode == 1
+    assert "g++ cannot compile C++20" in done.stderr
+
+
+def test_this_machine_passes():
+    done = prerequisites(os.environ["PATH"])
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_run_time_dependencies_have_compatible_licences():
+    verdicts = check_licences.verdicts("metalforge")
+    assert {"numpy", "msgspec", "typer", "rich"} <= set(verdicts)
+    assert [name for name, (accepted, _) in verdicts.items() if not accepted] == []
+
+
+@pytest.mark.parametrize(
+    ("licence", "accepted"),
+    [
+        ("MIT", True),
+        ("BSD-3-Clause AND MIT AND Zlib", True),
+        ("Apache-2.0 OR BSD-3-Clause", True),
+        ("Proprietary", False),
+        ("MIT AND LicenseRef-Secret", False),
+        ("GPL-2.0-only", False),
+        ("", False),
+    ],
+)
+def test_licence_expressions_are_read_by_meaning(licence, accepted):
+    assert check_licences.acceptable(licence) is accepted
