@@ -3,21 +3,30 @@
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def _blocks(text):
+    return re.findall(r"^```(\w+)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+BLOCKS = _blocks(README)
 DOCUMENTS = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 
 
 def _python_blocks():
     """Each python block with the text block that follows it: the output it promises."""
-    for i, (language, code) in enumerate(BLOCKS):
-        if language == "python":
-            follows = BLOCKS[i + 1] if i + 1 < len(BLOCKS) else ("", "")
+    for blocks in (BLOCKS, _blocks(CONTRIBUTING)):
+        for (language, code), follows in pairwise([*blocks, ("", "")]):
+            if language != "python":
+                continue
             yield code, follows[1] if follows[0] == "text" else None
 
 

@@ -126,12 +126,17 @@ struct Simd {
   MF_INLINE void set(int lane, T value) { v[lane] = value; }
 
   // Memory: no alignment is asked of p.
+#if MF_CUDA
+  static MF_INLINE Simd load(const T* p) { return load_first(p, L); }
+  MF_INLINE void store(T* p) const { store_first(p, L); }
+#else
   static MF_INLINE Simd load(const T* p) {
     Simd r;
     __builtin_memcpy(&r.v, p, sizeof(Storage));
     return r;
   }
   MF_INLINE void store(T* p) const { __builtin_memcpy(p, &v, sizeof(Storage)); }
+#endif
   // Masked tails: the first n lanes, the rest is `fill`; nothing past p + n is touched.
   static MF_INLINE Simd load_first(const T* p, int n, T fill = T{}) {
     Simd r(fill);
@@ -178,10 +183,17 @@ MF_INLINE double select(bool condition, double a, double b) { return condition ?
 MF_INLINE float select(bool condition, float a, float b) { return condition ? a : b; }
 MF_INLINE u64 select(bool condition, u64 a, u64 b) { return condition ? a : b; }
 
+#if MF_CUDA  // NVRTC has CUDA's own functions and no builtins
+MF_INLINE double sqrt(double x) { return ::sqrt(x); }
+MF_INLINE float sqrt(float x) { return ::sqrtf(x); }
+MF_INLINE double fma(double a, double b, double c) { return ::fma(a, b, c); }
+MF_INLINE float fma(float a, float b, float c) { return ::fmaf(a, b, c); }
+#else
 MF_INLINE double sqrt(double x) { return __builtin_sqrt(x); }
 MF_INLINE float sqrt(float x) { return __builtin_sqrtf(x); }
 MF_INLINE double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
 MF_INLINE float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+#endif
 
 template <class T>
 MF_INLINE T mul_add(T a, T b, T c) {

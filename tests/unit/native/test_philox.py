@@ -118,3 +118,21 @@ def test_addresses_that_would_repeat_are_refused():
         native.Stream(1).uniform(step=0, sites=1, draws=4, first_draw=2**32 - 1)
     with pytest.raises(ValueError, match="even number of columns"):
         native.Stream(1).uniform(step=0, sites=1, draws=3)
+
+
+@pytest.mark.long
+def test_a_hundred_million_draws_show_no_correlation():
+    """Lag correlations along draws, sites and steps, and the moments, at the precision of 10^8 numbers."""
+    steps = [native.Stream(99).normal(step=s, sites=1_250_000, draws=8) for s in range(10)]
+    total = np.concatenate([s.ravel() for s in steps])
+    n = len(total)
+    for power, mean, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96)):
+        assert abs(np.mean(total**power) - mean) < 4 * np.sqrt(variance / n)
+    pairs = {
+        "draw": [(s[:, :-1], s[:, 1:]) for s in steps],
+        "site": [(s[:-1], s[1:]) for s in steps],
+        "step": list(zip(steps[:-1], steps[1:], strict=True)),
+    }
+    for products in pairs.values():
+        mean = np.mean([np.mean(a * b) for a, b in products])
+        assert abs(mean) < 4 / np.sqrt(sum(a.size for a, _ in products))
