@@ -6,7 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
-# What the compiled module is made of. Python files are not in the list: the install points at src/.
+# What an install is made of: the compiled sources, and which packages there are. Other Python files are not in the
+# list: the install points at src/.
+PACKAGES := $(shell find src/metalforge -name '__init__.py')
 NATIVE_SOURCES := CMakeLists.txt $(shell find src/metalforge/native -name '*.hpp' -o -name '*.cpp')
 NATIVE_FORMATTED := $(filter-out CMakeLists.txt,$(NATIVE_SOURCES))
 
@@ -21,12 +23,13 @@ $(BIN)/python:
 	@tools/check-prerequisites $(PYTHON)
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) 'pip>=25.1'
+	@$(PIP) --group build
 
 # The package itself, with its run-time dependencies.
-$(VENV)/.installed: pyproject.toml $(NATIVE_SOURCES) | $(BIN)/python
+$(VENV)/.installed: pyproject.toml $(NATIVE_SOURCES) $(PACKAGES) | $(BIN)/python
 	@tools/check-prerequisites $(PYTHON)
-	@echo "installing metalforge and building its kernels (about a minute the first time)"
-	@$(PIP) --editable .
+	@echo "installing metalforge and building its kernels (a minute or two the first time)"
+	@$(PIP) --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.group-%: pyproject.toml $(VENV)/.installed
@@ -39,6 +42,7 @@ install: $(VENV)/.group-test
 demo: $(VENV)/.installed
 	$(BIN)/metalforge doctor
 	$(BIN)/metalforge route
+	$(BIN)/metalforge lattice generate --dims 8 8 8 4 --beta 5.69 --warmup 200 --trajectories 2000
 
 test: $(VENV)/.group-test
 	$(BIN)/python -m pytest -m "not long and not cuda"

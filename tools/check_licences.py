@@ -12,7 +12,8 @@ __all__ = ["acceptable", "verdicts"]
 COMPATIBLE = {
     "0BSD", "AGPL-3.0-only", "AGPL-3.0-or-later", "Apache-2.0", "BSD", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0",
     "CC0-1.0", "GPL-3.0-only", "GPL-3.0-or-later", "ISC", "LGPL-2.1-or-later", "LGPL-3.0-only", "LGPL-3.0-or-later",
-    "MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0", "Python-2.0", "Unlicense", "Zlib", "GPL-3.0-or-later WITH GCC-exception-3.1",
+    "MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0", "Python-2.0", "Unlicense", "Zlib",
+    "GPL-3.0-or-later WITH GCC-exception-3.1",
 }  # fmt: skip
 
 CLASSIFIERS = {

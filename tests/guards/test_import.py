@@ -34,6 +34,7 @@ def test_import_loads_no_heavy_library_and_takes_little_cpu_time():
 
 def test_no_room_imports_a_device_library():
     rooms = [m.name for m in pkgutil.walk_packages(metalforge.__path__, "metalforge.") if "._" not in m.name]
+    assert "metalforge.lattice.analysis" in rooms
     assert len(rooms) > 10
     loaded = _in_a_fresh_process(
         "import importlib, sys, json\n"
@@ -44,7 +45,7 @@ def test_no_room_imports_a_device_library():
 
 
 def test_every_room_exports_what_it_says():
-    for name in ("core", "native", "substrates", "testing", "cli"):
+    for name in ("core", "native", "substrates", "lattice", "lattice.io", "lattice.analysis", "testing", "cli"):
         room = importlib.import_module(f"metalforge.{name}")
         assert sorted(room.__all__) == sorted(set(room.__all__))
         assert all(hasattr(room, exported) for exported in room.__all__)

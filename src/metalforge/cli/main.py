@@ -9,7 +9,7 @@ import typer
 from metalforge.core.errors import KernelError, MetalforgeError, MeterUnavailableError, PlacementError, PluginError
 from metalforge.core.plugins import PluginWarning
 
-from . import bench, machine
+from . import bench, lattice, machine
 
 __all__ = ["app", "main"]
 
@@ -26,6 +26,7 @@ app.command()(machine.doctor)
 app.command()(machine.devices)
 app.command()(machine.route)
 app.command()(bench.bench)
+app.add_typer(lattice.app, name="lattice")
 
 _CANNOT = (KernelError, PlacementError, MeterUnavailableError, PluginError)
 

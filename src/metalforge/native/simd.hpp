@@ -181,6 +181,7 @@ struct Simd {
 
 MF_INLINE double select(bool condition, double a, double b) { return condition ? a : b; }
 MF_INLINE float select(bool condition, float a, float b) { return condition ? a : b; }
+MF_INLINE bool select(bool condition, bool a, bool b) { return condition ? a : b; }
 MF_INLINE u64 select(bool condition, u64 a, u64 b) { return condition ? a : b; }
 
 #if MF_CUDA  // NVRTC has CUDA's own functions and no builtins
@@ -201,6 +202,15 @@ MF_INLINE T mul_add(T a, T b, T c) {
     return fma(a, b, c);
   else
     return a * b + c;
+}
+
+// c - a b
+template <class T>
+MF_INLINE T neg_mul_add(T a, T b, T c) {
+  if constexpr (has_fma)
+    return fma(-a, b, c);
+  else
+    return c - a * b;
 }
 
 // The 64-bit product of the low 32 bits of each operand.
@@ -276,6 +286,22 @@ MF_INLINE Simd<T, L> fma(Simd<T, L> a, Simd<T, L> b, Simd<T, L> c) {
   return c;
 }
 
+// Vectors wider than a register have no instruction of their own: there mul_add is a product and a sum.
+template <class T, int L>
+MF_INLINE Simd<T, L> mul_add(Simd<T, L> a, Simd<T, L> b, Simd<T, L> c) {
+  if constexpr (has_fma && sizeof(a.v) == vector_bytes)
+    return fma(a, b, c);
+  else
+    return a * b + c;
+}
+template <class T, int L>
+MF_INLINE Simd<T, L> neg_mul_add(Simd<T, L> a, Simd<T, L> b, Simd<T, L> c) {
+  if constexpr (has_fma && sizeof(a.v) == vector_bytes)
+    return fma(-a, b, c);
+  else
+    return c - a * b;
+}
+
 template <int L>
 MF_INLINE Simd<u64, L> mul_wide_u32(Simd<u64, L> a, Simd<u64, L> b) {
 #if MF_X86
@@ -325,7 +351,40 @@ MF_INLINE void interleave_store(Simd<T, L> a, Simd<T, L> b, T* p) {
   Simd<T, L>(half(std::make_index_sequence<L>{}, std::integral_constant<int, L / 2>{})).store(p + L);
 }
 
+// The two halves of a vector, and back.
+template <int Half, class T, int L>
+MF_INLINE Simd<T, L / 2> half_of(Simd<T, L> x) {
+  return [&]<std::size_t... I>(std::index_sequence<I...>) {
+    return
+        typename Simd<T, L / 2>::Storage(__builtin_shufflevector(x.v, x.v, (Half * (L / 2) + static_cast<int>(I))...));
+  }(std::make_index_sequence<L / 2>{});
+}
+template <class T, int L>
+MF_INLINE Simd<T, 2 * L> join(Simd<T, L> a, Simd<T, L> b) {
+  return [&]<std::size_t... I>(std::index_sequence<I...>) {
+    return typename Simd<T, 2 * L>::Storage(__builtin_shufflevector(a.v, b.v, static_cast<int>(I)...));
+  }(std::make_index_sequence<2 * L>{});
+}
+
+// Each lane as another real type.
+template <class To, class T, int L>
+MF_INLINE Simd<To, L> convert(Simd<T, L> x) {
+  return typename Simd<To, L>::Storage(__builtin_convertvector(x.v, typename Simd<To, L>::Storage));
+}
+
 #endif  // !MF_CUDA
+
+template <class To>
+MF_INLINE To convert(double x) {
+  return static_cast<To>(x);
+}
+template <class To>
+MF_INLINE To convert(float x) {
+  return static_cast<To>(x);
+}
+
+MF_INLINE double horizontal_sum(double x) { return x; }
+MF_INLINE float horizontal_sum(float x) { return x; }
 
 // Sum over lanes as a fixed tree: (x0+x4)+(x2+x6) ..., the same order on every target.
 template <class T, int L>

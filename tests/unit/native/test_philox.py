@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -131,7 +133,7 @@ def test_a_hundred_million_draws_show_no_correlation():
     pairs = {
         "draw": [(s[:, :-1], s[:, 1:]) for s in steps],
         "site": [(s[:-1], s[1:]) for s in steps],
-        "step": list(zip(steps[:-1], steps[1:], strict=True)),
+        "step": list(pairwise(steps)),
     }
     for products in pairs.values():
         mean = np.mean([np.mean(a * b) for a, b in products])

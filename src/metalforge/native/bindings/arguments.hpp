@@ -85,5 +85,7 @@ void bind_df64(nb::module_& m);
 void bind_reduce(nb::module_& m);
 void bind_simd(nb::module_& m);
 void bind_ceilings(nb::module_& m);
+void bind_lattice_update(nb::module_& m);
+void bind_lattice_measure(nb::module_& m);
 
 }  // namespace mf::bindings

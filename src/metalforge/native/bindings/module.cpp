@@ -128,4 +128,6 @@ NB_MODULE(MF_MODULE, m) {
   bind_reduce(m);
   bind_simd(m);
   bind_ceilings(m);
+  bind_lattice_update(m);
+  bind_lattice_measure(m);
 }

@@ -1,0 +1,192 @@
+"""`lattice generate` and `lattice measure`: chains of gauge fields, and what stored configurations hold."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, Literal
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from metalforge.core.errors import SpecError
+from metalforge.lattice import Chain, ChainSpec, GaugeField, gradient_flow, measure, scale_t0, scale_w0
+from metalforge.lattice.chain import UpdateInfo
+from metalforge.lattice.generate import Generation, Job, Summary
+from metalforge.lattice.io import read_links
+from metalforge.lattice.observables import Observables
+
+from .machine import Json
+from .output import print_json, print_table, print_text
+
+__all__ = ["app"]
+
+app = typer.Typer(help="SU(3) gauge fields: generate and measure.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.command()
+def generate(
+    dims: Annotated[tuple[int, int, int, int], typer.Option(help="Nx Ny Nz Nt, each even.")] = (8, 8, 8, 4),
+    beta: Annotated[float, typer.Option(help="Inverse bare coupling 6/g^2.")] = 5.7,
+    algorithm: Annotated[str, typer.Option(help="heatbath or hmc.")] = "heatbath",
+    warmup: Annotated[int, typer.Option(help="Updates before measurement; HMC tunes its steps here.")] = 100,
+    trajectories: Annotated[int | None, typer.Option(help="Measured updates. Default 200, or as resumed.")] = None,
+    seed: Annotated[int, typer.Option(help="Names the chain, with --stream.")] = 1,
+    stream: Annotated[int, typer.Option()] = 0,
+    start: Annotated[str, typer.Option(help="hot or cold.")] = "hot",
+    precision: Annotated[str, typer.Option(help="f64 or f32.")] = "f64",
+    tau: Annotated[float, typer.Option(help="Trajectory length (hmc).")] = 1.0,
+    integrator: Annotated[str, typer.Option(help="leapfrog, omelyan2 or omelyan4 (hmc).")] = "omelyan2",
+    out: Annotated[Path | None, typer.Option(help="Folder for configurations and the checkpoint.")] = None,
+    file_format: Annotated[str, typer.Option("--format", help="nersc, ildg or hdf5.")] = "hdf5",
+    save_every: Annotated[int, typer.Option(help="Keep every n-th configuration; 0: the last.")] = 0,
+    trace: Annotated[Path | None, typer.Option(help="One JSON line an update.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run of this folder or checkpoint.")] = None,
+    threads: Annotated[int | None, typer.Option()] = None,
+    allow_different_isa: Annotated[bool, typer.Option("--allow-different-isa")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a Markov chain of gauge fields and summarise it; --json prints one object."""
+    if resume is not None:
+        run = Generation.resume(
+            resume, trajectories=trajectories, threads=threads, allow_different_isa=allow_different_isa
+        )
+    else:
+        spec = _record(
+            ChainSpec,
+            dims=dims,
+            beta=beta,
+            algorithm=algorithm,
+            seed=seed,
+            stream=stream,
+            start=start,
+            precision=precision,
+            hmc={"tau": tau, "integrator": integrator},
+        )
+        job = _record(
+            Job,
+            warmup=warmup,
+            trajectories=200 if trajectories is None else trajectories,
+            out=None if out is None else str(out),
+            format=file_format,
+            save_every=save_every,
+            trace=None if trace is None else str(trace),
+        )
+        if job.checkpoint.exists():
+            raise SpecError(
+                f"{job.checkpoint} exists already\nhint: continue it with `--resume {job.checkpoint}`, or move it away"
+            )
+        run = Generation(Chain(spec, threads=threads), job)
+    finished = _run(run)
+    if run.measured >= 8:
+        summary = run.summary()
+        print_json(summary) if as_json else _show_summary(summary)
+    if not finished:
+        sys.stderr.write(
+            f"interrupted after {run.measured} measurements; checkpoint: {run.job.checkpoint}\n"
+            f"hint: continue with `metalforge lattice generate --resume {run.job.checkpoint}`\n"
+        )
+        raise typer.Exit(130)
+
+
+@app.command(name="measure")
+def measure_files(
+    files: Annotated[list[Path], typer.Argument(help="Configurations: NERSC, ILDG, HDF5, MILC or openQCD.")],
+    flow: Annotated[float, typer.Option(help="Also flow to this time: t0, w0, Q.")] = 0.0,
+    as_json: Json = False,
+) -> None:
+    """Measure stored configurations: plaquette, Polyakov loop and, with --flow, the scales of the gradient flow."""
+    records = []
+    for path in files:
+        loaded = read_links(path)
+        field = GaugeField.from_links(loaded.links)
+        observed = measure(field)
+        record: dict[str, Any] = {
+            "file": str(path),
+            "format": loaded.format,
+            "dims": list(loaded.dims),
+            **msgspec.structs.asdict(observed),
+            "polyakov_abs": abs(observed.polyakov),
+        }
+        if flow > 0:
+            points = gradient_flow(field, flow)
+            record |= {"t0": scale_t0(points), "w0": scale_w0(points), "charge": points[-1].charge}
+        records.append(record)
+    if as_json:
+        print_json(records)
+        return
+    columns = [key for key in records[0] if key != "dims"]
+    rows = [[f"{r[c]:.8g}" if isinstance(r[c], float) else str(r[c]) for c in columns] for r in records]
+    print_table("Configurations", columns, rows)
+
+
+def _record(kind: type[Any], **fields: Any) -> Any:
+    """Build a strict record from options; a wrong value is an input error that names the option."""
+    try:
+        return msgspec.convert(fields, kind)
+    except msgspec.ValidationError as error:
+        raise SpecError(str(error)) from error
+
+
+@contextmanager
+def _stop_flag() -> Iterator[list[int]]:
+    """A list that Ctrl-C or SIGTERM fills: the run stops at the next update's border. A second Ctrl-C is the usual."""
+    stops: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        stops.append(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stops
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _run(run: Generation) -> bool:
+    """Run with a progress bar on stderr (on a terminal) and the trace the job asks for."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=not sys.stderr.isatty(),
+        transient=True,
+    )
+    trace = open(run.job.trace, "a") if run.job.trace else None  # noqa: SIM115 - closed below, may be absent
+    task = bar.add_task("warm-up", total=run.remaining)
+
+    def on_update(phase: Literal["warmup", "measure"] | str, info: UpdateInfo, observed: Observables) -> None:
+        bar.update(task, advance=1, description=f"{phase} P={observed.plaquette:.5f}")
+        if trace is not None:
+            line = {"phase": phase, **msgspec.structs.asdict(info), **msgspec.structs.asdict(observed)}
+            trace.write(msgspec.json.encode(line).decode() + "\n")
+
+    try:
+        with _stop_flag() as stops, bar:
+            return run.run(should_stop=lambda: bool(stops), on_update=on_update)
+    finally:
+        if trace is not None:
+            trace.close()
+
+
+def _show_summary(summary: Summary) -> None:
+    spec = summary.spec
+    print_text(f"{'x'.join(map(str, spec.dims))}, beta {spec.beta}, {spec.algorithm}, seed {spec.seed}/{spec.stream}")
+    names = ("plaquette", "polyakov_abs", "susceptibility", "acceptance", "exp_minus_dh")
+    values = {name: getattr(summary, name) for name in names}
+    rows = [
+        (name, f"{v.mean:.7g}", f"{v.error:.2g}", f"{v.tau_int:.2f}") for name, v in values.items() if v is not None
+    ]
+    print_table(f"{summary.n_measurements} measurements", ("observable", "mean", "error", "tau_int"), rows)
+    steps = f", {spec.hmc.n_steps} steps of {spec.hmc.integrator}" if spec.algorithm == "hmc" else ""
+    print_text(
+        f"{summary.updates_per_second:.3g} updates/s measured, {summary.threads} threads, level {summary.isa}{steps}"
+    )

@@ -1,0 +1,221 @@
+"""A run that generates configurations: warm-up, measurement, trace, files, and a checkpoint it can be resumed from.
+
+The run's whole state is the chain, how far its warm-up has come and the series measured so far; `save` writes it at an
+update's border, so that an interrupted and resumed run gives the numbers of an uninterrupted one.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, Self
+
+import msgspec
+import numpy as np
+
+from metalforge import native
+from metalforge.core.errors import SpecError
+
+from .analysis import Estimate, gamma_method, susceptibility
+from .chain import Chain, ChainSpec, UpdateInfo
+from .io import write_links
+from .observables import Observables, measure
+from .warmup import WarmUp, warm_up_step
+
+__all__ = ["Generation", "Job", "Summary", "Value"]
+
+Format = Literal["nersc", "ildg", "hdf5"]
+SERIES = ("plaquette", "polyakov_re", "polyakov_im", "accepted", "delta_h")
+_SUFFIX = {"nersc": ".nersc", "ildg": ".ildg", "hdf5": ".h5"}
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long a run is and what it leaves behind; `save_every` of 0 keeps the last configuration only."""
+
+    warmup: int
+    trajectories: int
+    out: str | None = None
+    format: Format = "hdf5"
+    save_every: int = 0
+    trace: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.warmup < 0 or self.trajectories < 1 or self.save_every < 0:
+            raise SpecError(
+                "a run needs warmup >= 0, trajectories >= 1 and save_every >= 0. "
+                f"Got {self.warmup}, {self.trajectories}, {self.save_every}"
+            )
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where the run's state is kept."""
+        return Path(self.out) / "checkpoint.h5" if self.out else Path("metalforge-checkpoint.h5")
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True):
+    """A mean with its error and integrated autocorrelation time."""
+
+    mean: float
+    error: float
+    tau_int: float
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run found; entries that do not apply to the algorithm are None."""
+
+    plaquette: Value
+    polyakov_abs: Value
+    susceptibility: Value
+    acceptance: Value | None
+    exp_minus_dh: Value | None
+    n_measurements: int
+    updates_per_second: float
+    threads: int
+    isa: str
+    spec: ChainSpec
+
+
+class _Notes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a checkpoint says of the run, beside the chain."""
+
+    job: Job
+    warmup: WarmUp
+
+
+class Generation:
+    """A run of `job` on a chain, from its start or from a checkpoint."""
+
+    def __init__(self, chain: Chain, job: Job) -> None:
+        self.chain = chain
+        self.job = job
+        self.warmup = WarmUp(total=job.warmup)
+        self.series: dict[str, list[float]] = {name: [] for name in SERIES}
+        self._seconds = 0.0
+        self._updates = 0
+
+    @property
+    def measured(self) -> int:
+        """Measurements so far."""
+        return len(self.series["plaquette"])
+
+    @property
+    def remaining(self) -> int:
+        """Updates still to do."""
+        return self.warmup.total - self.warmup.done + self.job.trajectories - self.measured
+
+    def run(
+        self,
+        *,
+        should_stop: Callable[[], bool] = lambda: False,
+        on_update: Callable[[str, UpdateInfo, Observables], None] | None = None,
+        checkpoint_every_s: float = 60.0,
+    ) -> bool:
+        """Run to the end of the job, or until `should_stop` at an update's border; return whether it came to the end.
+
+        Either way a checkpoint is left when the job keeps files or was stopped.
+        """
+        self.job.checkpoint.parent.mkdir(parents=True, exist_ok=True)  # before the work, not after it
+        saved_at = time.monotonic()
+        while self.remaining > 0:
+            if should_stop():
+                self.save()
+                return False
+            self._advance(on_update)
+            if self.job.out and time.monotonic() - saved_at > checkpoint_every_s:
+                self.save()
+                saved_at = time.monotonic()
+        if self.job.out:
+            self.save()
+            self._write_configuration()
+        return True
+
+    def _advance(self, on_update: Callable[[str, UpdateInfo, Observables], None] | None) -> None:
+        start = time.perf_counter()
+        if not self.warmup.finished:
+            phase = "warmup"
+            self.warmup, info = warm_up_step(self.chain, self.warmup)
+        else:
+            phase = "measure"
+            info = self.chain.update()
+        self._seconds += time.perf_counter() - start
+        self._updates += 1
+        observed = measure(self.chain.field)
+        if phase == "measure":
+            row = (
+                observed.plaquette,
+                observed.polyakov_re,
+                observed.polyakov_im,
+                math.nan if info.accepted is None else float(info.accepted),
+                math.nan if info.delta_h is None else info.delta_h,
+            )
+            for name, value in zip(SERIES, row, strict=True):
+                self.series[name].append(value)
+            every = self.job.save_every
+            if self.job.out and every and self.measured % every == 0 and self.remaining > 0:
+                self._write_configuration()
+        if on_update is not None:
+            on_update(phase, info, observed)
+
+    def _write_configuration(self) -> None:
+        if self.job.out is None:
+            return
+        path = Path(self.job.out) / f"configuration-{self.chain.step:08d}{_SUFFIX[self.job.format]}"
+        write_links(path, self.chain.field.to_links(), self.job.format)
+
+    def save(self) -> None:
+        """Write the checkpoint; one that is there already is replaced whole or not at all."""
+        notes = msgspec.json.encode(_Notes(job=self.job, warmup=self.warmup)).decode()
+        self.chain.save(
+            self.job.checkpoint, notes=notes, series={k: np.array(v, dtype=np.float64) for k, v in self.series.items()}
+        )
+
+    @classmethod
+    def resume(
+        cls,
+        path: Path,
+        *,
+        trajectories: int | None = None,
+        threads: int | None = None,
+        allow_different_isa: bool = False,
+    ) -> Self:
+        """Return the run of a checkpoint (or of its folder), to be continued; `trajectories` is a new total."""
+        path = path / "checkpoint.h5" if path.is_dir() else path
+        chain, notes_json, series = Chain.load_with_notes(
+            path, threads=threads, allow_different_isa=allow_different_isa
+        )
+        try:
+            notes = msgspec.json.decode(notes_json, type=_Notes)
+        except msgspec.MsgspecError as error:
+            raise SpecError(f"{path} holds a chain, but not a run that can be resumed: {error}") from error
+        if set(series) != set(SERIES) or len({len(s) for s in series.values()}) != 1:
+            raise SpecError(f"{path} must hold series {', '.join(SERIES)} of equal length. Got {sorted(series)}")
+        job = notes.job if trajectories is None else msgspec.structs.replace(notes.job, trajectories=trajectories)
+        run = cls(chain, job)
+        run.warmup = notes.warmup
+        run.series = {name: series[name].tolist() for name in SERIES}
+        return run
+
+    def summary(self) -> Summary:
+        """Return means with Gamma-method errors; needs at least four measurements."""
+        loop = np.hypot(self.series["polyakov_re"], self.series["polyakov_im"])
+        volume = self.chain.field.spatial_volume
+        absolute = _value(gamma_method(loop))
+        chi = susceptibility(loop, volume)
+        hmc = self.chain.spec.algorithm == "hmc"
+        return Summary(
+            plaquette=_value(gamma_method(self.series["plaquette"])),
+            polyakov_abs=absolute,
+            # How far apart measurements must be is a property of |L|, so its autocorrelation time is the one shown.
+            susceptibility=Value(mean=chi.mean, error=chi.error, tau_int=absolute.tau_int),
+            acceptance=_value(gamma_method(self.series["accepted"])) if hmc else None,
+            exp_minus_dh=_value(gamma_method(np.exp(-np.array(self.series["delta_h"])))) if hmc else None,
+            n_measurements=self.measured,
+            updates_per_second=self._updates / self._seconds if self._seconds else 0.0,
+            threads=self.chain.field.threads,
+            isa=native.level(),
+            spec=self.chain.spec,
+        )
+
+
+def _value(estimate: Estimate) -> Value:
+    return Value(mean=estimate.mean, error=estimate.error, tau_int=estimate.tau_int)

@@ -1,0 +1,122 @@
+"""Gauge configuration files: NERSC, ILDG, MILC and openQCD links come in, NERSC, ILDG and checkpoints go out.
+
+Readers check sizes and checksums first, then hold the header's plaquette and link trace and SU(3) itself against the
+links. A file that does not agree with itself raises `ConfigurationFileError`, which names the field or record.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import UnknownNameError
+
+from ._errors import ConfigurationFileError
+from ._files import PathLike, opened
+from ._links import Dims, Links, LoadedLinks, Precision, checked_links, dims_of
+from .checkpoint import HDF5_SIGNATURE, Checkpoint, read_checkpoint, write_checkpoint
+from .ildg import read_ildg, write_ildg
+from .lime import LIME_MAGIC
+from .milc import MILC_MAGIC, read_milc
+from .nersc import read_nersc, write_nersc
+from .openqcd import HEADER_BYTES, looks_like_openqcd, read_openqcd
+
+__all__ = [
+    "Checkpoint",
+    "ConfigurationFileError",
+    "Dims",
+    "Links",
+    "LoadedLinks",
+    "Precision",
+    "guess_format",
+    "read_checkpoint",
+    "read_ildg",
+    "read_links",
+    "read_milc",
+    "read_nersc",
+    "read_openqcd",
+    "write_checkpoint",
+    "write_ildg",
+    "write_links",
+    "write_nersc",
+]
+
+
+def read_links(path: PathLike, format: str | None = None, *, verify: bool = True) -> LoadedLinks:
+    """The links in `path`; the format is guessed from its first bytes unless it is named.
+
+    Formats: nersc, ildg, hdf5 (our checkpoints), milc, openqcd. `verify=False` reads links that are not in SU(3) or
+    disagree with the plaquette or link trace of their header; sizes and checksums are checked all the same.
+    """
+    name = format or guess_format(path)
+    if name not in _READERS:
+        raise UnknownNameError("configuration format", name, _READERS)
+    return _READERS[name](path, verify=verify)
+
+
+def write_links(path: PathLike, links: NDArray[Any], format: str, **options: Any) -> None:
+    """Write `links` as nersc, ildg or hdf5; `options` are those of `write_nersc`, `write_ildg` or `Checkpoint`."""
+    if format not in _WRITERS:
+        raise UnknownNameError("configuration format to write", format, _WRITERS)
+    _WRITERS[format](path, links, **options)
+
+
+def guess_format(path: PathLike) -> str:
+    """The name of the format that the first bytes of `path` announce."""
+    with opened(path) as (stream, size):
+        head = stream.read(max(HEADER_BYTES, 12))
+        if head.startswith(b"BEGIN_HEADER"):
+            return "nersc"
+        if head.startswith(LIME_MAGIC):
+            return "ildg"
+        if head.startswith(HDF5_SIGNATURE):
+            return "hdf5"
+        if MILC_MAGIC in (int.from_bytes(head[:4], "little"), int.from_bytes(head[:4], "big")):
+            return "milc"
+        if looks_like_openqcd(head, size):
+            return "openqcd"
+        raise ConfigurationFileError(
+            f"not a known configuration format: it begins with {head[:4].hex() or 'nothing'} and its {size} bytes are "
+            f"not those of an openQCD lattice\nhint: known formats are {', '.join(_READERS)}"
+        )
+
+
+def _read_hdf5(path: PathLike, *, verify: bool = True) -> LoadedLinks:
+    """The links of a checkpoint, widened to complex128."""
+    found = read_checkpoint(path, verify=verify)
+    texts = ("spec_json", "state_json", "isa", "precision", "package_version")
+    return LoadedLinks(
+        links=found.links.astype(np.complex128),
+        dims=dims_of(found.links),
+        format="hdf5",
+        metadata={name: str(getattr(found, name)) for name in texts},
+    )
+
+
+def _write_hdf5(
+    path: PathLike,
+    links: NDArray[Any],
+    *,
+    spec_json: str = "{}",
+    state_json: str = "{}",
+    isa: str = "",
+    series: dict[str, NDArray[np.float64]] | None = None,
+) -> None:
+    precision: Precision = "f32" if checked_links(links).dtype == np.complex64 else "f64"
+    write_checkpoint(
+        path,
+        Checkpoint(
+            links=links, spec_json=spec_json, state_json=state_json, isa=isa, precision=precision, series=series or {}
+        ),
+    )
+
+
+_READERS: dict[str, Callable[..., LoadedLinks]] = {
+    "nersc": read_nersc,
+    "ildg": read_ildg,
+    "hdf5": _read_hdf5,
+    "milc": read_milc,
+    "openqcd": read_openqcd,
+}
+_WRITERS: dict[str, Callable[..., None]] = {"nersc": write_nersc, "ildg": write_ildg, "hdf5": _write_hdf5}

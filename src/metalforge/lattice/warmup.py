@@ -1,0 +1,75 @@
+"""Warm-up of a chain: thermalise, tune the trajectory, then freeze it.
+
+Everything that looks at results happens here and stops before measurement. From a cold or hot start the energy
+violation of a trajectory is far larger than at equilibrium, so the first third of an HMC warm-up runs without the
+accept test; the rest runs with it, and the number of steps is chosen so that the acceptance comes out near its target.
+"""
+
+import math
+
+import msgspec
+import numpy as np
+
+from .chain import Chain, UpdateInfo
+
+__all__ = ["WarmUp", "predicted_acceptance", "warm_up", "warm_up_step"]
+
+TARGET_ACCEPTANCE = (0.75, 0.92)
+"""Between these the cost of an independent configuration is flat (Takaishi and de Forcrand, hep-lat/0505020)."""
+
+TUNE_EVERY = 6
+"""Trajectories between two looks at the step size."""
+
+
+class WarmUp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far a warm-up of `total` updates has come; `window` holds dH since the last look."""
+
+    total: int
+    done: int = 0
+    window: tuple[float, ...] = ()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the chain is frozen from now on."""
+        return self.done >= self.total
+
+
+def warm_up_step(chain: Chain, state: WarmUp) -> tuple[WarmUp, UpdateInfo]:
+    """Move `chain` by one warm-up update and return how far the warm-up has come."""
+    untested = state.total // 3 if chain.spec.algorithm == "hmc" else 0
+    info = chain.update(accept_always=state.done < untested)
+    window = () if info.delta_h is None else (*state.window, info.delta_h)
+    if len(window) == TUNE_EVERY:
+        # While the chain relaxes dH drifts; only its spread over a few trajectories says something of the step size.
+        if state.done >= untested // 2:
+            # Towards the end a lucky window must not make the steps coarser: only the acceptance is protected.
+            _adjust(chain, predicted_acceptance(window), may_coarsen=3 * state.done < 2 * state.total)
+        window = ()
+    return WarmUp(total=state.total, done=state.done + 1, window=window), info
+
+
+def warm_up(chain: Chain, n: int) -> None:
+    """Move `chain` by `n` warm-up updates; for HMC, tune the number of steps meanwhile."""
+    state = WarmUp(total=n)
+    while not state.finished:
+        state, _ = warm_up_step(chain, state)
+
+
+def predicted_acceptance(delta_h: tuple[float, ...]) -> float:
+    """Return erfc(sqrt(<dH>) / 2) with <dH> = var(dH) / 2, as it is at equilibrium (Creutz, PRD 38 (1988) 1228).
+
+    The variance is steadier than the mean and than counting the acceptances of a handful of trajectories.
+    """
+    return math.erfc(math.sqrt(0.5 * float(np.var(delta_h, ddof=1))) / 2)
+
+
+def _adjust(chain: Chain, acceptance: float, *, may_coarsen: bool) -> None:
+    hmc = chain.spec.hmc
+    low, high = TARGET_ACCEPTANCE
+    if acceptance < low or math.isnan(acceptance):
+        n_steps = min(math.ceil(hmc.n_steps * (1.2 if acceptance > 0.3 else 1.5)), 10_000)
+    elif acceptance > high and hmc.n_steps > 2 and may_coarsen:
+        n_steps = max(math.floor(hmc.n_steps * 0.9), 2)
+    else:
+        return
+    chain.retune(msgspec.structs.replace(hmc, n_steps=n_steps))

@@ -1,0 +1,111 @@
+// Local updates of one link by its SU(2) subgroups (Cabibbo and Marinari, PLB 119 (1982) 387), vectorised over sites:
+// the heat bath of Kennedy and Pendleton (PLB 156 (1985) 393) and microcanonical overrelaxation (Creutz, PRD 36 (1987)
+// 515; Brown and Woch, PRL 58 (1987) 2394).
+#pragma once
+
+#include "philox.hpp"
+#include "su3.hpp"
+
+namespace mf {
+
+// A quaternion a0 + i (a1, a2, a3) . sigma.
+template <class T>
+struct Quaternion {
+  T a0, a1, a2, a3;
+};
+
+template <class T>
+MF_INLINE Quaternion<T> adjoint(Quaternion<T> q) {
+  return {q.a0, -q.a1, -q.a2, -q.a3};
+}
+
+// Product of quaternions; (i sigma_1)(i sigma_2) = -i sigma_3.
+template <class T>
+MF_INLINE Quaternion<T> operator*(Quaternion<T> p, Quaternion<T> q) {
+  return {p.a0 * q.a0 - p.a1 * q.a1 - p.a2 * q.a2 - p.a3 * q.a3, p.a0 * q.a1 + p.a1 * q.a0 - p.a2 * q.a3 + p.a3 * q.a2,
+          p.a0 * q.a2 + p.a2 * q.a0 - p.a3 * q.a1 + p.a1 * q.a3, p.a0 * q.a3 + p.a3 * q.a0 - p.a1 * q.a2 + p.a2 * q.a1};
+}
+
+// The quaternion part w of the (i, j) block of W. For g in that SU(2), Re tr(g W) = 2 (g w)_0 + terms without g; with
+// w = k V, V in SU(2), the weight exp(beta/3 Re tr(g W)) is exp(alpha x0) for X = g V, alpha = 2 beta k / 3.
+template <class T>
+MF_INLINE Quaternion<T> su2_part(const Matrix3<T>& w, int i, int j) {
+  const T half(0.5);
+  return {half * (w.e[i][i].re + w.e[j][j].re), half * (w.e[i][j].im + w.e[j][i].im),
+          half * (w.e[i][j].re - w.e[j][i].re), half * (w.e[i][i].im - w.e[j][j].im)};
+}
+
+// Rows i and j of M <- g M, with g = [[a0 + i a3, a2 + i a1], [-a2 + i a1, a0 - i a3]].
+template <class T>
+MF_INLINE void rotate_rows(const Quaternion<T>& g, int i, int j, Matrix3<T>& m) {
+  const Complex<T> alpha{g.a0, g.a3}, beta{g.a2, g.a1};
+  MF_UNROLL
+  for (int k = 0; k < 3; ++k) {
+    const Complex<T> upper = m.e[i][k], lower = m.e[j][k];
+    m.e[i][k] = mul_acc(alpha, upper, beta * lower);
+    m.e[j][k] = conj_mul_acc(alpha, lower, scale(T(-1), conj(beta) * upper));
+  }
+}
+
+// Which uniforms a draw is: attempt n of subgroup s of direction mu uses blocks base + 3 n ... base + 3 n + 2.
+inline constexpr u64 heatbath_draws = u64{3} << 28;
+inline constexpr int heatbath_attempts = 1000;
+MF_INLINE u64 heatbath_draw(int mu, int subgroup, int attempt) {
+  return heatbath_draws | static_cast<u64>(mu) << 26 | static_cast<u64>(subgroup) << 24 | static_cast<u64>(3 * attempt);
+}
+
+MF_INLINE bool all_set(bool mask) { return mask; }
+MF_INLINE bool either(bool a, bool b) { return a || b; }
+#if !MF_CUDA
+template <class T, int L>
+MF_INLINE bool all_set(Simd<T, L> mask) {
+  bool all = true;
+  for (int i = 0; i < L; ++i) all = all && mask[i] != 0;
+  return all;
+}
+template <class T, int L>
+MF_INLINE Simd<T, L> either(Simd<T, L> a, Simd<T, L> b) {
+  return a | b;
+}
+#endif
+
+// X in SU(2) with density sqrt(1 - x0^2) exp(alpha x0) dx0 and uniform direction, alpha > 0. R is double or a Simd of
+// doubles; W its lane type for random bits. Rejected lanes draw again until all have accepted.
+// Kennedy-Pendleton for alpha >= 3/2; below, x0 uniform, accepted with sqrt(1 - x0^2) exp(alpha (x0 - 1)).
+template <class R, class W>
+MF_INLINE Quaternion<R> su2_heatbath(R alpha, const PhiloxKeys& keys, PhiloxAddress<W> address, int mu, int subgroup) {
+  R x0(1.0);
+  auto done = alpha < R(0.0);
+  const auto weak = alpha < R(1.5);
+  const R inverse = R(1.0) / alpha;
+  int attempt = 0;
+  for (; attempt < heatbath_attempts; ++attempt) {
+    address.draw = W(heatbath_draw(mu, subgroup, attempt));
+    const auto u = philox_uniform2(keys, address);
+    address.draw = address.draw + W(u64{1});
+    const auto v = philox_uniform2(keys, address);
+    const R cosine = sincos_2pi(u.second).cos;
+    const R log_first = log_positive(u.first);
+    const R delta = -(log_first + cosine * cosine * log_positive(v.first)) * inverse;
+    const auto accept_strong = v.second * v.second < R(1.0) - R(0.5) * delta;
+    // The weak proposal: log r < log(1 - x0^2) / 2 + alpha (x0 - 1), written without the logarithm of zero.
+    const R flat = R(2.0) * v.second - R(1.0);
+    const auto accept_weak = R(2.0) * log_first < log_positive(R(1.0) - flat * flat) + R(2.0) * alpha * (flat - R(1.0));
+    const R proposal = select(weak, flat, R(1.0) - delta);
+    const auto accepted = either(select(weak, accept_weak, accept_strong), done);
+    x0 = select(done, x0, proposal);
+    done = accepted;
+    if (all_set(done)) break;
+  }
+  address.draw = W(heatbath_draw(mu, subgroup, heatbath_attempts));
+  const auto d = philox_uniform2(keys, address);
+  const R radius2 = R(1.0) - x0 * x0;
+  const R radius = sqrt(select(radius2 < R(0.0), R(0.0), radius2));
+  const R x3 = radius * (R(2.0) * d.first - R(1.0));
+  const R rest2 = radius * radius - x3 * x3;
+  const R rest = sqrt(select(rest2 < R(0.0), R(0.0), rest2));
+  const SinCos<R> angle = sincos_2pi(d.second);
+  return {x0, rest * angle.cos, rest * angle.sin, x3};
+}
+
+}  // namespace mf

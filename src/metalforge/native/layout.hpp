@@ -1,0 +1,223 @@
+// How a periodic lattice lies in memory on a CPU: virtual nodes.
+//
+// Up to four directions are cut in two, so that the lattice becomes `lanes` equal pieces ("virtual nodes"); the sites
+// at the same place of every piece share a vector, one a lane. A neighbour inside the piece is the next vector with
+// lanes as they are; across its edge it is the vector at the other side with the lanes of that direction exchanged,
+// which is lane i xor a bit. Exchanges commute, so a position is (vector, mask).
+//
+// A direction is cut only when its extent is a multiple of four: then the pieces have even extents and all lanes of a
+// vector have the same parity, which even-odd updates need. Where fewer directions qualify than the register has room
+// for, the kernels run on plain numbers, one site at a time.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "su3.hpp"
+
+namespace mf {
+
+struct Neighbour {
+  i32 vector;
+  i32 mask;
+};
+
+class Layout {
+ public:
+  // dims are (Nx, Ny, Nz, Nt), even and >= 2; `wanted_lanes` is what the register holds.
+  Layout(std::array<int, 4> dims, int wanted_lanes) : dims_(dims), pieces_{1, 1, 1, 1} {
+    int lanes = 1;
+    for (int mu = 0; mu < 4 && lanes < wanted_lanes; ++mu)
+      if (dims[mu] % 4 == 0) {
+        pieces_[mu] = 2;
+        lanes *= 2;
+      }
+    if (lanes < wanted_lanes) {
+      pieces_ = {1, 1, 1, 1};
+      lanes = 1;
+    }
+    lanes_ = lanes;
+    i64 count = 1;
+    int bit = 1;
+    for (int mu = 0; mu < 4; ++mu) {
+      local_[mu] = dims[mu] / pieces_[mu];
+      bit_[mu] = pieces_[mu] == 2 ? bit : 0;
+      if (pieces_[mu] == 2) bit *= 2;
+      count *= local_[mu];
+    }
+    vectors_ = count;
+    neighbours_.resize(static_cast<std::size_t>(8 * count));
+    site_of_lane_.resize(static_cast<std::size_t>(count * lanes));
+    for (i64 v = 0; v < count; ++v) {
+      const std::array<int, 4> x = local_coordinates(v);
+      by_parity_[(x[0] + x[1] + x[2] + x[3]) % 2].push_back(static_cast<i32>(v));
+      for (int mu = 0; mu < 4; ++mu) {
+        neighbours_[static_cast<std::size_t>(8 * v + mu)] = step(x, mu, +1);
+        neighbours_[static_cast<std::size_t>(8 * v + 4 + mu)] = step(x, mu, -1);
+      }
+      for (int lane = 0; lane < lanes; ++lane)
+        site_of_lane_[static_cast<std::size_t>(v * lanes + lane)] = lexicographic(x, lane);
+    }
+  }
+
+  int lanes() const { return lanes_; }
+  i64 vectors() const { return vectors_; }
+  const std::array<int, 4>& dims() const { return dims_; }
+  const std::array<int, 4>& local() const { return local_; }
+  int bit(int mu) const { return bit_[mu]; }
+  i64 sites() const { return vectors_ * lanes_; }
+  const std::vector<i32>& parity(int p) const { return by_parity_[p]; }
+  Neighbour forward(i64 v, int mu) const { return neighbours_[static_cast<std::size_t>(8 * v + mu)]; }
+  Neighbour backward(i64 v, int mu) const { return neighbours_[static_cast<std::size_t>(8 * v + 4 + mu)]; }
+  // The number of a site in file order (x fastest), the address of its random numbers.
+  const u32* sites_of(i64 v) const { return site_of_lane_.data() + v * lanes_; }
+  i64 vector_at(const std::array<int, 4>& x) const {
+    return ((static_cast<i64>(x[3]) * local_[2] + x[2]) * local_[1] + x[1]) * local_[0] + x[0];
+  }
+
+ private:
+  std::array<int, 4> local_coordinates(i64 v) const {
+    std::array<int, 4> x;
+    for (int mu = 0; mu < 4; ++mu) {
+      x[mu] = static_cast<int>(v % local_[mu]);
+      v /= local_[mu];
+    }
+    return x;
+  }
+  Neighbour step(std::array<int, 4> x, int mu, int direction) const {
+    const int moved = x[mu] + direction;
+    const bool crossed = moved < 0 || moved >= local_[mu];
+    x[mu] = (moved + local_[mu]) % local_[mu];
+    return {static_cast<i32>(vector_at(x)), crossed ? bit_[mu] : 0};
+  }
+  u32 lexicographic(const std::array<int, 4>& x, int lane) const {
+    i64 index = 0;
+    for (int mu = 3; mu >= 0; --mu) {
+      const int piece = (bit_[mu] && (lane & bit_[mu])) ? 1 : 0;
+      index = index * dims_[mu] + x[mu] + piece * local_[mu];
+    }
+    return static_cast<u32>(index);
+  }
+
+  std::array<int, 4> dims_, pieces_, local_, bit_;
+  int lanes_;
+  i64 vectors_;
+  std::vector<Neighbour> neighbours_;
+  std::vector<i32> by_parity_[2];
+  std::vector<u32> site_of_lane_;
+};
+
+// A position on the lattice: a vector of sites whose lanes are exchanged by `mask`.
+struct Position {
+  const Layout* layout;
+  i64 vector;
+  int mask;
+
+  MF_INLINE Position forward(int mu) const {
+    const Neighbour n = layout->forward(vector, mu);
+    return {layout, n.vector, mask ^ n.mask};
+  }
+  MF_INLINE Position backward(int mu) const {
+    const Neighbour n = layout->backward(vector, mu);
+    return {layout, n.vector, mask ^ n.mask};
+  }
+};
+
+MF_INLINE double exchange_lanes(double x, int) { return x; }
+MF_INLINE float exchange_lanes(float x, int) { return x; }
+template <class T, int L>
+MF_INLINE Simd<T, L> exchange_lanes(Simd<T, L> x, int mask) {
+  if (mask & 1) x = xor_lanes<1>(x);
+  if constexpr (L > 2)
+    if (mask & 2) x = xor_lanes<2>(x);
+  if constexpr (L > 4)
+    if (mask & 4) x = xor_lanes<4>(x);
+  if constexpr (L > 8)
+    if (mask & 8) x = xor_lanes<8>(x);
+  return x;
+}
+
+template <class V>
+struct LaneTraits {
+  using Real = V;
+  static constexpr int lanes = 1;
+  static MF_INLINE V load(const Real* p) { return *p; }
+  static MF_INLINE void store(V x, Real* p) { *p = x; }
+};
+template <class T, int L>
+struct LaneTraits<Simd<T, L>> {
+  using Real = T;
+  static constexpr int lanes = L;
+  static MF_INLINE Simd<T, L> load(const T* p) { return Simd<T, L>::load(p); }
+  static MF_INLINE void store(Simd<T, L> x, T* p) { x.store(p); }
+};
+
+// The gauge field: link mu of vector v is 18 numbers of V, re and im of the rows in turn.
+template <class V>
+struct Links {
+  using Real = typename LaneTraits<V>::Real;
+  static constexpr int lanes = LaneTraits<V>::lanes;
+  Real* data;
+
+  MF_INLINE Real* address(i64 vector, int mu) const { return data + (vector * 4 + mu) * 18 * lanes; }
+
+  MF_INLINE Matrix3<V> load(const Position& x, int mu) const {
+    const Real* p = address(x.vector, mu);
+    Matrix3<V> m;
+    MF_UNROLL
+    for (int i = 0; i < 9; ++i)
+      m.e[i / 3][i % 3] = {LaneTraits<V>::load(p + 2 * i * lanes), LaneTraits<V>::load(p + (2 * i + 1) * lanes)};
+    if constexpr (lanes > 1) {
+      if (x.mask != 0) exchange(m, x.mask);
+    }
+    return m;
+  }
+  MF_INLINE void store(const Matrix3<V>& m, i64 vector, int mu) const {
+    Real* p = address(vector, mu);
+    MF_UNROLL
+    for (int i = 0; i < 9; ++i) {
+      LaneTraits<V>::store(m.e[i / 3][i % 3].re, p + 2 * i * lanes);
+      LaneTraits<V>::store(m.e[i / 3][i % 3].im, p + (2 * i + 1) * lanes);
+    }
+  }
+
+ private:
+  static MF_INLINE void exchange(Matrix3<V>& m, int mask) {
+    const auto all = [&](auto swap) {
+      MF_UNROLL
+      for (int i = 0; i < 9; ++i) {
+        auto& z = m.e[i / 3][i % 3];
+        z = {swap(z.re), swap(z.im)};
+      }
+    };
+    if (mask & 1) all([](V x) { return exchange_lanes(x, 1); });
+    if constexpr (lanes > 2)
+      if (mask & 2) all([](V x) { return exchange_lanes(x, 2); });
+    if constexpr (lanes > 4)
+      if (mask & 4) all([](V x) { return exchange_lanes(x, 4); });
+    if constexpr (lanes > 8)
+      if (mask & 8) all([](V x) { return exchange_lanes(x, 8); });
+  }
+};
+
+// Momenta: eight numbers of V a link.
+template <class V>
+struct Momenta {
+  using Real = typename LaneTraits<V>::Real;
+  static constexpr int lanes = LaneTraits<V>::lanes;
+  Real* data;
+
+  MF_INLINE Real* address(i64 vector, int mu) const { return data + (vector * 4 + mu) * 8 * lanes; }
+  MF_INLINE Algebra<V> load(i64 vector, int mu) const {
+    const Real* p = address(vector, mu);
+    Algebra<V> a;
+    for (int c = 0; c < 8; ++c) a.c[c] = LaneTraits<V>::load(p + c * lanes);
+    return a;
+  }
+  MF_INLINE void store(const Algebra<V>& a, i64 vector, int mu) const {
+    Real* p = address(vector, mu);
+    for (int c = 0; c < 8; ++c) LaneTraits<V>::store(a.c[c], p + c * lanes);
+  }
+};
+
+}  // namespace mf

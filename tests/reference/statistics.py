@@ -1,0 +1,14 @@
+"""Gates for statistical tests: agreement within k sigma, and the precision without which agreement means nothing."""
+
+import math
+
+
+def sigmas(estimate, reference, reference_error=0.0):
+    """How many combined standard errors apart two values are."""
+    return abs(estimate.mean - reference) / math.hypot(estimate.error, reference_error)
+
+
+def agrees(estimate, reference, reference_error=0.0, *, gate=4.0, precision=math.inf):
+    """Within `gate` combined errors, with an error no larger than `precision`; an error of zero proves nothing."""
+    assert 0 < estimate.error <= precision, f"error {estimate.error:.2e} must be in (0, {precision:.2e}]"
+    return sigmas(estimate, reference, reference_error) < gate

@@ -1,0 +1,113 @@
+"""Quenched SU(3): published and independently measured values, and agreement of independent algorithms."""
+
+import numpy as np
+import pytest
+
+from metalforge.lattice import Chain, ChainSpec, HmcSpec, warm_up
+from metalforge.lattice.analysis import gamma_method, susceptibility
+from reference.statistics import agrees, sigmas
+
+# An independent code (yang-mills, 1 heat bath + 4 overrelaxation sweeps an update, 2000 measurements), 8^4:
+# beta: (plaquette, error, <|L|>, error)
+TABLE = {
+    5.5: (0.496988, 0.000185, 0.01323, 0.00016),
+    5.7: (0.549220, 0.000173, 0.01457, 0.00017),
+    6.0: (0.594173, 0.000092, 0.03018, 0.00120),
+}
+# The same code on 8^3 x 4, 14,500 measurements: beta: (P, error, <|L|>, error, chi, error)
+TRANSITION = {
+    5.67: (0.54439, 0.00018, 0.0705, 0.0022, 0.932, 0.044),
+    5.68: (0.54780, 0.00019, 0.0948, 0.0028, 1.233, 0.031),
+    5.69: (0.55036, 0.00022, 0.1055, 0.0035, 1.363, 0.037),
+    5.705: (0.55417, 0.00019, 0.1288, 0.0028, 1.274, 0.066),
+}
+
+
+def record(chain, n):
+    """Series of P, |L|, dH and acceptance over n updates."""
+    rows = []
+
+    def note(info, observed):
+        rows.append((observed.plaquette, abs(observed.polyakov), info.delta_h or 0.0, float(info.accepted or 0)))
+
+    chain.run(n, note)
+    return np.array(rows).T
+
+
+def heatbath(dims, beta, seed, warmup, n, **options):
+    chain = Chain(ChainSpec(dims=dims, beta=beta, seed=seed, **options))
+    warm_up(chain, warmup)
+    return record(chain, n)
+
+
+@pytest.mark.parametrize("beta", TABLE)
+def test_plaquette_and_polyakov_loop_on_8_4(beta):
+    plaquette, error, loop, loop_error = TABLE[beta]
+    updates = {5.5: 1300, 5.7: 800, 6.0: 400}[beta]  # what 3e-4 takes at its tau_int
+    p, absolute, *_ = heatbath((8, 8, 8, 8), beta, 43, 80, updates)
+    assert agrees(gamma_method(p), plaquette, error, precision=3e-4)
+    assert agrees(gamma_method(absolute), loop, loop_error)
+
+
+@pytest.fixture(scope="module")
+def small_heatbath():
+    p, *_ = heatbath((4, 4, 4, 4), 5.7, 47, 100, 4000)
+    return gamma_method(p)
+
+
+def hmc_chain(start, seed, integrator="omelyan2", n_steps=5):
+    spec = ChainSpec(
+        dims=(4, 4, 4, 4),
+        beta=5.7,
+        seed=seed,
+        start=start,
+        algorithm="hmc",
+        hmc=HmcSpec(integrator=integrator, n_steps=n_steps),
+    )
+    return Chain(spec)
+
+
+@pytest.mark.parametrize(
+    ("start", "integrator"), [("hot", "omelyan2"), ("cold", "omelyan2"), ("cold", "leapfrog"), ("hot", "omelyan4")]
+)
+def test_hmc_agrees_with_the_heat_bath_and_obeys_creutz(small_heatbath, start, integrator):
+    chain = hmc_chain(start, 53, integrator)
+    warm_up(chain, 90)
+    p, _, delta_h, accepted = record(chain, 1200)
+    assert agrees(gamma_method(p), small_heatbath.mean, small_heatbath.error, precision=2.5e-3)
+    assert agrees(gamma_method(np.exp(-delta_h)), 1.0, precision=0.03)
+    assert 0.5 < accepted.mean() < 0.999
+
+
+def test_a_chain_that_always_accepts_is_noticed(small_heatbath):
+    """With coarse steps and no accept test the distribution is wrong by far more than the errors."""
+    chain = hmc_chain("cold", 59, "leapfrog", 7)
+    series = []
+    for n in range(900):
+        chain.update(accept_always=True)
+        if n >= 100:
+            series.append(sum(chain.field.plaquette_sums()) / (6 * chain.field.volume))
+    assert sigmas(gamma_method(np.array(series)), small_heatbath.mean, small_heatbath.error) > 4
+
+
+def test_single_precision_agrees_with_double(small_heatbath):
+    p, *_ = heatbath((4, 4, 4, 4), 5.7, 61, 100, 4000, precision="f32")
+    assert agrees(gamma_method(p), small_heatbath.mean, small_heatbath.error, precision=1.5e-3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("beta", TABLE)
+def test_plaquette_on_8_4_to_1e_4(beta):
+    plaquette, error, *_ = TABLE[beta]
+    p, *_ = heatbath((8, 8, 8, 8), beta, 67, 200, 9000)
+    assert agrees(gamma_method(p), plaquette, error, gate=3.0, precision=1e-4)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("beta", TRANSITION)
+def test_deconfinement_on_8_3_x_4(beta):
+    p, p_error, loop, loop_error, chi, chi_error = TRANSITION[beta]
+    plaquette, absolute, *_ = heatbath((8, 8, 8, 4), beta, 71, 400, 12000)
+    assert agrees(gamma_method(plaquette), p, p_error, gate=3.0, precision=4e-4)
+    assert agrees(gamma_method(absolute), loop, loop_error, gate=3.0, precision=6e-3)
+    assert agrees(susceptibility(absolute, 512), chi, chi_error, gate=3.0, precision=0.15)

@@ -1,0 +1,332 @@
+"""Reweighting against models that can be solved: E of a harmonic system, and two coexisting phases."""
+
+import logging
+import math
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+import pytest
+from scipy.signal import lfilter
+from scipy.special import gammaincinv, ndtr
+
+from metalforge.core.errors import SpecError
+from metalforge.lattice.analysis import BetaRun, Peak, combine, locate_peak, neighbour_overlaps, reweight
+from metalforge.lattice.analysis.mbar import free_energies, membership, newton_shift, pair_overlap
+
+MODES = 200
+"""P(E | beta) ~ E^(MODES - 1) exp(-beta E): <E> = MODES / beta, var E = MODES / beta^2, f = MODES ln beta."""
+BETAS = (1.0, 1.05, 1.1, 1.15)
+TARGETS = np.array([1.02, 1.075, 1.13])
+
+
+def ar1(a, n, rng):
+    noise = rng.standard_normal(n)
+    noise[1:] *= math.sqrt(1 - a * a)
+    return lfilter([1.0], [1.0, -a], noise)
+
+
+def harmonic(beta, n, rng, a=0.0):
+    """A run whose E has the exact distribution at every step and the autocorrelation of an AR(1) chain."""
+    energies = gammaincinv(MODES, ndtr(ar1(a, n, rng))) / beta
+    return BetaRun(beta=beta, action=energies, observable=energies)
+
+
+def harmonic_runs(seed, n=1000, a=0.0, betas=BETAS):
+    rng = np.random.default_rng(seed)
+    return [harmonic(beta, n, rng, a) for beta in betas]
+
+
+def changed(runs, function):
+    return [BetaRun(beta=r.beta, action=function(r.action), observable=r.observable) for r in runs]
+
+
+GAP, WIDTH, BETA_C, NOISE, VOLUME = 60.0, 12.0, 5.69, 0.2, 512.0
+"""Two Gaussian densities of states GAP apart, equally likely at BETA_C; the observable is the phase plus NOISE."""
+
+
+def two_phases(beta, n, rng, tau=5):
+    high = 1 / (1 + math.exp(GAP * (beta - BETA_C)))
+    fresh = rng.random(n) < 1 / tau
+    fresh[0] = True
+    # The phase is drawn anew with probability 1/tau a step: an exponential autocorrelation.
+    phase = (rng.random(n) < high)[np.flatnonzero(fresh)][np.cumsum(fresh) - 1]
+    energies = GAP * phase - beta * WIDTH**2 + WIDTH * rng.standard_normal(n)
+    return BetaRun(beta=beta, action=energies, observable=phase + NOISE * rng.standard_normal(n))
+
+
+def two_phase_susceptibility(beta):
+    high = 1 / (1 + np.exp(GAP * (np.asarray(beta) - BETA_C)))
+    return VOLUME * (high * (1 - high) + NOISE**2)
+
+
+@pytest.mark.parametrize("a", [0.0, 0.8])
+def test_means_squares_and_susceptibility_of_the_harmonic_model(a):
+    pulls = []
+    for seed in range(20):
+        joint = combine(harmonic_runs(seed, n=1000, a=a), rng=seed, n_bootstrap=60)
+        curve = reweight(joint, TARGETS, spatial_volume=3.0)
+        exact = np.stack([MODES / TARGETS, MODES * (MODES + 1) / TARGETS**2, 3 * MODES / TARGETS**2])
+        got = np.stack([curve.mean, curve.square, curve.susceptibility])
+        pulls.append((got - exact) / np.stack([curve.mean_error, curve.square_error, curve.susceptibility_error]))
+    # 20 independent pulls of each kind: their mean within 4 / sqrt(20), their spread within 4 / sqrt(40) of 1.
+    assert np.all(np.abs(np.mean(pulls, axis=0)) < 0.9)
+    assert np.all(np.abs(np.std(pulls, axis=0) - 1) < 0.63)
+
+
+def test_the_joint_curve_is_more_precise_than_any_single_run():
+    runs = harmonic_runs(30)
+    joint = reweight(combine(runs, rng=1), [1.075], spatial_volume=1)
+    single = reweight(combine(runs[1:2], rng=1), [1.075], spatial_volume=1)
+    assert joint.mean_error[0] < 0.8 * single.mean_error[0]
+    assert joint.n_effective[0] > 2 * single.n_effective[0]
+
+
+def test_free_energies_match_theory_and_pymbar_expectations_match_ours():
+    joint = combine(harmonic_runs(31, n=2000), rng=1)
+    # f(beta) = -ln Z up to a constant, and counted from the energy origin.
+    theory = MODES * np.log(joint.betas) - joint.betas * joint.energy_origin
+    assert joint.f - joint.f[0] == pytest.approx(theory - theory[0], abs=0.05)
+
+    logging.getLogger("pymbar").setLevel(logging.ERROR)
+    import pymbar
+
+    reduced = np.outer(joint.betas, joint.energies)
+    solver = [{"method": "adaptive", "options": {"min_sc_iter": 0}}]
+    theirs = pymbar.MBAR(reduced, [r.n_used for r in joint.runs], solver_protocol=solver, relative_tolerance=1e-12)
+    assert joint.f - joint.f[0] == pytest.approx(theirs.f_k - theirs.f_k[0], abs=1e-7)
+    curve = reweight(joint, TARGETS, spatial_volume=1.0)
+    for i, beta in enumerate(TARGETS):
+        expected = theirs.compute_expectations_inner(
+            joint.observables[None, :], (beta * joint.energies)[None, :], np.array([[0], [0]]), return_theta=False
+        )
+        assert curve.mean[i] == pytest.approx(float(np.ravel(expected["observables"])[0]), rel=1e-8)
+
+
+def test_newton_solves_resampled_equations_like_pymbar():
+    runs = harmonic_runs(32, n=300)
+    counts = np.full(4, 300.0)
+    energies = np.concatenate([r.action for r in runs]) - 190.0
+    betas = np.array(BETAS)
+    f = free_energies(betas, counts, energies)
+    p, _ = membership(betas, counts, f, energies)
+    rng = np.random.default_rng(33)
+    for _ in range(5):
+        picks = np.concatenate([300 * k + rng.integers(300, size=300) for k in range(4)])
+        shift, factor = newton_shift(p, counts, np.bincount(picks, minlength=1200).astype(float))
+        again = free_energies(betas, counts, energies[picks])
+        assert (f + shift) - (f + shift)[0] == pytest.approx(again, abs=1e-6)
+        assert factor == pytest.approx(np.exp(shift) @ p)
+        assert np.max(np.abs(shift)) > 1e-3
+
+
+def test_newton_finds_the_way_from_a_far_start():
+    runs = harmonic_runs(34, n=300)
+    counts = np.full(4, 300.0)
+    energies = np.concatenate([r.action for r in runs]) - 190.0
+    exact = free_energies(np.array(BETAS), counts, energies)
+    p, _ = membership(np.array(BETAS), counts, np.array([0.0, 3.0, -4.0, 5.0]), energies)
+    shift, _ = newton_shift(p, counts, np.ones(1200))
+    assert np.array([0.0, 3.0, -4.0, 5.0]) + shift == pytest.approx(exact, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_curve_of_two_phases_is_the_exact_one(seed):
+    rng = np.random.default_rng(40 + seed)
+    joint = combine([two_phases(b, 3000, rng) for b in (5.66, 5.68, 5.70, 5.72)], rng=seed)
+    betas = np.linspace(5.66, 5.72, 13)
+    curve = reweight(joint, betas, spatial_volume=VOLUME)
+    assert np.all(np.abs(curve.susceptibility - two_phase_susceptibility(betas)) < 4.5 * curve.susceptibility_error)
+    assert np.max(curve.susceptibility_error) < 0.15 * VOLUME / 4
+    assert np.all(curve.susceptibility > 0)
+
+
+def test_the_peak_is_found_without_bias_and_with_the_right_error():
+    peaks = []
+    for seed in range(20):
+        rng = np.random.default_rng(60 + seed)
+        joint = combine([two_phases(b, 2000, rng) for b in (5.66, 5.68, 5.70, 5.72)], rng=seed, n_bootstrap=60)
+        peaks.append(locate_peak(joint, 5.66, 5.72, spatial_volume=VOLUME))
+    assert not any(p.at_edge for p in peaks)
+    position = np.array([(p.beta_c - BETA_C) / p.beta_c_error for p in peaks])
+    height = np.array([(p.height - VOLUME * (0.25 + NOISE**2)) / p.height_error for p in peaks])
+    for pulls in (position, height):
+        assert abs(np.mean(pulls)) < 4 / math.sqrt(20)
+        assert 0.4 < np.std(pulls) < 1.65
+    assert max(p.beta_c_error for p in peaks) < 0.004
+
+
+def test_the_refined_peak_beats_the_grid_and_is_the_maximum_of_the_curve():
+    rng = np.random.default_rng(90)
+    joint = combine([two_phases(b, 2000, rng) for b in (5.67, 5.69, 5.71)], rng=1, n_bootstrap=20)
+    peak = locate_peak(joint, 5.65, 5.73, spatial_volume=VOLUME)
+    fine = np.linspace(peak.beta_c - 2e-4, peak.beta_c + 2e-4, 201)
+    curve = reweight(joint, fine, spatial_volume=VOLUME)
+    assert fine[np.argmax(curve.susceptibility)] == pytest.approx(peak.beta_c, abs=5e-6)
+    assert peak.height == pytest.approx(np.max(curve.susceptibility), rel=1e-8)
+    assert msgspec.json.decode(msgspec.json.encode(peak), type=Peak) == peak
+
+
+@pytest.mark.parametrize(("low", "high"), [(5.66, 5.68), (5.70, 5.72)])
+def test_a_peak_outside_the_range_is_reported_at_the_edge(low, high):
+    rng = np.random.default_rng(91)
+    joint = combine([two_phases(b, 2000, rng) for b in (5.66, 5.68, 5.70, 5.72)], rng=1)
+    peak = locate_peak(joint, low, high, spatial_volume=VOLUME)
+    assert peak.at_edge
+    assert peak.beta_c in (low, high)
+    assert (peak.beta_c_error, peak.height_error) == (None, None)
+    assert peak.edge_fraction > 0.9
+
+
+def test_a_peak_whose_error_bar_leaves_the_range_counts_as_at_the_edge():
+    rng = np.random.default_rng(92)
+    joint = combine([two_phases(b, 800, rng) for b in (5.67, 5.69, 5.71)], rng=1)
+    inside = locate_peak(joint, 5.66, 5.72, spatial_volume=VOLUME)
+    near = locate_peak(joint, 5.66, inside.beta_c + 0.3 * inside.beta_c_error, spatial_volume=VOLUME)
+    assert not inside.at_edge
+    assert near.at_edge
+    assert 0.16 < near.edge_fraction < 1
+
+
+def test_correlated_runs_are_thinned_and_resampled_in_blocks():
+    joint = combine(harmonic_runs(93, n=6000, a=0.9), rng=1)
+    for run in joint.runs:
+        assert run.tau_int == pytest.approx(9.5, rel=0.35)
+        assert run.stride == round(run.tau_int)
+        assert run.n_used == pytest.approx(6000 / run.stride, abs=1)
+        assert run.block * run.stride > 3 * run.tau_int
+        assert abs(run.pull) < 2
+    assert joint.n_effective(np.array([1.075]))[0] < 1.2 * 4 * 6000 / (2 * 9.5)
+
+
+def test_ignoring_autocorrelation_gives_errors_that_are_too_small():
+    runs = harmonic_runs(94, n=4000, a=0.9, betas=(1.05,))
+    honest = reweight(combine(runs, rng=1), TARGETS, spatial_volume=1)
+    # The same numbers in random order: the same averages, and no autocorrelation to be seen.
+    shuffled = np.random.default_rng(95).permutation(runs[0].action)
+    blind = combine([BetaRun(beta=1.05, action=shuffled, observable=shuffled)], rng=1)
+    naive = reweight(blind, TARGETS, spatial_volume=1)
+    assert np.all(naive.mean_error < 0.4 * honest.mean_error)
+
+
+def test_the_wrong_sign_of_the_action_fails_the_exact_test():
+    run = harmonic_runs(96, n=4000, betas=(1.0,))
+    right = reweight(combine(run, rng=1), [1.05], spatial_volume=1)
+    wrong = reweight(combine(changed(run, np.negative), rng=1), [1.05], spatial_volume=1)
+    assert abs(right.mean[0] - MODES / 1.05) < 4 * right.mean_error[0]
+    assert abs(wrong.mean[0] - MODES / 1.05) > 20 * wrong.mean_error[0]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [np.negative, lambda e: e / 12288, lambda e: 2 * e, lambda e: 1 - e / 12288],
+    ids=["sign", "density", "twice", "plaquette"],
+)
+def test_several_runs_betray_a_wrong_action(spoil):
+    with pytest.raises(SpecError, match=r"standard errors from the|must overlap"):
+        combine(changed(harmonic_runs(97, n=2000), spoil), rng=1)
+
+
+def test_a_run_at_another_beta_than_it_says_is_refused():
+    runs = harmonic_runs(98, n=2000)
+    mislabelled = [*runs[:3], BetaRun(beta=1.10001, action=runs[0].action, observable=runs[0].observable)]
+    with pytest.raises(SpecError, match="standard errors from the"):
+        combine(mislabelled, rng=1)
+
+
+def test_overlap_is_one_for_equal_runs_known_between_gaussians_and_zero_far_away():
+    rng = np.random.default_rng(99)
+    a, b = rng.standard_normal(20_000), rng.standard_normal(20_000)
+    assert pair_overlap(1.0, a, 1.0, b) == pytest.approx(1.0, abs=1e-9)
+    # exp(-beta E) tilts a unit Gaussian into one centred at -beta: two of them 1 apart.
+    grid = np.linspace(-9, 9, 4001)
+    p, q = np.exp(-(grid**2) / 2), np.exp(-((grid + 1) ** 2) / 2)
+    exact = np.sum(2 * p * q / (p + q)) / np.sum(p)
+    assert pair_overlap(0.0, a, 1.0, b - 1) == pytest.approx(exact, abs=0.01)
+    assert pair_overlap(0.0, a[:5000], 1.0, b - 1) == pytest.approx(exact, abs=0.02)
+    assert pair_overlap(0.0, a, 20.0, b - 20) < 1e-12
+
+
+def test_runs_that_do_not_overlap_are_refused_with_advice():
+    runs = harmonic_runs(100, betas=(1.0, 2.0))
+    assert neighbour_overlaps(runs)[0] < 1e-6
+    with pytest.raises(SpecError, match=r"must overlap.*between beta = 1 and 2\nhint: add a run near beta = 1.5"):
+        combine(runs, rng=1)
+    good = neighbour_overlaps(harmonic_runs(101))
+    assert len(good) == 3
+    assert min(good) > 0.8
+
+
+def test_targets_beyond_the_runs_are_refused_and_effective_samples_fall_towards_them():
+    joint = combine(harmonic_runs(102), rng=1)
+    counts = joint.n_effective(np.array([1.1, 1.2, 1.3, 1.4]))
+    assert all(near > 1.5 * far for near, far in pairwise(counts))
+    with pytest.raises(SpecError, match=r"effective samples. Got .* at beta = 2 from runs between 1 and 1.15"):
+        reweight(joint, [1.1, 2.0], spatial_volume=1)
+    with pytest.raises(SpecError, match="effective samples"):
+        locate_peak(joint, 0.3, 1.1, spatial_volume=1)
+
+
+def test_the_order_of_runs_does_not_matter_and_the_seed_decides():
+    runs = harmonic_runs(103)
+    first = reweight(combine(runs, rng=5), TARGETS, spatial_volume=1)
+    reverse = reweight(combine(runs[::-1], rng=5), TARGETS, spatial_volume=1)
+    other = reweight(combine(runs, rng=np.random.default_rng(6)), TARGETS, spatial_volume=1)
+    assert np.array_equal(first.mean_error, reverse.mean_error)
+    assert np.array_equal(first.mean, other.mean)
+    assert not np.array_equal(first.mean_error, other.mean_error)
+
+
+def test_two_chains_at_one_beta_count_as_one_longer_chain():
+    rng = np.random.default_rng(104)
+    runs = [harmonic(b, 1000, rng) for b in (1.0, 1.05, 1.05)]
+    merged = np.concatenate([runs[1].action, runs[2].action])
+    split = reweight(combine(runs, rng=1), TARGETS[:1], spatial_volume=1)
+    joined = [runs[0], BetaRun(beta=1.05, action=merged, observable=merged)]
+    assert split.mean[0] == pytest.approx(
+        reweight(combine(joined, rng=1), TARGETS[:1], spatial_volume=1).mean[0], rel=1e-3
+    )
+
+
+def test_adding_a_constant_to_the_action_changes_nothing():
+    runs = harmonic_runs(105)
+    plain = reweight(combine(runs, rng=1), TARGETS, spatial_volume=1)
+    moved = reweight(combine(changed(runs, lambda e: e + 1e6), rng=1), TARGETS, spatial_volume=1)
+    assert moved.mean == pytest.approx(plain.mean, rel=1e-6)
+    assert moved.susceptibility_error == pytest.approx(plain.susceptibility_error, rel=1e-4)
+
+
+def test_global_random_numbers_and_standard_error_are_left_alone(capfd):
+    np.random.seed(7)
+    expected = np.random.random(3)
+    np.random.seed(7)
+    level = logging.getLogger("pymbar").level
+    combine(harmonic_runs(106, n=200), rng=1)
+    assert np.array_equal(np.random.random(3), expected)
+    assert logging.getLogger("pymbar").level == level
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: combine([], rng=1), "at least one run"),
+        (lambda: combine(harmonic_runs(1, n=50), rng=1, n_bootstrap=1), "n_bootstrap"),
+        (
+            lambda: combine([BetaRun(beta=1.0, action=np.arange(9.0), observable=np.ones(8))], rng=1),
+            "measured together",
+        ),
+        (
+            lambda: combine([BetaRun(beta=1.5, action=[math.nan] * 9, observable=np.ones(9))], rng=1),
+            "beta = 1.5.*finite",
+        ),
+        (lambda: combine([BetaRun(beta=math.nan, action=np.ones(9), observable=np.ones(9))], rng=1), "`beta`"),
+        (lambda: combine(harmonic_runs(1, n=100, a=0.97), rng=1), r"(?s)run at beta = 1: .*100 measurements"),
+        (lambda: reweight(combine(harmonic_runs(1, n=50), rng=1), [], spatial_volume=1), "list of finite"),
+        (lambda: reweight(combine(harmonic_runs(1, n=50), rng=1), [1.0], spatial_volume=0), "spatial_volume"),
+        (lambda: locate_peak(combine(harmonic_runs(1, n=50), rng=1), 1.1, 1.0, spatial_volume=1), "less than"),
+    ],
+)
+def test_unfit_input_is_refused_in_words(call, message):
+    with pytest.raises(SpecError, match=message):
+        call()

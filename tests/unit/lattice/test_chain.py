@@ -1,0 +1,157 @@
+import itertools
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from metalforge import native
+from metalforge.core import SpecError, UnknownNameError
+from metalforge.lattice import Chain, ChainSpec, GaugeField, HeatbathSpec, HmcSpec, warm_up
+from metalforge.lattice.io import ConfigurationFileError, write_links
+from metalforge.lattice.warmup import TARGET_ACCEPTANCE, predicted_acceptance
+
+SPECS = {
+    "heatbath": {"algorithm": "heatbath", "heatbath": HeatbathSpec(heatbath=2, overrelax=3)},
+    "leapfrog": {"algorithm": "hmc", "hmc": HmcSpec(tau=0.7, n_steps=5, integrator="leapfrog")},
+    "omelyan2": {"algorithm": "hmc", "hmc": HmcSpec(n_steps=4)},
+    "omelyan4": {"algorithm": "hmc", "hmc": HmcSpec(n_steps=2, integrator="omelyan4")},
+}
+
+
+def spec_of(name, **more):
+    return ChainSpec(**({"dims": (4, 4, 4, 8), "beta": 5.6, "seed": 9, "stream": 2} | SPECS[name] | more))
+
+
+@pytest.mark.parametrize("precision", ["f64", "f32"])
+@pytest.mark.parametrize("name", SPECS)
+def test_a_saved_chain_continues_bit_for_bit(tmp_path, name, precision):
+    """run(20) and run(10); save; load; run(10), with one and two threads in any order."""
+    links = []
+    for first, second in itertools.product((1, 2), repeat=2):
+        chain = Chain(spec_of(name, precision=precision), threads=first)
+        chain.run(10)
+        chain.save(tmp_path / "c.h5")
+        chain = Chain.load(tmp_path / "c.h5", threads=second)
+        assert chain.step == 10
+        chain.run(10)
+        links.append(chain.field.links.copy())
+    whole = Chain(spec_of(name, precision=precision), threads=1)
+    whole.run(20)
+    assert all(np.array_equal(part, whole.field.links) for part in links)
+
+
+def test_a_chain_is_named_by_seed_and_stream():
+    def plaquette(**more):
+        chain = Chain(spec_of("heatbath", **more))
+        chain.run(2)
+        return chain.field.plaquette_sums()
+
+    assert plaquette() == plaquette()
+    assert len({plaquette(), plaquette(seed=10), plaquette(stream=3)}) == 3
+
+
+def test_any_trajectory_can_be_recomputed(tmp_path):
+    chain = Chain(spec_of("omelyan2"))
+    chain.run(3)
+    chain.save(tmp_path / "c.h5")
+    there = [chain.update().delta_h for _ in range(3)]
+    again = Chain.load(tmp_path / "c.h5")
+    assert [again.update().delta_h for _ in range(3)] == there
+
+
+def test_another_build_level_is_refused_unless_allowed(tmp_path, monkeypatch):
+    levels = native.available_levels()
+    if len(levels) < 2:
+        pytest.skip("this CPU runs one build level only")
+    chain = Chain(spec_of("omelyan2"))
+    chain.save(tmp_path / "c.h5")
+    monkeypatch.setenv("METALFORGE_ISA", levels[0])
+    with pytest.raises(SpecError, match=f"build level {levels[-1]}, this is {levels[0]}.*\nhint: set METALFORGE_ISA"):
+        Chain.load(tmp_path / "c.h5")
+    other = Chain.load(tmp_path / "c.h5", allow_different_isa=True)
+    # Elsewhere the chain agrees within rounding, amplified by one trajectory.
+    monkeypatch.delenv("METALFORGE_ISA")
+    here = Chain.load(tmp_path / "c.h5")
+    monkeypatch.setenv("METALFORGE_ISA", levels[0])
+    other.update()
+    coarse = other.field.to_links()
+    monkeypatch.delenv("METALFORGE_ISA")
+    here.update()
+    assert np.max(np.abs(here.field.to_links() - coarse)) < 1e-10
+
+
+def test_a_file_that_is_not_a_chain_is_refused(tmp_path):
+    write_links(tmp_path / "plain.h5", GaugeField((4, 4, 4, 4)).to_links(), "hdf5", isa=native.level())
+    with pytest.raises(SpecError, match="does not hold a lattice chain"):
+        Chain.load(tmp_path / "plain.h5")
+    (tmp_path / "noise.h5").write_bytes(b"noise")
+    with pytest.raises(ConfigurationFileError):
+        Chain.load(tmp_path / "noise.h5")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"dims": (4, 4, 4, 5)}, "four even integers"),
+        ({"beta": float("nan")}, "`beta` must be"),
+        ({"beta": -1.0}, "`beta` must be"),
+        ({"hmc": HmcSpec(n_steps=0)}, "n_steps >= 1"),
+        ({"hmc": HmcSpec(tau=float("inf"))}, "tau > 0"),
+        ({"heatbath": HeatbathSpec(heatbath=0, overrelax=0)}, "at least one sweep"),
+    ],
+)
+def test_bad_specs(fields, message):
+    with pytest.raises(SpecError, match=message):
+        spec_of("heatbath", **fields)
+
+
+def test_unknown_integrator_and_mismatched_field():
+    with pytest.raises(UnknownNameError, match="did you mean `leapfrog`"):
+        spec_of("heatbath", hmc=HmcSpec(integrator="leapfrg"))
+    with pytest.raises(SpecError, match="but the spec says"):
+        Chain(spec_of("heatbath"), field=GaugeField((4, 4, 4, 4)))
+
+
+def test_warm_up_tunes_into_the_target_and_then_leaves_the_chain_alone():
+    chain = Chain(spec_of("leapfrog", hmc=HmcSpec(tau=1.0, n_steps=3, integrator="leapfrog"), start="cold"))
+    warm_up(chain, 150)
+    frozen = chain.spec
+    assert frozen.hmc.n_steps > 3
+    infos = [chain.update() for _ in range(150)]
+    assert chain.spec == frozen
+    assert TARGET_ACCEPTANCE[0] - 0.1 < np.mean([i.accepted for i in infos])
+
+
+def test_predicted_acceptance_is_that_of_a_gaussian():
+    # <dH> = var / 2 = s^2 / 2 and P = erfc(s / (2 sqrt 2)): s = 1 gives 0.617 (Creutz).
+    sample = tuple(native.Stream(3).normal(step=0, sites=50_000, draws=2).ravel() + 0.5)
+    assert predicted_acceptance(sample) == pytest.approx(0.6171, abs=0.005)
+
+
+def test_trajectories_allocate_nothing_large():
+    chain = Chain(spec_of("omelyan2", dims=(8, 8, 8, 8)))
+    chain.update()
+    tracemalloc.start()
+    for _ in range(3):
+        chain.update()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100_000
+
+
+def test_a_quenched_run_on_16_4_fits_in_130_megabytes():
+    """Links, their copy and momenta are 92 MB; the rest is tables."""
+    code = (
+        "import re\n"
+        "from metalforge.lattice import Chain, ChainSpec, HmcSpec, GaugeField\n"
+        "def memory(key): return int(re.search(key + r':\\s+(\\d+) kB', open('/proc/self/status').read())[1])\n"
+        "Chain(ChainSpec(dims=(4, 4, 4, 4), beta=6.0, algorithm='hmc', hmc=HmcSpec(n_steps=1))).update()\n"
+        "before = memory('VmRSS')\n"
+        "chain = Chain(ChainSpec(dims=(16, 16, 16, 16), beta=6.0, algorithm='hmc', hmc=HmcSpec(n_steps=1)))\n"
+        "chain.run(2, lambda info, observed: None)\n"
+        "print(memory('VmHWM') - before)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) * 1024 < 130e6
