@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from metalforge.lattice import Chain, ChainSpec, HmcSpec, warm_up
-from metalforge.lattice.analysis import gamma_method, susceptibility
+from metalforge.lattice import Chain, ChainSpec, HmcSpec, gradient_flow, scale_t0, warm_up
+from metalforge.lattice.analysis import BetaRun, combine, gamma_method, locate_peak, susceptibility
 from reference.statistics import agrees, sigmas
 
 # An independent code (yang-mills, 1 heat bath + 4 overrelaxation sweeps an update, 2000 measurements), 8^4:
@@ -103,11 +103,51 @@ def test_plaquette_on_8_4_to_1e_4(beta):
     assert agrees(gamma_method(p), plaquette, error, gate=3.0, precision=1e-4)
 
 
+@pytest.fixture(scope="module")
+def transition_runs():
+    """8^3 x 4 at the four betas of the table, 12,000 measurements each: series of E = S / beta and |L|."""
+    runs = {}
+    for beta in TRANSITION:
+        p, absolute, *_ = heatbath((8, 8, 8, 4), beta, 71, 400, 12000)
+        runs[beta] = (p, absolute)
+    return runs
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("beta", TRANSITION)
-def test_deconfinement_on_8_3_x_4(beta):
+def test_deconfinement_on_8_3_x_4(transition_runs, beta):
     p, p_error, loop, loop_error, chi, chi_error = TRANSITION[beta]
-    plaquette, absolute, *_ = heatbath((8, 8, 8, 4), beta, 71, 400, 12000)
+    plaquette, absolute = transition_runs[beta]
     assert agrees(gamma_method(plaquette), p, p_error, gate=3.0, precision=4e-4)
     assert agrees(gamma_method(absolute), loop, loop_error, gate=3.0, precision=6e-3)
     assert agrees(susceptibility(absolute, 512), chi, chi_error, gate=3.0, precision=0.15)
+
+
+@pytest.mark.long
+def test_the_susceptibility_peaks_where_an_independent_code_found_it(transition_runs):
+    """MBAR over the four betas: chi_|L| peaks at 5.6916(15) with height 1.327(19) (yang-mills, 14,500 each)."""
+    runs = [BetaRun(beta, 6 * 2048 * (1 - p), absolute) for beta, (p, absolute) in transition_runs.items()]
+    joint = combine(runs, rng=np.random.default_rng(73))
+    peak = locate_peak(joint, 5.66, 5.72, spatial_volume=512)
+    assert not peak.at_edge
+    assert peak.beta_c_error < 0.002
+    assert abs(peak.beta_c - 5.6916) < 3 * np.hypot(peak.beta_c_error, 0.0015)
+    assert abs(peak.height - 1.327) < 3 * np.hypot(peak.height_error, 0.019)
+
+
+@pytest.mark.long
+def test_flow_scale_at_beta_6():
+    """t0 / a^2 = 3.184 at beta = 6.0 from the parametrisation of arXiv:1503.05652; 0.3 % is its spread, 16^4 is large."""
+    chain = Chain(ChainSpec(dims=(16, 16, 16, 16), beta=6.0, seed=79, start="cold"))
+    chain.run(150)
+    scales = []
+    for _ in range(24):
+        chain.run(12)
+        scales.append(
+            scale_t0(
+                gradient_flow(chain.field, 4.0, eps=0.05, tolerance=1e-4, measure_every=0.1, stop_at_t2_energy=0.32)
+            )
+        )
+    # Configurations 12 updates apart are independent at this precision; t0 of <E> and <t0> differ by less than 0.5 %.
+    assert np.std(scales) / np.sqrt(len(scales)) < 0.06
+    assert abs(np.mean(scales) - 3.184) < 3 * np.hypot(np.std(scales) / np.sqrt(len(scales)), 0.01 * 3.184)
