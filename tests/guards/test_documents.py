@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
+GUIDES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def _blocks(text):
@@ -19,11 +19,12 @@ def _blocks(text):
 
 BLOCKS = _blocks(README)
 DOCUMENTS = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+DOCUMENTS += sorted((ROOT / "docs").rglob("*.md"))
 
 
 def _python_blocks():
     """Each python block with the text block that follows it: the output it promises."""
-    for blocks in (BLOCKS, _blocks(CONTRIBUTING)):
+    for blocks in (BLOCKS, *(_blocks(guide.read_text()) for guide in GUIDES)):
         for (language, code), follows in pairwise([*blocks, ("", "")]):
             if language != "python":
                 continue

@@ -9,7 +9,7 @@ import typer
 from metalforge.core.errors import KernelError, MetalforgeError, MeterUnavailableError, PlacementError, PluginError
 from metalforge.core.plugins import PluginWarning
 
-from . import bench, lattice, machine
+from . import bench, lattice, machine, npu
 
 __all__ = ["app", "main"]
 
@@ -27,6 +27,7 @@ app.command()(machine.devices)
 app.command()(machine.route)
 app.command()(bench.bench)
 app.add_typer(lattice.app, name="lattice")
+app.add_typer(npu.app, name="npu")
 
 _CANNOT = (KernelError, PlacementError, MeterUnavailableError, PluginError)
 

@@ -32,6 +32,76 @@ MF_INLINE R log_positive(R x) {
   return exponent * R(ln2_high) + (R(2.0) * s + (R(2.0) * atanh_tail + exponent * R(ln2_low)));
 }
 
+// 1/n!, correctly rounded for n <= 22: the factorial is exact in a double.
+MF_INLINE constexpr double inverse_factorial(int n) {
+  double product = 1;
+  for (int k = 2; k <= n; ++k) product *= k;
+  return 1 / product;
+}
+
+// What differs between the two real types: log 2 in two parts (n * high is exact), the number that rounds to an integer when
+// it is added, the exponent's place and bias, the terms of the exponential series, and where tanh is 1 to the last bit.
+template <class Real>
+struct ExpTraits;
+template <>
+struct ExpTraits<double> {
+  static constexpr double ln2_high = 0x1.62e42fefa0000p-1, ln2_low = 0x1.cf79abc9e3b3ap-40, round = 0x1.8p52;
+  static constexpr int mantissa = 52, bias = 1023, terms = 14;
+  static constexpr u64 sign = 0x8000000000000000ull;
+  static constexpr double tanh_is_one = 20.0;
+};
+template <>
+struct ExpTraits<float> {
+  static constexpr float ln2_high = 0x1.62ep-1f, ln2_low = 0x1.0bfbe8p-15f, round = 0x1.8p23f;
+  static constexpr int mantissa = 23, bias = 127, terms = 7;
+  static constexpr u32 sign = 0x80000000u;
+  static constexpr float tanh_is_one = 10.0f;
+};
+
+template <class R>
+struct RealOf {
+  using type = R;
+};
+template <class T, int L>
+struct RealOf<Simd<T, L>> {
+  using type = T;
+};
+
+// exp(x) - 1 for 0 <= x <= 80. x = n log 2 + r with |r| <= log(2)/2; e^x - 1 = 2^n (e^r - 1) + (2^n - 1) loses nothing where
+// n = 0. The series of e^r - 1 leaves out less than 2^-62 (14 terms) or 2^-27 (7). Uses fused operations where there are
+// any: unlike the functions of the random numbers, its last bit may depend on the build level.
+template <class R>
+MF_INLINE R expm1_positive(R x) {
+  using Real = typename RealOf<R>::type;
+  using Traits = ExpTraits<Real>;
+  using B = decltype(as_bits(x));
+  const R round(Traits::round);
+  const R shifted = mul_add(x, R(static_cast<Real>(1.4426950408889634074)), round);
+  const R n = shifted - round;
+  const R r = neg_mul_add(n, R(Traits::ln2_low), neg_mul_add(n, R(Traits::ln2_high), x));
+  R series(static_cast<Real>(inverse_factorial(Traits::terms)));
+  MF_UNROLL
+  for (int k = Traits::terms - 1; k >= 1; --k)
+    series = mul_add(series, r, R(static_cast<Real>(inverse_factorial(k))));
+  const R small = series * r;
+  const R power = from_bits((as_bits(shifted) + B(Traits::bias)) << Traits::mantissa);  // 2^n: n is in the low bits
+  return mul_add(power, small, power - R(Real(1)));
+}
+
+// tanh x = t / (t + 2) with t = e^(2|x|) - 1, and the sign of x.
+template <class R>
+MF_INLINE R tanh_of(R x) {
+  using Real = typename RealOf<R>::type;
+  using Traits = ExpTraits<Real>;
+  using B = decltype(as_bits(x));
+  const B sign = as_bits(x) & B(Traits::sign);
+  const R size = from_bits(as_bits(x) ^ sign);
+  const R bound(Traits::tanh_is_one);
+  const R bounded = select(size < bound, size, bound);
+  const R t = expm1_positive(bounded + bounded);
+  return from_bits(as_bits(t / (t + R(Real(2)))) | sign);
+}
+
 template <class R>
 struct SinCos {
   R sin, cos;

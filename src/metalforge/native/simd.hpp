@@ -56,6 +56,13 @@ template <>
 struct LaneBits<u64> : LaneBits<double> {};
 template <>
 struct LaneBits<i64> : LaneBits<double> {};
+template <>
+struct LaneBits<unsigned char> {
+  using Signed = signed char;
+  using Unsigned = unsigned char;
+};
+template <>
+struct LaneBits<signed char> : LaneBits<unsigned char> {};
 
 namespace detail {
 
@@ -220,6 +227,7 @@ MF_INLINE u64 mul_wide_u32(u64 a, u64 b) { return static_cast<u64>(static_cast<u
 MF_INLINE u64 as_bits(double x) { return bit_cast<u64>(x); }
 MF_INLINE u32 as_bits(float x) { return bit_cast<u32>(x); }
 MF_INLINE double from_bits(u64 x) { return bit_cast<double>(x); }
+MF_INLINE float from_bits(u32 x) { return bit_cast<float>(x); }
 
 #if !MF_CUDA
 
@@ -235,6 +243,10 @@ MF_INLINE typename Simd<T, L>::Bits as_bits(Simd<T, L> x) {
 template <int L>
 MF_INLINE Simd<double, L> from_bits(Simd<u64, L> x) {
   return bit_cast<typename Simd<double, L>::Storage>(x.v);
+}
+template <int L>
+MF_INLINE Simd<float, L> from_bits(Simd<u32, L> x) {
+  return bit_cast<typename Simd<float, L>::Storage>(x.v);
 }
 
 template <class T, int L>

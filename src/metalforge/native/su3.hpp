@@ -4,7 +4,7 @@
 // H = sum_a pi_a T_a (Hermitian, traceless), and moves a link by U <- exp(i eps H) U.
 #pragma once
 
-#include "simd.hpp"
+#include "elementary.hpp"
 
 namespace mf {
 
@@ -185,29 +185,10 @@ MF_INLINE Matrix3<T> exp_i(Hermitian3<T> q) {
   const T c0 = q.d0 * q.d1 * q.d2 + T(2) * mul_add(o01_o12.re, q.o02.re, o01_o12.im * q.o02.im) - q.d0 * norm2(q.o12) -
                q.d1 * norm2(q.o02) - q.d2 * norm2(q.o01);
   // Horner over i^n / n!, n = 18 ... 0: (a0 + a1 Q + a2 Q^2) Q + i^n / n!.
-  constexpr double inverse_factorial[] = {1.0,
-                                          1.0,
-                                          1.0 / 2,
-                                          1.0 / 6,
-                                          1.0 / 24,
-                                          1.0 / 120,
-                                          1.0 / 720,
-                                          1.0 / 5040,
-                                          1.0 / 40320,
-                                          1.0 / 362880,
-                                          1.0 / 3628800,
-                                          1.0 / 39916800,
-                                          1.0 / 479001600,
-                                          1.0 / 6227020800,
-                                          1.0 / 87178291200,
-                                          1.0 / 1307674368000,
-                                          1.0 / 20922789888000,
-                                          1.0 / 355687428096000,
-                                          1.0 / 6402373705728000};
-  Complex<T> a0{T(-inverse_factorial[18]), T(0)}, a1{T(0), T(0)}, a2{T(0), T(0)};
+  Complex<T> a0{T(-inverse_factorial(18)), T(0)}, a1{T(0), T(0)}, a2{T(0), T(0)};
   MF_UNROLL
   for (int n = 17; n >= 0; --n) {
-    const double coefficient = (n & 2) ? -inverse_factorial[n] : inverse_factorial[n];  // i^n up to a factor i
+    const double coefficient = (n & 2) ? -inverse_factorial(n) : inverse_factorial(n);  // i^n up to a factor i
     const T real(n & 1 ? 0.0 : coefficient), imaginary(n & 1 ? coefficient : 0.0);
     const Complex<T> next0{mul_add(a2.re, c0, real), mul_add(a2.im, c0, imaginary)};
     const Complex<T> next1{mul_add(a2.re, c1, a0.re), mul_add(a2.im, c1, a0.im)};

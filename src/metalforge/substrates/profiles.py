@@ -1,75 +1,239 @@
-"""Device profiles of the AKD1000: where its modelled costs come from.
+"""Device profiles of NPUs: where modelled costs and limits come from, as TOML files with a source for every number.
 
 Nothing here was measured by this project, and no physical AKD1000 was at hand. `akd1000-published` holds third-party
 measurements; `akd1000-claimed` holds the figures of the seed documents, which rest on timing an empty device
 (54 us is a write and a read with no model loaded) and on vendor power. Reports name the profile they used, and
-claims are reproduced under `akd1000-claimed` only.
+claims are reproduced under `akd1000-claimed` only. A chip of your own is a file of the same shape: `load_profile`.
 """
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
 
 import msgspec
 
-from metalforge.core.errors import UnknownNameError
+from metalforge.core.errors import SpecError, UnknownNameError
 
-__all__ = ["PROFILES", "DeviceProfile", "profile"]
+__all__ = ["PROFILES", "DeviceProfile", "load_profile", "profile"]
+
+FOLDER = Path(__file__).parent / "npu" / "profiles"
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One number and the sentence that says where it was found."""
+
+    value: float
+    source: str
+
+    def __post_init__(self) -> None:
+        if not 0 < self.value < float("inf"):
+            raise ValueError(f"`value` must be a finite number above 0. Got {self.value}")
+        if not self.source.strip():
+            raise ValueError("`source` must say where the number was found. Got nothing")
+
+
+class Count(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One whole number and the sentence that says where it was found."""
+
+    value: int
+    source: str
+
+    def __post_init__(self) -> None:
+        Figure(value=self.value, source=self.source)  # the same rules
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Seconds by a whole number (a width, a batch size), in rising order, with one source."""
+
+    rows: tuple[tuple[int, float], ...]
+    source: str
+    network: tuple[int, ...] = ()
+    """Lines of the chain that was timed, inputs first; empty where the table itself varies them."""
+
+    def __post_init__(self) -> None:
+        keys = [key for key, _ in self.rows]
+        if len(self.rows) < 2 or any(a >= b for a, b in pairwise(keys)) or keys[0] < 1:
+            raise ValueError(f"`rows` must be two or more with rising whole numbers from 1 on. Got {keys}")
+        for _, seconds in self.rows:
+            Figure(value=seconds, source=self.source)
+
+
+class Mode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One clock mode: what a call takes and draws in it. Only ratios to the first mode are used."""
+
+    name: Literal["Performance", "Economy", "LowPower"]
+    call_s: float
+    power_w: float
+    source: str
+
+    def __post_init__(self) -> None:
+        for value in (self.call_s, self.power_w):
+            Figure(value=value, source=self.source)
+
+
+class Arithmetic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The constants of the chip's integers."""
+
+    accumulator_bits: Count
+    """Width of the signed potential; it saturates."""
+    steps_per_unit: Count
+    """Activation steps are whole multiples of 1 / this."""
+
+    def __post_init__(self) -> None:
+        if not 8 <= self.accumulator_bits.value <= 31:
+            raise ValueError(f"`accumulator_bits` must be 8 .. 31. Got {self.accumulator_bits.value}")
+        if self.steps_per_unit.value not in (1, 2, 4, 8, 16):
+            raise ValueError(f"`steps_per_unit` must be 1, 2, 4, 8 or 16. Got {self.steps_per_unit.value}")
+
+
+class Mesh(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a program takes of the chip, and how that is counted."""
+
+    accounting: Literal["processors", "neurons"]
+    """`processors`: a layer takes one that can hold it. `neurons`: a program takes so many NPs, as the seeds count."""
+    neural_processors: Count
+    sram_bytes: Count
+    onchip_processors: Count | None = None
+    external_processors: Count | None = None
+    onchip_bytes: Count | None = None
+    """What one on-chip processor may hold."""
+    program_nps: Count | None = None
+    head_nps: Count | None = None
+
+    def __post_init__(self) -> None:
+        wanted = {
+            "processors": ("onchip_processors", "external_processors", "onchip_bytes"),
+            "neurons": ("program_nps", "head_nps"),
+        }
+        for accounting, names in wanted.items():
+            for name in names:
+                if (getattr(self, name) is not None) != (accounting == self.accounting):
+                    verb = "needs" if accounting == self.accounting else "has no use for"
+                    raise ValueError(f"accounting by {self.accounting} {verb} `{name}`")
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What calls, updates and transfers take."""
+
+    call_s: Figure
+    """One inference call, single input, small program."""
+    weight_update_s: Figure
+    """Replacing a variable of a loaded program."""
+    power_w: Figure
+    """What the call's energy is charged at."""
+    max_batch: Count
+    layer_s: Figure | None = None
+    """Each layer after the first."""
+    idle_power_w: Figure | None = None
+    """What `power_w` would be without any call; for the reader, no cost uses it."""
+    link_bytes_per_s: Figure | None = None
+    """Host to device; None: no figure, and loading is not charged."""
 
 
 class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Costs and limits of an NPU, each with the sentence that says where it was found."""
 
     name: str
+    chip: str
     source: str
-    call_s: float
-    """One inference call, single input."""
-    weight_update_s: float
-    """Replacing the weights of a loaded program."""
-    power_w: float
-    """What the call's energy is charged at."""
-    max_batch: int
-    neural_processors: int
-    """All of them, whatever they can hold."""
-    layer_processors: int
-    """Those that can hold a fully connected layer."""
-    sram_bytes: int
+    """The profile in a sentence."""
+    arithmetic: Arithmetic
+    mesh: Mesh
+    call: Call
+    modes: tuple[Mode, ...]
+    """Clock modes; the first is the one that `call` was measured in."""
+    widths: Table | None = None
+    """Seconds of one call by the width of a square layer."""
+    batches: Table | None = None
+    """Seconds an input by the inputs of a call."""
+
+    def __post_init__(self) -> None:
+        names = [mode.name for mode in self.modes]
+        if not names or names[0] != "Performance" or len(set(names)) != len(names):
+            raise ValueError(f"`modes` must be different and begin with Performance. Got {', '.join(names) or 'none'}")
+        if self.batches and (len(self.batches.network) < 2 or self.batches.rows[0][0] != 1):
+            raise ValueError("`batches` must name the `network` that was timed and begin with a batch of 1")
+
+    @property
+    def call_s(self) -> float:
+        """One inference call, single input, small program."""
+        return self.call.call_s.value
+
+    @property
+    def weight_update_s(self) -> float:
+        """Replacing a variable of a loaded program."""
+        return self.call.weight_update_s.value
+
+    @property
+    def power_w(self) -> float:
+        """What a call's energy is charged at."""
+        return self.call.power_w.value
+
+    @property
+    def max_batch(self) -> int:
+        """Inputs of one call."""
+        return self.call.max_batch.value
+
+    @property
+    def neural_processors(self) -> int:
+        """All of them, whatever they can hold."""
+        return self.mesh.neural_processors.value
+
+    @property
+    def layer_processors(self) -> int:
+        """Those that can hold a fully connected layer."""
+        if self.mesh.onchip_processors and self.mesh.external_processors:
+            return self.mesh.onchip_processors.value + self.mesh.external_processors.value
+        return self.mesh.neural_processors.value
+
+    @property
+    def sram_bytes(self) -> int:
+        """Memory on the chip."""
+        return self.mesh.sram_bytes.value
+
+    def mode(self, name: str) -> Mode:
+        """Return a clock mode by name."""
+        for mode in self.modes:
+            if mode.name == name:
+                return mode
+        raise UnknownNameError(f"clock mode of {self.name}", name, [mode.name for mode in self.modes])
+
+    def figures(self) -> tuple[tuple[str, str, str], ...]:
+        """Return every number as (name, value, source), in the order of the file: what a table of the profile shows."""
+        found: list[tuple[str, str, str]] = []
+        for section in ("arithmetic", "mesh", "call"):
+            for field in msgspec.structs.fields(getattr(self, section)):
+                entry = getattr(getattr(self, section), field.name)
+                if isinstance(entry, Figure | Count):
+                    text = str(entry.value) if isinstance(entry, Count) else f"{entry.value:g}"
+                    found.append((f"{section}.{field.name}", text, entry.source))
+        found += [(f"modes.{m.name}", f"{m.call_s:g} s, {m.power_w:g} W", m.source) for m in self.modes]
+        for name, table in (("widths", self.widths), ("batches", self.batches)):
+            if table:
+                rows = ", ".join(f"{key}: {seconds:g} s" for key, seconds in table.rows)
+                found.append((name, rows, table.source))
+        return tuple(found)
 
 
-PROFILES = {
-    p.name: p
-    for p in (
-        DeviceProfile(
-            name="akd1000-published",
-            source=(
-                "rustChip benchmark datasheet and silicon spec (SDK 2.19.1, InputConv to FC, single input): 650 us a "
-                "call over PCIe, 14 ms set_variable, 0.918 W board during inference; 78 neural processors, 18 FNP3 + "
-                "4 FNP2 hold fully connected layers"
-            ),
-            call_s=650e-6,
-            weight_update_s=14e-3,
-            power_w=0.918,
-            max_batch=64,
-            neural_processors=78,
-            layer_processors=22,
-            sram_bytes=8 * 2**20,
-        ),
-        DeviceProfile(
-            name="akd1000-claimed",
-            source=(
-                "seed documents: 54 us and 1.4 uJ an inference (30 mW x 54 us, rounded down), 86 us a weight "
-                "update, 1000 NPs; no measurement of a loaded model stands behind them"
-            ),
-            call_s=54e-6,
-            weight_update_s=86e-6,
-            power_w=1.4e-6 / 54e-6,
-            max_batch=8,
-            neural_processors=1000,
-            layer_processors=1000,
-            sram_bytes=8 * 2**20,
-        ),
-    )
-}
+def load_profile(path: Path | str) -> DeviceProfile:
+    """Return the profile in a TOML file; raises `SpecError` that names the key which is unknown, missing or wrong."""
+    try:
+        return msgspec.toml.decode(Path(path).read_bytes(), type=DeviceProfile)
+    except OSError as error:
+        raise SpecError(f"{path}: the device profile cannot be read ({error.strerror or error})") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise SpecError(
+            f"{path}: {error}\nhint: start from a copy of {FOLDER.name}/akd1000-published.toml in metalforge"
+        ) from error
+
+
+PROFILES = {p.name: p for p in map(load_profile, sorted(FOLDER.glob("*.toml"), reverse=True))}
 
 
 def profile(name: str) -> DeviceProfile:
-    """Return a device profile by name."""
+    """Return a device profile: one that ships, by name, or your own, by the path of its `.toml` file."""
+    if name.endswith(".toml"):
+        return load_profile(name)
     if name not in PROFILES:
         raise UnknownNameError("device profile", name, PROFILES)
     return PROFILES[name]

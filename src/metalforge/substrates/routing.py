@@ -88,8 +88,11 @@ def route(
             "hint: `metalforge devices` shows what this machine misses and the command that adds it"
         )
 
+    # The real thing comes before its emulation.
+    real_kinds = {s.info.kind for s in capable if not s.info.properties.get("emulated")}
+    stand_ins = [s for s in capable if s.info.properties.get("emulated") and s.info.kind in real_kinds]
     preferred = [s for s in capable if s.info.kind is workload.prefer and not ignore_preference]
-    pool = preferred or capable
+    pool = [s for s in preferred or capable if s not in stand_ins]
     costs = {id(s): s.cost(workload) for s in capable}
     if policy is Policy.ORIGIN:
         chosen = min(pool, key=lambda s: _ORIGIN_ORDER.index(s.info.kind))
@@ -99,14 +102,16 @@ def route(
     if len(capable) == 1:
         reason = "the only substrate that can"
     elif preferred:
-        reason = f"of the preferred kind ({workload.prefer}), " + (how if len(preferred) > 1 else "the only one")
+        reason = f"of the preferred kind ({workload.prefer}), " + (how if len(pool) > 1 else "the only one")
     else:
         reason = how
 
     for other in capable:
         if other is chosen:
             continue
-        if preferred and other not in preferred:
+        if other in stand_ins:
+            why = f"can, but it is emulated and a real {other.info.kind} is here"
+        elif preferred and other not in preferred:
             why = f"can, but the workload prefers {workload.prefer}"
         elif policy is Policy.ORIGIN:
             why = "can, but comes later in the order"

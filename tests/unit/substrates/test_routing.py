@@ -19,7 +19,7 @@ from metalforge.core import (
 )
 from metalforge.substrates import WORKLOADS, Policy, load_workload, route, workload
 from metalforge.substrates.meters import ModelledMeter
-from metalforge.substrates.npu import EmulatedNpu
+from metalforge.substrates.npu import EmulatedNpu, PhysicalNpu
 from metalforge.testing import check_substrate
 
 LABELS = {
@@ -237,6 +237,14 @@ def test_claimed_and_published_profiles_disagree_and_are_named():
     assert claimed.energy.value == pytest.approx(1.4e-6)
     with pytest.raises(UnknownNameError, match="did you mean `akd1000-claimed`"):
         EmulatedNpu("akd1000-claim")
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+def test_a_board_is_preferred_to_its_emulation(policy):
+    board = PhysicalNpu("akida0", "BrainChip AKD1000", {})
+    decision = route(workload("esn_npu_inference"), [EmulatedNpu(), board], policy)
+    assert decision.substrate.name == "akida0"
+    assert decision.rejected[0].reason == "can, but it is emulated and a real npu is here"
 
 
 def test_decisions_are_records():

@@ -27,6 +27,18 @@ struct TypeName<float> {
   static constexpr const char *name = "float32", *codes = "f";
 };
 template <>
+struct TypeName<unsigned char> {
+  static constexpr const char *name = "uint8", *codes = "B";
+};
+template <>
+struct TypeName<signed char> {
+  static constexpr const char *name = "int8", *codes = "b";
+};
+template <>
+struct TypeName<i32> {
+  static constexpr const char *name = "int32", *codes = "il";
+};
+template <>
 struct TypeName<u32> {
   static constexpr const char *name = "uint32", *codes = "IL";
 };
@@ -85,6 +97,7 @@ void bind_df64(nb::module_& m);
 void bind_reduce(nb::module_& m);
 void bind_simd(nb::module_& m);
 void bind_ceilings(nb::module_& m);
+void bind_npu(nb::module_& m);
 void bind_lattice_update(nb::module_& m);
 void bind_lattice_measure(nb::module_& m);
 

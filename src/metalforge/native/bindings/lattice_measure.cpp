@@ -97,23 +97,20 @@ std::pair<double, double> plaquette_sums(const FieldLayout<Real>& layout, nb::ha
   return with_lanes(layout, [&](auto tag) {
     using V = decltype(tag);
     const DoubleLinks<V> links{{const_cast<Real*>(u.data())}};
-    std::vector<double> partial;
-    const auto planes = [&](bool temporal) {
-      return sum_over_vectors(layout.vectors(), threads, partial, [&](i64 v) {
-        const Position x{&layout, v, 0};
-        double sum = 0;
-        for (int mu = 0; mu < 3; ++mu) {
-          if (temporal) {
-            sum += horizontal_sum(plaquette(links, x, mu, 3));
-          } else {
-            for (int nu = mu + 1; nu < 3; ++nu) sum += horizontal_sum(plaquette(links, x, mu, nu));
-          }
-        }
-        return sum / 3.0;
-      });
-    };
-    const double spatial = planes(false);
-    return std::pair<double, double>(spatial, planes(true));
+    std::vector<double> temporal_of(static_cast<std::size_t>(layout.vectors())), partial;
+    const double spatial = sum_over_vectors(layout.vectors(), threads, partial, [&](i64 v) {
+      const Position x{&layout, v, 0};
+      double space = 0, time = 0;
+      for (int mu = 0; mu < 3; ++mu) {
+        time += horizontal_sum(plaquette(links, x, mu, 3));
+        for (int nu = mu + 1; nu < 3; ++nu) space += horizontal_sum(plaquette(links, x, mu, nu));
+      }
+      temporal_of[static_cast<std::size_t>(v)] = time / 3.0;
+      return space / 3.0;
+    });
+    const double temporal = sum_over_vectors(layout.vectors(), 1, partial,
+                                             [&](i64 v) { return temporal_of[static_cast<std::size_t>(v)]; });
+    return std::pair<double, double>(spatial, temporal);
   });
 }
 

@@ -128,6 +128,7 @@ NB_MODULE(MF_MODULE, m) {
   bind_reduce(m);
   bind_simd(m);
   bind_ceilings(m);
+  bind_npu(m);
   bind_lattice_update(m);
   bind_lattice_measure(m);
 }

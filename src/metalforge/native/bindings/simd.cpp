@@ -69,6 +69,8 @@ void elementary(nb::str op_name, nb::handle x_object, nb::handle out_object) {
     run([](V a, V) { return sincos_2pi(a).sin; });
   else if (name == "cos_2pi")
     run([](V a, V) { return sincos_2pi(a).cos; });
+  else if (name == "tanh")
+    run([](V a, V) { return tanh_of(a); });
   else
     throw nb::value_error(("`op` is not an elementary function: " + name).c_str());
 }

@@ -31,7 +31,7 @@ def bounded_relu(
 
 
 def run_layer(layer: FullyConnected, x: NDArray[np.uint8]) -> NDArray[np.int32] | NDArray[np.uint8]:
-    """Return potentials (int32) of a linear layer, activations (uint8) of a bounded ReLU, for inputs (batch, inputs)."""
+    """Return potentials (int32) of a linear layer, activations (uint8) of a bounded ReLU; `x` is (batch, inputs)."""
     x = check_inputs(layer, x)
     # Sums of up to 57334 products of 15 * 7 stay below 2^23: exact in int32, and in float32.
     potentials = saturate(x.astype(np.float32) @ layer.weights.astype(np.float32))
@@ -44,7 +44,7 @@ def run_program(program: Program, x: NDArray[np.uint8]) -> NDArray[np.int32] | N
     """Return what the last layer gives for inputs (batch, inputs)."""
     values: NDArray[np.int32] | NDArray[np.uint8] = x
     for layer in program.layers:
-        values = run_layer(layer, values.astype(np.uint8))
+        values = run_layer(layer, values)  # type: ignore[arg-type]  # all but the last layer give uint8
     return values
 
 

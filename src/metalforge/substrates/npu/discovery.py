@@ -1,6 +1,5 @@
 """Finding NPUs: by PCI vendor id, by device node, and by asking the vendor's SDK for its list when it is installed."""
 
-import importlib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -131,7 +130,8 @@ def _boards(sys: Path, dev: Path) -> list[PhysicalNpu]:
 def _sdk_devices() -> tuple[list[str], str]:
     """Ask the SDK for its list (documented; maps no model, starts nothing)."""
     try:
-        akida = importlib.import_module("akida")
-        return [str(getattr(device, "desc", device)) for device in akida.devices()], ""
+        from .akida_ import device_names  # here: what needs arrays is loaded where there is a device to ask for
+
+        return device_names(), ""
     except Exception as error:  # a broken SDK is a finding, not a failure of ours
         return [], f"asking for its devices failed: {type(error).__name__}: {error}"

@@ -122,7 +122,8 @@ class Encoding:
     """How the host makes chip inputs of real numbers and real numbers of potentials; see `ladder`.
 
     `activation_bits` of 4, 8, 12 or 16 are 1 to 4 nibble rows; `digits` of 1 to 3 are base-15 weight digits, so the
-    last layer has digits * outputs units: block k holds digit k, the most significant first. `signed` is "unsigned", "zero_point" or "two_rail".
+    last layer has digits * outputs units: block k holds digit k, the most significant first. `signed` is "unsigned",
+    "zero_point" or "two_rail".
     """
 
     activation_bits: int = 4

@@ -1,0 +1,203 @@
+"""`npu compile | inspect | run | explain | conformance | profile`: programs for the NPU, and what they cost there."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError
+from metalforge.core.substrate import Cost
+from metalforge.substrates.npu import costs, mesh, wire
+from metalforge.substrates.npu.certificate import overflow_certificate
+from metalforge.substrates.npu.compile import compile_linear
+from metalforge.substrates.npu.device import ResourceError
+from metalforge.substrates.npu.emulator import EmulatedDevice
+from metalforge.substrates.npu.ladder import ladder_of
+from metalforge.substrates.npu.program import Encoding, Program
+from metalforge.substrates.profiles import PROFILES
+
+from .machine import Json
+from .output import print_json, print_table, print_text
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Programs for the int4 NPU.", no_args_is_help=True, rich_markup_mode=None)
+Bits = Annotated[int, typer.Option("--activation-bits", help="4, 8, 12 or 16.")]
+Digits = Annotated[int, typer.Option(help="Weight digits: 1 (4 bits), 2 (8) or 3 (12).")]
+Signed = Annotated[str, typer.Option(help="unsigned, zero_point or two_rail.")]
+Range = Annotated[float, typer.Option("--range", help="The largest size of an input.")]
+BATCHES = (1, 8, 64)
+
+
+@app.command(name="compile")
+def compile_matrix(
+    model: Annotated[Path, typer.Argument(help="A weight matrix (outputs, inputs) as .npy.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The program to write.")],
+    activation_bits: Bits = 8,
+    digits: Digits = 1,
+    signed: Signed = "zero_point",
+    input_range: Range = 1.0,
+    as_json: Json = False,
+) -> None:
+    """Compile a matrix to a linear program; several files where one could saturate."""
+    encoding = Encoding(activation_bits=activation_bits, digits=digits, signed=signed)
+    compiled = compile_linear(output.stem, _matrix(model), encoding=encoding, ranges=input_range)
+    several = len(compiled.programs) > 1
+    paths = [output.with_stem(f"{output.stem}.{i}") if several else output for i in range(len(compiled.programs))]
+    for program, path in zip(compiled.programs, paths, strict=True):
+        wire.save(program, path)
+    bound = float(np.max(compiled.error_bound))
+    record = {"files": [str(p) for p in paths], "outputs": compiled.programs[0].outputs, "error_bound": bound}
+    if as_json:
+        print_json(record)
+    else:
+        print_text(f"wrote {', '.join(map(str, paths))}: {record['outputs']} outputs, off by at most {bound:.3g}")
+
+
+@app.command()
+def inspect(
+    program: Annotated[Path, typer.Argument(help="A .mfp program.")],
+    as_json: Json = False,
+) -> None:
+    """Show what a program holds, and whether its sums can overflow."""
+    loaded = wire.load(program)
+    rows = []
+    for layer in loaded.layers:
+        certificate = overflow_certificate(layer)
+        rows.append(
+            {
+                "layer": layer.name,
+                "inputs": layer.inputs,
+                "units": layer.units,
+                "weight_bits": layer.weight_bits,
+                "input_bits": layer.input_bits,
+                "activation": layer.activation.value,
+                "overflow": "impossible" if certificate.safe else "possible",
+            }
+        )
+    record = {
+        "name": loaded.name,
+        "fingerprint": loaded.fingerprint(),
+        "encoding": {
+            "activation_bits": loaded.encoding.activation_bits,
+            "digits": loaded.encoding.digits,
+            "signed": loaded.encoding.signed,
+        },
+        "layers": rows,
+        "heads": [{"name": h.name, "start": h.start, "width": h.width} for h in loaded.heads],
+        "schema": loaded.schema,
+        "provenance": dict(loaded.provenance),
+    }
+    if as_json:
+        print_json(record)
+        return
+    # Texts of a file are a stranger's words: shown quoted.
+    print_text(f"{loaded.name!r}, fingerprint {record['fingerprint']}")
+    print_text(f"encoding {record['encoding']}, schema {loaded.schema!r}, provenance {dict(loaded.provenance)!r}")
+    print_table("Layers", list(rows[0]), [[str(v) for v in row.values()] for row in rows])
+    if loaded.heads:
+        print_table(
+            "Heads", ("head", "start", "width"), [(repr(h.name), str(h.start), str(h.width)) for h in loaded.heads]
+        )
+
+
+@app.command()
+def run(
+    program: Annotated[Path, typer.Argument(help="A .mfp program.")],
+    inputs: Annotated[Path, typer.Argument(help="A .npy array: uint8 lines, or reals for a one-layer program.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the result as .npy.")] = None,
+    profile: Annotated[str, typer.Option(help="Device profile for the modelled costs.")] = "akd1000-published",
+    input_range: Range = 1.0,
+    as_json: Json = False,
+) -> None:
+    """Run a program on the emulated NPU; costs are modelled from the profile."""
+    loaded, x = wire.load(program), _matrix(inputs)
+    with EmulatedDevice(profile) as device:
+        device.load(loaded)
+        if x.dtype == np.uint8:
+            result: NDArray[Any] = device.infer(x)
+        else:
+            ladder = ladder_of(loaded, ranges=input_range)
+            result = ladder.decode(device.infer_linear(ladder.encode(x)))
+        statistics = device.statistics()
+    if output is not None:
+        np.save(output, result, allow_pickle=False)
+    if as_json:
+        print_json({"result": None if output else result.tolist(), "statistics": statistics})
+    else:
+        print_text(f"wrote {output}" if output else np.array2string(result, threshold=200))
+        print_text(f"modelled: {statistics}")
+
+
+@app.command()
+def explain(
+    model: Annotated[Path, typer.Argument(help="A .mfp program or a .npy matrix.")],
+    profile: Annotated[str | None, typer.Option(help="One device profile; default: all.")] = None,
+    activation_bits: Bits = 8,
+    digits: Digits = 1,
+    signed: Signed = "zero_point",
+    as_json: Json = False,
+) -> None:
+    """Say what fits where, in bytes, and what a call costs at several batches; or why it does not, and what helps."""
+    if model.suffix == ".npy":
+        encoding = Encoding(activation_bits=activation_bits, digits=digits, signed=signed)
+        programs: tuple[Program, ...] = compile_linear(model.stem, _matrix(model), encoding=encoding).programs
+    else:
+        programs = (wire.load(model),)
+    records = [_explained(p, name) for p in programs for name in ([profile] if profile else PROFILES)]
+    if as_json:
+        print_json(records)
+        return
+    for record in records:
+        print_text(f"{record['program']!r} on {record['profile']}")
+        if "refused" in record:
+            print_text(f"does not fit: {record['refused']}\n")
+            continue
+        print_table(
+            "Placement", ("layer", "processor", "bytes", "why"), [tuple(map(str, r)) for r in record["placement"]]
+        )
+        print_table(
+            "Cost a call", ("batch", "latency", "energy"), [_cost_row(b, c) for b, c in record["costs"].items()]
+        )
+
+
+@app.command()
+def conformance(
+    programs: Annotated[int, typer.Option(help="Random programs to compare.")] = 50,
+    seed: Annotated[int, typer.Option()] = 1,
+) -> None:
+    """Compare the emulator with the vendor's SDK bit for bit, for your eyes only; needs the extra `npu`."""
+    from metalforge.substrates.npu.akida_ import AkidaDevice
+    from metalforge.substrates.npu.conformance import compare
+
+    report = compare(EmulatedDevice(), AkidaDevice(), seed=seed, n=programs)
+    print_text(str(report))
+    if report.failed:
+        raise typer.Exit(1)
+
+
+def _explained(program: Program, profile: str) -> dict[str, Any]:
+    try:
+        placement = mesh.plan(program, profile)
+    except ResourceError as error:
+        return {"program": program.name, "profile": profile, "refused": str(error)}
+    rows = program.encoding.activation_bits // 4
+    priced = {batch: costs.cost(program, batch * rows, profile) for batch in BATCHES}
+    return {"program": program.name, "profile": profile, "placement": placement.rows, "costs": priced}
+
+
+def _cost_row(batch: int, cost: Cost) -> tuple[str, str, str]:
+    return str(batch), str(cost.latency or cost.unknown), str(cost.energy or cost.unknown)
+
+
+def _matrix(path: Path) -> NDArray[Any]:
+    """Read a .npy file: numbers only, never pickled objects."""
+    try:
+        values = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise SpecError(f"{path} cannot be read as a .npy array of numbers: {error}") from error
+    if not isinstance(values, np.ndarray) or values.ndim not in (1, 2) or values.dtype.kind not in "iuf":
+        raise SpecError(f"{path} must hold one array of numbers with one or two dimensions")
+    return values

@@ -1,0 +1,258 @@
+"""The same device protocol over BrainChip's Python package `akida`: its simulator, or a board when there is one.
+
+Only calls that the vendor documents are made (`InputData`, `FullyConnected`, `Model.add`, `get_layer`, `set_variable`,
+`get_variable`, `forward`, `map`, `devices`, `unprogram`, `soc.clock_mode`, `soc.power_meter`). The package's licence
+keeps results of testing it with its user: nothing here takes times, keeps results or writes them anywhere, and
+statistics are counts. The package is imported when it is asked for, never before; this is the only module that does so.
+"""
+
+import importlib
+import threading
+from types import TracebackType
+from typing import Any, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import MeterUnavailableError, PluginError
+from metalforge.core.quantities import Measured
+
+from .arithmetic import check_inputs
+from .device import (
+    DEFAULT_SLOT,
+    VARIABLES,
+    Handle,
+    NpuError,
+    Outputs,
+    PowerMode,
+    ResourceError,
+    Statistics,
+    as_rows,
+    check_linear,
+    image_bytes,
+    variable,
+    with_variable,
+)
+from .program import Activation, Program
+
+__all__ = ["AkidaDevice", "device_names", "import_sdk"]
+
+
+def import_sdk() -> Any:
+    """Return the vendor's package; raises `PluginError` with the command that adds it."""
+    try:
+        return importlib.import_module("akida")
+    except ImportError as error:
+        raise PluginError(
+            f"the vendor's package `akida` cannot be imported ({error})\nhint: pip install 'metalforge[npu]'"
+        ) from error
+
+
+def device_names() -> list[str]:
+    """Return what the package calls the boards it sees; maps no model, starts nothing."""
+    return [str(getattr(device, "desc", device)) for device in import_sdk().devices()]
+
+
+class AkidaDevice:
+    """An `NpuDevice` over the vendor's package.
+
+    `board` is the number of a board in the package's list. None takes the first board, or its simulator when there is
+    none; "simulator" takes the simulator in any case. A program must fit one board whole: nothing falls back to the
+    CPU.
+    """
+
+    def __init__(self, board: int | str | None = None) -> None:
+        self._sdk = import_sdk()
+        self._lock = threading.RLock()
+        self._board = self._choose(board)
+        self._model: Any = None
+        self._program: Program | None = None
+        self._calls = self._inferences = self._loads = self._updates = self._bytes = 0
+
+    @property
+    def where(self) -> str:
+        """The board's own description, or ``simulator``."""
+        return "simulator" if self._board is None else str(getattr(self._board, "desc", self._board))
+
+    def load(self, program: Program) -> Handle:
+        """Build the model of a program and map it to the board, in place of the one that was there."""
+        with self._lock:
+            model = self._asked("build a model", lambda: self._build(program))
+            if self._board is not None:
+                try:
+                    model.map(self._board, hw_only=True)
+                except (RuntimeError, ValueError) as error:
+                    raise ResourceError(
+                        f"`{program.name}` does not fit {self.where}: the vendor's package says: {error}"
+                        "\nhint: use fewer units or fewer digits, or split the program"
+                    ) from error
+            self._model, self._program = model, program
+            self._loads += 1
+            self._bytes += image_bytes(program)
+            return Handle(slot=DEFAULT_SLOT, program=program.name, fingerprint=program.fingerprint())
+
+    def infer(self, x: NDArray[np.uint8]) -> Outputs:
+        """Return what the last layer gives for one input or a batch."""
+        rows, single = as_rows(x)
+        with self._lock:
+            program = self._loaded()
+            check_inputs(program.layers[0], rows)
+            shaped = np.ascontiguousarray(rows).reshape(len(rows), 1, 1, program.inputs)
+            values = np.asarray(self._asked("run the program", lambda: self._model.forward(shaped)))
+            self._calls += 1
+            self._inferences += len(rows)
+        last = program.layers[-1]
+        flat = values.reshape(len(rows), last.units)
+        outputs: Outputs = flat.astype(np.int32) if last.activation is Activation.LINEAR else flat.astype(np.uint8)
+        return outputs[0] if single else outputs
+
+    def infer_linear(self, x: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """Return signed potentials; raises `NpuError` where the last layer rectifies."""
+        with self._lock:
+            check_linear(self._loaded())
+            return cast("NDArray[np.int32]", self.infer(x))
+
+    def set_variable(self, name: str, values: NDArray[Any]) -> None:
+        """Replace a variable of the loaded program by one of the same type and shape."""
+        with self._lock:
+            program = with_variable(self._loaded(), name, values)  # our rules first, in our words
+            layer, _, what = name.rpartition("/")
+            self._asked(f"set `{name}`", lambda: self._set(self._model, layer, what, values))
+            self._program = program
+            self._updates += 1
+            self._bytes += values.nbytes
+
+    def get_variable(self, name: str) -> NDArray[Any]:
+        """Return a copy of a variable, read from the package."""
+        with self._lock:
+            known = variable(self._loaded(), name)  # refuses unknown names
+            layer, _, what = name.rpartition("/")
+            values = self._asked(f"read `{name}`", lambda: self._model.get_layer(layer).get_variable(what))
+            return np.asarray(values).reshape(known.shape).astype(known.dtype)
+
+    def program_external(self, data: bytes, address: int = 0) -> Handle:
+        """Put a program that comes as bytes on the device; there is one place, address 0."""
+        from .wire import from_bytes  # the wire format's library is loaded when bytes come, not before
+
+        if address != 0:
+            raise ResourceError(f"the vendor's package holds one program a device, at address 0. Got {address:#x}")
+        return self.load(from_bytes(data))
+
+    def unload(self) -> None:
+        """Take the program off the device; nothing happens when there is none."""
+        with self._lock:
+            if self._model is not None and self._board is not None:
+                self._asked("unload the program", lambda: self._board.unprogram())
+            self._model = self._program = None
+
+    def reset(self) -> None:
+        """Take the program off the device and go back to the fastest clock."""
+        with self._lock:
+            self.unload()
+            if self._soc() is not None:
+                self.power_mode = PowerMode.PERFORMANCE
+
+    def statistics(self) -> Statistics:
+        """Return counts; the package's times and energies are its user's to ask for."""
+        with self._lock:
+            return Statistics(
+                calls=self._calls,
+                inferences=self._inferences,
+                loads=self._loads,
+                weight_updates=self._updates,
+                bytes_pushed=self._bytes,
+            )
+
+    @property
+    def power_mode(self) -> PowerMode:
+        """The board's clock mode; the simulator has no clock and counts as the fastest."""
+        soc = self._soc()
+        return PowerMode.PERFORMANCE if soc is None else PowerMode(_member_name(soc.clock_mode))
+
+    @power_mode.setter
+    def power_mode(self, mode: PowerMode) -> None:
+        soc = self._soc()
+        if soc is None:
+            raise NpuError(f"{self.where} has no clock mode to set\nhint: open a board")
+        with self._lock:
+            # The enumeration is reached through its present value: its home in the package has moved between releases.
+            soc.clock_mode = getattr(type(soc.clock_mode), PowerMode(mode).value)
+
+    def power(self) -> Measured:
+        """Return the board's mean power over the calls since the last reading, floor included.
+
+        The first reading switches the meter on. Short calls may leave no reading: raises `MeterUnavailableError`.
+        """
+        soc = self._soc()
+        if soc is None:
+            raise MeterUnavailableError(f"{self.where} has no power meter; a board has")
+        with self._lock:
+            soc.power_measurement_enabled = True
+            milliwatts = [float(event.power) for event in soc.power_meter.events()]
+        if not milliwatts:
+            raise MeterUnavailableError("the board's power meter has no reading yet; run a larger batch and ask again")
+        return Measured(value=float(np.mean(milliwatts)) * 1e-3, unit="W", how="board's power meter, floor included")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.unload()
+
+    def _choose(self, board: int | str | None) -> Any:
+        """Return the board to use, or None for the simulator."""
+        if board == "simulator":
+            return None
+        boards = list(self._sdk.devices())
+        if board is None:
+            return boards[0] if boards else None
+        if not isinstance(board, int) or not 0 <= board < len(boards):
+            raise NpuError(
+                f"`board` must be a number below {len(boards)}, the boards here, `simulator` or None. Got {board!r}"
+            )
+        return boards[board]
+
+    def _build(self, program: Program) -> Any:
+        first = program.layers[0]
+        name = "input"
+        while name in [layer.name for layer in program.layers]:
+            name += "_"
+        model = self._sdk.Model()
+        model.add(self._sdk.InputData(input_shape=(1, 1, first.inputs), input_bits=first.input_bits, name=name))
+        for layer in program.layers:
+            rectifies = layer.activation is Activation.BOUNDED_RELU
+            bits = {"act_bits": layer.activation_bits} if rectifies else {}
+            model.add(
+                self._sdk.FullyConnected(
+                    units=layer.units, name=layer.name, weights_bits=layer.weight_bits, activation=rectifies, **bits
+                )
+            )
+            for what in VARIABLES:  # without activation `forward` ignores two of them, but they read back the same
+                self._set(model, layer.name, what, getattr(layer, what))
+        return model
+
+    def _set(self, model: Any, layer: str, what: str, values: NDArray[Any]) -> None:
+        shaped = values.reshape(1, 1, *values.shape) if what == "weights" else values
+        model.get_layer(layer).set_variable(what, np.ascontiguousarray(shaped))
+
+    def _asked(self, what: str, call: Any) -> Any:
+        """Return what a call into the package gives, its errors in our words with the cause kept."""
+        try:
+            return call()
+        except (RuntimeError, ValueError) as error:
+            raise NpuError(f"{self.where} would not {what}: the vendor's package says: {error}") from error
+
+    def _loaded(self) -> Program:
+        if self._program is None:
+            raise NpuError("no program is loaded\nhint: load(program)")
+        return self._program
+
+    def _soc(self) -> Any:
+        return None if self._board is None else getattr(self._board, "soc", None)
+
+
+def _member_name(member: Any) -> str:
+    """Return the name of an enumeration's member, ``Economy`` of ``ClockMode.Economy``."""
+    return str(getattr(member, "name", member)).rpartition(".")[2]

@@ -1,0 +1,147 @@
+"""A real matrix to chip programs and the host's two halves: encode before them, decode after.
+
+One program is enough unless its potentials could saturate; then the inputs are split, each part is a program of its
+own, and the host adds their integers: W q = sum_c W_c q_c.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .arithmetic import run_program
+from .certificate import split_lines
+from .ladder import Ladder, build_ladder
+from .program import MAX_INPUTS, Encoding, FullyConnected, Head, Program, ProgramError
+from .quantize import Clip, Per, Quantized
+
+__all__ = ["CompiledLinear", "Infer", "compile_linear", "merge_heads"]
+
+Infer: TypeAlias = Callable[[Program, NDArray[np.uint8]], NDArray[Any]]
+"""Runs a program on chip inputs (rows, lines) and returns its potentials (rows, units)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CompiledLinear:
+    """y = matrix @ x on the chip: program c takes the inputs `columns[c]`, in the encoding of `ladders[c]`.
+
+    For an x within its ranges, each output is within `error_bound` of the real product.
+    """
+
+    programs: tuple[Program, ...]
+    columns: tuple[slice, ...]
+    ladders: tuple[Ladder, ...]
+    error_bound: NDArray[np.float64]
+
+    @property
+    def program(self) -> Program:
+        """The only program; raises when the inputs had to be split."""
+        if len(self.programs) > 1:
+            raise ProgramError(
+                f"`{self.programs[0].name}` is one of {len(self.programs)}: one layer could saturate on so many "
+                "inputs; use `programs`"
+            )
+        return self.programs[0]
+
+    @property
+    def inputs(self) -> int:
+        """Number of real inputs."""
+        return sum(ladder.ranges.size for ladder in self.ladders)
+
+    def encode(self, x: ArrayLike) -> list[NDArray[np.uint8]]:
+        """Return the chip inputs of each program for real x of shape (batch, inputs)."""
+        real = np.asarray(x)
+        if real.ndim != 2 or real.shape[1] != self.inputs:
+            raise ProgramError(f"inputs must have shape (batch, {self.inputs}). Got {real.shape}")
+        return [ladder.encode(real[:, span]) for ladder, span in zip(self.ladders, self.columns, strict=True)]
+
+    def join(self, potentials: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+        """Return the exact integers (batch, outputs) from the potentials of each program."""
+        if len(potentials) != len(self.ladders):
+            raise ProgramError(f"potentials of {len(self.ladders)} programs are wanted. Got {len(potentials)}")
+        parts = [ladder.join(p) for ladder, p in zip(self.ladders, potentials, strict=True)]
+        return np.asarray(np.sum(parts, axis=0))
+
+    def decode(self, potentials: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+        """Return y of shape (batch, outputs) from the potentials of each program."""
+        return self.join(potentials) * self.ladders[0].scales
+
+    def run(self, x: ArrayLike, infer: Infer = run_program) -> NDArray[np.float64]:
+        """Return y of shape (batch, outputs) for x of shape (batch, inputs), by way of `infer`."""
+        return self.decode([infer(program, rows) for program, rows in zip(self.programs, self.encode(x), strict=True)])
+
+    def by_head(self, y: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+        """Return views of y by the name of the head."""
+        return {head.name: y[..., head.start : head.start + head.width] for head in self.programs[0].heads}
+
+
+def compile_linear(
+    name: str,
+    matrix: ArrayLike | Quantized,
+    *,
+    encoding: Encoding = Encoding(),  # noqa: B008  frozen
+    ranges: ArrayLike = 1.0,
+    heads: Sequence[Head] | None = None,
+    per: Per = "row",
+    clip: Clip = "max",
+    schema: str = "",
+    provenance: tuple[tuple[str, str], ...] = (),
+) -> CompiledLinear:
+    """Return programs that give matrix @ x, for a matrix (outputs, inputs) and inputs within `ranges`.
+
+    Several programs, called name.0, name.1 and so on, when one could saturate or would have too many lines.
+    """
+    ladder = build_ladder(matrix, encoding, ranges=ranges, per=per, clip=clip)
+    columns = _split_inputs(ladder)
+    parts = [ladder.columns(span) for span in columns]
+    names = [name] if len(parts) == 1 else [f"{name}.{i}" for i in range(len(parts))]
+    programs = [
+        Program(
+            name=part_name,
+            layers=(FullyConnected(name=part_name, weights=part.chip_weights()),),
+            encoding=encoding,
+            heads=tuple(heads or ()),
+            scales=part.scales,
+            schema=schema,
+            provenance=provenance,
+        )
+        for part_name, part in zip(names, parts, strict=True)
+    ]
+    real = matrix.dequantize() if isinstance(matrix, Quantized) else matrix
+    return CompiledLinear(
+        programs=tuple(programs),
+        columns=tuple(columns),
+        ladders=tuple(parts),
+        error_bound=ladder.error_bound(real),
+    )
+
+
+def _split_inputs(ladder: Ladder) -> list[slice]:
+    """Return the fewest runs of inputs whose programs cannot saturate."""
+    lines = ladder.chip_weights()
+    if ladder.encoding.signed != "two_rail":
+        return split_lines(lines)
+    # Both rails of an input go to the same program. Together they can lift a unit by 15 |w|, and lower it by as much.
+    return split_lines(np.abs(lines[: len(lines) // 2]), max_lines=MAX_INPUTS // 2)
+
+
+def merge_heads(heads: Mapping[str, ArrayLike]) -> tuple[NDArray[np.float64], tuple[Head, ...]]:
+    """Return one matrix of all heads' rows and where each head is in it.
+
+    The chip refuses several outputs from one layer; many heads are one fully connected layer.
+    """
+    if not heads:
+        raise ProgramError("at least one head is wanted. Got none")
+    matrices = {name: np.asarray(matrix, np.float64) for name, matrix in heads.items()}
+    inputs = {name: m.shape[1] if m.ndim == 2 else None for name, m in matrices.items()}
+    if None in inputs.values() or len(set(inputs.values())) != 1:
+        shapes = ", ".join(f"`{name}` {m.shape}" for name, m in matrices.items())
+        raise ProgramError(f"heads must be matrices (outputs, inputs) of the same inputs. Got {shapes}")
+    starts = np.cumsum([0, *(len(m) for m in matrices.values())])
+    places = [
+        Head(name=name, start=int(start), width=len(m))
+        for (name, m), start in zip(matrices.items(), starts[:-1], strict=True)
+    ]
+    return np.concatenate(list(matrices.values())), tuple(places)

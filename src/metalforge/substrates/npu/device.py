@@ -1,0 +1,210 @@
+"""The device protocol: what a driver may ask of an NPU, whether it is emulated or on a board.
+
+Programs go in, unsigned integers go in, what the last layer gives comes out. Variables of a loaded program are named
+``layer/variable``: ``res/weights``, ``res/threshold``, ``res/act_step``. The errors::
+
+    NpuError                    the device was asked for something it cannot do
+    |-- DeviceTimeoutError      no answer; the call may be tried again
+    |-- DeviceGoneError         the device left the bus; `reset`, then load again
+    `-- ResourceError           a program does not fit
+
+What breaks a rule of the chip (a range, a shape, a type) is a `ProgramError`, here as everywhere.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import MetalforgeError, UnknownNameError
+from metalforge.core.quantities import Modelled
+
+from .program import Activation, Program, ProgramError
+
+__all__ = [
+    "DEFAULT_SLOT",
+    "VARIABLES",
+    "DeviceGoneError",
+    "DeviceTimeoutError",
+    "Handle",
+    "NpuDevice",
+    "NpuError",
+    "Outputs",
+    "PowerMode",
+    "ResourceError",
+    "Statistics",
+    "as_rows",
+    "check_linear",
+    "image_bytes",
+    "variable",
+    "with_variable",
+]
+
+DEFAULT_SLOT = "main"
+"""Where a program goes when nobody says where."""
+VARIABLES = ("weights", "threshold", "act_step")
+"""What every layer has."""
+
+Outputs: TypeAlias = NDArray[np.int32] | NDArray[np.uint8]
+"""Potentials (int32) of a linear last layer, activations (uint8) of a rectifying one."""
+
+
+class NpuError(MetalforgeError):
+    """The device was asked for something it cannot do."""
+
+
+class DeviceTimeoutError(NpuError):
+    """The device gave no answer; the call may be tried again."""
+
+
+class DeviceGoneError(NpuError):
+    """The device left the bus; nothing works before `reset`."""
+
+
+class ResourceError(NpuError):
+    """A program does not fit; the message says by how much and what would make it fit."""
+
+
+class PowerMode(StrEnum):
+    """The clock modes of the AKD1000."""
+
+    PERFORMANCE = "Performance"
+    ECONOMY = "Economy"
+    LOW_POWER = "LowPower"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handle:
+    """A loaded program: where it is and the fingerprint it was loaded with."""
+
+    slot: str
+    program: str
+    fingerprint: str
+
+
+class Statistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a device did since it was opened. Seconds and joules are modelled; None where there is no model of them."""
+
+    calls: int = 0
+    inferences: int = 0
+    """Inputs of those calls."""
+    loads: int = 0
+    weight_updates: int = 0
+    bytes_pushed: int = 0
+    """Programs and variables sent to the device; inputs are not counted."""
+    failures: int = 0
+    """Calls and updates that ended in a time-out or a lost device; they are not in the other figures."""
+    busy: Modelled | None = None
+    energy: Modelled | None = None
+
+
+@runtime_checkable
+class NpuDevice(Protocol):
+    """One NPU. Methods may be called from any thread; the device answers one at a time."""
+
+    def load(self, program: Program) -> Handle:
+        """Put a program on the device, in place of the one that was there."""
+        ...
+
+    def infer(self, x: NDArray[np.uint8]) -> Outputs:
+        """Return what the last layer gives: (batch, units) for (batch, inputs), (units,) for (inputs,)."""
+        ...
+
+    def infer_linear(self, x: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """Return signed potentials; raises `NpuError` where the last layer rectifies."""
+        ...
+
+    def set_variable(self, name: str, values: NDArray[Any]) -> None:
+        """Replace a variable of the loaded program by one of the same type and shape."""
+        ...
+
+    def get_variable(self, name: str) -> NDArray[Any]:
+        """Return a copy of a variable of the loaded program."""
+        ...
+
+    def program_external(self, data: bytes, address: int = 0) -> Handle:
+        """Put a program that comes as bytes (`wire`) on the device."""
+        ...
+
+    def unload(self) -> None:
+        """Take the program off the device; nothing happens when there is none."""
+        ...
+
+    def reset(self) -> None:
+        """Bring the device back to how it is after power-on: no program, fastest clock."""
+        ...
+
+    def statistics(self) -> Statistics:
+        """Return counts since the device was opened."""
+        ...
+
+    @property
+    def power_mode(self) -> PowerMode:
+        """The clock mode; may be set."""
+        ...
+
+    @power_mode.setter
+    def power_mode(self, mode: PowerMode) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+def as_rows(x: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], bool]:
+    """Return inputs as (batch, inputs), and whether they came as a single vector."""
+    if isinstance(x, np.ndarray) and x.ndim == 1:
+        return x[np.newaxis], True
+    return x, False
+
+
+def check_linear(program: Program) -> None:
+    """Return if the last layer gives signed potentials; raises `NpuError` otherwise."""
+    last = program.layers[-1]
+    if last.activation is not Activation.LINEAR:
+        raise NpuError(
+            f"`infer_linear` wants signed potentials, but layer `{last.name}` has a bounded ReLU: what it cut is gone"
+            "\nhint: give the last layer activation `linear`, or call `infer`"
+        )
+
+
+def variable(program: Program, name: str) -> NDArray[Any]:
+    """Return a copy of a variable by its name, such as ``res/weights``."""
+    layer, what = _split(program, name)
+    values: NDArray[Any] = getattr(program.layers[layer], what)
+    return values.copy()
+
+
+def with_variable(program: Program, name: str, values: NDArray[Any]) -> Program:
+    """Return the program with one variable replaced by a copy of `values`, which must have its type and shape."""
+    index, what = _split(program, name)
+    layer = program.layers[index]
+    old: NDArray[Any] = getattr(layer, what)
+    if not isinstance(values, np.ndarray) or values.dtype != old.dtype or values.shape != old.shape:
+        came = f"{values.dtype} of shape {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
+        raise ProgramError(f"`{name}` must be {old.dtype} of shape {old.shape}. Got {came}")
+    # `replace` makes a new record, which checks the ranges.
+    changed = replace(layer, **{what: np.ascontiguousarray(values).copy()})  # type: ignore[arg-type]  # by name
+    return replace(program, layers=(*program.layers[:index], changed, *program.layers[index + 1 :]))
+
+
+def image_bytes(program: Program) -> int:
+    """Return the bytes a program sends to the device: packed weights, and a threshold and a step of 4 bytes a unit."""
+    return sum((w.inputs * w.units * w.weight_bits + 7) // 8 + 8 * w.units for w in program.layers)
+
+
+def _split(program: Program, name: str) -> tuple[int, str]:
+    layer, slash, what = name.rpartition("/")
+    if not slash:
+        raise ProgramError(
+            f"variables are named layer/variable, such as `{program.layers[0].name}/weights`. Got `{name}`"
+        )
+    if what not in VARIABLES:
+        raise UnknownNameError("variable", what, VARIABLES)
+    return program.layers.index(program.layer(layer)), what

@@ -1,0 +1,365 @@
+"""The AKD1000 without the board: its integers, its room, and the time and energy that a profile says it would take.
+
+Results are exact and the same on every machine. Several programs may be on the device, each in its own slot: what
+happens to one never changes another. A slot has an image (what the host wrote last and saw acknowledged) and memory
+(what the chip holds); faults and register writes part the two, `verify` tells, `reload` makes them one again.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.substrates.profiles import DeviceProfile
+from metalforge.substrates.profiles import profile as find_profile
+
+from . import costs, registers
+from .arithmetic import POTENTIAL_MAX, bounded_relu, check_inputs, run_layer, run_program
+from .device import (
+    DEFAULT_SLOT,
+    DeviceGoneError,
+    DeviceTimeoutError,
+    Handle,
+    NpuError,
+    Outputs,
+    PowerMode,
+    Statistics,
+    as_rows,
+    check_linear,
+    image_bytes,
+    variable,
+    with_variable,
+)
+from .faults import BitFlip, FaultPlan, Timeout, Vanish, flip_bits, partly
+from .ledger import Ledger, VirtualClock
+from .mesh import Placement, plan
+from .program import POTENTIAL_BITS, Activation, FullyConnected, Program, ProgramError
+
+__all__ = ["EmulatedDevice"]
+
+
+@dataclass(slots=True)
+class _Resident:
+    """One slot: its program twice, its place (None while the chip does not hold it), and what its calls cost."""
+
+    image: Program
+    placement: Placement | None
+    address: int | None
+    memory: Program = field(init=False)
+    run: Callable[[NDArray[np.uint8]], Outputs] | None = None
+    """What the memory computes; made when it is first asked for."""
+    prices: dict[tuple[int, PowerMode], tuple[float, float]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.memory = self.image
+
+    def write(self, memory: Program) -> None:
+        """Let the chip hold another program."""
+        self.memory, self.run = memory, None
+
+
+class EmulatedDevice:
+    """An `NpuDevice` on the CPU; see `device` for what the protocol's methods give back.
+
+    `clock` is shared by devices that take turns in one virtual time. `faults` says what shall go wrong and when.
+    Methods that the protocol has not, or has without `slot`, are the emulator's own.
+    """
+
+    def __init__(
+        self,
+        profile: DeviceProfile | str = "akd1000-published",
+        *,
+        clock: VirtualClock | None = None,
+        faults: FaultPlan | None = None,
+    ) -> None:
+        self.profile = find_profile(profile) if isinstance(profile, str) else profile
+        self.clock = clock or VirtualClock()
+        self.ledger = Ledger(self.profile.name, self.clock)
+        self._faults = faults or FaultPlan()
+        self._lock = threading.RLock()
+        self._residents: dict[str, _Resident] = {}
+        self._mode = PowerMode.PERFORMANCE
+        self._gone = self._closed = False
+        self._n_calls = self._n_updates = 0
+        constants = self.profile.arithmetic
+        self._usual = (constants.accumulator_bits.value, constants.steps_per_unit.value) == (POTENTIAL_BITS, 16)
+
+    # Programs.
+
+    def load(self, program: Program, slot: str = DEFAULT_SLOT, *, address: int | None = None) -> Handle:
+        """Put a copy of a program in a slot, in place of the one there; `ResourceError` where it does not fit."""
+        with self._lock:
+            self._ready()
+            others = [r.placement for name, r in self._residents.items() if name != slot and r.placement]
+            placement = plan(program, self.profile, beside=others, address=address)
+            self._check_steps(program)
+            image = _own(program)
+            self._residents[slot] = _Resident(image, placement, address)
+            price = costs.load_cost(image, self.profile, self._mode)
+            seconds, joules = (q.value if q else 0.0 for q in (price.latency, price.energy))
+            self.ledger.load(image_bytes(image), seconds, joules)
+            return self._handle(slot)
+
+    def program_external(self, data: bytes, address: int = 0) -> Handle:
+        """Put a program that comes as bytes at an address; address 0 is the default slot, others name theirs in hex."""
+        from .wire import from_bytes  # the wire format's library is loaded when bytes come, not before
+
+        program = from_bytes(data)
+        return self.load(program, DEFAULT_SLOT if address == 0 else f"{address:#x}", address=address)
+
+    def unload(self, slot: str = DEFAULT_SLOT) -> None:
+        """Take a program off the device and forget it; nothing happens when there is none."""
+        with self._lock:
+            self._residents.pop(slot, None)
+
+    def reload(self, slot: str = DEFAULT_SLOT) -> Handle:
+        """Write a slot's image to the chip again: after a fault, a register write or a reset."""
+        with self._lock:
+            if slot not in self._residents:
+                raise NpuError(self._no_program(slot))
+            resident = self._residents[slot]
+            return self.load(resident.image, slot, address=resident.address)
+
+    def reset(self) -> None:
+        """Bring the device back to how it is after power-on. Images stay with the host: `reload` brings them back."""
+        with self._lock:
+            self._gone = False
+            self._mode = PowerMode.PERFORMANCE
+            for resident in self._residents.values():
+                resident.placement = None
+                resident.write(resident.image)
+
+    def slots(self) -> tuple[str, ...]:
+        """Return the slots whose programs are on the chip, oldest first."""
+        with self._lock:
+            return tuple(name for name, resident in self._residents.items() if resident.placement)
+
+    def placement(self, slot: str = DEFAULT_SLOT) -> Placement:
+        """Return where a program is."""
+        with self._lock:
+            return self._on_chip(slot)[1]
+
+    def fingerprint(self, slot: str = DEFAULT_SLOT) -> str:
+        """Return the fingerprint of what the chip holds."""
+        with self._lock:
+            return self._on_chip(slot)[0].memory.fingerprint()
+
+    def verify(self, slot: str = DEFAULT_SLOT) -> bool:
+        """Return whether the chip holds what the host wrote last."""
+        with self._lock:
+            return self.fingerprint(slot) == self._residents[slot].image.fingerprint()
+
+    # Inference.
+
+    def infer(self, x: NDArray[np.uint8], slot: str = DEFAULT_SLOT) -> Outputs:
+        """Return what the last layer gives for one input or a batch."""
+        rows, single = as_rows(x)
+        with self._lock:
+            resident, _ = self._on_chip(slot)
+            if self._faults.faults or not self._usual:
+                check_inputs(resident.memory.layers[0], rows)  # what is refused is no call; `run_program` checks too
+                self._next_call()
+            if resident.run is None:
+                resident.run = self._runner(resident.memory)
+            values = resident.run(rows)
+            self.ledger.call(len(rows), *self._price(resident, len(rows)))
+        return values[0] if single else values
+
+    def infer_linear(self, x: NDArray[np.uint8], slot: str = DEFAULT_SLOT) -> NDArray[np.int32]:
+        """Return signed potentials; raises `NpuError` where the last layer rectifies."""
+        with self._lock:
+            check_linear(self._on_chip(slot)[0].image)
+            return cast("NDArray[np.int32]", self.infer(x, slot))
+
+    # Variables and registers.
+
+    def set_variable(self, name: str, values: NDArray[Any], slot: str = DEFAULT_SLOT) -> None:
+        """Replace a variable by one of the same type and shape; the slot's image follows once it is acknowledged."""
+        with self._lock:
+            resident, _ = self._on_chip(slot)
+            image = with_variable(resident.image, name, values)  # refuses what is wrong before anything is sent
+            self._check_steps(image)
+            self._n_updates += 1
+            if fault := self._faults.at_update(self._n_updates):
+                old = variable(resident.memory, name)
+                resident.write(with_variable(resident.memory, name, partly(old, values, fault.fraction)))
+                self.ledger.failure()
+                raise DeviceTimeoutError(
+                    f"the update of `{name}` stopped after {int(fault.fraction * old.size)} of {old.size} entries: "
+                    f"slot `{slot}` holds neither the old nor the new\nhint: reload(`{slot}`) brings back the old"
+                )
+            same = resident.memory is resident.image
+            resident.write(image if same else with_variable(resident.memory, name, values))
+            resident.image = image
+            price = costs.update_cost(values.nbytes, self.profile, self._mode)
+            if price.latency and price.energy:
+                self.ledger.update(values.nbytes, price.latency.value, price.energy.value)
+
+    def get_variable(self, name: str, slot: str = DEFAULT_SLOT) -> NDArray[Any]:
+        """Return a copy of a variable as the chip holds it."""
+        with self._lock:
+            return variable(self._on_chip(slot)[0].memory, name)
+
+    def bar0_write(self, address: int, value: int) -> None:
+        """Write a threshold register (see `registers`) behind the program's back: `reload` undoes it."""
+        with self._lock:
+            resident, name, unit = self._register(address)
+            thresholds = variable(resident.memory, name)
+            thresholds[unit] = registers.word_to_threshold(value)
+            resident.write(with_variable(resident.memory, name, thresholds))
+
+    def bar0_read(self, address: int) -> int:
+        """Return a threshold register as an unsigned 64-bit word."""
+        with self._lock:
+            resident, name, unit = self._register(address)
+            return int(variable(resident.memory, name)[unit]) % (1 << 64)
+
+    # The device itself.
+
+    def statistics(self) -> Statistics:
+        """Return counts with modelled seconds and joules."""
+        return self.ledger.statistics()
+
+    @property
+    def power_mode(self) -> PowerMode:
+        """The clock mode: it changes what calls cost, never what they give."""
+        return self._mode
+
+    @power_mode.setter
+    def power_mode(self, mode: PowerMode) -> None:
+        with self._lock:
+            self._ready()
+            self.profile.mode(mode)  # refuses a mode that the profile has no figures for
+            self._mode = PowerMode(mode)
+
+    def close(self) -> None:
+        """Forget every program; the device answers no more calls."""
+        with self._lock:
+            self._residents.clear()
+            self._closed = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _ready(self) -> None:
+        if self._closed:
+            raise NpuError("the device is closed\nhint: make another one")
+        if self._gone:
+            raise DeviceGoneError("the device is not on the bus any more\nhint: reset(), then reload or load")
+
+    def _on_chip(self, slot: str) -> tuple[_Resident, Placement]:
+        self._ready()
+        resident = self._residents.get(slot)
+        if resident is None or resident.placement is None:
+            raise NpuError(self._no_program(slot))
+        return resident, resident.placement
+
+    def _no_program(self, slot: str) -> str:
+        there = ", ".join(f"`{name}`" for name in self.slots()) or "none"
+        if slot in self._residents:
+            return f"slot `{slot}` lost its program in a reset\nhint: reload(`{slot}`) brings it back"
+        return f"no program in slot `{slot}`; there are: {there}\nhint: load(program, `{slot}`)"
+
+    def _handle(self, slot: str) -> Handle:
+        image = self._residents[slot].image
+        return Handle(slot=slot, program=image.name, fingerprint=image.fingerprint())
+
+    def _price(self, resident: _Resident, batch: int) -> tuple[float, float]:
+        key = (batch, self._mode)
+        if key not in resident.prices:
+            seconds = costs.call_seconds(resident.image, batch, self.profile, self._mode)
+            resident.prices[key] = seconds, seconds * costs.power_w(self.profile, self._mode)
+        return resident.prices[key]
+
+    def _register(self, address: int) -> tuple[_Resident, str, int]:
+        self._ready()
+        processor, unit = registers.locate(address)
+        for resident in self._residents.values():
+            if resident.placement and processor in resident.placement.processors:
+                layer = resident.image.layers[resident.placement.processors.index(processor)]
+                if unit < layer.units:
+                    return resident, f"{layer.name}/threshold", unit
+                raise NpuError(
+                    f"processor {processor} holds layer `{layer.name}` of {layer.units} units. Got unit {unit}"
+                )
+        raise NpuError(f"no program is on processor {processor}: nothing answers at {address:#x}")
+
+    def _next_call(self) -> None:
+        """Count an inference call and let its faults happen."""
+        self._n_calls += 1
+        for fault in self._faults.at_call(self._n_calls):
+            match fault:
+                case Timeout():
+                    self.ledger.failure()
+                    raise DeviceTimeoutError(f"call {self._n_calls} got no answer\nhint: try again, or reset()")
+                case Vanish():
+                    self._gone = True
+                    for resident in self._residents.values():
+                        resident.placement = None
+                    self.ledger.failure()
+                    self._ready()
+                case BitFlip(bits=bits):
+                    self._flip(bits)
+
+    def _flip(self, bits: int) -> None:
+        rng = self._faults.generator(self._n_calls)
+        loaded = [resident for resident in self._residents.values() if resident.placement]
+        struck = loaded[int(rng.integers(len(loaded)))]
+        struck.write(flip_bits(struck.memory, bits, rng))
+
+    def _check_steps(self, program: Program) -> None:
+        finest = 1 / self.profile.arithmetic.steps_per_unit.value
+        for layer in program.layers:
+            if layer.activation is Activation.BOUNDED_RELU and layer.act_step.min() < finest:
+                raise ProgramError(
+                    f"layer `{layer.name}`: steps on {self.profile.name} are at least {finest:g}. "
+                    f"Got {layer.act_step.min():g}"
+                )
+
+    def _runner(self, program: Program) -> Callable[[NDArray[np.uint8]], Outputs]:
+        """Return what gives a program's outputs for (batch, inputs)."""
+        if self._usual:
+            return partial(run_program, program)
+        constants = self.profile.arithmetic
+        return partial(_other_chip, program, constants.accumulator_bits.value, constants.steps_per_unit.value)
+
+
+def _other_chip(program: Program, bits: int, grid: int, x: NDArray[np.uint8]) -> Outputs:
+    """Return what the last layer gives on a chip with another accumulator or step grid than the AKD1000's."""
+    values: Outputs = x
+    for layer in program.layers:
+        values = _other_layer(layer, bits, grid, values.astype(np.uint8))
+    return values
+
+
+def _other_layer(layer: FullyConnected, bits: int, grid: int, x: NDArray[np.uint8]) -> Outputs:
+    """Return what one layer gives: `run_layer`, which saturates at 20 bits, gets as many lines as cannot reach them."""
+    lines = POTENTIAL_MAX // (15 * 7)
+    sums = np.zeros((len(x), layer.units), np.int64)
+    for start in range(0, layer.inputs, lines):
+        part = replace(layer, weights=layer.weights[start : start + lines], activation=Activation.LINEAR)
+        sums += run_layer(part, np.ascontiguousarray(x[:, start : start + lines]))
+    potentials = np.clip(sums, -(1 << (bits - 1)), (1 << (bits - 1)) - 1).astype(np.int32)
+    if layer.activation is Activation.LINEAR:
+        return potentials
+    steps = np.floor(layer.act_step.astype(np.float64) * grid) / grid
+    return bounded_relu(potentials, layer.threshold, steps.astype(np.float32), layer.activation_bits)
+
+
+def _own(program: Program) -> Program:
+    """Return a copy that shares no memory with the caller's."""
+    layers = tuple(
+        replace(w, weights=w.weights.copy(), threshold=w.threshold.copy(), act_step=w.act_step.copy())
+        for w in program.layers
+    )
+    return replace(program, layers=layers)

@@ -1,0 +1,99 @@
+"""Virtual time and modelled energy: what a device profile says the calls made so far would have taken.
+
+The clock stands still between calls and never looks at the wall: the same calls give the same seconds and joules on
+every machine.
+"""
+
+import threading
+
+from metalforge.core.quantities import Modelled
+
+from .device import Statistics
+
+__all__ = ["Ledger", "VirtualClock"]
+
+
+class VirtualClock:
+    """Seconds that pass only when a device spends them. Several devices may share one: they then take turns."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._lock = threading.Lock()
+
+    @property
+    def now(self) -> float:
+        """Seconds since the clock was made."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        if not seconds >= 0:
+            raise ValueError(f"time runs forward: `seconds` must be at least 0. Got {seconds}")
+        with self._lock:
+            self._now += seconds
+
+
+class Ledger:
+    """The books of one device. It is an `EnergyMeter`: `EnergySpan(ledger)` gives the joules of a with block."""
+
+    def __init__(self, profile: str, clock: VirtualClock) -> None:
+        self.name = f"ledger:{profile}"
+        self._profile = profile
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._calls = self._inferences = self._loads = self._updates = self._bytes = self._failures = 0
+        self._seconds = self._joules = 0.0
+
+    def call(self, inferences: int, seconds: float, joules: float) -> None:
+        """Enter a call that answered."""
+        with self._lock:
+            self._calls += 1
+            self._inferences += inferences
+            self._spend(seconds, joules)
+
+    def load(self, n_bytes: int, seconds: float, joules: float) -> None:
+        """Enter a program that was put on the device."""
+        with self._lock:
+            self._loads += 1
+            self._bytes += n_bytes
+            self._spend(seconds, joules)
+
+    def update(self, n_bytes: int, seconds: float, joules: float) -> None:
+        """Enter a variable that was replaced."""
+        with self._lock:
+            self._updates += 1
+            self._bytes += n_bytes
+            self._spend(seconds, joules)
+
+    def failure(self) -> None:
+        """Enter a call or update that failed; it costs nothing, for no profile says what it would."""
+        with self._lock:
+            self._failures += 1
+
+    def statistics(self) -> Statistics:
+        """Return all counts with modelled seconds and joules."""
+        with self._lock:
+            return Statistics(
+                calls=self._calls,
+                inferences=self._inferences,
+                loads=self._loads,
+                weight_updates=self._updates,
+                bytes_pushed=self._bytes,
+                failures=self._failures,
+                busy=Modelled(value=self._seconds, unit="s", profile=self._profile),
+                energy=Modelled(value=self._joules, unit="J", profile=self._profile),
+            )
+
+    def unavailable(self) -> None:
+        """A model can always be read."""
+        return
+
+    def total(self) -> Modelled:
+        """Return joules since the device was opened."""
+        with self._lock:
+            return Modelled(value=self._joules, unit="J", profile=self._profile)
+
+    def _spend(self, seconds: float, joules: float) -> None:
+        self._seconds += seconds
+        self._joules += joules
+        self._clock.advance(seconds)

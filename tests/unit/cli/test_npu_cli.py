@@ -1,0 +1,98 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from metalforge.substrates.npu import wire
+from metalforge.substrates.npu.program import FullyConnected, Program
+
+MAIN = [sys.executable, "-W", "error", "-c", "from metalforge.cli import main; main()", "npu"]
+
+
+def call(*arguments, cwd, code=0):
+    done = subprocess.run([*MAIN, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, check=False)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture
+def files(tmp_path):
+    rng = np.random.default_rng(1)
+    np.save(tmp_path / "m.npy", rng.normal(size=(12, 178)) * 0.1)
+    np.save(tmp_path / "x.npy", rng.uniform(-1, 1, (3, 178)))
+    return tmp_path
+
+
+def test_a_matrix_is_compiled_inspected_and_run(files):
+    matrix, x = np.load(files / "m.npy"), np.load(files / "x.npy")
+    made = json.loads(
+        call("compile", "m.npy", "-o", "p.mfp", "--digits", 3, "--activation-bits", 16, "--json", cwd=files).stdout
+    )
+    assert made["files"] == ["p.mfp"]
+    shown = json.loads(call("inspect", "p.mfp", "--json", cwd=files).stdout)
+    assert shown["layers"][0]["units"] == 36
+    assert shown["layers"][0]["overflow"] == "impossible"
+    assert shown["fingerprint"] == wire.load(files / "p.mfp").fingerprint()
+    ran = json.loads(call("run", "p.mfp", "x.npy", "--json", cwd=files).stdout)
+    assert np.max(np.abs(np.array(ran["result"]) - x @ matrix.T)) <= made["error_bound"]
+    assert ran["statistics"]["busy"]["source"] == "modelled"
+    assert ran["statistics"]["inferences"] == 12  # 3 inputs of 4 nibble rows
+    call("run", "p.mfp", "x.npy", "-o", "y.npy", cwd=files)
+    assert np.array_equal(np.load(files / "y.npy"), np.array(ran["result"]))
+
+
+def test_chip_integers_go_straight_through(files):
+    weights = np.array([[1, -2], [3, 4]], np.int8)
+    wire.save(Program(name="two", layers=(FullyConnected(name="two", weights=weights),)), files / "two.mfp")
+    np.save(files / "lines.npy", np.array([[1, 2], [15, 0]], np.uint8))
+    ran = json.loads(call("run", "two.mfp", "lines.npy", "--json", cwd=files).stdout)
+    assert ran["result"] == [[7, 6], [15, -30]]
+
+
+def test_a_matrix_that_could_saturate_becomes_several_programs(tmp_path):
+    np.save(tmp_path / "wide.npy", np.ones((2, 6000)))
+    made = json.loads(call("compile", "wide.npy", "-o", "w.mfp", "--json", cwd=tmp_path).stdout)
+    assert made["files"] == ["w.0.mfp", "w.1.mfp"]
+
+
+def test_explain_prices_both_profiles_and_says_what_does_not_fit(files):
+    call("compile", "m.npy", "-o", "p.mfp", cwd=files)
+    records = json.loads(call("explain", "p.mfp", "--json", cwd=files).stdout)
+    assert [r["profile"] for r in records] == ["akd1000-claimed", "akd1000-published"] or len(records) == 2
+    for record in records:
+        assert {c["latency"]["profile"] for c in record["costs"].values()} == {record["profile"]}
+    np.save(files / "huge.npy", np.ones((4096, 4096)))
+    text = call("explain", "huge.npy", "--profile", "akd1000-published", cwd=files).stdout
+    assert "akd1000-published" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("inspect", "x.npy"), "x.npy"),
+        (("run", "absent.mfp", "x.npy"), "absent.mfp"),
+        (("compile", "absent.npy", "-o", "p.mfp"), "absent.npy"),
+        (("compile", "m.npy", "-o", "p.mfp", "--digits", 4), "1, 2 or 3 digits"),
+        (("compile", "m.npy", "-o", "p.mfp", "--signed", "maybe"), "two_rail"),
+        (("explain", "m.npy", "--profile", "akd1000"), "did you mean"),
+    ],
+)
+def test_wrong_input_is_exit_two(files, arguments, message):
+    assert message in call(*arguments, cwd=files, code=2).stderr
+
+
+def test_pickles_are_never_loaded(files):
+    np.save(files / "evil.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    assert "evil.npy" in call("compile", "evil.npy", "-o", "p.mfp", cwd=files, code=2).stderr
+
+
+def test_conformance_without_the_sdk_names_the_extra(files):
+    code = "import sys; sys.modules['akida'] = None\nfrom metalforge.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "npu", "conformance"], capture_output=True, text=True, cwd=files, check=False
+    )
+    assert done.returncode == 3
+    assert "metalforge[npu]" in done.stderr
