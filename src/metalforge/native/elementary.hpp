@@ -39,8 +39,9 @@ MF_INLINE constexpr double inverse_factorial(int n) {
   return 1 / product;
 }
 
-// What differs between the two real types: log 2 in two parts (n * high is exact), the number that rounds to an integer when
-// it is added, the exponent's place and bias, the terms of the exponential series, and where tanh is 1 to the last bit.
+// What differs between the two real types: log 2 in two parts (n * high is exact), the number that rounds to an integer
+// when it is added, the exponent's place and bias, the terms of the exponential series, and where tanh is 1 to the last
+// bit.
 template <class Real>
 struct ExpTraits;
 template <>
@@ -67,9 +68,9 @@ struct RealOf<Simd<T, L>> {
   using type = T;
 };
 
-// exp(x) - 1 for 0 <= x <= 80. x = n log 2 + r with |r| <= log(2)/2; e^x - 1 = 2^n (e^r - 1) + (2^n - 1) loses nothing where
-// n = 0. The series of e^r - 1 leaves out less than 2^-62 (14 terms) or 2^-27 (7). Uses fused operations where there are
-// any: unlike the functions of the random numbers, its last bit may depend on the build level.
+// exp(x) - 1 for 0 <= x <= 80. x = n log 2 + r with |r| <= log(2)/2; e^x - 1 = 2^n (e^r - 1) + (2^n - 1) loses nothing
+// where n = 0. The series of e^r - 1 leaves out less than 2^-62 (14 terms) or 2^-27 (7). Uses fused operations where
+// there are any: unlike the functions of the random numbers, its last bit may depend on the build level.
 template <class R>
 MF_INLINE R expm1_positive(R x) {
   using Real = typename RealOf<R>::type;
@@ -81,8 +82,7 @@ MF_INLINE R expm1_positive(R x) {
   const R r = neg_mul_add(n, R(Traits::ln2_low), neg_mul_add(n, R(Traits::ln2_high), x));
   R series(static_cast<Real>(inverse_factorial(Traits::terms)));
   MF_UNROLL
-  for (int k = Traits::terms - 1; k >= 1; --k)
-    series = mul_add(series, r, R(static_cast<Real>(inverse_factorial(k))));
+  for (int k = Traits::terms - 1; k >= 1; --k) series = mul_add(series, r, R(static_cast<Real>(inverse_factorial(k))));
   const R small = series * r;
   const R power = from_bits((as_bits(shifted) + B(Traits::bias)) << Traits::mantissa);  // 2^n: n is in the low bits
   return mul_add(power, small, power - R(Real(1)));

@@ -1,9 +1,9 @@
 // Integer products of unsigned 8-bit activations and 4-bit weights, the arithmetic of a fully connected NPU layer.
 //
-// Weights lie in tiles of 16 units by 4 inputs, so that one 32-bit word of inputs meets 16 units at once: the form of the
-// dot-product instructions (VNNI: 64 products and their sums in one), and of their SSSE3, AVX2 and AVX-512BW forerunners,
-// where u8 x s8 pairs are added in 16 bits. Weights are at most 7 in size, so a pair is at most 2 * 255 * 7 = 3570 and nothing
-// saturates: every path gives the same integers.
+// Weights lie in tiles of 16 units by 4 inputs, so that one 32-bit word of inputs meets 16 units at once: the form of
+// the dot-product instructions (VNNI: 64 products and their sums in one), and of their SSSE3, AVX2 and AVX-512BW
+// forerunners, where u8 x s8 pairs are added in 16 bits. Weights are at most 7 in size, so a pair is at most 2 * 255 *
+// 7 = 3570 and nothing saturates: every path gives the same integers.
 #pragma once
 
 #include "simd.hpp"
@@ -75,8 +75,8 @@ struct PairTile {
 using PairTile = PortableTile;
 #endif
 
-// out[16 * tiles] = x W for one row of inputs; x is padded to a multiple of four. `Group` tiles of units run together, so
-// that their sums stay in registers while the inputs stream by.
+// out[16 * tiles] = x W for one row of inputs; x is padded to a multiple of four. `Group` tiles of units run together,
+// so that their sums stay in registers while the inputs stream by.
 template <class Tile, int Group>
 MF_INLINE void product_group(const unsigned char* x, int words, const signed char* weights, i64 tile_stride, i32* out) {
   Tile acc[Group];

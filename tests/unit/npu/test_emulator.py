@@ -122,8 +122,9 @@ def test_variables_come_and_go_as_copies(rng):
     device.get_variable("res/weights")[:] = 0
     assert np.array_equal(device.infer(x), before)
     new = rng.integers(-7, 8, (20, 6)).astype(np.int8)
-    device.set_variable("res/weights", np.asfortranarray(new))
     new_copy = new.copy()
+    device.set_variable("res/weights", np.asfortranarray(new))  # any memory order
+    device.set_variable("res/weights", new)
     new[:] = 0
     assert np.array_equal(device.get_variable("res/weights"), new_copy)
     assert np.array_equal(device.infer(x), x.astype(int) @ new_copy.astype(int))

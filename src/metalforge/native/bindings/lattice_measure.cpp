@@ -108,8 +108,8 @@ std::pair<double, double> plaquette_sums(const FieldLayout<Real>& layout, nb::ha
       temporal_of[static_cast<std::size_t>(v)] = time / 3.0;
       return space / 3.0;
     });
-    const double temporal = sum_over_vectors(layout.vectors(), 1, partial,
-                                             [&](i64 v) { return temporal_of[static_cast<std::size_t>(v)]; });
+    const double temporal =
+        sum_over_vectors(layout.vectors(), 1, partial, [&](i64 v) { return temporal_of[static_cast<std::size_t>(v)]; });
     return std::pair<double, double>(spatial, temporal);
   });
 }

@@ -21,8 +21,8 @@ void row_portable(const u8* x, int words, int tiles, const i8* w, i32* out) {
 }
 
 #if MF_X86 && defined(__AVX512BW__)
-// VNNI is not part of x86-64-v4: these functions are compiled for it, and called where the CPU has it. The tile type cannot
-// be shared with product_row, which is compiled without.
+// VNNI is not part of x86-64-v4: these functions are compiled for it, and called where the CPU has it. The tile type
+// cannot be shared with product_row, which is compiled without.
 #pragma GCC push_options
 #pragma GCC target("avx512vnni")
 template <int Group>
@@ -36,8 +36,8 @@ __attribute__((always_inline)) inline void vnni_group(const u8* x, int words, co
     const __m512i inputs = _mm512_set1_epi32(word);
 #pragma GCC unroll 8
     for (int g = 0; g < Group; ++g)
-      acc[g] = _mm512_dpbusd_epi32(acc[g], inputs,
-                                   _mm512_loadu_si512(weights + g * stride + w * tile_units * tile_inputs));
+      acc[g] =
+          _mm512_dpbusd_epi32(acc[g], inputs, _mm512_loadu_si512(weights + g * stride + w * tile_units * tile_inputs));
   }
 #pragma GCC unroll 8
   for (int g = 0; g < Group; ++g) _mm512_storeu_si512(out + g * tile_units, acc[g]);
@@ -75,7 +75,8 @@ class TiledWeights {
     words_ = (inputs_ + tile_inputs - 1) / tile_inputs;
     tiles_ = (units_ + tile_units - 1) / tile_units;
     // Tiles are a cache line each: one that straddles two costs twice.
-    data_.assign(static_cast<std::size_t>(words_) * static_cast<std::size_t>(tiles_) * tile_units * tile_inputs + 63, 0);
+    data_.assign(static_cast<std::size_t>(words_) * static_cast<std::size_t>(tiles_) * tile_units * tile_inputs + 63,
+                 0);
     start_ = data_.data() + (64 - reinterpret_cast<std::uintptr_t>(data_.data()) % 64) % 64;
     for (int n = 0; n < inputs_; ++n)
       for (int u = 0; u < units_; ++u) {
@@ -144,8 +145,8 @@ struct Sequence {
   Real leak;
 };
 
-// q = rint(factor x) + zero point, clipped to the levels there are. Adding 1.5 * 2^m rounds to the nearest integer, ties to
-// even, and leaves it in the low bits, of which q takes eight.
+// q = rint(factor x) + zero point, clipped to the levels there are. Adding 1.5 * 2^m rounds to the nearest integer,
+// ties to even, and leaves it in the low bits, of which q takes eight.
 template <class Real>
 void encode(const Real* x, int n, Real factor, const Sequence<Real>& s, u8* out) {
   using R = Simd<Real, native_lanes<Real>>;
@@ -217,9 +218,10 @@ void sequence(const TiledWeights& weights, nb::handle u_object, nb::handle state
   if (bits != 4 && bits != 8) throw nb::value_error("`bits` must be 4 or 8: wider activations take several passes");
   if (weights.inputs() != inputs + units || weights.units() != digits * units)
     throw nb::value_error("`weights` must be of inputs + units lines by digits * units outputs");
-  const double largest = static_cast<double>(weights.inputs()) * ((1 << bits) - 1) * (digits == 1   ? 7
-                                                                                      : digits == 2 ? 112
-                                                                                                    : 1687);
+  const double largest = static_cast<double>(weights.inputs()) * ((1 << bits) - 1) *
+                         (digits == 1   ? 7
+                          : digits == 2 ? 112
+                                        : 1687);
   if (sizeof(Real) == sizeof(float) && largest > 0x1p24)
     throw nb::value_error("`digits`: joined integers could pass 2^24, which float32 cannot hold; use float64");
   require_finite(u.data(), u.size(), "u");
