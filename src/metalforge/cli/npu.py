@@ -178,6 +178,30 @@ def conformance(
         raise typer.Exit(1)
 
 
+@app.command(name="profile")
+def write_profile(
+    from_sdk: Annotated[bool, typer.Option("--from-sdk", help="Ask your own SDK what the chip's mesh holds.")] = False,
+    output: Annotated[Path, typer.Option("-o", "--output", help="A private file, outside any source tree.")] = Path(
+        "~/.config/metalforge/akd1000-sdk.toml"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Show the shipped device profiles with the source of every number, or write a private one from your SDK."""
+    if from_sdk:
+        from metalforge.substrates.npu.akida_ import write_sdk_profile
+
+        target = output.expanduser()
+        write_sdk_profile(target)
+        print_json({"file": str(target)}) if as_json else print_text(f"wrote {target}; use it with --profile {target}")
+        return
+    if as_json:
+        keys = ("figure", "value", "source")
+        print_json({n: [dict(zip(keys, row, strict=True)) for row in p.figures()] for n, p in PROFILES.items()})
+        return
+    for name, device in PROFILES.items():
+        print_table(name, ("figure", "value", "source"), [tuple(map(str, row)) for row in device.figures()])
+
+
 def _explained(program: Program, profile: str) -> dict[str, Any]:
     try:
         placement = mesh.plan(program, profile)

@@ -3,12 +3,13 @@
 import enum
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
 
-from metalforge.core import MeterUnavailableError, PluginError
+from metalforge.core import MeterUnavailableError, PluginError, SpecError
 from metalforge.substrates.npu import akida_, wire
 from metalforge.substrates.npu.akida_ import AkidaDevice
 from metalforge.substrates.npu.conformance import Report, compare, random_inputs, random_program
@@ -16,6 +17,7 @@ from metalforge.substrates.npu.device import NpuDevice, NpuError, PowerMode, Res
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.npu.faults import BitFlip, FaultPlan
 from metalforge.substrates.npu.program import Activation, FullyConnected, Program, ProgramError
+from metalforge.substrates.profiles import load_profile
 
 SEED = 23
 
@@ -305,3 +307,33 @@ def test_the_vendors_simulator_agrees_with_the_emulator():
 def test_the_vendors_package_lists_its_boards():
     pytest.importorskip("akida")
     assert isinstance(akida_.device_names(), list)
+
+
+class TestPrivateProfile:
+    """A profile from the user's own package, written outside any source tree."""
+
+    @staticmethod
+    def fake(monkeypatch, types):
+        package = SimpleNamespace(
+            AKD1000=lambda: SimpleNamespace(mesh=SimpleNamespace(nps=[SimpleNamespace(types=t) for t in types]))
+        )
+        monkeypatch.setitem(sys.modules, "akida", package)
+
+    def test_it_holds_what_the_package_says(self, monkeypatch, tmp_path):
+        self.fake(monkeypatch, ["CNP1", "CNP1 FNP3", "CNP1 FNP3", "FNP2"])
+        akida_.write_sdk_profile(tmp_path / "mine.toml")
+        profile = load_profile(tmp_path / "mine.toml")
+        assert (profile.name, profile.neural_processors) == ("mine", 4)
+        assert profile.mesh.onchip_processors.value == 2
+        assert "own akida package" in profile.mesh.external_processors.source
+
+    def test_a_source_tree_is_refused(self, monkeypatch):
+        self.fake(monkeypatch, ["FNP3", "FNP2"])
+        with pytest.raises(SpecError, match="lies in a source tree"):
+            akida_.write_sdk_profile(Path(__file__).parent / "mine.toml")
+
+    def test_a_mesh_without_processors_is_refused(self, monkeypatch, tmp_path):
+        self.fake(monkeypatch, ["CNP1"])
+        with pytest.raises(PluginError, match="0 onchip processors"):
+            akida_.write_sdk_profile(tmp_path / "mine.toml")
+        assert not (tmp_path / "mine.toml").exists()

@@ -1,5 +1,34 @@
-"""The NPU: a physical Akida board when there is one, and always the emulated AKD1000."""
+"""The NPU: programs as data, exact arithmetic, the emulated AKD1000 that is always there, and the road to a real board.
 
+Modules by what one does with them: `quantize`, `ladder`, `certificate`, `compile` make programs of matrices; `builder`
+and `wire` write and read them; `emulator` and `akida_` run them behind the protocol of `device`; `mesh` and `costs` say
+where they fit and what they cost; `sequence` runs a reservoir without returning to Python.
+"""
+
+from .compile import CompiledLinear, compile_linear, merge_heads
+from .device import NpuDevice, NpuError, PowerMode, ResourceError
 from .discovery import EmulatedNpu, PhysicalNpu, discover
+from .emulator import EmulatedDevice
+from .program import Activation, Encoding, FullyConnected, Head, Program, ProgramError
+from .sequence import SequenceLoop
 
-__all__ = ["EmulatedNpu", "PhysicalNpu", "discover"]
+__all__ = [
+    "Activation",
+    "CompiledLinear",
+    "EmulatedDevice",
+    "EmulatedNpu",
+    "Encoding",
+    "FullyConnected",
+    "Head",
+    "NpuDevice",
+    "NpuError",
+    "PhysicalNpu",
+    "PowerMode",
+    "Program",
+    "ProgramError",
+    "ResourceError",
+    "SequenceLoop",
+    "compile_linear",
+    "discover",
+    "merge_heads",
+]

@@ -1,21 +1,26 @@
 """The same device protocol over BrainChip's Python package `akida`: its simulator, or a board when there is one.
 
 Only calls that the vendor documents are made (`InputData`, `FullyConnected`, `Model.add`, `get_layer`, `set_variable`,
-`get_variable`, `forward`, `map`, `devices`, `unprogram`, `soc.clock_mode`, `soc.power_meter`). The package's licence
-keeps results of testing it with its user: nothing here takes times, keeps results or writes them anywhere, and
-statistics are counts. The package is imported when it is asked for, never before; this is the only module that does so.
+`get_variable`, `forward`, `map`, `devices`, `unprogram`, `soc.clock_mode`, `soc.power_meter`, `mesh.nps`). The
+package's licence keeps results of testing it with its user: nothing here takes times, keeps results or writes them
+anywhere, and statistics are counts. The package is imported when it is asked for, never before; this is the only module
+that does so.
 """
 
 import importlib
+import re
 import threading
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import MeterUnavailableError, PluginError
+from metalforge.core.errors import MeterUnavailableError, PluginError, SpecError
 from metalforge.core.quantities import Measured
+from metalforge.substrates.profiles import FOLDER as PROFILE_FOLDER
+from metalforge.substrates.profiles import load_profile
 
 from .arithmetic import check_inputs
 from .device import (
@@ -35,7 +40,7 @@ from .device import (
 )
 from .program import Activation, Program
 
-__all__ = ["AkidaDevice", "device_names", "import_sdk"]
+__all__ = ["AkidaDevice", "device_names", "import_sdk", "write_sdk_profile"]
 
 
 def import_sdk() -> Any:
@@ -51,6 +56,32 @@ def import_sdk() -> Any:
 def device_names() -> list[str]:
     """Return what the package calls the boards it sees; maps no model, starts nothing."""
     return [str(getattr(device, "desc", device)) for device in import_sdk().devices()]
+
+
+def write_sdk_profile(path: Path) -> None:
+    """Write a private profile: `akd1000-published` with the mesh that the user's own package describes.
+
+    What the package says stays with its user, so a path inside a source tree of this project is refused.
+    """
+    folder = path.resolve().parent
+    if any((parent / "src" / "metalforge").is_dir() for parent in (folder, *folder.parents)):
+        raise SpecError(f"{path} lies in a source tree of metalforge\nhint: choose a folder of your own")
+    mesh = import_sdk().AKD1000().mesh
+    counts = {
+        "neural_processors": len(mesh.nps),
+        "onchip_processors": sum("FNP3" in str(np_.types) for np_ in mesh.nps),
+        "external_processors": sum("FNP2" in str(np_.types) for np_ in mesh.nps),
+    }
+    text = (PROFILE_FOLDER / "akd1000-published.toml").read_text()
+    text = text.replace('name = "akd1000-published"', f'name = "{path.stem}"', 1)
+    for key, count in counts.items():
+        replacement = f'{key} = {{ value = {count}, source = "the mesh of the user\'s own akida package" }}'
+        text, found = re.subn(rf"^{key} = .*$", replacement, text, count=1, flags=re.MULTILINE)
+        if found != 1 or count < 1:
+            raise PluginError(f"the package describes {count} {key.replace('_', ' ')}; a profile needs at least one")
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    load_profile(path)  # what was written must be a profile
 
 
 class AkidaDevice:

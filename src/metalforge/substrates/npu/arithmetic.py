@@ -7,6 +7,8 @@ from .program import POTENTIAL_BITS, Activation, FullyConnected, Program, Progra
 
 __all__ = ["bounded_relu", "run_layer", "run_program", "saturate"]
 
+STEPS_PER_UNIT = 16
+"""Steps are whole sixteenths."""
 POTENTIAL_MAX = (1 << (POTENTIAL_BITS - 1)) - 1
 POTENTIAL_MIN = -(1 << (POTENTIAL_BITS - 1))
 
@@ -17,16 +19,20 @@ def saturate(sums: NDArray[np.int64] | NDArray[np.int32] | NDArray[np.float32]) 
 
 
 def bounded_relu(
-    potentials: NDArray[np.int32], threshold: NDArray[np.int32], act_step: NDArray[np.float32], bits: int
+    potentials: NDArray[np.int32],
+    threshold: NDArray[np.int32],
+    act_step: NDArray[np.float32],
+    bits: int,
+    steps_per_unit: int = STEPS_PER_UNIT,
 ) -> NDArray[np.uint8]:
     """Return ceil((p - threshold) / step) clipped to 0 .. 2^bits - 1, with steps floored to sixteenths.
 
     A step is the interval at 4 bits and a quarter, or an eighth, of it at 2 and 1: the quotient is
-    16 (p - T) / (floor(16 step) 2^(4 - bits)), rounded up in integers.
+    16 (p - T) / (floor(16 step) 2^(4 - bits)), rounded up in integers. `steps_per_unit` is that 16, for other chips.
     """
-    sixteenths = np.floor(act_step.astype(np.float64) * 16).astype(np.int64)
-    numerator = 16 * (potentials.astype(np.int64) - threshold)
-    quotient = -((-numerator) // (sixteenths << (4 - bits)))
+    parts = np.floor(act_step.astype(np.float64) * steps_per_unit).astype(np.int64)
+    numerator = steps_per_unit * (potentials.astype(np.int64) - threshold)
+    quotient = -((-numerator) // (parts << (4 - bits)))
     return np.clip(quotient, 0, (1 << bits) - 1).astype(np.uint8)
 
 

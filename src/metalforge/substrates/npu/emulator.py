@@ -8,7 +8,6 @@ happens to one never changes another. A slot has an image (what the host wrote l
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -19,7 +18,7 @@ from metalforge.substrates.profiles import DeviceProfile
 from metalforge.substrates.profiles import profile as find_profile
 
 from . import costs, registers
-from .arithmetic import POTENTIAL_MAX, bounded_relu, check_inputs, run_layer, run_program
+from .arithmetic import check_inputs
 from .device import (
     DEFAULT_SLOT,
     DeviceGoneError,
@@ -38,7 +37,8 @@ from .device import (
 from .faults import BitFlip, FaultPlan, Timeout, Vanish, flip_bits, partly
 from .ledger import Ledger, VirtualClock
 from .mesh import Placement, plan
-from .program import POTENTIAL_BITS, Activation, FullyConnected, Program, ProgramError
+from .products import CompiledProgram
+from .program import Activation, Program, ProgramError
 
 __all__ = ["EmulatedDevice"]
 
@@ -86,8 +86,6 @@ class EmulatedDevice:
         self._mode = PowerMode.PERFORMANCE
         self._gone = self._closed = False
         self._n_calls = self._n_updates = 0
-        constants = self.profile.arithmetic
-        self._usual = (constants.accumulator_bits.value, constants.steps_per_unit.value) == (POTENTIAL_BITS, 16)
 
     # Programs.
 
@@ -161,8 +159,8 @@ class EmulatedDevice:
         rows, single = as_rows(x)
         with self._lock:
             resident, _ = self._on_chip(slot)
-            if self._faults.faults or not self._usual:
-                check_inputs(resident.memory.layers[0], rows)  # what is refused is no call; `run_program` checks too
+            if self._faults.faults:
+                check_inputs(resident.memory.layers[0], rows)  # what is refused is no call; running checks too
                 self._next_call()
             if resident.run is None:
                 resident.run = self._runner(resident.memory)
@@ -327,33 +325,13 @@ class EmulatedDevice:
                 )
 
     def _runner(self, program: Program) -> Callable[[NDArray[np.uint8]], Outputs]:
-        """Return what gives a program's outputs for (batch, inputs)."""
-        if self._usual:
-            return partial(run_program, program)
+        """Return what gives a program's outputs for (batch, inputs), with this chip's accumulator and grid of steps."""
         constants = self.profile.arithmetic
-        return partial(_other_chip, program, constants.accumulator_bits.value, constants.steps_per_unit.value)
-
-
-def _other_chip(program: Program, bits: int, grid: int, x: NDArray[np.uint8]) -> Outputs:
-    """Return what the last layer gives on a chip with another accumulator or step grid than the AKD1000's."""
-    values: Outputs = x
-    for layer in program.layers:
-        values = _other_layer(layer, bits, grid, values.astype(np.uint8))
-    return values
-
-
-def _other_layer(layer: FullyConnected, bits: int, grid: int, x: NDArray[np.uint8]) -> Outputs:
-    """Return what one layer gives: `run_layer`, which saturates at 20 bits, gets as many lines as cannot reach them."""
-    lines = POTENTIAL_MAX // (15 * 7)
-    sums = np.zeros((len(x), layer.units), np.int64)
-    for start in range(0, layer.inputs, lines):
-        part = replace(layer, weights=layer.weights[start : start + lines], activation=Activation.LINEAR)
-        sums += run_layer(part, np.ascontiguousarray(x[:, start : start + lines]))
-    potentials = np.clip(sums, -(1 << (bits - 1)), (1 << (bits - 1)) - 1).astype(np.int32)
-    if layer.activation is Activation.LINEAR:
-        return potentials
-    steps = np.floor(layer.act_step.astype(np.float64) * grid) / grid
-    return bounded_relu(potentials, layer.threshold, steps.astype(np.float32), layer.activation_bits)
+        return CompiledProgram(
+            program,
+            potential_bits=constants.accumulator_bits.value,
+            steps_per_unit=constants.steps_per_unit.value,
+        ).run
 
 
 def _own(program: Program) -> Program:
