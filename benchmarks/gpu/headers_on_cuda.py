@@ -25,6 +25,7 @@ SOURCE = r"""
 #include "philox.hpp"
 #include "df64.hpp"
 #include "reduce.hpp"
+#include "su3.hpp"
 namespace mf {
 
 extern "C" __global__ void blocks(const u32* counter, const u32* key, u32* out, int n) {
@@ -56,6 +57,19 @@ extern "C" __global__ void block_sums(const double* x, double* partial, i64 n) {
                          [x](i64 i) { return x[i]; });
 }
 extern "C" __global__ void join(double* partial, i64 n) { partial[0] = tree_sum(partial, n); }
+
+// U <- exp(i H) U from U = 1, for momenta of one link a thread: out holds 18 numbers a link.
+extern "C" __global__ void exponentials(const double* momenta, double* out, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  Algebra<double> a;
+  for (int c = 0; c < 8; ++c) a.c[c] = momenta[8 * i + c];
+  const Matrix3<double> u = exp_i(hermitian(a, 1.0));
+  for (int k = 0; k < 9; ++k) {
+    out[18 * i + 2 * k] = u.e[k / 3][k % 3].re;
+    out[18 * i + 2 * k + 1] = u.e[k / 3][k % 3].im;
+  }
+}
 
 extern "C" __global__ void df64_ops(const float* a, const float* b, float* out, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -119,6 +133,25 @@ def check_sum(module):
     return float(partial[0]) == reduce.ordered_sum(x.get())
 
 
+def check_exponential(module):
+    """exp(i H) against the eigenvalues of H; returns the largest difference."""
+    momenta = np.random.default_rng(3).normal(size=(512, 8)) * np.linspace(0.01, 5, 512)[:, None]
+    out = cp.zeros((512, 18))
+    launch(module.get_function("exponentials"), 512, cp.asarray(momenta), out, np.int32(512))
+    got = out.get().view(np.complex128).reshape(512, 3, 3)
+    lam = np.zeros((8, 3, 3), complex)
+    for a, (i, j) in enumerate(((0, 1), (0, 2), (1, 2))):
+        real, imaginary = (0, 3, 5)[a], (1, 4, 6)[a]
+        lam[real, i, j] = lam[real, j, i] = 1
+        lam[imaginary, i, j], lam[imaginary, j, i] = -1j, 1j
+    lam[2] = np.diag([1, -1, 0])
+    lam[7] = np.diag([1, 1, -2]) / np.sqrt(3)
+    h = np.einsum("na,aij->nij", momenta, lam / 2)
+    values, vectors = np.linalg.eigh(h)
+    true = np.einsum("nij,nj,nkj->nik", vectors, np.exp(1j * values), vectors.conj())
+    return float(np.max(np.abs(got - true)))
+
+
 def check_df64(module):
     x = np.random.default_rng(2).uniform(0.5, 2.0, (2, 4096))
     pairs = [np.stack([v.astype(np.float32), (v - v.astype(np.float32)).astype(np.float32)]) for v in x]
@@ -149,11 +182,13 @@ def main():
     module = cp.RawModule(code=SOURCE, options=options, backend="nvrtc")
     normals, against = check_normal(module)
     bits = check_df64(module)
+    distance = check_exponential(module)
     checks = {
         "philox known answers": check_known_answer(module),
         "uniforms, bit for bit": check_uniform(module),
         f"normals against {against}": normals,
         "ordered sum, bit for bit": check_sum(module),
+        f"SU(3) exponential, off by {distance:.1e}": distance < 1e-13,
         f"df64 right to {bits:.1f} bits (44 promised)": bits >= 44,
     }
     n = 1 << 27

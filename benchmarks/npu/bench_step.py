@@ -55,6 +55,16 @@ def rows() -> Iterator[BenchRow]:
             ceiling_name="bare product",
             ceiling=bare,
         )
+    single = SequenceLoop(weights, scale / 127, inputs=INPUTS, leak=LEAK)
+    state = np.zeros(UNITS)
+    yield BenchRow(
+        name="one step a Python call, W4 A8, host f64",
+        value=rate(best_of(lambda: single.step(u[0], state))),
+        peer_name="NumPy f64 step",
+        peer=peer,
+        ceiling_name="bare product",
+        ceiling=bare,
+    )
     layer = CompiledLayer(FullyConnected(name="res", weights=weights))
     yield BenchRow(
         name="one layer through Python, batch of 1",

@@ -37,7 +37,7 @@ def generate(
     trajectories: Annotated[int | None, typer.Option(help="Measured updates. Default 200, or as resumed.")] = None,
     seed: Annotated[int, typer.Option(help="Names the chain, with --stream.")] = 1,
     stream: Annotated[int, typer.Option()] = 0,
-    start: Annotated[str, typer.Option(help="hot or cold.")] = "hot",
+    start: Annotated[str, typer.Option(help="hot, cold, or a configuration file.")] = "hot",
     precision: Annotated[str, typer.Option(help="f64 or f32.")] = "f64",
     tau: Annotated[float, typer.Option(help="Trajectory length (hmc).")] = 1.0,
     integrator: Annotated[str, typer.Option(help="leapfrog, omelyan2 or omelyan4 (hmc).")] = "omelyan2",
@@ -63,7 +63,7 @@ def generate(
             algorithm=algorithm,
             seed=seed,
             stream=stream,
-            start=start,
+            start=start if start in ("hot", "cold") else "file",
             precision=precision,
             hmc={"tau": tau, "integrator": integrator},
         )
@@ -80,7 +80,11 @@ def generate(
             raise SpecError(
                 f"{job.checkpoint} exists already\nhint: continue it with `--resume {job.checkpoint}`, or move it away"
             )
-        run = Generation(Chain(spec, threads=threads), job)
+        field = None
+        if spec.start == "file":
+            links = read_links(Path(start)).links
+            field = GaugeField.from_links(links, precision=spec.precision, threads=threads)
+        run = Generation(Chain(spec, field=field, threads=threads), job)
     finished = _run(run)
     if run.measured >= 8:
         summary = run.summary()

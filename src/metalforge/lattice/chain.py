@@ -43,7 +43,7 @@ class ChainSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     algorithm: Literal["heatbath", "hmc"] = "heatbath"
     seed: int = 1
     stream: int = 0
-    start: Literal["hot", "cold"] = "hot"
+    start: Literal["hot", "cold", "file"] = "hot"
     precision: Precision = "f64"
     heatbath: HeatbathSpec = HeatbathSpec()
     hmc: HmcSpec = HmcSpec()
@@ -85,6 +85,8 @@ class Chain:
     def __init__(self, spec: ChainSpec, *, field: GaugeField | None = None, threads: int | None = None) -> None:
         if field is None:
             options = {"precision": spec.precision, "threads": threads}
+            if spec.start == "file":
+                raise SpecError("a chain that starts from a file needs its field: Chain(spec, field=...)")
             if spec.start == "hot":
                 field = GaugeField.hot(spec.dims, seed=spec.seed, stream=spec.stream, **options)
             else:

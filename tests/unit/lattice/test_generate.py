@@ -10,7 +10,7 @@ import pytest
 from metalforge.core import SpecError
 from metalforge.lattice import Chain, ChainSpec, GaugeField, HmcSpec
 from metalforge.lattice.generate import SERIES, Generation, Job
-from metalforge.lattice.io import read_links
+from metalforge.lattice.io import read_links, write_links
 
 MAIN = [sys.executable, "-W", "error", "-c", "from metalforge.cli import main; main()", "lattice"]
 SPEC = ChainSpec(dims=(4, 4, 4, 4), beta=5.6, seed=3, algorithm="hmc", hmc=HmcSpec(n_steps=4))
@@ -125,6 +125,18 @@ def test_wrong_input_is_exit_two(tmp_path, arguments, message):
     done = call(*arguments, cwd=tmp_path, code=2)
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_run_starts_from_a_file(tmp_path):
+    chain = Chain(SPEC)
+    chain.run(3)
+    write_links(tmp_path / "c.nersc", chain.field.to_links(), "nersc")
+    options = ("generate", "--dims", 4, 4, 4, 4, "--beta", 5.6, "--warmup", 0, "--trajectories", 8, "--json")
+    summaries = [json.loads(call(*options, "--start", s, cwd=tmp_path).stdout) for s in ("c.nersc", "cold")]
+    assert summaries[0]["spec"]["start"] == "file"
+    assert summaries[0]["plaquette"]["mean"] != summaries[1]["plaquette"]["mean"]
+    wrong = call("generate", "--dims", 4, 4, 4, 6, "--start", "c.nersc", cwd=tmp_path, code=2)
+    assert "but the spec says (4, 4, 4, 6)" in wrong.stderr
 
 
 def test_a_run_does_not_overwrite_another(tmp_path):

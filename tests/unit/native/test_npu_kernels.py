@@ -1,3 +1,5 @@
+import gc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -71,8 +73,10 @@ def test_the_sequence_loop_equals_its_definition(monkeypatch, level, digits, bit
     # Equal lines give equal integers; the host's rounding is all that is left, and a line may tip over by it only
     # where a value sits on a rounding boundary, which these seeds do not.
     assert np.allclose(loop.run(u), expected, rtol=0, atol=1e-12)
-    again = loop.run(u[20:], loop.run(u[:20])[-1])
-    assert np.array_equal(again, loop.run(u)[20:])
+    whole = loop.run(u)
+    assert np.array_equal(loop.run(u[20:], whole[19]), whole[20:])
+    state = np.zeros(units)
+    assert np.array_equal([loop.step(row, state).copy() for row in u], whole)
 
 
 def test_single_precision_is_finer_than_the_lines():
@@ -89,15 +93,14 @@ def test_single_precision_is_finer_than_the_lines():
     assert np.median(np.abs(wide - narrow)) < 1e-3
 
 
-def arguments(**changes):
-    f = np.zeros
+def make(module, kind="f64", **changes):
+    real = {"f64": np.float64, "f32": np.float32}[kind]
     fields = {
-        "u": f((4, 3)),
-        "state": f(5),
-        "scale": f(5),
-        "row_sum": f(5),
-        "bias": f(5),
-        "states": f((4, 5)),
+        "weights": module.NpuWeights(np.ones((8, 5), np.int8)),
+        "inputs": 3,
+        "scale": np.zeros(5, real),
+        "row_sum": np.zeros(5, real),
+        "bias": np.zeros(5, real),
         "digits": 1,
         "bits": 8,
         "input_factor": 1.0,
@@ -106,30 +109,54 @@ def arguments(**changes):
         "activation": "tanh",
         "path": "auto",
     }
-    return fields | changes
+    return getattr(module, f"NpuSequence_{kind}")(**(fields | changes))
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"u": np.full((4, 3), np.nan)}, "`u` must hold finite"),
-        ({"u": np.zeros((4, 4))}, "`weights` must be of inputs"),
-        ({"state": np.zeros(6)}, "`scale`"),
-        ({"states": np.zeros((3, 5))}, "`states`"),
+        ({"inputs": 4}, "`weights` must be of units"),
+        ({"scale": np.zeros(6)}, "`scale`"),
         ({"scale": np.zeros(5, np.float32)}, "`scale`"),
+        ({"row_sum": None}, "`row_sum`"),
         ({"bias": np.full(5, np.inf)}, "`bias` must hold finite"),
         ({"digits": 4}, "`digits`"),
         ({"bits": 12}, "`bits`"),
         ({"leak": float("nan")}, "`leak`"),
         ({"activation": "gelu"}, "`activation`"),
         ({"path": "tpu"}, "`path`"),
-        ({"u": None}, "`u`"),
     ],
 )
-def test_bad_arguments_are_named(kernels, changes, message):
-    tiled = kernels.NpuWeights(np.ones((8, 5), np.int8))
+def test_bad_parts_of_a_loop_are_named(kernels, changes, message):
     with pytest.raises((TypeError, ValueError), match=message):
-        kernels.npu_sequence_f64(tiled, **arguments(**changes))
+        make(kernels, **changes)
+
+
+@pytest.mark.parametrize(
+    ("u", "state", "states", "message"),
+    [
+        (np.full((4, 3), np.nan), np.zeros(5), np.zeros((4, 5)), "`u` must hold finite"),
+        (np.zeros((4, 4)), np.zeros(5), np.zeros((4, 5)), "`u`"),
+        (np.zeros((4, 3)), np.zeros(6), np.zeros((4, 5)), "`state`"),
+        (np.zeros((4, 3)), np.zeros(5, np.float32), np.zeros((4, 5)), "`state`"),
+        (np.zeros((4, 3)), np.zeros(5), np.zeros((3, 5)), "`states`"),
+        (None, np.zeros(5), np.zeros((4, 5)), "`u`"),
+    ],
+)
+def test_bad_rows_are_named(kernels, u, state, states, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        make(kernels).run(u, state, states)
+    if states.shape == (4, 5):
+        with pytest.raises((TypeError, ValueError), match=message):
+            make(kernels).step(None if u is None else u[0], state)
+
+
+def test_the_weights_outlive_their_name(kernels):
+    loop = make(kernels)
+    gc.collect()
+    state = np.zeros(5)
+    loop.step(np.ones(3), state)
+    assert np.array_equal(state, np.zeros(5))  # a scale of zero: the state stays at rest
 
 
 @pytest.mark.parametrize(
@@ -142,13 +169,18 @@ def test_weights_are_checked_when_they_are_tiled(kernels, weights):
 
 
 def test_float32_refuses_integers_it_cannot_hold(kernels):
-    tiled = kernels.NpuWeights(np.ones((150, 3 * 140), np.int8))
-    f = np.float32
+    zeros = np.zeros(140, np.float32)
     with pytest.raises(ValueError, match=r"2\^24"):
-        kernels.npu_sequence_f32(
-            tiled, np.zeros((1, 10), f), np.zeros(140, f), np.zeros(140, f), np.zeros(140, f), np.zeros(140, f),
-            np.zeros((1, 140), f), 3, 8, 1.0, 1.0, 1.0, "tanh", "auto",
-        )  # fmt: skip
+        make(
+            kernels,
+            "f32",
+            weights=kernels.NpuWeights(np.ones((150, 3 * 140), np.int8)),
+            inputs=10,
+            scale=zeros,
+            row_sum=zeros,
+            bias=zeros,
+            digits=3,
+        )
 
 
 def test_inputs_beyond_their_width_are_refused(kernels):

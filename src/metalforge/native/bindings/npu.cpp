@@ -136,13 +136,17 @@ MF_INLINE R activate(R x) {
   return x;
 }
 
+// What a loop is made of, checked once.
 template <class Real>
 struct Sequence {
+  nb::object weights_object;  // keeps the weights alive
   const TiledWeights* weights;
   int inputs, units, digits;
   Real levels, zero_point, input_factor, state_factor;  // q = rint(factor * value) + zero_point, within +- levels
-  const Real *scale, *row_sum, *bias;                   // of each unit, after its digits are joined
+  std::vector<Real> scale, row_sum, bias;               // of each unit, after its digits are joined
   Real leak;
+  RowProduct row;
+  HostActivation activation;
 };
 
 // q = rint(factor x) + zero point, clipped to the levels there are. Adding 1.5 * 2^m rounds to the nearest integer,
@@ -164,15 +168,19 @@ void encode(const Real* x, int n, Real factor, const Sequence<Real>& s, u8* out)
   if (i < n) quantised(R::load_first(x + i, n - i)).store_first(out + i, n - i);
 }
 
-// s' = (1 - a) s + a f(scale (acc - zero point * row sum) + bias), acc = [u; s]_q W, for every row of u.
+// s' = (1 - a) s + a f(scale (acc - zero point * row sum) + bias), acc = [s; u]_q W, for every row of u. The state's
+// lines come first: there the vectors that are stored start at a word that is loaded next.
 template <class Real, HostActivation A>
-void run_sequence(const Sequence<Real>& s, RowProduct row, const Real* u, i64 steps, Real* state, Real* states) {
+void run_sequence(const Sequence<Real>& s, const Real* u, i64 steps, Real* state, Real* states) {
   using R = Simd<Real, native_lanes<Real>>;
   using Ints = Simd<i32, R::lanes>;
   const TiledWeights& w = *s.weights;
-  std::vector<u8> lines(static_cast<std::size_t>(w.words()) * tile_inputs, 0);
+  // Scratch of this thread: a single step must not pay for allocation.
+  static thread_local std::vector<u8> lines;
+  static thread_local std::vector<i32> sums;
+  lines.assign(static_cast<std::size_t>(w.words()) * tile_inputs, 0);
   // Room for a whole vector past the end: the last load of a digit's block may start close to it.
-  std::vector<i32> sums(static_cast<std::size_t>(w.tiles()) * tile_units + R::lanes);
+  sums.resize(static_cast<std::size_t>(w.tiles()) * tile_units + R::lanes);
   const auto joined = [&](int i) {
     R acc = convert<Real>(Ints::load(sums.data() + i));
     for (int d = 1; d < s.digits; ++d)  // most significant first; the caller made sure that these integers are exact
@@ -184,84 +192,118 @@ void run_sequence(const Sequence<Real>& s, RowProduct row, const Real* u, i64 st
     return R(Real(1) - s.leak) * old + R(s.leak) * activate<A>(pre);
   };
   for (i64 t = 0; t < steps; ++t) {
-    encode(u + t * s.inputs, s.inputs, s.input_factor, s, lines.data());
-    encode(state, s.units, s.state_factor, s, lines.data() + s.inputs);
-    row(lines.data(), w.words(), w.tiles(), w.data(), sums.data());
+    encode(state, s.units, s.state_factor, s, lines.data());
+    encode(u + t * s.inputs, s.inputs, s.input_factor, s, lines.data() + s.units);
+    s.row(lines.data(), w.words(), w.tiles(), w.data(), sums.data());
     int i = 0;
     for (; i + R::lanes <= s.units; i += R::lanes) {
-      const R next =
-          update(joined(i), R::load(s.scale + i), R::load(s.row_sum + i), R::load(s.bias + i), R::load(state + i));
+      const R next = update(joined(i), R::load(s.scale.data() + i), R::load(s.row_sum.data() + i),
+                            R::load(s.bias.data() + i), R::load(state + i));
       next.store(state + i);
-      next.store(states + t * s.units + i);
+      if (states) next.store(states + t * s.units + i);
     }
     if (const int rest = s.units - i; rest > 0) {
-      const R next = update(joined(i), R::load_first(s.scale + i, rest), R::load_first(s.row_sum + i, rest),
-                            R::load_first(s.bias + i, rest), R::load_first(state + i, rest));
+      const R next =
+          update(joined(i), R::load_first(s.scale.data() + i, rest), R::load_first(s.row_sum.data() + i, rest),
+                 R::load_first(s.bias.data() + i, rest), R::load_first(state + i, rest));
       next.store_first(state + i, rest);
-      next.store_first(states + t * s.units + i, rest);
+      if (states) next.store_first(states + t * s.units + i, rest);
     }
   }
 }
 
 template <class Real>
-void sequence(const TiledWeights& weights, nb::handle u_object, nb::handle state_object, nb::handle scale_object,
-              nb::handle row_sum_object, nb::handle bias_object, nb::handle states_object, int digits, int bits,
-              double input_factor, double state_factor, double leak, nb::str activation, nb::str path) {
-  const Out<Real> state(state_object, "state", {any});
-  const int units = static_cast<int>(state.extent(0));
-  const In<Real> u(u_object, "u", {any, any});
-  const int inputs = static_cast<int>(u.extent(1));
-  const In<Real> scale(scale_object, "scale", {units}), row_sum(row_sum_object, "row_sum", {units}),
-      bias(bias_object, "bias", {units});
-  const Out<Real> states(states_object, "states", {u.extent(0), units});
+void run_any(const Sequence<Real>& s, const Real* u, i64 steps, Real* state, Real* states) {
+  switch (s.activation) {
+    case HostActivation::tanh:
+      return run_sequence<Real, HostActivation::tanh>(s, u, steps, state, states);
+    case HostActivation::relu:
+      return run_sequence<Real, HostActivation::relu>(s, u, steps, state, states);
+    case HostActivation::identity:
+      return run_sequence<Real, HostActivation::identity>(s, u, steps, state, states);
+  }
+}
+
+template <class Real>
+std::vector<Real> finite_row(nb::handle object, const char* name, int units) {
+  const In<Real> x(object, name, {units});
+  require_finite(x.data(), x.size(), name);
+  return std::vector<Real>(x.data(), x.data() + x.size());
+}
+
+HostActivation activation_named(const std::string& name) {
+  if (name == "tanh") return HostActivation::tanh;
+  if (name == "relu") return HostActivation::relu;
+  if (name == "identity") return HostActivation::identity;
+  throw nb::value_error(("`activation` must be tanh, relu or identity. Got " + name).c_str());
+}
+
+template <class Real>
+void make_sequence(Sequence<Real>* self, nb::object weights_object, int inputs, nb::handle scale, nb::handle row_sum,
+                   nb::handle bias, int digits, int bits, double input_factor, double state_factor, double leak,
+                   nb::str activation, nb::str path) {
+  const auto* weights = nb::cast<const TiledWeights*>(weights_object);
   if (digits < 1 || digits > 3) throw nb::value_error("`digits` must be 1, 2 or 3");
   if (bits != 4 && bits != 8) throw nb::value_error("`bits` must be 4 or 8: wider activations take several passes");
-  if (weights.inputs() != inputs + units || weights.units() != digits * units)
-    throw nb::value_error("`weights` must be of inputs + units lines by digits * units outputs");
-  const double largest = static_cast<double>(weights.inputs()) * ((1 << bits) - 1) *
-                         (digits == 1   ? 7
-                          : digits == 2 ? 112
-                                        : 1687);
+  const int units = weights->units() / digits;
+  if (inputs < 1 || weights->units() != digits * units || weights->inputs() != inputs + units)
+    throw nb::value_error("`weights` must be of units + inputs lines by digits * units outputs");
+  const int largest_weight = digits == 1 ? 7 : digits == 2 ? 112 : 1687;
+  const double largest = static_cast<double>(weights->inputs()) * ((1 << bits) - 1) * largest_weight;
   if (sizeof(Real) == sizeof(float) && largest > 0x1p24)
     throw nb::value_error("`digits`: joined integers could pass 2^24, which float32 cannot hold; use float64");
-  require_finite(u.data(), u.size(), "u");
-  require_finite(state.data(), state.size(), "state");
-  require_finite(scale.data(), scale.size(), "scale");
-  require_finite(row_sum.data(), row_sum.size(), "row_sum");
-  require_finite(bias.data(), bias.size(), "bias");
   require_finite(&input_factor, 1, "input_factor");
   require_finite(&state_factor, 1, "state_factor");
   require_finite(&leak, 1, "leak");
   const Real zero_point = static_cast<Real>(1 << (bits - 1));
-  const Sequence<Real> s{&weights,
-                         inputs,
-                         units,
-                         digits,
-                         zero_point - 1,
-                         zero_point,
-                         static_cast<Real>(input_factor),
-                         static_cast<Real>(state_factor),
-                         scale.data(),
-                         row_sum.data(),
-                         bias.data(),
-                         static_cast<Real>(leak)};
-  const RowProduct row = row_product(path.c_str());
-  const std::string name = activation.c_str();
-  const auto run = name == "tanh"       ? run_sequence<Real, HostActivation::tanh>
-                   : name == "relu"     ? run_sequence<Real, HostActivation::relu>
-                   : name == "identity" ? run_sequence<Real, HostActivation::identity>
-                                        : nullptr;
-  if (!run) throw nb::value_error(("`activation` must be tanh, relu or identity. Got " + name).c_str());
+  new (self) Sequence<Real>{weights_object,
+                            weights,
+                            inputs,
+                            units,
+                            digits,
+                            zero_point - 1,
+                            zero_point,
+                            static_cast<Real>(input_factor),
+                            static_cast<Real>(state_factor),
+                            finite_row<Real>(scale, "scale", units),
+                            finite_row<Real>(row_sum, "row_sum", units),
+                            finite_row<Real>(bias, "bias", units),
+                            static_cast<Real>(leak),
+                            row_product(path.c_str()),
+                            activation_named(activation.c_str())};
+}
+
+// states[t] = the state after row t of u; `state` is moved to the last one.
+template <class Real>
+void run_rows(const Sequence<Real>& s, nb::handle u_object, nb::handle state_object, nb::handle states_object) {
+  const In<Real> u(u_object, "u", {any, s.inputs});
+  const Out<Real> state(state_object, "state", {s.units});
+  const Out<Real> states(states_object, "states", {u.extent(0), s.units});
+  require_finite(u.data(), u.size(), "u");
+  require_finite(state.data(), state.size(), "state");
   nb::gil_scoped_release release;
-  run(s, row, u.data(), u.extent(0), state.data(), states.data());
+  run_any(s, u.data(), u.extent(0), state.data(), states.data());
+}
+
+// One step in place; half a microsecond of work, so the GIL is kept.
+template <class Real>
+void run_step(const Sequence<Real>& s, nb::handle u_object, nb::handle state_object) {
+  const In<Real> u(u_object, "u", {s.inputs});
+  const Out<Real> state(state_object, "state", {s.units});
+  require_finite(u.data(), u.size(), "u");
+  require_finite(state.data(), state.size(), "state");
+  run_any<Real>(s, u.data(), 1, state.data(), nullptr);
 }
 
 template <class Real>
 void bind_sequence(nb::module_& m, const char* name) {
   using nb::literals::operator""_a;
-  m.def(name, &sequence<Real>, "weights"_a, "u"_a.none(), "state"_a.none(), "scale"_a.none(), "row_sum"_a.none(),
-        "bias"_a.none(), "states"_a.none(), "digits"_a, "bits"_a, "input_factor"_a, "state_factor"_a, "leak"_a,
-        "activation"_a, "path"_a);
+  nb::class_<Sequence<Real>>(m, name)
+      .def("__init__", &make_sequence<Real>, "weights"_a, "inputs"_a, "scale"_a.none(), "row_sum"_a.none(),
+           "bias"_a.none(), "digits"_a, "bits"_a, "input_factor"_a, "state_factor"_a, "leak"_a, "activation"_a,
+           "path"_a)
+      .def("run", &run_rows<Real>, "u"_a.none(), "state"_a.none(), "states"_a.none())
+      .def("step", &run_step<Real>, "u"_a.none(), "state"_a.none());
 }
 
 }  // namespace
@@ -273,8 +315,8 @@ void bind_npu(nb::module_& m) {
       .def_prop_ro("inputs", &TiledWeights::inputs)
       .def_prop_ro("units", &TiledWeights::units);
   m.def("npu_product", &product, "weights"_a, "x"_a.none(), "out"_a.none(), "x_max"_a, "potential_bits"_a, "path"_a);
-  bind_sequence<double>(m, "npu_sequence_f64");
-  bind_sequence<float>(m, "npu_sequence_f32");
+  bind_sequence<double>(m, "NpuSequence_f64");
+  bind_sequence<float>(m, "NpuSequence_f32");
 }
 
 }  // namespace mf::bindings

@@ -55,22 +55,38 @@ class SequenceLoop:
         if not (0 <= leak <= 1 and input_range > 0 and state_range > 0):
             raise ProgramError("`leak` must lie in 0 .. 1 and the ranges must be positive")
         self._real = np.float64 if precision == "f64" else np.float32
-        self._kernels = kernels()
-        self._run = getattr(self._kernels, f"npu_sequence_{precision}")
-        self._weights = self._kernels.NpuWeights(weights)
+        module = kernels()
         powers = 15 ** np.arange(digits - 1, -1, -1)
         blocks = weights.astype(np.int64).sum(axis=0).reshape(digits, units)
-        self._row_sum = np.asarray(powers @ blocks, self._real)
-        self._scale = np.ascontiguousarray(scale, self._real)
-        self._bias = np.zeros(units, self._real) if bias is None else np.ascontiguousarray(bias, self._real)
         levels = (1 << (bits - 1)) - 1
-        self._numbers = (digits, bits, levels / input_range, levels / state_range, leak, activation, "auto")
+        self._loop = getattr(module, f"NpuSequence_{precision}")(
+            module.NpuWeights(np.roll(weights, -inputs, axis=0)),  # the kernel wants the state's lines first
+            inputs,
+            np.ascontiguousarray(scale, self._real),
+            np.asarray(powers @ blocks, self._real),
+            np.zeros(units, self._real) if bias is None else np.ascontiguousarray(bias, self._real),
+            digits,
+            bits,
+            levels / input_range,
+            levels / state_range,
+            leak,
+            activation,
+            "auto",
+        )
         self.inputs, self.units = inputs, units
+
+    def step(self, u: Reals, state: Reals) -> Reals:
+        """Move `state` (units,) by one step with input `u` (inputs,), in place, and return it.
+
+        For loops that must return to Python each step: both arrays must have this loop's precision already.
+        """
+        self._loop.step(u, state)
+        return state
 
     def run(self, u: Reals, state: Reals | None = None) -> Reals:
         """Return the states after each row of `u` (steps, inputs), from `state` (which stays as it is) or from rest."""
         lines = np.ascontiguousarray(u, self._real)
         start = np.zeros(self.units, self._real) if state is None else np.array(state, self._real)
         states: Reals = np.empty((len(lines), self.units), self._real)
-        self._run(self._weights, lines, start, self._scale, self._row_sum, self._bias, states, *self._numbers)
+        self._loop.run(lines, start, states)
         return states
