@@ -123,20 +123,6 @@ struct Position {
   }
 };
 
-MF_INLINE double exchange_lanes(double x, int) { return x; }
-MF_INLINE float exchange_lanes(float x, int) { return x; }
-template <class T, int L>
-MF_INLINE Simd<T, L> exchange_lanes(Simd<T, L> x, int mask) {
-  if (mask & 1) x = xor_lanes<1>(x);
-  if constexpr (L > 2)
-    if (mask & 2) x = xor_lanes<2>(x);
-  if constexpr (L > 4)
-    if (mask & 4) x = xor_lanes<4>(x);
-  if constexpr (L > 8)
-    if (mask & 8) x = xor_lanes<8>(x);
-  return x;
-}
-
 template <class V>
 struct LaneTraits {
   using Real = V;
@@ -190,13 +176,13 @@ struct Links {
         z = {swap(z.re), swap(z.im)};
       }
     };
-    if (mask & 1) all([](V x) { return exchange_lanes(x, 1); });
+    if (mask & 1) all([](V x) { return xor_lanes<1>(x); });
     if constexpr (lanes > 2)
-      if (mask & 2) all([](V x) { return exchange_lanes(x, 2); });
+      if (mask & 2) all([](V x) { return xor_lanes<2>(x); });
     if constexpr (lanes > 4)
-      if (mask & 4) all([](V x) { return exchange_lanes(x, 4); });
+      if (mask & 4) all([](V x) { return xor_lanes<4>(x); });
     if constexpr (lanes > 8)
-      if (mask & 8) all([](V x) { return exchange_lanes(x, 8); });
+      if (mask & 8) all([](V x) { return xor_lanes<8>(x); });
   }
 };
 

@@ -1,6 +1,6 @@
 """Random numbers by address: the same draw on every machine, for any number of threads."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,13 @@ from ._level import kernels
 from ._threads import thread_count
 
 __all__ = ["Stream"]
+
+
+class Fill(TypedDict, total=False):
+    """How an array is filled; neither choice changes what is in it."""
+
+    threads: int | None
+    out: NDArray[np.float64] | None
 
 
 class Stream(NamedTuple):
@@ -26,33 +33,25 @@ class Stream(NamedTuple):
     stream: int = 0
 
     def uniform(
-        self,
-        *,
-        step: int,
-        sites: int,
-        draws: int,
-        first_site: int = 0,
-        first_draw: int = 0,
-        threads: int | None = None,
-        out: NDArray[np.float64] | None = None,
+        self, *, step: int, sites: int, draws: int, first_site: int = 0, first_draw: int = 0, **options: Unpack[Fill]
     ) -> NDArray[np.float64]:
         """Return uniforms in the open interval (0, 1), shape (sites, draws); `draws` is even."""
-        out = np.empty((sites, draws)) if out is None else out
-        kernels().uniform(out, self.seed, self.stream, step, first_site, first_draw, thread_count(threads))
-        return out
+        return self._fill("uniform", (sites, draws), (step, first_site, first_draw), **options)
 
     def normal(
+        self, *, step: int, sites: int, draws: int, first_site: int = 0, first_draw: int = 0, **options: Unpack[Fill]
+    ) -> NDArray[np.float64]:
+        """Return standard normals, shape (sites, draws); `draws` is even."""
+        return self._fill("normal", (sites, draws), (step, first_site, first_draw), **options)
+
+    def _fill(
         self,
-        *,
-        step: int,
-        sites: int,
-        draws: int,
-        first_site: int = 0,
-        first_draw: int = 0,
+        kind: str,
+        shape: tuple[int, int],
+        address: tuple[int, int, int],
         threads: int | None = None,
         out: NDArray[np.float64] | None = None,
     ) -> NDArray[np.float64]:
-        """Return standard normals, shape (sites, draws); `draws` is even."""
-        out = np.empty((sites, draws)) if out is None else out
-        kernels().normal(out, self.seed, self.stream, step, first_site, first_draw, thread_count(threads))
+        out = np.empty(shape) if out is None else out
+        getattr(kernels(), kind)(out, self.seed, self.stream, *address, thread_count(threads))
         return out

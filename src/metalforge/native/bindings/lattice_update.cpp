@@ -58,6 +58,33 @@ MF_INLINE V joined(Draw draw) {
   }
 }
 
+// Two standard normals for every site of a vector: draw number `draw` of each.
+template <class V, class Real>
+MF_INLINE Pair<V> normals(const FieldLayout<Real>& layout, const ChainAddress& chain, i64 vector, u64 draw) {
+  using W = typename Draws<V>::W;
+  const u32* sites = layout.sites_of(vector);
+  decltype(philox_normal2(chain.keys, chain.template at<W>(sites))) draws[2];
+  for (int round = 0; round < Draws<V>::rounds; ++round) {
+    PhiloxAddress<W> at = chain.template at<W>(sites + round * native_lanes<double>);
+    at.draw = W(draw);
+    draws[round] = philox_normal2(chain.keys, at);
+  }
+  return {joined<V>([&](int round) { return draws[round].first; }),
+          joined<V>([&](int round) { return draws[round].second; })};
+}
+
+MF_INLINE u64 draw_of(u64 purpose, int mu, int number) {
+  return purpose | static_cast<u64>(mu) << 26 | static_cast<u64>(number);
+}
+
+// Calls work(vector, mu) for every link.
+template <class Work>
+void for_each_link(const Layout& layout, int threads, Work work) {
+#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
+  for (i64 v = 0; v < layout.vectors(); ++v)
+    for (int mu = 0; mu < 4; ++mu) work(v, mu);
+}
+
 template <class Real>
 void refresh_momenta(const FieldLayout<Real>& layout, nb::handle pi_object, nb::handle seed, nb::handle stream,
                      nb::handle step, nb::handle threads_object) {
@@ -67,24 +94,16 @@ void refresh_momenta(const FieldLayout<Real>& layout, nb::handle pi_object, nb::
   nb::gil_scoped_release release;
   with_lanes(layout, [&](auto tag) {
     using V = decltype(tag);
-    using W = typename Draws<V>::W;
     const Momenta<V> momenta{pi.data()};
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-    for (i64 v = 0; v < layout.vectors(); ++v)
-      for (int mu = 0; mu < 4; ++mu) {
-        Algebra<V> a;
-        for (int pair = 0; pair < 4; ++pair) {
-          decltype(philox_normal2(chain.keys, chain.template at<W>(layout.sites_of(v)))) draws[2];
-          for (int round = 0; round < Draws<V>::rounds; ++round) {
-            PhiloxAddress<W> at = chain.template at<W>(layout.sites_of(v) + round * native_lanes<double>);
-            at.draw = W(momentum_draws | static_cast<u64>(mu) << 26 | static_cast<u64>(pair));
-            draws[round] = philox_normal2(chain.keys, at);
-          }
-          a.c[2 * pair] = joined<V>([&](int round) { return draws[round].first; });
-          a.c[2 * pair + 1] = joined<V>([&](int round) { return draws[round].second; });
-        }
-        momenta.store(a, v, mu);
+    for_each_link(layout, threads, [&](i64 v, int mu) {
+      Algebra<V> a;
+      for (int pair = 0; pair < 4; ++pair) {
+        const Pair<V> z = normals<V>(layout, chain, v, draw_of(momentum_draws, mu, pair));
+        a.c[2 * pair] = z.first;
+        a.c[2 * pair + 1] = z.second;
       }
+      momenta.store(a, v, mu);
+    });
     return 0;
   });
 }
@@ -99,25 +118,16 @@ void set_hot(const FieldLayout<Real>& layout, nb::handle u_object, nb::handle se
   nb::gil_scoped_release release;
   with_lanes(layout, [&](auto tag) {
     using V = decltype(tag);
-    using W = typename Draws<V>::W;
     const Links<V> links{u.data()};
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-    for (i64 v = 0; v < layout.vectors(); ++v)
-      for (int mu = 0; mu < 4; ++mu) {
-        Matrix3<V> m = Matrix3<V>::zero();
-        for (int entry = 0; entry < 6; ++entry) {
-          decltype(philox_normal2(chain.keys, chain.template at<W>(layout.sites_of(v)))) draws[2];
-          for (int round = 0; round < Draws<V>::rounds; ++round) {
-            PhiloxAddress<W> at = chain.template at<W>(layout.sites_of(v) + round * native_lanes<double>);
-            at.draw = W(hot_draws | static_cast<u64>(mu) << 26 | static_cast<u64>(entry));
-            draws[round] = philox_normal2(chain.keys, at);
-          }
-          m.e[entry / 3][entry % 3] = {joined<V>([&](int round) { return draws[round].first; }),
-                                       joined<V>([&](int round) { return draws[round].second; })};
-        }
-        reunitarise(m);
-        links.store(m, v, mu);
+    for_each_link(layout, threads, [&](i64 v, int mu) {
+      Matrix3<V> m = Matrix3<V>::zero();
+      for (int entry = 0; entry < 6; ++entry) {
+        const Pair<V> z = normals<V>(layout, chain, v, draw_of(hot_draws, mu, entry));
+        m.e[entry / 3][entry % 3] = {z.first, z.second};
       }
+      reunitarise(m);
+      links.store(m, v, mu);
+    });
     return 0;
   });
 }
@@ -126,12 +136,10 @@ template <class V>
 void move_links(const Layout& layout, const Links<V>& links, const Momenta<V>& momenta, double eps, int threads) {
   using Real = typename LaneTraits<V>::Real;
   const V factor(static_cast<Real>(eps));
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-  for (i64 v = 0; v < layout.vectors(); ++v)
-    for (int mu = 0; mu < 4; ++mu) {
-      const Matrix3<V> step = exp_i(hermitian(momenta.load(v, mu), factor));
-      links.store(mul(step, links.load(Position{&layout, v, 0}, mu)), v, mu);
-    }
+  for_each_link(layout, threads, [&](i64 v, int mu) {
+    const Matrix3<V> step = exp_i(hermitian(momenta.load(v, mu), factor));
+    links.store(mul(step, links.load(Position{&layout, v, 0}, mu)), v, mu);
+  });
 }
 
 // pi <- keep * pi - factor * Im tr(T_a U A)
@@ -140,16 +148,12 @@ void kick(const Layout& layout, const Links<V>& links, const Momenta<V>& momenta
           int threads) {
   using Real = typename LaneTraits<V>::Real;
   const V scale_old(static_cast<Real>(keep)), scale_new(static_cast<Real>(factor));
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-  for (i64 v = 0; v < layout.vectors(); ++v) {
-    const Position x{&layout, v, 0};
-    for (int mu = 0; mu < 4; ++mu) {
-      const Algebra<V> force = force_over_beta_third(links, x, mu);
-      Algebra<V> pi = momenta.load(v, mu);
-      for (int c = 0; c < 8; ++c) pi.c[c] = neg_mul_add(scale_new, force.c[c], scale_old * pi.c[c]);
-      momenta.store(pi, v, mu);
-    }
-  }
+  for_each_link(layout, threads, [&](i64 v, int mu) {
+    const Algebra<V> force = force_over_beta_third(links, Position{&layout, v, 0}, mu);
+    Algebra<V> pi = momenta.load(v, mu);
+    for (int c = 0; c < 8; ++c) pi.c[c] = neg_mul_add(scale_new, force.c[c], scale_old * pi.c[c]);
+    momenta.store(pi, v, mu);
+  });
 }
 
 // Walks a scheme: stage i is (kind, coefficient); kind 0 moves links by coefficient, kind 1 kicks momenta.
@@ -221,13 +225,11 @@ void reunitarise_links(const FieldLayout<Real>& layout, nb::handle u_object, nb:
   with_lanes(layout, [&](auto tag) {
     using V = decltype(tag);
     const Links<V> links{u.data()};
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-    for (i64 v = 0; v < layout.vectors(); ++v)
-      for (int mu = 0; mu < 4; ++mu) {
-        Matrix3<V> m = links.load(Position{&layout, v, 0}, mu);
-        reunitarise(m);
-        links.store(m, v, mu);
-      }
+    for_each_link(layout, threads, [&](i64 v, int mu) {
+      Matrix3<V> m = links.load(Position{&layout, v, 0}, mu);
+      reunitarise(m);
+      links.store(m, v, mu);
+    });
     return 0;
   });
 }
