@@ -41,6 +41,16 @@ def test_hot_start_is_haar(precision):
             assert agrees(Mean(np.abs(links[:, i, j]) ** 2), 1 / 3)
 
 
+def test_links_that_only_look_random_are_not_haar():
+    """exp of a Gaussian algebra element, the usual short cut for a hot start: its moments are off by many sigma."""
+    field = GaugeField((8, 8, 8, 8))
+    momenta = Momenta(field)
+    momenta.refresh(seed=5, stream=0, step=0)
+    momenta.move_links(1.5)
+    p = np.trace(field.to_links().reshape(-1, 3, 3), axis1=-2, axis2=-1).real / 3
+    assert sigmas(Mean(p), 0) > 4
+
+
 def test_the_reference_integrals_are_the_published_ones():
     assert moments(6.0)[0] == pytest.approx(0.4225317396, abs=1e-10)
     assert moments(0.0, (1, 2, 3, 4)) == pytest.approx((0, 1 / 18, 1 / 108, 1 / 108), abs=1e-12)
@@ -135,8 +145,12 @@ def test_strong_coupling_in_four_dimensions(beta):
     spec = ChainSpec(dims=(8, 8, 8, 8), beta=beta, seed=31, heatbath=HeatbathSpec(heatbath=1, overrelax=1))
     chain = Chain(spec)
     chain.run(20)
+    estimate = gamma_method(plaquettes(chain, 200))
     # What the series leaves out is of order u^13: below 1e-6 at beta = 3.
-    assert agrees(gamma_method(plaquettes(chain, 200)), strong_coupling(beta), 1e-6, precision=2e-4)
+    assert agrees(estimate, strong_coupling(beta), 1e-6, precision=2e-4)
+    # A coupling off by two percent, and the leading order alone, would be noticed.
+    assert sigmas(estimate, strong_coupling(1.02 * beta)) > 4
+    assert beta < 3 or sigmas(estimate, moments(beta)[0]) > 4
 
 
 def schwinger_dyson(spec, measurements, *, factor=1.0):

@@ -49,6 +49,12 @@ def test_plaquette_and_polyakov_loop_on_8_4(beta):
     assert agrees(gamma_method(absolute), loop, loop_error)
 
 
+def test_a_coupling_off_by_half_a_percent_is_noticed():
+    plaquette, error, *_ = TABLE[5.7]
+    p, *_ = heatbath((8, 8, 8, 8), 1.005 * 5.7, 43, 80, 300)
+    assert sigmas(gamma_method(p), plaquette, error) > 4
+
+
 @pytest.fixture(scope="module")
 def small_heatbath():
     p, *_ = heatbath((4, 4, 4, 4), 5.7, 47, 100, 4000)
@@ -77,6 +83,17 @@ def test_hmc_agrees_with_the_heat_bath_and_obeys_creutz(small_heatbath, start, i
     assert agrees(gamma_method(p), small_heatbath.mean, small_heatbath.error, precision=2.5e-3)
     assert agrees(gamma_method(np.exp(-delta_h)), 1.0, precision=0.03)
     assert 0.5 < accepted.mean() < 0.999
+
+
+def test_an_energy_change_of_the_wrong_sign_breaks_the_law():
+    """<exp(-dH)> = 1 would hold for dH = 0 too; here dH is large enough for the law to mean something."""
+    chain = hmc_chain("cold", 53, "leapfrog", 14)
+    for _ in range(60):
+        chain.update(accept_always=True)
+    *_, delta_h, accepted = record(chain, 600)
+    assert 0.3 < accepted.mean() < 0.95
+    assert agrees(gamma_method(np.exp(-delta_h)), 1.0, precision=0.06)
+    assert sigmas(gamma_method(np.exp(delta_h)), 1.0) > 4
 
 
 def test_a_chain_that_always_accepts_is_noticed(small_heatbath):
@@ -121,6 +138,9 @@ def test_deconfinement_on_8_3_x_4(transition_runs, beta):
     assert agrees(gamma_method(plaquette), p, p_error, gate=3.0, precision=4e-4)
     assert agrees(gamma_method(absolute), loop, loop_error, gate=3.0, precision=6e-3)
     assert agrees(susceptibility(absolute, 512), chi, chi_error, gate=3.0, precision=0.15)
+    # Held against the values of another beta it fails.
+    other = TRANSITION[5.705 if beta < 5.69 else 5.67]
+    assert sigmas(gamma_method(plaquette), other[0], other[1]) > 4
 
 
 @pytest.mark.long
@@ -149,5 +169,8 @@ def test_flow_scale_at_beta_6():
             )
         )
     # Configurations 12 updates apart are independent at this precision; t0 of <E> and <t0> differ by less than 0.5 %.
-    assert np.std(scales) / np.sqrt(len(scales)) < 0.08
-    assert abs(np.mean(scales) - 3.184) < 3 * np.hypot(np.std(scales) / np.sqrt(len(scales)), 0.01 * 3.184)
+    mean, error = np.mean(scales), np.std(scales) / np.sqrt(len(scales))
+    assert error < 0.08
+    assert abs(mean - 3.184) < 3 * np.hypot(error, 0.01 * 3.184)
+    # The value of beta = 5.96, 2.777, would be refused.
+    assert abs(mean - 2.777) > 3 * np.hypot(error, 0.01 * 2.777)

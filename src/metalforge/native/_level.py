@@ -50,9 +50,10 @@ def level() -> str:
 @cache
 def _load(name: str) -> ModuleType:
     # GCC's OpenMP spins for about a millisecond at each barrier. On a machine with other work that starves the thread
-    # it waits for (a sweep on two busy cores: 30 times slower); 20,000 turns are some 50 us, longer than a balanced
-    # loop needs. Read once, when the runtime is loaded; a setting of the user's wins.
-    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+    # it waits for: a sweep on two busy cores was 30 times slower, two runs at once 10 times. A thousand turns are a few
+    # microseconds, as long as a balanced loop needs; alone, nothing is lost. Read once, when the runtime is loaded; a
+    # setting of the user's wins.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     return importlib.import_module(f"{__package__}._kernels_{name}")
 
 
