@@ -8,6 +8,7 @@ import typer
 
 from metalforge.core.errors import KernelError, MetalforgeError, MeterUnavailableError, PlacementError, PluginError
 from metalforge.core.plugins import PluginWarning
+from metalforge.substrates.npu import NpuError
 
 from . import bench, lattice, machine, npu
 
@@ -29,7 +30,7 @@ app.command()(bench.bench)
 app.add_typer(lattice.app, name="lattice")
 app.add_typer(npu.app, name="npu")
 
-_CANNOT = (KernelError, PlacementError, MeterUnavailableError, PluginError)
+_CANNOT = (KernelError, PlacementError, MeterUnavailableError, PluginError, NpuError)
 
 
 def _show_warning(

@@ -8,7 +8,11 @@
     |-- PluginError             a plug-in is missing or breaks its contract
     |-- KernelError             the compiled kernels cannot be loaded or fail their self-test
     |-- PlacementError          no substrate can do what was asked
-    `-- MeterUnavailableError   an energy counter that cannot be read
+    |-- MeterUnavailableError   an energy counter that cannot be read
+    |-- lattice.io.ConfigurationFileError      a configuration file that does not agree with itself
+    |-- substrates.npu.ProgramError            an NPU program that breaks a rule of the chip (also a ValueError)
+    `-- substrates.npu.NpuError                a device that does not answer, is gone (DeviceTimeoutError,
+                                               DeviceGoneError), or has no room (ResourceError)
 
 Messages say what was wanted, what came and what to do; a ``hint:`` line gives the command where there is one.
 """

@@ -13,7 +13,7 @@ import pytest
 from flatbuffers import number_types
 from flatbuffers.table import Table
 
-from metalforge.substrates.npu import wire
+from metalforge.substrates.npu import flatbuffer, wire
 from metalforge.substrates.npu.program import Activation, Encoding, FullyConnected, Head, Program, ProgramError
 
 SCHEMA = Path(wire.__file__).with_name("wire_schema.fbs")
@@ -46,7 +46,7 @@ def forged(change):
     record = wire._to_record(two_layers())
     change(record)
     record["checksum"] = np.frombuffer(wire._checksum(record), "u1")
-    return wire._encode(record)
+    return flatbuffer.encode(record)
 
 
 def spoiled(change):
@@ -83,11 +83,11 @@ def test_the_schema_file_says_what_the_reader_does():
     vectors = {"[uint8]": "u1", "[int32]": "<i4", "[float32]": "<f4", "[float64]": "<f8"}
     tables = dict(re.findall(r"table (\w+) \{(.*?)\}", text, re.S))
     ours = {
-        "Layer": wire._LAYER,
-        "Encoding": wire._ENCODING,
-        "Head": wire._HEAD,
-        "Entry": wire._ENTRY,
-        "Program": wire._PROGRAM,
+        "Layer": flatbuffer.LAYER,
+        "Encoding": flatbuffer.ENCODING,
+        "Head": flatbuffer.HEAD,
+        "Entry": flatbuffer.ENTRY,
+        "Program": flatbuffer.PROGRAM,
     }
     assert set(tables) == set(ours)
     for name, body in tables.items():
@@ -95,14 +95,14 @@ def test_the_schema_file_says_what_the_reader_does():
         assert [field for field, _, _ in fields] == list(ours[name].fields)
         for field, kind, required in fields:
             known = ours[name].fields[field]
-            assert bool(required) == (not isinstance(known, wire._Scalar))
-            if isinstance(known, wire._Scalar):
+            assert bool(required) == (not isinstance(known, flatbuffer.Scalar))
+            if isinstance(known, flatbuffer.Scalar):
                 assert known.code == scalars[kind]
-            elif isinstance(known, wire._Numbers):
+            elif isinstance(known, flatbuffer.Numbers):
                 assert known.dtype == vectors[kind]
-            elif isinstance(known, wire._Text):
+            elif isinstance(known, flatbuffer.Text):
                 assert kind == "string"
-            elif isinstance(known, wire._Many):
+            elif isinstance(known, flatbuffer.Many):
                 assert known.table is ours[kind.strip("[]")]
             else:
                 assert known is ours[kind]
@@ -391,11 +391,11 @@ def test_programs_that_cannot_travel(changes, message):
 
 def test_a_program_must_not_be_larger_than_the_limit(monkeypatch):
     data = wire.to_bytes(two_layers())
-    monkeypatch.setattr(wire, "MAX_BYTES", len(data) - 1)
+    monkeypatch.setattr(flatbuffer, "MAX_BYTES", len(data) - 1)
     with pytest.raises(ProgramError, match=f"at most {len(data) - 1} bytes. Got {len(data)}"):
         wire.from_bytes(data)
     for limit in (len(data) - 1, 64):  # too long with FlatBuffers' own bytes, and too long without them
-        monkeypatch.setattr(wire, "MAX_BYTES", limit)
+        monkeypatch.setattr(flatbuffer, "MAX_BYTES", limit)
         with pytest.raises(ProgramError, match=f"at most {limit} bytes"):
             wire.to_bytes(two_layers())
 
@@ -461,7 +461,7 @@ def test_errors_of_a_file_name_it(tmp_path, monkeypatch):
     path.write_bytes(bytes(64))
     with pytest.raises(ProgramError, match=r"broken\.mfp: the file identifier"):
         wire.load(path)
-    monkeypatch.setattr(wire, "MAX_BYTES", 63)
+    monkeypatch.setattr(flatbuffer, "MAX_BYTES", 63)
     with pytest.raises(ProgramError, match=r"broken\.mfp: a program must be at most 63"):
         wire.load(path)
 
