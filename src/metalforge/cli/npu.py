@@ -167,13 +167,14 @@ def explain(
 def conformance(
     programs: Annotated[int, typer.Option(help="Random programs to compare.")] = 50,
     seed: Annotated[int, typer.Option()] = 1,
+    as_json: Json = False,
 ) -> None:
     """Compare the emulator with the vendor's SDK bit for bit, for your eyes only; needs the extra `npu`."""
     from metalforge.substrates.npu.akida_ import AkidaDevice
     from metalforge.substrates.npu.conformance import compare
 
     report = compare(EmulatedDevice(), AkidaDevice(), seed=seed, n=programs)
-    print_text(str(report))
+    print_json({"passed": report.ok, "failed": report.failed}) if as_json else print_text(str(report))
     if report.failed:
         raise typer.Exit(1)
 
