@@ -161,7 +161,7 @@ def test_flow_scale_at_beta_6():
     chain = Chain(ChainSpec(dims=(16, 16, 16, 16), beta=6.0, seed=79, start="cold"))
     chain.run(150)
     scales = []
-    for _ in range(14):
+    for _ in range(18):
         chain.run(12)
         scales.append(
             scale_t0(
