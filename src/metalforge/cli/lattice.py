@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -86,7 +86,7 @@ def generate(
             field = GaugeField.from_links(links, precision=spec.precision, threads=threads)
         run = Generation(Chain(spec, field=field, threads=threads), job)
     finished = _run(run)
-    if run.measured >= 8:
+    if run.measured > 0:
         summary = run.summary()
         print_json(summary) if as_json else _show_summary(summary)
     if not finished:
@@ -167,7 +167,7 @@ def _run(run: Generation) -> bool:
     trace = open(run.job.trace, "a") if run.job.trace else None  # noqa: SIM115 - closed below, may be absent
     task = bar.add_task("warm-up", total=run.remaining)
 
-    def on_update(phase: Literal["warmup", "measure"] | str, info: UpdateInfo, observed: Observables) -> None:
+    def on_update(phase: str, info: UpdateInfo, observed: Observables) -> None:
         bar.update(task, advance=1, description=f"{phase} P={observed.plaquette:.5f}")
         if trace is not None:
             line = {"phase": phase, **msgspec.structs.asdict(info), **msgspec.structs.asdict(observed)}
@@ -187,7 +187,9 @@ def _show_summary(summary: Summary) -> None:
     names = ("plaquette", "polyakov_abs", "susceptibility", "acceptance", "exp_minus_dh")
     values = {name: getattr(summary, name) for name in names}
     rows = [
-        (name, f"{v.mean:.7g}", f"{v.error:.2g}", f"{v.tau_int:.2f}") for name, v in values.items() if v is not None
+        (name, f"{v.mean:.7g}", *("-" if x is None else f"{x:.3g}" for x in (v.error, v.tau_int)))
+        for name, v in values.items()
+        if v is not None
     ]
     print_table(f"{summary.n_measurements} measurements", ("observable", "mean", "error", "tau_int"), rows)
     steps = f", {spec.hmc.n_steps} steps of {spec.hmc.integrator}" if spec.algorithm == "hmc" else ""

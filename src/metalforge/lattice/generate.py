@@ -6,17 +6,19 @@ update's border, so that an interrupted and resumed run gives the numbers of an 
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, Self
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from metalforge import native
 from metalforge.core.errors import SpecError
 
 from .analysis import Estimate, gamma_method, susceptibility
+from .analysis.estimate import MIN_LENGTH
 from .chain import Chain, ChainSpec, UpdateInfo
 from .io import write_links
 from .observables import Observables, measure
@@ -24,6 +26,7 @@ from .warmup import WarmUp, warm_up_step
 
 __all__ = ["Generation", "Job", "Summary", "Value"]
 
+Floats = NDArray[np.float64]
 Format = Literal["nersc", "ildg", "hdf5"]
 SERIES = ("plaquette", "polyakov_re", "polyakov_im", "accepted", "delta_h")
 _SUFFIX = {"nersc": ".nersc", "ildg": ".ildg", "hdf5": ".h5"}
@@ -53,11 +56,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
-    """A mean with its error and integrated autocorrelation time."""
+    """A mean with its error and integrated autocorrelation time; None where there are too few measurements for them."""
 
     mean: float
-    error: float
-    tau_int: float
+    error: float | None
+    tau_int: float | None
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,19 +199,19 @@ class Generation:
         return run
 
     def summary(self) -> Summary:
-        """Return means with Gamma-method errors; needs at least four measurements."""
+        """Return means with Gamma-method errors; needs at least one measurement."""
         loop = np.hypot(self.series["polyakov_re"], self.series["polyakov_im"])
         volume = self.chain.field.spatial_volume
-        absolute = _value(gamma_method(loop))
-        chi = susceptibility(loop, volume)
+        absolute = _value(loop)
+        chi = _value(loop, lambda values: susceptibility(values, volume), lambda values: volume * float(values.var()))
         hmc = self.chain.spec.algorithm == "hmc"
         return Summary(
-            plaquette=_value(gamma_method(self.series["plaquette"])),
+            plaquette=_value(self.series["plaquette"]),
             polyakov_abs=absolute,
             # How far apart measurements must be is a property of |L|, so its autocorrelation time is the one shown.
-            susceptibility=Value(mean=chi.mean, error=chi.error, tau_int=absolute.tau_int),
-            acceptance=_value(gamma_method(self.series["accepted"])) if hmc else None,
-            exp_minus_dh=_value(gamma_method(np.exp(-np.array(self.series["delta_h"])))) if hmc else None,
+            susceptibility=msgspec.structs.replace(chi, tau_int=absolute.tau_int),
+            acceptance=_value(self.series["accepted"]) if hmc else None,
+            exp_minus_dh=_value(np.exp(-np.array(self.series["delta_h"]))) if hmc else None,
             n_measurements=self.measured,
             updates_per_second=self._updates / self._seconds if self._seconds else 0.0,
             threads=self.chain.field.threads,
@@ -217,5 +220,14 @@ class Generation:
         )
 
 
-def _value(estimate: Estimate) -> Value:
-    return Value(mean=estimate.mean, error=estimate.error, tau_int=estimate.tau_int)
+def _value(
+    series: Sequence[float] | Floats,
+    estimate: Callable[[Floats], Estimate] = gamma_method,
+    bare: Callable[[Floats], float] = lambda values: float(values.mean()),
+) -> Value:
+    """Return the estimate of a series, or the bare number where it is too short for an error."""
+    values = np.asarray(series, np.float64)
+    if values.size < MIN_LENGTH:
+        return Value(mean=bare(values), error=None, tau_int=None)
+    found = estimate(values)
+    return Value(mean=found.mean, error=found.error, tau_int=found.tau_int)

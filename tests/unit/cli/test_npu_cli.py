@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from metalforge.substrates.npu import wire
-from metalforge.substrates.npu.program import FullyConnected, Program
+from metalforge.substrates.npu.program import Activation, FullyConnected, Program
+from metalforge.substrates.profiles import PROFILES
 
 MAIN = [sys.executable, "-W", "error", "-c", "from metalforge.cli import main; main()", "npu"]
 
@@ -61,12 +62,15 @@ def test_a_matrix_that_could_saturate_becomes_several_programs(tmp_path):
 def test_explain_prices_both_profiles_and_says_what_does_not_fit(files):
     call("compile", "m.npy", "-o", "p.mfp", cwd=files)
     records = json.loads(call("explain", "p.mfp", "--json", cwd=files).stdout)
-    assert [r["profile"] for r in records] == ["akd1000-claimed", "akd1000-published"] or len(records) == 2
+    assert [r["profile"] for r in records] == list(PROFILES)
     for record in records:
         assert {c["latency"]["profile"] for c in record["costs"].values()} == {record["profile"]}
-    np.save(files / "huge.npy", np.ones((4096, 4096)))
-    text = call("explain", "huge.npy", "--profile", "akd1000-published", cwd=files).stdout
-    assert "akd1000-published" in text
+    weights = np.ones((512, 512), np.int8)
+    wide = [FullyConnected(name=f"l{i}", weights=weights, activation=Activation.BOUNDED_RELU) for i in range(5)]
+    wire.save(Program(name="wide", layers=tuple(wide)), files / "wide.mfp")
+    (refused,) = json.loads(call("explain", "wide.mfp", "--profile", "akd1000-published", "--json", cwd=files).stdout)
+    assert "1 more than there are processors" in refused["refused"]
+    assert "hint: use fewer units" in refused["refused"]
 
 
 @pytest.mark.parametrize(

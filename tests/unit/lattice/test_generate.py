@@ -74,6 +74,16 @@ def test_generate_json_has_the_documented_keys(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_run_too_short_for_errors_still_gives_its_means(tmp_path):
+    options = ("generate", "--dims", 4, 4, 4, 4, "--warmup", 1, "--trajectories", 3, "--algorithm", "hmc")
+    record = json.loads(call(*options, "--json", cwd=tmp_path).stdout)
+    assert record["n_measurements"] == 3
+    assert 0 < record["plaquette"]["mean"] < 1
+    assert record["plaquette"]["error"] is None
+    assert record["susceptibility"]["mean"] >= 0
+    assert "plaquette" in call(*options, cwd=tmp_path).stdout
+
+
 @pytest.mark.parametrize(("name", "suffix"), [("nersc", "nersc"), ("ildg", "ildg"), ("hdf5", "h5")])
 def test_configurations_are_kept_and_measured(tmp_path, name, suffix):
     call(
