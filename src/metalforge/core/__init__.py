@@ -21,6 +21,7 @@ from .errors import (
 )
 from .extras import extras
 from .quantities import Measured, Modelled, Quantity
+from .schema import Feature, FeatureSchema, HeadLayout, HeadSpec
 from .substrate import Cost, Discovery, Kind, Missing, Property, Substrate, SubstrateInfo
 from .workload import Workload
 
@@ -32,6 +33,10 @@ __all__ = [
     "Discovery",
     "EnergyMeter",
     "EnergySpan",
+    "Feature",
+    "FeatureSchema",
+    "HeadLayout",
+    "HeadSpec",
     "KernelError",
     "Kind",
     "Measured",

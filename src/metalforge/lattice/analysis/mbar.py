@@ -108,7 +108,7 @@ def pair_overlap(beta_a: float, energies_a: Floats, beta_b: float, energies_b: F
     this is twice the off-diagonal element of the overlap matrix of Klimovich, Shirts and Mobley,
     J. Comput. Aided Mol. Des. 29 (2015) 397.
     """
-    from scipy.optimize import brentq  # type: ignore[import-untyped]
+    from scipy.optimize import brentq
 
     energies = np.concatenate([energies_a, energies_b])
     tilt = (beta_b - beta_a) * energies
@@ -132,7 +132,7 @@ def _pymbar() -> Iterator[Any]:
     before = log.level
     log.setLevel(logging.ERROR)
     try:
-        import pymbar  # type: ignore[import-untyped]
+        import pymbar
 
         yield pymbar
     finally:

@@ -78,7 +78,7 @@ def _variances(joint: JointRuns, betas: Floats, rows: Floats) -> Floats:
 
 def _refine(joint: JointRuns, grid: Floats, row: Floats, top: int) -> tuple[float, float]:
     """Return the maximum near ``grid[top]``, as (beta, variance)."""
-    from scipy.optimize import minimize_scalar  # type: ignore[import-untyped]
+    from scipy.optimize import minimize_scalar
 
     def lowered(beta: float) -> float:
         return -float(_variances(joint, np.array([beta]), row[None, :])[0, 0])

@@ -1,0 +1,1 @@
+"""Reproducible experiments: a name goes in, rows of measured figures come out."""
