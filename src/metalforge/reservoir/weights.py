@@ -70,7 +70,8 @@ class EsnWeights:
                 f"`w_res` must be a NumPy array, a scipy.sparse.csr_array or a BlockSparse. Got {kind}"
                 "\nhint: scipy.sparse.csr_array(matrix)"
             )
-        if self.bias is None:
+        given: Reals | None = self.bias
+        if given is None:
             object.__setattr__(self, "bias", np.zeros(units, self.dtype))
         _matrix("bias", self.bias, (units,))
         if not 0 < self.leak <= 1:

@@ -132,7 +132,7 @@ def _pymbar() -> Iterator[Any]:
     before = log.level
     log.setLevel(logging.ERROR)
     try:
-        import pymbar
+        import pymbar  # type: ignore[import-untyped]
 
         yield pymbar
     finally:
