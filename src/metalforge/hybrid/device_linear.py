@@ -5,7 +5,7 @@ emulator) keeps each in a slot of its own; one that holds a single program is lo
 and its statistics show what that costs.
 """
 
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,7 +48,8 @@ class DevicePrograms:
 
     def __init__(self, device: NpuDevice) -> None:
         self.device = device
-        self._slotted = cast(SlottedDevice, device) if isinstance(device, SlottedDevice) else None
+        any_device: object = device  # mypy holds that no class can be both; the emulator's optional `slot` makes it so
+        self._slotted = any_device if isinstance(any_device, SlottedDevice) else None
         self._programs: dict[str, Program] = {}
         self._resident: str | None = None
 
