@@ -10,7 +10,7 @@ from metalforge.core.errors import KernelError, MetalforgeError, MeterUnavailabl
 from metalforge.core.plugins import PluginWarning
 from metalforge.substrates.npu import NpuError
 
-from . import bench, lattice, machine, npu
+from . import bench, experiment, lattice, machine, npu
 
 __all__ = ["app", "main"]
 
@@ -29,6 +29,7 @@ app.command()(machine.route)
 app.command()(bench.bench)
 app.add_typer(lattice.app, name="lattice")
 app.add_typer(npu.app, name="npu")
+app.add_typer(experiment.app, name="experiment")
 
 _CANNOT = (KernelError, PlacementError, MeterUnavailableError, PluginError, NpuError)
 

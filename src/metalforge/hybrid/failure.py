@@ -1,0 +1,56 @@
+"""What happens when a device stops answering in the middle of a run: once more, then without it."""
+
+import warnings
+from collections.abc import Callable
+from typing import Literal, TypeAlias, TypeVar
+
+from metalforge.core.errors import SpecError
+from metalforge.substrates.npu.device import DeviceGoneError, DeviceTimeoutError
+
+__all__ = ["DeviceFallbackWarning", "DeviceGuard", "OnFailure"]
+
+OnFailure: TypeAlias = Literal["fallback", "raise"]
+T = TypeVar("T")
+
+
+class DeviceFallbackWarning(UserWarning):
+    """A device stopped answering; software goes on from the same state."""
+
+
+class DeviceGuard:
+    """Runs calls on a device; after a failure, as the policy says, runs them in software for good.
+
+    A time-out is tried once more. A second one, or a device that is gone, ends its use: `fallback` warns once and
+    counts every call that software took over, `raise` lets the error through before anything has changed.
+    """
+
+    def __init__(self, policy: OnFailure) -> None:
+        if policy not in ("fallback", "raise"):
+            raise SpecError(f"`on_device_failure` must be fallback or raise. Got `{policy}`")
+        self.policy = policy
+        self.lost = False
+        self.retries = self.fallbacks = 0
+
+    def call(self, on_device: Callable[[], T], in_software: Callable[[], T]) -> T:
+        """Return what the device gives, or software in its place."""
+        if not self.lost:
+            try:
+                return self._twice(on_device)
+            except (DeviceTimeoutError, DeviceGoneError) as error:
+                if self.policy == "raise":
+                    raise
+                self.lost = True
+                warnings.warn(
+                    f"the NPU stopped answering ({str(error).splitlines()[0]}); software goes on from the same state",
+                    DeviceFallbackWarning,
+                    stacklevel=3,
+                )
+        self.fallbacks += 1
+        return in_software()
+
+    def _twice(self, on_device: Callable[[], T]) -> T:
+        try:
+            return on_device()
+        except DeviceTimeoutError:
+            self.retries += 1
+            return on_device()
