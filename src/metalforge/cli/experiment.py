@@ -1,12 +1,16 @@
 """`experiment list | run NAME`: reproducible experiments with their tables."""
 
 import sys
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .machine import Json
 from .output import print_json, print_table, print_text
+
+if TYPE_CHECKING:
+    from metalforge.experiments import Row
 
 __all__ = ["app"]
 
@@ -41,29 +45,23 @@ def run(
         print_json(result.rows)
         return
     print_text(experiment.question + "\n")
-    fields = ("task", "approach", "precision", "refit", "metric", "value", "interval", "gap")
-    print_table(
-        f"Experiment {name}",
-        fields,
-        [
-            (
-                r.task,
-                r.approach,
-                r.precision,
-                "refit" if r.refit else "",
-                r.metric,
-                f"{r.value:.4g}",
-                f"{r.low:.4g} .. {r.high:.4g}",
-                f"{r.gap:+.4f}",
-            )
-            for r in result.rows
-        ],
-    )
+    table = result.table or _plain(result.rows)
+    print_table(f"Experiment {name}", table[0], table[1:])
     for line in result.words:
         print_text(f"- {line}")
     if result.checks:
         checks = [(asked, came, "yes" if passed else "no") for asked, came, passed in result.checks]
         print_table("What was asked", ("asked", "came", "passed"), checks)
+
+
+def _plain(rows: "Sequence[Row]") -> tuple[tuple[str, ...], ...]:
+    """Return the rows as they are, for a reader."""
+    head = ("task", "approach", "precision", "metric", "value", "interval", "gap")
+    lines = [
+        (r.task, r.approach, r.precision, r.metric, f"{r.value:.4f}", f"{r.low:.4f} .. {r.high:.4f}", f"{r.gap:+.4f}")
+        for r in rows
+    ]
+    return (head, *lines)
 
 
 def _progress(done: int, total: int, what: str) -> None:

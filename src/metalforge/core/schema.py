@@ -91,4 +91,6 @@ def _distinct(what: str, names: list[str]) -> None:
 
 
 def _fingerprint(record: msgspec.Struct) -> str:
-    return hashlib.sha256(msgspec.json.encode(record, order="deterministic")).hexdigest()[:16]
+    # Converted once: 5 and 5.0 are the same offset and must have the same digits.
+    same = msgspec.convert(msgspec.to_builtins(record), type(record))
+    return hashlib.sha256(msgspec.json.encode(same, order="deterministic")).hexdigest()[:16]

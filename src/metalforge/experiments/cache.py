@@ -31,7 +31,7 @@ def cached_arrays(name: str, recipe: msgspec.Struct, make: Callable[[], Arrays])
     key = hashlib.sha256(msgspec.json.encode(recipe, order="deterministic")).hexdigest()[:16]
     path = cache_folder() / f"{name}-{key}.npz"
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             return {field: stored[field].astype(np.float64) for field in stored.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile):
         pass

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.hybrid.esn import Approach, HybridEsn
-from metalforge.hybrid.tasks import outputs, refit
+from metalforge.hybrid.tasks import features_of, outputs, refit
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.npu.program import Activation
 from metalforge.substrates.npu.registers import linear_probe, probe_program
 
 from .problems import PROBLEMS, Problem
 from .protocol import Experiment, Progress, Result, Row, Settings, register, rows_of
-from .scores import Score, pooled, row_of
+from .scores import WORSE_SIGN, Score, pooled, row_of
 
 __all__ = ["EXPERIMENT", "WORDS"]
 
@@ -36,6 +36,8 @@ WORDS = (
 INSTANCES = 5
 """Reservoirs and data sets a task; intervals are over these."""
 TIMED_STEPS = 300
+COMPARED = 500
+"""Steps of a test series on which states are compared."""
 GOAL = 0.005
 """Half a percentage point."""
 
@@ -71,7 +73,7 @@ def run(settings: Settings, progress: Progress) -> Result:
     progress(len(PROBLEMS), len(PROBLEMS) + 1, "overhead and probe")
     rows += _overhead_rows(PROBLEMS["patterns"](settings.seed, True), settings.profile)
     rows += _probe_rows(settings.profile)
-    return Result(rows=tuple(rows), words=WORDS, checks=_checks(rows))
+    return Result(rows=tuple(rows), table=_table(rows), words=WORDS, checks=_checks(rows))
 
 
 def _task_rows(problems: list[Problem], profile: str) -> list[Row]:
@@ -94,7 +96,7 @@ def _task_rows(problems: list[Problem], profile: str) -> list[Row]:
 
     rows = [row(scores, "software", "f64", False)]
     for baseline in first.baselines:
-        simple = [(p.baselines[baseline], cases) for p, (_, cases) in zip(problems, scores, strict=True)]
+        simple = [_bare(p.baselines[baseline], s.cases) for p, s in zip(problems, scores, strict=True)]
         rows += [row(simple, f"baseline: {baseline}", "f64", False)]
     for variant in VARIANTS:
         kept: list[Score] = []
@@ -104,20 +106,27 @@ def _task_rows(problems: list[Problem], profile: str) -> list[Row]:
         for problem, trained in zip(problems, references, strict=True):
             with EmulatedDevice(profile) as device:
                 esn = variant.build(trained, device)
-                kept.append(problem.score(outputs(esn, problem.test)))
-                fitted.append(problem.score(outputs(refit(esn, problem.train, ridge=problem.ridge), problem.test)))
-                states = esn.states(problem.test.inputs[:1])
-            apart.append(_divergence(trained.states(problem.test.inputs[:1]), states))
+                seen = features_of(esn, problem.test)
+                kept.append(problem.score(outputs(esn, problem.test, features=seen)))
+                again = refit(esn, problem.train, ridge=problem.ridge)
+                fitted.append(problem.score(outputs(again, problem.test, features=seen)))
+                states = esn.states(problem.test.inputs[:1, :COMPARED])
+            apart.append(_divergence(trained.states(problem.test.inputs[:1, :COMPARED]), states))
             with EmulatedDevice(profile) as device:
-                same &= np.array_equal(states, variant.build(trained, device).states(problem.test.inputs[:1]))
+                again = variant.build(trained, device)
+                same &= np.array_equal(states, again.states(problem.test.inputs[:1, :COMPARED]))
         rows += [
             row(kept, variant.approach, variant.precision, False),
             row(fitted, variant.approach, variant.precision, True),
         ]
-        where = {"task": first.name, "approach": variant.approach, "precision": variant.precision}
-        rows.append(_plain(**where, metric="state_divergence", values=apart))
-        rows.append(_plain(**where, metric="repeat_identical", values=[float(same)], reference=1.0))
+        where = first.name, variant.approach, variant.precision
+        rows.append(_plain(*where, "state_divergence", apart))
+        rows.append(_plain(*where, "repeat_identical", [float(same)], reference=1.0))
     return rows
+
+
+def _bare(value: float, cases: int) -> Score:
+    return Score(value, value, value, cases)
 
 
 def _trained(problem: Problem) -> HybridEsn:
@@ -139,16 +148,14 @@ def _overhead_rows(problem: Problem, profile: str) -> list[Row]:
         timed = esn.statistics()
     assert timed.device is not None  # an emulated device always has a model
     activation, host, modelled = (1e6 * q.value / timed.steps for q in (timed.activation, timed.host, timed.device))
-    where = {"task": "overhead", "approach": "last-layer", "precision": "W8A8"}
+    where = "overhead", "last-layer", "W8A8"
     return [
-        _plain(**where, metric="activation_us_measured", values=[activation]),
-        _plain(**where, metric="emulated_step_us_measured", values=[host]),
-        _plain(**where, metric="device_step_us_modelled", values=[modelled]),
-        _plain(**where, metric="activation_percent_of_measured_step", values=[100 * activation / host]),
+        _plain(*where, "activation_us_measured", [activation]),
+        _plain(*where, "emulated_step_us_measured", [host]),
+        _plain(*where, "device_step_us_modelled", [modelled]),
+        _plain(*where, "activation_percent_of_measured_step", [100 * activation / host]),
         # A measured part over a modelled whole: the seeds' question, named for what it is.
-        _plain(
-            **where, metric="measured_activation_percent_of_modelled_device_step", values=[100 * activation / modelled]
-        ),
+        _plain(*where, "measured_activation_percent_of_modelled_device_step", [100 * activation / modelled]),
     ]
 
 
@@ -158,21 +165,13 @@ def _probe_rows(profile: str) -> list[Row]:
     for approach, activation in (("last-layer", Activation.LINEAR), ("B", Activation.BOUNDED_RELU)):
         with EmulatedDevice(profile) as device:
             device.load(probe_program(activation))
-            rows.append(
-                _plain(
-                    task="probe",
-                    approach=approach,
-                    precision="W4A4",
-                    metric="output_for_minus_one",
-                    values=[linear_probe(device).negative],
-                    reference=-1.0,
-                )
-            )
+            found = linear_probe(device).negative
+        rows.append(_plain("probe", approach, "W4A4", "output_for_minus_one", [found], reference=-1.0))
     return rows
 
 
 def _plain(
-    *, task: str, approach: str, precision: str, metric: str, values: list[float], reference: float = 0.0
+    task: str, approach: str, precision: str, metric: str, values: list[float], *, reference: float = 0.0
 ) -> Row:
     """Return a row that is no score: the mean of values and their range."""
     mean = float(np.mean(values))
@@ -188,6 +187,31 @@ def _plain(
         reference=reference,
         gap=mean - reference,
     )
+
+
+def _table(rows: list[Row]) -> tuple[tuple[str, ...], ...]:
+    """Return one line an approach and task: the readout unchanged and refitted side by side."""
+
+    def shown(row: Row | None) -> tuple[str, str]:
+        return ("", "") if row is None else (f"{row.value:.4f} ({row.low:.4f} .. {row.high:.4f})", f"{row.gap:+.4f}")
+
+    lines: list[tuple[str, ...]] = [
+        ("task", "approach", "precision", "metric", "readout unchanged", "gap", "refit", "gap", "divergence")
+    ]
+    for row in rows:
+        if row.metric not in WORSE_SIGN or row.refit:
+            continue
+        same = {"task": row.task, "approach": row.approach, "precision": row.precision}
+        fitted = next(iter(rows_of(rows, **same, metric=row.metric, refit=True)), None)
+        apart = next(iter(rows_of(rows, **same, metric="state_divergence")), None)
+        divergence = "" if apart is None else f"{apart.value:.2g}"
+        lines.append((*same.values(), row.metric, *shown(row), *shown(fitted), divergence))
+    lines += [
+        (row.task, row.approach, row.precision, row.metric, f"{row.value:.4g}", "", "", "", "")
+        for row in rows
+        if row.task in ("overhead", "probe")
+    ]
+    return tuple(lines)
 
 
 def _checks(rows: list[Row]) -> tuple[tuple[str, str, bool], ...]:

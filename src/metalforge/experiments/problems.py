@@ -9,25 +9,27 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from metalforge.hybrid.tasks import Task
+from metalforge.reservoir.accuracy import wilson
 from metalforge.reservoir.datasets import narma, to_forecasting
 from metalforge.reservoir.flows import mackey_glass
 from metalforge.reservoir.generate import make_esn
+from metalforge.reservoir.metrics import nrmse_interval
 from metalforge.reservoir.sequences import sequence_classification
 from metalforge.reservoir.weights import EsnWeights
 
 from .corpus import CorpusSpec, phase_windows
+from .scores import Metric, Score
 
 __all__ = ["PROBLEMS", "Problem"]
 
 UNITS = 128
-Metric = Literal["accuracy", "nrmse"]
 QUICK_CORPUS = CorpusSpec(
     dims=(4, 4, 4, 2), train=(4.9, 5.05, 5.15, 5.3), test=(5.0, 5.2), warmup=40, updates=200, window=10
 )
@@ -46,20 +48,24 @@ class Problem:
     ridge: float
     baselines: dict[str, float]
 
-    def score(self, outputs: NDArray[Any]) -> tuple[float, int]:
-        """Return the metric of readout rows on the test series, and over how many cases."""
+    def score(self, outputs: NDArray[Any]) -> Score:
+        """Return the metric of readout rows on the test series."""
         test = self.test
         if test.classes:
-            return float(np.mean(np.argmax(outputs, axis=1) == test.targets)), len(test.targets)
+            return _accuracy(np.argmax(outputs, axis=1) == test.targets)
         wanted = np.concatenate(list(test.targets[:, test.washout :]))
         if self.metric == "accuracy":
-            return float(np.mean(np.sign(outputs) == wanted)), len(wanted)
-        return float(np.sqrt(np.mean((outputs - wanted) ** 2)) / wanted.std()), len(wanted)
+            return _accuracy(np.sign(outputs) == wanted)
+        return Score(*nrmse_interval(wanted, outputs, resamples=100), len(wanted))
+
+
+def _accuracy(right: NDArray[np.bool_]) -> Score:
+    return Score(*wilson(int(right.sum()), right.size))
 
 
 def _seed_task(seed: int, quick: bool) -> Problem:
     rng = np.random.default_rng([seed, 4])
-    n = 250 if quick else 1100
+    n = 200 if quick else 1100
     labels = np.where(np.arange(n) % 2, -1.0, 1.0)[:, np.newaxis]
     u = 0.5 * labels + rng.uniform(-0.3, 0.3, (n, 6))
     split = n // 2
@@ -78,7 +84,7 @@ def _seed_task(seed: int, quick: bool) -> Problem:
 def _patterns(seed: int, quick: bool) -> Problem:
     n_train, n_test = (400, 400) if quick else (2000, 4000)
     data = sequence_classification(n_train + n_test, seed=seed)
-    weights = make_esn(UNITS, data.inputs.shape[2], seed=seed, input_scaling=0.2, connectivity=1.0)
+    weights = make_esn(UNITS, data.inputs.shape[2], seed=seed, input_scaling=0.3, leak=0.3, connectivity=1.0)
     x, y = data.inputs, data.labels
     flat = LogisticRegression(max_iter=500).fit(x[:n_train].mean(axis=1), y[:n_train])
     return Problem(
@@ -87,7 +93,7 @@ def _patterns(seed: int, quick: bool) -> Problem:
         weights=weights,
         train=Task(inputs=x[:n_train], targets=y[:n_train]),
         test=Task(inputs=x[n_train:], targets=y[n_train:]),
-        ridge=1e-2,
+        ridge=0.1,
         baselines={
             "majority": float(np.mean(y[n_train:] == np.bincount(y[:n_train]).argmax())),
             "logistic on the mean": float(flat.score(x[n_train:].mean(axis=1), y[n_train:])),
@@ -111,13 +117,13 @@ def _series(name: str, u: NDArray[np.float64], y: NDArray[np.float64], weights: 
 
 
 def _narma(seed: int, quick: bool) -> Problem:
-    u, y = narma(1200 if quick else 4000, seed=seed)
+    u, y = narma(500 if quick else 4000, seed=seed)
     weights = make_esn(UNITS, 1, seed=seed, connectivity=1.0, input_scaling=0.5, bias_scaling=0.2)
     return _series("narma10", 2 * (u - 0.25), y, weights, 1e-6)
 
 
 def _mackey_glass(seed: int, quick: bool) -> Problem:
-    x = mackey_glass(1200 if quick else 4000, seed=seed)
+    x = mackey_glass(500 if quick else 4000, seed=seed)
     u, y = to_forecasting((x - x.mean()) / np.abs(x - x.mean()).max(), 10)
     weights = make_esn(UNITS, 1, seed=seed, connectivity=1.0, leak=0.6, bias_scaling=0.2)
     return _series("mackey-glass", u, y, weights, 1e-6)

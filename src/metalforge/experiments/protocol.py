@@ -50,6 +50,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Rows, what they mean in words, and checks that the question posed: (what was asked, what came, passed)."""
 
     rows: tuple[Row, ...]
+    table: tuple[tuple[str, ...], ...] = ()
+    """The rows for a reader, its first line the head; empty where the rows themselves are short enough."""
     words: tuple[str, ...] = ()
     checks: tuple[tuple[str, str, bool], ...] = ()
 

@@ -1,21 +1,30 @@
-"""Scores of several instances of a task as one row: a proportion with Wilson's interval, or a mean with Student's."""
+"""Scores of several instances of a task as one row: pooled proportions, or a mean over instances."""
 
 from collections.abc import Sequence
 from math import sqrt
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.stats import t as student
 
-from .problems import Metric
+from metalforge.reservoir.accuracy import wilson
+
 from .protocol import Row
 
-__all__ = ["WORSE_SIGN", "Score", "row_of"]
+__all__ = ["WORSE_SIGN", "Metric", "Score", "pooled", "row_of"]
 
-Score = tuple[float, int]
-"""A metric and the number of cases behind it."""
+Metric: TypeAlias = Literal["accuracy", "nrmse"]
 WORSE_SIGN = {"accuracy": -1.0, "nrmse": 1.0}
 """A gap is positive where the value is worse than the reference."""
-Z95 = 1.959963984540054
+
+
+class Score(NamedTuple):
+    """A metric of one instance, its own interval, and the number of cases behind it."""
+
+    value: float
+    low: float
+    high: float
+    cases: int
 
 
 def row_of(
@@ -28,7 +37,11 @@ def row_of(
     precision: str,
     refit: bool,
 ) -> Row:
-    """Return the row of scores from independent instances; accuracies are pooled, NRMSEs averaged."""
+    """Return the row of scores from independent instances.
+
+    Accuracies are pooled, with Wilson's interval; NRMSEs are averaged, with Student's over the instances, or the only
+    instance's own.
+    """
     value, low, high = _proportion(scores) if metric == "accuracy" else _mean(scores)
     return Row(
         task=task,
@@ -40,28 +53,24 @@ def row_of(
         low=low,
         high=high,
         reference=reference,
-        gap=WORSE_SIGN[metric] * (value - reference),
+        gap=WORSE_SIGN[metric] * (value - reference) + 0.0,
     )
 
 
 def pooled(scores: Sequence[Score]) -> float:
     """Return the mean weighted by cases."""
-    return float(np.average([s for s, _ in scores], weights=[n for _, n in scores]))
+    return float(np.average([s.value for s in scores], weights=[s.cases for s in scores]))
 
 
 def _proportion(scores: Sequence[Score]) -> tuple[float, float, float]:
-    """Wilson's score interval (E. B. Wilson, J. Am. Stat. Assoc. 22 (1927) 209)."""
-    n = sum(cases for _, cases in scores)
-    p = pooled(scores)
-    centre = (p + Z95**2 / (2 * n)) / (1 + Z95**2 / n)
-    half = Z95 / (1 + Z95**2 / n) * sqrt(p * (1 - p) / n + Z95**2 / (4 * n * n))
-    return p, min(centre - half, p), max(centre + half, p)
+    right = sum(round(s.value * s.cases) for s in scores)
+    return wilson(right, sum(s.cases for s in scores))[:3]
 
 
 def _mean(scores: Sequence[Score]) -> tuple[float, float, float]:
-    values = np.array([s for s, _ in scores])
-    if len(values) < 2:
-        return float(values[0]), float("nan"), float("nan")
+    if len(scores) == 1:
+        return scores[0].value, scores[0].low, scores[0].high
+    values = np.array([s.value for s in scores])
     half = float(student.ppf(0.975, len(values) - 1) * values.std(ddof=1) / sqrt(len(values)))
     mean = float(values.mean())
     return mean, mean - half, mean + half

@@ -1,15 +1,37 @@
-"""Echo state networks: weights and inputs go in, states and readouts come out. Knows no device."""
+"""Echo state networks: weights and inputs go in, states and readouts come out. Knows no device.
+
+What a person needs first is here; the rest by module: `online` (LMS, RLS), `gradient` (backpropagation through time),
+`readout` (ridge), `matrices` and `grid` (random matrices), `datasets`, `metrics`, `capacity`, `files`, `origin`, and
+`estimators` (scikit-learn), which is imported only when it is asked for.
+"""
 
 from .activations import ACTIVATIONS, activation
+from .engine import Engine
+from .files import load_weights, save_weights
+from .generate import make_esn
+from .metrics import nrmse
+from .origin import origin_weights
+from .reservoir import Reservoir
+from .running import predict
 from .sparse import BlockSparse
+from .training import fit
 from .weights import EsnWeights, UnstableReservoirWarning, check_echo_state, spectral_radius
 
 __all__ = [
     "ACTIVATIONS",
     "BlockSparse",
+    "Engine",
     "EsnWeights",
+    "Reservoir",
     "UnstableReservoirWarning",
     "activation",
     "check_echo_state",
+    "fit",
+    "load_weights",
+    "make_esn",
+    "nrmse",
+    "origin_weights",
+    "predict",
+    "save_weights",
     "spectral_radius",
 ]

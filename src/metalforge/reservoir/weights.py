@@ -27,6 +27,8 @@ __all__ = ["EsnWeights", "UnstableReservoirWarning", "check_echo_state", "spectr
 Reals = NDArray[np.floating[Any]]
 DENSE_EIGENVALUES = 600
 """Up to so many units all eigenvalues are computed; beyond, Arnoldi iterations find the largest."""
+ARNOLDI_RESTARTS = 100
+"""Restarts before all eigenvalues are computed after all; random matrices need a few tens."""
 
 
 class UnstableReservoirWarning(UserWarning):
@@ -168,15 +170,17 @@ def spectral_radius(matrix: Matrix) -> float:
     Power iteration is not used: on a matrix without symmetry the norm of its iterates is not the spectral radius.
     """
     n = matrix.shape[0]
-    if n > DENSE_EIGENVALUES and not isinstance(matrix, BlockSparse):
-        from scipy.sparse.linalg import ArpackNoConvergence, eigs
+    if n > DENSE_EIGENVALUES:
+        from scipy.sparse.linalg import ArpackError, eigs
 
+        if isinstance(matrix, BlockSparse):
+            matrix = csr_array(matrix.to_dense())
+        start = np.random.default_rng(0).normal(size=n)  # a fixed start: the same matrix gives the same number
         try:
-            start = np.random.default_rng(0).normal(size=n)  # a fixed start: the same matrix gives the same number
-            found = eigs(matrix.astype(np.float64), k=6, v0=start, return_eigenvectors=False, maxiter=20 * n)
+            found = eigs(matrix.astype(np.float64), k=6, v0=start, return_eigenvectors=False, maxiter=ARNOLDI_RESTARTS)
             return float(np.abs(found).max())
-        except ArpackNoConvergence:
-            pass  # a ring of eigenvalues of one size, as orthogonal matrices have
+        except ArpackError:
+            pass  # a ring of eigenvalues of one size, as orthogonal matrices have, or no eigenvalue but zero
     return float(np.abs(np.linalg.eigvals(to_dense(matrix).astype(np.float64))).max())
 
 

@@ -115,3 +115,9 @@ def test_tables_that_contradict_each_other_are_refused():
     quick = msgspec.structs.replace(PUBLISHED.batches, rows=((1, 900e-6), (8, 1e-6)))
     with pytest.raises(SpecError, match="quicker than `widths` allows"):
         cost(chain(8, 8), 2, msgspec.structs.replace(PUBLISHED, batches=quick))
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_larger_batch_never_takes_less_time(name):
+    times = [seconds(chain(50, 64), n, profile=name) for n in range(1, 70)]
+    assert all(a <= b * (1 + 1e-12) for a, b in pairwise(times))

@@ -43,8 +43,9 @@ struct TypeName<u32> {
   static constexpr const char *name = "uint32", *codes = "IL";
 };
 
-// A wanted extent; `any` accepts whatever comes, as long as it is not zero.
-inline constexpr Py_ssize_t any = -1;
+// A wanted extent; `any` accepts whatever comes, as long as it is not zero. `maybe`, as the first one, is an axis of
+// any extent that need not be there: a single sample, or a batch of them.
+inline constexpr Py_ssize_t any = -1, maybe = -2;
 using Shape = std::vector<Py_ssize_t>;
 
 std::string describe(const Shape& shape);
@@ -57,6 +58,7 @@ class BufferBase {
   ~BufferBase() { PyBuffer_Release(&view_); }
   Py_ssize_t extent(int axis) const { return view_.shape[axis]; }
   Py_ssize_t size() const { return view_.len / view_.itemsize; }
+  int rank() const { return view_.ndim; }
   Shape shape() const { return Shape(view_.shape, view_.shape + view_.ndim); }
 
  protected:
@@ -98,6 +100,7 @@ void bind_reduce(nb::module_& m);
 void bind_simd(nb::module_& m);
 void bind_ceilings(nb::module_& m);
 void bind_npu(nb::module_& m);
+void bind_esn(nb::module_& m);
 void bind_lattice_update(nb::module_& m);
 void bind_lattice_measure(nb::module_& m);
 

@@ -81,6 +81,31 @@ void copy_ceiling(nb::handle source_object, nb::handle target_object, nb::handle
   }
 }
 
+// Reads all of `source` again and again: how fast weights of that size can come from the cache they fit in. Returns the
+// bytes read.
+double read_ceiling(nb::handle source_object, nb::handle rounds_object) {
+  const In<double> source(source_object, "source", {any});
+  const i64 rounds = static_cast<i64>(unsigned_argument(rounds_object, "rounds", 1ull << 40));
+  using V = Simd<double, native_lanes<double>>;
+  constexpr int streams = 8, step = streams * V::lanes;
+  const i64 n = source.size() / step * step;
+  const double* from = source.data();
+  V sum[streams];
+  for (V& s : sum) s = V(0.0);
+  {
+    nb::gil_scoped_release release;
+    for (i64 r = 0; r < rounds; ++r)
+      for (i64 i = 0; i < n; i += step) {
+        MF_UNROLL
+        for (int s = 0; s < streams; ++s) sum[s] += V::load(from + i + s * V::lanes);
+      }
+  }
+  double total = 0;
+  for (const V& s : sum) total += horizontal_sum(s);
+  const double bytes = static_cast<double>(sizeof(double)) * static_cast<double>(n) * static_cast<double>(rounds);
+  return total == total ? bytes : 0.0;  // uses `total`, so that the loop cannot be dropped
+}
+
 }  // namespace
 
 void bind_ceilings(nb::module_& m) {
@@ -88,6 +113,7 @@ void bind_ceilings(nb::module_& m) {
   m.def("fma_f64", &fma_ceiling<double>, "rounds"_a.none(), "threads"_a.none());
   m.def("fma_f32", &fma_ceiling<float>, "rounds"_a.none(), "threads"_a.none());
   m.def("philox_rounds", &philox_ceiling, "rounds"_a.none());
+  m.def("read", &read_ceiling, "source"_a.none(), "rounds"_a.none());
   m.def("copy", &copy_ceiling, "source"_a.none(), "target"_a.none(), "threads"_a.none());
 }
 

@@ -7,6 +7,12 @@
 namespace mf::bindings {
 
 std::string describe(const Shape& shape) {
+  if (!shape.empty() && shape[0] == maybe) {
+    const Shape rest(shape.begin() + 1, shape.end());
+    Shape whole = shape;
+    whole[0] = any;
+    return describe(rest) + " or " + describe(whole);
+  }
   std::string text = "(";
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (i) text += ", ";
@@ -41,29 +47,36 @@ std::string format_name(const Py_buffer& view) {
 
 BufferBase::BufferBase(nb::handle object, const char* argument, const char* type_name, const char* codes,
                        Py_ssize_t item_size, std::size_t alignment, const Shape& wanted, bool writable) {
-  const std::string wants = std::string("`") + argument + "` must be a C-contiguous array of " + type_name +
-                            " with shape " + describe(wanted) + ". Got ";
-  if (!PyObject_CheckBuffer(object.ptr())) raise(PyExc_TypeError, wants + "an object of type " + type_of(object));
+  // Written only when it is needed: a step of a reservoir takes as long as four of these sentences.
+  const auto wants = [&] {
+    return std::string("`") + argument + "` must be a C-contiguous array of " + type_name + " with shape " +
+           describe(wanted) + ". Got ";
+  };
+  if (!PyObject_CheckBuffer(object.ptr())) raise(PyExc_TypeError, wants() + "an object of type " + type_of(object));
   if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_STRIDES | PyBUF_FORMAT) != 0) {
     PyErr_Clear();
-    raise(PyExc_TypeError, wants + "an array whose memory cannot be read as a buffer");
+    raise(PyExc_TypeError, wants() + "an array whose memory cannot be read as a buffer");
   }
   const auto fail = [&](PyObject* kind, const std::string& what) {
     PyBuffer_Release(&view_);
     raise(kind, what);
   };
   if (!format_matches(view_.format, codes) || view_.itemsize != item_size)
-    fail(PyExc_TypeError, wants + format_name(view_));
-  const Shape came = shape();
-  bool matches = came.size() == wanted.size();
-  for (std::size_t i = 0; matches && i < wanted.size(); ++i) matches = wanted[i] == any || wanted[i] == came[i];
-  if (!matches) fail(PyExc_ValueError, wants + "shape " + describe(came));
-  for (const Py_ssize_t extent : came)
-    if (extent == 0) fail(PyExc_ValueError, wants + "an empty array of shape " + describe(came));
+    fail(PyExc_TypeError, wants() + format_name(view_));
+  const int axes = static_cast<int>(wanted.size());
+  const int absent = axes > 0 && wanted[0] == maybe && view_.ndim == axes - 1;  // axes of `wanted` that did not come
+  bool matches = view_.ndim == axes - absent, empty = false;
+  for (int i = 0; matches && i < view_.ndim; ++i) {
+    const Py_ssize_t want = wanted[static_cast<std::size_t>(i + absent)];
+    matches = want < 0 || want == view_.shape[i];
+    empty = empty || view_.shape[i] == 0;
+  }
+  if (!matches) fail(PyExc_ValueError, wants() + "shape " + describe(shape()));
+  if (empty) fail(PyExc_ValueError, wants() + "an empty array of shape " + describe(shape()));
   if (!PyBuffer_IsContiguous(&view_, 'C'))
-    fail(PyExc_ValueError, wants + "a strided or Fortran-ordered array; hint: pass numpy.ascontiguousarray(...)");
+    fail(PyExc_ValueError, wants() + "a strided or Fortran-ordered array; hint: pass numpy.ascontiguousarray(...)");
   if (reinterpret_cast<std::uintptr_t>(view_.buf) % alignment != 0)
-    fail(PyExc_ValueError, wants + "memory that is not aligned to " + std::to_string(alignment) + " bytes");
+    fail(PyExc_ValueError, wants() + "memory that is not aligned to " + std::to_string(alignment) + " bytes");
   if (writable && view_.readonly)
     fail(PyExc_ValueError, std::string("`") + argument + "` is written to, but the array is read-only");
 }
@@ -129,6 +142,7 @@ NB_MODULE(MF_MODULE, m) {
   bind_simd(m);
   bind_ceilings(m);
   bind_npu(m);
+  bind_esn(m);
   bind_lattice_update(m);
   bind_lattice_measure(m);
 }

@@ -8,7 +8,8 @@ rho, the share of the round trip that is left for each input of a batch:
   logarithmic scales and continued beyond the last; narrower than the smallest entry it adds nothing. Layers add up,
   and each after the first adds `layer_s`.
 - rho(n) = (t(n) - G') / (t(1) - G'), where t is the batch table and G' the growth of the network it was timed with;
-  linear in log n in between. Growth does not shrink with the batch: weights are read again for every input.
+  linear in log n in between, and never so small that a batch would take less than one of its inputs. Growth does not
+  shrink with the batch: weights are read again for every input.
 - Clock modes scale time and power by their ratios to the first mode. Energy is power times time, of the whole board
   under `akd1000-published`.
 
@@ -168,5 +169,5 @@ def _share(batch: int, device: DeviceProfile) -> float:
     for (n0, t0), (n1, t1) in pairwise(rows):
         if n0 <= batch <= n1:
             part = log(batch / n0) / log(n1 / n0)
-            return (t0 + part * (t1 - t0)) / rows[0][1]
+            return max((t0 + part * (t1 - t0)) / rows[0][1], 1 / batch)
     return rows[-1][1] / rows[0][1]

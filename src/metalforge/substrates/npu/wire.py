@@ -97,7 +97,8 @@ def load(path: PathLike) -> Program:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise ProgramError("not a regular file")
         with open(path, "rb") as stream:
-            return from_bytes(stream.read(MAX_BYTES + 1))
+            size = os.fstat(stream.fileno()).st_size  # read(n) sets n bytes aside, however short the file
+            return from_bytes(stream.read(min(size, MAX_BYTES + 1)))
     except ProgramError as error:
         raise ProgramError(f"{path}: {error}") from error
     except OSError as error:

@@ -1,0 +1,62 @@
+"""Opening and replacing files so that nothing half done is ever left behind, and every error names the file."""
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, TypeAlias
+
+from .errors import MetalforgeError, SpecError
+
+__all__ = ["PathLike", "naming", "opened", "replacing"]
+
+PathLike: TypeAlias = str | os.PathLike[str]
+
+
+@contextmanager
+def naming(path: PathLike, verb: str = "read") -> Iterator[None]:
+    """Put the file's name before what is wrong with it, as a SpecError; the system's errors too."""
+    try:
+        yield
+    except MetalforgeError as error:
+        raise SpecError(f"{path}: {error}") from error
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be {verb} ({error.strerror or error})") from error
+
+
+@contextmanager
+def opened(path: PathLike) -> Iterator[tuple[BinaryIO, int]]:
+    """Give an open file and its size in bytes; errors raised inside name the file."""
+    with naming(path):
+        # A named pipe would block in open(), a device has no size: neither can be checked against a header.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise SpecError("not a regular file")
+        with open(path, "rb") as stream:
+            yield stream, os.fstat(stream.fileno()).st_size
+
+
+@contextmanager
+def replacing(path: PathLike) -> Iterator[BinaryIO]:
+    """Give a new file that takes the place of `path` when the block ends well; otherwise `path` is as it was.
+
+    Written beside the target, flushed to the disk and renamed over it, then the directory is flushed too: after a
+    crash or a full disk there is either the old file or the new one. A symbolic link keeps pointing at its target.
+    """
+    with naming(path, "written"):
+        target = Path(os.path.realpath(path))
+        scratch = target.with_name(f".{secrets.token_hex(8)}.tmp")  # not the target's name, which may be long already
+        try:
+            with open(scratch, "xb") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(scratch, target)
+        finally:
+            scratch.unlink(missing_ok=True)
+        directory = os.open(target.parent, os.O_RDONLY)  # the rename itself must reach the disk too
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)

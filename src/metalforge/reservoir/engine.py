@@ -1,0 +1,148 @@
+r"""The state update in compiled kernels: a step or a sequence, of one network input or of a batch.
+
+    s' = (1 - a) s + a f(W_in u + W_res s + b)
+
+Shapes: a state is (units,) and a batch of them (samples, units). The inputs of a step are (inputs,) or (samples,
+inputs), of a sequence (steps, inputs) or (samples, steps, inputs). A batch is a product of matrices: weights are read
+once for several samples.
+
+All arithmetic is in the real type of the weights. A unit's sum has one order (b, then inputs, then states, each by its
+number), so the dense, CSR and block-sparse form of a matrix, a step and a sequence, a sample alone and in a batch, and
+any number of threads give the same bits.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
+
+from metalforge.core.errors import SpecError
+from metalforge.native import kernels
+from metalforge.native._threads import thread_count
+
+from .sparse import BlockSparse
+from .weights import EsnWeights
+
+__all__ = ["Engine", "init"]
+
+Reals: TypeAlias = NDArray[np.floating[Any]]
+
+
+def init(weights: EsnWeights, batch: int | None = None) -> Reals:
+    """Return a state at rest, (units,), or (batch, units)."""
+    return np.zeros(weights.units if batch is None else (batch, weights.units), weights.dtype)
+
+
+class Engine:
+    """A network whose weights lie ready for the kernels: a function of state and input, without a state of its own.
+
+    With feedback weights an input is [u; y], `inputs` wide: the outputs of the step before follow the inputs. `threads`
+    is for batches (None: the package default); it changes no result.
+    """
+
+    __slots__ = ("_run", "_step", "dtype", "inputs", "threads", "units", "weights")
+
+    def __init__(self, weights: EsnWeights, *, threads: int | None = None) -> None:
+        self.weights = weights
+        self.units = weights.units
+        self.inputs = weights.inputs + weights.feedback
+        self.dtype = weights.dtype
+        self.threads = thread_count(threads)
+        native = _pack(weights, self.threads)
+        self._step: Callable[..., Reals] = native.step
+        self._run: Callable[..., None] = native.run
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (self.weights, self.threads)
+
+    def step(self, state: ArrayLike, u: ArrayLike, out: Reals | None = None) -> Reals:
+        """Return the state after one step from `state` with input `u`; both single or both a batch.
+
+        The result is a new array, or `out`, which may be `state` itself. Arrays of another type or order are converted.
+        Raises TypeError or ValueError (OverflowError when the state leaves the finite numbers).
+        """
+        try:  # arrays that are right already go straight in: everything else is converted and tried once more
+            return self._step(state, u, out)
+        except (TypeError, ValueError):
+            start, inputs = self._reals("state", state), self._reals("u", u)
+        return self._step(start, inputs, out)
+
+    def run(self, u: ArrayLike, state: ArrayLike | None = None, out: Reals | None = None) -> Reals:
+        """Return the states after each row of `u`, (steps, units) or (samples, steps, units).
+
+        It starts from `state`, which stays as it is, or from rest, and writes to `out` where that is given. Raises as
+        `step` does; SpecError when `u` is neither a sequence nor a batch of them.
+        """
+        inputs = self._reals("u", u)
+        if inputs.ndim not in (2, 3):
+            raise SpecError(
+                f"`u` must be of shape (steps, {self.inputs}) or (samples, steps, {self.inputs}). Got {inputs.shape}"
+                "\nhint: one step is `step(state, u)`"
+            )
+        if state is None:
+            start = init(self.weights, None if inputs.ndim == 2 else inputs.shape[0])
+        else:
+            start = self._reals("state", state)
+        states: Reals = np.empty((*inputs.shape[:-1], self.units), self.dtype) if out is None else out
+        self._run(inputs, start, states)
+        return states
+
+    def _reals(self, name: str, values: Any) -> Reals:
+        """Return values as a C-ordered array of this network's type; raises when they are not real numbers."""
+        array = np.asarray(values)
+        if array.dtype.kind not in "fiub":
+            raise SpecError(f"`{name}` must hold real numbers. Got an array of {array.dtype}")
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes inf, which the kernel refuses by name
+            return np.ascontiguousarray(array, self.dtype) if array.ndim else np.array(array, self.dtype)
+
+
+def _rebuild(weights: EsnWeights, threads: int) -> Engine:
+    return Engine(weights, threads=threads)
+
+
+def _pack(weights: EsnWeights, threads: int) -> Any:
+    """Return the native network; the recurrent matrix keeps its form."""
+    kind = getattr(kernels(), "Esn_f32" if weights.dtype == np.float32 else "Esn_f64")
+    w_in = weights.w_in if weights.w_fb is None else np.concatenate([weights.w_in, weights.w_fb], axis=1)
+    common = {
+        "w_in": np.ascontiguousarray(w_in),
+        "bias": np.ascontiguousarray(weights.bias),
+        "leak": float(weights.leak),
+        "activation": weights.activation,
+        "threads": threads,
+    }
+    w_res = weights.w_res
+    # A matrix that stores nothing goes in as zeros: the kernels refuse empty arrays.
+    if isinstance(w_res, BlockSparse):
+        if w_res.columns.size == 0:
+            w_res = csr_array(w_res.shape, dtype=weights.dtype)
+        else:
+            columns, values = np.ascontiguousarray(w_res.columns), np.ascontiguousarray(w_res.values)
+            return kind.blocks(columns=columns, values=values, **common)
+    if isinstance(w_res, csr_array):
+        indptr, indices, data = _rows(w_res)
+        return kind.csr(indptr=indptr, indices=indices, data=data, **common)
+    return kind.dense(w_res=np.ascontiguousarray(w_res), **common)
+
+
+def _rows(matrix: csr_array) -> tuple[NDArray[np.int32], NDArray[np.int32], Reals]:
+    """Return row starts, columns and values, columns increasing: the order of the sums, whatever order they came in."""
+    try:
+        # Another object over the same arrays, which the check may trim. A full one: SciPy's routines trust indices.
+        matrix = csr_array((matrix.data, matrix.indices, matrix.indptr), shape=matrix.shape)
+        matrix.check_format(full_check=True)
+    except ValueError as error:
+        raise SpecError(f"`w_res` is not a valid CSR matrix: {error}") from error
+    if matrix.nnz > np.iinfo(np.int32).max:
+        raise SpecError(f"`w_res` must store fewer than 2^31 weights. Got {matrix.nnz}")
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    if matrix.nnz == 0:
+        starts = np.ones(matrix.shape[0] + 1, np.int32)
+        starts[0] = 0
+        return starts, np.zeros(1, np.int32), np.zeros(1, matrix.dtype)
+    starts, columns = (np.ascontiguousarray(part, np.int32) for part in (matrix.indptr, matrix.indices))
+    return starts, columns, np.ascontiguousarray(matrix.data)

@@ -1,0 +1,331 @@
+"""Echo state networks as scikit-learn estimators: `fit`, `partial_fit`, `predict`, `score`, over `training`.
+
+What X may be:
+
+- (T, features): one series of T steps, or T series of one step; parameter `rows` says which;
+- (series, T, features), or a list of (T_i, features): several series, each of which starts from rest.
+
+What y is, by parameter `target`: "step", one target for every step, in the form of X; "series", one for every series,
+which the readout sees at its last step. scikit-learn's own tools split such lists by series (GridSearchCV and others).
+
+With `rows="samples"` a row meets no other row, and an estimator keeps every promise of scikit-learn. With
+`rows="time"` rows are steps of one history: their order matters and a subset is another history, as it must be.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .activations import Reals
+from .generate import make_esn
+from .online import learn
+from .readout import NormalEquations, Pair, select_ridge
+from .running import predict as run_outputs
+from .series import SeriesError
+from .training import collect
+from .weights import EsnWeights
+
+__all__ = ["EsnClassifier", "EsnRegressor"]
+
+Targets: TypeAlias = list[NDArray[Any]]
+FOLDS = 10
+"""Groups of series that are left out in turn when `ridge` is a list; each series alone where there are fewer."""
+
+
+class _Esn(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """What both estimators share: parameters, series, and a readout that can go on learning.
+
+    `ROWS` and `TARGET` are what `rows` and `target` mean when they are None.
+    """
+
+    ROWS = "time"
+    TARGET = "step"
+
+    def __init__(
+        self,
+        units: int = 100,
+        *,
+        spectral_radius: float = 0.9,
+        leak: float = 1.0,
+        input_scaling: float = 1.0,
+        bias_scaling: float = 0.0,
+        connectivity: float = 0.1,
+        activation: str = "tanh",
+        kind: str = "dense",
+        passthrough: bool = False,
+        feedback: bool = False,
+        ridge: float | Sequence[float] = 1e-6,
+        washout: int = 0,
+        rule: Any = None,
+        weights: EsnWeights | None = None,
+        rows: str | None = None,
+        target: str | None = None,
+        dtype: Any = "float64",
+        random_state: Any = None,
+    ) -> None:
+        self.units = units
+        self.spectral_radius = spectral_radius
+        self.leak = leak
+        self.input_scaling = input_scaling
+        self.bias_scaling = bias_scaling
+        self.connectivity = connectivity
+        self.activation = activation
+        self.kind = kind
+        self.passthrough = passthrough
+        self.feedback = feedback
+        self.ridge = ridge
+        self.washout = washout
+        self.rule = rule
+        self.weights = weights
+        self.rows = rows
+        self.target = target
+        self.dtype = dtype
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def _series(self, X: Any, *, reset: bool) -> list[Reals]:  # noqa: N803  # scikit-learn's name
+        """X as a list of series (T_i, features); features are counted when `reset`, else compared."""
+        if self.rows not in (None, "time", "samples") or self.target not in (None, "step", "series"):
+            raise SeriesError(
+                "`rows` must be time or samples, `target` step or series. "
+                f"Got rows={self.rows!r}, target={self.target!r}"
+            )
+        if not _several(X):
+            table = validate_data(self, X, reset=reset, dtype=np.float64)
+            return [table] if (self.rows or self.ROWS) == "time" else list(table[:, None, :])
+        series = [check_array(one, dtype=np.float64, input_name=f"X[{i}]") for i, one in enumerate(X)]
+        if reset:
+            self.n_features_in_ = series[0].shape[1]
+        for i, one in enumerate(series):
+            if one.shape[1] != self.n_features_in_:
+                raise SeriesError(f"X[{i}] has {one.shape[1]} features, {self.n_features_in_} are wanted")
+        return series
+
+    def _labelled(self, X: Any, y: Any, *, reset: bool, numeric: bool) -> tuple[list[Reals], Targets]:  # noqa: N803
+        """Series, and for each its targets: as many as steps, or one. Numeric ones are (rows, outputs)."""
+        if not _several(X):
+            _, y = validate_data(self, X, y, reset=reset, dtype=np.float64, multi_output=numeric, y_numeric=numeric)
+        elif y is None:
+            raise SeriesError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        series = self._series(X, reset=reset)
+        if self._one_each(X):
+            targets = [np.asarray(one)[None] for one in y]
+        else:
+            targets = [np.asarray(one) for one in (y if _several(X) else [y])]
+        if len(targets) != len(series):
+            raise SeriesError(
+                f"y must hold targets of {len(series)} series, as X does. Got {len(targets)}"
+                "\nhint: target='step' takes a target for every step, target='series' one for every series"
+            )
+        if not numeric and any(one.ndim != 1 for one in targets):
+            raise SeriesError("y must hold one label for every step, or for every series with target='series'")
+        if numeric:
+            if reset:
+                self.single_output_ = targets[0].ndim == 1
+            targets = [one[:, None] if one.ndim == 1 else one for one in targets]
+        return series, targets
+
+    def _one_each(self, X: Any) -> bool:  # noqa: N803
+        """Whether every series has one target; a series of one step has no more."""
+        of_series = (self.target or self.TARGET) == "series"
+        return of_series or ((self.rows or self.ROWS) == "samples" and not _several(X))
+
+    def _start(self, inputs: int, outputs: int) -> None:
+        """Make the network; forget what was learned."""
+        self.equations_: NormalEquations | None = None
+        self.rule_state_: Any = None
+        self.ridge_: Any = None
+        if self.weights is not None:
+            if self.weights.inputs != inputs:
+                raise SeriesError(f"`weights` take {self.weights.inputs} inputs. Got X of {inputs} features")
+            self.weights_ = self.weights
+            return
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer):
+            seed = int(check_random_state(seed).randint(np.iinfo(np.int32).max))
+        self.weights_ = make_esn(
+            self.units,
+            inputs,
+            seed=int(seed),
+            spectral_radius=self.spectral_radius,
+            leak=self.leak,
+            input_scaling=self.input_scaling,
+            bias_scaling=self.bias_scaling,
+            connectivity=self.connectivity,
+            activation=self.activation,  # type: ignore[arg-type]  # `make_esn` checks the name
+            kind=self.kind,  # type: ignore[arg-type]
+            feedback=outputs if self.feedback else 0,
+            dtype=np.dtype(self.dtype),
+        )
+
+    def _learn(self, series: list[Reals], targets: Targets, *, one_each: bool) -> None:
+        """Go on learning: by the rule, or by exact sums that a later call adds to."""
+        pairs = collect(
+            self.weights_,
+            series,
+            np.concatenate(targets) if one_each else targets,
+            washout=self.washout,
+            passthrough=self.passthrough,
+            last_state_only=one_each,
+        )
+        w_out, out_bias = self._by_rule(pairs) if self.rule is not None else self._by_ridge(pairs, len(series))
+        dtype = self.weights_.dtype
+        self.weights_ = self.weights_.with_readout(
+            w_out.astype(dtype), out_bias.astype(dtype), passthrough=self.passthrough
+        )
+
+    def _by_rule(self, pairs: Iterator[Pair]) -> tuple[Reals, Reals]:
+        for features, wanted in pairs:
+            self.rule_state_, _ = learn(self.rule, features, wanted, self.rule_state_)
+        return self.rule_state_.w_out, self.rule_state_.out_bias
+
+    def _by_ridge(self, pairs: Iterable[Pair], n_series: int) -> tuple[Reals, Reals]:
+        if not isinstance(self.ridge, Sequence | np.ndarray):
+            self.ridge_ = float(self.ridge)
+        elif self.equations_ is None:  # what was chosen once holds for the series that follow
+            pairs = list(pairs)
+            self.ridge_ = select_ridge(pairs, self.ridge, folds=min(FOLDS, n_series)).readout.ridge
+        self.equations_ = NormalEquations.of(pairs, start=self.equations_)
+        readout = self.equations_.solve([self.ridge_])[0]
+        return readout.w_out, readout.out_bias
+
+    def _outputs(self, X: Any, finish: Callable[[Reals], NDArray[Any]]) -> Any:  # noqa: N803
+        """Outputs in the form of X; `finish` makes what the user sees of rows (rows, outputs)."""
+        check_is_fitted(self, "weights_")
+        series = self._series(X, reset=False)
+        if self._one_each(X):
+            return finish(run_outputs(self.weights_, series, last_state_only=True))
+        results = [finish(rows) for rows in run_outputs(self.weights_, series)]
+        if not _several(X):
+            return results[0]
+        return np.stack(results) if isinstance(X, np.ndarray) and X.ndim == 3 else results
+
+    def _scored(self, X: Any, y: Any, measure: Callable[..., float], sample_weight: Any) -> float:  # noqa: N803
+        """A measure over the steps past the washout of all series, or over the series."""
+        said = self.predict(X)
+        if self._one_each(X):
+            return float(measure(y, said, sample_weight=sample_weight))
+        if not _several(X):
+            said, y = [said], [np.asarray(y)]
+            sample_weight = None if sample_weight is None else np.asarray(sample_weight)[self.washout :]
+        wanted = np.concatenate([np.asarray(one)[self.washout :] for one in y])
+        return float(measure(wanted, np.concatenate([r[self.washout :] for r in said]), sample_weight=sample_weight))
+
+
+class EsnRegressor(RegressorMixin, _Esn):  # type: ignore[misc]
+    """An echo state network with a ridge readout, for real targets.
+
+    Parameters are those of `make_esn` and `training.fit`. `weights` takes a ready network in place of a random one.
+    `ridge` may be a list, from which groups of series that are left out in turn choose. `rule` (`online.Lms` or
+    `online.Rls`) learns row by row in place of the exact solution. `feedback` lets the network hear its targets while
+    it learns and its own outputs after. `rows` None is "time", `target` None is "step".
+
+    Learned: `weights_` (an `EsnWeights` with its readout), `n_features_in_`; `ridge_` without a rule.
+    """
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
+        """Return self, with a new network and its readout."""
+        return self._take(X, y, anew=True)
+
+    def partial_fit(self, X: Any, y: Any) -> Self:  # noqa: N803
+        """Return self after more series, which start from rest; without a rule the same as one `fit` of them all."""
+        return self._take(X, y, anew=not hasattr(self, "weights_"))
+
+    def _take(self, X: Any, y: Any, *, anew: bool) -> Self:  # noqa: N803
+        series, targets = self._labelled(X, y, reset=anew, numeric=True)
+        if anew:
+            self._start(self.n_features_in_, targets[0].shape[1])
+        self._learn(series, targets, one_each=self._one_each(X))
+        return self
+
+    def predict(self, X: Any) -> Any:  # noqa: N803
+        """Return outputs in the form of X: for each step, or with target="series" for each series."""
+        return self._outputs(X, lambda rows: rows[:, 0] if self.single_output_ else rows)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
+        """Return R^2 over all series, without the first `washout` steps of each."""
+        return self._scored(X, y, r2_score, sample_weight)
+
+
+class EsnClassifier(ClassifierMixin, _Esn):  # type: ignore[misc]
+    """An echo state network with a ridge readout to one output a class; the largest names the class.
+
+    Parameters are those of `EsnRegressor`, but `rows` None is "samples" and `target` None is "series". One table with
+    a label for every step is `rows="time", target="step"`.
+
+    Learned: `classes_`, `weights_` (an `EsnWeights` with its readout), `n_features_in_`; `ridge_` without a rule.
+    """
+
+    ROWS = "samples"
+    TARGET = "series"
+
+    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
+        """Return self, with a new network and its readout to the classes in y."""
+        return self._take(X, y, None, anew=True)
+
+    def partial_fit(self, X: Any, y: Any, classes: ArrayLike | None = None) -> Self:  # noqa: N803
+        """Return self after more series; the first call names all `classes`, or they are those in its y."""
+        return self._take(X, y, classes, anew=not hasattr(self, "weights_"))
+
+    def _take(self, X: Any, y: Any, classes: ArrayLike | None, *, anew: bool) -> Self:  # noqa: N803
+        series, labels = self._labelled(X, y, reset=anew, numeric=False)
+        every = np.concatenate(labels)
+        check_classification_targets(every)
+        if anew:
+            self.classes_ = np.unique(every if classes is None else np.asarray(classes))
+        strangers = np.setdiff1d(every, self.classes_)
+        if len(strangers):
+            raise SeriesError(f"y must hold the classes {self.classes_.tolist()}. Got {strangers.tolist()} too")
+        if anew:
+            self._start(self.n_features_in_, len(self.classes_))
+        ones = [np.equal.outer(one, self.classes_).astype(np.float64) for one in labels]
+        self._learn(series, ones, one_each=self._one_each(X))
+        return self
+
+    def predict(self, X: Any) -> Any:  # noqa: N803
+        """Return the class of each series, or with target="step" of each step."""
+        return self._outputs(X, lambda rows: self.classes_[np.argmax(rows, axis=1)])
+
+    def predict_proba(self, X: Any) -> Any:  # noqa: N803
+        """Return a probability for each class: the distribution nearest to the outputs.
+
+        Least squares to zeros and ones estimates P(class | x), and with a bias the outputs add up to 1, but some may
+        be negative. The nearest point of the simplex keeps their order; a softmax would flatten 0 and 1 to 0.27 and
+        0.73. scikit-learn's CalibratedClassifierCV helps where the numbers themselves matter.
+        """
+        return self._outputs(X, _nearest_distribution)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
+        """Return the share of right classes, without the first `washout` steps where there is a label for each."""
+        return self._scored(X, y, accuracy_score, sample_weight)
+
+
+def _several(X: Any) -> bool:  # noqa: N803
+    """Whether X is several series: three axes, or a list of tables. A list of rows is one table."""
+    if isinstance(X, np.ndarray) and X.dtype != object:
+        return X.ndim == 3
+    return isinstance(X, list | tuple | np.ndarray) and len(X) > 0 and np.ndim(X[0]) == 2
+
+
+def _nearest_distribution(rows: Reals) -> Reals:
+    """Project rows on the simplex: max(y - t, 0) with t such that it adds up to 1 (J. Duchi et al., 2008)."""
+    falling = -np.sort(-rows, axis=1)
+    level = (np.cumsum(falling, axis=1) - 1) / np.arange(1, rows.shape[1] + 1)
+    last = np.sum(falling > level, axis=1) - 1
+    return np.maximum(rows - np.take_along_axis(level, last[:, None], axis=1), 0)

@@ -1,0 +1,127 @@
+"""Networks on disk: metalforge's safetensors and the origin's JSON, in and out, chosen by the name of the file.
+
+Nothing that is read is executed or trusted: every file is checked whole, and what is wrong with it is a SpecError that
+names it. Writing replaces the file in one step.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from metalforge.core.errors import SpecError
+from metalforge.core.files import PathLike, naming, opened, replacing
+from metalforge.core.schema import FeatureSchema, HeadLayout
+
+from . import hotspring, tensors
+from .sparse import to_dense
+from .weights import EsnWeights, check_echo_state
+
+__all__ = ["expect_features", "expect_heads", "load_weights", "save_weights"]
+
+LARGEST_CHECKED = 2000
+"""Units up to which the spectral radius of a sparse matrix is found on loading. A small file can name millions of
+units, and eigenvalues may need the matrix in full; a dense one is as large as its file."""
+
+
+def save_weights(weights: EsnWeights, path: PathLike) -> None:
+    """Write a network to `path`: .safetensors keeps everything, .json is for the origin and refuses what it would lose.
+
+    The file holds the old network or the new one, whatever fails in between.
+    """
+    suffix = Path(path).suffix
+    if suffix not in (".safetensors", ".json"):
+        raise SpecError(f"{path}: a network is written as .safetensors or .json. Got `{suffix}`")
+    with naming(path, "written"):
+        data = hotspring.encode(weights) if suffix == ".json" else tensors.encode(weights)
+    with replacing(path) as stream:
+        stream.write(data)
+
+
+def load_weights(path: PathLike, *, check_stability: bool = True) -> EsnWeights:
+    """Return the network in a file: .safetensors or .json by name, by its first bytes under any other name.
+
+    Warns when its spectral radius is above 1 (`check_stability=False` saves the time to find it). Of a sparse matrix of
+    more than 2000 units it is not looked for; `check_echo_state` does it.
+    """
+    with opened(path) as (stream, size):
+        kind = Path(path).suffix
+        if kind not in (".safetensors", ".json"):
+            kind = _guess(stream.read(9))
+            stream.seek(0)
+        weights = hotspring.decode(stream, size) if kind == ".json" else tensors.read(path)
+    if check_stability:
+        _warn_when_unstable(weights)
+    return weights
+
+
+def expect_features(weights: EsnWeights, schema: FeatureSchema) -> None:
+    """Return if the network was made for exactly these features; raises SpecError that says what differs.
+
+    Five numbers read as six, or the same six in another order, would not fail: they would be answered with noise.
+    """
+    have = weights.features
+    if have is None:
+        raise SpecError(
+            f"these weights do not say which features their {weights.inputs} inputs are; wanted `{schema.name}`, "
+            f"{len(schema)} features"
+            "\nhint: if you know that they agree: dataclasses.replace(weights, features=schema)"
+        )
+    if have != schema:
+        raise SpecError(
+            f"these weights were made for feature schema {_title(have)}, not {_title(schema)}: "
+            + _first_difference("feature", have.features, schema.features)
+        )
+
+
+def expect_heads(weights: EsnWeights, layout: HeadLayout) -> None:
+    """Return if the network's readout has exactly these heads; raises SpecError that says what differs."""
+    have = weights.heads
+    if have is None:
+        raise SpecError(
+            f"these weights do not say which heads their {weights.outputs} outputs are; wanted `{layout.name}`, "
+            f"{layout.width} outputs"
+            "\nhint: if you know that they agree: dataclasses.replace(weights, heads=layout)"
+        )
+    if have != layout:
+        raise SpecError(
+            f"these weights have head layout {_title(have)}, not {_title(layout)}: "
+            + _first_difference("head", have.heads, layout.heads)
+        )
+
+
+def _title(record: FeatureSchema | HeadLayout) -> str:
+    return f"{record.name!r} version {record.version}"
+
+
+def _first_difference(what: str, have: Sequence[object], want: Sequence[object]) -> str:
+    for place, (one, other) in enumerate(zip(have, want, strict=False)):
+        if one != other:
+            return f"{what} {place} is {one}, wanted {other}"
+    if len(have) != len(want):
+        return f"{len(have)} {what}s, wanted {len(want)}"
+    return "the names or versions differ"
+
+
+def _guess(head: bytes) -> str:
+    # A safetensors file begins with the length of its header, eight bytes, and the header with a brace.
+    if head[8:9] == b"{":
+        return ".safetensors"
+    if head[:1] == b"{":
+        return ".json"
+    raise SpecError("neither safetensors nor JSON: it begins with " + (head[:9].hex(" ") or "nothing"))
+
+
+def _warn_when_unstable(weights: EsnWeights) -> None:
+    w = weights.w_res
+    if not isinstance(w, np.ndarray):
+        if weights.units > LARGEST_CHECKED:
+            return
+        # As CSR the largest eigenvalue is found by products, whichever kind of sparse matrix it is.
+        w = csr_array(to_dense(w))
+    size = abs(w)
+    # No eigenvalue is larger than the largest row or column sum; rings and delay lines, hard to iterate on, end here.
+    if min(size.sum(axis=0).max(), size.sum(axis=1).max()) > 1:
+        check_echo_state(replace(weights, w_res=w))

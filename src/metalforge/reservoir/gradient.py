@@ -1,0 +1,217 @@
+"""Exact gradients by backpropagation through time: a loss's slope in the states goes in, that in all else comes out.
+
+With p_t = W_in u_t + W_res s_{t-1} + b, s_t = (1 - a) s_{t-1} + a f(p_t) and g_t the loss's own slope in s_t:
+
+    l_t = g_t + (1 - a) l_{t+1} + W_res^T d_{t+1}       d_t = a f'(p_t) l_t
+    dW_in = sum d_t u_t^T    dW_res = sum d_t s_{t-1}^T    db = sum d_t    da = sum l_t . (f(p_t) - s_{t-1})
+    du_t = W_in^T d_t        ds_0 = (1 - a) l_1 + W_res^T d_1
+
+(P. J. Werbos, "Backpropagation through time", 1990.) At a kink the slope is the one `activations` gives. Teacher-forced
+output feedback is part of the inputs: `u` is then [u; y before], as the engine takes it, and `w_fb` has its gradient.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.special import log_softmax
+
+from metalforge.core.errors import SpecError, UnknownNameError
+
+from .activations import Reals, activation
+from .engine import Engine
+from .series import SeriesError, as_steps
+from .sparse import BLOCK, BlockSparse, Matrix, to_dense
+from .weights import EsnWeights
+
+__all__ = ["Gradients", "Loss", "loss_gradient", "outputs_and_vjp", "states_and_vjp"]
+
+Loss: TypeAlias = Literal["mse", "cross_entropy"]
+Vjp: TypeAlias = Callable[[Reals], "Gradients"]
+"""Vector-Jacobian product: dL/dx of what was computed, to the gradient of L in everything it was computed from."""
+
+
+class Gradients(NamedTuple):
+    """The gradient in each part, of its shape, type and kind; summed over the series of a batch.
+
+    `w_res` has entries where the matrix has connections, so that a step along it grows no new ones. `inputs` is of
+    the shape of `u`, `state` of the first state. `w_fb` is None without feedback, `w_out` and `out_bias` are None
+    unless the loss went through the readout.
+    """
+
+    w_in: Reals
+    w_res: Matrix
+    bias: Reals
+    leak: float
+    w_fb: Reals | None
+    inputs: Reals
+    state: Reals
+    w_out: Reals | None = None
+    out_bias: Reals | None = None
+
+
+def states_and_vjp(weights: EsnWeights, u: Reals, state: Reals | None = None) -> tuple[Reals, Vjp]:
+    """Return states (T, units) and their vjp for inputs (T, width), from `state` or from rest.
+
+    A batch (series, T, width) gives (series, T, units). The vjp takes dL/dstates of the shape of the states.
+    """
+    engine = Engine(weights)
+    u = _inputs(u, engine.inputs, weights)
+    start = np.zeros((*u.shape[:-2], weights.units), weights.dtype)
+    if state is not None:
+        start[...] = state
+    states = engine.run(u, start)
+    before = np.concatenate([start[..., None, :], states[..., :-1, :]], axis=-2)
+
+    def vjp(slope: Reals) -> Gradients:
+        if np.shape(slope) != states.shape:
+            raise SeriesError(f"dL/dstates must have the states' shape {states.shape}. Got {np.shape(slope)}")
+        return _through_time(weights, u, before, np.asarray(slope, weights.dtype))
+
+    return states, vjp
+
+
+def outputs_and_vjp(weights: EsnWeights, u: Reals, state: Reals | None = None) -> tuple[Reals, Vjp]:
+    """Return outputs (T, outputs), or (series, T, outputs), and their vjp: `states_and_vjp` through the readout."""
+    w_out = weights.w_out
+    if w_out is None:
+        raise SpecError("this network has no readout yet\nhint: fit one, or use with_readout(...)")
+    states, back = states_and_vjp(weights, u, state)
+    own = _inputs(u, weights.inputs + weights.feedback, weights)[..., : weights.inputs]
+    seen = np.concatenate([states, own], axis=-1) if weights.passthrough else states
+    outputs = weights.output(states, own)
+
+    def vjp(slope: Reals) -> Gradients:
+        if np.shape(slope) != outputs.shape:
+            raise SeriesError(f"dL/doutputs must have the outputs' shape {outputs.shape}. Got {np.shape(slope)}")
+        slope = np.asarray(slope, weights.dtype)
+        in_seen = slope @ w_out
+        through = back(in_seen[..., : weights.units])
+        inputs = through.inputs.copy()
+        if weights.passthrough:
+            inputs[..., : weights.inputs] += in_seen[..., weights.units :]
+        rows = slope.reshape(-1, weights.outputs)
+        return through._replace(
+            inputs=inputs, w_out=rows.T @ seen.reshape(len(rows), -1), out_bias=np.asarray(rows.sum(axis=0))
+        )
+
+    return outputs, vjp
+
+
+def loss_gradient(
+    weights: EsnWeights,
+    u: Reals,
+    targets: NDArray[Any],
+    *,
+    loss: Loss = "mse",
+    washout: int = 0,
+    last_state_only: bool = False,
+    state: Reals | None = None,
+) -> tuple[float, Gradients]:
+    """Return a loss of the outputs and its gradient in everything, the inputs too (whose sign is an FGSM attack).
+
+    mse: the mean of (y - target)^2 over all counted outputs. cross_entropy: the mean over counted steps of
+    -sum_k target_k log softmax(y)_k; targets are probabilities, or whole numbers that name a class. Steps from
+    `washout` on count, or the last of each series only. Targets are those of the counted steps: (T - washout, ...),
+    with `last_state_only` (outputs,) or a class; a batch has its series before that.
+    """
+    if loss not in _LOSSES:
+        raise UnknownNameError("loss", loss, _LOSSES)
+    outputs, vjp = outputs_and_vjp(weights, u, state)
+    steps = outputs.shape[-2]
+    if not 0 <= washout < steps:
+        raise SeriesError(f"`washout` must leave at least one of {steps} steps. Got {washout}")
+    counted = outputs[..., -1, :] if last_state_only else outputs[..., washout:, :]
+    value, slope = _LOSSES[loss](counted, np.asarray(targets))
+    full = np.zeros_like(outputs)
+    if last_state_only:
+        full[..., -1, :] = slope
+    else:
+        full[..., washout:, :] = slope
+    return value, vjp(full)
+
+
+def _mse(y: Reals, targets: NDArray[Any]) -> tuple[float, Reals]:
+    if targets.shape != y.shape:
+        raise SeriesError(f"targets must have shape {y.shape}, as the counted outputs. Got {targets.shape}")
+    error = y - targets
+    return float(np.mean(error * error)), np.asarray(error * (2 / error.size))
+
+
+def _cross_entropy(y: Reals, targets: NDArray[Any]) -> tuple[float, Reals]:
+    classes = y.shape[-1]
+    if targets.dtype.kind in "iu" and targets.shape == y.shape[:-1]:
+        if targets.min() < 0 or targets.max() >= classes:
+            raise SeriesError(f"classes must be 0 .. {classes - 1}. Got {targets.min()} .. {targets.max()}")
+        targets = np.eye(classes, dtype=y.dtype)[targets]
+    if targets.shape != y.shape:
+        raise SeriesError(
+            f"targets must be classes {y.shape[:-1]}, whole numbers, or probabilities {y.shape}. "
+            f"Got {targets.dtype} {targets.shape}"
+        )
+    logs = log_softmax(y, axis=-1)
+    rows = y.size // classes
+    slope = np.exp(logs) * targets.sum(axis=-1, keepdims=True) - targets
+    return float(-np.sum(targets * logs) / rows), np.asarray(slope / rows)
+
+
+_LOSSES: dict[str, Callable[[Reals, NDArray[Any]], tuple[float, Reals]]] = {
+    "mse": _mse,
+    "cross_entropy": _cross_entropy,
+}
+
+
+def _through_time(weights: EsnWeights, u: Reals, before: Reals, slope: Reals) -> Gradients:
+    """The sums of the module's docstring; `before` holds the states that each step started from."""
+    f = activation(weights.activation)
+    keep, leak = weights.dtype.type(1 - weights.leak), weights.dtype.type(weights.leak)
+    w_in = weights.w_in if weights.w_fb is None else np.concatenate([weights.w_in, weights.w_fb], axis=1)
+    # A sparse matrix stays sparse: from the right, d @ W, it needs its transpose once.
+    w_res = weights.w_res if isinstance(weights.w_res, csr_array) else to_dense(weights.w_res)
+    pre = u @ w_in.T + _rows_times(before, w_res.T) + weights.bias
+    damping = leak * f.derivative(pre)
+    l_all, d_all = np.empty_like(slope), np.empty_like(slope)
+    carried = np.zeros_like(slope[..., 0, :])
+    for t in reversed(range(slope.shape[-2])):
+        l_all[..., t, :] = slope[..., t, :] + carried
+        d_all[..., t, :] = damping[..., t, :] * l_all[..., t, :]
+        carried = keep * l_all[..., t, :] + _rows_times(d_all[..., t, :], w_res)
+    rows = d_all.reshape(-1, weights.units)
+    in_inputs = rows.T @ u.reshape(len(rows), -1)
+    return Gradients(
+        w_in=in_inputs[:, : weights.inputs],
+        w_res=_where_connected(rows.T @ before.reshape(len(rows), -1), weights.w_res),
+        bias=np.asarray(rows.sum(axis=0)),
+        leak=float(np.sum(l_all * (f.value(pre) - before), dtype=np.float64)),
+        w_fb=None if weights.w_fb is None else in_inputs[:, weights.inputs :],
+        inputs=np.asarray(d_all @ w_in),
+        state=carried,
+    )
+
+
+def _rows_times(rows: Reals, matrix: Any) -> Reals:
+    """Return rows (..., n) @ matrix, also where SciPy takes no more than two axes."""
+    return np.asarray(rows.reshape(-1, rows.shape[-1]) @ matrix).reshape(rows.shape)
+
+
+def _where_connected(full: Reals, like: Matrix) -> Matrix:
+    """Return a dense gradient with the connections and the kind of a matrix."""
+    if isinstance(like, BlockSparse):
+        padded = np.zeros((len(like.columns) * BLOCK, like.n_columns), full.dtype)
+        padded[: like.rows] = full
+        blocks = padded.reshape(len(like.columns), BLOCK, like.n_columns)
+        values = np.take_along_axis(blocks, like.columns[:, None, :].astype(np.intp), axis=2)
+        return BlockSparse(like.rows, like.n_columns, like.columns, np.ascontiguousarray(values.transpose(0, 2, 1)))
+    if isinstance(like, csr_array):
+        rows = np.repeat(np.arange(like.shape[0]), np.diff(like.indptr))
+        return csr_array((full[rows, like.indices], like.indices, like.indptr), shape=like.shape)
+    return full
+
+
+def _inputs(u: Reals, width: int, weights: EsnWeights) -> Reals:
+    """Return inputs (T, width) or (series, T, width), contiguous and of the weights' type."""
+    if np.ndim(u) == 3:
+        return np.stack([as_steps(f"u[{i}]", series, width, weights.dtype) for i, series in enumerate(u)])
+    return as_steps("u", u, width, weights.dtype)

@@ -1,0 +1,178 @@
+r"""How good predictions are: errors under named norms, and an interval for a series whose errors are correlated.
+
+Series are (T,) or (T, outputs), truth first. Everything that is not a number, empty or of another shape is refused:
+a metric of bad data is worse than none. Shares of right labels and their intervals are in `accuracy`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from metalforge.core.errors import SpecError, UnknownNameError
+
+from .accuracy import Difference, Proportion, accuracy, accuracy_difference, confusion_matrix, wilson
+from .resampling import block_length, circular_blocks
+
+__all__ = [
+    "Difference",
+    "Interval",
+    "Norm",
+    "Proportion",
+    "accuracy",
+    "accuracy_difference",
+    "confusion_matrix",
+    "nrmse",
+    "nrmse_interval",
+    "r2",
+    "rmse",
+    "smape",
+    "wilson",
+]
+
+Norm: TypeAlias = Literal["std", "minmax", "var", "mean", "iqr"]
+"""What the error is divided by: of the truth, its standard deviation, its range, its variance, |its mean|, or the
+distance between its quartiles."""
+
+
+class Interval(NamedTuple):
+    """A value and the ends of its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def rmse(y_true: ArrayLike, y_pred: ArrayLike) -> float:
+    """Return sqrt(mean (y_true - y_pred)^2) over all entries."""
+    truth, predicted = _series(y_true, y_pred)
+    return float(np.sqrt(np.mean((truth - predicted) ** 2)))
+
+
+def nrmse(y_true: ArrayLike, y_pred: ArrayLike, norm: Norm = "std") -> float:
+    r"""Return the root mean square error in units of a norm of the truth.
+
+        nrmse^2 = mean over outputs of (mse of the output / norm(truth of the output)^2)
+
+    With `std`, the literature's NRMSE and the default, 1 is what predicting the mean gives. Every output has a norm of
+    its own, so outputs of other sizes and offsets do not hide an error. `var` divides the error by the variance, which
+    has a unit; it is there because reservoirpy's `norm="var"` does so (and its default is `minmax`): numbers under
+    different norms are not comparable.
+    """
+    truth, predicted = _series(y_true, y_pred)
+    return _nrmse(truth, predicted, _checked_norm(truth, norm))
+
+
+def nrmse_interval(
+    y_true: ArrayLike,
+    y_pred: ArrayLike,
+    norm: Norm = "std",
+    *,
+    confidence: float = 0.95,
+    resamples: int = 1000,
+    block: int | None = None,
+    seed: int = 0,
+) -> Interval:
+    """Return the NRMSE with a percentile interval by a bootstrap over blocks of neighbouring times.
+
+    A series and its errors are correlated: resampling single times would give intervals that are too short. Truth and
+    prediction are drawn together in circular blocks. Unless `block` is given, it is what Politis and White's rule finds
+    for the squared errors or for the squared deviations of the truth, which the norm is made of: the longer one.
+    For several independent series, do not join them: resample the series.
+    """
+    truth, predicted = _series(y_true, y_pred)
+    if len(truth) < 10:
+        raise SpecError(f"an interval wants at least 10 times. Got {len(truth)}")
+    if not 0 < confidence < 1 or resamples < 100:
+        raise SpecError(
+            f"`confidence` must lie between 0 and 1, and `resamples` be 100 or more. Got {confidence}, {resamples}"
+        )
+    value = _nrmse(truth, predicted, _checked_norm(truth, norm))
+    if block is None:
+        squares = np.hstack([(truth - predicted) ** 2, (truth - truth.mean(axis=0)) ** 2])
+        block = max(block_length(column) for column in squares.T)
+    elif not 1 <= block <= len(truth):
+        raise SpecError(f"`block` must lie in 1 .. {len(truth)}. Got {block}")
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(resamples):
+        rows = circular_blocks(rng, len(truth), block)
+        drawn = truth[rows]
+        size = _NORMS[norm](drawn)
+        # A rare draw of blocks without any variation has no norm, and says nothing about the error.
+        if np.all(size > 0):
+            found.append(_nrmse(drawn, predicted[rows], size))
+    if len(found) < 0.9 * resamples:
+        raise SpecError(
+            f"the {norm} of the truth is 0 in more than a tenth of the resamples: it varies too rarely for an interval"
+        )
+    low, high = np.quantile(found, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(value, float(low), float(high))
+
+
+def r2(y_true: ArrayLike, y_pred: ArrayLike) -> float:
+    """Return 1 - (sum of squared errors) / (sum of squared deviations from the mean), averaged over outputs."""
+    truth, predicted = _series(y_true, y_pred)
+    deviation = _checked_norm(truth, "std")
+    return float(np.mean(1 - np.mean((truth - predicted) ** 2, axis=0) / deviation**2))
+
+
+def smape(y_true: ArrayLike, y_pred: ArrayLike) -> float:
+    """Return the mean of 200 |y_true - y_pred| / (|y_true| + |y_pred|), in percent: 0 to 200; 0 where both are 0."""
+    truth, predicted = _series(y_true, y_pred)
+    size = np.abs(truth) + np.abs(predicted)
+    share = np.divide(np.abs(truth - predicted), size, out=np.zeros_like(size), where=size > 0)
+    return float(200 * np.mean(share))
+
+
+Reals: TypeAlias = NDArray[np.float64]
+
+_NORMS: dict[str, Callable[[Reals], Any]] = {
+    "std": lambda y: np.std(y, axis=0),
+    "minmax": lambda y: np.ptp(y, axis=0),
+    "var": lambda y: np.var(y, axis=0),
+    "mean": lambda y: np.abs(np.mean(y, axis=0)),
+    "iqr": lambda y: np.subtract(*np.quantile(y, [0.75, 0.25], axis=0)),
+}
+
+
+def _nrmse(truth: Reals, predicted: Reals, size: Reals) -> float:
+    return float(np.sqrt(np.mean(np.mean((truth - predicted) ** 2, axis=0) / size**2)))
+
+
+def _checked_norm(truth: Reals, norm: Norm) -> Reals:
+    """Return the norm of each output; raises where it is nothing but rounding."""
+    if norm not in get_args(Norm):
+        raise UnknownNameError("norm", norm, get_args(Norm))
+    size = np.asarray(_NORMS[norm](truth))
+    # What a sum of equal numbers leaves; a variance is the square of it.
+    rounding = (16 * np.finfo(np.float64).eps * np.abs(truth).max(axis=0)) ** (2 if norm == "var" else 1)
+    if np.any(size <= rounding):
+        output = int(np.argmax(size <= rounding))
+        raise SpecError(
+            f"the {norm} of the truth is 0 (output {output}): no error can be measured in units of it"
+            "\nhint: use rmse, or another norm"
+        )
+    return size
+
+
+def _series(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[Reals, Reals]:
+    """Return both as float64 (T, outputs); raises unless they are finite, not empty and of one shape."""
+    both = []
+    for name, values in (("y_true", y_true), ("y_pred", y_pred)):
+        given = np.asarray(values)
+        if given.dtype.kind not in "iuf" or given.ndim not in (1, 2) or given.size == 0:
+            raise SpecError(
+                f"`{name}` must be real numbers of shape (T,) or (T, outputs), not empty. "
+                f"Got {given.dtype} of shape {given.shape}"
+            )
+        if not np.all(np.isfinite(given)):
+            at = tuple(int(i) for i in np.argwhere(~np.isfinite(given))[0])
+            raise SpecError(f"`{name}` must be finite. Got {given[at]} at {at}")
+        both.append(given.astype(np.float64))
+    truth, predicted = both
+    if truth.shape != predicted.shape:
+        # (T,) against (T, 1) is not let through either: broadcasting would compare every time with every other.
+        raise SpecError(f"`y_true` and `y_pred` must have one shape. Got {truth.shape} and {predicted.shape}")
+    return truth.reshape(len(truth), -1), predicted.reshape(len(predicted), -1)

@@ -1,0 +1,185 @@
+r"""Readouts learned row by row: a rule holds the parameters, `init` and `step` pass an explicit state along.
+
+    LMS  e = y - W x - b,  W += rate e x^T,  b += rate e         normalised: rate / (|x|^2 + 1), without b rate / |x|^2
+    RLS  the weighted ridge solution of all rows so far: row t of T has weight forgetting^(T - t), and the penalty of
+         W is alpha forgetting^T
+
+(B. Widrow, S. D. Stearns, "Adaptive signal processing", 1985; S. Haykin, "Adaptive filter theory", 2002.) RLS keeps
+means apart, so that its bias is not penalised: with forgetting 1 it *is* `readout.ridge` with ridge = alpha, with a
+bias as without. reservoirpy's RLS is the same without a bias; its bias is a running mean of errors, a different rule.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError
+
+from .activations import Reals
+from .series import DivergenceError, SeriesError, as_steps
+
+__all__ = ["Lms", "LmsState", "OnlineInfo", "Rls", "RlsState", "learn"]
+
+Doubles: TypeAlias = NDArray[np.float64]
+State = TypeVar("State")
+
+
+class OnlineInfo(NamedTuple):
+    """What the readout said of a row before it learned it, and target minus that."""
+
+    prediction: Doubles
+    error: Doubles
+
+
+class LmsState(NamedTuple):
+    """`w_out` (outputs, width), `out_bias` (outputs,), and the rows learned."""
+
+    w_out: Doubles
+    out_bias: Doubles
+    rows: int
+
+
+class RlsState(NamedTuple):
+    """A readout with what the next row needs: the inverse of the (weighted, centred) normal matrix, and means.
+
+    `weight` is the sum of the rows' weights, to which the means belong.
+    """
+
+    w_out: Doubles
+    out_bias: Doubles
+    rows: int
+    inverse: Doubles
+    mean_features: Doubles
+    mean_targets: Doubles
+    weight: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lms:
+    """Least mean squares: cheap, slow to settle. Stable for rate < 2 / |x|^2; `normalised` for 0 < rate < 2."""
+
+    rate: float
+    normalised: bool = False
+    fit_bias: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate < float("inf") or (self.normalised and self.rate >= 2):
+            raise SpecError(f"`rate` must be above 0, and below 2 when normalised. Got {self.rate}")
+
+    def init(self, width: int, outputs: int) -> LmsState:
+        """Return a readout of zeros."""
+        return LmsState(np.zeros((outputs, width)), np.zeros(outputs), 0)
+
+    def step(self, state: LmsState, x: Reals, y: Reals) -> tuple[LmsState, OnlineInfo]:
+        """Return the state after one row: features (width,), targets (outputs,)."""
+        x, y = _row(state.w_out, x, y)
+        rate = self.rate
+        if self.normalised:
+            # A row of zeros without bias teaches nothing: any finite rate will do.
+            rate /= float(x @ x + self.fit_bias) or 1.0
+        with np.errstate(all="ignore"):
+            prediction = state.w_out @ x + state.out_bias
+            error = y - prediction
+            w_out = state.w_out + rate * np.outer(error, x)
+            out_bias = state.out_bias + rate * error * self.fit_bias
+        rows = state.rows + 1
+        _alive("LMS", rows, _finite(w_out, out_bias), "a smaller rate, or normalised=True")
+        return LmsState(w_out, out_bias, rows), OnlineInfo(prediction, error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rls:
+    """Recursive least squares: exact after every row, width^2 operations a row.
+
+    A forgetting below 1 follows targets that drift; its memory is 1 / (1 - forgetting) rows, which must be several
+    times the width, or directions that no row excites grow without bound.
+    """
+
+    alpha: float = 1e-6
+    forgetting: float = 1.0
+    fit_bias: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < float("inf"):
+            raise SpecError(f"`alpha` must be above 0: it is the ridge of the start. Got {self.alpha}")
+        if not 0 < self.forgetting <= 1:
+            raise SpecError(f"`forgetting` must be above 0 and at most 1. Got {self.forgetting}")
+
+    def init(self, width: int, outputs: int) -> RlsState:
+        """Return a readout of zeros that knows only its penalty."""
+        nothing = np.zeros(outputs)
+        return RlsState(
+            np.zeros((outputs, width)), nothing, 0, np.eye(width) / self.alpha, np.zeros(width), nothing, 0.0
+        )
+
+    def step(self, state: RlsState, x: Reals, y: Reals) -> tuple[RlsState, OnlineInfo]:
+        """Return the state after one row: features (width,), targets (outputs,)."""
+        x, y = _row(state.w_out, x, y)
+        kept = self.forgetting * state.weight
+        weight = kept + 1.0
+        # The centred normal matrix R of all rows grows by share * d d^T when a row lies d off the mean so far:
+        #     R' = forgetting R + share d d^T,   R' W' = R' W + share d (dy - W d)^T
+        # and Sherman and Morrison turn the first into an update of the inverse. Without a bias nothing is centred.
+        d, dy, share = (x - state.mean_features, y - state.mean_targets, kept / weight) if self.fit_bias else (x, y, 1)
+        with np.errstate(all="ignore"):
+            prediction = state.w_out @ x + state.out_bias
+            spread = state.inverse @ d
+            denominator = self.forgetting + share * float(d @ spread)
+            gain = spread * (share / denominator)
+            w_out = state.w_out + np.outer(dy - state.w_out @ d, gain)
+            inverse = (state.inverse - (share / denominator) * np.outer(spread, spread)) / self.forgetting
+            mean_x, mean_y, out_bias = state.mean_features, state.mean_targets, state.out_bias
+            if self.fit_bias:
+                mean_x, mean_y = mean_x + d / weight, mean_y + dy / weight
+                out_bias = mean_y - w_out @ mean_x
+        rows = state.rows + 1
+        definite = denominator > 0  # rounding can make the inverse indefinite; it is then lost
+        _alive("RLS", rows, definite and _finite(w_out, out_bias), "a forgetting nearer to 1, or a larger alpha")
+        return RlsState(w_out, out_bias, rows, inverse, mean_x, mean_y, weight), OnlineInfo(prediction, y - prediction)
+
+
+class Rule(Protocol[State]):
+    """What `Lms` and `Rls` have in common."""
+
+    def init(self, width: int, outputs: int) -> State:
+        """Return the state before the first row."""
+
+    def step(self, state: State, x: Reals, y: Reals) -> tuple[State, OnlineInfo]:
+        """Return the state after one row, and what was said before it."""
+
+
+def learn(rule: Rule[State], features: Reals, targets: Reals, state: State | None = None) -> tuple[State, Doubles]:
+    """Return the state after rows (rows, width) with targets (rows, outputs), and what was predicted before each."""
+    x = as_steps("features", features, None, np.float64)
+    y = as_steps("targets", targets, None, np.float64)
+    if len(x) != len(y):
+        raise SeriesError(f"features have {len(x)} rows, targets {len(y)}: they must be as many")
+    state = rule.init(x.shape[1], y.shape[1]) if state is None else state
+    predictions = np.empty(y.shape)
+    for row in range(len(x)):
+        state, info = rule.step(state, x[row], y[row])
+        predictions[row] = info.prediction
+    return state, predictions
+
+
+def _row(w_out: Doubles, x: Reals, y: Reals) -> tuple[Doubles, Doubles]:
+    features, targets = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    outputs, width = w_out.shape
+    if features.shape != (width,) or targets.shape != (outputs,):
+        raise SeriesError(
+            f"a row must be features ({width},) and targets ({outputs},). Got {features.shape} and {targets.shape}"
+        )
+    if not _finite(features, targets):
+        raise SeriesError("features and targets must be finite. Got a row that is not")
+    return features, targets
+
+
+def _finite(*parts: Doubles) -> bool:
+    return all(bool(np.all(np.isfinite(part))) for part in parts)
+
+
+def _alive(rule: str, rows: int, alive: bool, remedy: str) -> None:
+    if not alive:
+        raise DivergenceError(f"{rule} diverged at row {rows}: its weights are lost\nhint: {remedy}")

@@ -1,0 +1,155 @@
+"""Running whole series from rest: inputs go in, states and outputs come out.
+
+Every series starts from rest, state and output zero: nothing passes from one series to the next. A network with output
+feedback hears its own outputs, or those of a teacher as far as they reach.
+"""
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from metalforge.core.errors import SpecError
+
+from .activations import Reals
+from .engine import Engine
+from .series import DivergenceError, Series, SeriesError, as_series, is_one, like_given
+from .weights import EsnWeights
+
+__all__ = ["closed_loop", "generate", "predict", "series_states"]
+
+VALUES_AT_ONCE = 1 << 23
+"""State values of a batch of series of equal length that run together: 64 MB of float64."""
+
+
+def predict(
+    weights: EsnWeights,
+    inputs: Series,
+    *,
+    teacher: Any = None,
+    last_state_only: bool = False,
+    threads: int | None = None,
+) -> Any:
+    """Return outputs (T, outputs) for every step of one series; a batch or a list for several.
+
+    A network with output feedback feeds back its own outputs, or those of `teacher` (one array a series, at most as
+    long as its inputs) as far as they reach. With `last_state_only` the result is (outputs,) or (series, outputs).
+    """
+    if weights.w_out is None:
+        raise SpecError("this network has no readout yet\nhint: fit(weights, inputs, targets, ridge=...)")
+    given = as_series("inputs", inputs, weights.inputs, weights.dtype)
+    forced = None
+    if teacher is not None:
+        if not weights.feedback:
+            raise SeriesError("`teacher` is what an output feedback sees; this network has none")
+        forced = as_series("teacher", teacher, weights.feedback, weights.dtype)
+        if len(forced) != len(given):
+            raise SeriesError(f"`teacher` must hold {len(given)} series, as `inputs` do. Got {len(forced)}")
+    rows = slice(-1, None) if last_state_only else slice(None)
+    results = [
+        weights.output(states[rows], given[i][rows])
+        for i, states in enumerate(series_states(weights, given, forced, threads))
+    ]
+    if last_state_only:
+        return results[0][0] if is_one(inputs) else np.concatenate(results)
+    return like_given(inputs, results)
+
+
+def generate(weights: EsnWeights, n: int, warmup: Reals, *, state: Reals | None = None) -> Reals:
+    """Return n outputs (n, outputs), each fed back as the next input, after `warmup` inputs (T, inputs).
+
+    The network must have been fitted to say the next input, u_{t+1}. The first output follows the last warm-up input.
+    A batch (series, T, inputs) gives (series, n, outputs). An output feedback sees the same value as the input does:
+    what came out, or should have come out, one step before.
+    """
+    if weights.outputs != weights.inputs:
+        raise SpecError(
+            f"outputs can be fed back as inputs only where they are as many. Got {weights.outputs} and {weights.inputs}"
+        )
+    if n < 1:
+        raise SpecError(f"`n` must be at least 1. Got {n}")
+    given = np.stack(as_series("warmup", warmup, weights.inputs, weights.dtype))
+    if is_one(warmup):
+        given = given[0]
+
+    def seen(u: Reals) -> Reals:
+        return np.concatenate([u, u], axis=-1) if weights.feedback else u
+
+    engine = Engine(weights)
+    state = engine.run(seen(given), state)[..., -1, :]
+    u = _said(weights, state, given[..., -1, :], 0)
+    outputs = np.empty((*u.shape[:-1], n, u.shape[-1]), weights.dtype)
+    outputs[..., 0, :] = u
+    for i in range(1, n):
+        state = engine.step(state, seen(u))
+        u = outputs[..., i, :] = _said(weights, state, u, i)
+    return outputs
+
+
+def closed_loop(
+    engine: Engine,
+    weights: EsnWeights,
+    u: Reals,
+    teacher: Reals,
+    state: Reals | None = None,
+    output: Reals | None = None,
+) -> Reals:
+    """Return the states (T, units) of one series whose outputs are fed back, from `state` and `output` on.
+
+    The first steps see `teacher` (K, outputs), K from 0, in place of what the network said.
+    """
+    if weights.w_out is None and len(teacher) + 1 < len(u):
+        raise SpecError(
+            f"feedback of own outputs needs a readout; {len(u)} steps were asked for and {len(teacher)} targets given"
+            "\nhint: fit one, or give a target for every step"
+        )
+    states = np.empty((len(u), weights.units), weights.dtype)
+    seen = np.zeros(weights.inputs + weights.feedback, weights.dtype)
+    if output is not None:
+        seen[weights.inputs :] = output
+    before = np.zeros(weights.units, weights.dtype) if state is None else state
+    for t in range(len(u)):
+        if t > 0:
+            seen[weights.inputs :] = teacher[t - 1] if t <= len(teacher) else _said(weights, before, u[t - 1], t - 1)
+        seen[: weights.inputs] = u[t]
+        engine.step(before, seen, out=states[t])
+        before = states[t]
+    return states
+
+
+def series_states(
+    weights: EsnWeights, inputs: list[Reals], forced: list[Reals] | None, threads: int | None
+) -> Iterator[Reals]:
+    """States (T_i, units) of each series from rest; neighbours of equal length run as a batch."""
+    engine = Engine(weights, threads=threads)
+    if weights.feedback:
+        nothing = np.zeros((0, weights.feedback), weights.dtype)
+        teachers = forced if forced is not None else [nothing] * len(inputs)
+        for u, teacher in zip(inputs, teachers, strict=True):
+            if len(teacher) > len(u):
+                raise SeriesError(f"a teacher must not be longer than its series of {len(u)} steps. Got {len(teacher)}")
+            if len(teacher) == len(u):
+                before = np.concatenate([np.zeros_like(teacher[:1]), teacher[:-1]])
+                yield engine.run(np.concatenate([u, before], axis=1))
+            else:
+                yield closed_loop(engine, weights, u, teacher)
+        return
+    for steps, group in groupby(inputs, key=len):
+        alike = list(group)
+        size = max(1, VALUES_AT_ONCE // (steps * weights.units))
+        for start in range(0, len(alike), size):
+            batch = alike[start : start + size]
+            yield from [engine.run(batch[0])] if len(batch) == 1 else engine.run(np.stack(batch))
+
+
+def _said(weights: EsnWeights, state: Reals, u: Reals, step: int) -> Reals:
+    """The output that is fed back after a step."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        output = weights.output(state, u)
+    if not np.all(np.isfinite(output)):
+        raise DivergenceError(
+            f"outputs that are fed back are not finite at step {step}"
+            "\nhint: a larger ridge, or a smaller spectral radius"
+        )
+    return output

@@ -1,0 +1,61 @@
+"""Series of steps, checked: one array, a batch of equal lengths or a list of different ones become one list."""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from metalforge.core.errors import MetalforgeError, SpecError
+
+from .activations import Reals
+
+__all__ = ["DivergenceError", "Series", "SeriesError", "as_series", "as_steps", "is_one", "like_given"]
+
+Series: TypeAlias = Reals | Sequence[Reals]
+"""One series (steps, width), a batch (series, steps, width), or a list of (steps_i, width)."""
+
+
+class SeriesError(SpecError, ValueError):
+    """Inputs or targets that a network cannot take: wrong width, unequal lengths, empty, or not finite."""
+
+
+class DivergenceError(MetalforgeError, OverflowError):
+    """Weights or outputs that left the finite numbers; for states the engine raises a plain OverflowError."""
+
+
+def as_steps(name: str, value: Any, width: int | None, dtype: Any) -> Reals:
+    """Return one series (steps, width) as a contiguous array of a real type; `width` None takes any."""
+    given = np.asarray(value)
+    if given.dtype.kind not in "fiub":
+        raise SeriesError(f"`{name}` must be real numbers. Got {given.dtype}")
+    if given.ndim != 2 or given.size == 0 or width not in (None, given.shape[1]):
+        wanted = "(steps, any)" if width is None else f"(steps, {width})"
+        hint = "\nhint: values[:, None] makes one column" if given.ndim == 1 else ""
+        raise SeriesError(f"`{name}` must have shape {wanted}, not empty. Got {given.shape}{hint}")
+    with np.errstate(over="ignore"):  # a float64 too large for float32: said below, with its place
+        steps = np.ascontiguousarray(given, dtype)
+    if not np.all(np.isfinite(steps)):
+        step, column = (int(i) for i in np.argwhere(~np.isfinite(steps))[0])
+        raise SeriesError(f"`{name}` must be finite. Got {given[step, column]} at step {step}, column {column}")
+    return steps
+
+
+def as_series(name: str, value: Any, width: int | None, dtype: Any) -> list[Reals]:
+    """Return one series, a batch or a list of series as a list of contiguous arrays (steps_i, width)."""
+    if is_one(value):
+        return [as_steps(name, value, width, dtype)]
+    if len(value) == 0:
+        raise SeriesError(f"`{name}` must hold at least one series. Got none")
+    return [as_steps(f"{name}[{i}]", series, width, dtype) for i, series in enumerate(value)]
+
+
+def is_one(value: Any) -> bool:
+    """Return whether a value is one series; a list or an array of three axes is several."""
+    return isinstance(value, np.ndarray) and value.ndim != 3 and value.dtype != object
+
+
+def like_given(given: Any, results: list[Reals]) -> Any:
+    """Return results in the form of what was given: an array for one series or a batch, else a list."""
+    if is_one(given):
+        return results[0]
+    return np.stack(results) if isinstance(given, np.ndarray) and given.ndim == 3 else results

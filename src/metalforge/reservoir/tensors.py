@@ -1,0 +1,212 @@
+"""A network as safetensors: its arrays by name, and one JSON record of everything that is not an array.
+
+The record is the metadata entry `metalforge`. Arrays: `w_in`, `bias`; `w_res`, or for CSR `w_res.indptr`,
+`w_res.indices` and `w_res.data`, or for block-16 `w_res.columns` and `w_res.values`; `w_fb`, `w_out` and `out_bias`
+where there are any. The same network gives the same bytes.
+"""
+
+import hashlib
+import os
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+from scipy.sparse import csr_array
+
+from metalforge.core.errors import SpecError
+from metalforge.core.files import PathLike
+from metalforge.core.schema import FeatureSchema, HeadLayout
+
+from .activations import ActivationName
+from .matrices import Kind, kind_of
+from .sparse import BlockSparse, Matrix
+from .weights import EsnWeights
+
+__all__ = ["FORMAT", "VERSION", "encode", "read"]
+
+FORMAT: Final = "metalforge.esn"
+VERSION = 1
+ENTRY = "metalforge"
+
+_STORED_TYPES = {"float32": "F32", "float64": "F64", "int32": "I32"}
+"""How the library calls what NumPy calls so."""
+_W_RES: dict[str, dict[str, int]] = {
+    "dense": {"w_res": 2},
+    "csr": {"w_res.indptr": 1, "w_res.indices": 1, "w_res.data": 1},
+    "block16": {"w_res.columns": 2, "w_res.values": 3},
+}
+"""Names and dimensions of the arrays of each kind of recurrent matrix."""
+_OPTIONAL = {"w_fb": 2, "w_out": 2, "out_bias": 1}
+_INTEGERS = {"w_res.indptr", "w_res.indices", "w_res.columns"}
+
+
+class _Tag(msgspec.Struct, frozen=True):
+    """What a reader must know before it reads on; other fields belong to the version."""
+
+    format: str
+    version: Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything about a network that is not an array, and the checksum of all of it."""
+
+    format: Literal["metalforge.esn"] = FORMAT
+    version: int = VERSION
+    kind: Kind
+    real: Literal["float32", "float64"]
+    activation: ActivationName
+    leak: float
+    passthrough: bool
+    features: FeatureSchema | None
+    features_fingerprint: str | None
+    heads: HeadLayout | None
+    heads_fingerprint: str | None
+    sha256: str
+
+
+def encode(weights: EsnWeights) -> bytes:
+    """Return the file's bytes."""
+    arrays = {"w_in": weights.w_in, "bias": weights.bias, **_from_matrix(weights.w_res)}
+    for name in _OPTIONAL:
+        value = getattr(weights, name)
+        if value is not None:
+            arrays[name] = value
+    # Rows one after the other, whatever order they were in: the checksum and the file agree on the bytes.
+    arrays = {name: np.ascontiguousarray(value) for name, value in arrays.items()}
+    # As they will be read: an offset given as 5 is 5.0 in the file, and its fingerprint another.
+    features = msgspec.convert(msgspec.to_builtins(weights.features), FeatureSchema | None)
+    heads = msgspec.convert(msgspec.to_builtins(weights.heads), HeadLayout | None)
+    record = _Record(
+        kind=kind_of(weights.w_res),
+        real="float32" if weights.dtype == np.float32 else "float64",
+        activation=weights.activation,
+        leak=float(weights.leak),
+        passthrough=bool(weights.passthrough),
+        features=features,
+        features_fingerprint=None if features is None else features.fingerprint(),
+        heads=heads,
+        heads_fingerprint=None if heads is None else heads.fingerprint(),
+        sha256="",
+    )
+    record = msgspec.structs.replace(record, sha256=_checksum(record, arrays))
+    # One entry only: the library writes several in an order of its own.
+    return save(arrays, metadata={ENTRY: msgspec.json.encode(record).decode()})
+
+
+def read(path: PathLike) -> EsnWeights:
+    """Return the network in a file; raises SpecError for anything that `encode` did not write."""
+    try:
+        with safe_open(os.fspath(path), framework="numpy") as file:
+            record = _record(file.metadata() or {})
+            _check_names(record, set(file.keys()))
+            # Types and dimensions first: nothing is read of a file that is refused for them.
+            for name in file.keys():  # noqa: SIM118  # not a dict
+                _check_array(record, name, file.get_slice(name))
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise SpecError(f"not a safetensors file, or a damaged one ({error})") from error
+    if _checksum(record, arrays) != record.sha256:
+        raise SpecError("`sha256` does not match the content: the file is damaged; get a fresh copy")
+    return EsnWeights(
+        w_in=arrays["w_in"],
+        w_res=_to_matrix(record.kind, arrays, len(arrays["w_in"])),
+        bias=arrays["bias"],
+        leak=record.leak,
+        activation=record.activation,
+        w_fb=arrays.get("w_fb"),
+        w_out=arrays.get("w_out"),
+        out_bias=arrays.get("out_bias"),
+        passthrough=record.passthrough,
+        features=record.features,
+        heads=record.heads,
+    )
+
+
+def _record(metadata: dict[str, str]) -> _Record:
+    if ENTRY not in metadata:
+        raise SpecError(f"no metadata entry `{ENTRY}`: these arrays do not say what network they make")
+    text = metadata[ENTRY]
+    try:
+        tag = msgspec.json.decode(text, type=_Tag)
+        if tag.format != FORMAT:
+            raise SpecError(f"`format` must be {FORMAT}. Got {tag.format!r}")
+        if tag.version != VERSION:
+            raise SpecError(
+                f"this is version {tag.version} of {FORMAT}; this metalforge reads version {VERSION}"
+                + ("\nhint: a newer metalforge wrote it" if tag.version > VERSION else "")
+            )
+        record = msgspec.json.decode(text, type=_Record)
+    except msgspec.MsgspecError as error:
+        raise SpecError(f"metadata entry `{ENTRY}`: {error}") from error
+    for name, schema, mark in (
+        ("features", record.features, record.features_fingerprint),
+        ("heads", record.heads, record.heads_fingerprint),
+    ):
+        wanted = None if schema is None else schema.fingerprint()
+        if mark != wanted:
+            raise SpecError(f"`{name}_fingerprint` must be {wanted}, which its `{name}` have. Got {mark!r}")
+    return record
+
+
+def _check_names(record: _Record, found: set[str]) -> None:
+    required = {"w_in", "bias", *_W_RES[record.kind]}
+    missing, unknown = required - found, found - required - set(_OPTIONAL)
+    if missing or unknown:
+        raise SpecError(
+            f"a {record.kind} network wants the arrays {', '.join(sorted(required))}. "
+            f"Missing: {sorted(missing) or 'none'}; unknown: {sorted(unknown) or 'none'}"
+        )
+
+
+def _check_array(record: _Record, name: str, stored: Any) -> None:
+    """Return if an array in the file has the type and the dimensions that its name promises, and is not empty."""
+    wanted = "int32" if name in _INTEGERS else record.real
+    dimensions = {"w_in": 2, "bias": 1, **_OPTIONAL, **_W_RES[record.kind]}[name]
+    kind, shape = stored.get_dtype(), stored.get_shape()
+    empty_allowed = name in ("w_res.indices", "w_res.data")  # a CSR matrix without any connection
+    if kind != _STORED_TYPES[wanted] or len(shape) != dimensions or (0 in shape and not empty_allowed):
+        raise SpecError(f"`{name}` must be {wanted} of {dimensions} dimensions, not empty. Got {kind} {tuple(shape)}")
+
+
+def _from_matrix(matrix: Matrix) -> dict[str, NDArray[Any]]:
+    if isinstance(matrix, BlockSparse):
+        return {"w_res.columns": matrix.columns, "w_res.values": matrix.values}
+    if isinstance(matrix, csr_array):
+        tidy = matrix.copy()
+        tidy.sum_duplicates()  # and in order: one way to write a matrix, and the only one that is read
+        if tidy.nnz > np.iinfo(np.int32).max:
+            raise SpecError(f"at most 2^31 - 1 connections can be written. Got {tidy.nnz}")
+        return {
+            "w_res.indptr": tidy.indptr.astype(np.int32),
+            "w_res.indices": tidy.indices.astype(np.int32),
+            "w_res.data": tidy.data,
+        }
+    return {"w_res": matrix}
+
+
+def _to_matrix(kind: Kind, arrays: dict[str, NDArray[Any]], units: int) -> Matrix:
+    if kind == "dense":
+        return arrays["w_res"]
+    if kind == "block16":
+        return BlockSparse(units, units, arrays["w_res.columns"], arrays["w_res.values"])
+    starts, columns, data = arrays["w_res.indptr"], arrays["w_res.indices"], arrays["w_res.data"]
+    if len(starts) != units + 1 or starts[0] != 0 or starts[-1] != len(data) or np.any(np.diff(starts) < 0):
+        raise SpecError(f"`w_res.indptr` must go up from 0 to {len(data)}, the connections, in {units + 1} entries")
+    if len(columns) != len(data) or np.any(columns < 0) or np.any(columns >= units):
+        raise SpecError(f"`w_res.indices` must be {len(data)} units of 0 .. {units - 1}")
+    rows = np.repeat(np.arange(units, dtype=np.int64), np.diff(starts))
+    if np.any(np.diff(rows * units + columns) <= 0):
+        raise SpecError("`w_res.indices` of a row must increase")
+    return csr_array((data, columns, starts), shape=(units, units))
+
+
+def _checksum(record: _Record, arrays: dict[str, NDArray[Any]]) -> str:
+    """Return the SHA-256 of the record, but for this field, and of all arrays by name: type, shape and bytes."""
+    digest = hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(record, sha256="")))
+    for name, array in sorted(arrays.items()):
+        digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()

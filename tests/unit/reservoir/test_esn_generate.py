@@ -1,0 +1,260 @@
+"""Random networks: as many connections as asked for, an exact spectral radius, integers that quantise exactly."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.sparse import csr_array
+
+from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.schema import Feature, FeatureSchema
+from metalforge.reservoir.generate import Int4Matrix, int4_grid, make_esn, random_matrix, with_spectral_radius
+from metalforge.reservoir.matrices import kind_of, to_kind
+from metalforge.reservoir.sparse import BLOCK, BlockSparse, to_dense
+from metalforge.reservoir.weights import UnstableReservoirWarning
+from metalforge.substrates.npu.quantize import quantize_to
+
+KINDS = ["dense", "csr", "block16"]
+DISTRIBUTIONS = ["normal", "uniform", "ternary"]
+INT4 = (-7, 7)
+
+
+def rng(seed=1):
+    return np.random.default_rng(seed)
+
+
+def radius(matrix):
+    """The reference: all eigenvalues, by LAPACK."""
+    return np.abs(np.linalg.eigvals(to_dense(matrix).astype(np.float64))).max()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("connectivity", "expected"), [(1.0, 40), (0.1, 4), (0.26, 10), (0.001, 1)])
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_every_row_has_the_same_number_of_connections(kind, connectivity, expected, distribution):
+    m = random_matrix(rng(), 37, 40, distribution=distribution, connectivity=connectivity, kind=kind)
+    assert kind_of(m) == kind
+    assert m.shape == (37, 40)
+    assert set(np.count_nonzero(to_dense(m), axis=1)) == {expected}
+
+
+def test_dense_and_csr_are_the_same_matrix_and_other_seeds_give_others():
+    dense = random_matrix(rng(3), 30, 20, connectivity=0.3)
+    csr = random_matrix(rng(3), 30, 20, connectivity=0.3, kind="csr")
+    assert isinstance(csr, csr_array)
+    assert np.array_equal(dense, csr.toarray())
+    assert not np.array_equal(dense, random_matrix(rng(4), 30, 20, connectivity=0.3))
+
+
+def test_sixteen_rows_of_a_block_share_their_columns_and_blocks_differ():
+    full = to_dense(random_matrix(rng(), 40, 100, connectivity=0.1, kind="block16"))
+    patterns = [np.flatnonzero(row) for row in full]
+    for row, pattern in enumerate(patterns):
+        assert np.array_equal(pattern, patterns[row - row % BLOCK])
+    assert not np.array_equal(patterns[0], patterns[BLOCK])
+
+
+def test_connections_follow_their_distribution_and_columns_are_drawn_alike():
+    def values(d):
+        full = random_matrix(rng(), 200, 100, distribution=d, connectivity=0.5)
+        return full[full != 0], full
+
+    normal, full = values("normal")
+    assert stats.kstest(normal, "norm").pvalue > 0.01
+    assert stats.kstest(values("uniform")[0], "uniform", args=(-1, 2)).pvalue > 0.01
+    ternary = values("ternary")[0]
+    assert set(ternary) == {-1, 1}
+    assert abs(ternary.mean()) < 4 / np.sqrt(ternary.size)
+    assert stats.chisquare(np.count_nonzero(full, axis=0)).pvalue > 0.01
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("units", [1, 2, 100, 650])
+def test_the_spectral_radius_is_exact_for_every_kind_and_size(kind, units):
+    m = random_matrix(rng(), units, units, connectivity=min(1, 20 / units), kind=kind)
+    scaled = with_spectral_radius(m, 0.9)
+    assert kind_of(scaled) == kind
+    assert radius(scaled) == pytest.approx(0.9, rel=1e-11)
+
+
+def test_a_float32_matrix_stays_float32():
+    for kind in KINDS:
+        m = random_matrix(rng(), 50, 50, kind=kind).astype(np.float32)
+        scaled = with_spectral_radius(m, 0.5)
+        assert scaled.dtype == np.float32
+        assert radius(scaled) == pytest.approx(0.5, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "says"),
+    [
+        (np.zeros((3, 3)), "no unit of this matrix reaches itself"),
+        (np.triu(np.ones((50, 50)), 1)[rng().permutation(50)[:, None], rng().permutation(50)], "reaches itself"),
+        (csr_array(np.diag(np.ones(700), -1)), "no unit of this matrix reaches itself"),
+        (np.array([[1.0, 1.0], [-1.0, -1.0]]), "cancel"),
+        (np.ones((2, 3)), "square"),
+    ],
+)
+def test_matrices_without_a_radius_are_refused(matrix, says):
+    with pytest.raises(SpecError, match=says):
+        with_spectral_radius(matrix, 0.9)
+
+
+@pytest.mark.parametrize("wanted", [0.0, -1.0, np.nan, np.inf])
+def test_a_radius_must_be_positive(wanted):
+    with pytest.raises(SpecError, match="above 0 and finite"):
+        with_spectral_radius(np.eye(3), wanted)
+    with pytest.raises(SpecError, match="above 0 and finite"):
+        int4_grid(rng(), 3, 3, spectral_radius=wanted)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@pytest.mark.parametrize("connectivity", [0.1, 1.0])
+def test_quantisation_finds_the_integers_of_the_grid_again_without_error(kind, distribution, connectivity):
+    grid = int4_grid(
+        rng(), 100, 100, distribution=distribution, connectivity=connectivity, kind=kind, spectral_radius=0.9
+    )
+    assert grid.integers.dtype == np.int8
+    assert np.all(np.abs(grid.integers).max(axis=1) == 7)
+    for dtype, rounding in ((np.float64, 1e-15), (np.float32, 1e-7)):
+        real = to_dense(grid.real(dtype, kind))
+        assert real.dtype == dtype
+        for per in ("row", "tensor"):
+            found = quantize_to(real, INT4, per=per)
+            assert np.array_equal(found.values, grid.integers)
+            assert np.abs(found.error).max() <= rounding
+            assert found.scales == pytest.approx(grid.scale, rel=10 * rounding)
+
+
+def test_the_grid_keeps_pattern_shape_and_radius():
+    grid = int4_grid(rng(), 100, 100, connectivity=0.1, kind="block16", spectral_radius=0.8)
+    drawn = to_dense(random_matrix(rng(), 100, 100, connectivity=0.1, kind="block16"))
+    assert np.array_equal(grid.integers != 0, drawn != 0)
+    assert np.array_equal(np.sign(grid.integers), np.sign(drawn))
+    assert radius(grid.real()) == pytest.approx(0.8, rel=1e-12)
+    rows = np.abs(drawn).max(axis=1, keepdims=True)
+    assert np.all(np.abs(np.abs(grid.integers) - 7 * np.abs(drawn) / rows) < 1)
+    block = grid.real(kind="block16")
+    assert isinstance(block, BlockSparse)
+    assert block.columns.shape == (7, 10)
+    assert np.array_equal(block.to_dense(), grid.real())
+
+
+def test_without_a_radius_the_grid_ends_at_the_largest_weight():
+    grid = int4_grid(rng(), 20, 5, distribution="uniform", largest=0.3)
+    assert np.allclose(np.abs(grid.real()).max(axis=1), 0.3, rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("integers", "scale", "says"),
+    [
+        (np.array([[8]], np.int8), 1.0, "-7 .. 7"),
+        (np.array([[-8, 1]], np.int8), 1.0, "-7 .. 7"),
+        (np.array([[1]], np.int16), 1.0, "int8"),
+        (np.zeros((0, 3), np.int8), 1.0, "not empty"),
+        (np.array([[1]], np.int8), 0.0, "scale"),
+        (np.array([[1]], np.int8), np.nan, "scale"),
+    ],
+)
+def test_an_int4_matrix_is_checked_when_it_is_made(integers, scale, says):
+    with pytest.raises(SpecError, match=says):
+        Int4Matrix(integers, scale)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_are_the_same_matrix(kind):
+    full = random_matrix(rng(), 35, 35, connectivity=0.2)
+    full[16:32] = 0  # a block without any connection
+    kept = to_kind(full, kind)
+    assert kind_of(kept) == kind
+    assert np.array_equal(to_dense(kept), full)
+
+
+@pytest.mark.parametrize("grid", [None, "int4"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_network_has_what_was_asked_for(grid, kind, dtype):
+    features = FeatureSchema(name="two", features=(Feature(name="a"), Feature(name="b")))
+    w = make_esn(
+        100, 2, seed=5, spectral_radius=0.7, leak=0.3, input_scaling=0.5, bias_scaling=0.1, connectivity=0.2,
+        kind=kind, grid=grid, feedback=3, dtype=dtype, features=features, activation="sigmoid",
+    )  # fmt: skip
+    assert (w.units, w.inputs, w.feedback, w.leak, w.activation) == (100, 2, 3, 0.3, "sigmoid")
+    assert w.dtype == dtype
+    assert w.features is features
+    assert kind_of(w.w_res) == kind
+    assert radius(w.w_res) == pytest.approx(0.7, rel=1e-12 if dtype == np.float64 else 1e-5)
+    assert set(np.count_nonzero(to_dense(w.w_res), axis=1)) == {20}
+    assert 0.3 < np.abs(w.w_in).max() <= np.float32(0.5)
+    assert 0.05 < np.abs(w.bias).max() <= 0.1
+    if grid == "int4":
+        for matrix in (to_dense(w.w_res), w.w_in, w.w_fb):
+            assert quantize_to(matrix, INT4, per="row").report().relative_error < 1e-7
+    else:
+        assert quantize_to(to_dense(w.w_res), INT4, per="row").report().relative_error > 0.01
+
+
+def test_the_same_seed_gives_the_same_network_and_each_matrix_its_own_stream():
+    def same(a, b, names):
+        return all(np.array_equal(to_dense(getattr(a, n)), to_dense(getattr(b, n))) for n in names)
+
+    options = {"bias_scaling": 0.1, "feedback": 2}
+    one = make_esn(60, 3, seed=8, **options)
+    names = [f.name for f in fields(one) if isinstance(getattr(one, f.name), np.ndarray)]
+    assert set(names) == {"w_in", "w_res", "bias", "w_fb"}
+    assert same(one, make_esn(60, 3, seed=8, **options), names)
+    other = make_esn(60, 3, seed=9, **options)
+    assert not any(same(one, other, [n]) for n in names)
+    sparser = make_esn(60, 3, seed=8, connectivity=0.5, **options)
+    assert same(one, sparser, ["w_in", "bias", "w_fb"])
+    assert not same(one, sparser, ["w_res"])
+    assert same(one, make_esn(60, 5, seed=8, **options), ["w_res", "bias", "w_fb"])
+
+
+def test_a_radius_above_one_warns_and_names_it():
+    with pytest.warns(UnstableReservoirWarning, match=r"1\.25"):
+        w = make_esn(20, 1, seed=1, spectral_radius=1.25)
+    assert radius(w.w_res) == pytest.approx(1.25)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"seed": -1}, "seed"),
+        ({"seed": 1.5}, "seed"),
+        ({"seed": True}, "seed"),
+        ({"grid": "int8"}, "grid"),
+        ({"connectivity": 0.0}, "connectivity"),
+        ({"connectivity": 1.1}, "connectivity"),
+        ({"input_connectivity": float("nan")}, "connectivity"),
+        ({"input_scaling": 0.0}, "input_scaling"),
+        ({"feedback_scaling": -1.0}, "feedback_scaling"),
+        ({"bias_scaling": -0.1}, "bias_scaling"),
+        ({"feedback": -1}, "feedback"),
+        ({"spectral_radius": 0.0}, "radius"),
+        ({"spectral_radius": float("nan")}, "radius"),
+        ({"leak": 0.0}, "leak"),
+        ({"dtype": np.float16}, "float32 or float64"),
+        ({"features": FeatureSchema(name="one", features=(Feature(name="a"),))}, "names 1 inputs"),
+    ],
+)
+def test_bad_arguments_are_named(options, says):
+    with pytest.raises(SpecError, match=says):
+        make_esn(**{"units": 10, "inputs": 2, "seed": 1, **options})
+
+
+@pytest.mark.parametrize(("units", "inputs"), [(0, 1), (3, 0), (-1, 2)])
+def test_empty_networks_are_refused(units, inputs):
+    with pytest.raises(SpecError, match="at least one row and one column"):
+        make_esn(units, inputs, seed=1)
+
+
+def test_unknown_names_are_listed():
+    with pytest.raises(UnknownNameError, match="known: normal, ternary, uniform"):
+        random_matrix(rng(), 2, 2, distribution="gaussian")
+    with pytest.raises(UnknownNameError, match="did you mean `csr`"):
+        random_matrix(rng(), 2, 2, kind="cs")
+    with pytest.raises(UnknownNameError, match="kind of matrix"):
+        to_kind(np.eye(2), "coo")

@@ -1,0 +1,266 @@
+"""Metrics against SciPy, scikit-learn, reservoirpy and published intervals; intervals by how often they hold."""
+
+import numpy as np
+import pytest
+from reservoirpy import observables as theirs
+from scipy.signal import lfilter
+from scipy.stats import binomtest
+from sklearn import metrics as sk
+
+from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.reservoir.metrics import (
+    accuracy,
+    accuracy_difference,
+    confusion_matrix,
+    nrmse,
+    nrmse_interval,
+    r2,
+    rmse,
+    smape,
+)
+from metalforge.reservoir.resampling import block_length, circular_blocks
+
+
+@pytest.fixture
+def series():
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(400, 1)) + 3
+    return truth, truth + 0.2 * rng.normal(size=truth.shape)
+
+
+def test_errors_are_those_of_reservoirpy_and_scikit_learn(series):
+    truth, predicted = series
+    assert rmse(truth, predicted) == pytest.approx(theirs.rmse(truth, predicted), rel=1e-12)
+    assert r2(truth, predicted) == pytest.approx(sk.r2_score(truth, predicted), rel=1e-12)
+    for ours, name in (("minmax", "minmax"), ("var", "var"), ("mean", "mean"), ("iqr", "q1q3")):
+        assert nrmse(truth, predicted, ours) == pytest.approx(theirs.nrmse(truth, predicted, norm=name), rel=1e-12)
+    assert nrmse(-truth, -predicted, "mean") == pytest.approx(nrmse(truth, predicted, "mean"))
+
+
+def test_nrmse_by_std_is_the_default_and_one_for_the_mean(series):
+    truth, predicted = series
+    assert nrmse(truth, np.full_like(truth, truth.mean())) == pytest.approx(1)
+    assert nrmse(truth, predicted) == pytest.approx(np.sqrt(1 - r2(truth, predicted)))
+    assert nrmse(1000 * truth, 1000 * predicted) == pytest.approx(nrmse(truth, predicted))
+    assert nrmse(1000 * truth, 1000 * predicted, "var") == pytest.approx(nrmse(truth, predicted, "var") / 1000)
+    assert nrmse(truth, predicted) == nrmse(truth[:, 0], predicted[:, 0])
+
+
+def test_every_output_has_a_norm_of_its_own():
+    rng = np.random.default_rng(1)
+    truth = rng.normal(size=(500, 2)) * [1, 1e-3] + [0, 50]
+    lost = np.column_stack([truth[:, 0], np.full(500, truth[:, 1].mean())])
+    assert nrmse(truth, lost) == pytest.approx(np.sqrt(0.5))
+    assert r2(truth, lost) == pytest.approx(0.5)
+    assert r2(truth, lost) == pytest.approx(sk.r2_score(truth, lost))
+    assert theirs.nrmse(truth, lost, norm_value=truth.std()) < 1e-4  # pooled, the lost output is invisible
+
+
+def test_smape_by_hand():
+    assert smape([1.0, 2.0, 0.0, -1.0], [1.0, 1.0, 0.0, 1.0]) == pytest.approx((0 + 200 / 3 + 0 + 200) / 4)
+    assert smape([1.0], [1.0]) == 0
+
+
+@pytest.mark.parametrize("metric", [rmse, nrmse, r2, smape, nrmse_interval])
+@pytest.mark.parametrize(
+    ("truth", "predicted", "says"),
+    [
+        ([], [], "not empty"),
+        (np.zeros((3, 0)), np.zeros((3, 0)), "not empty"),
+        ([1.0, np.nan], [1.0, 2.0], r"`y_true` must be finite. Got nan at \(1,\)"),
+        ([1.0, 2.0], [1.0, np.inf], "`y_pred` must be finite"),
+        ([1.0, 2.0], [1.0, 2.0, 3.0], "one shape"),
+        (np.zeros(3), np.zeros((3, 1)), "one shape"),
+        (np.zeros((2, 2, 2)), np.zeros((2, 2, 2)), r"\(T, outputs\)"),
+        (["a"], ["b"], "real numbers"),
+        ([1j, 2j], [1j, 2j], "real numbers"),
+        ([True, False], [True, True], "real numbers"),
+    ],
+)
+def test_bad_series_are_refused(metric, truth, predicted, says):
+    with pytest.raises(SpecError, match=says):
+        metric(truth, predicted)
+
+
+@pytest.mark.parametrize("norm", ["std", "minmax", "var", "iqr"])
+def test_a_constant_truth_has_no_norm(norm):
+    for value in (0.0, 0.1, 1e10):
+        truth = np.column_stack([np.arange(30.0), np.full(30, value)])
+        with pytest.raises(SpecError, match=rf"the {norm} of the truth is 0 \(output 1\)"):
+            nrmse(truth, truth + 1, norm)
+        hardly = value + 1e-9 * max(value, 1) * np.arange(30.0)
+        assert nrmse(hardly, hardly + 1, norm) > 0
+    with pytest.raises(SpecError, match="the std of the truth"):
+        r2([5.0, 5.0], [4.0, 6.0])
+    with pytest.raises(SpecError, match="the mean of the truth"):
+        nrmse([-1.0, 1.0], [0.0, 0.0], "mean")
+    assert rmse([5.0, 5.0], [4.0, 6.0]) == 1
+
+
+def test_unknown_norms_are_listed():
+    with pytest.raises(UnknownNameError, match="known: iqr, mean, minmax, std, var"):
+        nrmse([1.0, 2.0], [1.0, 2.0], "sd")
+
+
+# Labels.
+
+
+@pytest.mark.parametrize(("right", "n"), [(0, 10), (10, 10), (1, 1), (7, 10), (919, 1000), (3999, 4000)])
+@pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
+def test_accuracy_has_wilsons_interval(right, n, confidence):
+    predicted = np.r_[np.zeros(right, int), np.ones(n - right, int)]
+    found = accuracy(np.zeros(n, int), predicted, confidence=confidence)
+    reference = binomtest(right, n).proportion_ci(confidence, method="wilson")
+    assert found.value == right / n
+    assert found.n == n
+    assert found.low == pytest.approx(reference.low, abs=1e-12)
+    assert found.high == pytest.approx(reference.high, abs=1e-12)
+    assert 0 <= found.low <= found.value <= found.high <= 1
+
+
+def pairs(both, only_one, only_two, neither):
+    """Labels and two predictions of which so many are right."""
+    one = np.repeat([0, 0, 1, 1], [both, only_one, only_two, neither])
+    two = np.repeat([0, 1, 0, 1], [both, only_one, only_two, neither])
+    return np.zeros(len(one), int), one, two
+
+
+def test_paired_differences_have_newcombes_interval():
+    # The worked example of R. Newcombe 1998 (36, 12, 2, 0): difference 0.2, method 10 gives 0.0569 to 0.3404.
+    found = accuracy_difference(*pairs(36, 12, 2, 0))
+    assert found.value == pytest.approx(0.2)
+    assert (found.low, found.high) == pytest.approx((0.0569, 0.3404), abs=5e-5)
+    labels, one, two = pairs(36, 12, 2, 0)
+    turned = accuracy_difference(labels, two, one)
+    assert (turned.low, turned.high) == pytest.approx((-found.high, -found.low))
+
+
+def test_models_that_err_together_are_compared_sharply():
+    together = accuracy_difference(*pairs(890, 12, 8, 90))
+    apart = accuracy_difference(*pairs(810, 92, 88, 10))
+    assert together.value == pytest.approx(apart.value)
+    assert together.high - together.low < 0.6 * (apart.high - apart.low)
+    same = accuracy_difference(*pairs(50, 0, 0, 0))
+    assert same.low < 0 == same.value < same.high
+
+
+def test_paired_intervals_hold_as_often_as_they_say():
+    rng = np.random.default_rng(2)
+    shares = np.array([0.80, 0.10, 0.06, 0.04])
+    held = 0
+    for _ in range(1000):
+        counts = rng.multinomial(120, shares)
+        found = accuracy_difference(*pairs(*counts))
+        held += found.low <= 0.04 <= found.high
+    assert 930 <= held <= 980
+
+
+def test_confusion_counts_are_those_of_scikit_learn():
+    rng = np.random.default_rng(3)
+    labels, predicted = rng.integers(0, 5, 300), rng.integers(0, 5, 300)
+    assert np.array_equal(confusion_matrix(labels, predicted), sk.confusion_matrix(labels, predicted))
+    wide = confusion_matrix([0, 1], [1, 1], classes=4)
+    assert wide.shape == (4, 4)
+    assert wide[0, 1] == wide[1, 1] == 1
+    assert wide.sum() == 2
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: accuracy([], []), "not empty"),
+        (lambda: accuracy([1, 2], [1]), "one length"),
+        (lambda: accuracy([1.0, 2.0], [1, 2]), "whole numbers"),
+        (lambda: accuracy([1, 2], np.eye(2)), "argmax"),
+        (lambda: accuracy([1, 2], [1, 2], confidence=1.0), "confidence"),
+        (lambda: accuracy_difference([1, 2], [1, 2], [1]), "one length"),
+        (lambda: confusion_matrix([-1, 0], [0, 0]), "Got -1"),
+        (lambda: confusion_matrix([0, 4], [0, 0], classes=3), "0 .. 2"),
+    ],
+)
+def test_bad_labels_are_refused(call, says):
+    with pytest.raises(SpecError, match=says):
+        call()
+
+
+# The interval of an error.
+
+
+def autoregressive(rng, n, rho):
+    """A stationary series of unit variance with correlation rho^k."""
+    noise = rng.normal(size=n) * np.sqrt(1 - rho**2)
+    noise[0] = rng.normal()
+    return lfilter([1], [1, -rho], noise)
+
+
+def test_the_block_length_is_politis_and_whites():
+    rng = np.random.default_rng(4)
+    n = 4000
+    for rho in (0.5, 0.8):
+        theory = (1.5 * (2 * rho / (1 - rho**2)) ** 2) ** (1 / 3) * n ** (1 / 3)
+        found = np.median([block_length(autoregressive(rng, n, rho)) for _ in range(30)])
+        assert found == pytest.approx(theory, rel=0.25)
+    assert np.median([block_length(rng.normal(size=n)) for _ in range(30)]) <= 3
+    assert block_length(np.ones(50)) == 1
+    assert block_length(np.arange(30.0)) <= 10
+
+
+def test_blocks_are_runs_that_go_round_the_end():
+    rng = np.random.default_rng(5)
+    rows = circular_blocks(rng, 10, 4)
+    assert len(rows) == 10
+    for start in (0, 4, 8):
+        run = rows[start : start + 4]
+        assert np.array_equal(run, (run[0] + np.arange(len(run))) % 10)
+    counts = np.bincount(np.concatenate([circular_blocks(rng, 10, 4) for _ in range(2000)]), minlength=10)
+    assert counts == pytest.approx(np.full(10, 2000), rel=0.1)
+
+
+def test_the_interval_holds_for_correlated_errors_and_one_of_single_times_does_not():
+    rng = np.random.default_rng(6)
+    held = {"blocks": 0, "single": 0}
+    for _ in range(80):
+        truth, error = autoregressive(rng, 1500, 0.8), 0.3 * autoregressive(rng, 1500, 0.9)
+        for name, block in (("blocks", None), ("single", 1)):
+            found = nrmse_interval(truth, truth + error, resamples=150, block=block)
+            held[name] += found.low <= 0.3 <= found.high
+    assert held["blocks"] >= 66  # 0.95 less what a percentile interval of few independent times lacks
+    assert held["single"] <= 52
+
+
+def test_the_interval_is_repeatable_and_holds_the_value(series):
+    truth, predicted = series
+    found = nrmse_interval(truth, predicted)
+    assert found.value == nrmse(truth, predicted)
+    assert found.low < found.value < found.high
+    assert found == nrmse_interval(truth, predicted)
+    assert found != nrmse_interval(truth, predicted, seed=1)
+    wider = nrmse_interval(truth, predicted, confidence=0.99)
+    assert wider.low < found.low < found.high < wider.high
+    # For independent errors the spread of an RMS is 1 / sqrt(2 n) of it, and so is that of the norm.
+    assert (found.high - found.low) / found.value == pytest.approx(2 * 1.96 * np.sqrt(2 / 800), rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"confidence": 0.0}, "confidence"),
+        ({"resamples": 5}, "resamples"),
+        ({"block": 0}, "block"),
+        ({"block": 401}, "block"),
+    ],
+)
+def test_bad_options_of_the_interval_are_named(series, options, says):
+    with pytest.raises(SpecError, match=says):
+        nrmse_interval(*series, **options)
+    with pytest.raises(SpecError, match="at least 10 times"):
+        nrmse_interval([1.0, 2.0], [1.0, 2.0])
+
+
+def test_a_truth_that_hardly_ever_changes_has_no_interval():
+    truth = np.zeros(200)
+    truth[0] = 1
+    with pytest.raises(SpecError, match="varies too rarely"):
+        nrmse_interval(truth, truth + 0.1, block=1)
+    truth[::5] = 1
+    assert nrmse_interval(truth, truth + 0.1, block=1).value > 0
