@@ -1,7 +1,7 @@
 """`npu compile | inspect | run | explain | conformance | profile`: programs for the NPU, and what they cost there."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -19,7 +19,12 @@ from metalforge.substrates.npu.program import Encoding, Program
 from metalforge.substrates.profiles import PROFILES
 
 from .machine import Json
+from .models import MODEL_SUFFIXES, load_graph, print_plan
 from .output import print_json, print_table, print_text
+
+if TYPE_CHECKING:
+    from metalforge.hybrid import OpGraph
+    from metalforge.hybrid.router import OperationRouter
 
 __all__ = ["app"]
 
@@ -133,20 +138,33 @@ def run(
 
 @app.command()
 def explain(
-    model: Annotated[Path, typer.Argument(help="A .mfp program or a .npy matrix.")],
+    model: Annotated[Path, typer.Argument(help=".onnx, a reservoir (.safetensors, .json), .mfp, or a .npy matrix.")],
     profile: Annotated[str | None, typer.Option(help="One device profile; default: all.")] = None,
+    objective: Annotated[str, typer.Option(help="Models: latency, energy, accuracy or hw_only.")] = "latency",
+    policy: Annotated[str, typer.Option(help="Models: default, or seed (the thirteen-row table).")] = "default",
+    host_power_w: Annotated[float | None, typer.Option(help="Models: the host's watts, for energy.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Models: fail where an op would fall back.")] = False,
+    calibration: Annotated[Path | None, typer.Option(help="Models: .npy inputs to measure ranges on.")] = None,
+    input_range: Range = 1.0,
+    dot: Annotated[bool, typer.Option("--dot", help="Models: write the plan for Graphviz.")] = False,
     activation_bits: Bits = 8,
     digits: Digits = 1,
     signed: Signed = "zero_point",
     as_json: Json = False,
 ) -> None:
-    """Say what fits where, in bytes, and what a call costs at several batches; or why it does not, and what helps."""
+    """Say what runs where, why, what would make it map, and what it costs; for matrices and programs, what fits."""
+    profiles = [profile] if profile else list(PROFILES)
+    if model.suffix in MODEL_SUFFIXES:
+        routers = [_router(policy, objective, name, host_power_w) for name in profiles]
+        graph = load_graph(model, None if calibration else input_range)
+        _explain_model(graph, routers, strict, calibration, "dot" if dot else "json" if as_json else "text")
+        return
     if model.suffix == ".npy":
         encoding = Encoding(activation_bits=activation_bits, digits=digits, signed=signed)
         programs: tuple[Program, ...] = compile_linear(model.stem, _matrix(model), encoding=encoding).programs
     else:
         programs = (wire.load(model),)
-    records = [_explained(p, name) for p in programs for name in ([profile] if profile else PROFILES)]
+    records = [_explained(p, name) for p in programs for name in profiles]
     if as_json:
         print_json(records)
         return
@@ -201,6 +219,25 @@ def write_profile(
         return
     for name, device in PROFILES.items():
         print_table(name, ("figure", "value", "source"), [tuple(map(str, row)) for row in device.figures()])
+
+
+def _router(policy: str, objective: str, profile: str, host_power_w: float | None) -> "OperationRouter":
+    from metalforge.hybrid.router import OperationRouter
+
+    return OperationRouter(policy, objective, profile, host_power_w=host_power_w)  # type: ignore[arg-type]  # checked there
+
+
+def _explain_model(
+    graph: "OpGraph", routers: list["OperationRouter"], strict: bool, calibration: Path | None, form: str
+) -> None:
+    """Print the plan of a model under each router."""
+    data = None if calibration is None else {next(iter(graph.inputs)): _matrix(calibration)}
+    plans = [router.plan(graph, strict=strict, calibration=data) for router in routers]
+    if form == "json":
+        print_json([plan.record for plan in plans])
+        return
+    for plan in plans:
+        print_text(plan.to_dot()) if form == "dot" else print_plan(plan)
 
 
 def _explained(program: Program, profile: str) -> dict[str, Any]:

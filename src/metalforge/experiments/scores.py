@@ -36,13 +36,14 @@ def row_of(
     approach: str,
     precision: str,
     refit: bool,
+    shared_test: bool = False,
 ) -> Row:
-    """Return the row of scores from independent instances.
+    """Return the row of scores from several instances.
 
-    Accuracies are pooled, with Wilson's interval; NRMSEs are averaged, with Student's over the instances, or the only
-    instance's own.
+    Accuracies are pooled, with Wilson's interval for all cases, or for one instance's where they share their cases.
+    NRMSEs are averaged, with Student's interval over the instances, or the only instance's own.
     """
-    value, low, high = _proportion(scores) if metric == "accuracy" else _mean(scores)
+    value, low, high = _proportion(scores, shared_test) if metric == "accuracy" else _mean(scores)
     return Row(
         task=task,
         approach=approach,
@@ -62,9 +63,10 @@ def pooled(scores: Sequence[Score]) -> float:
     return float(np.average([s.value for s in scores], weights=[s.cases for s in scores]))
 
 
-def _proportion(scores: Sequence[Score]) -> tuple[float, float, float]:
-    right = sum(round(s.value * s.cases) for s in scores)
-    return wilson(right, sum(s.cases for s in scores))[:3]
+def _proportion(scores: Sequence[Score], shared_test: bool) -> tuple[float, float, float]:
+    value = pooled(scores)
+    cases = scores[0].cases if shared_test else sum(s.cases for s in scores)
+    return (value, *wilson(round(value * cases), cases)[1:3])
 
 
 def _mean(scores: Sequence[Score]) -> tuple[float, float, float]:

@@ -306,9 +306,13 @@ class SoftwareOnly(Op):
     op_type: str
     attributes: Mapping[str, Any] = field(default_factory=dict)
     constants: tuple[NDArray[Any] | None, ...] = ()
-    """Constant inputs by position; None where the value comes from the graph."""
+    """Constant inputs by position; None where the value comes from the graph, or is `absent`."""
+    absent: tuple[int, ...] = ()
+    """Positions of optional inputs that are not given."""
     output_shapes: tuple[Shape, ...] = ()
     reason: str = "no NPU has this op"
+    operations: float = 0.0
+    """Floating point operations for one sample; 0 where one an output says enough."""
     arity: ClassVar[int | None] = None
 
     @property
@@ -324,3 +328,7 @@ class SoftwareOnly(Op):
     def parameters(self) -> int:
         """Numbers in its constants."""
         return sum(0 if c is None else int(c.size) for c in self.constants)
+
+    def flops(self, inputs: Sequence[Shape]) -> float:
+        """What the importer counted."""
+        return self.operations or Op.flops(self, inputs)

@@ -24,11 +24,12 @@ from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.compile import compile_linear
 from metalforge.substrates.npu.device import NpuDevice
-from metalforge.substrates.npu.ladder import build_ladder, group_ranges, input_levels
+from metalforge.substrates.npu.ladder import build_ladder, group_ranges
 from metalforge.substrates.npu.program import Activation, Encoding, FullyConnected, Program
 from metalforge.substrates.npu.registers import maximum_threshold, threshold_address
 
 from .device_linear import DeviceLinear, DevicePrograms
+from .encodings import rms_error
 
 __all__ = ["InputPlace", "LastLayer", "LinearPath", "Ranges", "Rectified", "ScaleTrick", "input_weights"]
 
@@ -83,10 +84,10 @@ class LastLayer:
         w_in, w_res = input_weights(weights), to_dense(weights.w_res)
         self.encoding = encoding
         self.errors = {
-            "device": _rms_error(
+            "device": rms_error(
                 np.hstack([w_in, w_res]), group_ranges((w_in.shape[1], ranges.u), (weights.units, ranges.s)), encoding
             ),
-            "host": _rms_error(w_res, group_ranges((weights.units, ranges.s)), encoding),
+            "host": rms_error(w_res, group_ranges((weights.units, ranges.s)), encoding),
         }
         """Predicted root-mean-square error of a pre-activation, by where W_in is."""
         wins = HOST_GAIN * self.errors["host"] < self.errors["device"]
@@ -196,17 +197,3 @@ def _write_all_ones(device: NpuDevice, slot: str, units: int) -> None:
     (processor,) = placement(slot).processors
     for unit in range(units):
         write(threshold_address(processor, unit), (1 << 64) - 1)
-
-
-def _rms_error(matrix: Reals, ranges: NDArray[np.float64], encoding: Encoding) -> float:
-    """Return the predicted rms error of a unit's pre-activation, inputs spread evenly over their ranges.
-
-    Rounded weights: sum_j (F_ij - s_i W_ij)^2 x_j^2, with <x_j^2> = r_j^2 / 3. Rounded inputs: sum_j F_ij^2 d_j^2 / 12,
-    with d_j the step of input j. Both are averaged over units.
-    """
-    ladder = build_ladder(matrix, encoding, ranges=ranges)
-    levels = input_levels(encoding)
-    folded = matrix.astype(np.float64) * ranges
-    weight_error = folded - ladder.scales[:, None] * levels * ladder.integers
-    variance = np.sum(weight_error**2, axis=1) / 3 + np.sum(folded**2, axis=1) / (12 * levels**2)
-    return float(np.sqrt(variance.mean()))

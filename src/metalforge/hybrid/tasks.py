@@ -64,23 +64,28 @@ def features_of(esn: "HybridEsn", task: Task) -> Reals:
 def _wanted(task: Task) -> Reals:
     """Return targets as rows: one-hot for classes."""
     if task.classes:
-        return np.eye(task.classes)[task.targets]
+        return np.asarray(np.eye(task.classes)[task.targets])
     return np.concatenate(list(task.targets[:, task.washout :]))
 
 
-def refit(esn: "HybridEsn", task: Task, *, ridge: float = 1e-6) -> "HybridEsn":
-    """Return the network with a readout fitted to its own states on this task: one ridge solve."""
-    found = ridge_readout(features_of(esn, task), _wanted(task), ridge)
+def refit(esn: "HybridEsn", task: Task, *, ridge: float = 1e-6, features: Reals | None = None) -> "HybridEsn":
+    """Return the network with a readout fitted to its own states on this task: one ridge solve.
+
+    `features` are those of `features_of(esn, task)`, where the caller has them already.
+    """
+    seen = features_of(esn, task) if features is None else features
+    found = ridge_readout(seen, _wanted(task), ridge)
     dtype = esn.weights.dtype
     return esn.with_weights(esn.weights.with_readout(found.w_out.astype(dtype), found.out_bias.astype(dtype)))
 
 
-def outputs(esn: "HybridEsn", task: Task) -> Reals:
+def outputs(esn: "HybridEsn", task: Task, *, features: Reals | None = None) -> Reals:
     """Return the readout of the network's states on this task, one row a row of `features_of`."""
     weights = esn.weights
-    if weights.w_out is None:
+    if weights.w_out is None or weights.out_bias is None:
         raise SpecError("this network has no readout\nhint: refit(esn, task), or give `training`")
-    return np.asarray(features_of(esn, task) @ weights.w_out.T + weights.out_bias)
+    seen = features_of(esn, task) if features is None else features
+    return np.asarray(seen @ weights.w_out.T + weights.out_bias)
 
 
 def loss(esn: "HybridEsn", task: Task) -> float:

@@ -53,7 +53,12 @@ def test_software_mode_is_the_equation(weights, series):
 
 @pytest.mark.parametrize(
     ("approach", "precision", "most"),
-    [("last-layer", "W4A8", 0.15), ("last-layer", "W8A8", 0.02), ("last-layer", "W12A16", 2e-3), ("two-rail", "W8A8", 0.02)],
+    [
+        ("last-layer", "W4A8", 0.15),
+        ("last-layer", "W8A8", 0.02),
+        ("last-layer", "W12A16", 2e-3),
+        ("two-rail", "W8A8", 0.02),
+    ],
 )
 def test_hybrid_states_follow_software_ones(weights, series, approach, precision, most):
     esn = HybridEsn.from_weights(weights).with_hardware_linear(EmulatedDevice(), approach, precision)
@@ -134,7 +139,7 @@ def test_statistics_keep_measured_and_modelled_apart(weights, series):
     assert seen.steps == len(series)
     assert seen.rows == 2 * len(series)  # two nibbles
     # 40 calls of at least one round trip of 650 us each, and the load before them was not this network's running
-    assert seen.device.value > len(series) * 650e-6
+    assert seen.device.value >= len(series) * 650e-6
     assert 0 < seen.activation.value < seen.host.value
 
 

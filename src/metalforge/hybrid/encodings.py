@@ -1,0 +1,118 @@
+r"""The cheapest encoding of a matrix whose predicted error is small enough.
+
+With ranges r, levels L and folded weights F_ij r_j = s_i W_ij + E_ij (`substrates.npu.ladder`), the error of output i
+for independent inputs is
+
+    e_i^2 = sum_j E_ij^2 <x_j^2> / r_j^2  +  (s_i W_ij / L)^2 / 12         rounded weights, rounded inputs
+
+The second term is ||W_i|| delta / sqrt(12), the noise of a step delta. The predicted error is relative, over all
+outputs: sqrt(sum e_i^2 / sum_ij F_ij^2 <x_j^2>). It is an expectation; `CompiledLinear.error_bound` is the worst case.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.substrates.npu.ladder import digit_limit, input_levels, quantize_digits
+from metalforge.substrates.npu.program import Encoding
+from metalforge.substrates.npu.quantize import Quantized
+
+from .ranges import ValueRange
+
+__all__ = [
+    "ACTIVATION_BITS",
+    "DIGITS",
+    "ERROR_MODEL",
+    "Option",
+    "Weights",
+    "cheapest",
+    "encoding_options",
+    "finest",
+    "rms_error",
+]
+
+Weights: TypeAlias = NDArray[np.floating[Any]] | Quantized
+ACTIVATION_BITS = (4, 8, 12, 16)
+DIGITS = (1, 2, 3)
+EVEN = 1 / 3
+"""<x^2> / r^2 of a value spread evenly over -r .. r."""
+ERROR_MODEL = "noise of rounded weights and inputs, relative to the output, both root mean square"
+
+
+class Option(NamedTuple):
+    """An encoding and the relative error it is predicted to make."""
+
+    encoding: Encoding
+    error: float
+
+
+def encoding_options(matrix: Weights, x: ValueRange) -> tuple[Option, ...]:
+    """Return every encoding that can hold a matrix (outputs, inputs), with its predicted error.
+
+    Integers that exist already are kept: they have as many digits as they need, and no error of their own.
+    """
+    signed: Literal["unsigned", "zero_point"] = "unsigned" if x.nonnegative else "zero_point"
+    found = []
+    for digits, weight_error, folded in _rounded(matrix, x):
+        share = (x.rms / x.largest) ** 2
+        size = float(np.sum((folded + weight_error) ** 2 * share))
+        for bits in ACTIVATION_BITS:
+            encoding = Encoding(activation_bits=bits, digits=digits, signed=signed)
+            found.append(
+                Option(encoding, float(np.sqrt(_noise(folded, weight_error, share, encoding) / size)) if size else 0.0)
+            )
+    return tuple(found)
+
+
+def rms_error(matrix: NDArray[np.floating[Any]], ranges: NDArray[np.float64], encoding: Encoding) -> float:
+    """Return the predicted rms error of an output, in its own units, for inputs spread evenly over their ranges."""
+    q = quantize_digits(matrix.astype(np.float64) * ranges, encoding.digits)
+    noise = _noise(q.dequantize(), q.error, EVEN, encoding)
+    return float(np.sqrt(noise / len(matrix)))
+
+
+def _noise(
+    folded: NDArray[np.float64],
+    weight_error: NDArray[np.float64],
+    share: float | NDArray[np.float64],
+    encoding: Encoding,
+) -> float:
+    """Return sum_i e_i^2; `share` is <x_j^2> / r_j^2."""
+    return float(np.sum(weight_error**2 * share) + np.sum(folded**2) / (12 * input_levels(encoding) ** 2))
+
+
+def cheapest(
+    options: tuple[Option, ...], tolerance: float, price: Callable[[Encoding], tuple[float, ...]]
+) -> Option | None:
+    """Return the option of the lowest price whose error is within the tolerance; None where there is none.
+
+    More bits never cost less, so for each number of digits only the fewest bits that do are priced.
+    """
+    good = [option for option in options if option.error <= tolerance]
+    fewest = {
+        digits: min(same, key=lambda o: o.encoding.activation_bits)
+        for digits in DIGITS
+        if (same := [o for o in good if o.encoding.digits == digits])
+    }
+    return min(fewest.values(), key=lambda o: price(o.encoding), default=None)
+
+
+def finest(options: tuple[Option, ...]) -> Option:
+    """Return the option of the smallest error, with as few bits as give it."""
+    return min(options, key=lambda o: (o.error, o.encoding.digits, o.encoding.activation_bits))
+
+
+def _rounded(matrix: Weights, x: ValueRange) -> list[tuple[int, NDArray[np.float64], NDArray[np.float64]]]:
+    """Return digits, E and s W for each number of digits that can hold a matrix."""
+    if isinstance(matrix, Quantized):
+        largest = int(np.abs(matrix.values.astype(np.int64)).max())
+        digits = next((d for d in DIGITS if digit_limit(d) >= largest), None)
+        folded = matrix.dequantize() * x.largest
+        return [] if digits is None else [(digits, np.zeros_like(folded), folded)]
+    found = []
+    for digits in DIGITS:
+        q = quantize_digits(matrix.astype(np.float64) * x.largest, digits)
+        found.append((digits, q.error, q.dequantize()))
+    return found

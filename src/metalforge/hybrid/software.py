@@ -1,0 +1,237 @@
+r"""Every op computed on the host, in the graph's own real type: the reference for what devices compute.
+
+`evaluate` is one op as a function: inputs, state and present weights in, outputs and new state out. `SoftwareModel`
+runs a whole graph with it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from metalforge.core.errors import SpecError
+from metalforge.reservoir.activations import activation
+from metalforge.reservoir.sparse import BlockSparse
+from metalforge.reservoir.weights import EsnWeights
+
+from .graph import OpGraph
+from .operators import compute
+from .operators.reductions import softmax
+from .ops import (
+    Add,
+    Concat,
+    Elementwise,
+    FanOut,
+    FullyConnected,
+    Gradient,
+    GradientUpdate,
+    MutationUpdate,
+    Op,
+    RecurrentStep,
+    SoftwareOnly,
+    TemporalIntegration,
+)
+
+__all__ = ["Evaluated", "SoftwareModel", "check_inputs", "evaluate", "in_dtype"]
+
+Array = NDArray[Any]
+
+
+class Evaluated(NamedTuple):
+    """What an op gives: its outputs, and the state for its next call (None where it has none)."""
+
+    outputs: tuple[Array, ...]
+    state: Array | None
+
+
+def evaluate(
+    op: Op, inputs: Sequence[Array], *, state: Array | None = None, weights: Array | None = None, call: int = 0
+) -> Evaluated:
+    """Return the outputs and the new state of an op.
+
+    `state` is that of the last call, None at rest. `weights` is the present matrix of a fully connected op or of the op
+    that an update changes; None means the op's own. `call` counts calls from 0, for mutations.
+    """
+    match op:
+        case RecurrentStep():
+            s = _recurrent_step(op.weights, inputs[0], state)
+            return Evaluated((s,), s)
+        case TemporalIntegration():
+            x = inputs[0]
+            a = x.dtype.type(op.leak)
+            before = _kept(state, x.shape, x.dtype)
+            s = (1 - a) * before + a * x
+            return Evaluated((s,), s)
+        case SoftwareOnly():
+            return Evaluated(compute(op.op_type, _arguments(op, inputs), op.attributes, len(op.output_shapes)), None)
+        case _:
+            return Evaluated((_stateless(op, inputs, weights, call),), None)
+
+
+def _stateless(op: Op, inputs: Sequence[Array], weights: Array | None, call: int) -> Array:
+    """Return the one output of an op without state."""
+    match op:
+        case FullyConnected():
+            x = inputs[0]
+            w = (op.matrix if weights is None else weights).astype(x.dtype, copy=False)
+            y = x @ w.T
+            return np.asarray(y if op.bias is None else y + op.bias.astype(x.dtype, copy=False))
+        case Elementwise():
+            return softmax(inputs[0]) if op.function == "softmax" else activation(op.function).value(inputs[0])
+        case FanOut():
+            return inputs[0]
+        case Concat():
+            return np.concatenate(inputs, axis=op.axis)
+        case Add():
+            return np.asarray(sum(inputs[1:], start=inputs[0]))
+        case Gradient():
+            return _gradient(op, *inputs)
+        case GradientUpdate():
+            w = _wanted(op, weights)
+            return np.asarray(w - w.dtype.type(op.rate) * inputs[0])
+        case MutationUpdate():
+            return _mutated(op, _wanted(op, weights), call)
+        case _:
+            raise SpecError(f"software has no op of kind `{op.kind}` ({type(op).__name__})")
+
+
+def _recurrent_step(w: EsnWeights, u: Array, state: Array | None) -> Array:
+    """Return s' = (1 - a) s + a f(W_in u + W_res s + b), one row a sample."""
+    w = w if w.dtype == u.dtype else w.astype(u.dtype)
+    s = _kept(state, (len(u), w.units), u.dtype)
+    w_res = w.w_res.to_dense() if isinstance(w.w_res, BlockSparse) else w.w_res
+    # W s for columns s: a CSR matrix multiplies from the left only without a copy of its transpose.
+    pre = u @ w.w_in.T + (w_res @ s.T).T + w.bias
+    a = u.dtype.type(w.leak)
+    return np.asarray((1 - a) * s + a * activation(w.activation).value(pre))
+
+
+def _kept(state: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return the state, or rest where there is none yet."""
+    if state is None:
+        return np.zeros(shape, dtype)
+    if state.shape != shape:
+        raise SpecError(
+            f"the state has shape {state.shape} and this call wants {shape}: one row a sample, from call to call"
+            "\nhint: reset() before a batch of another size"
+        )
+    return state
+
+
+def _gradient(op: Gradient, x: Array, y: Array, target: Array) -> Array:
+    slope = (y - target) * y.dtype.type(2 / y.shape[1]) if op.loss == "mse" else softmax(y) - target
+    return np.asarray(slope.T @ x / y.dtype.type(len(x)))
+
+
+def _mutated(op: MutationUpdate, w: Array, call: int) -> Array:
+    """Return W with a fraction of its entries moved by scale times a normal number."""
+    rng = np.random.default_rng((op.seed, call))
+    chosen = rng.random(w.shape) < op.fraction
+    return np.where(chosen, w + (op.scale * rng.normal(size=w.shape)).astype(w.dtype), w)
+
+
+def _wanted(op: GradientUpdate | MutationUpdate, weights: Array | None) -> Array:
+    if weights is None:
+        raise SpecError(f"an update wants the present `weights` of node `{op.of}`")
+    return weights
+
+
+def _arguments(op: SoftwareOnly, inputs: Sequence[Array]) -> list[Array | None]:
+    """Return the inputs of an ONNX operator by position: constants, absent ones, and the graph's values between."""
+    values = iter(inputs)
+    count = max(len(op.constants), 1 + max(op.absent, default=-1))
+    found: list[Array | None] = []
+    for i in range(count):
+        constant = op.constants[i] if i < len(op.constants) else None
+        found.append(constant if constant is not None or i in op.absent else next(values))
+    return [*found, *values]
+
+
+def in_dtype(op: Op, dtype: Any) -> Op:
+    """Return the op with its real parameters in another real type, so that no call converts them."""
+    match op:
+        case FullyConnected():
+            bias = None if op.bias is None else op.bias.astype(dtype, copy=False)
+            return replace(op, weights=op.matrix.astype(dtype, copy=False), bias=bias)
+        case RecurrentStep():
+            w = op.weights if op.weights.dtype == dtype else op.weights.astype(dtype)
+            return replace(op, weights=replace(w, w_res=w.w_res.to_dense()) if isinstance(w.w_res, BlockSparse) else w)
+        case _:
+            return op
+
+
+def check_inputs(graph: OpGraph, inputs: Mapping[str, ArrayLike]) -> dict[str, Array]:
+    """Return the inputs as arrays of the graph's type; raises `SpecError` on other names, shapes or NaN."""
+    if set(inputs) != set(graph.inputs):
+        raise SpecError(f"inputs must be {', '.join(graph.inputs)}. Got {', '.join(inputs) or 'none'}")
+    found = {}
+    batches: dict[str, int] = {}
+    for name, shape in graph.inputs.items():
+        value = np.asarray(inputs[name])
+        if value.dtype.kind not in "fiu":
+            raise SpecError(f"input `{name}` must be real numbers. Got {value.dtype}")
+        wanted = "(" + ", ".join("batch" if n is None else str(n) for n in shape) + ")"
+        if value.ndim != len(shape) or any(n not in (None, m) for n, m in zip(shape, value.shape, strict=True)):
+            raise SpecError(f"input `{name}` must have shape {wanted}. Got {value.shape}")
+        with np.errstate(over="ignore"):
+            value = value.astype(graph.dtype, copy=False)
+        if not np.all(np.isfinite(value)):
+            raise SpecError(f"input `{name}` must be finite in {graph.dtype}. Got NaN or infinity")
+        if None in shape:
+            batches[name] = value.shape[shape.index(None)]
+        found[name] = value
+    if len(set(batches.values())) > 1:
+        raise SpecError(f"inputs must have one batch. Got {', '.join(f'{n} for `{k}`' for k, n in batches.items())}")
+    if 0 in batches.values():
+        raise SpecError("inputs must have at least one sample. Got a batch of 0")
+    return found
+
+
+class SoftwareModel:
+    """A graph that runs on the host. It keeps its own state and its own copy of weights that updates change.
+
+    Updates take effect when a call ends: all nodes of a call see the weights that it began with.
+    """
+
+    def __init__(self, graph: OpGraph) -> None:
+        self.graph = graph
+        self._ops = {node.name: in_dtype(node.op, graph.dtype) for node in graph.nodes}
+        self._targets = {
+            node.name: node.op.of for node in graph.nodes if isinstance(node.op, GradientUpdate | MutationUpdate)
+        }
+        self.reset()
+
+    def reset(self) -> None:
+        """Start anew: states at rest, weights as the graph has them, calls from 0."""
+        self.state: dict[str, Array] = {}
+        self.weights: dict[str, Array] = {
+            name: op.matrix.copy() for name, op in self._ops.items() if isinstance(op, FullyConnected)
+        }
+        self.calls = 0
+
+    def forward(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Array]:
+        """Return the graph's outputs by name for one call: a batch of samples, each at its next time step."""
+        values = check_inputs(self.graph, inputs)
+        states, pending = dict(self.state), dict(self.weights)
+        for node in self.graph.nodes:
+            target = self._targets.get(node.name)
+            try:
+                found = evaluate(
+                    self._ops[node.name],
+                    [values[name] for name in node.inputs],
+                    state=states.get(node.name),
+                    weights=self.weights.get(node.name) if target is None else pending[target],
+                    call=self.calls,
+                )
+            except SpecError as error:
+                raise SpecError(f"node `{node.name}` ({node.op.kind}): {error}") from error
+            values.update(zip(node.outputs, found.outputs, strict=True))
+            if found.state is not None:
+                states[node.name] = found.state
+            if target is not None:
+                pending[target] = found.outputs[0]
+        # Only now: a call that fails half way leaves the model as it was.
+        self.state, self.weights, self.calls = states, pending, self.calls + 1
+        return {name: values[name] for name in self.graph.outputs}

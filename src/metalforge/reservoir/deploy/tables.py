@@ -1,0 +1,83 @@
+"""Weight matrices as they are deployed: reals, or small integers with a scale a row.
+
+How weights become integers is the caller's choice: `quantizer` is any function from a matrix to an object with `values`
+and `scales`, such as ``partial(metalforge.substrates.npu.quantize.quantize, bits=4)``. Only the matrices of the state
+update are quantised: a readout of few bits loses what was fitted.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError
+from metalforge.reservoir.activations import KNOTS, SLOPES
+from metalforge.reservoir.sparse import to_dense
+from metalforge.reservoir.weights import EsnWeights
+
+__all__ = ["IntegerRows", "Quantizer", "Table", "piecewise_bends", "update_tables"]
+
+Reals: TypeAlias = NDArray[np.floating[Any]]
+
+
+class IntegerRows(Protocol):
+    """A matrix as integers (rows, columns) and scales, one a row or one in all: w = scale * value."""
+
+    @property
+    def values(self) -> NDArray[Any]:
+        """Integers of at most 8 bits."""
+        ...
+
+    @property
+    def scales(self) -> NDArray[Any]:
+        """Reals."""
+        ...
+
+
+Quantizer: TypeAlias = Callable[[Reals], IntegerRows]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """A matrix: reals, or int8 with a scale a row (None: there are none)."""
+
+    values: NDArray[Any]
+    scales: Reals | None = None
+
+    @property
+    def int4(self) -> bool:
+        """Whether the integers fit 4 bits."""
+        return self.scales is not None and bool(self.values.min() >= -8 and self.values.max() <= 7)
+
+
+def update_tables(weights: EsnWeights, quantizer: Quantizer | None) -> Mapping[str, Table]:
+    """Return the tables of the state update by name: w_in, w_res and, where there is feedback, w_fb."""
+    found = {"w_in": weights.w_in, "w_res": to_dense(weights.w_res)}
+    if weights.w_fb is not None:
+        found["w_fb"] = weights.w_fb
+    return {name: _table(name, matrix, quantizer) for name, matrix in found.items()}
+
+
+def _table(name: str, matrix: Reals, quantizer: Quantizer | None) -> Table:
+    if quantizer is None:
+        return Table(matrix)
+    rows = quantizer(matrix)
+    values, scales = np.asarray(rows.values), np.asarray(rows.scales)
+    if values.shape != matrix.shape or values.dtype.kind not in "iu" or scales.shape not in ((1,), matrix.shape[:1]):
+        raise SpecError(
+            f"the quantizer must give integers of shape {matrix.shape} and scales of ({matrix.shape[0]},) or (1,) for "
+            f"`{name}`. Got {values.dtype} of {values.shape} and scales of {scales.shape}"
+        )
+    if values.min() < -128 or values.max() > 127:
+        raise SpecError(f"integers of `{name}` must fit 8 bits. Got {values.min()} .. {values.max()}")
+    return Table(values.astype(np.int8), np.broadcast_to(scales, matrix.shape[:1]).astype(matrix.dtype))
+
+
+def piecewise_bends() -> tuple[tuple[float, float], ...]:
+    """Return (knot, bend) of the piecewise tanh: f(x) = sign(x) sum of bend * min(|x|, knot).
+
+    A piece of slope s from one knot to the next is s (min(|x|, end) - min(|x|, start)); summed by parts.
+    """
+    return tuple((knot, SLOPES[k] - SLOPES[k + 1]) for k, knot in enumerate(KNOTS[1:]))
