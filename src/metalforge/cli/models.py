@@ -4,11 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from metalforge.core.errors import PlacementError
+
 if TYPE_CHECKING:
     from metalforge.hybrid import OpGraph
     from metalforge.hybrid.plan import Plan
+    from metalforge.substrates.npu.program import Program
 
-__all__ = ["MODEL_SUFFIXES", "load_graph", "print_plan"]
+__all__ = ["MODEL_SUFFIXES", "load_graph", "model_programs", "print_plan"]
 
 MODEL_SUFFIXES = (".onnx", ".safetensors", ".json")
 
@@ -29,6 +32,20 @@ def load_graph(path: Path, input_range: float | None) -> "OpGraph":
 
         graph = graph_from_esn(load_weights(path), name=path.stem)
     return graph if input_range is None else replace(graph, ranges=dict.fromkeys(graph.inputs, input_range))
+
+
+def model_programs(graph: "OpGraph", tolerance: float) -> tuple[tuple["Program", ...], float]:
+    """Return the programs of all layers that an NPU can hold, and the largest error of any of their outputs."""
+    from metalforge.hybrid.router import OperationRouter
+
+    plan = OperationRouter(objective="hw_only", tolerance=tolerance).plan(graph)
+    if not plan.jobs:
+        reasons = "; ".join(f"{row.op}: {row.reason}" for row in plan.ops)
+        raise PlacementError(
+            f"no op of `{graph.name}` maps to the NPU: {reasons}\nhint: `npu explain` says what would help"
+        )
+    programs = tuple(program for job in plan.jobs for program in job.programs)
+    return programs, max(float(job.error_bound.max()) for job in plan.jobs)
 
 
 def print_plan(plan: "Plan") -> None:

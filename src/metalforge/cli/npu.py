@@ -19,7 +19,7 @@ from metalforge.substrates.npu.program import Encoding, Program
 from metalforge.substrates.profiles import PROFILES
 
 from .machine import Json
-from .models import MODEL_SUFFIXES, load_graph, print_plan
+from .models import MODEL_SUFFIXES, load_graph, model_programs, print_plan
 from .output import print_json, print_table, print_text
 
 if TYPE_CHECKING:
@@ -37,28 +37,33 @@ BATCHES = (1, 8, 64)
 
 
 @app.command(name="compile")
-def compile_matrix(
-    model: Annotated[Path, typer.Argument(help="A weight matrix (outputs, inputs) as .npy.")],
+def compile_model(
+    model: Annotated[Path, typer.Argument(help=".onnx, a reservoir (.safetensors, .json), or a .npy matrix.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="The program to write.")],
     activation_bits: Bits = 8,
     digits: Digits = 1,
     signed: Signed = "zero_point",
     input_range: Range = 1.0,
+    tolerance: Annotated[float, typer.Option(help="Models: relative error that decides the precision.")] = 0.01,
     as_json: Json = False,
 ) -> None:
-    """Compile a matrix to a linear program; several files where one could saturate."""
-    encoding = Encoding(activation_bits=activation_bits, digits=digits, signed=signed)
-    compiled = compile_linear(output.stem, _matrix(model), encoding=encoding, ranges=input_range)
-    several = len(compiled.programs) > 1
-    paths = [output.with_stem(f"{output.stem}.{i}") if several else output for i in range(len(compiled.programs))]
-    for program, path in zip(compiled.programs, paths, strict=True):
+    """Compile a matrix, or every layer of a model that an NPU can hold; several files where one is not enough."""
+    if model.suffix in MODEL_SUFFIXES:
+        programs, bound = model_programs(load_graph(model, input_range), tolerance)
+    else:
+        encoding = Encoding(activation_bits=activation_bits, digits=digits, signed=signed)
+        compiled = compile_linear(output.stem, _matrix(model), encoding=encoding, ranges=input_range)
+        programs, bound = compiled.programs, float(np.max(compiled.error_bound))
+    several = len(programs) > 1
+    paths = [output.with_stem(f"{output.stem}.{i}") if several else output for i in range(len(programs))]
+    for program, path in zip(programs, paths, strict=True):
         wire.save(program, path)
-    bound = float(np.max(compiled.error_bound))
-    record = {"files": [str(p) for p in paths], "outputs": compiled.programs[0].outputs, "error_bound": bound}
+    record = {"files": [str(p) for p in paths], "outputs": programs[-1].outputs, "error_bound": bound}
     if as_json:
         print_json(record)
     else:
-        print_text(f"wrote {', '.join(map(str, paths))}: {record['outputs']} outputs, off by at most {bound:.3g}")
+        names = ", ".join(f"{path} ({program.name})" for program, path in zip(programs, paths, strict=True))
+        print_text(f"wrote {names}: {record['outputs']} outputs, off by at most {bound:.3g}")
 
 
 @app.command()

@@ -1,0 +1,94 @@
+"""`npu explain` and `npu compile` of models, and `experiment`."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from metalforge.reservoir import make_esn, save_weights
+from metalforge.substrates.npu import wire
+
+MAIN = [sys.executable, "-W", "error", "-c", "from metalforge.cli import main; main()"]
+
+
+def call(*arguments, cwd, code=0, env=None):
+    command = [*MAIN, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False, env=env)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    rng = np.random.default_rng(1)
+    weights = make_esn(64, 10, seed=1, connectivity=1.0)
+    save_weights(weights.with_readout(rng.normal(size=(4, 64))), folder / "esn.safetensors")
+    w = numpy_helper.from_array(rng.normal(size=(10, 6)).astype(np.float32), "w")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], "dense"), helper.make_node("Tanh", ["y"], ["z"], "act")],
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 10])],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, ["batch", 6])],
+        [w],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, folder / "net.onnx")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["esn.safetensors", "net.onnx"])
+def test_a_model_is_explained_op_by_op(models, name):
+    plans = json.loads(call("npu", "explain", name, "--json", cwd=models).stdout)
+    assert [p["profile"] for p in plans] == ["akd1000-published", "akd1000-claimed"]
+    for plan in plans:
+        assert all(row["reason"] and row["substrate"] for row in plan["ops"])
+        assert any("quicker" in note for note in plan["notes"])
+    text = call("npu", "explain", name, "--objective", "hw_only", "--profile", "akd1000-published", cwd=models).stdout
+    assert "W8A8" in text
+    assert "modelled: akd1000-published" in text
+
+
+def test_a_plan_can_be_drawn(models):
+    drawn = call("npu", "explain", "net.onnx", "--dot", "--profile", "akd1000-published", cwd=models).stdout
+    assert drawn.startswith("digraph plan {")
+
+
+def test_strict_fails_where_something_falls_back(models):
+    wide = call("npu", "explain", "net.onnx", "--policy", "seed", "--strict", cwd=models, code=3)
+    assert "dense" in wide.stderr
+
+
+def test_a_model_is_compiled_to_programs(models):
+    made = json.loads(call("npu", "compile", "esn.safetensors", "-o", "p.mfp", "--json", cwd=models).stdout)
+    programs = [wire.load(models / name) for name in made["files"]]
+    assert [p.name for p in programs] == ["reservoir", "readout"]
+    assert programs[0].inputs == 74
+
+
+def test_calibration_data_sets_the_ranges(models):
+    np.save(models / "x.npy", np.random.default_rng(0).uniform(-3, 3, (50, 10)))
+    arguments = ("npu", "explain", "net.onnx", "--objective", "hw_only", "--profile", "akd1000-published", "--json")
+    plain = json.loads(call(*arguments, cwd=models).stdout)[0]["ops"][0]
+    measured = json.loads(call(*arguments, "--calibration", "x.npy", cwd=models).stdout)[0]["ops"][0]
+    assert measured["error_bound"] > plain["error_bound"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"not a model", "model.onnx"), (b"", "model.onnx")],
+)
+def test_a_forged_model_is_wrong_input(tmp_path, content, message):
+    (tmp_path / "model.onnx").write_bytes(content)
+    assert message in call("npu", "explain", "model.onnx", cwd=tmp_path, code=2).stderr
+
+
+def test_experiments_are_listed_and_unknown_ones_named(tmp_path):
+    listed = json.loads(call("experiment", "list", "--json", cwd=tmp_path).stdout)
+    assert {e["name"] for e in listed} >= {"004", "parity"}
+    assert "known: 004" in call("experiment", "run", "nothing", cwd=tmp_path, code=2).stderr
