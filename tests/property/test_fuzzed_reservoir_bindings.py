@@ -191,3 +191,18 @@ def test_random_networks_follow_the_twin(units, inputs, samples, steps, density,
             assert np.array_equal(one, out[-1])
         assert np.array_equal(*found)
         assert np.allclose(found[0], wanted, rtol=tolerance, atol=tolerance)
+
+
+@settings(max_examples=100)
+@given(data=st.data())
+def test_the_reading_ceiling_checks_its_source(data):
+    read = native.kernels().read
+    numbers = np.ones(4096)
+    assert read(numbers, 3) == 3 * numbers.nbytes
+    assert read(numbers, 0) == 0
+    bad = data.draw(wrong(numbers))
+    assume(not (isinstance(bad, np.ndarray) and bad.dtype == np.float64 and bad.ndim == 1 and bad.size))
+    with pytest.raises((TypeError, ValueError), match="`source`"):
+        read(bad, 1)
+    with pytest.raises((TypeError, ValueError), match="`rounds`"):
+        read(numbers, data.draw(st.sampled_from([-1, 1.0, None, True, 2**41])))

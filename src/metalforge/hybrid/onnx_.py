@@ -91,15 +91,17 @@ def _graph(onnx: Any, model: Any, name: str | None, outputs: Sequence[str] | Non
     nodes = _wanted(model.graph, outputs)
     for node in nodes:
         _check_supported(node, opset, model)
-    _check_tensors(onnx, model.graph, nodes)
-    kept = {tensor.name for tensor in model.graph.initializer}
-    inputs = {value.name: _input(value) for value in model.graph.input if value.name not in kept}
+    named = {tensor.name for tensor in model.graph.initializer}
+    inputs = {value.name: _input(onnx, value) for value in model.graph.input if value.name not in named}
+    read = {name for node in nodes for name in node.input}.union(outputs or (v.name for v in model.graph.output))
+    tensors = [tensor for tensor in model.graph.initializer if tensor.name in read]
+    _check_tensors(onnx, model.graph, tensors, nodes)
     _check_rules(onnx, model)
     record = OnnxModel(
         name=name or stem or model.graph.name,
         opset=opset,
         inputs=inputs,
-        constants={tensor.name: _tensor(onnx, tensor, tensor.name) for tensor in model.graph.initializer},
+        constants={tensor.name: _tensor(onnx, tensor, tensor.name) for tensor in tensors},
         nodes=tuple(_node(onnx, node, i) for i, node in enumerate(nodes)),
         outputs=tuple(outputs or (value.name for value in model.graph.output)),
     )
@@ -154,13 +156,12 @@ def _check_supported(node: Any, opset: int, model: Any) -> None:
     )
 
 
-def _check_tensors(onnx: Any, graph: Any, nodes: Iterable[Any]) -> None:
+def _check_tensors(onnx: Any, graph: Any, initializers: Iterable[Any], nodes: Iterable[Any]) -> None:
     """Raise for numbers that are in another file, or kept in a way that is not read here."""
     if graph.sparse_initializer:
         raise SpecError("sparse initialisers are not supported")
     attributes = (attribute for node in nodes for attribute in node.attribute)
-    tensors = [*graph.initializer, *(a.t for a in attributes if a.type == onnx.AttributeProto.TENSOR)]
-    for tensor in tensors:
+    for tensor in (*initializers, *(a.t for a in attributes if a.type == onnx.AttributeProto.TENSOR)):
         if tensor.data_location == EXTERNAL or tensor.external_data:
             raise SpecError(
                 f"the numbers of `{tensor.name}` are in another file; only models in one file are read"
@@ -186,13 +187,13 @@ def _check_rules(onnx: Any, model: Any) -> None:
         raise SpecError(f"cannot be checked: {error}") from error
 
 
-def _input(value: Any) -> tuple[tuple[Extent, ...], str]:
+def _input(onnx: Any, value: Any) -> tuple[tuple[Extent, ...], str]:
     """Return the extents and the type of an input."""
     tensor = value.type.tensor_type
     if value.type.WhichOneof("value") != "tensor_type" or not tensor.HasField("shape"):
         raise SpecError(f"input `{value.name}` must be a tensor with a shape")
     if tensor.elem_type not in KINDS:
-        raise SpecError(f"input `{value.name}` has numbers of type {tensor.elem_type}, which is not supported")
+        raise SpecError(f"input `{value.name}` is of type {_type(onnx, tensor.elem_type)}, which is not supported")
     # An extent of 0 or -1 is how some exporters write an open one.
     extents = [int(d.dim_value) if d.dim_value > 0 else str(d.dim_param) for d in tensor.shape.dim]
     return tuple(extents), KINDS[tensor.elem_type]
@@ -203,8 +204,8 @@ def _tensor(onnx: Any, tensor: Any, name: str) -> Tensor:
     kind = KINDS.get(tensor.data_type)
     if kind is None:
         raise SpecError(
-            f"constant `{name}` has numbers of type {tensor.data_type}; supported: {', '.join(KINDS.values())}"
-            "\nhint: convert 16-bit floats to float32 before exporting"
+            f"constant `{name}` is of type {_type(onnx, tensor.data_type)}; supported: {', '.join(KINDS.values())}"
+            "\nhint: export the model in float32; text, such as names of classes, stays out with `outputs=[...]`"
         )
     try:
         array = _nibbles(tensor, kind) if kind.endswith("int4") else np.array(onnx.numpy_helper.to_array(tensor))
@@ -213,6 +214,12 @@ def _tensor(onnx: Any, tensor: Any, name: str) -> Tensor:
     if array.dtype.kind == "f" and np.isnan(array).any():
         raise SpecError(f"constant `{name}` holds NaN")
     return Tensor(array, kind)
+
+
+def _type(onnx: Any, code: int) -> str:
+    """Return the name of a type of numbers."""
+    known = onnx.TensorProto.DataType
+    return str(known.Name(code)) if code in known.values() else str(code)
 
 
 def _nibbles(tensor: Any, kind: str) -> Any:

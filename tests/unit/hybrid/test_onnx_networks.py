@@ -7,6 +7,7 @@ import pytest
 from skl2onnx import to_onnx
 from sklearn.datasets import load_iris
 from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from metalforge.core.errors import SpecError
@@ -40,6 +41,20 @@ def test_a_trained_classifier_gives_the_probabilities_of_its_trainer(iris, activ
     kinds = [node.op.kind for node in graph.nodes]
     hidden = {"relu": "relu", "tanh": "tanh", "logistic": "sigmoid"}[activation]
     assert kinds[:6] == ["fully_connected", hidden, "fully_connected", hidden, "fully_connected", "softmax"]
+
+
+def test_a_pipeline_with_names_for_classes_gives_its_probabilities():
+    x, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    network = make_pipeline(StandardScaler(), MLPClassifier((6,), solver="lbfgs", max_iter=100, random_state=4))
+    network.fit(x, names)
+    model = to_onnx(network, x[:1].astype(np.float32), options={"zipmap": False}, target_opset=21)
+    graph = load_onnx(model, outputs=["probabilities"])
+    assert graph.nodes[0].op.kind == "Scaler"
+    found = SoftwareModel(graph).forward({"X": x})["probabilities"]
+    np.testing.assert_allclose(found, network.predict_proba(x), atol=2e-5)
+    with pytest.raises(SpecError, match="`classes` is of type STRING"):  # the names themselves are text
+        load_onnx(model)
 
 
 def test_only_the_wanted_output_of_a_classifier_is_taken(iris):

@@ -99,7 +99,11 @@ REFUSED = {
     "graphs inside": (with_branch(), "`choice` .If. has graphs inside"),
     "nan": (weights_of(np.array([[np.nan]] * 4, np.float32)), "`w` holds NaN"),
     "infinity": (weights_of(np.array([[np.inf]] * 4, np.float32)), "finite"),
-    "half precision": (weights_of(np.ones((4, 2), np.float16)), "`w` has numbers of type 10; supported: float32"),
+    "half precision": (weights_of(np.ones((4, 2), np.float16)), "`w` is of type FLOAT16; supported: float32"),
+    "half precision in": (
+        changed(lambda m: setattr(m.graph.input[0].type.tensor_type, "elem_type", 10)),
+        "`x` is of type FLOAT16",
+    ),
     "integers in": (model([node("Abs", ["x"], ["y"])], {"x": ["n"]}, ["y"], dtype=np.int64), "`x` of int64"),
     "two open extents": (
         model([node("Relu", ["x"], ["y"])], {"x": ["n", "time", 4]}, ["y"]),

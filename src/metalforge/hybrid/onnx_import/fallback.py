@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from math import prod
 
+from metalforge.hybrid.operators import arithmetic, quantized, recurrent, reductions, shaping, windows
 from metalforge.hybrid.ops import SoftwareOnly
 
 from .model import OnnxNode
@@ -11,45 +12,24 @@ from .values import Known, Open
 
 __all__ = ["software_op"]
 
-MOVED = "it only moves numbers or counts extents: nothing to compute for an NPU"
-WINDOWS = "windows that slide: only fully connected layers are put on the NPU"
-GATES = (
-    "gates multiply values that both change, and the state has to stay on the host: an NPU product has fixed weights"
-)
-ROUNDED = "rounding and integers of ONNX stay on the host; a fully connected layer after it may go to the NPU"
-BOTH_CHANGE = "a product without a constant matrix on its right: an NPU product has fixed weights"
-BY_ENTRY = "a function of single entries or a broadcast: no NPU layer has it"
-OVER_AXES = "a sum, an extreme or a normalisation over axes: no NPU layer has it"
+MOVED = "moves numbers or counts extents, computes nothing"
+WINDOWS = "slides a window; only fully connected layers are put on the NPU"
+GATES = "its gates multiply two values that change; an NPU product has fixed weights"
+ROUNDED = "rounds or multiplies ONNX integers, which is done on the host"
+BOTH_CHANGE = "has no constant matrix on its right; an NPU product has fixed weights"
+BY_ENTRY = "a function of single entries or a broadcast, which no NPU layer has"
+OVER_AXES = "a sum, extreme or normalisation over axes, which no NPU layer has"
 
 REASONS: Mapping[str, str] = {
-    **dict.fromkeys(
-        [
-            *(
-                "ArrayFeatureExtractor",
-                "Cast",
-                "Concat",
-                "ConstantOfShape",
-                "Expand",
-                "Flatten",
-                "Gather",
-                "Pad",
-                "Range",
-            ),
-            *("Reshape", "Shape", "Size", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
-        ],
-        MOVED,
-    ),
-    **dict.fromkeys(["Conv", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"], WINDOWS),
-    **dict.fromkeys(["RNN", "GRU", "LSTM"], GATES),
-    **dict.fromkeys(
-        ["QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "QLinearMatMul"], ROUNDED
-    ),
+    **dict.fromkeys(arithmetic.TABLE, BY_ENTRY),
     **dict.fromkeys(["Gemm", "MatMul"], BOTH_CHANGE),
-    **dict.fromkeys(
-        ["ArgMax", "ArgMin", "BatchNormalization", "LayerNormalization", "LogSoftmax", "Softmax"], OVER_AXES
-    ),
+    **dict.fromkeys(shaping.TABLE, MOVED),
+    **dict.fromkeys(windows.TABLE, WINDOWS),
+    **dict.fromkeys(recurrent.TABLE, GATES),
+    **dict.fromkeys(quantized.TABLE, ROUNDED),
+    **dict.fromkeys(reductions.TABLE, OVER_AXES),
 }
-"""Why no NPU runs an operator; the others are functions of single entries."""
+"""Why no NPU runs an operator."""
 
 
 def software_op(node: OnnxNode, args: Arguments, found: Sequence[Open]) -> SoftwareOnly:
@@ -61,7 +41,7 @@ def software_op(node: OnnxNode, args: Arguments, found: Sequence[Open]) -> Softw
         constants=tuple(arg.array if isinstance(arg, Known) else None for arg in args),
         absent=tuple(i for i, arg in enumerate(args) if arg is None),
         output_shapes=tuple(value.shape for value in found),
-        reason=REASONS.get(kind, OVER_AXES if kind.startswith("Reduce") else BY_ENTRY),
+        reason=REASONS[kind],
         operations=_operations(node, args, found[0]),
     )
 

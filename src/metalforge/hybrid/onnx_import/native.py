@@ -14,20 +14,15 @@ from .values import Known, Open, quantized
 
 __all__ = ["bias_row", "native_op"]
 
-PLAIN: Mapping[str, ElementwiseName] = {
-    "Tanh": "tanh",
-    "Sigmoid": "sigmoid",
-    "Relu": "relu",
-    "Identity": "identity",
-}
+PLAIN: Mapping[str, ElementwiseName] = {"Tanh": "tanh", "Sigmoid": "sigmoid", "Relu": "relu"}
 """Activations without attributes."""
 
 
 def native_op(node: OnnxNode, args: Arguments, result: Open, dtype: str) -> Op | None:
     """Return the op of a node whose numbers are all of the graph's type; None when only software has it."""
+    if node.op_type == "Identity":
+        return Elementwise(function="identity")  # of any type
     opened = [arg for arg in args if isinstance(arg, Open)]
-    if node.op_type in PLAIN and node.op_type == "Identity":
-        return Elementwise(function="identity")
     if any(arg.dtype != dtype for arg in [*opened, result]):
         return None
     match node.op_type:

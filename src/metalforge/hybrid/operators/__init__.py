@@ -31,7 +31,7 @@ OPERATORS: Mapping[str, Callable[..., Any]] = {
     **windows.TABLE,
 }
 """By name."""
-ML_OPERATORS = frozenset({"ArrayFeatureExtractor"})
+ML_OPERATORS = frozenset({"ArrayFeatureExtractor", "Scaler"})
 """Those of the domain ai.onnx.ml; all others belong to the standard domain."""
 
 

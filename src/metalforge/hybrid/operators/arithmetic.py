@@ -1,6 +1,6 @@
 """Sums, products and functions of single entries, with NumPy's broadcasting, which is ONNX's."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
@@ -89,6 +89,11 @@ def softplus(x: Array) -> Array:
     return np.asarray(np.logaddexp(x, x.dtype.type(0)))
 
 
+def scaler(x: Array, *, offset: Sequence[float] = (0.0,), scale: Sequence[float] = (1.0,)) -> Array:
+    """Return (x - offset) scale by column, as scikit-learn's StandardScaler is written (ai.onnx.ml); always float32."""
+    return np.asarray((x.astype(np.float32) - np.array(offset, np.float32)) * np.array(scale, np.float32))
+
+
 def where(condition: Array, a: Array, b: Array) -> Array:
     """Return a where the condition holds, b elsewhere."""
     sized(np.broadcast_shapes(condition.shape, a.shape, b.shape))
@@ -147,6 +152,7 @@ TABLE: Mapping[str, Callable[..., Any]] = {
     "Ceil": lambda x: np.ceil(x),
     "Round": lambda x: np.rint(x),
     "Sign": lambda x: np.sign(x),
+    "Scaler": scaler,
     "Where": where,
     "Equal": _binary(lambda a, b: a == b),
     "Less": _binary(lambda a, b: a < b),
