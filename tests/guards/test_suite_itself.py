@@ -10,15 +10,22 @@ FILES = sorted(TESTS.rglob("test_*.py"))
 CHECKS = {"raises", "warns", "check_substrate"}
 
 
-def _asserts(function):
+def _asserts(function, helpers=frozenset()):
+    """Whether a function asserts, by itself or through a helper of its own file that does."""
     for node in ast.walk(function):
         if isinstance(node, ast.Assert):
             return not isinstance(node.test, ast.Constant)
         if isinstance(node, ast.Call):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if called in CHECKS:
+            if called in CHECKS or called in helpers or called.startswith("assert_"):
                 return True
     return False
+
+
+def _helpers(tree):
+    """Names of functions at module level that assert and are no tests, such as a shared comparison."""
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and not node.name.startswith("test")]
+    return {function.name for function in functions if _asserts(function)}
 
 
 def _tests(tree):
@@ -41,7 +48,8 @@ def _exits(tree):
 
 def problems(source):
     tree = ast.parse(source)
-    found = [f"{test.name} has no assertion" for test in _tests(tree) if not _asserts(test)]
+    helpers = _helpers(tree)
+    found = [f"{test.name} has no assertion" for test in _tests(tree) if not _asserts(test, helpers)]
     found += [f"module-level {name}()" for name in _exits(tree)]
     found += [
         f"{node.func.attr}() waits instead of asking"
@@ -65,6 +73,7 @@ def test_every_test_asserts_and_no_module_exits(path):
     [
         ("def test_a():\n    print(1)\n", "test_a has no assertion"),
         ("def test_a():\n    assert True\n", "test_a has no assertion"),
+        ("def look():\n    print(1)\ndef test_a():\n    look()\n", "test_a has no assertion"),
         ("import sys\nsys.exit(0)\n", "module-level sys.exit()"),
         ("import pytest\npytest.skip('later', allow_module_level=True)\n", "module-level pytest.skip()"),
         ("import time\ndef test_a():\n    time.sleep(1)\n    assert time\n", "sleep() waits"),

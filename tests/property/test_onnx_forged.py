@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metalforge.core.errors import SpecError
-from metalforge.hybrid.graph import OpGraph
-from metalforge.hybrid.onnx_ import load_onnx
+from metalforge.hybrid.model.graph import OpGraph
+from metalforge.hybrid.model.onnx_ import load_onnx
 
 FILE = (Path(__file__).parents[1] / "golden" / "onnx" / "recurrent.onnx").read_bytes()
 PLACES = st.integers(0, len(FILE) - 1)

@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metalforge.hybrid.onnx_ import load_onnx
-from metalforge.hybrid.ops import Elementwise, FullyConnected, Precision, SoftwareOnly
-from metalforge.hybrid.software import SoftwareModel
+from metalforge.hybrid.model.onnx_ import load_onnx
+from metalforge.hybrid.model.ops import Elementwise, FullyConnected, Precision, SoftwareOnly
+from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.substrates.npu.quantize import Quantized
 from reference.onnx_models import constant, int4, model, node, oracle
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metalforge.hybrid.executor import HybridExecutor
-from metalforge.hybrid.graph import Node, OpGraph
-from metalforge.hybrid.jobs import LinearJob, program_name
-from metalforge.hybrid.ops import Add, Concat, Elementwise, FanOut, FullyConnected, TemporalIntegration
-from metalforge.hybrid.partition import find_regions
-from metalforge.hybrid.placement import Candidate, choose
-from metalforge.hybrid.plan import PlanRecord
-from metalforge.hybrid.router import OperationRouter
-from metalforge.hybrid.software import SoftwareModel
+from metalforge.hybrid.model.graph import Node, OpGraph
+from metalforge.hybrid.model.ops import Add, Concat, Elementwise, FanOut, FullyConnected, TemporalIntegration
+from metalforge.hybrid.model.software import SoftwareModel
+from metalforge.hybrid.routing.jobs import LinearJob, program_name
+from metalforge.hybrid.routing.partition import find_regions
+from metalforge.hybrid.routing.placement import Candidate, choose
+from metalforge.hybrid.routing.plan import PlanRecord
+from metalforge.hybrid.routing.router import OperationRouter
+from metalforge.hybrid.running.executor import HybridExecutor
 from reference.hybrid_graphs import HOST, edges, is_convex, quotient, reachable
 
 SIDES = st.sampled_from(["npu", "software"])

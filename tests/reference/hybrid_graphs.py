@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from metalforge.core.schema import HeadLayout, HeadSpec
-from metalforge.hybrid.graph import Node, OpGraph, graph_from_esn, graph_from_heads
-from metalforge.hybrid.ops import Elementwise, FullyConnected, Gradient, GradientUpdate
+from metalforge.hybrid.model.graph import Node, OpGraph, graph_from_esn, graph_from_heads
+from metalforge.hybrid.model.ops import Elementwise, FullyConnected, Gradient, GradientUpdate
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.roofline import Roofline
 

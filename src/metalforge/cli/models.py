@@ -8,7 +8,7 @@ from metalforge.core.errors import PlacementError
 
 if TYPE_CHECKING:
     from metalforge.hybrid import OpGraph
-    from metalforge.hybrid.plan import Plan
+    from metalforge.hybrid.routing.plan import Plan
     from metalforge.substrates.npu.program import Program
 
 __all__ = ["MODEL_SUFFIXES", "load_graph", "model_programs", "print_plan"]
@@ -21,10 +21,10 @@ def load_graph(path: Path, input_range: float | None) -> "OpGraph":
 
     All inputs are taken to lie within `input_range`; None leaves that to calibration data.
     """
-    from metalforge.hybrid.graph import graph_from_esn
+    from metalforge.hybrid.model.graph import graph_from_esn
 
     if path.suffix == ".onnx":
-        from metalforge.hybrid.onnx_ import load_onnx
+        from metalforge.hybrid.model.onnx_ import load_onnx
 
         graph = load_onnx(path)
     else:
@@ -36,7 +36,7 @@ def load_graph(path: Path, input_range: float | None) -> "OpGraph":
 
 def model_programs(graph: "OpGraph", tolerance: float) -> tuple[tuple["Program", ...], float]:
     """Return the programs of all layers that an NPU can hold, and the largest error of any of their outputs."""
-    from metalforge.hybrid.router import OperationRouter
+    from metalforge.hybrid.routing.router import OperationRouter
 
     plan = OperationRouter(objective="hw_only", tolerance=tolerance).plan(graph)
     if not plan.jobs:
@@ -50,7 +50,7 @@ def model_programs(graph: "OpGraph", tolerance: float) -> tuple[tuple["Program",
 
 def print_plan(plan: "Plan") -> None:
     """Write a plan: a table of ops, how to make the others map, totals and notes."""
-    from metalforge.hybrid import plan_text
+    from metalforge.hybrid.routing import plan_text
 
     from .output import print_table, print_text
 

@@ -24,7 +24,7 @@ from .output import print_json, print_table, print_text
 
 if TYPE_CHECKING:
     from metalforge.hybrid import OpGraph
-    from metalforge.hybrid.router import OperationRouter
+    from metalforge.hybrid.routing.router import OperationRouter
 
 __all__ = ["app"]
 
@@ -227,7 +227,7 @@ def write_profile(
 
 
 def _router(policy: str, objective: str, profile: str, host_power_w: float | None) -> "OperationRouter":
-    from metalforge.hybrid.router import OperationRouter
+    from metalforge.hybrid.routing.router import OperationRouter
 
     return OperationRouter(policy, objective, profile, host_power_w=host_power_w)  # type: ignore[arg-type]  # checked there
 

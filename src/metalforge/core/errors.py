@@ -10,6 +10,8 @@
     |-- PlacementError          no substrate can do what was asked
     |-- MeterUnavailableError   an energy counter that cannot be read
     |-- lattice.io.ConfigurationFileError      a configuration file that does not agree with itself
+    |-- SpecError > reservoir.series.SeriesError     a series or its targets (also a ValueError)
+    |-- reservoir.series.DivergenceError       a state or readout that left the finite numbers (also an OverflowError)
     |-- substrates.npu.ProgramError            an NPU program that breaks a rule of the chip (also a ValueError)
     `-- substrates.npu.NpuError                a device that does not answer, is gone (DeviceTimeoutError,
                                                DeviceGoneError), or has no room (ResourceError)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.hybrid.esn import Approach, HybridEsn
-from metalforge.hybrid.tasks import features_of, outputs, refit
+from metalforge.hybrid.esn.network import Approach, HybridEsn
+from metalforge.hybrid.esn.tasks import features_of, outputs, refit
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.npu.program import Activation
 from metalforge.substrates.npu.registers import linear_probe, probe_program

@@ -17,8 +17,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from metalforge.hybrid.esn import HybridEsn
-from metalforge.hybrid.tasks import outputs, refit
+from metalforge.hybrid.esn.network import HybridEsn
+from metalforge.hybrid.esn.tasks import outputs, refit
 from metalforge.reservoir.weights import EsnWeights, UnstableReservoirWarning, spectral_radius
 from metalforge.substrates.npu.emulator import EmulatedDevice
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from metalforge.hybrid.tasks import Task
+from metalforge.hybrid.esn.tasks import Task
 from metalforge.reservoir.accuracy import wilson
 from metalforge.reservoir.datasets import narma, to_forecasting
 from metalforge.reservoir.flows import mackey_glass

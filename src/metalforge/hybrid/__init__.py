@@ -1,21 +1,37 @@
-"""One model over two substrates: a graph and a device go in, a plan that explains itself and its results come out."""
+"""One model over two substrates: a graph and a device go in, a plan that explains itself and its results come out.
 
-from .auto import PrecisionChoice
-from .esn import HybridEsn, HybridStatistics
-from .failure import DeviceFallbackWarning
-from .graph import Node, OpGraph, graph_from_esn, graph_from_heads
-from .tasks import Task, loss, refit
+`model` has graphs of ops, `routing` places them, `running` executes plans, `esn` holds networks with their product on
+an NPU.
+"""
+
+from .esn.auto import PrecisionChoice
+from .esn.network import HybridEsn, HybridStatistics
+from .esn.selector import SubstrateSelector
+from .esn.tasks import Task, loss, refit
+from .model.graph import Node, OpGraph, graph_from_esn, graph_from_heads
+from .model.onnx_ import load_onnx
+from .routing.plan import Plan
+from .routing.router import OperationRouter
+from .running.executor import HybridExecutor
+from .running.failure import DeviceFallbackWarning
+from .running.merger import OutputMerger
 
 __all__ = [
     "DeviceFallbackWarning",
     "HybridEsn",
+    "HybridExecutor",
     "HybridStatistics",
     "Node",
     "OpGraph",
+    "OperationRouter",
+    "OutputMerger",
+    "Plan",
     "PrecisionChoice",
+    "SubstrateSelector",
     "Task",
     "graph_from_esn",
     "graph_from_heads",
+    "load_onnx",
     "loss",
     "refit",
 ]

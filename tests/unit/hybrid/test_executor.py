@@ -5,14 +5,14 @@ import pytest
 
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.quantities import Measured, Modelled
-from metalforge.hybrid.device_jobs import DeviceJobs
-from metalforge.hybrid.executor import HybridExecutor
-from metalforge.hybrid.failure import DeviceFallbackWarning
-from metalforge.hybrid.graph import Node, OpGraph
-from metalforge.hybrid.merger import OutputMerger
-from metalforge.hybrid.ops import Concat, Elementwise, FullyConnected, MutationUpdate, TemporalIntegration
-from metalforge.hybrid.router import OperationRouter
-from metalforge.hybrid.software import SoftwareModel
+from metalforge.hybrid.model.graph import Node, OpGraph
+from metalforge.hybrid.model.ops import Concat, Elementwise, FullyConnected, MutationUpdate, TemporalIntegration
+from metalforge.hybrid.model.software import SoftwareModel
+from metalforge.hybrid.routing.router import OperationRouter
+from metalforge.hybrid.running.device_jobs import DeviceJobs
+from metalforge.hybrid.running.executor import HybridExecutor
+from metalforge.hybrid.running.failure import DeviceFallbackWarning
+from metalforge.hybrid.running.merger import OutputMerger
 from metalforge.substrates.npu import EmulatedDevice, NpuError
 from metalforge.substrates.npu.device import DeviceGoneError, DeviceTimeoutError, ResourceError
 from metalforge.substrates.npu.faults import FaultPlan, PartialUpdate, Timeout, Vanish

@@ -7,9 +7,9 @@ from onnx import TensorProto, helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 
 from metalforge.core.errors import SpecError
-from metalforge.hybrid.onnx_ import load_onnx
-from metalforge.hybrid.ops import Add, Concat, Elementwise, FullyConnected, Precision, SoftwareOnly
-from metalforge.hybrid.software import SoftwareModel
+from metalforge.hybrid.model.onnx_ import load_onnx
+from metalforge.hybrid.model.ops import Add, Concat, Elementwise, FullyConnected, Precision, SoftwareOnly
+from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.substrates.npu.quantize import Quantized
 from reference.onnx_models import constant, int4, model, node, oracle
 

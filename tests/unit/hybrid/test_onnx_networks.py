@@ -11,8 +11,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from metalforge.core.errors import SpecError
-from metalforge.hybrid.onnx_ import load_onnx
-from metalforge.hybrid.software import SoftwareModel
+from metalforge.hybrid.model.onnx_ import load_onnx
+from metalforge.hybrid.model.software import SoftwareModel
 from reference.onnx_models import oracle
 
 # How well they are trained does not matter here, only that their weights are a trainer's.

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from metalforge.core.errors import SpecError
-from metalforge.hybrid.onnx_ import load_onnx
-from metalforge.hybrid.operators import OPERATORS, compute
-from metalforge.hybrid.software import SoftwareModel
+from metalforge.hybrid.model.onnx_ import load_onnx
+from metalforge.hybrid.model.operators import OPERATORS, compute
+from metalforge.hybrid.model.software import SoftwareModel
 from reference.onnx_models import constant, model, node, oracle
 
 RNG = np.random.default_rng(7)

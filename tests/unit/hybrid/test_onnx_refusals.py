@@ -9,8 +9,8 @@ import pytest
 from onnx import helper
 
 from metalforge.core.errors import PluginError, SpecError
-from metalforge.hybrid import onnx_
-from metalforge.hybrid.onnx_ import load_onnx
+from metalforge.hybrid.model import onnx_
+from metalforge.hybrid.model.onnx_ import load_onnx
 from reference.onnx_models import constant, int4, model, node
 
 RNG = np.random.default_rng(13)
@@ -209,5 +209,5 @@ def test_without_the_library_the_way_to_it_is_said(monkeypatch):
 
 
 def test_importing_the_importer_does_not_import_the_library():
-    code = "import sys, metalforge.hybrid.onnx_; sys.exit('onnx' in sys.modules)"
+    code = "import sys, metalforge.hybrid.model.onnx_; sys.exit('onnx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -9,10 +9,10 @@ import pytest
 
 from metalforge.core.errors import UnknownNameError
 from metalforge.core.quantities import Measured, Modelled
-from metalforge.hybrid.graph import Node, OpGraph
-from metalforge.hybrid.ops import Elementwise
-from metalforge.hybrid.plan import PlanRecord
-from metalforge.hybrid.router import OperationRouter
+from metalforge.hybrid.model.graph import Node, OpGraph
+from metalforge.hybrid.model.ops import Elementwise
+from metalforge.hybrid.routing.plan import PlanRecord
+from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.substrates.npu import costs, mesh
 from metalforge.substrates.profiles import profile
 from reference.hybrid_graphs import HOST, chain, esn_graph, heads_graph, int4_layer, training_graph

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
-from metalforge.hybrid.candidates import Candidate
-from metalforge.hybrid.graph import Node, OpGraph, graph_from_esn
-from metalforge.hybrid.jobs import ChainJob, LinearJob, program_name
-from metalforge.hybrid.ops import (
+from metalforge.hybrid.model.graph import Node, OpGraph, graph_from_esn
+from metalforge.hybrid.model.ops import (
     Add,
     Concat,
     Elementwise,
@@ -24,9 +22,11 @@ from metalforge.hybrid.ops import (
     SoftwareOnly,
     TemporalIntegration,
 )
-from metalforge.hybrid.placement import choose
-from metalforge.hybrid.router import OperationRouter
-from metalforge.hybrid.verdict import npu_verdict, software_verdict
+from metalforge.hybrid.routing.candidates import Candidate
+from metalforge.hybrid.routing.jobs import ChainJob, LinearJob, program_name
+from metalforge.hybrid.routing.placement import choose
+from metalforge.hybrid.routing.router import OperationRouter
+from metalforge.hybrid.routing.verdict import npu_verdict, software_verdict
 from metalforge.substrates.npu.quantize import quantize
 from metalforge.substrates.profiles import profile
 from metalforge.substrates.roofline import Roofline

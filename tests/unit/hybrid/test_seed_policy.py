@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from metalforge.hybrid.executor import HybridExecutor
-from metalforge.hybrid.graph import Node, OpGraph
-from metalforge.hybrid.ops import (
+from metalforge.hybrid.model.graph import Node, OpGraph
+from metalforge.hybrid.model.ops import (
     Elementwise,
     FanOut,
     FullyConnected,
@@ -16,9 +15,10 @@ from metalforge.hybrid.ops import (
     RecurrentStep,
     TemporalIntegration,
 )
-from metalforge.hybrid.router import OperationRouter
-from metalforge.hybrid.seed_policy import SEED_TABLE, seed_row
-from metalforge.hybrid.software import SoftwareModel
+from metalforge.hybrid.model.software import SoftwareModel
+from metalforge.hybrid.routing.router import OperationRouter
+from metalforge.hybrid.routing.seed_policy import SEED_TABLE, seed_row
+from metalforge.hybrid.running.executor import HybridExecutor
 from reference.hybrid_graphs import HOST, chain, esn, int4_layer, real_layer
 
 ROWS = {

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from metalforge.core.substrate import Kind, SubstrateInfo
-from metalforge.hybrid import selector
-from metalforge.hybrid.selector import SubstrateSelector
+from metalforge.hybrid.esn import selector
+from metalforge.hybrid.esn.selector import SubstrateSelector
 from metalforge.reservoir.generate import make_esn
 from metalforge.substrates.npu import EmulatedDevice
 

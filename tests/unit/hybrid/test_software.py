@@ -6,8 +6,8 @@ from scipy.sparse import csr_array
 
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout, HeadSpec
-from metalforge.hybrid.graph import Node, OpGraph, graph_from_esn
-from metalforge.hybrid.ops import (
+from metalforge.hybrid.model.graph import Node, OpGraph, graph_from_esn
+from metalforge.hybrid.model.ops import (
     ELEMENTWISE,
     Add,
     Concat,
@@ -22,7 +22,7 @@ from metalforge.hybrid.ops import (
     SoftwareOnly,
     TemporalIntegration,
 )
-from metalforge.hybrid.software import SoftwareModel, check_inputs, evaluate, in_dtype
+from metalforge.hybrid.model.software import SoftwareModel, check_inputs, evaluate, in_dtype
 from metalforge.reservoir.sparse import BlockSparse
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.quantize import quantize

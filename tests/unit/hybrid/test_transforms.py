@@ -5,12 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from metalforge.hybrid.calibration import observe
-from metalforge.hybrid.chain import Stage, compile_chain
-from metalforge.hybrid.encodings import cheapest, encoding_options, finest
-from metalforge.hybrid.graph import Node, OpGraph
-from metalforge.hybrid.jobs import build_linear
-from metalforge.hybrid.ops import (
+from metalforge.hybrid.model.graph import Node, OpGraph
+from metalforge.hybrid.model.ops import (
     Add,
     Concat,
     Elementwise,
@@ -21,9 +17,13 @@ from metalforge.hybrid.ops import (
     RecurrentStep,
     TemporalIntegration,
 )
-from metalforge.hybrid.ranges import ValueRange, find_ranges
-from metalforge.hybrid.software import SoftwareModel
-from metalforge.hybrid.transforms import (
+from metalforge.hybrid.model.software import SoftwareModel
+from metalforge.hybrid.routing.calibration import observe
+from metalforge.hybrid.routing.chain import Stage, compile_chain
+from metalforge.hybrid.routing.encodings import cheapest, encoding_options, finest
+from metalforge.hybrid.routing.jobs import build_linear
+from metalforge.hybrid.routing.ranges import ValueRange, find_ranges
+from metalforge.hybrid.routing.transforms import (
     merge_siblings,
     pack_recurrent,
     rectified_chains,

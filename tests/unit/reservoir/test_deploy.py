@@ -16,9 +16,9 @@ import pytest
 from scipy.sparse import csr_array
 
 from metalforge.core.errors import PluginError, SpecError
-from metalforge.hybrid.onnx_ import load_onnx
-from metalforge.hybrid.ops import FullyConnected, Precision
-from metalforge.hybrid.software import SoftwareModel
+from metalforge.hybrid.model.onnx_ import load_onnx
+from metalforge.hybrid.model.ops import FullyConnected, Precision
+from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.reservoir.activations import ACTIVATIONS
 from metalforge.reservoir.deploy import export_onnx_step, write_c_header
 from metalforge.reservoir.sparse import BlockSparse, to_dense

@@ -1,0 +1,338 @@
+r"""An echo state network over two substrates: the product on the NPU, tanh, leak and state on the host.
+
+    pre = W_in u + W_res s          on the chip, in integers (`paths`), or in software
+    s'  = (1 - a) s + a f(pre + b)  on the host, always
+
+`HybridEsn.from_weights(w)` runs in software. `with_hardware_linear(device)` puts the product on a device, and
+`with_hardware_native(device)` the whole step with the chip's own bounded ReLU. Each returns another network that goes
+on from the same state; `to_software_mode()` comes back.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError
+from metalforge.core.quantities import Measured, Modelled
+from metalforge.hybrid.routing.precision import LADDER, encoding_of
+from metalforge.hybrid.running.device_linear import DevicePrograms
+from metalforge.hybrid.running.failure import DeviceGuard, OnFailure
+from metalforge.reservoir.activations import activation
+from metalforge.reservoir.engine import Engine
+from metalforge.reservoir.weights import EsnWeights
+from metalforge.substrates.npu.device import NpuDevice
+
+from .auto import PrecisionChoice, climb
+from .native_path import NativeLayer
+from .paths import InputPlace, LastLayer, LinearPath, Ranges, Rectified
+from .tasks import Task, refit
+
+__all__ = ["Approach", "HybridEsn", "HybridStatistics", "Mode"]
+
+Reals: TypeAlias = NDArray[np.floating[Any]]
+Approach: TypeAlias = Literal["last-layer", "two-rail", "A", "B", "C"]
+Mode: TypeAlias = Literal["software", "hardware-linear", "hardware-native"]
+Step: TypeAlias = Callable[[Reals, Reals], Reals]
+"""s' from (u, s), rows of samples."""
+
+
+class HybridStatistics(NamedTuple):
+    """What a network did since it was made: host time measured, device time modelled, never added up."""
+
+    steps: int
+    """Steps of all samples together."""
+    host: Measured
+    """Seconds in Python and on the CPU, the emulation of the device included."""
+    activation: Measured
+    """Seconds of these that the activation, leak and bias took on the host."""
+    device: Modelled | None
+    """Seconds that the device would have been busy; None in software or where there is no model."""
+    energy: Modelled | None
+    rows: int
+    """Rows sent to the chip."""
+    fallbacks: int
+
+
+class HybridEsn:
+    """A network that is stepped from Python, one sample or a batch at a time, on either substrate.
+
+    Its state is (units,) or, after ``reset(batch=n)``, (n, units). `step` gives the output, or the state where there is
+    no readout.
+    """
+
+    def __init__(self, weights: EsnWeights, *, ranges: Ranges | None = None) -> None:
+        self.weights = weights
+        self.mode: Mode = "software"
+        self.approach: Approach | None = None
+        self.precision: str | None = None
+        self.path: LinearPath | None = None
+        self.choice: PrecisionChoice | None = None
+        self.ranges = ranges or _default_ranges(weights)
+        self._engine = Engine(weights)
+        self._advance: Step = self._software_step
+        self._guard = DeviceGuard("fallback")
+        self._device: NpuDevice | None = None
+        self._programs: DevicePrograms | None = None
+        self._state: Reals = np.zeros(weights.units, weights.dtype)
+        self._output: Reals = np.zeros(max(weights.outputs, weights.feedback), weights.dtype)
+        self._steps = self._rows = 0
+        self._host_s = self._activation_s = 0.0
+        self._before: tuple[float, float] = (0.0, 0.0)
+
+    @classmethod
+    def from_weights(
+        cls, weights: EsnWeights, *, input_range: float | None = None, calibration: Reals | None = None
+    ) -> "HybridEsn":
+        """Return the network in software.
+
+        The chip's lines need to know how large inputs and states get: `calibration` is a series (steps, inputs), or
+        (series, steps, inputs), to measure it on; without, |u| <= `input_range` (1 by default) and states within what
+        the activation bounds them to. Larger values are clamped.
+        """
+        if calibration is None:
+            default = _default_ranges(weights)
+            return cls(weights, ranges=Ranges(input_range if input_range is not None else default.u, default.s))
+        states = Engine(weights).run(np.asarray(calibration, weights.dtype))
+        u = input_range if input_range is not None else float(np.abs(calibration).max())
+        return cls(weights, ranges=Ranges(u or 1.0, float(np.abs(states).max()) or 1.0))
+
+    # Modes.
+
+    def with_hardware_linear(
+        self,
+        device: NpuDevice,
+        approach: Approach = "last-layer",
+        precision: str = "auto",
+        *,
+        training: Task | None = None,
+        validation: Task | None = None,
+        refit_readout: bool = True,
+        tolerance: float = 0.005,
+        ridge: float = 1e-6,
+        inputs: InputPlace = "auto",
+        on_device_failure: OnFailure = "fallback",
+    ) -> "HybridEsn":
+        """Return this network with its product on a device and its activation on the host.
+
+        `approach` is how the chip's rectifier is dealt with (`paths`); A, B and C exist at W4A4 only. `precision` is a
+        name such as W4A8; `auto` climbs the ladder until the loss on `validation` is within `tolerance` of software,
+        and `choice` then tells what it tried (without validation data it is W8A8, which loses least without a refit).
+        With `training`, the readout is fitted to the hybrid states: one solve. `inputs` says where W_in is: `auto`
+        keeps it on the host where joint quantisation would cost precision.
+        """
+        fitted = training if refit_readout else None
+        if precision == "auto" and approach in ("A", "B", "C"):
+            precision = "W4A4"
+        if precision == "auto" and validation is not None:
+
+            def build(rung: str) -> HybridEsn:
+                return self._on_device(device, approach, rung, inputs, on_device_failure)
+
+            found, choice = climb(self, build, LADDER, validation, tolerance=tolerance, training=fitted, ridge=ridge)
+            found.choice = choice
+            return found
+        esn = self._on_device(device, approach, "W8A8" if precision == "auto" else precision, inputs, on_device_failure)
+        return esn if fitted is None else refit(esn, fitted, ridge=ridge)
+
+    def _on_device(
+        self, device: NpuDevice, approach: Approach, precision: str, inputs: InputPlace, on_device_failure: OnFailure
+    ) -> "HybridEsn":
+        other = self._moved("hardware-linear", device, on_device_failure)
+        programs = other._programs = DevicePrograms(device)
+        if approach in ("last-layer", "two-rail"):
+            encoding = encoding_of(precision, "two_rail" if approach == "two-rail" else "zero_point")
+            other.path = LastLayer(self.weights, programs, encoding, self.ranges, inputs)
+        elif approach in ("A", "B", "C"):
+            if precision != "W4A4":
+                raise SpecError(
+                    f"approach {approach} leaves the rectifier on, after which digits and nibbles cannot be joined: "
+                    f"`precision` must be W4A4. Got {precision}"
+                )
+            other.path = Rectified(self.weights, programs, self.ranges, approach)
+        else:
+            raise SpecError(f"`approach` must be last-layer, two-rail, A, B or C. Got `{approach}`")
+        other.approach, other.precision = approach, precision
+        other._advance = other._linear_step
+        return other
+
+    def with_hardware_native(self, device: NpuDevice, *, on_device_failure: OnFailure = "fallback") -> "HybridEsn":
+        """Return this network with the chip's own bounded ReLU in place of its activation.
+
+        After a device failure software goes on with a bounded ReLU too, in full precision.
+        """
+        other = self._moved("hardware-native", device, on_device_failure)
+        native = NativeLayer(self.weights, DevicePrograms(device), Ranges(self.ranges.u, 1.0))
+        other.path, other.precision = native, "W4A4"
+        other._engine = Engine(_bounded(self.weights))
+        other._advance = other._native_step
+        return other
+
+    def to_software_mode(self) -> "HybridEsn":
+        """Return this network in software, at the same state."""
+        other = HybridEsn(self.weights, ranges=self.ranges)
+        other._take_state(self)
+        return other
+
+    def with_weights(self, weights: EsnWeights) -> "HybridEsn":
+        """Return the same network on the same substrate with another readout; reservoir weights must be the same."""
+        if weights.w_in is not self.weights.w_in or weights.w_res is not self.weights.w_res:
+            raise SpecError("only the readout may change here; make a new HybridEsn for other reservoir weights")
+        other = object.__new__(HybridEsn)
+        other.__dict__.update(self.__dict__)
+        other.weights = weights
+        other._state, other._output = self._state.copy(), np.zeros(weights.outputs, weights.dtype)
+        if self.mode == "hardware-linear":
+            other._advance = other._linear_step
+        elif self.mode == "hardware-native":
+            other._advance = other._native_step
+        return other
+
+    # State.
+
+    @property
+    def state(self) -> Reals:
+        """A copy of the state."""
+        return self._state.copy()
+
+    @state.setter
+    def state(self, value: Reals) -> None:
+        given = np.asarray(value, self.weights.dtype)
+        if given.shape[-1:] != (self.weights.units,) or given.ndim > 2 or not np.all(np.isfinite(given)):
+            raise SpecError(f"a state is finite, ({self.weights.units},) or (batch, units). Got shape {given.shape}")
+        self._state = given.copy()
+        self._output = np.zeros((*given.shape[:-1], self._output.shape[-1]), self.weights.dtype)
+
+    def reset(self, *, batch: int | None = None) -> None:
+        """Bring the state to rest, for one sample or for a batch."""
+        shape = () if batch is None else (batch,)
+        self._state = np.zeros((*shape, self.weights.units), self.weights.dtype)
+        self._output = np.zeros((*shape, self._output.shape[-1]), self.weights.dtype)
+
+    # Running.
+
+    def step(self, u: Reals) -> Reals:
+        """Take one step with input (inputs,) or (batch, inputs); return the output, or the state without a readout."""
+        started = time.perf_counter()
+        given = np.asarray(u, self.weights.dtype)
+        if given.shape != (*self._state.shape[:-1], self.weights.inputs):
+            wanted = (*self._state.shape[:-1], self.weights.inputs)
+            raise SpecError(
+                f"`u` must have shape {wanted}. Got {given.shape}\nhint: reset(batch=n) for n samples at once"
+            )
+        if not np.all(np.isfinite(given)):
+            raise SpecError("`u` must hold finite numbers")
+        full = given if self.weights.w_fb is None else np.concatenate([given, self._output], axis=-1)
+        rows, states = np.atleast_2d(full), np.atleast_2d(self._state)
+        new = self._guard.call(lambda: self._advance(rows, states), lambda: self._software_step(rows, states))
+        self._state = new.reshape(self._state.shape)
+        self._steps += len(rows)
+        if self.weights.w_out is not None:
+            self._output = self.weights.output(self._state, given)
+        self._host_s += time.perf_counter() - started
+        return self._output if self.weights.w_out is not None else self._state
+
+    def run(self, u: Reals) -> Reals:
+        """Step through (steps, inputs), or (batch, steps, inputs) from a state of that batch; return all outputs."""
+        given = np.asarray(u, self.weights.dtype)
+        if given.ndim not in (2, 3):
+            raise SpecError(f"`u` must have shape (steps, inputs) or (batch, steps, inputs). Got {given.shape}")
+        outputs = [self.step(given[..., t, :]).copy() for t in range(given.shape[-2])]
+        return np.stack(outputs, axis=-2)
+
+    def states(self, u: Reals) -> Reals:
+        """Return the states after every step of (steps, inputs) or (batch, steps, inputs), from rest.
+
+        The network's own state stays as it is. Not for networks with output feedback.
+        """
+        if self.weights.w_fb is not None:
+            raise SpecError("a network with output feedback has no states without its outputs; use run")
+        given = np.asarray(u, self.weights.dtype)
+        rows = given if given.ndim == 3 else given[np.newaxis]
+        if self.mode == "software" or self._guard.lost:
+            return self._engine.run(given)
+        kept = self._state, self._output
+        try:
+            self.reset(batch=len(rows))
+            found = np.empty((*rows.shape[:2], self.weights.units), self.weights.dtype)
+            for t in range(rows.shape[1]):
+                self.step(rows[:, t])
+                found[:, t] = self._state
+        finally:
+            self._state, self._output = kept
+        return found.reshape(*given.shape[:-1], self.weights.units)
+
+    def statistics(self) -> HybridStatistics:
+        """Return counts, measured host time and modelled device time since this network was put on its device."""
+        device = energy = None
+        if self._device is not None:
+            now = self._device.statistics()
+            if now.busy is not None and now.energy is not None:
+                busy, joules = self._before
+                device = Modelled(value=now.busy.value - busy, unit="s", profile=now.busy.profile)
+                energy = Modelled(value=now.energy.value - joules, unit="J", profile=now.energy.profile)
+        how = "perf_counter around each step"
+        return HybridStatistics(
+            steps=self._steps,
+            host=Measured(value=self._host_s, unit="s", how=how),
+            activation=Measured(value=self._activation_s, unit="s", how="perf_counter around activation and leak"),
+            device=device,
+            energy=energy,
+            rows=self._rows,
+            fallbacks=self._guard.fallbacks,
+        )
+
+    def close(self) -> None:
+        """Take this network's programs off the device."""
+        if self._programs is not None:
+            self._programs.close()
+
+    # The step on each substrate.
+
+    def _software_step(self, u: Reals, s: Reals) -> Reals:
+        return self._engine.step(s, u)
+
+    def _linear_step(self, u: Reals, s: Reals) -> Reals:
+        assert self.path is not None
+        pre = self.path(u, s)
+        self._rows += self.path.rows_per_step * len(u)
+        started = time.perf_counter()
+        weights = self.weights
+        activated = activation(weights.activation).value(pre + weights.bias)
+        new = ((1 - weights.leak) * s + weights.leak * activated).astype(weights.dtype)
+        self._activation_s += time.perf_counter() - started
+        return np.asarray(new)
+
+    def _native_step(self, u: Reals, s: Reals) -> Reals:
+        assert self.path is not None
+        activated = self.path(u, s)
+        self._rows += self.path.rows_per_step * len(u)
+        leak = self.weights.leak
+        return np.asarray(((1 - leak) * s + leak * activated).astype(self.weights.dtype))
+
+    def _moved(self, mode: Mode, device: NpuDevice, on_device_failure: OnFailure) -> "HybridEsn":
+        other = HybridEsn(self.weights, ranges=self.ranges)
+        other._take_state(self)
+        other.mode = mode
+        other._guard = DeviceGuard(on_device_failure)
+        other._device = device
+        now = device.statistics()
+        if now.busy is not None and now.energy is not None:
+            other._before = now.busy.value, now.energy.value
+        return other
+
+    def _take_state(self, source: "HybridEsn") -> None:
+        self._state, self._output = source._state.copy(), source._output.copy()
+
+
+def _default_ranges(weights: EsnWeights) -> Ranges:
+    """Inputs within -1 .. 1, states within what their activation bounds them to."""
+    bound = activation(weights.activation).bound
+    return Ranges(1.0, 1.0 if bound is None else bound)
+
+
+def _bounded(weights: EsnWeights) -> EsnWeights:
+    return replace(weights, activation="bounded_relu")

@@ -1,0 +1,198 @@
+r"""Ways to get W_in u + W_res s out of a chip whose own activation is a bounded ReLU. Experiment 004 compares them.
+
+- `LastLayer`: a last layer without activation returns signed potentials; nothing is lost but what the encoding rounds.
+  One zero point for all lines, or two rails (positive and negative parts on lines of their own).
+- `Rectified`: the same layer with its bounded ReLU left on, in the three ways the seeds propose to get around it:
+
+  A  thresholds at their maximum, through the program. The rectifier's corner moves out of reach: every unit is silent.
+  B  weights scaled by epsilon, output divided by it on the host. A rectifier does not care about scale,
+     relu(eps x) / eps = relu(x): epsilon cancels, negative pre-activations are gone, and 15 levels are left for the
+     positive ones. What the chip's step spans is set by three standard deviations (`ScaleTrick`).
+  C  the register word of all ones written behind the program. As a 20-bit threshold it is -1: a rectifier, again.
+
+All take rows of samples: u (batch, inputs), s (batch, units), and give pre-activations (batch, units) without bias.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import PlacementError
+from metalforge.hybrid.routing.encodings import rms_error
+from metalforge.hybrid.running.device_linear import DeviceLinear, DevicePrograms
+from metalforge.reservoir.sparse import to_dense
+from metalforge.reservoir.weights import EsnWeights
+from metalforge.substrates.npu.compile import compile_linear
+from metalforge.substrates.npu.device import NpuDevice
+from metalforge.substrates.npu.ladder import build_ladder, group_ranges
+from metalforge.substrates.npu.program import Activation, Encoding, FullyConnected, Program
+from metalforge.substrates.npu.registers import maximum_threshold, threshold_address
+
+__all__ = ["InputPlace", "LastLayer", "LinearPath", "Ranges", "Rectified", "ScaleTrick", "input_weights"]
+
+Reals: TypeAlias = NDArray[np.floating[Any]]
+InputPlace: TypeAlias = Literal["auto", "device", "host"]
+LEVELS = 15
+"""Steps of a 4-bit output."""
+MIN_STEP = 1 / 16
+"""The finest step of a bounded ReLU on the chip."""
+HOST_GAIN = 2.0
+"""W_in goes to the host on `auto` where that makes the predicted error this much smaller: less is not worth a product
+on the host in every step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """The largest |u| and |s| that lines can show; larger ones are clamped."""
+
+    u: float
+    s: float
+
+
+class LinearPath(Protocol):
+    """Something that computes W_in u + W_res s."""
+
+    @property
+    def rows_per_step(self) -> int:
+        """Chip rows that one step of one sample takes."""
+        ...
+
+    def __call__(self, u: Reals, s: Reals) -> NDArray[np.float64]:
+        """Return pre-activations (batch, units), without bias."""
+        ...
+
+
+def input_weights(weights: EsnWeights) -> Reals:
+    """Return [W_in | W_fb]: what is fed back comes in beside the input."""
+    return weights.w_in if weights.w_fb is None else np.concatenate([weights.w_in, weights.w_fb], axis=1)
+
+
+class LastLayer:
+    """[W_in | W_res] as one layer without activation, each part with its own range; or W_in on the host."""
+
+    def __init__(
+        self,
+        weights: EsnWeights,
+        programs: DevicePrograms,
+        encoding: Encoding,
+        ranges: Ranges,
+        place: InputPlace = "auto",
+    ) -> None:
+        w_in, w_res = input_weights(weights), to_dense(weights.w_res)
+        self.encoding = encoding
+        self.errors = {
+            "device": rms_error(
+                np.hstack([w_in, w_res]), group_ranges((w_in.shape[1], ranges.u), (weights.units, ranges.s)), encoding
+            ),
+            "host": rms_error(w_res, group_ranges((weights.units, ranges.s)), encoding),
+        }
+        """Predicted root-mean-square error of a pre-activation, by where W_in is."""
+        wins = HOST_GAIN * self.errors["host"] < self.errors["device"]
+        self.place: Literal["device", "host"] = ("host" if wins else "device") if place == "auto" else place
+        self._w_in = w_in.T.astype(np.float64) if self.place == "host" else None
+        if self.place == "host":
+            matrix, lines = w_res, group_ranges((weights.units, ranges.s))
+        else:
+            matrix = np.hstack([w_in, w_res])
+            lines = group_ranges((w_in.shape[1], ranges.u), (weights.units, ranges.s))
+        compiled = compile_linear("reservoir", matrix, encoding=encoding, ranges=lines)
+        self._linear = DeviceLinear(compiled, programs, "esn")
+
+    @property
+    def rows_per_step(self) -> int:
+        """Chip rows that one step of one sample takes."""
+        return self._linear.rows_per_sample
+
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """What is on the chip."""
+        return self._linear.compiled.programs
+
+    def __call__(self, u: Reals, s: Reals) -> NDArray[np.float64]:
+        """Return pre-activations (batch, units), without bias."""
+        if self._w_in is None:
+            return self._linear(np.concatenate([u, s], axis=1))
+        return np.asarray(self._linear(s) + u @ self._w_in)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScaleTrick:
+    """Approach B's configuration: epsilon scales weights down, `span` is what the chip's 15 steps cover, a unit.
+
+    `span` is three standard deviations of the pre-activation for inputs and states spread evenly over their ranges,
+    sigma_i^2 = (u^2 |W_in,i|^2 + s^2 |W_res,i|^2) / 3. `epsilon` is the seeds': it puts three sigma at 0.1, where they
+    take a bounded ReLU to be linear. It is kept to be shown, and cancels.
+    """
+
+    epsilon: float
+    span: NDArray[np.float64]
+
+    @classmethod
+    def from_weights(cls, weights: EsnWeights, ranges: Ranges, *, linear_limit: float = 0.1) -> "ScaleTrick":
+        """Return the configuration by the three-sigma rule."""
+        energy = ranges.u**2 * np.sum(input_weights(weights).astype(np.float64) ** 2, axis=1)
+        energy += ranges.s**2 * np.sum(to_dense(weights.w_res).astype(np.float64) ** 2, axis=1)
+        span = 3 * np.sqrt(energy / 3)
+        span[span == 0] = 1.0
+        return cls(epsilon=linear_limit / float(span.max()), span=span)
+
+
+class Rectified:
+    """The layer with its bounded ReLU: 4-bit activations in, 4-bit rectified pre-activations out.
+
+    Inputs go in on two rails, so that zero is the natural corner and what the three approaches do to it can be seen. An
+    output of n stands for the middle of its step, (n - 1/2) step; 0 stands for nothing.
+    """
+
+    def __init__(
+        self, weights: EsnWeights, programs: DevicePrograms, ranges: Ranges, approach: Literal["A", "B", "C"]
+    ) -> None:
+        self.encoding = Encoding(activation_bits=4, digits=1, signed="two_rail")
+        w_in = input_weights(weights)
+        lines = group_ranges((w_in.shape[1], ranges.u), (weights.units, ranges.s))
+        self.trick = ScaleTrick.from_weights(weights, ranges)
+        # Epsilon goes in here and comes out again in `scales`: the integers are the same without it.
+        self._ladder = build_ladder(
+            self.trick.epsilon * np.hstack([w_in, to_dense(weights.w_res)]), self.encoding, ranges=lines
+        )
+        scales = self._ladder.scales / self.trick.epsilon
+        step = np.maximum(self.trick.span / (LEVELS * scales), MIN_STEP)
+        step = np.floor(step * 16) / 16  # what the chip makes of it
+        layer = FullyConnected(
+            name="reservoir",
+            weights=self._ladder.chip_weights(),
+            activation=Activation.BOUNDED_RELU,
+            act_step=step.astype(np.float32),
+            threshold=maximum_threshold(weights.units) if approach == "A" else np.zeros(weights.units, np.int32),
+        )
+        self._unit = scales * step
+        self._programs = programs
+        self._name = f"esn/{approach}"
+        programs.load(self._name, Program(name="reservoir", layers=(layer,), encoding=self.encoding, scales=scales))
+        if approach == "C":
+            _write_all_ones(programs.device, self._name, weights.units)
+
+    @property
+    def rows_per_step(self) -> int:
+        """Always one: nibble rows cannot be joined after a rectifier."""
+        return 1
+
+    def __call__(self, u: Reals, s: Reals) -> NDArray[np.float64]:
+        """Return what is left of the pre-activations (batch, units)."""
+        out = self._programs.infer(self._name, self._ladder.encode(np.concatenate([u, s], axis=1)))
+        return np.where(out > 0, (out - 0.5) * self._unit, 0.0)
+
+
+def _write_all_ones(device: NpuDevice, slot: str, units: int) -> None:
+    """Write the seeds' ``u64::MAX`` to every threshold register of a program."""
+    write, placement = getattr(device, "bar0_write", None), getattr(device, "placement", None)
+    if write is None or placement is None:
+        raise PlacementError(
+            "approach C writes registers, and this device shows none: the vendor's register map is not public"
+            "\nhint: use approach `last-layer`, or the emulator"
+        )
+    (processor,) = placement(slot).processors
+    for unit in range(units):
+        write(threshold_address(processor, unit), (1 << 64) - 1)

@@ -1,0 +1,96 @@
+"""Series with targets, the loss of a network on them, and a readout fitted to its states, on whatever substrate.
+
+Targets of whole numbers are classes, one a series, read from the last state; the loss is the share of wrong ones. Real
+targets belong to every step; the loss is the root-mean-square error over the targets' standard deviation.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError
+from metalforge.reservoir.metrics import nrmse
+from metalforge.reservoir.readout import ridge as ridge_readout
+
+if TYPE_CHECKING:
+    from .network import HybridEsn
+
+__all__ = ["Task", "features_of", "loss", "outputs", "refit"]
+
+Reals = NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Task:
+    """Inputs (series, steps, inputs), each from rest; classes (series,) or targets (series, steps, outputs).
+
+    `washout` steps at the start of every series are left out of real targets.
+    """
+
+    inputs: Reals
+    targets: NDArray[Any]
+    washout: int = 0
+
+    def __post_init__(self) -> None:
+        x, y = self.inputs, self.targets
+        if x.ndim != 3 or 0 in x.shape or not np.all(np.isfinite(x)):
+            raise SpecError(f"`inputs` must be finite, (series, steps, inputs), not empty. Got shape {x.shape}")
+        if self.classes:
+            if y.shape != x.shape[:1] or y.min() < 0:
+                raise SpecError(f"classes must be {len(x)} whole numbers from 0 on. Got shape {y.shape}")
+        elif y.ndim != 3 or y.shape[:2] != x.shape[:2] or not np.all(np.isfinite(y)):
+            raise SpecError(f"`targets` must be finite, (series, steps, outputs) as the inputs. Got shape {y.shape}")
+        if not 0 <= self.washout < x.shape[1]:
+            raise SpecError(f"`washout` must be shorter than the {x.shape[1]} steps. Got {self.washout}")
+
+    @property
+    def classes(self) -> int:
+        """Number of classes; 0 for real targets."""
+        return int(self.targets.max()) + 1 if self.targets.dtype.kind in "iu" else 0
+
+
+def features_of(esn: "HybridEsn", task: Task) -> Reals:
+    """Return the rows that a readout sees: last states for classes, all states after the washout for real targets."""
+    states = esn.states(task.inputs)
+    if task.classes:
+        states, u = states[:, -1], task.inputs[:, -1]
+    else:
+        states, u = (np.concatenate(list(a[:, task.washout :])) for a in (states, task.inputs))
+    return np.concatenate([states, u], axis=1) if esn.weights.passthrough else states
+
+
+def _wanted(task: Task) -> Reals:
+    """Return targets as rows: one-hot for classes."""
+    if task.classes:
+        return np.asarray(np.eye(task.classes)[task.targets])
+    return np.concatenate(list(task.targets[:, task.washout :]))
+
+
+def refit(esn: "HybridEsn", task: Task, *, ridge: float = 1e-6, features: Reals | None = None) -> "HybridEsn":
+    """Return the network with a readout fitted to its own states on this task: one ridge solve.
+
+    `features` are those of `features_of(esn, task)`, where the caller has them already.
+    """
+    seen = features_of(esn, task) if features is None else features
+    found = ridge_readout(seen, _wanted(task), ridge)
+    dtype = esn.weights.dtype
+    return esn.with_weights(esn.weights.with_readout(found.w_out.astype(dtype), found.out_bias.astype(dtype)))
+
+
+def outputs(esn: "HybridEsn", task: Task, *, features: Reals | None = None) -> Reals:
+    """Return the readout of the network's states on this task, one row a row of `features_of`."""
+    weights = esn.weights
+    if weights.w_out is None or weights.out_bias is None:
+        raise SpecError("this network has no readout\nhint: refit(esn, task), or give `training`")
+    seen = features_of(esn, task) if features is None else features
+    return np.asarray(seen @ weights.w_out.T + weights.out_bias)
+
+
+def loss(esn: "HybridEsn", task: Task) -> float:
+    """Return the share of wrong classes, or the NRMSE."""
+    found = outputs(esn, task)
+    if task.classes:
+        return float(np.mean(np.argmax(found, axis=1) != task.targets))
+    return float(nrmse(_wanted(task), found))

@@ -1,0 +1,260 @@
+"""Everything of a graph that the device could be given: transforms applied, encodings chosen, jobs compiled and priced.
+
+What cannot be is returned with a verdict: the reason and what would change it.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from metalforge.core.substrate import Cost
+from metalforge.hybrid.model.graph import Node, OpGraph
+from metalforge.hybrid.model.ops import Elementwise, FullyConnected, GradientUpdate, MutationUpdate, RecurrentStep
+from metalforge.substrates.npu import mesh
+from metalforge.substrates.npu.device import ResourceError
+from metalforge.substrates.npu.program import Encoding, ProgramError
+from metalforge.substrates.npu.quantize import Quantized
+from metalforge.substrates.profiles import DeviceProfile
+
+from .encodings import Option, Weights, cheapest, encoding_options, finest
+from .jobs import ChainJob, Job, LinearJob, build_chain, build_linear, loading_order
+from .placement import Candidate
+from .pricing import HostModel, Objective, add_costs, device_cost, push_cost, score, shape_cost, share_of
+from .ranges import ValueRange
+from .transforms import merge_siblings, pack_recurrent, rectified_chains, row_blocks, sibling_heads
+from .verdict import Verdict
+
+__all__ = ["Finder", "chip_bytes", "fit_together"]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Finder:
+    """The candidates of one graph under one set of wishes.
+
+    `at_any_error` are nodes that go to the device whatever rounding does to them: what is pinned there, and all that
+    the seeds' table puts there.
+    """
+
+    graph: OpGraph
+    profile: DeviceProfile
+    host: HostModel
+    ranges: Mapping[str, ValueRange]
+    objective: Objective
+    tolerance: float
+    batch: int
+    at_any_error: Collection[str] = ()
+    candidates: list[Candidate] = field(default_factory=list)
+    refused: dict[str, Verdict] = field(default_factory=dict)
+
+    def find(self, eligible: Collection[str]) -> None:
+        """Fill `candidates` with jobs for the eligible nodes, and `refused` with why others have none."""
+        chains = rectified_chains(self.graph, eligible)
+        for run in chains:
+            self._chain(run)
+        in_chains = {name for c in self.candidates for name in c.nodes}
+        merged: set[str] = set()
+        for group in sibling_heads(self.graph, eligible):
+            # Where chains take some of them along, the others are still one layer.
+            rest = tuple(name for name in group if name not in in_chains)
+            for part in dict.fromkeys([group, rest]):
+                if len(part) > 1 and self._merged(part):
+                    merged |= set(part if part == rest else ())
+        for node in self.graph.nodes:
+            if node.name not in eligible or node.name in merged:
+                continue
+            if not isinstance(node.op, Elementwise):
+                self._single(node)
+            elif node.name not in in_chains:  # behind an identity, where no layer can take it along
+                self._chain((node.name,))
+        reached = {name for c in self.candidates for name in c.nodes}
+        self.refused = {name: verdict for name, verdict in self.refused.items() if name not in reached}
+
+    def _single(self, node: Node) -> None:
+        """Add a layer, or the packed matrix of a recurrent step."""
+        op = node.op
+        x = self.ranges[node.inputs[0]]
+        if isinstance(op, RecurrentStep):
+            state = self.ranges[node.outputs[0]]
+            self._linear((node.name,), pack_recurrent(op), x.beside(state), exact=False)
+        elif isinstance(op, FullyConnected):
+            self._linear((node.name,), op.weights, x, exact=op.int4_exact)
+
+    def _merged(self, group: Sequence[str]) -> bool:
+        """Add sibling layers as one; return whether the chip can take it."""
+        ops = [op for name in group if isinstance(op := self.graph[name].op, FullyConnected)]
+        merged = merge_siblings([(name, op.weights) for name, op in zip(group, ops, strict=True)])
+        x = self.ranges[self.graph[group[0]].inputs[0]]
+        return self._linear(group, merged.matrix, x, exact=all(op.int4_exact for op in ops), spans=merged.spans)
+
+    def _linear(
+        self,
+        nodes: Sequence[str],
+        matrix: Weights,
+        x: ValueRange,
+        *,
+        exact: bool,
+        spans: Mapping[str, slice] | None = None,
+    ) -> bool:
+        """Add the candidates for one matrix: whole, and in blocks of rows where it is too wide to stay on chip."""
+        # Ranges are folded into the weights: several of them would take integers off their grid.
+        x = x.of_one_size() if exact or isinstance(matrix, Quantized) else x
+        outputs, inputs = (matrix.values if isinstance(matrix, Quantized) else matrix).shape
+        positions = self._positions(nodes[0])
+        try:
+            option = self._encoding(nodes, matrix, x, positions)
+        except ProgramError as error:
+            return self._refuse(nodes, Verdict(ok=False, reason=_first_line(error)))
+        if isinstance(option, Verdict):
+            return self._refuse(nodes, option)
+        found = False
+        for rows in ((), *self._blocks(int(outputs), int(inputs), option.encoding)):
+            try:
+                job = build_linear(
+                    nodes, matrix, x, option.encoding, option.error, spans=spans, rows=rows, positions=positions
+                )
+            except ProgramError as error:
+                return self._refuse(nodes, Verdict(ok=False, reason=_first_line(error)))
+            found = self._add(job) or found
+        return found
+
+    def _encoding(self, nodes: Sequence[str], matrix: Weights, x: ValueRange, positions: int) -> Option | Verdict:
+        """Return the encoding to use; a verdict where none is good enough."""
+        options = encoding_options(matrix, x)
+        if self.objective == "accuracy":
+            return finest(options)
+        outputs, inputs = (matrix.values if isinstance(matrix, Quantized) else matrix).shape
+
+        def price(encoding: Encoding) -> tuple[float, ...]:
+            seconds = shape_cost(int(inputs), int(outputs), encoding, self.batch * positions, self.profile)
+            return seconds, encoding.activation_bits, encoding.digits
+
+        option = cheapest(options, self.tolerance, price)
+        if option is not None:
+            return option
+        best = finest(options)
+        if set(nodes) & set(self.at_any_error):
+            return best
+        return Verdict(
+            ok=False,
+            reason=f"its best encoding is predicted to err by {best.error:.1e}, above the tolerance {self.tolerance:g}",
+            fix=f"allow a tolerance of {_above(best.error)}",
+        )
+
+    def _blocks(self, outputs: int, inputs: int, encoding: Encoding) -> Iterable[tuple[slice, ...]]:
+        """Return the division into rows for on-chip processors, where the whole layer does not fit one."""
+        limit = self.profile.mesh.onchip_bytes
+        if limit is None or mesh.layer_bytes(inputs, outputs * encoding.digits) <= limit.value:
+            return
+        blocks = row_blocks(outputs, inputs, encoding.digits, limit.value)
+        if len(blocks) > 1:
+            yield blocks
+
+    def _chain(self, nodes: Sequence[str]) -> None:
+        """Add a run of layers and bounded ReLUs, with as few digits for a linear last layer as the tolerance allows."""
+        x = self.ranges[self.graph[nodes[0]].inputs[0]]
+        ends_linear = isinstance(self.graph[nodes[-1]].op, FullyConnected)
+        jobs: list[ChainJob] = []
+        for digits in (1, 2, 3) if ends_linear else (1,):
+            try:
+                jobs.append(build_chain(self.graph, nodes, x, digits=digits, positions=self._positions(nodes[0])))
+            except ProgramError as error:  # integers that exist may need more digits than this
+                self._refuse(nodes[-1:], Verdict(ok=False, reason=_first_line(error)))
+        if not jobs:
+            return
+        good = [job for job in jobs if job.error <= self.tolerance]
+        best = min(jobs, key=lambda job: job.error)
+        if good or set(nodes) & set(self.at_any_error):
+            self._add(good[0] if good else best)
+        else:
+            self._refuse(
+                nodes[-1:],
+                Verdict(
+                    ok=False,
+                    reason=f"4 bits on both sides of the chip's rectifier are predicted to err by {best.error:.1e}, "
+                    f"above the tolerance {self.tolerance:g}",
+                    fix=f"allow a tolerance of {_above(best.error)}",
+                ),
+            )
+
+    def _add(self, job: Job) -> bool:
+        """Add a job if the empty chip can take it."""
+        try:
+            _placements([job], self.profile)
+        except ResourceError as error:
+            first, _, hint = str(error).partition("\nhint: ")
+            return self._refuse(job.nodes, Verdict(ok=False, reason=first.splitlines()[0], fix=hint))
+        nibbles = job.encoding.activation_bits // 4
+        device = device_cost(job.programs, self.batch * job.positions * nibbles, self.profile)
+        pushes = self._pushes(job)
+        share = self.host.share(job, self.graph, self.batch)
+        software = add_costs([self.host.op(self.graph[name], self.graph, self.batch) for name in job.nodes])
+        spent = [device] if pushes is None else [device, pushes]
+        self.candidates.append(
+            Candidate(
+                job=job,
+                gain=self._gain(job, add_costs(spent), share, software),
+                device=device,
+                pushes=pushes,
+                host_share=share,
+                software=software,
+            )
+        )
+        return True
+
+    def _gain(self, job: Job, device: Cost, share: Cost, software: Cost) -> tuple[float, ...]:
+        """Return what the device saves. Without a figure for the host's power its share is left out on both sides."""
+        whole = device if self.objective == "energy" and share.energy is None else add_costs([device, share])
+        saved = tuple(a - b for a, b in zip(score(software, self.objective), score(whole, self.objective), strict=True))
+        if self.objective == "hw_only":
+            return (float(len(job.nodes)), *saved)
+        return (-job.error, *saved) if self.objective == "accuracy" else saved
+
+    def _pushes(self, job: Job) -> Cost | None:
+        """Price the updates that the graph makes of a job's weights in every call."""
+        updates = [n for n in self.graph.nodes if isinstance(n.op, GradientUpdate | MutationUpdate)]
+        count = sum(1 for n in updates if isinstance(n.op, GradientUpdate | MutationUpdate) and n.op.of in job.nodes)
+        return share_of(push_cost(job, self.profile), count) if count and isinstance(job, LinearJob) else None
+
+    def _positions(self, name: str) -> int:
+        """Return the vectors that a sample has for a node: the extents between batch and last axis."""
+        return prod(n or 1 for n in self.graph.shapes[self.graph[name].inputs[0]][:-1])
+
+    def _refuse(self, nodes: Sequence[str], verdict: Verdict) -> bool:
+        for name in nodes:
+            self.refused[name] = verdict
+        return False
+
+
+def fit_together(jobs: Sequence[Job], profile: DeviceProfile) -> bool:
+    """Return whether the programs of some jobs fit the chip side by side."""
+    try:
+        _placements(jobs, profile)
+    except ResourceError:
+        return False
+    return True
+
+
+def chip_bytes(job: Job, profile: DeviceProfile) -> int:
+    """Return the bytes that a job is taken to need on the chip."""
+    return sum(row.bytes for placement in _placements([job], profile) for row in placement.rows)
+
+
+def _placements(jobs: Sequence[Job], profile: DeviceProfile) -> list[mesh.Placement]:
+    """Return where programs go, side by side; raises `ResourceError` where they do not fit."""
+    placed: list[mesh.Placement] = []
+    for job in loading_order(jobs):
+        for program in job.programs:
+            placed.append(mesh.plan(program, profile, beside=placed))
+    return placed
+
+
+def _above(error: float) -> str:
+    """Return a little more than an error, in two digits."""
+    scale = 10.0 ** (np.floor(np.log10(error)) - 1)
+    return f"{np.ceil(error / scale) * scale:.2g}"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]

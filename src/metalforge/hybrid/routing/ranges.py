@@ -1,0 +1,190 @@
+r"""How large every value of a graph can be: what a chip needs to know before it can round anything.
+
+Without data, ranges follow from those of the inputs (`OpGraph.ranges`) and from what bounds an op: |tanh| <= 1,
+|W x + b| <= |W| r + |b|. With data, they are what a run in software showed. A value has one range for each line of its
+last axis; only what stands side by side in a `Concat`, or comes out of a matrix, has lines of different range.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.hybrid.model.graph import Node, OpGraph
+from metalforge.hybrid.model.ops import (
+    Add,
+    Concat,
+    Elementwise,
+    FanOut,
+    FullyConnected,
+    RecurrentStep,
+    TemporalIntegration,
+)
+from metalforge.reservoir.activations import ACTIVATIONS
+
+__all__ = ["Observed", "ValueRange", "find_ranges"]
+
+EVENLY = 1 / sqrt(3)
+"""Root mean square of a value spread evenly over -1 .. 1: what is assumed where nothing better is known."""
+NEVER_NEGATIVE = ("sigmoid", "relu", "bounded_relu", "softmax")
+SHRINKING = ("tanh", "piecewise_tanh", "bounded_relu", "relu", "gelu", "identity")
+"""Functions with |f(x)| <= |x|."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What a run showed of a value: its largest modulus, its root mean square, and over how many samples."""
+
+    largest: float
+    rms: float
+    samples: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ValueRange:
+    """The largest modulus of each line of a value and its root mean square, and how they are known."""
+
+    largest: NDArray[np.float64]
+    rms: NDArray[np.float64]
+    nonnegative: bool
+    source: str
+
+    @classmethod
+    def even(
+        cls, width: int, largest: float, *, rms: float | None = None, nonnegative: bool = False, source: str
+    ) -> "ValueRange":
+        """Return one range for all lines."""
+        mean = largest * EVENLY if rms is None else rms
+        return cls(largest=np.full(width, largest), rms=np.full(width, mean), nonnegative=nonnegative, source=source)
+
+    def of_one_size(self) -> "ValueRange":
+        """Return the same range for every line, the largest: what integers that exist already want."""
+        return replace(self, largest=np.full_like(self.largest, self.largest.max()))
+
+    def beside(self, other: "ValueRange") -> "ValueRange":
+        """Return the range of two values side by side."""
+        return ValueRange(
+            largest=np.concatenate([self.largest, other.largest]),
+            rms=np.concatenate([self.rms, other.rms]),
+            nonnegative=self.nonnegative and other.nonnegative,
+            source=self.source if self.source == other.source else f"{self.source}; {other.source}",
+        )
+
+
+def find_ranges(graph: OpGraph, observed: Mapping[str, Observed] | None = None) -> dict[str, ValueRange]:
+    """Return the ranges of all values that have one; what was observed comes before what can be derived."""
+    seen = observed or {}
+    known: dict[str, ValueRange] = {}
+    for name, largest in graph.ranges.items():
+        known[name] = ValueRange.even(_width(graph, name), largest, source="given with the graph")
+    for name in graph.inputs:
+        _observe(graph, name, seen, known)
+    for node in graph.nodes:
+        derived = _derive(graph, node, known)
+        if derived is not None:
+            known[node.outputs[0]] = derived
+        if derived is None or not _side_by_side(graph, node):  # a concat keeps the ranges of its parts
+            for value in node.outputs:
+                _observe(graph, value, seen, known)
+    return {name: _without_zeros(found) for name, found in known.items()}
+
+
+def _observe(graph: OpGraph, name: str, seen: Mapping[str, Observed], known: dict[str, ValueRange]) -> None:
+    """Replace a derived range by what a run showed; a value that was always zero shows nothing."""
+    if name not in seen or seen[name].largest == 0:
+        return
+    shown = seen[name]
+    if name in graph.ranges:  # what was declared is a promise; the examples only show how it is filled
+        known[name] = replace(known[name], rms=np.full_like(known[name].rms, shown.rms))
+        return
+    known[name] = ValueRange.even(
+        _width(graph, name),
+        shown.largest,
+        rms=shown.rms,
+        nonnegative=name in known and known[name].nonnegative,
+        source=f"seen on {shown.samples} samples",
+    )
+
+
+def _derive(graph: OpGraph, node: Node, known: Mapping[str, ValueRange]) -> ValueRange | None:
+    """Return the range of a node's first output; None where nothing bounds it."""
+    op = node.op
+    inputs = [known.get(value) for value in node.inputs]
+    given = [found for found in inputs if found is not None]
+    complete = len(given) == len(inputs) and bool(given)
+    match op:
+        case Elementwise():
+            return _activated(op.function, inputs[0], _width(graph, node.outputs[0]))
+        case RecurrentStep():
+            return _activated(op.weights.activation, None, op.weights.units)
+        case FullyConnected() if complete:
+            return _product(op, given[0])
+        case FanOut() | TemporalIntegration() if complete:
+            return given[0]
+        case Concat() if complete and _side_by_side(graph, node):
+            joined = given[0]
+            for found in given[1:]:
+                joined = joined.beside(found)
+            return joined
+        case Concat() if complete:
+            return replace(
+                given[0],
+                largest=np.max([found.largest for found in given], axis=0),
+                nonnegative=all(found.nonnegative for found in given),
+            )
+        case Add() if complete:
+            return ValueRange(
+                largest=np.sum([found.largest for found in given], axis=0),
+                rms=np.sqrt(np.sum([found.rms**2 for found in given], axis=0)),
+                nonnegative=all(found.nonnegative for found in given),
+                source="sum of its inputs' ranges",
+            )
+    return None
+
+
+def _activated(function: str, before: ValueRange | None, width: int) -> ValueRange | None:
+    """Return the range of f(x), for x of a known or unknown range."""
+    bound = 1.0 if function == "softmax" else ACTIVATIONS[function].bound
+    shrinks = before if function in SHRINKING else None
+    if shrinks is None and bound is None:
+        return None
+    nonnegative = function in NEVER_NEGATIVE or (before is not None and before.nonnegative and function in SHRINKING)
+    if shrinks is None:
+        return ValueRange.even(width, bound or 1.0, nonnegative=nonnegative, source=f"{function} is at most {bound:g}")
+    limit = np.inf if bound is None else bound
+    return ValueRange(
+        largest=np.minimum(shrinks.largest, limit),
+        rms=np.minimum(shrinks.rms, limit * EVENLY),
+        nonnegative=nonnegative,
+        source=f"{function} of a value that is {shrinks.source}",
+    )
+
+
+def _product(op: FullyConnected, x: ValueRange) -> ValueRange:
+    """Return the range of W x + b: the sum of moduli, and of squares for inputs that do not depend on each other."""
+    w = op.matrix.astype(np.float64)
+    bias = np.zeros(len(w)) if op.bias is None else op.bias.astype(np.float64)
+    return ValueRange(
+        largest=np.abs(w) @ x.largest + np.abs(bias),
+        rms=np.sqrt(w**2 @ x.rms**2 + bias**2),
+        nonnegative=False,
+        source="bound of a product",
+    )
+
+
+def _side_by_side(graph: OpGraph, node: Node) -> bool:
+    """Whether a node puts its inputs side by side on the last axis."""
+    return isinstance(node.op, Concat) and node.op.axis in (-1, len(graph.shapes[node.outputs[0]]) - 1)
+
+
+def _width(graph: OpGraph, value: str) -> int:
+    shape = graph.shapes[value]
+    return (shape[-1] if shape else None) or 1
+
+
+def _without_zeros(found: ValueRange) -> ValueRange:
+    """Return a range in which no line is zero: the chip's grid needs a size, and a line of zeros fits any."""
+    largest = float(found.largest.max(initial=0.0)) or 1.0
+    return replace(found, largest=np.where(found.largest > 0, found.largest, largest))

@@ -1,0 +1,227 @@
+"""Every op where it belongs: a graph, a device profile and an objective in, a `Plan` that explains itself out.
+
+Policy `default` asks whether the NPU can run an op, what rounding would do to it, and what both sides would cost, and
+places by the objective:
+
+- `latency`, `energy`: whatever is cheaper. An op without a figure ranks last, and the plan says so.
+- `accuracy`: software, which does not round; what is pinned to the NPU gets the finest encoding.
+- `hw_only`: all that the NPU can do within the tolerance, whatever it costs.
+
+Policy `seed` follows the table of the seed documents (`seed_policy`).
+"""
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias, get_args
+
+from numpy.typing import ArrayLike
+
+from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
+from metalforge.hybrid.model.graph import OpGraph
+from metalforge.substrates.profiles import DeviceProfile
+from metalforge.substrates.profiles import profile as find_profile
+
+from .assembly import assemble
+from .calibration import observe
+from .candidates import Finder, fit_together
+from .placement import Candidate, choose
+from .plan import OpPlan, Plan
+from .pricing import HostModel, Objective, Pricer
+from .ranges import ValueRange, find_ranges
+from .rows import Row
+from .seed_policy import seed_row
+from .verdict import Verdict, npu_verdict, software_verdict
+
+__all__ = ["OperationRouter", "Pin", "Policy"]
+
+Policy: TypeAlias = Literal["default", "seed"]
+Pin: TypeAlias = Literal["npu", "software"]
+DEFAULT_TOLERANCE = 1e-2
+"""Relative error of a quantised op. A network trained in floats kept its accuracy to 0.01 points with 8-bit weights and
+activations, which err by 0.8 %; with 4-bit weights, at 11 %, it lost more than one."""
+
+
+class OperationRouter:
+    """Makes plans. `host` prices the host, this machine's CPU by default; `batch` is the samples of one call."""
+
+    def __init__(
+        self,
+        policy: Policy = "default",
+        objective: Objective = "latency",
+        profile: DeviceProfile | str = "akd1000-published",
+        *,
+        tolerance: float = DEFAULT_TOLERANCE,
+        host: Pricer | None = None,
+        host_power_w: float | None = None,
+        batch: int = 1,
+    ) -> None:
+        if policy not in get_args(Policy):
+            raise UnknownNameError("policy", policy, get_args(Policy))
+        if objective not in get_args(Objective):
+            raise UnknownNameError("objective", objective, get_args(Objective))
+        if not 0 < tolerance < float("inf"):
+            raise SpecError(f"`tolerance` must be a positive number. Got {tolerance}")
+        if host_power_w is not None and not 0 < host_power_w < float("inf"):
+            raise SpecError(f"`host_power_w` must be a positive number or None. Got {host_power_w}")
+        if batch < 1:
+            raise SpecError(f"`batch` must be at least 1. Got {batch}")
+        self.policy: Policy = policy
+        self.objective: Objective = objective
+        self.profile = find_profile(profile) if isinstance(profile, str) else profile
+        self.tolerance = tolerance
+        self.host = HostModel(host, power_w=host_power_w)
+        self.batch = batch
+
+    def verdicts(
+        self, graph: OpGraph, *, calibration: Mapping[str, ArrayLike] | None = None
+    ) -> dict[str, dict[Pin, Verdict]]:
+        """Return for every op whether each side can run it, and why not."""
+        ranges = _ranges(graph, calibration)
+        return {
+            node.name: {"npu": npu_verdict(node, graph, ranges), "software": software_verdict(node)}
+            for node in graph.nodes
+        }
+
+    def plan(
+        self,
+        graph: OpGraph,
+        *,
+        pin: Mapping[str, Pin] | None = None,
+        strict: bool = False,
+        calibration: Mapping[str, ArrayLike] | None = None,
+    ) -> Plan:
+        """Return where every op runs.
+
+        Parameters
+        ----------
+        graph
+            The model.
+        pin
+            Ops that must be on one side, whatever it costs and whatever rounding does to them.
+        strict
+            Raise where a layer, a recurrent step or an op that only software has would fall back to software because
+            the NPU cannot run it. Activations, sums and updates are the host's share of the work and no fallback; nor
+            is software that was chosen for its cost, or pinned.
+        calibration
+            Example inputs by name. A run in software shows how large every value gets. Without it only values are
+            known whose inputs have a range in the graph, or that an activation bounds.
+
+        Raises
+        ------
+        PlacementError
+            An op is pinned where it cannot run; no side can run an op; `strict` and something would fall back.
+        """
+        pins = self._checked(graph, pin or {})
+        ranges = _ranges(graph, calibration)
+        verdicts = {node.name: npu_verdict(node, graph, ranges) for node in graph.nodes}
+        _refuse_unknown(graph)
+        self._refuse_pins(pins, verdicts)
+        wanted = self._wanted(graph, pins, verdicts)
+        pinned = {name for name, side in pins.items() if side == "npu"}
+        finder = Finder(
+            graph=graph,
+            profile=self.profile,
+            host=self.host,
+            ranges=ranges,
+            objective="hw_only" if self.policy == "seed" else self.objective,
+            tolerance=self.tolerance,
+            batch=self.batch,
+            at_any_error=wanted if self.policy == "seed" else pinned,
+        )
+        finder.find(wanted)
+        for name in pinned & set(finder.refused):
+            raise _cannot_pin(name, finder.refused[name])
+        chosen = choose(finder.candidates, lambda some: fit_together([c.job for c in some], self.profile), pinned)
+        if chosen is None:
+            names = ", ".join(f"`{name}`" for name in sorted(pinned))
+            raise PlacementError(f"{names} are pinned to the NPU and do not fit {self.profile.name} side by side")
+        rows = [
+            self._row(graph, node.name, pins.get(node.name), verdicts[node.name], finder, chosen)
+            for node in graph.nodes
+        ]
+        plan = assemble(
+            graph,
+            rows,
+            chosen,
+            policy=self.policy,
+            objective=self.objective,
+            tolerance=self.tolerance,
+            batch=self.batch,
+            profile=self.profile,
+            host=self.host,
+        )
+        if strict:
+            _refuse_fallbacks(plan.ops)
+        return plan
+
+    def _checked(self, graph: OpGraph, pin: Mapping[str, Pin]) -> dict[str, Pin]:
+        for name, side in pin.items():
+            if name not in {node.name for node in graph.nodes}:
+                raise UnknownNameError(f"op of graph {graph.name}", name, [node.name for node in graph.nodes])
+            if side not in get_args(Pin):
+                raise UnknownNameError("side to pin to", side, get_args(Pin))
+        return dict(pin)
+
+    def _refuse_pins(self, pins: Mapping[str, Pin], verdicts: Mapping[str, Verdict]) -> None:
+        for name, side in pins.items():
+            if side == "npu" and not verdicts[name].ok:
+                raise _cannot_pin(name, verdicts[name])
+
+    def _wanted(self, graph: OpGraph, pins: Mapping[str, Pin], verdicts: Mapping[str, Verdict]) -> set[str]:
+        """Return the nodes that may go to the device: it can run them, and no pin or row says otherwise."""
+        found = set()
+        for node in graph.nodes:
+            row = seed_row(node) if self.policy == "seed" else None
+            allowed = self.policy == "default" or (row is not None and row.substrate in ("npu", "npu+software"))
+            if pins.get(node.name) == "npu" or (allowed and verdicts[node.name].ok and node.name not in pins):
+                found.add(node.name)
+        return found
+
+    def _row(
+        self,
+        graph: OpGraph,
+        name: str,
+        pin: Pin | None,
+        verdict: Verdict,
+        finder: Finder,
+        chosen: tuple[Candidate, ...],
+    ) -> Row:
+        taken = next((c for c in chosen if name in c.nodes), None)
+        possible = [c for c in finder.candidates if name in c.nodes]
+        return Row(
+            node=graph[name],
+            taken=taken,
+            possible=max(possible, key=lambda c: c.gain) if possible else None,
+            verdict=finder.refused.get(name, verdict),
+            pin=pin,
+            seed=seed_row(graph[name]) if self.policy == "seed" else None,
+            policy=self.policy,
+            objective=self.objective,
+        )
+
+
+def _ranges(graph: OpGraph, calibration: Mapping[str, ArrayLike] | None) -> dict[str, ValueRange]:
+    return find_ranges(graph, None if calibration is None else observe(graph, calibration))
+
+
+def _refuse_unknown(graph: OpGraph) -> None:
+    """Raise where neither side has a rule for an op."""
+    lost = [(node, verdict) for node in graph.nodes if not (verdict := software_verdict(node)).ok]
+    if lost:
+        lines = "\n".join(f"  {node.name}: {verdict.reason}" for node, verdict in lost)
+        raise PlacementError(f"no side can run part of graph `{graph.name}`:\n{lines}")
+
+
+def _cannot_pin(name: str, verdict: Verdict) -> PlacementError:
+    hint = f"\nhint: {verdict.fix}" if verdict.fix else ""
+    return PlacementError(f"`{name}` is pinned to the NPU, which cannot run it: {verdict.reason}{hint}")
+
+
+def _refuse_fallbacks(rows: tuple[OpPlan, ...]) -> None:
+    lost = [row for row in rows if row.fallback]
+    if lost:
+        lines = [f"  {row.op} ({row.kind}): {row.reason}" + (f"; {row.fix}" if row.fix else "") for row in lost]
+        raise PlacementError(
+            "strict, and these ops would fall back to software:\n"
+            + "\n".join(lines)
+            + "\nhint: make them map as said, pin them to software, or plan without strict"
+        )

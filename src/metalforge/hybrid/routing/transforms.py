@@ -1,0 +1,167 @@
+"""What may be done to a graph so that more of it maps: each a function of the graph, none changes what is computed.
+
+- `pack_recurrent`: W_in u + W_res s is one product of [W_in | W_res] with [u; s]; bias, activation and leak are left to
+  the host. Fully connected layers need no such split: their activation is an op of its own already.
+- `without_fan_outs`: readers of a fan-out read what it copies.
+- `sibling_heads`, `merge_siblings`: layers that read one value are one layer, split again by name.
+- `rectified_chains`: layers with a bounded ReLU between them are one program, and one call.
+- `row_blocks`: a layer too large for one processor is several, side by side. (Columns are split by `compile_linear`.)
+
+Slicing precision is in `encodings`.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.hybrid.model.graph import Node, OpGraph
+from metalforge.hybrid.model.ops import (
+    Elementwise,
+    FanOut,
+    FullyConnected,
+    GradientUpdate,
+    MutationUpdate,
+    RecurrentStep,
+)
+from metalforge.reservoir.sparse import to_dense
+from metalforge.substrates.npu.mesh import units_on_chip
+from metalforge.substrates.npu.quantize import Quantized
+
+from .encodings import Weights
+
+__all__ = [
+    "Merged",
+    "merge_siblings",
+    "pack_recurrent",
+    "rectified_chains",
+    "row_blocks",
+    "sibling_heads",
+    "source_of",
+    "update_targets",
+    "without_fan_outs",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Merged:
+    """One matrix of several layers' rows, and where each layer's rows are."""
+
+    matrix: Weights
+    spans: dict[str, slice]
+
+
+def pack_recurrent(op: RecurrentStep) -> NDArray[np.floating[Any]]:
+    """Return [W_in | W_res], (units, inputs + units)."""
+    return np.hstack([op.weights.w_in, to_dense(op.weights.w_res)])
+
+
+def source_of(graph: OpGraph, value: str) -> str:
+    """Return the value that fan-outs copied to make this one; itself where there were none."""
+    producer = graph.producer(value)
+    while producer is not None and isinstance(producer.op, FanOut):
+        value = producer.inputs[0]
+        producer = graph.producer(value)
+    return value
+
+
+def without_fan_outs(graph: OpGraph) -> OpGraph:
+    """Return the graph with readers of fan-outs reading what was copied; a fan-out that is an output stays."""
+    nodes = [
+        replace(node, inputs=tuple(source_of(graph, value) for value in node.inputs))
+        for node in graph.nodes
+        if not isinstance(node.op, FanOut) or set(node.outputs) & set(graph.outputs)
+    ]
+    return replace(graph, nodes=tuple(nodes))
+
+
+def sibling_heads(graph: OpGraph, eligible: Collection[str]) -> tuple[tuple[str, ...], ...]:
+    """Return groups of two or more of the `eligible` layers that read one value, fan-outs looked through.
+
+    Real and quantised weights are not put together: integers that exist keep their own scales.
+    """
+    groups: dict[tuple[str, bool], list[str]] = {}
+    for node in graph.nodes:
+        if node.name in eligible and isinstance(node.op, FullyConnected):
+            key = source_of(graph, node.inputs[0]), isinstance(node.op.weights, Quantized)
+            groups.setdefault(key, []).append(node.name)
+    return tuple(tuple(names) for names in groups.values() if len(names) > 1)
+
+
+def merge_siblings(layers: Sequence[tuple[str, Weights]]) -> Merged:
+    """Return the layers' rows as one matrix; all real, or all quantised."""
+    sizes = [w.values.shape[0] if isinstance(w, Quantized) else w.shape[0] for _, w in layers]
+    ends = np.cumsum([0, *sizes]).tolist()
+    spans = {name: slice(a, b) for (name, _), (a, b) in zip(layers, pairwise(ends), strict=True)}
+    integers = [w for _, w in layers if isinstance(w, Quantized)]
+    if len(integers) == len(layers):
+        return Merged(matrix=_stack(integers), spans=spans)
+    real = [w.dequantize() if isinstance(w, Quantized) else w for _, w in layers]
+    return Merged(matrix=np.concatenate(real), spans=spans)
+
+
+def rectified_chains(graph: OpGraph, eligible: Collection[str]) -> tuple[tuple[str, ...], ...]:
+    """Return runs of `eligible` nodes that one program can hold: layer, bounded ReLU, layer, ..., in every length.
+
+    A value inside a run has no reader outside it and is no output of the graph; a layer whose weights change while the
+    model runs is in no run, since its thresholds would have to follow.
+    """
+    changing = update_targets(graph)
+    runs = []
+    for node in graph.nodes:
+        if node.name not in eligible or node.name in changing or not isinstance(node.op, FullyConnected):
+            continue
+        run = [node]
+        while (following := _only_reader(graph, run[-1])) is not None:
+            wanted = _is_bounded(following) if isinstance(run[-1].op, FullyConnected) else _is_layer(following)
+            if not wanted or following.name not in eligible or following.name in changing:
+                break
+            run.append(following)
+            runs.append(tuple(n.name for n in run))
+    return tuple(runs)
+
+
+def row_blocks(outputs: int, inputs: int, digits: int, onchip_bytes: int) -> tuple[slice, ...]:
+    """Return runs of outputs such that each, with its digits, fits one on-chip processor; empty where none does."""
+    most = units_on_chip(inputs, onchip_bytes) // digits
+    if most < 1:
+        return ()
+    n_blocks = -(-outputs // most)
+    edges = [round(i * outputs / n_blocks) for i in range(n_blocks + 1)]
+    return tuple(slice(a, b) for a, b in pairwise(edges))
+
+
+def update_targets(graph: OpGraph) -> frozenset[str]:
+    """Return the nodes whose weights some op of the graph changes."""
+    return frozenset(node.op.of for node in graph.nodes if isinstance(node.op, GradientUpdate | MutationUpdate))
+
+
+def _stack(parts: Iterable[Quantized]) -> Quantized:
+    """Return integers with one scale a row, from parts with one a row or one in all."""
+    all_parts = list(parts)
+    return Quantized(
+        values=np.concatenate([q.values.astype(np.int16) for q in all_parts]),
+        scales=np.concatenate([np.broadcast_to(q.scales, q.values.shape[:1]) for q in all_parts]),
+        limits=(min(q.limits[0] for q in all_parts), max(q.limits[1] for q in all_parts)),
+        error=np.concatenate([q.error for q in all_parts]),
+    )
+
+
+def _only_reader(graph: OpGraph, node: Node) -> Node | None:
+    """Return the node that alone reads what another makes; None where there are several, or the caller reads it."""
+    value = node.outputs[0]
+    readers = graph.consumers(value)
+    if len(readers) != 1 or value in graph.outputs or len(readers[0].inputs) != 1:
+        return None
+    return readers[0]
+
+
+def _is_bounded(node: Node) -> bool:
+    return isinstance(node.op, Elementwise) and node.op.function == "bounded_relu"
+
+
+def _is_layer(node: Node) -> bool:
+    return isinstance(node.op, FullyConnected)

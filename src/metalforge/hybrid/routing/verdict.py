@@ -1,0 +1,167 @@
+"""Whether a substrate can run an op: yes, or no with the reason and what would change it.
+
+An op that nobody has heard of is not supported, because nobody has heard of it; asking never fails.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+
+from metalforge.hybrid.model.graph import Node, OpGraph
+from metalforge.hybrid.model.operators import OPERATORS
+from metalforge.hybrid.model.ops import (
+    Add,
+    Concat,
+    Elementwise,
+    FanOut,
+    FullyConnected,
+    Gradient,
+    GradientUpdate,
+    MutationUpdate,
+    Op,
+    Precision,
+    RecurrentStep,
+    SoftwareOnly,
+    TemporalIntegration,
+)
+from metalforge.substrates.npu.ladder import digit_limit
+from metalforge.substrates.npu.quantize import Quantized
+
+from .ranges import ValueRange
+
+__all__ = ["Verdict", "npu_verdict", "software_verdict"]
+
+CALIBRATE = "give calibration data: plan(graph, calibration={...})"
+WIDEST = digit_limit(3)
+HOST_SHARE = {
+    "tanh": "the chip's only activation is a bounded ReLU; the host applies tanh to what the NPU gives",
+    "sigmoid": "the chip's only activation is a bounded ReLU; the host applies sigmoid",
+    "gelu": "the chip's only activation is a bounded ReLU; the host applies GELU",
+    "relu": "the chip's ReLU is bounded; the host applies one that is not",
+    "piecewise_tanh": "the chip's only activation is a bounded ReLU; the host applies the piecewise line",
+    "softmax": "needs an exponential and a sum over outputs; the host applies it",
+    "identity": "nothing to compute",
+}
+
+
+IN_SOFTWARE = (
+    FullyConnected,
+    Elementwise,
+    RecurrentStep,
+    TemporalIntegration,
+    FanOut,
+    Concat,
+    Add,
+    Gradient,
+    GradientUpdate,
+    MutationUpdate,
+    SoftwareOnly,
+)
+"""What `software.evaluate` knows."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whether an op can run, why or why not, and what to do about it."""
+
+    ok: bool
+    reason: str
+    fix: str = ""
+
+
+def npu_verdict(node: Node, graph: OpGraph, ranges: Mapping[str, ValueRange]) -> Verdict:
+    """Return whether the NPU can run a node's work, given the ranges that are known.
+
+    Room on the chip and the error of rounding are the planner's business: they depend on the other nodes and on what is
+    asked for.
+    """
+    op = node.op
+    match op:
+        case FullyConnected() | RecurrentStep():
+            return _matrix(node, graph, ranges)
+        case Elementwise(function="bounded_relu"):
+            if node.inputs[0] not in ranges:
+                return _unknown_range(node.inputs[0])
+            return Verdict(ok=True, reason="native, as the activation of a fully connected layer, in 4 bits")
+        case Elementwise():
+            fix = "" if op.function == "identity" else "train with bounded_relu, or leave it to the host"
+            return Verdict(ok=False, reason=HOST_SHARE.get(op.function, "the chip has no such function"), fix=fix)
+        case FanOut():
+            return Verdict(
+                ok=False,
+                reason="the chip refuses several outputs from one layer; the value stays on the host",
+                fix="nothing to do: heads that read one value become one merged layer",
+            )
+        case Concat() | Add():
+            return Verdict(
+                ok=False,
+                reason=f"the chip's generation has no {op.kind}; the host does it between two layers",
+                fix="fold it into the weights of the layer that follows" if isinstance(op, Concat) else "",
+            )
+        case TemporalIntegration():
+            return Verdict(ok=False, reason="the chip keeps no state between calls; the host integrates")
+        case Gradient():
+            return Verdict(ok=False, reason="the chip has no gradient path")
+        case GradientUpdate() | MutationUpdate():
+            return Verdict(ok=False, reason="weights change on the host and are pushed to the chip where it holds them")
+        case SoftwareOnly():
+            fix = "replace it by fully connected layers" if op.operations else ""  # others have no products to move
+            return Verdict(ok=False, reason=op.reason, fix=fix)
+    return Verdict(
+        ok=False,
+        reason=f"not supported: no rule for an op of kind `{_kind(op)}`",
+        fix="build it of fully connected layers and activations",
+    )
+
+
+def software_verdict(node: Node) -> Verdict:
+    """Return whether software can run a node."""
+    op = node.op
+    if isinstance(op, SoftwareOnly) and op.op_type not in OPERATORS:
+        return Verdict(ok=False, reason=f"not supported: software has no operator `{op.op_type}`")
+    if isinstance(op, IN_SOFTWARE):
+        return Verdict(ok=True, reason="software computes it")
+    return Verdict(
+        ok=False,
+        reason=f"not supported: software has no rule for an op of kind `{_kind(op)}`",
+        fix="build it of the ops in metalforge.hybrid.model.ops",
+    )
+
+
+def _matrix(node: Node, graph: OpGraph, ranges: Mapping[str, ValueRange]) -> Verdict:
+    """Return whether a matrix can be put on the chip: weights that may be integers, inputs of a known size."""
+    op = node.op
+    if op.precision is Precision.FLOAT:
+        return Verdict(
+            ok=False,
+            reason="its weights must stay as they are, and the chip computes in integers",
+            fix="declare Precision.ANY and set a tolerance",
+        )
+    if isinstance(op, FullyConnected) and isinstance(op.weights, Quantized):
+        largest = int(np.abs(op.weights.values.astype(np.int64)).max())
+        if largest > WIDEST:
+            return Verdict(
+                ok=False,
+                reason=f"its integers reach {largest}; three digits hold {WIDEST}",
+                fix="quantise to 11 bits or fewer, or give real weights",
+            )
+    if node.inputs[0] not in ranges:
+        return _unknown_range(node.inputs[0])
+    if isinstance(op, RecurrentStep) and node.outputs[0] not in ranges:
+        return Verdict(
+            ok=False,
+            reason=f"nothing bounds its state: {op.weights.activation} does not",
+            fix=f"{CALIBRATE}, or use a bounded activation such as tanh",
+        )
+    shape = graph.shapes[node.inputs[0]]
+    if any(n is None for n in shape[1:]):
+        return Verdict(ok=False, reason=f"its input {shape} has an open extent besides the batch")
+    return Verdict(ok=True, reason="a matrix product, which is what the chip does")
+
+
+def _unknown_range(value: str) -> Verdict:
+    return Verdict(ok=False, reason=f"the range of `{value}` is not known, so it cannot be rounded", fix=CALIBRATE)
+
+
+def _kind(op: Op) -> str:
+    return str(getattr(op, "kind", type(op).__name__))

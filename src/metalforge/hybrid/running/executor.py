@@ -1,0 +1,330 @@
+r"""A plan, run: one call in, every op on the side that the plan gave it, named outputs out.
+
+A call is a transaction. States, weights and counts change when all of it has succeeded; a device that fails in the
+middle leaves them as they were, and the whole call is made again in software from the same state. Weight updates take
+effect when a call ends, as in `SoftwareModel`: the float master is changed, and pushed where the device holds it.
+"""
+
+from collections.abc import Mapping
+from time import perf_counter
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike
+
+from metalforge.core.errors import MetalforgeError, SpecError, UnknownNameError
+from metalforge.core.quantities import Measured, Modelled
+from metalforge.hybrid.model.graph import Node
+from metalforge.hybrid.model.ops import FullyConnected, GradientUpdate, MutationUpdate, Op, RecurrentStep
+from metalforge.hybrid.model.software import check_inputs, evaluate, in_dtype
+from metalforge.hybrid.routing.calibration import is_stateful
+from metalforge.hybrid.routing.jobs import ChainJob, Job, LinearJob
+from metalforge.hybrid.routing.plan import Plan
+from metalforge.reservoir.activations import activation
+from metalforge.substrates.npu.device import NpuDevice
+from metalforge.substrates.npu.emulator import EmulatedDevice
+
+from .device_jobs import DeviceJobs, job_matrix
+from .failure import DeviceGuard, OnFailure
+from .inputs import InputReader
+from .merger import Array, OutputMerger, Outputs
+
+__all__ = ["ExecutorStatistics", "HybridExecutor"]
+
+
+class ExecutorStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an executor did. Host time was measured, device time and energy were modelled; they are never added."""
+
+    calls: int
+    samples: int
+    host: Measured
+    device_calls: Measured
+    """Wall time inside the device's methods; of an emulator, the time of emulating."""
+    device_busy: Modelled | None
+    """What the device's profile says its work took: since this executor was made, whoever gave it."""
+    device_energy: Modelled | None
+    bytes_to_device: int
+    bytes_to_host: int
+    retries: int
+    fallbacks: int
+    """Calls that software took over."""
+    pushes: int
+    bytes_pushed: int
+    clipped: int
+    """Numbers beyond the range they were planned for."""
+
+
+class _Result(NamedTuple):
+    """What a call made, before anything of it counts."""
+
+    npu: dict[str, Array]
+    software: dict[str, Array]
+    states: dict[str, Array]
+    weights: dict[str, Array]
+
+
+class HybridExecutor:
+    """Runs a plan. Without a `device` it makes an emulated one of the plan's profile, and closes it at the end.
+
+    `on_device_failure`: a time-out is tried once more; after a second one, or when the device is gone, `fallback`
+    warns once and goes on in software, `raise` lets the error through with everything as before the call.
+    """
+
+    def __init__(
+        self, plan: Plan, device: NpuDevice | None = None, *, on_device_failure: OnFailure = "fallback"
+    ) -> None:
+        self.plan = plan
+        self.graph = plan.graph
+        self._guard = DeviceGuard(on_device_failure)
+        self._own = EmulatedDevice(plan.profile) if device is None else None
+        self.device: NpuDevice = self._own or device  # type: ignore[assignment]  # one of them is there
+        self._before = self.device.statistics()
+        self._jobs = DeviceJobs(plan.jobs, self.device, plan.graph.name)
+        self._job_of = {name: job for job in plan.jobs for name in job.nodes}
+        self._reader, self._merger = InputReader(plan.graph), OutputMerger(plan.graph)
+        self._ops: dict[str, Op] = {node.name: in_dtype(node.op, plan.graph.dtype) for node in plan.graph.nodes}
+        self._nodes = {node.name: node for node in plan.graph.nodes}
+        self._states: dict[str, Array] = {}
+        self._weights = {n: op.matrix.copy() for n, op in self._ops.items() if isinstance(op, FullyConnected)}
+        self._touched: set[str] = set()
+        self._calls = self._samples = self._pushes = self._bytes_pushed = 0
+        self._host_s = 0.0
+        self._stale = self._closed = False
+
+    # Calls.
+
+    def forward(self, x: ArrayLike | Mapping[str, ArrayLike]) -> Outputs:
+        """Return the outputs for a batch, or for one sample without the batch axis; for graphs without state."""
+        if is_stateful(self.graph):
+            raise SpecError(f"graph `{self.graph.name}` keeps a state\nhint: step(x) for one time step, run(sequence)")
+        return self.step(x)
+
+    def step(self, x: ArrayLike | Mapping[str, ArrayLike]) -> Outputs:
+        """Return the outputs of one time step, for a batch or one sample; the state moves on."""
+        inputs, single = self._reader.batched(self._reader.named(x))
+        outputs = self._call(inputs)
+        return self._merger.shown(self._merger.single(outputs) if single else outputs)
+
+    def run(self, sequence: ArrayLike | Mapping[str, ArrayLike]) -> Outputs:
+        """Return the outputs of a sequence (T, ...), or of several (B, T, ...) side by side, from the present state."""
+        steps, several = self._reader.sequences(self._reader.named(sequence))
+        made = [self._call(inputs) for inputs in steps]
+        outputs = made if several else [self._merger.single(step) for step in made]
+        return self._merger.shown(self._merger.over_time(outputs, batched=several))
+
+    def reset(self) -> None:
+        """Bring every state to rest; weights stay as they are."""
+        self._states = {}
+
+    # State and weights.
+
+    @property
+    def state(self) -> dict[str, Array]:
+        """Copies of the states by node, a row a sample; a node at rest has none."""
+        return {name: value.copy() for name, value in self._states.items()}
+
+    @state.setter
+    def state(self, states: Mapping[str, ArrayLike]) -> None:
+        known = [node.name for node in self.graph.nodes if node.op.stateful]
+        taken = {}
+        for name, values in states.items():
+            if name not in known:
+                raise UnknownNameError(f"op with a state in graph {self.graph.name}", name, known)
+            array = np.array(values, self.graph.dtype)
+            wanted = self.graph.shapes[self.graph[name].outputs[0]]
+            if array.ndim != len(wanted) or any(n not in (None, m) for n, m in zip(wanted, array.shape, strict=True)):
+                raise SpecError(f"the state of `{name}` must have shape {wanted}. Got {array.shape}")
+            if not np.all(np.isfinite(array)):
+                raise SpecError(f"the state of `{name}` must be finite. Got NaN or infinity")
+            taken[name] = array
+        self._states = taken
+
+    def weights(self, name: str) -> Array:
+        """Return a copy of the present weights of a fully connected node: the float master, not what the chip holds."""
+        if name not in self._weights:
+            raise UnknownNameError(f"fully connected op of graph {self.graph.name}", name, self._weights)
+        return self._weights[name].copy()
+
+    def set_weights(self, name: str, matrix: ArrayLike) -> None:
+        """Replace the weights of a fully connected node, and push them where the device holds it."""
+        old = self.weights(name)
+        new = np.array(matrix, self.graph.dtype)
+        if new.shape != old.shape or not np.all(np.isfinite(new)):
+            raise SpecError(f"the weights of `{name}` must be finite and of shape {old.shape}. Got {new.shape}")
+        changed = self._weights | {name: new}
+        self._push({name}, changed)
+        self._weights = changed
+
+    # The device.
+
+    def reconnect(self) -> None:
+        """Reset the device, put the programs on it again with the present weights, and use it again.
+
+        A reset takes the programs of other users off too.
+        """
+        self.device.reset()
+        self._restore()
+        self._guard.lost = False
+
+    def statistics(self) -> ExecutorStatistics:
+        """Return what was done so far."""
+        now, programs = self.device.statistics(), self._jobs.programs
+        name = type(self.device).__name__
+        return ExecutorStatistics(
+            calls=self._calls,
+            samples=self._samples,
+            host=Measured(value=self._host_s, unit="s", how="perf_counter around calls, less the device's methods"),
+            device_calls=Measured(value=programs.seconds, unit="s", how=f"perf_counter around methods of {name}"),
+            device_busy=_difference(now.busy, self._before.busy),
+            device_energy=_difference(now.energy, self._before.energy),
+            bytes_to_device=programs.bytes_in,
+            bytes_to_host=programs.bytes_out,
+            retries=self._guard.retries,
+            fallbacks=self._guard.fallbacks,
+            pushes=self._pushes,
+            bytes_pushed=self._bytes_pushed,
+            clipped=self._jobs.clipped,
+        )
+
+    def close(self) -> None:
+        """Take the programs off the device; a device that was made here is closed too."""
+        if not self._closed:
+            self._closed = True
+            self._jobs.close()
+            if self._own is not None:
+                self._own.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # One call.
+
+    def _call(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Array]:
+        """Return the outputs of one call, and let what it changed take effect."""
+        if self._closed:
+            raise SpecError("the executor is closed\nhint: make another one from the plan")
+        begin, device_before = perf_counter(), self._jobs.programs.seconds
+        values = check_inputs(self.graph, inputs)
+        samples = self._reader.samples(values)
+        self._check_states(samples)
+        if self._stale and not self._guard.lost:
+            self._restore()
+        made = self._guard.call(
+            lambda: self._evaluate(values, on_device=True), lambda: self._evaluate(values, on_device=False)
+        )
+        changed = {name for name, new in made.weights.items() if new is not self._weights[name]}
+        self._push(changed, made.weights)
+        self._states, self._weights = made.states, made.weights
+        self._calls += 1
+        self._samples += samples
+        self._host_s += perf_counter() - begin - (self._jobs.programs.seconds - device_before)
+        return self._merger.merge(made.npu, made.software)
+
+    def _evaluate(self, inputs: Mapping[str, Array], *, on_device: bool) -> _Result:
+        """Return what every node makes, from the present state and weights."""
+        made = _Result({}, dict(inputs), dict(self._states), dict(self._weights))
+        done: set[str] = set()
+        for node in self.graph.nodes:
+            job = self._job_of.get(node.name) if on_device else None
+            if job is None:
+                self._in_software(node, made)
+            elif job.name not in done:
+                self._on_device(job, made)
+                done.add(job.name)
+        return made
+
+    def _in_software(self, node: Node, made: _Result) -> None:
+        op = self._ops[node.name]
+        target = op.of if isinstance(op, GradientUpdate | MutationUpdate) else None
+        try:
+            found = evaluate(
+                op,
+                [made.software[value] if value in made.software else made.npu[value] for value in node.inputs],
+                state=made.states.get(node.name),
+                weights=self._weights.get(node.name) if target is None else made.weights[target],
+                call=self._calls,
+            )
+        except SpecError as error:
+            raise SpecError(f"node `{node.name}` ({op.kind}): {error}") from error
+        made.software.update(zip(node.outputs, found.outputs, strict=True))
+        if found.state is not None:
+            made.states[node.name] = found.state
+        if target is not None:
+            made.weights[target] = found.outputs[0]
+
+    def _on_device(self, job: Job, made: _Result) -> None:
+        """Run a job and the host's share of it: bias, activation, leak."""
+        node = self._nodes[job.nodes[0]]
+        value = node.inputs[0]
+        x = made.software[value] if value in made.software else made.npu[value]
+        op = self._ops[node.name]
+        if isinstance(op, RecurrentStep):
+            made.states[node.name] = made.npu[node.outputs[0]] = self._recurrent(job, op, x, made.states.get(node.name))
+            return
+        y = self._jobs.run(job, x.reshape(-1, x.shape[-1]))
+        lead = x.shape[:-1]
+        if isinstance(job, ChainJob):
+            last = self._nodes[job.nodes[-1]]
+            made.npu[last.outputs[0]] = y.astype(self.graph.dtype).reshape(*lead, -1)
+            return
+        for name, rows in job.spans.items():
+            layer = self._ops[name]
+            part = y[:, rows]
+            if isinstance(layer, FullyConnected) and layer.bias is not None:
+                part = part + layer.bias
+            made.npu[self._nodes[name].outputs[0]] = part.astype(self.graph.dtype).reshape(*lead, -1)
+
+    def _recurrent(self, job: Job, op: RecurrentStep, u: Array, state: Array | None) -> Array:
+        """Return s' = (1 - a) s + a f([W_in | W_res] [u; s] + b), the product on the device."""
+        w = op.weights
+        s = np.zeros((len(u), w.units), u.dtype) if state is None else state
+        pre = (self._jobs.run(job, np.concatenate([u, s], axis=1)) + w.bias).astype(u.dtype)
+        a = u.dtype.type(w.leak)
+        return np.asarray((1 - a) * s + a * activation(w.activation).value(pre))
+
+    def _check_states(self, samples: int) -> None:
+        for name, state in self._states.items():
+            if len(state) != samples:
+                raise SpecError(
+                    f"the state of `{name}` is of {len(state)} samples. Got {samples}"
+                    "\nhint: reset() before a batch of another size"
+                )
+
+    # Weights on the device.
+
+    def _push(self, changed: set[str], weights: Mapping[str, Array]) -> None:
+        """Send new weights of nodes to the jobs that hold them."""
+        jobs = {job.name: job for name in changed if isinstance(job := self._job_of.get(name), LinearJob)}
+        if not jobs or self._guard.lost:
+            return
+        self._touched |= set(jobs)
+
+        def send() -> int:
+            return sum(self._jobs.push(job, job_matrix(job, weights)) for job in jobs.values())
+
+        try:
+            self._bytes_pushed += self._guard.call(send, lambda: 0)
+        except MetalforgeError:
+            self._stale = True  # some of it may have arrived
+            raise
+        if not self._guard.lost:
+            self._pushes += len(jobs)
+
+    def _restore(self) -> None:
+        """Put programs with the present weights on the device. Jobs whose weights never changed keep their integers."""
+        self._jobs.reload()
+        for job in self.plan.jobs:
+            if isinstance(job, LinearJob) and job.name in self._touched:
+                self._jobs.push(job, job_matrix(job, self._weights))
+        self._stale = False
+
+
+def _difference(now: Modelled | None, before: Modelled | None) -> Modelled | None:
+    return None if now is None else now if before is None else now - before
