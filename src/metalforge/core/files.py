@@ -16,35 +16,35 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 
 @contextmanager
-def naming(path: PathLike, verb: str = "read") -> Iterator[None]:
-    """Put the file's name before what is wrong with it, as a SpecError; the system's errors too."""
+def naming(path: PathLike, verb: str = "read", kind: type[MetalforgeError] = SpecError) -> Iterator[None]:
+    """Put the file's name before what is wrong with it, as an error of this kind; the system's errors too."""
     try:
         yield
     except MetalforgeError as error:
-        raise SpecError(f"{path}: {error}") from error
+        raise kind(f"{path}: {error}") from error
     except OSError as error:
-        raise SpecError(f"{path}: cannot be {verb} ({error.strerror or error})") from error
+        raise kind(f"{path}: cannot be {verb} ({error.strerror or error})") from error
 
 
 @contextmanager
-def opened(path: PathLike) -> Iterator[tuple[BinaryIO, int]]:
+def opened(path: PathLike, kind: type[MetalforgeError] = SpecError) -> Iterator[tuple[BinaryIO, int]]:
     """Give an open file and its size in bytes; errors raised inside name the file."""
-    with naming(path):
+    with naming(path, "read", kind):
         # A named pipe would block in open(), a device has no size: neither can be checked against a header.
         if not stat.S_ISREG(os.stat(path).st_mode):
-            raise SpecError("not a regular file")
+            raise kind("not a regular file")
         with open(path, "rb") as stream:
             yield stream, os.fstat(stream.fileno()).st_size
 
 
 @contextmanager
-def replacing(path: PathLike) -> Iterator[BinaryIO]:
+def replacing(path: PathLike, kind: type[MetalforgeError] = SpecError) -> Iterator[BinaryIO]:
     """Give a new file that takes the place of `path` when the block ends well; otherwise `path` is as it was.
 
     Written beside the target, flushed to the disk and renamed over it, then the directory is flushed too: after a
     crash or a full disk there is either the old file or the new one. A symbolic link keeps pointing at its target.
     """
-    with naming(path, "written"):
+    with naming(path, "written", kind):
         target = Path(os.path.realpath(path))
         scratch = target.with_name(f".{secrets.token_hex(8)}.tmp")  # not the target's name, which may be long already
         try:

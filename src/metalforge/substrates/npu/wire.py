@@ -8,16 +8,14 @@ The checksum finds damage; it does not say who wrote a program. Schema and prove
 """
 
 import hashlib
-import os
-import secrets
-import stat
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from metalforge.core.files import PathLike, opened, replacing
 
 from .flatbuffer import (
     IDENTIFIER,
@@ -40,8 +38,6 @@ from .flatbuffer import (
 from .program import Activation, Encoding, FullyConnected, Head, Program, ProgramError, weight_limits
 
 __all__ = ["IDENTIFIER", "MAX_BYTES", "VERSION", "from_bytes", "load", "save", "to_bytes"]
-
-PathLike = str | os.PathLike[str]
 
 _ACTIVATIONS = (Activation.LINEAR, Activation.BOUNDED_RELU)
 _SIGNED = ("unsigned", "zero_point", "two_rail")
@@ -70,39 +66,14 @@ def from_bytes(data: bytes | bytearray | memoryview) -> Program:
 def save(program: Program, path: PathLike) -> None:
     """Write the program to a file: `path` holds the old content or the new, whatever fails in between."""
     data = to_bytes(program)
-    target = Path(os.path.realpath(path))  # a symbolic link keeps pointing at its target
-    scratch = target.with_name(f".{secrets.token_hex(8)}.tmp")
-    try:
-        try:
-            with open(scratch, "xb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(scratch, target)
-        finally:
-            scratch.unlink(missing_ok=True)
-        directory = os.open(target.parent, os.O_RDONLY)  # the rename itself must reach the disk too
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
-    except OSError as error:
-        raise ProgramError(f"{path}: cannot be written ({error.strerror or error})") from error
+    with replacing(path, ProgramError) as stream:
+        stream.write(data)
 
 
 def load(path: PathLike) -> Program:
     """Return the program in a file; errors name the file."""
-    try:
-        # A named pipe would block in open(), a device may never end.
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise ProgramError("not a regular file")
-        with open(path, "rb") as stream:
-            size = os.fstat(stream.fileno()).st_size  # read(n) sets n bytes aside, however short the file
-            return from_bytes(stream.read(min(size, MAX_BYTES + 1)))
-    except ProgramError as error:
-        raise ProgramError(f"{path}: {error}") from error
-    except OSError as error:
-        raise ProgramError(f"{path}: cannot be read ({error.strerror or error})") from error
+    with opened(path, ProgramError) as (stream, size):
+        return from_bytes(stream.read(min(size, MAX_BYTES + 1)))  # read(n) sets n bytes aside, however short the file
 
 
 # Records: what the wire holds, with the meaning on one side and the bytes on the other.
