@@ -1,5 +1,6 @@
 """The documents are part of the product: their code runs, their commands exist, their links resolve."""
 
+import os
 import re
 import subprocess
 import sys
@@ -43,7 +44,7 @@ def test_python_blocks_run_and_print_what_the_readme_says(code, promised):
         assert done.stdout.strip() == promised.strip()
 
 
-def test_bash_blocks_name_real_make_targets_and_verbs():
+def test_bash_blocks_name_real_make_targets_and_verbs(tmp_path):
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     commands = [line.split("#")[0].split() for _, code in BLOCKS for line in code.splitlines() if line.strip()]
     makes = [c[1] for c in commands if c[:1] == ["make"]]
@@ -53,7 +54,8 @@ def test_bash_blocks_name_real_make_targets_and_verbs():
     assert verbs
     for words in verbs:
         command = [sys.executable, "-c", "from metalforge.cli import main; main()", *words[1:]]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+        own_cache = os.environ | {"METALFORGE_CACHE": str(tmp_path)}
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, env=own_cache)
         assert done.returncode == 0, (words, done.stderr)
 
 

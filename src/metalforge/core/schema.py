@@ -10,9 +10,11 @@ import msgspec
 
 from .errors import SpecError, UnknownNameError
 
-__all__ = ["Feature", "FeatureSchema", "HeadActivation", "HeadLayout", "HeadSpec"]
+__all__ = ["Feature", "FeatureSchema", "HeadActivation", "HeadLayout", "HeadLoss", "HeadSpec"]
 
 HeadActivation: TypeAlias = Literal["identity", "sigmoid", "softmax", "relu", "tanh"]
+HeadLoss: TypeAlias = Literal["squared", "log"]
+"""Squared error, or the logarithmic loss of a probability."""
 
 
 class Feature(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,11 +48,24 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class HeadSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One head: `width` neighbouring outputs and what the host applies to them."""
+    """One head: `width` neighbouring outputs, what the host applies to them, and what they mean.
+
+    The value is offset + scale * activation(output), in `unit`. `label` says what measurement it is trained on,
+    `baseline` what it must beat. A head that is not `available` has no producer of its inputs; one that is not
+    `trained` has a readout of zeros. Neither is trusted.
+    """
 
     name: str
     width: int = 1
     activation: HeadActivation = "identity"
+    unit: str = ""
+    offset: float = 0.0
+    scale: float = 1.0
+    loss: HeadLoss = "squared"
+    label: str = ""
+    baseline: str = ""
+    available: bool = True
+    trained: bool = True
 
 
 class HeadLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,11 +80,25 @@ class HeadLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         for head in self.heads:
             if head.width < 1:
                 raise SpecError(f"head `{head.name}` must have a width of at least 1. Got {head.width}")
+            if not (head.scale and abs(head.scale) < float("inf") and abs(head.offset) < float("inf")):
+                raise SpecError(f"head `{head.name}` wants a finite offset and a finite scale that is not zero")
 
     @property
     def width(self) -> int:
         """Outputs of all heads together."""
         return sum(head.width for head in self.heads)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The heads' names, in order."""
+        return tuple(head.name for head in self.heads)
+
+    def __getitem__(self, name: str) -> HeadSpec:
+        """Return a head by name."""
+        for head in self.heads:
+            if head.name == name:
+                return head
+        raise UnknownNameError(f"head of layout {self.name}", name, self.names)
 
     def span(self, name: str) -> slice:
         """Return where a head's outputs are."""
@@ -78,11 +107,12 @@ class HeadLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             if head.name == name:
                 return slice(start, start + head.width)
             start += head.width
-        raise UnknownNameError(f"head of layout {self.name}", name, [h.name for h in self.heads])
+        raise UnknownNameError(f"head of layout {self.name}", name, self.names)
 
     def fingerprint(self) -> str:
-        """Return 16 hex digits that change with any name, width, order or activation."""
-        return _fingerprint(self)
+        """Return 16 hex digits that change with anything but whether heads are trained."""
+        heads = tuple(msgspec.structs.replace(head, trained=True) for head in self.heads)
+        return _fingerprint(msgspec.structs.replace(self, heads=heads))
 
 
 def _distinct(what: str, names: list[str]) -> None:
