@@ -5,8 +5,8 @@ Colour fields are complex128 of shape (Nt, Nz, Ny, Nx, 3) on all sites; a field 
     (D psi)(x) = m psi(x) + (H psi)(x)
     (H psi)(x) = 1/2 sum_mu eta_mu(x) [U_mu(x) psi(x + mu) - U_mu(x - mu)^dagger psi(x - mu)]
 
-with eta_x = 1, eta_y = (-1)^x, eta_z = (-1)^(x + y), eta_t = (-1)^(x + y + z), antiperiodic in t. H is anti-Hermitian and
-joins sites of opposite parity, so D^dagger D = m^2 - H^2 never mixes parities.
+with eta_x = 1, eta_y = (-1)^x, eta_z = (-1)^(x + y), eta_t = (-1)^(x + y + z), antiperiodic in t. H is anti-Hermitian
+and joins sites of opposite parity, so D^dagger D = m^2 - H^2 never mixes parities.
 """
 
 import numpy as np
@@ -70,7 +70,7 @@ def dense(operator, links, parity=None, **options):
     rows = sites_of(links, parity)
     matrix = np.empty((len(rows), len(rows)), complex)
     for column, place in enumerate(rows):
-        unit = np.zeros(links.shape[:4] + (3,), complex)
+        unit = np.zeros((*links.shape[:4], 3), complex)
         unit.reshape(-1)[place] = 1
         matrix[:, column] = operator(links, unit, **options).reshape(-1)[rows]
     return matrix
