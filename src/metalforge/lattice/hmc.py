@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -45,7 +47,8 @@ class MidEnergy(NamedTuple):
 class EnergyProbe(NamedTuple):
     """Someone who wants the energy at fractions (0 to 1) of a trajectory; each is moved to the nearest step's end.
 
-    The kick that is half done there is finished on a copy of the momenta, so the trajectory does not change by a bit.
+    The kick that is half done there is finished on a copy of the momenta, so the trajectory does not change by a bit;
+    nor does the count of its iterations, which leaves those of the probe out.
     """
 
     fractions: Sequence[float]
@@ -155,18 +158,16 @@ def _probes(probe: EnergyProbe | None, plan: Plan, energy_before: float) -> Prob
         raise SpecError(f"fractions of a trajectory must be in [0, 1]. Got {tuple(probe.fractions)}")
     n_steps = len(plan.borders) - 1
 
-    def look(n: int) -> Callable[[GaugeField, Momenta, float, "Sea | None"], None]:
-        def at_border(field: GaugeField, momenta: Momenta, beta: float, sea: "Sea | None") -> None:
-            copy = Momenta(field)
-            copy.values[...] = momenta.values
+    def look(n: int, field: GaugeField, momenta: Momenta, beta: float, sea: "Sea | None") -> None:
+        copy = Momenta(field)
+        copy.values[...] = momenta.values
+        with nullcontext() if sea is None else sea.inverter.uncounted():
             for part, coefficient in plan.borders[n][1]:
                 if part == GAUGE:
                     copy.kick(coefficient * beta)
                 elif sea is not None:
                     sea.kick(part, copy, coefficient, remember=False)
             energy = field.action(beta) + copy.kinetic() + (0.0 if sea is None else sea.action())
-            probe.on_energy(MidEnergy(n, n / n_steps, energy - energy_before))
+        probe.on_energy(MidEnergy(n, n / n_steps, energy - energy_before))
 
-        return at_border
-
-    return {plan.borders[n][0]: look(n) for n in sorted({round(f * n_steps) for f in probe.fractions})}
+    return {plan.borders[n][0]: partial(look, n) for n in {round(f * n_steps) for f in probe.fractions}}

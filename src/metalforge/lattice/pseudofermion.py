@@ -16,7 +16,8 @@ Forces: d(phi^+ A^-1 phi) = -X^+ dA X with X = A^-1 phi, so a kick by it is a ki
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import Protocol
 
@@ -69,6 +70,11 @@ class Inverter:
         self._stale = True
         self.solves = 0
         self.iterations = 0
+
+    @property
+    def volume(self) -> int:
+        """Number of sites, even and odd."""
+        return self._field.volume
 
     def links_moved(self) -> None:
         """Say that the links are others now; they are taken up when they are needed."""
@@ -151,6 +157,15 @@ class Inverter:
         out.scale(rational.constant)
         for part, residue in zip(parts, rational.residues, strict=True):
             out.add(part, residue)
+
+    @contextmanager
+    def uncounted(self) -> Iterator[None]:
+        """Leave the solves of a `with` block out of the counts."""
+        counts = self.solves, self.iterations
+        try:
+            yield
+        finally:
+            self.solves, self.iterations = counts
 
     def _count(self, iterations: int) -> None:
         self.solves += 1

@@ -8,12 +8,16 @@ action would be wrong.
 from collections.abc import Sequence
 from itertools import pairwise
 
+import msgspec
+
 from metalforge.core.errors import MetalforgeError, SpecError
 
+from .condensate import SeaObservables, measure_condensate
 from .eigenvalues import LARGEST_POSSIBLE, largest_eigenvalue
 from .fermions import FermionSpec
 from .field import GaugeField, Momenta
 from .integrators import GAUGE, Level, Scheme
+from .observables import Observables
 from .pseudofermion import FourFlavors, Inverter, MassRatio, Pseudofermion, RootFlavors
 
 __all__ = ["Sea", "SpectralRangeError"]
@@ -105,6 +109,26 @@ class Sea:
         for term in self._terms[part]:
             term.kick(momenta, coefficient, remember=remember)
 
+    def observe(self, observed: Observables, *, seed: int, stream: int, step: int) -> Observables:
+        """Return `observed` with the condensate of the first mass, or as it is where no noise vectors are asked for."""
+        if self.spec.noise_vectors == 0:
+            return observed
+        self.links_moved()
+        sample = measure_condensate(
+            self.inverter,
+            self.spec.masses[0],
+            n_vectors=self.spec.noise_vectors,
+            seed=seed,
+            stream=stream,
+            step=step,
+        )
+        return SeaObservables(
+            **msgspec.structs.asdict(observed),
+            condensate=sample.mean,
+            condensate_pairs=sample.pairs,
+            condensate_connected=sample.mean_connected,
+        )
+
     def check_range(self, *, seed: int, stream: int, step: int) -> None:
         """Raise when the spectrum is not within the range of the rational functions; nothing to do without roots."""
         if not self._roots:
@@ -120,7 +144,9 @@ class Sea:
                 f"Got {found:.4g} at step {step}\nhint: warm the chain up (longer), the range is measured there"
             )
 
-    def freeze_range(self) -> None:
-        """Set the range to 1.1 times the largest eigenvalue seen; from here on leaving it is an error."""
-        if self._roots and self.seen:
+    def freeze_range(self, *, seed: int, stream: int, step: int) -> None:
+        """Set the range to 1.1 times the largest eigenvalue seen, now or before; to leave it is an error then."""
+        self.links_moved()
+        self.check_range(seed=seed, stream=stream, step=step)
+        if self._roots:
             self.bound = min(RANGE_MARGIN * self.seen, LARGEST_POSSIBLE)
