@@ -131,4 +131,6 @@ NB_MODULE(MF_MODULE, m) {
   bind_npu(m);
   bind_lattice_update(m);
   bind_lattice_measure(m);
+  bind_staggered(m);
+  bind_staggered_solver(m);
 }
