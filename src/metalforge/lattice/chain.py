@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 import msgspec
 import numpy as np
@@ -17,9 +17,7 @@ from .hmc import EnergyProbe, hmc_trajectory, make_workspace
 from .integrators import scheme
 from .io.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from .observables import Observables, measure
-
-if TYPE_CHECKING:
-    from .sea import Sea
+from .sea import Sea
 
 __all__ = ["Chain", "ChainSpec", "HeatbathSpec", "HmcSpec", "UpdateInfo"]
 
@@ -135,7 +133,7 @@ class Chain:
         self.field = field
         self.step = 0
         self._workspace = make_workspace(field) if spec.has_trajectories else None
-        self.sea = None if spec.fermions is None else _make_sea(field, spec.fermions)
+        self.sea = None if spec.fermions is None else Sea(field, spec.fermions)
         self._range_is_frozen = False
 
     def update(
@@ -269,9 +267,3 @@ class Chain:
                 chain.sea.bound = state.spectral_bound
                 chain._range_is_frozen = True
         return chain, state.notes, dict(checkpoint.series)
-
-
-def _make_sea(field: GaugeField, spec: FermionSpec) -> "Sea":
-    from .sea import Sea
-
-    return Sea(field, spec)

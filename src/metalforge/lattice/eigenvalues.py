@@ -4,6 +4,7 @@ D^dagger D = m^2 - H^2 on even sites has the eigenvalues m^2 + l^2 of D's pairs 
 cold ones.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ def largest_eigenvalue(
     step: int,
     accuracy: float = 0.01,
     max_steps: int = 100,
-    workspace: tuple[ColourField, ColourField, ColourField] | None = None,
+    workspace: Sequence[ColourField] | None = None,
 ) -> float:
     """Return an upper estimate of the largest eigenvalue of -H^2, in excess by `accuracy` (relative) at most.
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,9 +13,7 @@ from metalforge.native import Stream
 
 from .field import GaugeField, Momenta
 from .integrators import GAUGE, MOVE, Level, Plan, Scheme, nested
-
-if TYPE_CHECKING:
-    from .sea import Sea
+from .sea import Sea
 
 __all__ = ["EnergyProbe", "MidEnergy", "TrajectoryInfo", "hmc_trajectory"]
 
@@ -79,7 +77,7 @@ def hmc_trajectory(
     step: int,
     workspace: Workspace | None = None,
     accept_always: bool = False,
-    sea: "Sea | None" = None,
+    sea: Sea | None = None,
     probe: EnergyProbe | None = None,
 ) -> TrajectoryInfo:
     """Replace the links by the next state of the chain: fresh momenta, a trajectory of length `tau`, accept or restore.
@@ -123,10 +121,10 @@ def hmc_trajectory(
     )
 
 
-Probes = dict[int, Callable[[GaugeField, Momenta, float, "Sea | None"], None]]
+Probes = dict[int, Callable[[GaugeField, Momenta, float, Sea | None], None]]
 
 
-def _walk(plan: Plan, field: GaugeField, momenta: Momenta, beta: float, sea: "Sea | None", probes: Probes) -> None:
+def _walk(plan: Plan, field: GaugeField, momenta: Momenta, beta: float, sea: Sea | None, probes: Probes) -> None:
     """Walk a plan: moves and gauge kicks in runs as long as can be, which the kernels walk themselves."""
     pending: list[tuple[float, float]] = []
 
@@ -158,7 +156,7 @@ def _probes(probe: EnergyProbe | None, plan: Plan, energy_before: float) -> Prob
         raise SpecError(f"fractions of a trajectory must be in [0, 1]. Got {tuple(probe.fractions)}")
     n_steps = len(plan.borders) - 1
 
-    def look(n: int, field: GaugeField, momenta: Momenta, beta: float, sea: "Sea | None") -> None:
+    def look(n: int, field: GaugeField, momenta: Momenta, beta: float, sea: Sea | None) -> None:
         copy = Momenta(field)
         copy.values[...] = momenta.values
         with nullcontext() if sea is None else sea.inverter.uncounted():

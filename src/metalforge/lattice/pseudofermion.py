@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -113,16 +114,16 @@ class Inverter:
     ) -> None:
         """Set out = A(mass)^-1 source, to a relative residual of `tolerance`."""
         self.take_up()
-        options = {
-            "shift": mass**2 - self.mass**2,
-            "tolerance": tolerance,
-            "max_iterations": self._max_iterations,
-            "guess": guess,
-        }
-        if self._single is None:
-            info = cg(self.operator, source, out, **options)
-        else:
-            info = mixed_cg(self.operator, self._single, source, out, **options)
+        solver = cg if self._single is None else partial(mixed_cg, single=self._single)
+        info = solver(
+            self.operator,
+            source=source,
+            out=out,
+            shift=mass**2 - self.mass**2,
+            tolerance=tolerance,
+            max_iterations=self._max_iterations,
+            guess=guess,
+        )
         self._count(info.iterations)
 
     def solve_shifted(
