@@ -75,10 +75,11 @@ def _largest_ritz(diagonal: list[float], beside: list[float]) -> tuple[float, fl
 def lowest_eigenvalues(
     operator: StaggeredOperator, n: int, *, tolerance: float = 1e-10, max_iterations: int = 10_000
 ) -> NDArray[np.float64]:
-    """Return the n lowest eigenvalues of D^dagger D on even sites, ascending, each as often as it occurs.
+    """Return the n lowest eigenvalues of D^dagger D on even sites, ascending.
 
     ARPACK on the inverse, by CG: the lowest eigenvalues crowd, those of the inverse do not. As a check of solvers and
-    spectra rather than for production: vectors travel between host and kernels.
+    spectra rather than for production: vectors travel between host and kernels. Exactly degenerate eigenvalues, which
+    free fields have, are found fewer times than they occur: a Krylov space sees each once, but for rounding.
     """
     source, found = (ColourField(operator.gauge, 0, operator.precision) for _ in range(2))
     host = source.to_host()
