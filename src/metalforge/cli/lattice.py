@@ -53,6 +53,7 @@ def generate(
         list[float] | None, typer.Option(help="Heavier masses that precondition --flavors 4.")
     ] = None,
     noise_vectors: Annotated[int, typer.Option(help="Noise vectors a measurement of the condensate.")] = 4,
+    max_iterations: Annotated[int, typer.Option(help="A solve that takes more is an error.")] = 10_000,
     out: Annotated[Path | None, typer.Option(help="Folder for configurations and the checkpoint.")] = None,
     file_format: Annotated[str, typer.Option("--format", help="nersc, ildg or hdf5.")] = "hdf5",
     save_every: Annotated[int, typer.Option(help="Keep every n-th configuration; 0: the last.")] = 0,
@@ -68,7 +69,14 @@ def generate(
             resume, trajectories=trajectories, threads=threads, allow_different_isa=allow_different_isa
         )
     else:
-        fermions = _fermions(flavors or [], mass or [], inner_steps, hasenbusch or [], noise_vectors)
+        fermions = _fermions(
+            flavors or [],
+            mass or [],
+            n_inner=inner_steps,
+            preconditioners=hasenbusch or [],
+            noise_vectors=noise_vectors,
+            max_iterations=max_iterations,
+        )
         spec = _record(
             ChainSpec,
             dims=dims,
@@ -143,12 +151,10 @@ def measure_files(
     print_table("Configurations", columns, rows)
 
 
-def _fermions(
-    flavors: list[str], masses: list[float], inner_steps: int, hasenbusch: list[float], noise_vectors: int
-) -> dict[str, Any] | None:
+def _fermions(flavors: list[str], masses: list[float], **options: Any) -> dict[str, Any] | None:
     """Sea quarks from options, or None for the quenched theory; one mass goes for all of `2+2`."""
     if not flavors:
-        if masses or hasenbusch:
+        if masses or options["preconditioners"]:
             raise SpecError("`--mass` and `--hasenbusch` belong to sea quarks\nhint: add `--flavors 4`")
         return None
     try:
@@ -157,13 +163,7 @@ def _fermions(
         raise SpecError(f"`--flavors` must be numbers, e.g. 4, 2 or 2+1. Got {' '.join(flavors)}") from None
     if not masses:
         raise SpecError("sea quarks need their masses\nhint: add `--mass 0.1`")
-    return {
-        "flavors": numbers,
-        "masses": masses * len(numbers) if len(masses) == 1 else masses,
-        "n_inner": inner_steps,
-        "preconditioners": hasenbusch,
-        "noise_vectors": noise_vectors,
-    }
+    return options | {"flavors": numbers, "masses": masses * len(numbers) if len(masses) == 1 else masses}
 
 
 def _default_algorithm(fermions: dict[str, Any] | None) -> str:

@@ -148,7 +148,10 @@ class Chain:
             return self.quenched_update()
         spec = self.spec
         step = self.step + 1
-        if self.sea is not None and not adapting and not self._range_is_frozen:
+        if self.sea is not None and adapting:
+            self.sea.widen_range()
+            self._range_is_frozen = False
+        elif self.sea is not None and not self._range_is_frozen:
             self.sea.freeze_range(seed=spec.seed, stream=spec.stream, step=step)
             self._range_is_frozen = True
         info = hmc_trajectory(

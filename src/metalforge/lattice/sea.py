@@ -144,6 +144,10 @@ class Sea:
                 f"Got {found:.4g} at step {step}\nhint: warm the chain up (longer), the range is measured there"
             )
 
+    def widen_range(self) -> None:
+        """Set the range to what holds for any links."""
+        self.bound = LARGEST_POSSIBLE
+
     def freeze_range(self, *, seed: int, stream: int, step: int) -> None:
         """Set the range to 1.1 times the largest eigenvalue seen, now or before; to leave it is an error then."""
         self.links_moved()
