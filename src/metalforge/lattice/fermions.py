@@ -13,8 +13,9 @@ from metalforge.core.errors import SpecError
 
 __all__ = ["FermionSpec"]
 
-REVERSIBLE_TOLERANCE = 1e-10
-"""The coarsest force tolerance with which chronological guesses leave a trajectory reversible enough."""
+REVERSIBLE_TOLERANCE = 1e-9
+"""The coarsest force tolerance for chronological guesses. A trajectory there and back misses its start (4^4, am = 0.1,
+unit length) by as much as the tolerance then, and by a tenth of it where every solve starts from zero."""
 
 
 class FermionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
