@@ -39,7 +39,8 @@ class ColourField:
         self.threads = geometry.threads
         self.parity = parity
         self.precision: Precision = precision
-        self.layout = layout_of(kernels(), self.dims, precision)
+        self._module = kernels()
+        self.layout = layout_of(self._module, self.dims, precision)
         self.values: NDArray[Any] = aligned_zeros((self.layout.vectors // 2, 6, self.layout.lanes), DTYPES[precision])
 
     @property
@@ -108,7 +109,7 @@ class ColourField:
             raise SpecError(f"`{argument}` must be a field with (dims, parity, precision) = {mine}. Got {its}")
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        return getattr(kernels(), f"colour_{name}_{self.precision}")(self.layout, *arguments)
+        return getattr(self._module, f"colour_{name}_{self.precision}")(self.layout, *arguments)
 
 
 @lru_cache(maxsize=32)

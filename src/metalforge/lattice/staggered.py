@@ -8,6 +8,8 @@ opposite parity, so D^dagger D = m^2 - H H acts on each parity alone and has the
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
+from types import ModuleType
 from typing import Any, Self
 
 import numpy as np
@@ -39,8 +41,9 @@ class StaggeredOperator:
         self.gauge = gauge
         self.precision: Precision = precision
         self.threads = gauge.threads if threads is None else thread_count(threads)
-        self.native = self.kernel("staggered")(layout_of(kernels(), gauge.dims, precision))
-        self._map = None if precision == gauge.precision else precision_map(gauge.dims)
+        self._module = kernels()
+        self.native = self.kernel("staggered")(layout_of(self._module, gauge.dims, precision))
+        self._map = None if precision == gauge.precision else precision_map(self._module, gauge.dims)
         self._scratch: list[ColourField] = []
         self._solvers: dict[int, list[Any]] = {}
         self.refresh()
@@ -52,7 +55,7 @@ class StaggeredOperator:
 
     def kernel(self, name: str) -> Any:
         """Return a kernel for this operator's precision."""
-        return getattr(kernels(), f"{name}_{self.precision}")
+        return getattr(self._module, f"{name}_{self.precision}")
 
     def with_mass(self, mass: float) -> Self:
         """Return the operator of another mass on the same copy of the links: one `refresh` serves both."""
@@ -66,8 +69,8 @@ class StaggeredOperator:
         if self._map is None:
             self.kernel("staggered_refresh")(self.native, self.gauge.links, self.threads)
         else:
-            change = kernels().staggered_narrow if self.precision == "f32" else kernels().staggered_widen
-            change(self.native, self._map, self.gauge.links, self.threads)
+            change = "staggered_narrow" if self.precision == "f32" else "staggered_widen"
+            getattr(self._module, change)(self.native, self._map, self.gauge.links, self.threads)
 
     def hop(self, out: ColourField, source: ColourField) -> None:
         """Set out = H source; the fields are on opposite parities."""
@@ -134,7 +137,7 @@ class StaggeredOperator:
 
     def require_fits(self, field: ColourField, argument: str) -> None:
         """Raise when a field is of another lattice or precision."""
-        if (field.dims, field.precision) != (self.dims, self.precision):
+        if field.dims != self.gauge.dims or field.precision != self.precision:
             raise SpecError(
                 f"`{argument}` must be a field with (dims, precision) = {(self.dims, self.precision)}. "
                 f"Got {(field.dims, field.precision)}"
@@ -162,9 +165,10 @@ class StaggeredOperator:
             kept.append(solver)
 
 
-def precision_map(dims: tuple[int, int, int, int]) -> Any:
+@lru_cache(maxsize=8)
+def precision_map(module: ModuleType, dims: tuple[int, int, int, int]) -> Any:
     """Return the map between the single and the double precision layout of a lattice."""
-    return kernels().precision_map(layout_of(kernels(), dims, "f64"))
+    return module.precision_map(layout_of(module, dims, "f64"))
 
 
 def _checked_mass(mass: float) -> float:

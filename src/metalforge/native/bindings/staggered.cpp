@@ -45,7 +45,7 @@ void pack_colours(const FieldLayout<Real>& layout, nb::handle host_object, nb::h
                   nb::handle parity_object, nb::handle threads_object) {
   const In<double> host(host_object, "host", host_colours(layout));
   const Out<Real> field(field_object, "field", colours(layout));
-  const int parity = parity_argument(parity_object), threads = useful_threads(layout, threads_object);
+  const int parity = parity_argument(parity_object), threads = useful_threads(layout, threads_object, share_of_pass);
   nb::gil_scoped_release release;
   visit_colours(layout, parity, threads,
                 [&](i64 outside, i64 inside) { field.data()[inside] = static_cast<Real>(host.data()[outside]); });
@@ -56,7 +56,7 @@ void unpack_colours(const FieldLayout<Real>& layout, nb::handle field_object, nb
                     nb::handle parity_object, nb::handle threads_object) {
   const In<Real> field(field_object, "field", colours(layout));
   const Out<double> host(host_object, "host", host_colours(layout));
-  const int parity = parity_argument(parity_object), threads = useful_threads(layout, threads_object);
+  const int parity = parity_argument(parity_object), threads = useful_threads(layout, threads_object, share_of_pass);
   nb::gil_scoped_release release;
   visit_colours(layout, parity, threads,
                 [&](i64 outside, i64 inside) { host.data()[outside] = static_cast<double>(field.data()[inside]); });
@@ -106,7 +106,7 @@ std::complex<double> dot(const FieldLayout<Real>& layout, nb::handle a_object, n
                          nb::handle threads_object) {
   const In<Real> a(a_object, "a", colours(layout));
   const In<Real> b(b_object, "b", colours(layout));
-  const int threads = useful_threads(layout, threads_object);
+  const int threads = useful_threads(layout, threads_object, share_of_pass);
   const i64 n = layout.vectors() / 2;
   nb::gil_scoped_release release;
   return with_lanes(layout, [&](auto tag) {
@@ -121,7 +121,7 @@ std::complex<double> dot(const FieldLayout<Real>& layout, nb::handle a_object, n
 template <class Real>
 double norm2_of(const FieldLayout<Real>& layout, nb::handle field_object, nb::handle threads_object) {
   const In<Real> field(field_object, "field", colours(layout));
-  const int threads = useful_threads(layout, threads_object);
+  const int threads = useful_threads(layout, threads_object, share_of_pass);
   nb::gil_scoped_release release;
   return with_lanes(layout, [&](auto tag) {
     using V = decltype(tag);
@@ -142,7 +142,7 @@ void combine(const FieldLayout<Real>& layout, nb::handle out_object, nb::handle 
   const double numbers[2][2] = {{keep.real(), keep.imag()}, {factor.real(), factor.imag()}};
   require_finite(numbers[0], 2, "keep");
   require_finite(numbers[1], 2, "factor");
-  const int threads = useful_threads(layout, threads_object);
+  const int threads = useful_threads(layout, threads_object, share_of_pass);
   nb::gil_scoped_release release;
   with_lanes(layout, [&](auto tag) {
     using V = decltype(tag);
@@ -213,7 +213,7 @@ void apply_hop(const StaggeredOperator<Real>& op, nb::handle out_object, nb::han
                nb::handle parity_object, nb::handle threads_object) {
   const Out<Real> out(out_object, "out", op.colours());
   const In<Real> source(source_object, "source", op.colours());
-  const int parity = parity_argument(parity_object), threads = useful_threads(op.layout, threads_object);
+  const int parity = parity_argument(parity_object), threads = useful_threads(op.layout, threads_object, share_of_pass);
   nb::gil_scoped_release release;
   with_hopping(op, threads, [&]<class V, bool Prefetch>(V, std::bool_constant<Prefetch>) {
     const Hopping<Prefetch, V> onto(op, parity);
@@ -237,7 +237,7 @@ double apply_normal(const StaggeredOperator<Real>& op, nb::handle out_object, nb
   const In<Real> x(x_object, "x", op.colours());
   const Out<Real> scratch(scratch_object, "scratch", op.colours());
   require_finite(&diagonal, 1, "diagonal");
-  const int parity = parity_argument(parity_object), threads = useful_threads(op.layout, threads_object);
+  const int parity = parity_argument(parity_object), threads = useful_threads(op.layout, threads_object, share_of_pass);
   nb::gil_scoped_release release;
   std::vector<double> partial(static_cast<std::size_t>(blocks_of(op.vectors)));
   with_hopping(op, threads, [&]<class V, bool Prefetch>(V, std::bool_constant<Prefetch>) {
@@ -358,7 +358,8 @@ void narrow_colours(const PrecisionMap& map, nb::handle narrow_object, nb::handl
   const Out<float> narrow(narrow_object, "narrow", colours(map.narrow));
   const In<double> wide(wide_object, "wide", colours(map.wide));
   require_finite(&factor, 1, "factor");
-  const int parity = parity_argument(parity_object), threads = useful_threads(map.narrow, threads_object);
+  const int parity = parity_argument(parity_object),
+            threads = useful_threads(map.narrow, threads_object, share_of_pass);
   nb::gil_scoped_release release;
   map.visit_colours(parity, threads,
                     [&](i64 n, i64 w) { narrow.data()[n] = static_cast<float>(factor * wide.data()[w]); });
@@ -371,7 +372,8 @@ void widen_colours(const PrecisionMap& map, nb::handle wide_object, nb::handle n
   const In<float> narrow(narrow_object, "narrow", colours(map.narrow));
   require_finite(&keep, 1, "keep");
   require_finite(&factor, 1, "factor");
-  const int parity = parity_argument(parity_object), threads = useful_threads(map.narrow, threads_object);
+  const int parity = parity_argument(parity_object),
+            threads = useful_threads(map.narrow, threads_object, share_of_pass);
   nb::gil_scoped_release release;
   map.visit_colours(parity, threads, [&](i64 n, i64 w) {
     wide.data()[w] = mul_add(factor, static_cast<double>(narrow.data()[n]), keep * wide.data()[w]);

@@ -61,6 +61,10 @@ struct Hopping {
   }
 };
 
+// Vectors a thread must have to be woken for one pass of H or of vector operations, a tenth of a microsecond each, and
+// to stay in a team that meets at a barrier after every pass.
+inline constexpr i64 share_of_pass = 512, share_of_team = 64;
+
 // Calls work(V{}, std::bool_constant): the lane type of the operator, and whether its links are far away. What fits a
 // core's own cache (a megabyte or two) is there already.
 template <class Real, class Work>

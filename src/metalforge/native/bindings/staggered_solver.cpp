@@ -29,8 +29,8 @@ constexpr int max_shifts = 64;
 struct Recurrence {
   double residual2 = 0, direction2 = 0;  // |r|^2, |p|^2 of the smallest shift
   double alpha = 1, beta = 0;            // of the iteration before
-  double ratio[max_shifts], zeta[max_shifts];
-  bool active[max_shifts];
+  double ratio[max_shifts] = {}, zeta[max_shifts] = {};
+  bool active[max_shifts] = {};
 };
 
 // What one solve needs besides its solutions.
@@ -73,7 +73,7 @@ double begin(const StaggeredOperator<Real>& op, ConjugateGradient<Real>& cg, nb:
              nb::handle threads_object) {
   cg.require_fits(op);
   const In<Real> residual(residual_object, "residual", op.colours());
-  const int threads = useful_threads(op.layout, threads_object);
+  const int threads = useful_threads(op.layout, threads_object, share_of_pass);
   if (keep && cg.shifts != 1) throw nb::value_error("`keep` must be False for a solver of several shifts");
   nb::gil_scoped_release release;
   with_lanes(op.layout, [&](auto tag) {
@@ -129,7 +129,7 @@ std::tuple<i64, double, int, i64> iterate(const StaggeredOperator<Real>& op, Con
     throw nb::value_error("`solutions` must hold one array a shift of `solver`");
   if (shifts.data()[0] != 0) throw nb::value_error("`shifts` must begin with 0: they count from the first");
   const i64 iterations = static_cast<i64>(unsigned_argument(iterations_object, "iterations", 1ull << 31));
-  const int parity = parity_argument(parity_object), threads = useful_threads(op.layout, threads_object);
+  const int parity = parity_argument(parity_object), threads = useful_threads(op.layout, threads_object, share_of_team);
 
   i64 done = 0, updates = 0;
   int status = running;
