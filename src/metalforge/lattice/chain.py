@@ -185,6 +185,8 @@ class Chain:
         for _ in range(sweeps.overrelax):
             self.field.overrelax()
         self.field.reunitarise()
+        if self.sea is not None:
+            self.sea.links_moved()
         return UpdateInfo(step=self.step)
 
     def run(self, n: int, on_update: Callable[[UpdateInfo, Observables], None] | None = None) -> None:

@@ -105,20 +105,26 @@ def hmc_trajectory(
         action_after = field.action(beta)
         energy_after = action_after + momenta.kinetic() + (0.0 if sea is None else sea.action())
     except Exception:
-        field.links[...] = backup.links
+        _restore(field, backup, sea)
         raise
     delta_h = energy_after - energy_before
     u = Stream(seed, stream).uniform(step=step, sites=1, draws=2, first_draw=METROPOLIS_DRAW, threads=1)[0, 0]
     # A trajectory that went astray (overflow, NaN) is a rejection: the comparison is false for NaN.
     accepted = bool(math.log(u) < -delta_h) or (accept_always and math.isfinite(delta_h))
     if not accepted:
-        field.links[...] = backup.links
+        _restore(field, backup, sea)
     return TrajectoryInfo(
         accepted,
         delta_h,
         action_after if accepted else action_before,
         0 if sea is None else sea.inverter.iterations,
     )
+
+
+def _restore(field: GaugeField, backup: GaugeField, sea: Sea | None) -> None:
+    field.links[...] = backup.links
+    if sea is not None:
+        sea.links_moved()
 
 
 Probes = dict[int, Callable[[GaugeField, Momenta, float, Sea | None], None]]

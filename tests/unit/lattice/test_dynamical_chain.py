@@ -14,12 +14,13 @@ from typer.testing import CliRunner
 from metalforge.cli.lattice import app
 from metalforge.core import MetalforgeError, SpecError
 from metalforge.lattice import Chain, ChainSpec, FermionSpec, GaugeField, HmcSpec, hmc_trajectory, scheme, warm_up
-from metalforge.lattice.condensate import SeaObservables
+from metalforge.lattice.condensate import SeaObservables, pion_correlator
 from metalforge.lattice.eigenvalues import LARGEST_POSSIBLE
 from metalforge.lattice.field import Momenta
 from metalforge.lattice.generate import SEA_SERIES, SERIES, Generation, Job
 from metalforge.lattice.hmc import EnergyProbe
 from metalforge.lattice.integrators import nested
+from metalforge.lattice.pseudofermion import Inverter
 from metalforge.lattice.sea import RANGE_MARGIN, Sea, SpectralRangeError
 from metalforge.lattice.solvers import SolverError
 
@@ -258,6 +259,18 @@ class TestFailures:
         before.reunitarise()
         assert not chain.update().accepted
         assert np.array_equal(chain.field.links, before.links)
+
+
+@pytest.mark.parametrize("accept", [True, False])
+def test_whoever_asks_after_an_update_sees_the_links_of_the_chain(accept):
+    """Accepted or rejected, and after a quenched update: the inverter solves on what the field holds."""
+    chain = thermalised(spec_of("four", hmc=HmcSpec(tau=0.5 if accept else 4.0, n_steps=3 if accept else 1)))
+    chain.measure()
+    for update in (chain.update, chain.quenched_update):
+        info = update()
+        assert info.accepted in (accept, None)
+        there = pion_correlator(chain.sea.inverter, 0.2)
+        assert there == pytest.approx(pion_correlator(Inverter(chain.field, 0.2), 0.2), rel=1e-12)
 
 
 def test_phases_of_a_run_and_what_is_tuned_when():
