@@ -189,10 +189,16 @@ class Chain:
             self.sea.links_moved()
         return UpdateInfo(step=self.step)
 
-    def run(self, n: int, on_update: Callable[[UpdateInfo, Observables], None] | None = None) -> None:
+    def run(
+        self,
+        n: int,
+        on_update: Callable[[UpdateInfo, Observables], None] | None = None,
+        *,
+        probe: EnergyProbe | None = None,
+    ) -> None:
         """Move the chain by `n` updates, measuring after each when someone listens."""
         for _ in range(n):
-            info = self.update()
+            info = self.update(probe=probe)
             if on_update is not None:
                 on_update(info, self.measure())
 

@@ -67,9 +67,9 @@ class FermionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 f"{', '.join(counts)} must be >= 1, chronological and noise_vectors >= 0. Got "
                 f"{[getattr(self, name) for name in (*counts, 'chronological', 'noise_vectors')]}"
             )
-        for name in ("tolerance", "force_tolerance", "action_error", "force_error"):
-            if not 0 < getattr(self, name) <= 1e-2:
-                raise SpecError(f"`{name}` must be in (0, 0.01]. Got {getattr(self, name)}")
+        for name, least in (("tolerance", 0), ("force_tolerance", 0), ("action_error", 1e-12), ("force_error", 1e-12)):
+            if not (getattr(self, name) > 0 and least <= getattr(self, name) <= 1e-2):
+                raise SpecError(f"`{name}` must be > 0 and in [{least}, 0.01]. Got {getattr(self, name)}")
         if self.chronological and self.force_tolerance > REVERSIBLE_TOLERANCE:
             raise SpecError(
                 f"chronological guesses need `force_tolerance` <= {REVERSIBLE_TOLERANCE:g}, or trajectories are not "

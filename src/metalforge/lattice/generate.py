@@ -20,6 +20,7 @@ from metalforge.core.errors import MetalforgeError, SpecError
 from .analysis import Estimate, chiral_susceptibility, gamma_method, susceptibility
 from .analysis.estimate import MIN_LENGTH
 from .chain import Chain, ChainSpec, UpdateInfo
+from .hmc import EnergyProbe
 from .io import write_links
 from .observables import Observables, measure
 from .warmup import WarmUp, warm_up_step
@@ -131,11 +132,12 @@ class Generation:
         should_stop: Callable[[], bool] = lambda: False,
         on_update: Callable[[str, UpdateInfo, Observables], None] | None = None,
         checkpoint_every_s: float = 60.0,
+        probe: EnergyProbe | None = None,
     ) -> bool:
         """Run to the end of the job, or until `should_stop` at an update's border; return whether it came to the end.
 
         Either way a checkpoint is left when the job keeps files or was stopped. An update that fails raises; the chain
-        is then where it was before, and so is its checkpoint.
+        is then where it was before, and so is its checkpoint. `probe` sees the energy along every trajectory.
         """
         self.job.checkpoint.parent.mkdir(parents=True, exist_ok=True)  # before the work, not after it
         saved_at = time.monotonic()
@@ -144,7 +146,7 @@ class Generation:
                 self.save()
                 return False
             try:
-                self._advance(on_update)
+                self._advance(on_update, probe)
             except MetalforgeError:
                 # The links are those of the last good update: worth keeping, a new attempt may start from there.
                 if self.job.out:
@@ -158,14 +160,16 @@ class Generation:
             self._write_configuration()
         return True
 
-    def _advance(self, on_update: Callable[[str, UpdateInfo, Observables], None] | None) -> None:
+    def _advance(
+        self, on_update: Callable[[str, UpdateInfo, Observables], None] | None, probe: EnergyProbe | None
+    ) -> None:
         start = time.perf_counter()
         if not self.warmup.finished:
             phase = "quenched" if self.warmup.is_quenched else "warmup"
-            self.warmup, info = warm_up_step(self.chain, self.warmup)
+            self.warmup, info = warm_up_step(self.chain, self.warmup, probe)
         else:
             phase = "measure"
-            info = self.chain.update()
+            info = self.chain.update(probe=probe)
         self._seconds += time.perf_counter() - start
         self._updates += 1
         # Sea quarks cost solves to look at, so that is left to the measurement.

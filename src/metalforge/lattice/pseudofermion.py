@@ -29,7 +29,7 @@ from metalforge.core.errors import SpecError
 from .colour import ColourField
 from .field import GaugeField, Momenta
 from .rational import Rational, rational_power
-from .solvers import cg, mixed_cg, multishift_cg
+from .solvers import OnCheck, SolveInfo, SolverError, cg, mixed_cg, multishift_cg
 from .staggered import StaggeredOperator
 
 __all__ = ["FourFlavors", "Inverter", "MassRatio", "Pseudofermion", "RootFlavors"]
@@ -69,6 +69,9 @@ class Inverter:
         self._max_iterations = max_iterations
         self._pool: list[ColourField] = []
         self._stale = True
+        self.watch: OnCheck | None = None
+        """Called with (iteration, relative residual) at every check of every solve; "stop" makes the solve an error."""
+        self.check_interval = 10
         self.solves = 0
         self.iterations = 0
 
@@ -122,9 +125,11 @@ class Inverter:
             shift=mass**2 - self.mass**2,
             tolerance=tolerance,
             max_iterations=self._max_iterations,
+            check_interval=self.check_interval,
+            on_check=self.watch,
             guess=guess,
         )
-        self._count(info.iterations)
+        self._count(info)
 
     def solve_shifted(
         self,
@@ -145,8 +150,10 @@ class Inverter:
             [s + offset for s in shifts],
             tolerance=tolerance,
             max_iterations=self._max_iterations,
+            check_interval=self.check_interval,
+            on_check=self.watch,
         )
-        self._count(info.iterations)
+        self._count(info)
 
     def apply(
         self, rational: Rational, source: ColourField, out: ColourField, *, mass: float, tolerance: float
@@ -168,9 +175,16 @@ class Inverter:
         finally:
             self.solves, self.iterations = counts
 
-    def _count(self, iterations: int) -> None:
+    def _count(self, info: SolveInfo) -> None:
         self.solves += 1
-        self.iterations += iterations
+        self.iterations += info.iterations
+        if info.interrupted:
+            # A trajectory must not go on with half a solution.
+            raise SolverError(
+                f"the watcher stopped a solve after {info.iterations} iterations at a relative residual of "
+                f"{info.residual:.3g}",
+                info,
+            )
 
 
 class Guesses:

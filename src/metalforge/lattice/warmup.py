@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from .chain import Chain, UpdateInfo
+from .hmc import EnergyProbe
 
 __all__ = ["WarmUp", "predicted_acceptance", "warm_up", "warm_up_step"]
 
@@ -44,13 +45,13 @@ class WarmUp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return self.done >= self.total
 
 
-def warm_up_step(chain: Chain, state: WarmUp) -> tuple[WarmUp, UpdateInfo]:
+def warm_up_step(chain: Chain, state: WarmUp, probe: EnergyProbe | None = None) -> tuple[WarmUp, UpdateInfo]:
     """Move `chain` by one warm-up update and return how far the warm-up has come."""
     if state.is_quenched:
         return msgspec.structs.replace(state, done=state.done + 1), chain.quenched_update()
     done, total = state.done - state.quenched, state.total - state.quenched
     untested = total // 3 if chain.spec.has_trajectories else 0
-    info = chain.update(accept_always=done < untested, adapting=True)
+    info = chain.update(accept_always=done < untested, adapting=True, probe=probe)
     window = () if info.delta_h is None else (*state.window, info.delta_h)
     if len(window) == TUNE_EVERY:
         # While the chain relaxes dH drifts; only its spread over a few trajectories says something of the step size.

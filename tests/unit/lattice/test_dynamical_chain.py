@@ -209,6 +209,30 @@ class TestFailures:
         assert chain.step == 3
         assert np.max(np.abs(chain.field.links - links)) < 1e-14  # reunitarised, no more
 
+    def test_a_tolerance_below_rounding_is_an_error(self):
+        chain = thermalised(spec_of("four", tolerance=1e-17))
+        with pytest.raises(SolverError, match="where rounding in f64 stops it\nhint: raise `tolerance`"):
+            chain.update()
+        assert chain.step == 3
+
+    @pytest.mark.parametrize("name", ["four", "two plus one"])
+    def test_a_watcher_sees_every_solve_and_may_stop_the_trajectory(self, name):
+        chain, plain = thermalised(spec_of(name)), thermalised(spec_of(name))
+        seen = []
+        chain.sea.inverter.watch = lambda iteration, residual: seen.append((iteration, residual))
+        chain.sea.inverter.check_interval = 7
+        info = chain.update()
+        assert info == plain.update()
+        assert np.array_equal(chain.field.links, plain.field.links)
+        assert {iteration % 7 for iteration, _ in seen} == {0}
+        assert min(residual for _, residual in seen) < 1e-8
+        links = chain.field.links.copy()
+        chain.sea.inverter.watch = lambda iteration, residual: "stop" if iteration >= 14 else None
+        with pytest.raises(SolverError, match="the watcher stopped a solve after 14 iterations"):
+            chain.update()
+        assert chain.step == 4
+        assert np.max(np.abs(chain.field.links - links)) < 1e-14
+
     def test_a_force_that_fails_on_the_way_restores_the_links(self, monkeypatch):
         chain = thermalised(spec_of("four"))
         before = chain.field.copy()
@@ -275,14 +299,14 @@ def test_whoever_asks_after_an_update_sees_the_links_of_the_chain(accept):
 
 def test_phases_of_a_run_and_what_is_tuned_when():
     run = Generation(Chain(spec_of("two plus one")), Job(warmup=14, quenched=4, trajectories=6))
-    rows = []
-    tuned = []
+    rows, tuned, energies = [], [], []
 
     def note(phase, info, observed):
         rows.append((phase, info, observed))
         tuned.append(run.chain.spec.hmc.n_steps)
 
-    run.run(on_update=note)
+    run.run(on_update=note, probe=EnergyProbe((1.0,), energies.append))
+    assert [e.delta_h for e in energies] == pytest.approx([info.delta_h for _, info, _ in rows[4:]], abs=1e-7)
     assert [phase for phase, *_ in rows] == ["quenched"] * 4 + ["warmup"] * 14 + ["measure"] * 6
     assert [info.step for _, info, _ in rows] == list(range(1, 25))
     assert all(info.cg_iterations is None and info.accepted is None for _, info, _ in rows[:4])
@@ -349,9 +373,10 @@ def test_trajectories_with_a_sea_allocate_nothing_large():
         ({"flavors": (2,), "preconditioners": (0.5,)}, "for one field of four flavours"),
         ({"n_inner": 0}, "n_inner, n_heavy, max_iterations must be >= 1"),
         ({"chronological": -1}, "chronological and noise_vectors >= 0"),
-        ({"tolerance": 0.0}, r"`tolerance` must be in \(0, 0.01\]"),
-        ({"force_error": 1.0}, r"`force_error` must be in \(0, 0.01\]"),
-        ({"force_tolerance": float("nan")}, r"`force_tolerance` must be in \(0, 0.01\]"),
+        ({"tolerance": 0.0}, r"`tolerance` must be > 0 and in \[0, 0.01\]\. Got 0"),
+        ({"force_error": 1.0}, r"`force_error` must be > 0 and in \[1e-12, 0.01\]\. Got 1"),
+        ({"action_error": 1e-14}, r"`action_error` must be > 0 and in \[1e-12, 0.01\]"),
+        ({"force_tolerance": float("nan")}, r"`force_tolerance` must be > 0 and in \[0, 0.01\]"),
         ({"chronological": 2}, r"need `force_tolerance` <= 1e-09, or trajectories are not reversible"),
     ],
 )
