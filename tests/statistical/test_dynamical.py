@@ -10,7 +10,8 @@ import pytest
 from metalforge.lattice import Chain, ChainSpec, FermionSpec, GaugeField, HmcSpec, scheme, warm_up
 from metalforge.lattice.analysis import chiral_susceptibility, gamma_method
 from metalforge.lattice.hmc import hmc_trajectory
-from metalforge.lattice.pseudofermion import FourFlavors, Inverter, MassRatio, RootFlavors
+from metalforge.lattice.inverter import Inverter
+from metalforge.lattice.pseudofermion import FourFlavors, MassRatio, RootFlavors
 from metalforge.lattice.sea import Sea
 from metalforge.lattice.staggered import StaggeredOperator
 from reference.statistics import agrees, sigmas

@@ -21,8 +21,8 @@ from .field import GaugeField
 from .flow import FlowPoint, gradient_flow, scale_t0, scale_w0
 from .hmc import EnergyProbe, MidEnergy, TrajectoryInfo, hmc_trajectory
 from .integrators import SCHEMES, Scheme, scheme
+from .inverter import Inverter
 from .observables import Observables, creutz_ratio, measure, wilson_loops, z3_projection
-from .pseudofermion import Inverter
 from .rational import Rational, rational_power
 from .sea import Sea, SpectralRangeError
 from .warmup import warm_up

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from metalforge.core.errors import SpecError
 
 from .colour import ColourField
+from .inverter import Inverter
 from .observables import Observables
-from .pseudofermion import Inverter
 
 __all__ = ["CondensateSample", "SeaObservables", "measure_condensate", "pion_correlator"]
 

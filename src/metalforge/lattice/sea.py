@@ -17,8 +17,9 @@ from .eigenvalues import LARGEST_POSSIBLE, largest_eigenvalue
 from .fermions import FermionSpec
 from .field import GaugeField, Momenta
 from .integrators import GAUGE, Level, Scheme
+from .inverter import Inverter
 from .observables import Observables
-from .pseudofermion import FourFlavors, Inverter, MassRatio, Pseudofermion, RootFlavors
+from .pseudofermion import FourFlavors, MassRatio, Pseudofermion, RootFlavors
 
 __all__ = ["Sea", "SpectralRangeError"]
 

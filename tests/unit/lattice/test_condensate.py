@@ -9,7 +9,7 @@ from metalforge.lattice.analysis import chiral_susceptibility
 from metalforge.lattice.colour import ColourField
 from metalforge.lattice.condensate import CondensateSample, measure_condensate, pion_correlator
 from metalforge.lattice.eigenvalues import LARGEST_POSSIBLE, largest_eigenvalue, lowest_eigenvalues
-from metalforge.lattice.pseudofermion import Inverter
+from metalforge.lattice.inverter import Inverter
 from metalforge.lattice.staggered import StaggeredOperator
 from reference import gauge
 from reference import staggered as twin

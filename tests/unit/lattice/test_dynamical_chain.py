@@ -20,7 +20,7 @@ from metalforge.lattice.field import Momenta
 from metalforge.lattice.generate import SEA_SERIES, SERIES, Generation, Job
 from metalforge.lattice.hmc import EnergyProbe
 from metalforge.lattice.integrators import nested
-from metalforge.lattice.pseudofermion import Inverter
+from metalforge.lattice.inverter import Inverter
 from metalforge.lattice.sea import RANGE_MARGIN, Sea, SpectralRangeError
 from metalforge.lattice.solvers import SolverError
 
