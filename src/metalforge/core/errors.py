@@ -10,6 +10,7 @@
     |-- PlacementError          no substrate can do what was asked
     |-- MeterUnavailableError   an energy counter that cannot be read
     |-- lattice.io.ConfigurationFileError      a configuration file that does not agree with itself
+    |-- lattice.solvers.SolverError            a solve that did not converge
     |-- lattice.solvers.SolverError            a solve that did not converge, or that its watcher stopped
     |-- lattice.sea.SpectralRangeError         an eigenvalue outside the range of a rational approximation
     |-- substrates.npu.ProgramError            an NPU program that breaks a rule of the chip (also a ValueError)

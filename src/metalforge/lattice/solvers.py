@@ -16,7 +16,6 @@ from typing import Literal
 import numpy as np
 
 from metalforge.core.errors import SpecError
-from metalforge.native import kernels
 
 from .colour import ColourField
 from .solving import CONVERGED, STALLED, OnCheck, Policy, Solve, SolveInfo, SolverError, iteration_cost
@@ -119,7 +118,7 @@ def mixed_cg(
     solve = Solve(operator, source, [out], [shift], policy)
     if not solve.start(guess):
         return solve.finish()
-    module, length, parity, threads = kernels(), float(np.sqrt(solve.norm2)), source.parity, operator.threads
+    module, length, parity, threads = operator.module, float(np.sqrt(solve.norm2)), source.parity, operator.threads
     bridge = precision_map(module, operator.dims)
     with ExitStack() as stack:
         (residual,) = stack.enter_context(operator.borrowed(1, parity))

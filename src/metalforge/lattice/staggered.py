@@ -41,9 +41,9 @@ class StaggeredOperator:
         self.gauge = gauge
         self.precision: Precision = precision
         self.threads = gauge.threads if threads is None else thread_count(threads)
-        self._module = kernels()
-        self.native = self.kernel("staggered")(layout_of(self._module, gauge.dims, precision))
-        self._map = None if precision == gauge.precision else precision_map(self._module, gauge.dims)
+        self.module = kernels()
+        self.native = self.kernel("staggered")(layout_of(self.module, gauge.dims, precision))
+        self._map = None if precision == gauge.precision else precision_map(self.module, gauge.dims)
         self._scratch: list[ColourField] = []
         self._solvers: dict[int, list[Any]] = {}
         self.refresh()
@@ -55,7 +55,7 @@ class StaggeredOperator:
 
     def kernel(self, name: str) -> Any:
         """Return a kernel for this operator's precision."""
-        return getattr(self._module, f"{name}_{self.precision}")
+        return getattr(self.module, f"{name}_{self.precision}")
 
     def with_mass(self, mass: float) -> Self:
         """Return the operator of another mass on the same copy of the links: one `refresh` serves both."""
@@ -70,7 +70,7 @@ class StaggeredOperator:
             self.kernel("staggered_refresh")(self.native, self.gauge.links, self.threads)
         else:
             change = "staggered_narrow" if self.precision == "f32" else "staggered_widen"
-            getattr(self._module, change)(self.native, self._map, self.gauge.links, self.threads)
+            getattr(self.module, change)(self.native, self._map, self.gauge.links, self.threads)
 
     def hop(self, out: ColourField, source: ColourField) -> None:
         """Set out = H source; the fields are on opposite parities."""

@@ -289,8 +289,9 @@ void apply_force(const StaggeredOperator<Real>& op, nb::handle pi_object, nb::ha
     };
     run_team(threads, [&](const Team& team) {
       const auto range = team.share(op.vectors);
-      for (std::size_t k = 0; k < fields.size(); ++k)
-        for (i64 i = range.begin; i < range.end; ++i) field(1, k).store(onto_odd(field(0, k), i), i);
+      // Fields inside, so that the links of a vector are fetched once for all of them.
+      for (i64 i = range.begin; i < range.end; ++i)
+        for (std::size_t k = 0; k < fields.size(); ++k) field(1, k).store(onto_odd(field(0, k), i), i);
       team.barrier();
       for (int parity = 0; parity < 2; ++parity)
         for (i64 i = range.begin; i < range.end; ++i) {
