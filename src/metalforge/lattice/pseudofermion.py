@@ -17,7 +17,7 @@ Forces: d(phi^+ A^-1 phi) = -X^+ dA X with X = A^-1 phi, so a kick by it is a ki
 
 from collections import deque
 from fractions import Fraction
-from typing import Protocol
+from typing import NotRequired, Protocol, TypedDict, Unpack
 
 import numpy as np
 
@@ -95,6 +95,13 @@ class Guesses:
         return self._guess
 
 
+class _Options(TypedDict):
+    field_number: int
+    tolerance: NotRequired[float]
+    force_tolerance: NotRequired[float]
+    chronological: NotRequired[int]
+
+
 class _Solved:
     """What FourFlavors and MassRatio share: S = constant phi^+ phi + weight phi^+ A(m)^-1 phi."""
 
@@ -158,10 +165,10 @@ class MassRatio(_Solved):
     A(M) = A(m) + M^2 - m^2, so S = phi^+ phi + (M^2 - m^2) phi^+ A(m)^-1 phi, and its force is small by M^2 - m^2.
     """
 
-    def __init__(self, inverter: Inverter, mass: float, heavy: float, **options: float) -> None:
+    def __init__(self, inverter: Inverter, mass: float, heavy: float, **options: Unpack[_Options]) -> None:
         if not heavy > mass:
             raise SpecError(f"the mass of a preconditioner must be larger than {mass}. Got {heavy}")
-        super().__init__(inverter, mass, **options)  # type: ignore[arg-type]
+        super().__init__(inverter, mass, **options)
         self._heavy = heavy
         self._constant, self._weight = 1.0, heavy**2 - mass**2
 

@@ -1,6 +1,6 @@
 """Minimax rational approximations of x^p, in partial fractions, for roots of operators.
 
-    x^p = r(x) (1 + e(x)),   r(x) = c + sum_k a_k / (x + b_k),   |e(x)| <= error on [low, high]
+    r(x) = c + sum_k a_k / (x + b_k) = x^p (1 + e(x)),   |e(x)| <= error on [low, high]
 
 For 0 < |p| < 1 the best approximation of degree (n, n) has n real poles, all negative (b_k > 0), and its error takes
 its largest value 2n + 2 times with alternating sign; that is what Remez' algorithm looks for. Coefficients of such
