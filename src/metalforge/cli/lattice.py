@@ -32,7 +32,9 @@ app = typer.Typer(help="SU(3) gauge fields: generate and measure.", no_args_is_h
 def generate(
     dims: Annotated[tuple[int, int, int, int], typer.Option(help="Nx Ny Nz Nt, each even.")] = (8, 8, 8, 4),
     beta: Annotated[float, typer.Option(help="Inverse bare coupling 6/g^2.")] = 5.7,
-    algorithm: Annotated[str, typer.Option(help="heatbath or hmc.")] = "heatbath",
+    algorithm: Annotated[
+        str | None, typer.Option(help="heatbath, hmc or rhmc. Default: heatbath, or what --flavors needs.")
+    ] = None,
     warmup: Annotated[int, typer.Option(help="Updates before measurement; HMC tunes its steps here.")] = 100,
     trajectories: Annotated[int | None, typer.Option(help="Measured updates. Default 200, or as resumed.")] = None,
     seed: Annotated[int, typer.Option(help="Names the chain, with --stream.")] = 1,
@@ -41,6 +43,17 @@ def generate(
     precision: Annotated[str, typer.Option(help="f64 or f32.")] = "f64",
     tau: Annotated[float, typer.Option(help="Trajectory length (hmc).")] = 1.0,
     integrator: Annotated[str, typer.Option(help="leapfrog, omelyan2 or omelyan4 (hmc).")] = "omelyan2",
+    flavors: Annotated[
+        list[str] | None, typer.Option(help="Sea quarks: 4 (exact, hmc), 1, 2, 3 (rhmc), 2+1, or one option a mass.")
+    ] = None,
+    mass: Annotated[list[float] | None, typer.Option(help="Their masses am, in the same order.")] = None,
+    quenched: Annotated[int | None, typer.Option(help="Updates without fermions before --warmup. Default 20.")] = None,
+    inner_steps: Annotated[int, typer.Option(help="Gauge steps within each move of the fermions.")] = 3,
+    hasenbusch: Annotated[
+        list[float] | None, typer.Option(help="Heavier masses that precondition --flavors 4.")
+    ] = None,
+    noise_vectors: Annotated[int, typer.Option(help="Noise vectors a measurement of the condensate.")] = 4,
+    max_iterations: Annotated[int, typer.Option(help="A solve that takes more is an error.")] = 10_000,
     out: Annotated[Path | None, typer.Option(help="Folder for configurations and the checkpoint.")] = None,
     file_format: Annotated[str, typer.Option("--format", help="nersc, ildg or hdf5.")] = "hdf5",
     save_every: Annotated[int, typer.Option(help="Keep every n-th configuration; 0: the last.")] = 0,
@@ -56,20 +69,30 @@ def generate(
             resume, trajectories=trajectories, threads=threads, allow_different_isa=allow_different_isa
         )
     else:
+        fermions = _fermions(
+            flavors or [],
+            mass or [],
+            n_inner=inner_steps,
+            preconditioners=hasenbusch or [],
+            noise_vectors=noise_vectors,
+            max_iterations=max_iterations,
+        )
         spec = _record(
             ChainSpec,
             dims=dims,
             beta=beta,
-            algorithm=algorithm,
+            algorithm=algorithm or _default_algorithm(fermions),
             seed=seed,
             stream=stream,
             start=start if start in ("hot", "cold") else "file",
             precision=precision,
             hmc={"tau": tau, "integrator": integrator},
+            fermions=fermions,
         )
         job = _record(
             Job,
             warmup=warmup,
+            quenched=(20 if fermions else 0) if quenched is None else quenched,
             trajectories=200 if trajectories is None else trajectories,
             out=None if out is None else str(out),
             format=file_format,
@@ -128,6 +151,27 @@ def measure_files(
     print_table("Configurations", columns, rows)
 
 
+def _fermions(flavors: list[str], masses: list[float], **options: Any) -> dict[str, Any] | None:
+    """Sea quarks from options, or None for the quenched theory; one mass goes for all of `2+2`."""
+    if not flavors:
+        if masses or options["preconditioners"]:
+            raise SpecError("`--mass` and `--hasenbusch` belong to sea quarks\nhint: add `--flavors 4`")
+        return None
+    try:
+        numbers = [int(n) for text in flavors for n in text.split("+")]
+    except ValueError:
+        raise SpecError(f"`--flavors` must be numbers, e.g. 4, 2 or 2+1. Got {' '.join(flavors)}") from None
+    if not masses:
+        raise SpecError("sea quarks need their masses\nhint: add `--mass 0.1`")
+    return options | {"flavors": numbers, "masses": masses * len(numbers) if len(masses) == 1 else masses}
+
+
+def _default_algorithm(fermions: dict[str, Any] | None) -> str:
+    if fermions is None:
+        return "heatbath"
+    return "hmc" if all(n == 4 for n in fermions["flavors"]) else "rhmc"
+
+
 def _record(kind: type[Any], **fields: Any) -> Any:
     """Build a strict record from options; a wrong value is an input error that names the option."""
     try:
@@ -183,8 +227,28 @@ def _run(run: Generation) -> bool:
 
 def _show_summary(summary: Summary) -> None:
     spec = summary.spec
-    print_text(f"{'x'.join(map(str, spec.dims))}, beta {spec.beta}, {spec.algorithm}, seed {spec.seed}/{spec.stream}")
-    names = ("plaquette", "polyakov_abs", "susceptibility", "acceptance", "exp_minus_dh")
+    sea = (
+        ""
+        if spec.fermions is None
+        else ", "
+        + " + ".join(
+            f"{n} flavours of am {m:g}" for n, m in zip(spec.fermions.flavors, spec.fermions.masses, strict=True)
+        )
+    )
+    print_text(
+        f"{'x'.join(map(str, spec.dims))}, beta {spec.beta}{sea}, {spec.algorithm}, seed {spec.seed}/{spec.stream}"
+    )
+    names = (
+        "plaquette",
+        "polyakov_abs",
+        "susceptibility",
+        "acceptance",
+        "exp_minus_dh",
+        "condensate",
+        "chiral_susceptibility",
+        "chiral_susceptibility_connected",
+        "cg_iterations",
+    )
     values = {name: getattr(summary, name) for name in names}
     rows = [
         (name, f"{v.mean:.7g}", *("-" if x is None else f"{x:.3g}" for x in (v.error, v.tau_int)))
@@ -192,7 +256,7 @@ def _show_summary(summary: Summary) -> None:
         if v is not None
     ]
     print_table(f"{summary.n_measurements} measurements", ("observable", "mean", "error", "tau_int"), rows)
-    steps = f", {spec.hmc.n_steps} steps of {spec.hmc.integrator}" if spec.algorithm == "hmc" else ""
+    steps = f", {spec.hmc.n_steps} steps of {spec.hmc.integrator}" if spec.has_trajectories else ""
     print_text(
         f"{summary.updates_per_second:.3g} updates/s measured, {summary.threads} threads, level {summary.isa}{steps}"
     )

@@ -12,6 +12,8 @@
     |-- lattice.io.ConfigurationFileError      a configuration file that does not agree with itself
     |-- SpecError > reservoir.series.SeriesError     a series or its targets (also a ValueError)
     |-- reservoir.series.DivergenceError       a state or readout that left the finite numbers (also an OverflowError)
+    |-- lattice.solvers.SolverError            a solve that did not converge, or that its watcher stopped
+    |-- lattice.sea.SpectralRangeError         an eigenvalue outside the range of a rational approximation
     |-- substrates.npu.ProgramError            an NPU program that breaks a rule of the chip (also a ValueError)
     `-- substrates.npu.NpuError                a device that does not answer, is gone (DeviceTimeoutError,
                                                DeviceGoneError), or has no room (ResourceError)

@@ -8,33 +8,54 @@ Conventions, the same everywhere:
 - Polyakov loop L = tr(prod_t U_t) / 3, averaged over space before any modulus is taken; its susceptibility is
   N_s^3 (<|L|^2> - <|L|>^2) with N_s^3 = Nx Ny Nz.
 - Momenta pi_a with tr T_a T_b = delta_ab / 2, kinetic energy sum pi_a^2 / 2, links move by U' = i pi_a T_a U.
+- Staggered quarks: D = m + 1/2 sum_mu eta_mu (U_mu - U_mu^dagger), eta_x = 1, eta_y = (-1)^x, eta_z = (-1)^(x+y),
+  eta_t = (-1)^(x+y+z), antiperiodic in t; four flavours a field. Condensate (1/V) tr D^-1, colours summed.
 - A chain is named by (seed, stream); step n of it can be recomputed on its own.
 """
 
 from .chain import Chain, ChainSpec, HeatbathSpec, HmcSpec, UpdateInfo
+from .condensate import SeaObservables, measure_condensate, pion_correlator
+from .eigenvalues import largest_eigenvalue, lowest_eigenvalues
+from .fermions import FermionSpec
 from .field import GaugeField
 from .flow import FlowPoint, gradient_flow, scale_t0, scale_w0
-from .hmc import TrajectoryInfo, hmc_trajectory
+from .hmc import EnergyProbe, MidEnergy, TrajectoryInfo, hmc_trajectory
 from .integrators import SCHEMES, Scheme, scheme
+from .inverter import Inverter
 from .observables import Observables, creutz_ratio, measure, wilson_loops, z3_projection
+from .rational import Rational, rational_power
+from .sea import Sea, SpectralRangeError
 from .warmup import warm_up
 
 __all__ = [
     "SCHEMES",
     "Chain",
     "ChainSpec",
+    "EnergyProbe",
+    "FermionSpec",
     "FlowPoint",
     "GaugeField",
     "HeatbathSpec",
     "HmcSpec",
+    "Inverter",
+    "MidEnergy",
     "Observables",
+    "Rational",
     "Scheme",
+    "Sea",
+    "SeaObservables",
+    "SpectralRangeError",
     "TrajectoryInfo",
     "UpdateInfo",
     "creutz_ratio",
     "gradient_flow",
     "hmc_trajectory",
+    "largest_eigenvalue",
+    "lowest_eigenvalues",
     "measure",
+    "measure_condensate",
+    "pion_correlator",
+    "rational_power",
     "scale_t0",
     "scale_w0",
     "scheme",

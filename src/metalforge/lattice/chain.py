@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from metalforge import native
 from metalforge.core.errors import SpecError
 
+from .fermions import FermionSpec
 from .field import GaugeField, Precision, check_dims
-from .hmc import hmc_trajectory, make_workspace
+from .hmc import EnergyProbe, hmc_trajectory, make_workspace
 from .integrators import scheme
 from .io.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from .observables import Observables, measure
+from .sea import Sea
 
 __all__ = ["Chain", "ChainSpec", "HeatbathSpec", "HmcSpec", "UpdateInfo"]
 
@@ -28,7 +30,10 @@ class HeatbathSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class HmcSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One update: a trajectory of length `tau` (momentum units of this package) in `n_steps` steps."""
+    """One update: a trajectory of length `tau` (momentum units of this package) in `n_steps` steps.
+
+    With fermions the steps are theirs, and `FermionSpec.n_inner` gauge steps lie within each move.
+    """
 
     tau: float = 1.0
     n_steps: int = 10
@@ -40,13 +45,15 @@ class ChainSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     dims: tuple[int, int, int, int]
     beta: float
-    algorithm: Literal["heatbath", "hmc"] = "heatbath"
+    algorithm: Literal["heatbath", "hmc", "rhmc"] = "heatbath"
     seed: int = 1
     stream: int = 0
     start: Literal["hot", "cold", "file"] = "hot"
     precision: Precision = "f64"
     heatbath: HeatbathSpec = HeatbathSpec()
     hmc: HmcSpec = HmcSpec()
+    fermions: FermionSpec | None = None
+    """Sea quarks; None is the quenched theory."""
 
     def __post_init__(self) -> None:
         check_dims(self.dims)
@@ -61,6 +68,27 @@ class ChainSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         ):
             raise SpecError("`heatbath` needs at least one sweep an update")
         scheme(self.hmc.integrator)
+        self._check_fermions()
+
+    def _check_fermions(self) -> None:
+        if self.fermions is None:
+            if self.algorithm == "rhmc":
+                raise SpecError("`algorithm` rhmc needs `fermions`: flavours and masses")
+            return
+        if self.algorithm == "heatbath":
+            raise SpecError("dynamical fermions need `algorithm` hmc or rhmc. Got heatbath")
+        if self.algorithm == "hmc" and not self.fermions.exact:
+            raise SpecError(
+                f"`algorithm` hmc takes fields of four flavours only. Got flavors {self.fermions.flavors}\n"
+                "hint: fewer flavours are a root, which rhmc takes"
+            )
+        if self.precision != "f64":
+            raise SpecError(f"dynamical fermions need `precision` f64. Got {self.precision}")
+
+    @property
+    def has_trajectories(self) -> bool:
+        """Whether updates are trajectories with an accept test."""
+        return self.algorithm != "heatbath"
 
 
 class UpdateInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,12 +97,18 @@ class UpdateInfo(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     accepted: bool | None = None
     delta_h: float | None = None
+    cg_iterations: int | None = None
+    """Applications of D^dagger D in all solves of a trajectory; None without fermions."""
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the next step needs besides links and spec."""
+    """What the next step needs besides links and spec: random numbers are addressed by (seed, stream, step)."""
 
     step: int
+    spectral_seen: float = 0.0
+    """The largest eigenvalue of -H^2 so far."""
+    spectral_bound: float | None = None
+    """The range of the rational functions, once it is frozen."""
     notes: str = ""
     """Whatever the owner of the chain wants back, as JSON."""
 
@@ -98,26 +132,50 @@ class Chain:
         self.spec = spec
         self.field = field
         self.step = 0
-        self._workspace = make_workspace(field) if spec.algorithm == "hmc" else None
+        self._workspace = make_workspace(field) if spec.has_trajectories else None
+        self.sea = None if spec.fermions is None else Sea(field, spec.fermions)
+        self._range_is_frozen = False
 
-    def update(self, *, accept_always: bool = False) -> UpdateInfo:
-        """Move the chain by one update; `accept_always` is for warm-up only."""
+    def update(
+        self, *, accept_always: bool = False, adapting: bool = False, probe: EnergyProbe | None = None
+    ) -> UpdateInfo:
+        """Move the chain by one update; one that fails raises and leaves the chain where it was.
+
+        `accept_always` and `adapting` are for warm-up only: without the accept test, and with a range of the rational
+        functions that holds for any links. `probe` sees the energy on the way.
+        """
+        if not self.spec.has_trajectories:
+            return self.quenched_update()
+        spec = self.spec
+        step = self.step + 1
+        if self.sea is not None and adapting:
+            self.sea.widen_range()
+            self._range_is_frozen = False
+        elif self.sea is not None and not self._range_is_frozen:
+            self.sea.freeze_range(seed=spec.seed, stream=spec.stream, step=step)
+            self._range_is_frozen = True
+        info = hmc_trajectory(
+            self.field,
+            beta=spec.beta,
+            tau=spec.hmc.tau,
+            n_steps=spec.hmc.n_steps,
+            integrator=scheme(spec.hmc.integrator),
+            seed=spec.seed,
+            stream=spec.stream,
+            step=step,
+            workspace=self._workspace,
+            accept_always=accept_always,
+            sea=self.sea,
+            probe=probe,
+        )
+        self.step = step
+        iterations = None if self.sea is None else info.cg_iterations
+        return UpdateInfo(step=step, accepted=info.accepted, delta_h=info.delta_h, cg_iterations=iterations)
+
+    def quenched_update(self) -> UpdateInfo:
+        """Move the chain by the sweeps of `spec.heatbath`: what a chain with fermions is thermalised by at first."""
         self.step += 1
         spec = self.spec
-        if spec.algorithm == "hmc":
-            info = hmc_trajectory(
-                self.field,
-                beta=spec.beta,
-                tau=spec.hmc.tau,
-                n_steps=spec.hmc.n_steps,
-                integrator=scheme(spec.hmc.integrator),
-                seed=spec.seed,
-                stream=spec.stream,
-                step=self.step,
-                workspace=self._workspace,
-                accept_always=accept_always,
-            )
-            return UpdateInfo(step=self.step, accepted=info.accepted, delta_h=info.delta_h)
         sweeps = spec.heatbath
         for n in range(sweeps.heatbath):
             # Sweep n of update s has an address of its own among the steps of the stream.
@@ -127,14 +185,32 @@ class Chain:
         for _ in range(sweeps.overrelax):
             self.field.overrelax()
         self.field.reunitarise()
+        if self.sea is not None:
+            self.sea.links_moved()
         return UpdateInfo(step=self.step)
 
-    def run(self, n: int, on_update: Callable[[UpdateInfo, Observables], None] | None = None) -> None:
+    def run(
+        self,
+        n: int,
+        on_update: Callable[[UpdateInfo, Observables], None] | None = None,
+        *,
+        probe: EnergyProbe | None = None,
+    ) -> None:
         """Move the chain by `n` updates, measuring after each when someone listens."""
         for _ in range(n):
-            info = self.update()
+            info = self.update(probe=probe)
             if on_update is not None:
-                on_update(info, measure(self.field))
+                on_update(info, self.measure())
+
+    def measure(self) -> Observables:
+        """Return the observables of the configuration; with sea quarks these are `SeaObservables`.
+
+        Noise is addressed by the chain's step, so the same step gives the same numbers.
+        """
+        observed = measure(self.field)
+        if self.sea is None:
+            return observed
+        return self.sea.observe(observed, seed=self.spec.seed, stream=self.spec.stream, step=self.step)
 
     def retune(self, hmc: HmcSpec) -> None:
         """Change the trajectory; for warm-up only: a chain that is measured keeps its parameters."""
@@ -152,11 +228,21 @@ class Chain:
             Checkpoint(
                 links=links if precision == "f64" else links.astype(np.complex64),
                 spec_json=msgspec.json.encode(self.spec).decode(),
-                state_json=msgspec.json.encode(_State(step=self.step, notes=notes)).decode(),
+                state_json=msgspec.json.encode(self._state(notes)).decode(),
                 isa=native.level(),
                 precision=precision,
                 series=series or {},
             ),
+        )
+
+    def _state(self, notes: str) -> _State:
+        if self.sea is None:
+            return _State(step=self.step, notes=notes)
+        return _State(
+            step=self.step,
+            notes=notes,
+            spectral_seen=self.sea.seen,
+            spectral_bound=self.sea.bound if self._range_is_frozen else None,
         )
 
     @classmethod
@@ -186,4 +272,9 @@ class Chain:
         field = GaugeField.from_links(checkpoint.links, precision=spec.precision, threads=threads)
         chain = cls(spec, field=field, threads=threads)
         chain.step = state.step
+        if chain.sea is not None:
+            chain.sea.seen = state.spectral_seen
+            if state.spectral_bound is not None:
+                chain.sea.bound = state.spectral_bound
+                chain._range_is_frozen = True
         return chain, state.notes, dict(checkpoint.series)

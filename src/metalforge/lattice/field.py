@@ -15,7 +15,7 @@ __all__ = ["GaugeField", "Momenta", "Precision", "check_dims"]
 
 Precision = Literal["f64", "f32"]
 ALL_LINKS = 255
-_DTYPES: dict[str, type[np.float64] | type[np.float32]] = {"f64": np.float64, "f32": np.float32}
+DTYPES: dict[str, type[np.float64] | type[np.float32]] = {"f64": np.float64, "f32": np.float32}
 
 
 def check_dims(dims: Sequence[int]) -> tuple[int, int, int, int]:
@@ -36,13 +36,13 @@ class GaugeField:
     """
 
     def __init__(self, dims: Sequence[int], *, precision: Precision = "f64", threads: int | None = None) -> None:
-        if precision not in _DTYPES:
+        if precision not in DTYPES:
             raise SpecError(f"`precision` must be f64 or f32. Got `{precision}`")
         self.dims = check_dims(dims)
         self.precision: Precision = precision
         self.threads = thread_count(threads)
         self.layout = self.kernel("layout")(self.dims)
-        self.links = _aligned((self.layout.vectors, 4, 18, self.layout.lanes), _DTYPES[precision])
+        self.links = aligned_zeros((self.layout.vectors, 4, 18, self.layout.lanes), DTYPES[precision])
         self.links[:, :, [0, 8, 16], :] = 1  # the real parts of the diagonal: a cold start
 
     @property
@@ -130,7 +130,7 @@ class Momenta:
 
     def __init__(self, field: GaugeField) -> None:
         self._field = field
-        self.values = _aligned((field.layout.vectors, 4, 8, field.layout.lanes), _DTYPES[field.precision])
+        self.values = aligned_zeros((field.layout.vectors, 4, 8, field.layout.lanes), DTYPES[field.precision])
 
     def refresh(self, *, seed: int, stream: int, step: int) -> None:
         """Draw every component from the standard normal distribution."""
@@ -158,7 +158,7 @@ class Momenta:
         field.kernel("move_links")(field.layout, field.links, self.values, eps, field.threads)
 
 
-def _aligned(shape: tuple[int, ...], dtype: type[np.float64] | type[np.float32]) -> NDArray[Any]:
+def aligned_zeros(shape: tuple[int, ...], dtype: type[np.float64] | type[np.float32]) -> NDArray[Any]:
     """Return zeros that start on a cache line, so that no vector straddles two."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.zeros(size + 64, np.uint8)

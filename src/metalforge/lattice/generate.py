@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge import native
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import MetalforgeError, SpecError
 
-from .analysis import Estimate, gamma_method, susceptibility
+from .analysis import Estimate, chiral_susceptibility, gamma_method, susceptibility
 from .analysis.estimate import MIN_LENGTH
 from .chain import Chain, ChainSpec, UpdateInfo
+from .hmc import EnergyProbe
 from .io import write_links
 from .observables import Observables, measure
 from .warmup import WarmUp, warm_up_step
@@ -29,24 +30,31 @@ __all__ = ["Generation", "Job", "Summary", "Value"]
 Floats = NDArray[np.float64]
 Format = Literal["nersc", "ildg", "hdf5"]
 SERIES = ("plaquette", "polyakov_re", "polyakov_im", "accepted", "delta_h")
+SEA_SERIES = ("cg_iterations", "condensate", "condensate_pairs", "condensate_connected")
+"""What a run with sea quarks has besides."""
+
 _SUFFIX = {"nersc": ".nersc", "ildg": ".ildg", "hdf5": ".h5"}
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long a run is and what it leaves behind; `save_every` of 0 keeps the last configuration only."""
+    """How long a run is and what it leaves behind; `save_every` of 0 keeps the last configuration only.
+
+    `quenched` updates without fermions come before `warmup` ones with them.
+    """
 
     warmup: int
     trajectories: int
+    quenched: int = 0
     out: str | None = None
     format: Format = "hdf5"
     save_every: int = 0
     trace: str | None = None
 
     def __post_init__(self) -> None:
-        if self.warmup < 0 or self.trajectories < 1 or self.save_every < 0:
+        if self.warmup < 0 or self.trajectories < 1 or self.save_every < 0 or self.quenched < 0:
             raise SpecError(
-                "a run needs warmup >= 0, trajectories >= 1 and save_every >= 0. "
-                f"Got {self.warmup}, {self.trajectories}, {self.save_every}"
+                "a run needs warmup >= 0, quenched >= 0, trajectories >= 1 and save_every >= 0. "
+                f"Got {self.warmup}, {self.quenched}, {self.trajectories}, {self.save_every}"
             )
 
     @property
@@ -71,6 +79,13 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     susceptibility: Value
     acceptance: Value | None
     exp_minus_dh: Value | None
+    condensate: Value | None
+    """(1/V) tr D^-1 of the first mass, four tastes, colours summed."""
+    chiral_susceptibility: Value | None
+    """Its disconnected part, (Nf/4)^2 V (<condensate^2> - <condensate>^2)."""
+    chiral_susceptibility_connected: Value | None
+    cg_iterations: Value | None
+    """A trajectory's, in all its solves."""
     n_measurements: int
     updates_per_second: float
     threads: int
@@ -89,10 +104,15 @@ class Generation:
     """A run of `job` on a chain, from its start or from a checkpoint."""
 
     def __init__(self, chain: Chain, job: Job) -> None:
+        if job.quenched and chain.sea is None:
+            raise SpecError(
+                f"`quenched` updates precede those with fermions, and this chain has none. Got {job.quenched}\n"
+                "hint: use `warmup`"
+            )
         self.chain = chain
         self.job = job
-        self.warmup = WarmUp(total=job.warmup)
-        self.series: dict[str, list[float]] = {name: [] for name in SERIES}
+        self.warmup = WarmUp(total=job.quenched + job.warmup, quenched=job.quenched)
+        self.series: dict[str, list[float]] = {name: [] for name in _series_of(chain)}
         self._seconds = 0.0
         self._updates = 0
 
@@ -112,10 +132,12 @@ class Generation:
         should_stop: Callable[[], bool] = lambda: False,
         on_update: Callable[[str, UpdateInfo, Observables], None] | None = None,
         checkpoint_every_s: float = 60.0,
+        probe: EnergyProbe | None = None,
     ) -> bool:
         """Run to the end of the job, or until `should_stop` at an update's border; return whether it came to the end.
 
-        Either way a checkpoint is left when the job keeps files or was stopped.
+        Either way a checkpoint is left when the job keeps files or was stopped. An update that fails raises; the chain
+        is then where it was before, and so is its checkpoint. `probe` sees the energy along every trajectory.
         """
         self.job.checkpoint.parent.mkdir(parents=True, exist_ok=True)  # before the work, not after it
         saved_at = time.monotonic()
@@ -123,7 +145,13 @@ class Generation:
             if should_stop():
                 self.save()
                 return False
-            self._advance(on_update)
+            try:
+                self._advance(on_update, probe)
+            except MetalforgeError:
+                # The links are those of the last good update: worth keeping, a new attempt may start from there.
+                if self.job.out:
+                    self.save()
+                raise
             if self.job.out and time.monotonic() - saved_at > checkpoint_every_s:
                 self.save()
                 saved_at = time.monotonic()
@@ -132,27 +160,25 @@ class Generation:
             self._write_configuration()
         return True
 
-    def _advance(self, on_update: Callable[[str, UpdateInfo, Observables], None] | None) -> None:
+    def _advance(
+        self, on_update: Callable[[str, UpdateInfo, Observables], None] | None, probe: EnergyProbe | None
+    ) -> None:
         start = time.perf_counter()
         if not self.warmup.finished:
-            phase = "warmup"
-            self.warmup, info = warm_up_step(self.chain, self.warmup)
+            phase = "quenched" if self.warmup.is_quenched else "warmup"
+            self.warmup, info = warm_up_step(self.chain, self.warmup, probe)
         else:
             phase = "measure"
-            info = self.chain.update()
+            info = self.chain.update(probe=probe)
         self._seconds += time.perf_counter() - start
         self._updates += 1
-        observed = measure(self.chain.field)
+        # Sea quarks cost solves to look at, so that is left to the measurement.
+        observed = self.chain.measure() if phase == "measure" else measure(self.chain.field)
         if phase == "measure":
-            row = (
-                observed.plaquette,
-                observed.polyakov_re,
-                observed.polyakov_im,
-                math.nan if info.accepted is None else float(info.accepted),
-                math.nan if info.delta_h is None else info.delta_h,
-            )
-            for name, value in zip(SERIES, row, strict=True):
-                self.series[name].append(value)
+            row = msgspec.structs.asdict(info) | msgspec.structs.asdict(observed)
+            for name, values in self.series.items():
+                value = row.get(name)
+                values.append(math.nan if value is None else float(value))
             every = self.job.save_every
             if self.job.out and every and self.measured % every == 0 and self.remaining > 0:
                 self._write_configuration()
@@ -190,13 +216,34 @@ class Generation:
             notes = msgspec.json.decode(notes_json, type=_Notes)
         except msgspec.MsgspecError as error:
             raise SpecError(f"{path} holds a chain, but not a run that can be resumed: {error}") from error
-        if set(series) != set(SERIES) or len({len(s) for s in series.values()}) != 1:
-            raise SpecError(f"{path} must hold series {', '.join(SERIES)} of equal length. Got {sorted(series)}")
+        names = _series_of(chain)
+        if set(series) != set(names) or len({len(s) for s in series.values()}) != 1:
+            raise SpecError(f"{path} must hold series {', '.join(names)} of equal length. Got {sorted(series)}")
         job = notes.job if trajectories is None else msgspec.structs.replace(notes.job, trajectories=trajectories)
         run = cls(chain, job)
         run.warmup = notes.warmup
-        run.series = {name: series[name].tolist() for name in SERIES}
+        run.series = {name: series[name].tolist() for name in names}
         return run
+
+    def _sea_values(self) -> dict[str, Value | None]:
+        """The entries of the summary that sea quarks add."""
+        names = ("condensate", "chiral_susceptibility", "chiral_susceptibility_connected", "cg_iterations")
+        values: dict[str, Value | None] = dict.fromkeys(names)
+        fermions = self.chain.spec.fermions
+        if fermions is None:
+            return values
+        values["cg_iterations"] = _value(self.series["cg_iterations"])
+        condensate, pairs, connected = (np.array(self.series[name]) for name in SEA_SERIES[1:])
+        if fermions.noise_vectors >= 1:
+            values["condensate"] = _value(condensate)
+        if fermions.noise_vectors >= 2 and self.measured >= MIN_LENGTH:
+            same = [n for n, mass in zip(fermions.flavors, fermions.masses, strict=True) if mass == fermions.masses[0]]
+            parts = chiral_susceptibility(
+                condensate, pairs, connected, volume=self.chain.field.volume, flavors=sum(same)
+            )
+            values["chiral_susceptibility"] = _as_value(parts.disconnected)
+            values["chiral_susceptibility_connected"] = _as_value(parts.connected)
+        return values
 
     def summary(self) -> Summary:
         """Return means with Gamma-method errors; needs at least one measurement."""
@@ -204,7 +251,7 @@ class Generation:
         volume = self.chain.field.spatial_volume
         absolute = _value(loop)
         chi = _value(loop, lambda values: susceptibility(values, volume), lambda values: volume * float(values.var()))
-        hmc = self.chain.spec.algorithm == "hmc"
+        hmc = self.chain.spec.has_trajectories
         return Summary(
             plaquette=_value(self.series["plaquette"]),
             polyakov_abs=absolute,
@@ -212,12 +259,17 @@ class Generation:
             susceptibility=msgspec.structs.replace(chi, tau_int=absolute.tau_int),
             acceptance=_value(self.series["accepted"]) if hmc else None,
             exp_minus_dh=_value(np.exp(-np.array(self.series["delta_h"]))) if hmc else None,
+            **self._sea_values(),
             n_measurements=self.measured,
             updates_per_second=self._updates / self._seconds if self._seconds else 0.0,
             threads=self.chain.field.threads,
             isa=native.level(),
             spec=self.chain.spec,
         )
+
+
+def _series_of(chain: Chain) -> tuple[str, ...]:
+    return SERIES if chain.sea is None else SERIES + SEA_SERIES
 
 
 def _value(
@@ -229,5 +281,8 @@ def _value(
     values = np.asarray(series, np.float64)
     if values.size < MIN_LENGTH:
         return Value(mean=bare(values), error=None, tau_int=None)
-    found = estimate(values)
+    return _as_value(estimate(values))
+
+
+def _as_value(found: Estimate) -> Value:
     return Value(mean=found.mean, error=found.error, tau_int=found.tau_int)

@@ -1,17 +1,25 @@
 """Hybrid Monte Carlo: one trajectory, exact by the Metropolis test at its end (Duane et al., PLB 195 (1987) 216)."""
 
 import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import NamedTuple
 
+import numpy as np
+
+from metalforge.core.errors import SpecError
 from metalforge.native import Stream
 
 from .field import GaugeField, Momenta
-from .integrators import Scheme
+from .integrators import GAUGE, MOVE, Level, Plan, Scheme, nested
+from .sea import Sea
 
-__all__ = ["TrajectoryInfo", "hmc_trajectory"]
+__all__ = ["EnergyProbe", "MidEnergy", "TrajectoryInfo", "hmc_trajectory"]
 
 METROPOLIS_DRAW = 4 << 28
-"""Draws of the accept test; the kernels use 1 << 28 (momenta), 2 << 28 (hot start) and 3 << 28 (heat bath)."""
+"""Draws of the accept test; the kernels use 1 << 28 (momenta), 2 << 28 (hot start) and 3 << 28 (heat bath), fermions
+5 << 28 (pseudofermion noise) and 6 << 28 (noise of estimators)."""
 
 
 class TrajectoryInfo(NamedTuple):
@@ -20,7 +28,29 @@ class TrajectoryInfo(NamedTuple):
     accepted: bool
     delta_h: float
     action: float
-    """S of the configuration that the chain holds after the test."""
+    """The gauge action of the configuration that the chain holds after the test."""
+    cg_iterations: int = 0
+    """Applications of D^dagger D in all solves of the trajectory."""
+
+
+class MidEnergy(NamedTuple):
+    """The energy on the way, where a step of the outermost scheme ends."""
+
+    step: int
+    fraction: float
+    delta_h: float
+    """H there minus H at the start."""
+
+
+class EnergyProbe(NamedTuple):
+    """Someone who wants the energy at fractions (0 to 1) of a trajectory; each is moved to the nearest step's end.
+
+    The kick that is half done there is finished on a copy of the momenta, so the trajectory does not change by a bit;
+    nor does the count of its iterations, which leaves those of the probe out.
+    """
+
+    fractions: Sequence[float]
+    on_energy: Callable[[MidEnergy], None]
 
 
 class Workspace(NamedTuple):
@@ -47,25 +77,101 @@ def hmc_trajectory(
     step: int,
     workspace: Workspace | None = None,
     accept_always: bool = False,
+    sea: Sea | None = None,
+    probe: EnergyProbe | None = None,
 ) -> TrajectoryInfo:
     """Replace the links by the next state of the chain: fresh momenta, a trajectory of length `tau`, accept or restore.
 
     The energies are sums of doubles whatever the precision of the field. Step n of the chain (seed, stream) always uses
-    the same random numbers. `accept_always` skips the test; for warm-up only.
+    the same random numbers. `accept_always` skips the test; for warm-up only. With a `sea` the steps are those of the
+    fermions, and the gauge action's lie within. An error on the way (a solve that fails) leaves the links as they were.
     """
-    momenta, backup = workspace or make_workspace(field)
+    workspace = workspace or make_workspace(field)
+    momenta, backup = workspace
     # Rounding takes the links off the group by about 1e-15 a trajectory; mended here, outside the reversible part.
     field.reunitarise()
     backup.links[...] = field.links
-    momenta.refresh(seed=seed, stream=stream, step=step)
-    action_before = field.action(beta)
-    energy_before = action_before + momenta.kinetic()
-    momenta.evolve(beta, integrator.stages(tau, n_steps))
-    action_after = field.action(beta)
-    delta_h = action_after + momenta.kinetic() - energy_before
+    address = {"seed": seed, "stream": stream, "step": step}
+    momenta.refresh(**address)
+    plan = nested(tau, [Level(integrator, n_steps, GAUGE)] if sea is None else sea.levels(integrator, n_steps))
+    try:
+        if sea is not None:
+            sea.begin(**address)
+        action_before = field.action(beta)
+        energy_before = action_before + momenta.kinetic() + (0.0 if sea is None else sea.action())
+        _walk(plan, field, momenta, beta, sea, _probes(probe, plan, energy_before))
+        if sea is not None:
+            sea.check_range(**address)
+        action_after = field.action(beta)
+        energy_after = action_after + momenta.kinetic() + (0.0 if sea is None else sea.action())
+    except Exception:
+        _restore(field, backup, sea)
+        raise
+    delta_h = energy_after - energy_before
     u = Stream(seed, stream).uniform(step=step, sites=1, draws=2, first_draw=METROPOLIS_DRAW, threads=1)[0, 0]
     # A trajectory that went astray (overflow, NaN) is a rejection: the comparison is false for NaN.
     accepted = bool(math.log(u) < -delta_h) or (accept_always and math.isfinite(delta_h))
     if not accepted:
-        field.links[...] = backup.links
-    return TrajectoryInfo(accepted, delta_h, action_after if accepted else action_before)
+        _restore(field, backup, sea)
+    return TrajectoryInfo(
+        accepted,
+        delta_h,
+        action_after if accepted else action_before,
+        0 if sea is None else sea.inverter.iterations,
+    )
+
+
+def _restore(field: GaugeField, backup: GaugeField, sea: Sea | None) -> None:
+    field.links[...] = backup.links
+    if sea is not None:
+        sea.links_moved()
+
+
+Probes = dict[int, Callable[[GaugeField, Momenta, float, Sea | None], None]]
+
+
+def _walk(plan: Plan, field: GaugeField, momenta: Momenta, beta: float, sea: Sea | None, probes: Probes) -> None:
+    """Walk a plan: moves and gauge kicks in runs as long as can be, which the kernels walk themselves."""
+    pending: list[tuple[float, float]] = []
+
+    def flush() -> None:
+        if pending:
+            momenta.evolve(beta, np.array(pending, dtype=np.float64))
+            pending.clear()
+            if sea is not None:
+                sea.links_moved()
+
+    for place, kicks in enumerate(plan.kicks):
+        if place in probes:
+            flush()
+            probes[place](field, momenta, beta, sea)
+        for part, coefficient in kicks:
+            if part != GAUGE and sea is not None:
+                flush()
+                sea.kick(part, momenta, coefficient)
+        pending += [(float(part), coefficient) for part, coefficient in kicks if part == GAUGE]
+        pending += [(float(MOVE), move) for move in plan.moves[place : place + 1]]
+    flush()
+
+
+def _probes(probe: EnergyProbe | None, plan: Plan, energy_before: float) -> Probes:
+    """What to do at which position of a plan."""
+    if probe is None:
+        return {}
+    if any(not 0 <= fraction <= 1 for fraction in probe.fractions):
+        raise SpecError(f"fractions of a trajectory must be in [0, 1]. Got {tuple(probe.fractions)}")
+    n_steps = len(plan.borders) - 1
+
+    def look(n: int, field: GaugeField, momenta: Momenta, beta: float, sea: Sea | None) -> None:
+        copy = Momenta(field)
+        copy.values[...] = momenta.values
+        with nullcontext() if sea is None else sea.inverter.uncounted():
+            for part, coefficient in plan.borders[n][1]:
+                if part == GAUGE:
+                    copy.kick(coefficient * beta)
+                elif sea is not None:
+                    sea.kick(part, copy, coefficient, remember=False)
+            energy = field.action(beta) + copy.kinetic() + (0.0 if sea is None else sea.action())
+        probe.on_energy(MidEnergy(n, n / n_steps, energy - energy_before))
+
+    return {plan.borders[n][0]: partial(look, n) for n in {round(f * n_steps) for f in probe.fractions}}

@@ -2,8 +2,13 @@
 
 A scheme is one step of unit length: a list of (kind, coefficient), kind "P" kicks the momenta by
 -coefficient * eps * dS/dw, kind "U" moves the links by coefficient * eps. All are time-reversible (palindromes).
+
+Where an action has parts, cheap ones with large forces and dear ones with small, they are nested: the moves of an outer
+scheme, which kicks by one part, are whole trajectories of an inner scheme, which kicks by the next (Sexton and
+Weingarten, Nucl. Phys. B 380 (1992) 665).
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +16,10 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError, UnknownNameError
 
-__all__ = ["SCHEMES", "Scheme", "scheme"]
+__all__ = ["GAUGE", "SCHEMES", "Level", "Plan", "Scheme", "nested", "scheme"]
+
+MOVE, GAUGE = 0, 1
+"""Codes of the stages that the gauge kernels walk themselves; other parts of an action have codes from 2 on."""
 
 LAMBDA_2MN = 0.1931833275037836
 """Minimises the norm of the leading error (Omelyan, Mryglod, Folk, Comput. Phys. Commun. 151 (2003) 272, eq. 31)."""
@@ -35,17 +43,57 @@ class Scheme(NamedTuple):
 
     def stages(self, tau: float, n_steps: int) -> NDArray[np.float64]:
         """Return a trajectory of length `tau` in `n_steps` steps for the stepper, neighbours of one kind joined."""
-        if n_steps < 1:
-            raise SpecError(f"`n_steps` must be at least 1. Got {n_steps}")
-        eps = tau / n_steps
-        joined: list[list[float]] = []
-        for kind, coefficient in self.step * n_steps:
-            code = 0.0 if kind == "U" else 1.0
-            if joined and joined[-1][0] == code:
-                joined[-1][1] += coefficient * eps
-            else:
-                joined.append([code, coefficient * eps])
-        return np.array(joined)
+        plan = nested(tau, [Level(self, n_steps, GAUGE)])
+        stages = [stage for run, move in zip(plan.kicks, plan.moves, strict=False) for stage in (*run, (MOVE, move))]
+        return np.array([*stages, *plan.kicks[-1]], dtype=np.float64)
+
+
+class Level(NamedTuple):
+    """A time scale: a scheme, its steps, and the part of the action that it kicks by."""
+
+    scheme: Scheme
+    n_steps: int
+    part: int
+
+
+class Plan(NamedTuple):
+    """A trajectory: kicks by parts of the action, a move, kicks, ... kicks.
+
+    Kicks between two moves commute, so each part has one at most. `borders[k]` is where the k-th step of the outermost
+    scheme ends: the position among the kicks, and how much of those there belongs to the steps done.
+    """
+
+    kicks: tuple[tuple[tuple[int, float], ...], ...]
+    moves: tuple[float, ...]
+    borders: tuple[tuple[int, tuple[tuple[int, float], ...]], ...]
+
+
+def nested(tau: float, levels: Sequence[Level]) -> Plan:
+    """Return a trajectory of length `tau`, the outermost level first: its moves are trajectories of the next level."""
+    for level in levels:
+        if level.n_steps < 1:
+            raise SpecError(f"`n_steps` must be at least 1. Got {level.n_steps}")
+    kicks: list[dict[int, float]] = [{}]
+    moves: list[float] = []
+    borders: list[tuple[int, tuple[tuple[int, float], ...]]] = [(0, ())]
+
+    def walk(depth: int, length: float) -> None:
+        step, n_steps, part = levels[depth].scheme.step, levels[depth].n_steps, levels[depth].part
+        eps = length / n_steps
+        for _ in range(n_steps):
+            for kind, coefficient in step:
+                if kind == "P":
+                    kicks[-1][part] = kicks[-1].get(part, 0.0) + coefficient * eps
+                elif depth + 1 < len(levels):
+                    walk(depth + 1, coefficient * eps)
+                else:
+                    moves.append(coefficient * eps)
+                    kicks.append({})
+            if depth == 0:
+                borders.append((len(moves), tuple(kicks[-1].items())))
+
+    walk(0, tau)
+    return Plan(tuple(tuple(run.items()) for run in kicks), tuple(moves), tuple(borders))
 
 
 def _palindrome(half: list[tuple[str, float]], middle: tuple[str, float]) -> tuple[tuple[str, float], ...]:

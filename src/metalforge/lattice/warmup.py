@@ -3,6 +3,7 @@
 Everything that looks at results happens here and stops before measurement. From a cold or hot start the energy
 violation of a trajectory is far larger than at equilibrium, so the first third of an HMC warm-up runs without the
 accept test; the rest runs with it, and the number of steps is chosen so that the acceptance comes out near its target.
+A chain with fermions may be thermalised without them at first (quenched), which costs next to nothing.
 """
 
 import math
@@ -11,6 +12,7 @@ import msgspec
 import numpy as np
 
 from .chain import Chain, UpdateInfo
+from .hmc import EnergyProbe
 
 __all__ = ["WarmUp", "predicted_acceptance", "warm_up", "warm_up_step"]
 
@@ -22,11 +24,20 @@ TUNE_EVERY = 6
 
 
 class WarmUp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far a warm-up of `total` updates has come; `window` holds dH since the last look."""
+    """How far a warm-up of `total` updates has come, the first `quenched` of them heat bath sweeps without fermions.
+
+    `window` holds dH since the last look.
+    """
 
     total: int
     done: int = 0
     window: tuple[float, ...] = ()
+    quenched: int = 0
+
+    @property
+    def is_quenched(self) -> bool:
+        """Whether the next update is one without fermions."""
+        return self.done < self.quenched
 
     @property
     def finished(self) -> bool:
@@ -34,23 +45,26 @@ class WarmUp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return self.done >= self.total
 
 
-def warm_up_step(chain: Chain, state: WarmUp) -> tuple[WarmUp, UpdateInfo]:
+def warm_up_step(chain: Chain, state: WarmUp, probe: EnergyProbe | None = None) -> tuple[WarmUp, UpdateInfo]:
     """Move `chain` by one warm-up update and return how far the warm-up has come."""
-    untested = state.total // 3 if chain.spec.algorithm == "hmc" else 0
-    info = chain.update(accept_always=state.done < untested)
+    if state.is_quenched:
+        return msgspec.structs.replace(state, done=state.done + 1), chain.quenched_update()
+    done, total = state.done - state.quenched, state.total - state.quenched
+    untested = total // 3 if chain.spec.has_trajectories else 0
+    info = chain.update(accept_always=done < untested, adapting=True, probe=probe)
     window = () if info.delta_h is None else (*state.window, info.delta_h)
     if len(window) == TUNE_EVERY:
         # While the chain relaxes dH drifts; only its spread over a few trajectories says something of the step size.
-        if state.done >= untested // 2:
+        if done >= untested // 2:
             # Towards the end a lucky window must not make the steps coarser: only the acceptance is protected.
-            _adjust(chain, predicted_acceptance(window), may_coarsen=3 * state.done < 2 * state.total)
+            _adjust(chain, predicted_acceptance(window), may_coarsen=3 * done < 2 * total)
         window = ()
-    return WarmUp(total=state.total, done=state.done + 1, window=window), info
+    return msgspec.structs.replace(state, done=state.done + 1, window=window), info
 
 
-def warm_up(chain: Chain, n: int) -> None:
-    """Move `chain` by `n` warm-up updates; for HMC, tune the number of steps meanwhile."""
-    state = WarmUp(total=n)
+def warm_up(chain: Chain, n: int, *, quenched: int = 0) -> None:
+    """Move `chain` by `quenched` updates without fermions and `n` with them; for HMC, tune the number of steps."""
+    state = WarmUp(total=quenched + n, quenched=quenched)
     while not state.finished:
         state, _ = warm_up_step(chain, state)
 

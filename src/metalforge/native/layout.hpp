@@ -138,6 +138,20 @@ struct LaneTraits<Simd<T, L>> {
   static MF_INLINE void store(Simd<T, L> x, T* p) { x.store(p); }
 };
 
+// Calls all(swap) for every bit of `mask`; swap(x) is x with the lanes of that bit exchanged.
+template <class V, class All>
+MF_INLINE void exchange_lanes(int mask, All all) {
+  constexpr int lanes = LaneTraits<V>::lanes;
+  if constexpr (lanes > 1)
+    if (mask & 1) all([](V x) { return xor_lanes<1>(x); });
+  if constexpr (lanes > 2)
+    if (mask & 2) all([](V x) { return xor_lanes<2>(x); });
+  if constexpr (lanes > 4)
+    if (mask & 4) all([](V x) { return xor_lanes<4>(x); });
+  if constexpr (lanes > 8)
+    if (mask & 8) all([](V x) { return xor_lanes<8>(x); });
+}
+
 // The gauge field: link mu of vector v is 18 numbers of V, re and im of the rows in turn.
 template <class V>
 struct Links {
@@ -154,7 +168,14 @@ struct Links {
     for (int i = 0; i < 9; ++i)
       m.e[i / 3][i % 3] = {LaneTraits<V>::load(p + 2 * i * lanes), LaneTraits<V>::load(p + (2 * i + 1) * lanes)};
     if constexpr (lanes > 1) {
-      if (x.mask != 0) exchange(m, x.mask);
+      if (x.mask != 0)
+        exchange_lanes<V>(x.mask, [&](auto swap) {
+          MF_UNROLL
+          for (int i = 0; i < 9; ++i) {
+            auto& z = m.e[i / 3][i % 3];
+            z = {swap(z.re), swap(z.im)};
+          }
+        });
     }
     return m;
   }
@@ -165,24 +186,6 @@ struct Links {
       LaneTraits<V>::store(m.e[i / 3][i % 3].re, p + 2 * i * lanes);
       LaneTraits<V>::store(m.e[i / 3][i % 3].im, p + (2 * i + 1) * lanes);
     }
-  }
-
- private:
-  static MF_INLINE void exchange(Matrix3<V>& m, int mask) {
-    const auto all = [&](auto swap) {
-      MF_UNROLL
-      for (int i = 0; i < 9; ++i) {
-        auto& z = m.e[i / 3][i % 3];
-        z = {swap(z.re), swap(z.im)};
-      }
-    };
-    if (mask & 1) all([](V x) { return xor_lanes<1>(x); });
-    if constexpr (lanes > 2)
-      if (mask & 2) all([](V x) { return xor_lanes<2>(x); });
-    if constexpr (lanes > 4)
-      if (mask & 4) all([](V x) { return xor_lanes<4>(x); });
-    if constexpr (lanes > 8)
-      if (mask & 8) all([](V x) { return xor_lanes<8>(x); });
   }
 };
 

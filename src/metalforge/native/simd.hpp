@@ -384,7 +384,20 @@ MF_INLINE Simd<To, L> convert(Simd<T, L> x) {
   return typename Simd<To, L>::Storage(__builtin_convertvector(x.v, typename Simd<To, L>::Storage));
 }
 
+// Keeps what was loaded in a register. GCC otherwise reads memory again at every use, as an operand of the arithmetic,
+// and the loads become what the loop waits for.
+template <class T, int L>
+MF_INLINE Simd<T, L> in_register(Simd<T, L> x) {
+#if MF_X86
+  if constexpr (sizeof(x.v) == vector_bytes) asm("" : "+v"(x.v));
+#endif
+  return x;
+}
+
 #endif  // !MF_CUDA
+
+MF_INLINE double in_register(double x) { return x; }
+MF_INLINE float in_register(float x) { return x; }
 
 template <class To>
 MF_INLINE To convert(double x) {

@@ -3,6 +3,7 @@
 Autocorrelation times are counted in measurements and are 0.5 for uncorrelated data, everywhere.
 """
 
+from .chiral import ChiralSusceptibility, chiral_susceptibility
 from .estimate import Estimate, with_error
 from .gamma import autocorrelation, effective_sample_size, gamma_method, gamma_method_derived
 from .obs import to_obs
@@ -23,6 +24,7 @@ from .thermalisation import (
 
 __all__ = [
     "BetaRun",
+    "ChiralSusceptibility",
     "Estimate",
     "HotColdAgreement",
     "JointRuns",
@@ -36,6 +38,7 @@ __all__ = [
     "binder_b4",
     "block_length",
     "bootstrap",
+    "chiral_susceptibility",
     "combine",
     "effective_sample_size",
     "gamma_method",

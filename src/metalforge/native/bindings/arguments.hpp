@@ -103,5 +103,7 @@ void bind_npu(nb::module_& m);
 void bind_esn(nb::module_& m);
 void bind_lattice_update(nb::module_& m);
 void bind_lattice_measure(nb::module_& m);
+void bind_staggered(nb::module_& m);
+void bind_staggered_solver(nb::module_& m);
 
 }  // namespace mf::bindings

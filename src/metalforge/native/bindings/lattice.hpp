@@ -30,8 +30,7 @@ auto with_lanes(const FieldLayout<Real>& layout, Work work) {
 // The threads asked for, but no more than have a fair share of vectors each: below that a barrier costs more than it
 // saves. Results do not depend on it.
 template <class Real>
-int useful_threads(const FieldLayout<Real>& layout, nb::handle threads_object) {
-  constexpr i64 share = 32;
+int useful_threads(const FieldLayout<Real>& layout, nb::handle threads_object, i64 share = 32) {
   const i64 useful = layout.vectors() / share;
   const int asked = thread_argument(threads_object);
   return useful < 1 ? 1 : useful < asked ? static_cast<int>(useful) : asked;

@@ -145,4 +145,6 @@ NB_MODULE(MF_MODULE, m) {
   bind_esn(m);
   bind_lattice_update(m);
   bind_lattice_measure(m);
+  bind_staggered(m);
+  bind_staggered_solver(m);
 }

@@ -1,0 +1,160 @@
+"""The staggered operator and its solvers against the machine's own ceilings.
+
+Floors, counted a site of one parity (`iteration_cost` in lattice/solving.py; a link is 18 reals, a colour vector 6):
+
+    H (one parity)      8 products of 66 + 7 sums of 6                   570 flop    8 links + 2 vectors  = 156 reals
+    CG iteration        2 H + 90                                        1230 flop    16 links + 11 vectors = 354 reals
+    ten shifts          2 H + 60 + 10 x 30                              1500 flop    16 links + 47 vectors = 570 reals
+    force, ten fields   10 H + 8 links x (10 x 78 + 198 + 30)          13800 flop    16 links + 30 vectors + 2 x 64
+
+At 0.3 to 0.5 flops a byte (double precision) all but the force are bound by memory. The ceiling shown is the larger of
+two times: flops at the multiply-add rate, and bytes at the bandwidth of a copy that touches as much memory as the
+operator's links, both measured in the same run. So on a small lattice it is the bandwidth of a cache, and reading
+alone, which is most of what H does, can be a little faster.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import numpy as np
+
+from metalforge.core import BenchRow, Measured, best_of
+from metalforge.lattice import GaugeField
+from metalforge.lattice.colour import ColourField
+from metalforge.lattice.field import Momenta
+from metalforge.lattice.solvers import cg, iteration_cost, mixed_cg, multishift_cg
+from metalforge.lattice.staggered import StaggeredOperator
+from metalforge.native import kernels
+
+LATTICES = ((8, 8, 8, 4), (16, 16, 16, 16))
+MASS = 0.1
+FIELDS = 10
+BYTES_OF = {"f64": 8, "f32": 4}
+
+# Best established code on another machine (Grid on 2.8 GHz Ice Lake cores, AVX-512), us: shown for orientation, never
+# divided by, since it was not measured in this run.
+ELSEWHERE = {
+    ("H", (8, 8, 8, 4), "f64", 1): "29",
+    ("H", (16, 16, 16, 16), "f64", 1): "3500",
+    ("H", (16, 16, 16, 16), "f64", 2): "1800",
+    ("CG iteration", (8, 8, 8, 4), "f64", 1): "111",
+    ("CG iteration", (8, 8, 8, 4), "f64", 2): "64",
+    ("CG iteration", (8, 8, 8, 4), "f32", 1): "39",
+    ("CG iteration", (8, 8, 8, 4), "f32", 2): "30",
+    ("CG iteration", (16, 16, 16, 16), "f64", 1): "8900",
+    ("CG iteration", (16, 16, 16, 16), "f64", 2): "4800",
+    ("CG iteration", (16, 16, 16, 16), "f32", 1): "4500",
+    ("CG iteration", (16, 16, 16, 16), "f32", 2): "2300",
+}
+
+
+def quickest(work: Callable[[], object], rounds: int) -> float:
+    """Seconds of one call; many short rounds, since other work on the machine comes and goes."""
+    return best_of(work, repeats=rounds, minimum_s=0.0)
+
+
+@cache
+def flops_ceiling(precision: str, threads: int) -> float:
+    peak, rounds = getattr(kernels(), f"fma_{precision}"), 1 << 15
+    return peak(rounds, threads) / quickest(lambda: peak(rounds, threads), 20)
+
+
+@cache
+def copy_ceiling(nbytes: int, threads: int) -> float:
+    """Bytes a second of a copy whose source and target are `nbytes` together."""
+    source, target = np.ones(nbytes // 16), np.ones(nbytes // 16)
+    return nbytes / quickest(lambda: kernels().copy(source, target, threads), 50)
+
+
+def field_of(dims: tuple[int, int, int, int], precision: str, threads: int) -> GaugeField:
+    field = GaugeField.hot(dims, seed=1, precision=precision, threads=threads)
+    for step in range(1, 6):
+        field.heatbath(5.5, seed=1, stream=0, step=step)
+    return field
+
+
+def noise(operator: StaggeredOperator) -> ColourField:
+    eta = ColourField(operator, 0, operator.precision)
+    eta.gaussian(seed=1, stream=0, step=0, draw=5 << 28)
+    return eta
+
+
+def works(field: GaugeField) -> Iterator[tuple[str, Callable[[], object], float, float, float]]:
+    """Name, call, and of one unit of it: how many a call makes, flops, bytes."""
+    operator = StaggeredOperator(field, MASS, precision=field.precision)
+    source, size = noise(operator), BYTES_OF[field.precision]
+    sites, small = source.sites, field.volume < 10_000
+    odd, out = ColourField(operator, 1, field.precision), ColourField(operator, 0, field.precision)
+    outs = [ColourField(operator, 0, field.precision) for _ in range(FIELDS)]
+    fields, momenta = [noise(operator) for _ in range(FIELDS)], Momenta(field)
+    shifts = [0.01 * 2**k for k in range(FIELDS)]
+    n = 100 if small else 20
+    # No solve gets this far, so each makes n iterations; the true residual at the end is one more.
+    options = {"tolerance": 1e-300, "max_iterations": n, "check_interval": n, "on_failure": "report"}
+    yield "H", lambda: operator.hop(odd, source), 1, sites * 570.0, sites * 156.0 * size
+    yield "CG iteration", lambda: cg(operator, source, out, **options), n + 1, *iteration_cost(sites, field.precision)
+    yield (
+        f"CG iteration, {FIELDS} shifts",
+        lambda: multishift_cg(operator, source, outs, shifts, **options),
+        n,
+        *iteration_cost(sites, field.precision, FIELDS),
+    )
+    yield (
+        f"force, {FIELDS} fields",
+        lambda: operator.force(momenta, fields, [1e-3] * FIELDS),
+        1,
+        sites * (FIELDS * 570.0 + 8 * (FIELDS * 78 + 198 + 30)),
+        sites * (16 * 18 + 6 * 3 * FIELDS + 2 * 64.0) * size,
+    )
+
+
+def rows() -> Iterator[BenchRow]:
+    for precision in ("f64", "f32"):
+        for threads in (1, 2):
+            for dims in LATTICES:
+                field = field_of(dims, precision, threads)
+                for name, work, units, flops, moved in works(field):
+                    seconds = quickest(work, 40 if field.volume < 10_000 else 12) / units
+                    yield row(name, field, threads, seconds, flops, moved)
+    for threads in (1, 2):
+        yield from mixed_rows(threads)
+
+
+def row(name: str, field: GaugeField, threads: int, seconds: float, flops: float, moved: float) -> BenchRow:
+    def rate(s: float, how: str) -> Measured:
+        return Measured(value=flops / s / 1e9, unit="GF/s", how=how)
+
+    arithmetic = flops / flops_ceiling(field.precision, threads)
+    memory = moved / copy_ceiling(field.links.nbytes, threads)
+    elsewhere = ELSEWHERE.get((name, field.dims, field.precision, threads))
+    note = f" (elsewhere: Grid {elsewhere} us)" if elsewhere else ""
+    return BenchRow(
+        name=f"{name}, {'x'.join(map(str, field.dims))}, {field.precision}, {threads} thread(s): "
+        f"{seconds * 1e6:.1f} us, {moved / seconds / 1e9:.0f} GB/s{note}",
+        value=rate(seconds, "shortest of many"),
+        ceiling_name="FMA" if arithmetic > memory else "copy in the same cache",
+        ceiling=rate(max(arithmetic, memory), "measured peak rates over the counted floor"),
+    )
+
+
+def mixed_rows(threads: int) -> Iterator[BenchRow]:
+    """Solves to 1e-10 in mixed precision against double precision."""
+    for dims in LATTICES:
+        field = field_of(dims, "f64", threads)
+        operator, single = (StaggeredOperator(field, MASS, precision=p) for p in ("f64", "f32"))
+        source, out = noise(operator), ColourField(operator, 0)
+        options = {"tolerance": 1e-10, "max_iterations": 10_000, "check_interval": 50}
+        rounds = 15 if field.volume < 10_000 else 4
+        double = quickest(lambda: cg(operator, source, out, **options), rounds)
+        mixed = quickest(lambda: mixed_cg(operator, single, source, out, **options), rounds)
+        counts = [
+            info.iterations
+            for info in (cg(operator, source, out, **options), mixed_cg(operator, single, source, out, **options))
+        ]
+        yield BenchRow(
+            name=f"mixed-precision solve to 1e-10, {'x'.join(map(str, dims))}, {threads} thread(s): "
+            f"{mixed * 1e3:.1f} ms, {counts[1]} iterations against {counts[0]}",
+            value=Measured(value=1 / mixed, unit="solves/s", how="shortest of many"),
+            peer_name="double precision",
+            peer=Measured(value=1 / double, unit="solves/s", how="shortest of many"),
+        )

@@ -1,0 +1,157 @@
+"""The sea quarks of a chain: the pseudofermions that stand for them, on their time scales.
+
+The range of the rational functions, [m^2, m^2 + bound], is the rigorous one (bound = 16) while a chain warms up; then
+it is 1.1 times the largest eigenvalue of -H^2 seen so far, and a trajectory that leaves it is an error, since its
+action would be wrong.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import msgspec
+
+from metalforge.core.errors import MetalforgeError, SpecError
+
+from .condensate import SeaObservables, measure_condensate
+from .eigenvalues import LARGEST_POSSIBLE, largest_eigenvalue
+from .fermions import FermionSpec
+from .field import GaugeField, Momenta
+from .integrators import GAUGE, Level, Scheme
+from .inverter import Inverter
+from .observables import Observables
+from .pseudofermion import FourFlavors, MassRatio, Pseudofermion, RootFlavors
+
+__all__ = ["Sea", "SpectralRangeError"]
+
+RANGE_MARGIN = 1.1
+"""What the range of a rational function exceeds the largest eigenvalue seen by; it moves by some percent in a chain."""
+
+LIGHT, HEAVY = GAUGE + 1, GAUGE + 2
+"""Time scales of the fermions."""
+
+
+class SpectralRangeError(MetalforgeError):
+    """An eigenvalue outside the range of a rational approximation."""
+
+
+class Sea:
+    """The pseudofermions of one field: their terms on two time scales, their range, and what their solves cost."""
+
+    def __init__(self, field: GaugeField, spec: FermionSpec) -> None:
+        if field.precision != "f64":
+            raise SpecError(f"dynamical fermions need links in f64. Got {field.precision}")
+        self.spec = spec
+        self.inverter = Inverter(
+            field, min(spec.masses), max_iterations=spec.max_iterations, mixed_precision=spec.mixed_precision
+        )
+        self.bound = LARGEST_POSSIBLE
+        """The largest eigenvalue of -H^2 that the rational functions are made for."""
+        self.seen = 0.0
+        """The largest one seen so far."""
+        self._roots: list[RootFlavors] = []
+        self._terms: dict[int, list[Pseudofermion]] = {LIGHT: [], HEAVY: []}
+        self._build()
+
+    def _build(self) -> None:
+        spec = self.spec
+        solves = {"tolerance": spec.tolerance, "force_tolerance": spec.force_tolerance}
+        errors = {"action_error": spec.action_error, "force_error": spec.force_error}
+        number = 0
+        for flavors, mass in zip(spec.flavors, spec.masses, strict=True):
+            if flavors < 4:
+                root = RootFlavors(self.inverter, mass, flavors, field_number=number, **solves, **errors)
+                self._roots.append(root)
+                self._terms[LIGHT].append(root)
+                number += 1
+                continue
+            masses = (mass, *spec.preconditioners)
+            for light, heavy in pairwise(masses):
+                ratio = MassRatio(
+                    self.inverter, light, heavy, field_number=number, chronological=spec.chronological, **solves
+                )
+                self._terms[LIGHT].append(ratio)
+                number += 1
+            last = FourFlavors(
+                self.inverter, masses[-1], field_number=number, chronological=spec.chronological, **solves
+            )
+            self._terms[HEAVY if spec.preconditioners else LIGHT].append(last)
+            number += 1
+
+    @property
+    def terms(self) -> Sequence[Pseudofermion]:
+        """Every term of the action."""
+        return (*self._terms[LIGHT], *self._terms[HEAVY])
+
+    def levels(self, integrator: Scheme, n_steps: int) -> list[Level]:
+        """Return the time scales, the fermions' outside and the gauge action's inside."""
+        heavy = [Level(integrator, self.spec.n_heavy, HEAVY)] if self._terms[HEAVY] else []
+        return [Level(integrator, n_steps, LIGHT), *heavy, Level(integrator, self.spec.n_inner, GAUGE)]
+
+    def begin(self, *, seed: int, stream: int, step: int) -> None:
+        """Draw the pseudofermions of a trajectory; the solves of the last one are forgotten."""
+        self.inverter.solves = self.inverter.iterations = 0
+        self.links_moved()
+        self.check_range(seed=seed, stream=stream, step=step)
+        for root in self._roots:
+            root.set_range(self.bound)
+        for term in self.terms:
+            term.refresh(seed=seed, stream=stream, step=step)
+
+    def links_moved(self) -> None:
+        """Say that the links are others now."""
+        self.inverter.links_moved()
+
+    def action(self) -> float:
+        """Return the sum of the terms."""
+        return sum(term.action() for term in self.terms)
+
+    def kick(self, part: int, momenta: Momenta, coefficient: float, *, remember: bool = True) -> None:
+        """Set pi = pi - coefficient * dS/dw for the terms of one time scale."""
+        for term in self._terms[part]:
+            term.kick(momenta, coefficient, remember=remember)
+
+    def observe(self, observed: Observables, *, seed: int, stream: int, step: int) -> Observables:
+        """Return `observed` with the condensate of the first mass, or as it is where no noise vectors are asked for."""
+        if self.spec.noise_vectors == 0:
+            return observed
+        self.links_moved()
+        sample = measure_condensate(
+            self.inverter,
+            self.spec.masses[0],
+            n_vectors=self.spec.noise_vectors,
+            seed=seed,
+            stream=stream,
+            step=step,
+        )
+        return SeaObservables(
+            **msgspec.structs.asdict(observed),
+            condensate=sample.mean,
+            condensate_pairs=sample.pairs,
+            condensate_connected=sample.mean_connected,
+        )
+
+    def check_range(self, *, seed: int, stream: int, step: int) -> None:
+        """Raise when the spectrum is not within the range of the rational functions; nothing to do without roots."""
+        if not self._roots:
+            return
+        self.inverter.take_up()
+        found = largest_eigenvalue(
+            self.inverter.operator, seed=seed, stream=stream, step=step, workspace=self.inverter.pool(3)
+        )
+        self.seen = max(self.seen, found)
+        if not found <= self.bound:
+            raise SpectralRangeError(
+                f"the largest eigenvalue of -H^2 must be <= {self.bound:.4g}, the range of the rational functions. "
+                f"Got {found:.4g} at step {step}\nhint: warm the chain up (longer), the range is measured there"
+            )
+
+    def widen_range(self) -> None:
+        """Set the range to what holds for any links."""
+        self.bound = LARGEST_POSSIBLE
+
+    def freeze_range(self, *, seed: int, stream: int, step: int) -> None:
+        """Set the range to 1.1 times the largest eigenvalue seen, now or before; to leave it is an error then."""
+        self.links_moved()
+        self.check_range(seed=seed, stream=stream, step=step)
+        if self._roots:
+            self.bound = min(RANGE_MARGIN * self.seen, LARGEST_POSSIBLE)

@@ -1,0 +1,189 @@
+// The one-link staggered operator between the sites of two parities.
+//
+//   (H psi)(x) = sum_mu [W_mu(x) psi(x + mu) - W_mu(x - mu)^dagger psi(x - mu)],   W_mu(x) = eta_mu(x) U_mu(x) / 2
+//
+// eta_x = 1, eta_y = (-1)^x, eta_z = (-1)^(x+y), eta_t = (-1)^(x+y+z); links that leave the last time slice carry the
+// sign of the antiperiodic boundary as well. H is anti-Hermitian and joins opposite parities, so D = m + H has
+// D^dagger D = m^2 - H H, which stays on one parity.
+//
+// The W are a copy of the links in an order of its own (signs and the half are exact): by parity, direction, vector. A
+// sweep over one parity then reads eight plain streams, four forward and four backward, which the prefetchers of every
+// CPU follow.
+#pragma once
+
+#include "layout.hpp"
+
+namespace mf {
+
+template <class V>
+struct ColourVector {
+  Complex<V> c[3];
+
+  static MF_INLINE ColourVector zero() {
+    using Real = typename LaneTraits<V>::Real;
+    const Complex<V> none{V(Real(0)), V(Real(0))};
+    return {{none, none, none}};
+  }
+};
+
+template <class V>
+MF_INLINE void exchange(ColourVector<V>& x, int mask) {
+  exchange_lanes<V>(mask, [&](auto swap) {
+    MF_UNROLL
+    for (auto& z : x.c) z = {swap(z.re), swap(z.im)};
+  });
+}
+
+// The real part of a^dagger b.
+template <class V>
+MF_INLINE V real_dot(const ColourVector<V>& a, const ColourVector<V>& b) {
+  V sum = a.c[0].re * b.c[0].re;
+  sum = mul_add(a.c[0].im, b.c[0].im, sum);
+  MF_UNROLL
+  for (int j = 1; j < 3; ++j) sum = mul_add(a.c[j].im, b.c[j].im, mul_add(a.c[j].re, b.c[j].re, sum));
+  return sum;
+}
+// The imaginary part of a^dagger b.
+template <class V>
+MF_INLINE V imaginary_dot(const ColourVector<V>& a, const ColourVector<V>& b) {
+  V sum = neg_mul_add(a.c[0].im, b.c[0].re, a.c[0].re * b.c[0].im);
+  MF_UNROLL
+  for (int j = 1; j < 3; ++j) sum = neg_mul_add(a.c[j].im, b.c[j].re, mul_add(a.c[j].re, b.c[j].im, sum));
+  return sum;
+}
+// y + s x
+template <class V>
+MF_INLINE ColourVector<V> mul_add(V s, const ColourVector<V>& x, const ColourVector<V>& y) {
+  ColourVector<V> r;
+  MF_UNROLL
+  for (int j = 0; j < 3; ++j) r.c[j] = {mul_add(s, x.c[j].re, y.c[j].re), mul_add(s, x.c[j].im, y.c[j].im)};
+  return r;
+}
+template <class V>
+MF_INLINE ColourVector<V> scale(V s, const ColourVector<V>& x) {
+  return {{scale(s, x.c[0]), scale(s, x.c[1]), scale(s, x.c[2])}};
+}
+
+// A field on the sites of one parity: six numbers of V a vector, in the order of Layout::parity.
+template <class V>
+struct Colours {
+  using Real = typename LaneTraits<V>::Real;
+  static constexpr int numbers = 6 * LaneTraits<V>::lanes;
+  Real* data;
+
+  MF_INLINE ColourVector<V> load(i64 i) const {
+    constexpr int lanes = LaneTraits<V>::lanes;
+    const Real* p = data + i * numbers;
+    ColourVector<V> x;
+    MF_UNROLL
+    for (int j = 0; j < 3; ++j)
+      x.c[j] = {LaneTraits<V>::load(p + 2 * j * lanes), LaneTraits<V>::load(p + (2 * j + 1) * lanes)};
+    return x;
+  }
+  MF_INLINE void store(const ColourVector<V>& x, i64 i) const {
+    constexpr int lanes = LaneTraits<V>::lanes;
+    Real* p = data + i * numbers;
+    MF_UNROLL
+    for (int j = 0; j < 3; ++j) {
+      LaneTraits<V>::store(x.c[j].re, p + 2 * j * lanes);
+      LaneTraits<V>::store(x.c[j].im, p + (2 * j + 1) * lanes);
+    }
+  }
+};
+
+// W_mu at the sites of one parity.
+template <class V>
+struct HoppingLinks {
+  using Real = typename LaneTraits<V>::Real;
+  static constexpr int numbers = 18 * LaneTraits<V>::lanes;
+  Real* data;
+  i64 vectors;
+
+  MF_INLINE Real* address(i64 i, int mu) const { return data + (mu * vectors + i) * numbers; }
+  MF_INLINE Complex<V> entry(const Real* link, int row, int column) const {
+    constexpr int lanes = LaneTraits<V>::lanes;
+    const Real* p = link + (6 * row + 2 * column) * lanes;
+    return {in_register(LaneTraits<V>::load(p)), in_register(LaneTraits<V>::load(p + lanes))};
+  }
+  MF_INLINE Matrix3<V> load(i64 i, int mu) const {
+    const Real* link = address(i, mu);
+    Matrix3<V> m;
+    MF_UNROLL
+    for (int k = 0; k < 9; ++k) m.e[k / 3][k % 3] = entry(link, k / 3, k % 3);
+    return m;
+  }
+  MF_INLINE void store(const Matrix3<V>& m, i64 i, int mu) const {
+    constexpr int lanes = LaneTraits<V>::lanes;
+    Real* p = address(i, mu);
+    MF_UNROLL
+    for (int k = 0; k < 9; ++k) {
+      LaneTraits<V>::store(m.e[k / 3][k % 3].re, p + 2 * k * lanes);
+      LaneTraits<V>::store(m.e[k / 3][k % 3].im, p + (2 * k + 1) * lanes);
+    }
+  }
+  MF_INLINE void prefetch(i64 i, int mu) const {
+    const char* p = reinterpret_cast<const char*>(data) + (mu * vectors + i) * numbers * static_cast<i64>(sizeof(Real));
+    MF_UNROLL
+    for (int line = 0; line < numbers * static_cast<int>(sizeof(Real)); line += 64) __builtin_prefetch(p + line, 0, 2);
+  }
+};
+
+// How many vectors ahead links are fetched where they come from far: by then the ones before them have been used.
+inline constexpr int prefetch_distance = 2;
+
+// (H psi)(x) for vector i of one parity; `here` are its links, `there` and `psi` belong to the other parity. `around`
+// points at its eight neighbours there, four forward and four backward, and those of the next vectors follow.
+// A backward term is multiplied where it lies and its three numbers are brought over, instead of the nine of a link.
+template <bool Prefetch, class V>
+MF_INLINE ColourVector<V> hop(const HoppingLinks<V>& here, const HoppingLinks<V>& there, const Colours<V>& psi,
+                              const Neighbour* around, i64 i) {
+  ColourVector<V> sum = ColourVector<V>::zero();
+#pragma GCC unroll 1
+  for (int mu = 0; mu < 4; ++mu) {
+    if constexpr (Prefetch) {
+      here.prefetch(i + prefetch_distance, mu);
+      there.prefetch(around[8 * prefetch_distance + 4 + mu].vector, mu);
+    }
+    {
+      const Neighbour at = around[mu];
+      const auto* link = here.address(i, mu);
+      ColourVector<V> x = psi.load(at.vector);
+      if (at.mask != 0) exchange(x, at.mask);
+      MF_UNROLL
+      for (int column = 0; column < 3; ++column) MF_UNROLL
+      for (int row = 0; row < 3; ++row) sum.c[row] = mul_acc(here.entry(link, row, column), x.c[column], sum.c[row]);
+    }
+    {
+      const Neighbour at = around[4 + mu];
+      const auto* link = there.address(at.vector, mu);
+      const ColourVector<V> x = psi.load(at.vector);
+      const auto subtract = [&](ColourVector<V>& from) {
+        MF_UNROLL
+        for (int row = 0; row < 3; ++row) MF_UNROLL
+        for (int column = 0; column < 3; ++column)
+          from.c[column] = conj_mul_sub(there.entry(link, row, column), x.c[row], from.c[column]);
+      };
+      if (at.mask == 0) {
+        subtract(sum);
+      } else {
+        ColourVector<V> term = ColourVector<V>::zero();
+        subtract(term);
+        exchange(term, at.mask);
+        MF_UNROLL
+        for (int j = 0; j < 3; ++j) sum.c[j] = sum.c[j] + term.c[j];
+      }
+    }
+  }
+  return sum;
+}
+
+// acc + s b a^dagger
+template <class V>
+MF_INLINE void outer_acc(V s, const ColourVector<V>& b, const ColourVector<V>& a, Matrix3<V>& acc) {
+  const ColourVector<V> sb = scale(s, b);
+  MF_UNROLL
+  for (int i = 0; i < 3; ++i) MF_UNROLL
+  for (int j = 0; j < 3; ++j) acc.e[i][j] = mul_conj_acc(sb.c[i], a.c[j], acc.e[i][j]);
+}
+
+}  // namespace mf
