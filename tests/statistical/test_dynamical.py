@@ -28,7 +28,7 @@ class Mean:
 
 
 def sea(flavors=(4,), mass=0.3, **options):
-    return FermionSpec(flavors=flavors, masses=(mass,) * len(flavors), **{"noise_vectors": 1} | options)
+    return FermionSpec(flavors=flavors, masses=(mass,) * len(flavors), **{"noise_vectors": 1, "n_inner": 3} | options)
 
 
 def chain_of(fermions, *, n_steps, beta=5.6, seed=83, warmup=45, **hmc):

@@ -48,7 +48,7 @@ def generate(
     ] = None,
     mass: Annotated[list[float] | None, typer.Option(help="Their masses am, in the same order.")] = None,
     quenched: Annotated[int | None, typer.Option(help="Updates without fermions before --warmup. Default 20.")] = None,
-    inner_steps: Annotated[int, typer.Option(help="Gauge steps within each move of the fermions.")] = 3,
+    inner_steps: Annotated[int, typer.Option(help="Gauge steps within each move of the fermions.")] = 2,
     hasenbusch: Annotated[
         list[float] | None, typer.Option(help="Heavier masses that precondition --flavors 4.")
     ] = None,

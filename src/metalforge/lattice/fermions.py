@@ -23,7 +23,7 @@ class FermionSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     flavors: tuple[int, ...]
     masses: tuple[float, ...]
-    n_inner: int = 3
+    n_inner: int = 2
     """Gauge steps within each move of the fermion scheme."""
     preconditioners: tuple[float, ...] = ()
     """Hasenbusch masses, ascending, for four flavours."""

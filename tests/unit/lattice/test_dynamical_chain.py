@@ -142,7 +142,8 @@ def test_a_trajectory_runs_back_to_where_it_came_from(name):
     momenta.values *= -1
     walk()
     assert np.max(np.abs(field.links - start.links)) < 1e-8
-    assert abs(field.action(spec.beta) + momenta.kinetic() + sea.action() - before) < 1e-7
+    # Far below the 1e-2 by which dH decides, far above the rounding of H ~ 1e4.
+    assert abs(field.action(spec.beta) + momenta.kinetic() + sea.action() - before) < 1e-6
 
 
 @pytest.mark.parametrize("name", ["hasenbusch", "chronological", "two plus one"])

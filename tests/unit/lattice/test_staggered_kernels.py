@@ -142,6 +142,17 @@ class TestOperator:
         assert np.max(np.abs(x.to_host() - (on(dims, parity, 1) - wanted))) <= POINT[precision]
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("parity", PARITIES)
+def test_links_that_come_from_far(precision, parity):
+    """Megabytes of links: the sweep that fetches ahead."""
+    dims = (16, 8, 8, 8)
+    operator = StaggeredOperator(gauge_of(dims, precision), 0.3, precision=precision)
+    out = ColourField(operator, 1 - parity, precision)
+    operator.hop(out, field_of(operator, noise_of(dims), parity, precision))
+    assert np.max(np.abs(out.to_host() - hopped(dims, parity))) <= POINT[precision]
+
+
 @pytest.mark.parametrize("dims", SHAPES)
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_force(dims, precision):
