@@ -45,10 +45,10 @@ class AlignedArray {
   std::unique_ptr<T, Free> data_;
 };
 
-// Where the members of a team meet. A waiting thread spins for a few microseconds, the length of a pass on a small
-// lattice; then it offers its core, which the thread it waits for may need on a busy machine; then it sleeps. OpenMP's
-// own barrier goes to sleep straight away, and waking takes longer than a pass: where other work ran on both cores, an
-// iteration took two to three times as long.
+// Where the members of a team meet. A waiting thread spins for some ten microseconds, the length of a pass on a small
+// lattice, then sleeps. In between it offers its core once: on a busy machine the thread it waits for may be queued on
+// the same one, and then neither spinning nor sleeping helps. With OpenMP's own barrier an iteration on a busy machine
+// took twice as long.
 class Barrier {
  public:
   void wait(int members) {
@@ -59,19 +59,18 @@ class Barrier {
       phase_.notify_all();
       return;
     }
-    for (int turn = 0; turn < spins + yields; ++turn) {
+    for (int turn = 0; turn < turns; ++turn) {
       if (phase_.load(std::memory_order_acquire) != phase) return;
-      if (turn >= spins) std::this_thread::yield();
+      if (turn == offer) std::this_thread::yield();
 #if MF_X86
-      else
-        _mm_pause();
+      _mm_pause();
 #endif
     }
     while (phase_.load(std::memory_order_acquire) == phase) phase_.wait(phase, std::memory_order_acquire);
   }
 
  private:
-  static constexpr int spins = 300, yields = 100;
+  static constexpr int offer = 100, turns = 400;  // a turn takes some 30 ns
   alignas(64) std::atomic<int> arrived_{0};
   alignas(64) std::atomic<u32> phase_{0};
 };
