@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from .errors import StageTimeoutError
+from .errors import PipelineError, StageTimeoutError
 from .graph import StageSpec
 from .items import Item
 from .lanes import END
@@ -24,6 +24,7 @@ class Host(Protocol):
     """The verbs of a stage, wherever it runs."""
 
     restarts: int
+    spec: StageSpec
 
     def open(self, saved: bytes | None = None) -> None:
         """Start the stage, from its first state or from a checkpoint."""
@@ -82,7 +83,7 @@ class StepContext:
     def ask(self, stage: str, request: Any) -> Any:
         """Send a request to another stage; returns a future."""
         if self._ask is None:
-            raise StageTimeoutError(f"stage `{self.stage}` runs in a process of its own and cannot ask others")
+            raise PipelineError(f"stage `{self.stage}` runs in a process of its own and cannot ask others")
         return self._ask(stage, request)
 
     def cancelled(self) -> bool:

@@ -33,7 +33,12 @@ from .tokens import Ring
 from .worker import CLOSE, FINISH, Stopped, Worker
 
 if TYPE_CHECKING:
+    from .builder import Pipeline
+    from .edits import Edits
     from .events import EventLog
+    from .graph import Topology
+    from .migration import Migration
+    from .reconfigure import Receipt
 
 __all__ = ["Component", "Run", "RunStatus"]
 
@@ -124,21 +129,38 @@ class Run(ABC):
 
     def regroup(self) -> None:
         """Find again which stages end together, and in which order; call after any change of edges."""
-        edges = [e.ends for e in self.graph.edges]
+        alive = {w.name: w for w in [*self.retired, *self.workers.values()] if not w.ended}
+        edges = [(lane.source, name) for name, w in alive.items() for lane in w.in_lanes]
         ahead = [e.ends for e in self.graph.edges if not e.feedback and not never_blocks(e.channel)]  # type: ignore[arg-type]
-        order = {n: i for i, group in enumerate(components(self.graph.stages, ahead)) for n in group}
-        before = self.component_of
-        self.component_of = {}
-        for members in components(self.graph.stages, edges):
-            group = Component(tuple(sorted(members, key=lambda n: order[n])))
+        order = {n: i for i, group in enumerate(components(alive, ahead)) for n in group}
+        before, self.component_of = self.component_of, {}
+        for members in components(alive, edges):
             old = before.get(members[0])
-            if old is not None and old.finisher >= 0 and set(old.members) == set(members):
-                group = old
+            same = old is not None and set(old.members) == set(members)
+            if all(alive[n].finished for n in members) and members[0] not in before:
+                continue  # told to close already
+            group = old if old is not None and same else Component(tuple(sorted(members, key=lambda n: order[n])))
             for name in members:
                 self.component_of[name] = group
-                self.workers[name].closing = False
+                alive[name].closing = alive[name].closing and same
         if not self.ring_of:
             self._make_rings()
+
+    def find(self, name: str) -> Worker:
+        """Return a worker, also one that was removed and is ending."""
+        if name in self.workers:
+            return self.workers[name]
+        return next(w for w in self.retired if w.name == name)
+
+    def is_closing(self, worker: Worker) -> bool:
+        """Whether the part of a worker has begun to finish."""
+        group = self.component_of.get(worker.name)
+        return group is None or group.finisher >= 0
+
+    def check_all(self) -> None:
+        """Look at every part for one that can end; after a change of edges."""
+        for name in list(self.component_of):
+            self._check(name)
 
     def _make_rings(self) -> None:
         for edge in self.graph.edges:
@@ -200,7 +222,7 @@ class Run(ABC):
         group = self.component_of.get(name)
         if group is None:
             return
-        members = [self.workers[n] for n in group.members]
+        members = [self.find(n) for n in group.members]
         inside = []
         for worker in members:
             if not worker.exhausted:
@@ -345,7 +367,7 @@ class Run(ABC):
         ended = self.wait_until(lambda: self._error is not None or self._all_ended(), timeout)
         if self._error is not None:
             # A thread cannot be killed: a step that does not look at ctx.cancelled() must not keep the news back.
-            if not self.wait_until(self._all_ended, self.grace_s):
+            if not self._wind_up(self.grace_s):
                 still = ", ".join(w.name for w in self.workers.values() if not w.ended)
                 self._error.add_note(f"still in a step after {self.grace_s} s: {still}")
             self._close()
@@ -380,9 +402,19 @@ class Run(ABC):
         for worker in self.workers.values():
             if self.never_launched(worker):
                 worker.ended = True
-        ended = self.wait_until(self._all_ended, timeout)
+        ended = self._wind_up(timeout)
         self._close()
         return ended
+
+    def _wind_up(self, timeout: float | None) -> bool:
+        """Wait for every worker of a run that stops; processes that are still in a step by then are killed."""
+        first = self.grace_s if timeout is None else timeout / 2
+        if self.wait_until(self._all_ended, first):
+            return True
+        for worker in [*self.workers.values(), *self.retired]:
+            if not worker.ended and hasattr(worker.host, "interrupt"):
+                worker.host.interrupt()
+        return self.wait_until(self._all_ended, timeout if timeout is None else timeout / 2)
 
     def never_launched(self, worker: Worker) -> bool:
         """Whether a worker has not been started."""
@@ -426,29 +458,75 @@ class Run(ABC):
         A `StageConfig` changes how the stage is run; anything else goes to its `configure(state, config)`.
         """
         worker = self._worker(stage)
+
+        def take() -> None:
+            if isinstance(config, StageConfig):
+                worker.config = config
+            else:
+                worker.host.configure(config)
+
+        self.order(worker, take, timeout)
+        if self.events is not None:
+            self.events.stage(stage, "configured")
+
+    def order(self, worker: Worker, work: Callable[[], None], timeout: float | None = None) -> None:
+        """Let a worker do something at its next border, on its own thread; returns when done, raises what it raised."""
         done: list[BaseException | None] = []
 
-        def order() -> None:
+        def obey() -> None:
             try:
-                if isinstance(config, StageConfig):
-                    worker.config = config
-                else:
-                    worker.host.configure(config)
+                work()
                 done.append(None)
             except Exception as error:
                 done.append(error)
             self.notify()
 
-        worker.orders.append(order)
+        worker.orders.append(obey)
         self.nudge(worker)
         if not self.wait_until(lambda: bool(done) or worker.ended, timeout):
-            raise TimeoutError(f"stage `{stage}` did not reach a border within {timeout} s")
+            raise TimeoutError(f"stage `{worker.name}` did not reach a border within {timeout} s")
         if not done:
-            raise BrokenError(f"stage `{stage}` ended before it took its configuration", self._error)
+            raise BrokenError(f"stage `{worker.name}` ended before it took its orders", self._error)
         if done[0] is not None:
             raise done[0]
-        if self.events is not None:
-            self.events.stage(stage, "configured")
+
+    def reconfigure(
+        self,
+        change: "PipelineGraph | Topology | Pipeline | Edits",
+        *,
+        queued: Literal["carry", "drain"] = "carry",
+        timeout: float | None = None,
+        drain_s: float = 5.0,
+    ) -> "Receipt":
+        """Rewire the graph while it runs: a new topology of its stages, a new pipeline, or single edits.
+
+        Refused as a whole (`GraphError`) when the result would not pass `build`; the old graph then runs on.
+        """
+        from .builder import Pipeline
+        from .edits import Edits
+        from .reconfigure import reconfigure
+
+        with self._admin:
+            if isinstance(change, Edits):
+                new = change.apply(self.graph)
+            elif isinstance(change, Pipeline):
+                new = change.graph
+            else:
+                new = change if isinstance(change, PipelineGraph) else self.graph.with_topology(change)
+            return reconfigure(self, new, queued=queued, timeout=timeout, drain_s=drain_s)
+
+    def migrate(self, stage: str, to: "OnSubstrate | str", timeout: float | None = None) -> "Migration":
+        """Move a stage with its state to another substrate, at an item border, while the rest runs."""
+        from .migration import migrate
+
+        return migrate(self, stage, to, timeout)
+
+    def checkpoint(self, stage: str, timeout: float | None = None) -> bytes:
+        """Return the state of a stage at its next border."""
+        worker = self._worker(stage)
+        saved: list[bytes] = []
+        self.order(worker, lambda: saved.append(worker.host.checkpoint()), timeout)
+        return saved[0]
 
     def _worker(self, stage: str) -> Worker:
         if stage not in self.workers:

@@ -330,6 +330,8 @@ class Worker:
                     return outputs
                 except Exception as raised:
                     error = raised
+            if self.run.aborting:
+                raise Stopped
             retry = config.on_error == "retry" and attempts <= config.retries
             if retry:
                 self.meter.retries += 1
