@@ -6,9 +6,11 @@ from collections import defaultdict
 from metalforge.core.errors import MetalforgeError
 from metalforge.pipeline.builder import Pipeline
 from metalforge.pipeline.graph import Edge, PipelineGraph, StageSpec
-from metalforge.pipeline.items import Emit
+from metalforge.pipeline.hosts import LocalHost, StepContext
+from metalforge.pipeline.items import Emit, Item
 from metalforge.pipeline.kinds import Bounded, Broadcast, Filtered, Latest, Unbounded
 from metalforge.pipeline.lanes import END
+from metalforge.pipeline.processes import Died
 from metalforge.pipeline.stages import Source, Stage, StageConfig
 
 HOPS = 5
@@ -135,3 +137,89 @@ def ledger_problems(run, stages):
         arrived = sum(e.taken for e in run.edges() if e.edge.endswith(f" -> {name}"))
         if arrived != len(seen) + len(skipped[name]):
             yield f"{name} took {arrived} items, processed {len(seen)}, reported {len(skipped[name])} as failed"
+
+
+class Pass(Stage):
+    """Passes labels on unchanged, one for one; writes down ids and labels; its state is how many it has passed."""
+
+    def __init__(self, fails=0):
+        self.fails = fails
+        self.seen, self.labels, self.failed_once = [], [], set()
+
+    def init(self):
+        return 0
+
+    def step(self, state, item, ctx):
+        if self.fails and item[1] % self.fails == 0 and item not in self.failed_once:
+            self.failed_once.add(item)
+            raise ValueError(f"{item} fails the first time")
+        self.seen.append(ctx.item.id)
+        self.labels.append(item)
+        return state + 1, Emit(item)
+
+
+class Fountain(Source):
+    """Makes labels (name, number) until it is drained or has made `count`; items that come back are only counted."""
+
+    def __init__(self, name, count):
+        self.name, self.count = name, count
+        self.made = []
+        self.seen = []
+
+    def init(self):
+        return 0
+
+    def produce(self, state):
+        if state >= self.count:
+            return state, END
+        self.made.append((self.name, state))
+        return state + 1, Emit((self.name, state))
+
+    def step(self, state, item, ctx):
+        self.seen.append(ctx.item.id)
+        return state, None
+
+
+class FragileChild:
+    """A process that is none: a host whose state is lost whenever `dies()` says so, before or after the work."""
+
+    pid = 0
+
+    def __init__(self, spec, dies):
+        self.spec, self.dies, self.host = spec, dies, None
+
+    def request(self, verb, argument, timeout_s):
+        if verb == "open":
+            stage, name, config, substrate, saved = argument
+            self.host = LocalHost(self.spec, StepContext(name, None), lambda: 0)
+            self.host.open(saved)
+            return 0
+        if self.host is None or self.dies():
+            self.host = None
+            raise Died("killed before the work")
+        if verb == "step":
+            result = self.host.step(Item(argument[0], argument[1], argument[2], argument[3]))
+        elif argument is None and verb != "answer":
+            result = getattr(self.host, verb)()
+        else:
+            result = getattr(self.host, verb)(argument)
+        if self.dies():
+            self.host = None
+            raise Died("killed after the work")
+        return result
+
+    def kill(self):
+        self.host = None
+
+    def close(self):
+        self.host = None
+
+
+def order_problems(name, seen):
+    """Yield ids that came out of order, by producer and chain, or twice."""
+    last = {}
+    for identity in seen:
+        line = (identity.stage, identity.chain)
+        if identity.sequence <= last.get(line, -1):
+            yield f"{name} saw {identity} after number {last[line]}"
+        last[line] = identity.sequence

@@ -25,7 +25,8 @@ def item_types(stage: Stage[Any, Any]) -> tuple[Any, Any]:
         return _of_methods(type(stage.impl))
     declared = _of_bases(type(stage))
     by_methods = _of_methods(type(stage))
-    return tuple(by_methods[i] if declared[i] is Any else declared[i] for i in (0, 1))  # type: ignore[return-value]
+    takes, gives = (by_methods[i] if declared[i] is Any else declared[i] for i in (0, 1))
+    return takes, gives
 
 
 def _of_bases(kind: type) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ from .errors import GraphError
 from .expressions import Expression
 from .graph import Edge, PipelineGraph, components
 from .kinds import Bounded, Broadcast, ChannelKind, Filtered, never_blocks
-from .stages import FunctionStage, OnSubstrate, is_source, Stage
+from .stages import FunctionStage, OnSubstrate, Stage, is_source
 
 __all__ = ["check", "cycle_of", "problems"]
 
@@ -132,7 +132,7 @@ def _stages(graph: PipelineGraph) -> Iterator[str]:
 
 
 def _blocks(graph: PipelineGraph, edge: Edge) -> bool:
-    assert edge.channel is not None  # noqa: S101 - resolved graphs only
+    assert edge.channel is not None
     return not never_blocks(edge.channel) and not graph.stages[edge.target].config.droppable
 
 
@@ -212,7 +212,9 @@ def draw_cycle(cycle: list[str], graph: PipelineGraph) -> str:
         parts += [f" --{kinds.get((a, b), '')}--> ", b]
     line = "".join(parts[:-1])
     back = max(0, len(line) - 2)
-    return f"    {line}{cycle[0]}\n    ^{' ' * back}|\n    +{'-' * back}+" if len(cycle) > 2 else f"    {line}{cycle[0]}"
+    return (
+        f"    {line}{cycle[0]}\n    ^{' ' * back}|\n    +{'-' * back}+" if len(cycle) > 2 else f"    {line}{cycle[0]}"
+    )
 
 
 def _kind_name(kind: ChannelKind | None) -> str:

@@ -158,7 +158,9 @@ class LocalHost:
         """Call `produce`."""
         self.context.item = None
         source: Any = self.stage
-        made = source.produce(self.state, ctx=self.context) if self._produce_takes_context else source.produce(self.state)
+        made = (
+            source.produce(self.state, ctx=self.context) if self._produce_takes_context else source.produce(self.state)
+        )
         self.state, outputs = made
         return None if outputs is END else outputs_of(outputs)
 

@@ -40,7 +40,7 @@ class Item:
 
     def __init__(
         self,
-        id: ItemId,  # noqa: A002 - the field's name is what readers look for
+        id: ItemId,
         payload: Any,
         parents: tuple[ItemId, ...] = (),
         header: Mapping[str, Any] | None = None,

@@ -114,6 +114,10 @@ class Lane:
         self.push(item)
         return True
 
+    def fits(self, size: int) -> bool:
+        """Whether `size` more bytes may be queued."""
+        return True
+
     def push(self, item: Item) -> None:
         """Put an item for which there is room."""
         self.sent += 1
@@ -314,5 +318,3 @@ def open_lane(source: str, target: str, kind: ChannelKind, inbox: Inbox, *, drop
             return BoundedLane(source, target, kind, inbox, capacity, max_bytes)
         case Broadcast(capacity=capacity):
             return BoundedLane(source, target, kind, inbox, capacity, None)
-
-

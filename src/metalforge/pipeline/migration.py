@@ -83,7 +83,7 @@ def swap_host(run: "Run", worker: "Worker", spec: StageSpec) -> Migration:
         old_host.open(saved)
         raise
     worker.spec, worker.config, worker.host = spec, spec.config, host
-    run.readings.meter_of(worker)
+    worker.throttle = run.readings.throttle_of(worker)
     if run.events is not None:
         run.events.migration(worker.name, "arrived", where[0], where[1], digest)
     return Migration(

@@ -19,7 +19,7 @@ from metalforge.core.errors import SpecError
 from .errors import StageCrashError, StageTimeoutError
 from .graph import StageSpec
 from .items import Item
-from .stages import OnSubstrate, FunctionStage, IterableSource, _Adopted
+from .stages import FunctionStage, IterableSource, OnSubstrate, _Adopted
 from .wire import receive_object, send_object
 
 __all__ = ["Child", "Connection", "ProcessHost"]
@@ -166,7 +166,7 @@ class ProcessHost:
                 if not alive:
                     self._revive()
                     alive = True
-                assert self._connection is not None  # noqa: S101 - opened
+                assert self._connection is not None
                 result = self._connection.request(verb, argument, self.spec.config.timeout_s)
                 break
             except Died as death:

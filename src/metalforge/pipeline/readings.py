@@ -9,6 +9,7 @@ from metalforge.core.quantities import Measured, Modelled, Quantity
 
 from .metrics import StageMetrics
 from .stages import OnSubstrate
+from .throttle import Throttle
 
 if TYPE_CHECKING:
     from .supervisor import Run
@@ -54,6 +55,14 @@ class Readings:
             self._at_start[name] = meter.total()
         return meter
 
+    def throttle_of(self, worker: "Worker") -> Throttle | None:
+        """Return what enforces a worker's power budget; None without a budget or a meter that can be read."""
+        budget = worker.config.power_budget_mw
+        meter = None if budget is None else self.meter_of(worker)
+        if budget is None or meter is None:
+            return None
+        return Throttle(meter, budget * 1e-3, self._run.clock_ns)
+
     def energy(self, worker: "Worker") -> Quantity | None:
         """Return the joules of a worker's substrate since the run began."""
         meter = self.meter_of(worker)
@@ -67,7 +76,7 @@ class Readings:
     def of(self, worker: "Worker", since: Any = None) -> StageMetrics:
         """Return the metrics of a worker since an earlier look, or since it began."""
         run, meter = self._run, worker.meter
-        now_ns = run.clock_ns()
+        now_ns = worker.ended_ns or run.clock_ns()
         first = since if since is not None else _Zero(worker)
         window_s = max(1, now_ns - first.now_ns) * 1e-9
         latency = meter.latency.since(first.latency)

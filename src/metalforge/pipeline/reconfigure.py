@@ -181,6 +181,7 @@ class _Change:
         pause_ms = (run.clock_ns() - began) * 1e-6
         for worker in started:
             worker.gate = was_paused
+            run.prepare(worker)
             run.launch(worker)
         with run.lock:
             run.check_all()
@@ -213,9 +214,7 @@ class _Change:
             started.append(worker)
         for name in plan.changed_stages:
             swap_host(run, run.workers[name], plan.new.stages[name])
-        old_lanes = {
-            (lane.source, lane.target): lane for w in run.workers.values() for lane in self._lanes(w)
-        }
+        old_lanes = {(lane.source, lane.target): lane for w in run.workers.values() for lane in self._lanes(w)}
         fresh: dict[tuple[str, str], Lane] = {}
         for edge in plan.added:
             assert edge.channel is not None  # noqa: S101 - resolved

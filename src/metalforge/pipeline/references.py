@@ -19,7 +19,9 @@ __all__ = ["STAGES", "load_reference", "resolve_stage"]
 STAGES = "metalforge.stages"
 
 
-def resolve_stage(impl: Any, parameters: Mapping[str, Any] | None) -> tuple[Stage[Any, Any], str | None, dict[str, Any]]:
+def resolve_stage(
+    impl: Any, parameters: Mapping[str, Any] | None
+) -> tuple[Stage[Any, Any], str | None, dict[str, Any]]:
     """Return a stage with the name and the parameters that make it again; the name is None when there is none."""
     if isinstance(impl, str):
         return _make(impl, dict(parameters or {})), impl, dict(parameters or {})

@@ -13,6 +13,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -90,7 +91,7 @@ class Run(ABC):
         for spec in self.graph.stages.values():
             self.workers[spec.name] = self.make_worker(spec)
         for edge in self.graph.edges:
-            assert edge.channel is not None  # noqa: S101 - resolved above
+            assert edge.channel is not None
             self.connect(edge.source, edge.target, edge.channel)
         self.regroup()
         self.readings = Readings(self, meters or {})
@@ -167,10 +168,14 @@ class Run(ABC):
             if edge.tokens is None:
                 continue
             members = frozenset(self.component_of[edge.source].members)
-            sources = [self.workers[n] for n in members if self.workers[n].is_source]
-            ring = Ring(members, edge.tokens, lambda sources=sources: [w.inbox.put(NUDGE) for w in sources])  # type: ignore[misc]
+            ring = Ring(members, edge.tokens, partial(self._wake_sources, members))
             for name in members:
                 self.ring_of[name] = ring
+
+    def _wake_sources(self, members: frozenset[str]) -> None:
+        for name in members:
+            if self.workers[name].is_source:
+                self.workers[name].inbox.put(NUDGE)
 
     # -- what runtimes add ----------------------------------------------------------------------------------------
 
@@ -299,7 +304,7 @@ class Run(ABC):
         if worker.pool is not None:
             worker.pool.shutdown(wait=True, cancel_futures=True)
         with self.lock:
-            worker.ended = True
+            worker.ended, worker.ended_ns = True, self.clock_ns()
             while worker.inbox.qsize():
                 message = worker.inbox.get()
                 if message is not NUDGE and isinstance(message[1], Question):
@@ -356,8 +361,14 @@ class Run(ABC):
         if self.events is not None:
             self.events.run("started", self.graph.name)
         for worker in list(self.workers.values()):
+            self.prepare(worker)
             self.launch(worker)
         return self
+
+    def prepare(self, worker: Worker) -> None:
+        """Make a worker ready to be launched: its clock and its power budget start now."""
+        worker.meter.started_ns = self.clock_ns()
+        worker.throttle = self.readings.throttle_of(worker)
 
     def _all_ended(self) -> bool:
         return all(w.ended for w in self.workers.values()) and not self.retired
@@ -462,6 +473,7 @@ class Run(ABC):
         def take() -> None:
             if isinstance(config, StageConfig):
                 worker.config = config
+                worker.throttle = self.readings.throttle_of(worker)
             else:
                 worker.host.configure(config)
 

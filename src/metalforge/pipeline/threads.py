@@ -55,7 +55,7 @@ class ThreadsRun(Run):
                 queue = life.send(got)
         except StopIteration:
             pass
-        except BaseException as raised:  # noqa: BLE001 - a thread has nobody above it; the run fails with it
+        except BaseException as raised:
             error = raised
         worker.waiting = None
         self.worker_ended(worker, error)

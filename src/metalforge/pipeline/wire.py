@@ -66,7 +66,7 @@ def receive_object(connection: socket.socket) -> Any:
             offsets, total = _offsets(list(sizes))
             view = memoryview(mmap.mmap(descriptors[0], total))
             buffers = [view[offset : offset + n] for offset, n in zip(offsets, sizes, strict=True)]
-        return pickle.loads(data, buffers=buffers)  # noqa: S301 - from our own child or parent
+        return pickle.loads(data, buffers=buffers)
     finally:
         for descriptor in descriptors:
             os.close(descriptor)

@@ -2,7 +2,8 @@
 
 A worker never blocks by itself: where it has to wait, it yields a queue and is sent what came out of it. A thread that
 calls `queue.get()` runs one worker for real; a loop that looks for non-empty queues runs all of them on one thread, in
-any order it likes. So both runtimes run this very code, and what a thousand seeded schedules show holds for the threads.
+any order it likes. So both runtimes run this very code, and what many
+seeded schedules show holds for the threads.
 
 A border is where a worker can be paused: between items, or with outputs in `outbox` for which there was no room yet.
 """
@@ -11,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future, wait
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -22,6 +24,7 @@ from .items import Emit, Item, ItemId, payload_bytes
 from .lanes import END, NUDGE, BoundedLane, Inbox, Lane, Word
 from .metrics import StageMeter
 from .stages import is_source
+from .throttle import Throttle
 from .tokens import Ring
 
 if TYPE_CHECKING:
@@ -123,6 +126,8 @@ class Worker:
         """The queue this worker waits on; None while it works."""
         self.active = False
         self.late_answers = 0
+        self.throttle: Throttle | None = None
+        self.ended_ns = 0
         self.saved: bytes | None = None
         """A checkpoint to start from."""
         self._skips = 0
@@ -231,6 +236,15 @@ class Worker:
             if self.outbox:
                 yield from self._flush()
         self._account(lane, item)
+        if self.throttle is not None:
+            yield from self._rest(self.throttle)
+
+    def _rest(self, throttle: Throttle) -> Waits:
+        """Wait until the substrate is within the power budget."""
+        if (rest_s := throttle.rest_s()) > 0:
+            began = self.run.clock_ns()
+            yield Timer(began + int(rest_s * 1e9), self.run.clock_ns, self.wakeup)
+            self.meter.throttled_ns += self.run.clock_ns() - began
 
     def _submit(self, lane: Lane, item: Item, pool: Executor) -> None:
         """Start one of several concurrent steps; when it is done it nudges this worker."""
@@ -257,7 +271,7 @@ class Worker:
             error = future.exception()
             outputs = future.result() if error is None else None
             if isinstance(error, Exception):
-                outputs = yield from self._attempt(item, lambda item=item: self.host.run_alone(item), error)
+                outputs = yield from self._attempt(item, partial(self.host.run_alone, item), error)
             self._window.popleft()
             self.meter.busy_ns += item.ended - item.started
             if outputs:
@@ -312,6 +326,8 @@ class Worker:
                 yield from self._flush()
         if self.run.ring_of:
             self._return_token()
+        if self.throttle is not None:
+            yield from self._rest(self.throttle)
 
     def _exhaust(self) -> None:
         self.exhausted = True

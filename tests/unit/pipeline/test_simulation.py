@@ -4,7 +4,6 @@ import random
 from collections import Counter
 
 import pytest
-from reference.pipelines import accepted, ledger_problems, random_graph
 
 from metalforge.pipeline.errors import DeadlockError
 from metalforge.pipeline.graph import Edge, PipelineGraph, StageSpec
@@ -13,6 +12,7 @@ from metalforge.pipeline.items import Emit
 from metalforge.pipeline.kinds import Bounded
 from metalforge.pipeline.lanes import END
 from metalforge.pipeline.stages import Source, as_stage
+from reference.pipelines import accepted, ledger_problems, random_graph
 
 SCHEDULES = 2400
 BATCHES = 8
