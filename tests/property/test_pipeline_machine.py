@@ -5,7 +5,6 @@ import random
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from reference.pipelines import Fountain, FragileChild, Pass, order_problems
 
 from metalforge.pipeline.builder import PipelineBuilder
 from metalforge.pipeline.edits import Edits
@@ -13,6 +12,7 @@ from metalforge.pipeline.errors import GraphError
 from metalforge.pipeline.hosts import LocalHost
 from metalforge.pipeline.kinds import Bounded, Broadcast, Latest, Unbounded
 from metalforge.pipeline.processes import ProcessHost
+from reference.pipelines import Fountain, FragileChild, Pass, order_problems
 
 ITEMS = 40
 KINDS = st.sampled_from([Bounded(1), Bounded(2), Bounded(5), Unbounded(), Broadcast(3), Bounded(2, max_bytes=16)])

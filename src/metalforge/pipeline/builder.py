@@ -47,6 +47,12 @@ class Pipeline:
             run.wait()
         return run
 
+    def to_toml(self) -> str:
+        """Return the file that makes this pipeline again."""
+        from .toml import to_toml
+
+        return to_toml(self)
+
     def show(self, form: Literal["text", "mermaid"] = "text") -> str:
         """Return a drawing of the graph."""
         from .drawing import to_mermaid, to_text

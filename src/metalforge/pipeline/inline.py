@@ -81,7 +81,7 @@ class InlineRun(Run):
                 return ready()
         return True
 
-    def wait_until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
+    def wait_until(self, ready: Callable[[], bool], timeout: float | None = None, *, poll: bool = False) -> bool:
         """Run the loop until `ready()`; a loop that cannot go on although stages are alive is a deadlock."""
         if self._run_until(ready, timeout):
             return True

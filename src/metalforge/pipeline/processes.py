@@ -7,6 +7,7 @@ world may have happened twice. That a replay leads to the same state is the stag
 random numbers.
 """
 
+import pickle
 import socket
 import subprocess
 import sys
@@ -56,7 +57,7 @@ class Child:
     def __init__(self, spec: StageSpec) -> None:
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-m", "metalforge.pipeline.child", str(theirs.fileno())]
-        with theirs:
+        with theirs:  # the child has its own copy
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
         self._socket, self.pid = ours, self._process.pid
         main = _main_file(spec)
@@ -145,7 +146,11 @@ class ProcessHost:
         opening = (self.spec.stage, self.spec.name, self.spec.config, substrate, self._saved)
         try:
             self._connection.request("open", opening, _OPEN_TIMEOUT_S)
-        except (AttributeError, ImportError, TypeError) as error:
+        except Exception as error:
+            self._connection.kill()
+            self._connection = None
+            if not isinstance(error, AttributeError | ImportError | TypeError | pickle.PicklingError):
+                raise
             raise SpecError(
                 f"stage `{self.spec.name}` cannot be moved into a process: {error}\n"
                 "hint: a function or class of a module that can be imported, not a lambda or a closure"

@@ -201,7 +201,7 @@ class _Change:
             run.nudge(worker)
         lanes = [lane for worker in run.workers.values() for lane in self._lanes(worker)]
         before = sum(lane.queued for lane in lanes)
-        run.wait_until(lambda: run.aborting or all(lane.settled == lane.sent for lane in lanes), drain_s)
+        run.wait_until(lambda: run.aborting or all(lane.settled == lane.sent for lane in lanes), drain_s, poll=True)
         self.drained += max(0, before - sum(lane.queued for lane in lanes))
 
     def _switch(self) -> list["Worker"]:
@@ -217,7 +217,7 @@ class _Change:
         old_lanes = {(lane.source, lane.target): lane for w in run.workers.values() for lane in self._lanes(w)}
         fresh: dict[tuple[str, str], Lane] = {}
         for edge in plan.added:
-            assert edge.channel is not None  # noqa: S101 - resolved
+            assert edge.channel is not None
             lane = run.connect(edge.source, edge.target, edge.channel)
             fresh[edge.ends] = lane
         replaced = {name: [lane for (a, _), lane in fresh.items() if a == name] for name in plan.old.stages}

@@ -8,10 +8,11 @@ counters of `lanes`), its stages are asked to finish one after the other, what t
 last all close, and END goes on to what follows.
 """
 
+import asyncio
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -184,8 +185,11 @@ class Run(ABC):
         """Begin to drive a worker."""
 
     @abstractmethod
-    def wait_until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait until `ready()` holds; False when it cannot, or not within `timeout` seconds."""
+    def wait_until(self, ready: Callable[[], bool], timeout: float | None = None, *, poll: bool = False) -> bool:
+        """Wait until `ready()` holds; False when it cannot, or not within `timeout` seconds.
+
+        Changes of a worker's life are announced; for anything else, such as counts of items, say `poll`.
+        """
 
     @abstractmethod
     def notify(self) -> None:
@@ -372,6 +376,10 @@ class Run(ABC):
 
     def _all_ended(self) -> bool:
         return all(w.ended for w in self.workers.values()) and not self.retired
+
+    def is_over(self) -> bool:
+        """Whether the run has ended, failed or is stopping."""
+        return self.aborting or self._all_ended()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end; True when it came within `timeout` seconds. Raises what the run failed of."""
@@ -561,10 +569,8 @@ class Run(ABC):
 
     def wait_for_graph(self) -> str:
         """Return who waits for whom, one line a stage."""
-        lines = []
-        for worker in [*self.workers.values(), *self.retired]:
-            lines.append(f"  {worker.name}: {self._why_waiting(worker)}")
-        return "\n".join(lines)
+        everyone = [*self.workers.values(), *self.retired]
+        return "\n".join(f"  {worker.name}: {self._why_waiting(worker)}" for worker in everyone)
 
     def _why_waiting(self, worker: Worker) -> str:
         waiting = worker.waiting
@@ -604,6 +610,23 @@ class Run(ABC):
     def deadlock(self) -> DeadlockError:
         """Return the error of a run in which every stage waits."""
         return DeadlockError(f"every stage waits for another:\n{self.wait_for_graph()}")
+
+    def stream(self) -> Iterator[dict[str, StageMetrics]]:
+        """Yield the metrics of every stage, each time for the window since the previous one."""
+        return self.readings.stream()
+
+    async def finished(self) -> None:
+        """Wait for the end from asynchronous code."""
+        await asyncio.to_thread(self.wait)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave in order, without blocking the event loop."""
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
 
     # -- with -----------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ Kernels release the interpreter lock, so stages compute at the same time; what d
 """
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +17,7 @@ from .worker import Worker
 
 __all__ = ["ThreadsRun"]
 
+_POLL_S = 0.002
 _WATCH_S = 0.25  # how often the watchdog looks; it fails a run after two equal looks at stages that all wait
 
 
@@ -83,10 +85,16 @@ class ThreadsRun(Run):
         with self._changed:
             self._changed.notify_all()
 
-    def wait_until(self, ready: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Wait on the condition; Ctrl-C gets through."""
+    def wait_until(self, ready: Callable[[], bool], timeout: float | None = None, *, poll: bool = False) -> bool:
+        """Wait on the condition; Ctrl-C gets through. With `poll`, look again every few ms: nobody announces it."""
+        deadline = None if timeout is None else time.monotonic() + timeout
         with self._changed:
-            return self._changed.wait_for(ready, timeout)
+            while not ready():
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                self._changed.wait(_POLL_S if poll and (left is None or left > _POLL_S) else left)
+        return True
 
     def _release(self) -> None:
         """Join every thread: none is left behind."""
