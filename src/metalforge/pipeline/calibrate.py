@@ -1,7 +1,7 @@
 """Trying orderings on the running graph and keeping the best, with an honest error and ties called ties.
 
-The candidates take turns in short blocks (A B C A B C ...), because clocks and temperatures drift; the first result after a
-switch belongs to the old ordering and is not counted. Every block gives one score for its candidate; a candidate's error
+The candidates take turns in short blocks (A B C A B C ...), because clocks and temperatures drift; what was in flight at a
+switch belongs to the old ordering, and neither that nor the first result after it is counted. Every block gives one score for its candidate; a candidate's error
 is the standard error over its blocks, and two candidates are compared round by round, so that a drift which both saw
 cancels: the mean of the paired differences, and a bootstrap over rounds for how surely it is positive.
 """
@@ -119,12 +119,17 @@ def _block(
         return sum(w.meter.items for w in sinks)
 
     began = count()
-    # The first result may be of the old ordering.
-    run.wait_until(lambda: count() > began or run.is_over(), budget.block_s, poll=True)
+    old = 1 + _in_flight(run)
+    run.wait_until(lambda: count() >= began + old or run.is_over(), budget.block_s, poll=True)
     with window:
         start = count()
         run.wait_until(lambda: count() >= start + budget.results or run.is_over(), budget.block_s, poll=True)
     return window.result, count() - began
+
+
+def _in_flight(run: "Run") -> int:
+    """Return how many items are queued anywhere: made by the old ordering, they would flatter the new one."""
+    return sum(lane.queued for w in [*run.workers.values(), *run.retired] for lane in list(w.in_lanes))
 
 
 def _number(value: float | None, name: str, efficiency: SiliconEfficiency) -> float:

@@ -200,7 +200,7 @@ class Receive(Generic[T]):
         if type(message) is not Item and not hasattr(lane, "_items"):  # END of a disconnected lane
             self._inbox.put(value)
             raise BrokenError("disconnected: this receiver was too slow")
-        with lane.send_lock:
+        with lane.take_lock:
             item = lane.take(message)
         self._received += 1
         return cast(T, item.payload)

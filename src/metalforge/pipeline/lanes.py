@@ -72,8 +72,8 @@ class Lane:
         """The consumer has received END: nothing more comes."""
         self.closed = False
         """The producer has sent END."""
-        self.send_lock = threading.Lock()
-        """For channels with cloned handles; a stage is the only producer of its edges and needs none."""
+        # For channels with cloned handles; an edge of a graph has one producer and one consumer and needs none.
+        self.send_lock, self.take_lock = threading.Lock(), threading.Lock()
         # the producer writes
         self.sent = self.filtered = self.dropped = self.overwritten = self.bytes_in = 0
         # the consumer writes

@@ -6,6 +6,7 @@ be written to a file; a lambda or a closure cannot, and says so when it is asked
 
 import dataclasses
 import importlib
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -72,7 +73,7 @@ def _name_of(stage: Stage[Any, Any]) -> tuple[str | None, dict[str, Any]]:
         parameters = {f.name: getattr(impl, f.name) for f in dataclasses.fields(impl) if f.init}
     elif hasattr(impl, "__struct_fields__"):
         parameters = {name: getattr(impl, name) for name in impl.__struct_fields__}
-    elif kind.__init__ is object.__init__ or kind.__init__ in (Stage.__init__,):
+    elif not inspect.signature(kind).parameters:
         parameters = {}
     else:
         return None, {}
