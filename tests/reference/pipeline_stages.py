@@ -89,3 +89,14 @@ def double_array(x: np.ndarray) -> np.ndarray:
 
 def ancestry(x: int) -> int:
     return os.getpid()
+
+
+@dataclass
+class Relay(Stage[tuple, tuple]):
+    """Passes items on; the state is how many."""
+
+    def init(self):
+        return 0
+
+    def step(self, state, item):
+        return state + 1, Emit(item)

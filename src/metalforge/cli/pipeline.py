@@ -20,7 +20,8 @@ def _load(path: Path) -> Any:
     from metalforge.pipeline import read_pipeline
     from metalforge.substrates import discover
 
-    sys.path.insert(0, str(Path.cwd()))  # stages of the folder one works in can be named, as with `python -m`
+    # Stages that lie beside the file, or in the folder one works in, can be named.
+    sys.path[:0] = [str(path.resolve().parent), str(Path.cwd())]
     found = {s.info.name: s for s in discover().substrates}
     return read_pipeline(path, found)
 
