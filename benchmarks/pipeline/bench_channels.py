@@ -1,10 +1,11 @@
 """Channels: a three-stage chain of no work, capacity 64, 1 KB items, against what Python offers.
 
-Items a second of the whole chain (two channels), best of three, all peers in the same run. The ceiling is the same chain
-over bare unbounded `SimpleQueue`s: the price of a thread handing over a pointer.
+Items a second of the whole chain (two channels), best of seven, all peers in the same run. The ceiling is the same
+chain over bare unbounded `SimpleQueue`s: the price of a thread handing over a pointer.
 """
 
 import asyncio
+import contextlib
 import multiprocessing
 import queue
 import threading
@@ -15,7 +16,7 @@ from metalforge.core import BenchRow, Measured
 from metalforge.pipeline import Bounded, open_channel
 
 ITEMS, CAPACITY, PAYLOAD = 20_000, 64, bytes(1024)
-ROUNDS = 3
+ROUNDS = 7
 
 
 def measured(work: Callable[[int], None], items: int = ITEMS) -> Measured:
@@ -171,10 +172,8 @@ def rows() -> Iterator[BenchRow]:
         "threading + queue.Queue": measured(by_queues(lambda: queue.Queue(CAPACITY))),
         "multiprocessing.Queue": measured(by_multiprocessing, 3000),
     }
-    try:
+    with contextlib.suppress(ModuleNotFoundError):  # it is in the group `bench`
         peers["anyio memory streams"] = measured(by_anyio, 5000)
-    except ModuleNotFoundError:
-        pass  # in the group `bench`
     for name, peer in peers.items():
         yield BenchRow(
             name="channel Bounded(64), 3 stages, 1 KB",

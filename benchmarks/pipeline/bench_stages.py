@@ -25,6 +25,8 @@ SITES = 1 << 14
 
 
 class Count(Source[int]):
+    """0 .. count - 1."""
+
     def __init__(self, count: int) -> None:
         self.count = count
 
@@ -36,6 +38,8 @@ class Count(Source[int]):
 
 
 class Sink(Stage[object, None]):
+    """Keeps how long items were under way."""
+
     def __init__(self) -> None:
         self.latencies: list[int] = []
 
@@ -51,7 +55,9 @@ def pass_on(x):
 def chain(count: int, depth: int):
     sink = Sink()
     builder = PipelineBuilder().stage("source", None, Count(count)).stage("middle", None, pass_on, buffer_depth=depth)
-    return builder.stage("sink", None, sink, buffer_depth=depth).topology(Chain("source", "middle", "sink")).build(), sink
+    return builder.stage("sink", None, sink, buffer_depth=depth).topology(
+        Chain("source", "middle", "sink")
+    ).build(), sink
 
 
 def hop_us(events: bool) -> float:

@@ -49,7 +49,7 @@ def shorten(x: str) -> str:
 
 @dataclass
 class RunningSum(Stage[int, int]):
-    """Sends the sum so far; the process kills itself, once, on each number in `deadly` (needs a folder for the notes)."""
+    """Sends the sum so far; its process kills itself, once, on each number in `deadly` (notes in a folder)."""
 
     deadly: tuple[int, ...] = ()
     notes: str = ""

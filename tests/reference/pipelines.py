@@ -80,10 +80,7 @@ def random_graph(rng, *, lossless=False, feedback=True, max_stages=7, items=12):
             buffer_depth=rng.randint(1, 3), on_error=policy, retries=2, after_retries="skip", results=lossless,
             backoff_s=rng.choice([0.0, 0.001]),
         )  # fmt: skip
-        if i < n_sources:
-            stage = RecordingSource(seed, rng.randint(0, items), fails)
-        else:
-            stage = Recorder(seed, fails)
+        stage = RecordingSource(seed, rng.randint(0, items), fails) if i < n_sources else Recorder(seed, fails)
         stages[name] = StageSpec(name=name, stage=stage, config=config)
     kinds = [Bounded(1), Bounded(2), Bounded(3), Unbounded(), Broadcast(2), Bounded(2, max_bytes=64)]
     kinds.append(Filtered(lambda payload: payload[0] != 2, Bounded(2)))
@@ -91,8 +88,8 @@ def random_graph(rng, *, lossless=False, feedback=True, max_stages=7, items=12):
         kinds += [Latest(), Bounded(2, drop="oldest"), Bounded(1, drop="newest"), Broadcast(1, slow="drop")]
         kinds += [Broadcast(2, slow="disconnect")]
     for i in range(n_sources, n):
-        for j in rng.sample(range(i), k=min(i, rng.randint(1, 2))):
-            edges.append(Edge(f"s{j}", f"s{i}", rng.choice(kinds)))
+        above = rng.sample(range(i), k=min(i, rng.randint(1, 2)))
+        edges += [Edge(f"s{j}", f"s{i}", rng.choice(kinds)) for j in above]
     for i in range(n_sources):
         if not any(e.source == f"s{i}" for e in edges):
             edges.append(Edge(f"s{i}", f"s{n - 1}", rng.choice(kinds)))
@@ -190,7 +187,7 @@ class FragileChild:
 
     def request(self, verb, argument, timeout_s):
         if verb == "open":
-            stage, name, config, substrate, saved = argument
+            _, name, _, _, saved = argument
             self.host = LocalHost(self.spec, StepContext(name, None), lambda: 0)
             self.host.open(saved)
             return 0

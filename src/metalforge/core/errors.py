@@ -10,6 +10,9 @@
     |-- PlacementError          no substrate can do what was asked
     |-- MeterUnavailableError   an energy counter that cannot be read
     |-- lattice.io.ConfigurationFileError      a configuration file that does not agree with itself
+    |-- pipeline.GraphError     a graph that `build` refuses (a SpecError)
+    |-- pipeline.ChannelError   EndOfChannel (clean end), ClosedError (closed by us), BrokenError (the peer died)
+    |-- pipeline.PipelineError  a run that failed; DeadlockError, StageTimeoutError, StageCrashError
     |-- substrates.npu.ProgramError            an NPU program that breaks a rule of the chip (also a ValueError)
     `-- substrates.npu.NpuError                a device that does not answer, is gone (DeviceTimeoutError,
                                                DeviceGoneError), or has no room (ResourceError)

@@ -1,4 +1,4 @@
-"""`ask`: a request sent to another stage before a long call, its answer taken after it, and how often it came too late."""
+"""`ask`: a request sent to another stage before a long call, its answer taken after it; late answers are counted."""
 
 import threading
 from collections.abc import Callable

@@ -1,9 +1,10 @@
 """Trying orderings on the running graph and keeping the best, with an honest error and ties called ties.
 
-The candidates take turns in short blocks (A B C A B C ...), because clocks and temperatures drift; what was in flight at a
-switch belongs to the old ordering, and neither that nor the first result after it is counted. Every block gives one score for its candidate; a candidate's error
-is the standard error over its blocks, and two candidates are compared round by round, so that a drift which both saw
-cancels: the mean of the paired differences, and a bootstrap over rounds for how surely it is positive.
+The candidates take turns in short blocks (A B C A B C ...), because clocks and temperatures drift; what was in flight
+at a switch belongs to the old ordering, and neither that nor the first result after it is counted. Every block gives
+one score for its candidate; a candidate's error is the standard error over its blocks, and two candidates are compared
+round by round, so that a drift which both saw cancels: the mean of the paired differences, and a bootstrap over rounds
+for how surely it is positive.
 """
 
 import math
@@ -181,8 +182,8 @@ def _candidate(name: str, values: list[float]) -> Candidate:
 def _confidence(best: tuple[float, ...], other: tuple[float, ...], seed: int) -> float:
     """Return the fraction of bootstraps over rounds in which the mean paired difference is positive.
 
-    A bootstrap of few rounds is too sure of itself: its spread is sqrt((n - 1) / n) of the true one. The resampled means
-    are therefore stretched around the mean by sqrt(n / (n - 1)).
+    A bootstrap of few rounds is too sure of itself: its spread is sqrt((n - 1) / n) of the true one. The resampled
+    means are therefore stretched around the mean by sqrt(n / (n - 1)).
     """
     differences = [a - b for a, b in zip(best, other, strict=True)]
     n = len(differences)

@@ -7,7 +7,7 @@ and `cause` is what it died of). Stages of a graph use the same lanes without th
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast
@@ -85,9 +85,8 @@ class Send(Generic[T]):
         self._sent = 0
         self._fast = _is_plain(core.kind)
         # The plain bounded channel has no envelopes: a credit is taken and the value put, two calls into C.
-        self._take, self._put = lanes[0].credits.get, lanes[0].inbox.put
-        if not self._fast:
-            self._take = _no_credit
+        self._take: Callable[[], Any] = lanes[0].credits.get if self._fast else _no_credit
+        self._put = lanes[0].inbox.put
         core.senders.append(self)
 
     def send(self, value: T, timeout: float | None = None) -> None:

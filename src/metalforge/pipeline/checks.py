@@ -9,6 +9,7 @@ inside, fewer than fill all queues of the cycle, so some edge of it has room.
 
 import warnings
 from collections.abc import Iterator
+from itertools import pairwise
 
 from metalforge.core.capabilities import missing_capabilities
 from metalforge.core.errors import MetalforgeError
@@ -72,7 +73,7 @@ def _ports(graph: PipelineGraph) -> Iterator[str]:
     fed = {e.target for e in graph.edges}
     feeding = {e.source for e in graph.edges}
     for name, spec in graph.stages.items():
-        takes, gives = item_types(spec.stage)
+        gives = item_types(spec.stage)[1]
         has_step = not is_source(spec.stage) or _overrides_step(spec.stage)
         if name not in fed and not is_source(spec.stage):
             yield f"stage `{name}` has no edge into it and is no source: its input dangles"
@@ -208,7 +209,7 @@ def draw_cycle(cycle: list[str], graph: PipelineGraph) -> str:
     """Return a cycle as a drawing: each edge with its channel, and the way back."""
     kinds = {e.ends: _kind_name(e.channel) for e in graph.edges}
     parts = [cycle[0]]
-    for a, b in zip(cycle, cycle[1:], strict=False):
+    for a, b in pairwise(cycle):
         parts += [f" --{kinds.get((a, b), '')}--> ", b]
     line = "".join(parts[:-1])
     back = max(0, len(line) - 2)

@@ -1,4 +1,4 @@
-"""Changes to a graph, written one after the other and applied at once: `Edits().remove_edge("a", "b").add_stage(...)`."""
+"""Changes to a graph, written one after the other, applied at once: `Edits().remove_edge("a", "b").add_stage(...)`."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """Silicon efficiency: what a window of a run produced, at what power, and how good it was.
 
-Energy is a map by (substrate, source). A total, and with it energy per result and quality per joule, exists only when all
-sources are of one kind, all measured or all modelled; otherwise the figure is null and the reason is said.
+Energy is a map by (substrate, source). A total, and with it energy per result and quality per joule, exists only when
+all sources are of one kind, all measured or all modelled; otherwise the figure is null and the reason is said.
 """
 
 from collections.abc import Callable

@@ -52,7 +52,7 @@ class EndOfChannel(ChannelError):  # noqa: N818 - an ending, not an error; the n
 
 
 class ClosedError(ChannelError):
-    """This end was closed by us."""
+    """Our own end was closed, by us."""
 
 
 class BrokenError(ChannelError):

@@ -1,7 +1,7 @@
 """What happened, as lines of JSON: one `write` a line, so that a killed process loses none that was written.
 
-Not synced to the disk: after a power cut the last moments may be missing. `items=True` adds a line for every item that a
-stage processed, with its times; without it the file has the life of the run only.
+Not synced to the disk: after a power cut the last moments may be missing. `items=True` adds a line for every item that
+a stage processed, with its times; without it the file has the life of the run only.
 """
 
 import os

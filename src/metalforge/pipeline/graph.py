@@ -22,7 +22,7 @@ class StageSpec:
     name: str
     stage: Stage[Any, Any]
     substrate: OnSubstrate | str | None = None
-    config: StageConfig = StageConfig()
+    config: StageConfig = StageConfig()  # noqa: RUF009 - frozen
     use: str | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
@@ -155,7 +155,7 @@ class PipelineGraph:
 
 
 def components(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> list[tuple[str, ...]]:
-    """Return the strongly connected components of a directed graph, producers first (Tarjan 1972, without recursion)."""
+    """Return the strongly connected components of a graph, producers first (Tarjan 1972, without recursion)."""
     follow: dict[str, list[str]] = {name: [] for name in names}
     for a, b in pairs:
         if a in follow and b in follow:

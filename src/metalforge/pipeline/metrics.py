@@ -1,8 +1,8 @@
 """What a stage has done, as numbers: rates, percentiles from log buckets, and where its time went.
 
 Recording costs a few additions a step; everything else is computed when somebody looks. The time blocked on get (no
-input) against the time blocked on put (no room) is what names the bottleneck: the stage that is busy while its producers
-are blocked on put and its consumers on get.
+input) against the time blocked on put (no room) is what names the bottleneck: the stage that is busy while its
+producers are blocked on put and its consumers on get.
 """
 
 import math

@@ -1,10 +1,10 @@
 """A stage in a process of its own: what happens there cannot take the run down, and a crash loses nothing.
 
 The host here keeps the last checkpoint of the stage's state and every input since. When the process dies it is started
-again from the checkpoint, the inputs are replayed (their outputs went out already and are dropped), and the item that was
-under way is tried once more. So for the rest of the graph each item is processed once; what the stage did to the outside
-world may have happened twice. That a replay leads to the same state is the stage's to keep: no clocks, no unseeded
-random numbers.
+again from the checkpoint, the inputs are replayed (their outputs went out already and are dropped), and the item that
+was under way is tried once more. So for the rest of the graph each item is processed once; what the stage did to the
+outside world may have happened twice. That a replay leads to the same state is the stage's to keep: no clocks, no
+unseeded random numbers.
 """
 
 import pickle

@@ -1,9 +1,9 @@
 """Rewiring a graph while it runs: only the producers of changed edges stand still, and no item is lost or repeated.
 
-An edge is taken away by sending END on it, as if its producer had ended it: what is queued stays in the consumer's inbox,
-in order, before anything that comes over a new edge. So consumers need not be paused at all. A stage is taken away by
-ending its input: it processes what it has, sends its last outputs and ends, while the rest runs on; or (`carry`), where its
-producers got new edges in its place, what is queued before it moves to those.
+An edge is taken away by sending END on it, as if its producer had ended it: what is queued stays in the consumer's
+inbox, in order, before anything that comes over a new edge. So consumers need not be paused at all. A stage is taken
+away by ending its input: it processes what it has, sends its last outputs and ends, while the rest runs on; or
+(`carry`), where its producers got new edges in its place, what is queued before it moves to those.
 """
 
 from collections.abc import Callable
@@ -103,8 +103,8 @@ def reconfigure(
 ) -> Receipt:
     """Change a running graph into `new`; on any error the old one runs on as it was.
 
-    With `drain`, consumers first process what is queued on the edges that change (at most `drain_s`: in a cycle the held
-    producer may be the one they wait for; what is left then is carried).
+    With `drain`, consumers first process what is queued on the edges that change (at most `drain_s`: in a cycle the
+    held producer may be the one they wait for; what is left then is carried).
     """
     with run._admin:
         if run.status not in ("running", "paused"):

@@ -1,9 +1,10 @@
 """What a stage is: `init() -> state`, `step(state, item) -> (state, outputs)`, and the same for plain functions.
 
 Outputs are None (nothing), a list or a generator (many), anything else (one); wrap a payload that is itself a list in
-`Emit`. A step (or function) may also take an argument named `ctx`, the `Context`, and may be a coroutine. Sources have `produce(state)` instead,
-which returns `(state, outputs)` or `(state, END)` when there is no more; a source may also have `step`, for control
-items that come back to it. State is replaced, not changed: after a step that raises, the old one is still good.
+`Emit`. A step (or function) may also take an argument named `ctx`, the `Context`, and may be a coroutine. Sources have
+`produce(state)` instead, which returns `(state, outputs)` or `(state, END)` when there is no more; a source may also
+have `step`, for control items that come back to it. State is replaced, not changed: after a step that raises, the old
+one is still good.
 """
 
 import inspect

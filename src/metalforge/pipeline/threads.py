@@ -1,7 +1,7 @@
 """The local runtime: a thread for each stage, and one that watches.
 
-Kernels release the interpreter lock, so stages compute at the same time; what does not can be given a process of its own
-(`StageConfig(isolation="process")`). A waiting thread costs nothing: it sleeps in a C-level queue.
+Kernels release the interpreter lock, so stages compute at the same time; what does not can be given a process of its
+own (`StageConfig(isolation="process")`). A waiting thread costs nothing: it sleeps in a C-level queue.
 """
 
 import threading

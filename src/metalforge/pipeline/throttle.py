@@ -1,4 +1,4 @@
-"""Power budgets: how long a stage must rest so that the rolling mean of its substrate's power comes down to the budget."""
+"""Power budgets: how long a stage must rest so that the mean power of its substrate comes down to the budget."""
 
 from collections import deque
 from collections.abc import Callable

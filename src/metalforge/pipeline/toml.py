@@ -109,7 +109,8 @@ def _without_none(value: Any) -> Any:
 def from_toml(text: str, substrates: Mapping[str, OnSubstrate] | None = None) -> Pipeline:
     """Return the pipeline that a file describes, checked.
 
-    Substrates are found by name in `substrates`; without that mapping they stay names, and capabilities are not checked.
+    Substrates are found by name in `substrates`; without that mapping they stay names, and capabilities are not
+    checked.
     """
     try:
         record = msgspec.toml.decode(text, type=_PipelineRecord)

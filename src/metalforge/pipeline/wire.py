@@ -1,9 +1,9 @@
 """Objects over a socket between a process and a child it started; large arrays by shared memory.
 
-An array of `SHARED_BYTES` or more is copied once, into anonymous shared memory whose descriptor travels with the message;
-the receiver maps it and its arrays lie in the map: no second copy, writable, freed when the last array is gone. Nothing
-has a name in the file system, so a killed process leaves nothing behind. The rest is pickled: both ends are the same
-program, and nothing of it is stored.
+An array of `SHARED_BYTES` or more is copied once, into anonymous shared memory whose descriptor travels with the
+message; the receiver maps it and its arrays lie in the map: no second copy, writable, freed when the last array is
+gone. Nothing has a name in the file system, so a killed process leaves nothing behind. The rest is pickled: both ends
+are the same program, and nothing of it is stored.
 """
 
 import mmap

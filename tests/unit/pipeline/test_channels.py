@@ -188,8 +188,16 @@ def test_a_filter_counts_what_it_kept_out():
     assert receive.statistics().filtered == 3
 
 
-@pytest.mark.parametrize("make", [lambda: Bounded(0), lambda: Bounded(1, max_bytes=0), lambda: Unbounded(warn_at=0),
-                                  lambda: Bounded(2, max_bytes=5, drop="oldest"), lambda: open_channel(Bounded)])  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Bounded(0),
+        lambda: Bounded(1, max_bytes=0),
+        lambda: Unbounded(warn_at=0),
+        lambda: Bounded(2, max_bytes=5, drop="oldest"),
+        lambda: open_channel(Bounded),
+    ],
+)
 def test_impossible_kinds_are_refused(make):
     with pytest.raises(SpecError):
         make()

@@ -5,7 +5,6 @@ import urllib.request
 
 import numpy as np
 import pytest
-from reference.pipeline_stages import Numbers
 
 from metalforge.core import Measured, MetalforgeError, MeterUnavailableError, Modelled, SpecError, SubstrateInfo
 from metalforge.core.substrate import Kind
@@ -23,6 +22,7 @@ from metalforge.pipeline import (
 from metalforge.pipeline.calibrate import judge
 from metalforge.pipeline.metrics import Histogram
 from metalforge.pipeline.prometheus_ import MetricsEndpoint
+from reference.pipeline_stages import Numbers
 
 
 class Chip:
@@ -58,7 +58,12 @@ def run_window(first, second, quality=None):
 
     builder = PipelineBuilder().stage("in", first(clock), Numbers(40)).stage("work", second(clock), work)
     sink = Collect()
-    run = builder.stage("out", first(clock), sink).topology(Chain("in", "work", "out")).build().start("inline", clock=clock)
+    run = (
+        builder.stage("out", first(clock), sink)
+        .topology(Chain("in", "work", "out"))
+        .build()
+        .start("inline", clock=clock)
+    )
     with EfficiencyWindow(run, quality=quality) as window:
         run.wait_until(lambda: len(sink.items) >= 20)
     run.wait()
@@ -111,6 +116,7 @@ def orderings(costs_ms, noise=0.0):
     clock, sink, source, rng = ManualClock(), Collect(), Endless(), random.Random(2)
     builder = PipelineBuilder().stage("source", None, source)
     for name, cost in costs_ms.items():
+
         def work(x, cost=cost):
             clock.advance(int(cost * 1e6 * (1 + noise * rng.gauss(0, 1))))
             return x

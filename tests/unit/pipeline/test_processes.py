@@ -5,17 +5,19 @@ from itertools import accumulate
 
 import numpy as np
 import pytest
-from reference.pipeline_stages import AlwaysDies, Numbers, RunningSum, ancestry, double_array
 
 from metalforge.core import SpecError
 from metalforge.pipeline import Collect, PipelineBuilder, StageCrashError
 from metalforge.pipeline.graph import StageSpec
 from metalforge.pipeline.items import Item, ItemId
 from metalforge.pipeline.processes import ProcessHost
+from reference.pipeline_stages import AlwaysDies, Numbers, RunningSum, ancestry, double_array
 
 
 def chain(source, stage, sink, **options):
-    builder = PipelineBuilder().stage("source", None, source).stage("middle", None, stage, isolation="process", **options)
+    builder = (
+        PipelineBuilder().stage("source", None, source).stage("middle", None, stage, isolation="process", **options)
+    )
     return builder.stage("sink", None, sink).edge("source", "middle").edge("middle", "sink").build()
 
 
@@ -70,7 +72,11 @@ def test_it_really_is_another_process():
 
 def test_a_closure_is_refused_with_a_hint():
     with pytest.raises(SpecError, match=r"cannot be moved into a process[\s\S]*hint: ") as caught:
-        ProcessHost(StageSpec(name="x", stage=__import__("metalforge.pipeline.stages", fromlist=["as_stage"]).as_stage(lambda x: x))).open()
+        ProcessHost(
+            StageSpec(
+                name="x", stage=__import__("metalforge.pipeline.stages", fromlist=["as_stage"]).as_stage(lambda x: x)
+            )
+        ).open()
     assert "module" in str(caught.value)
 
 

@@ -32,7 +32,9 @@ def test_the_literal_graph_is_refused_and_the_cycle_is_drawn():
 
 def test_the_shipped_graph_runs_and_every_trajectory_is_steered_by():
     substrates = {s.info.name: s for s in discover().substrates}
-    run = from_toml(TEXT.replace("updates = 40", "updates = 8").replace("updates = 80", "updates = 12"), substrates).run()
+    run = from_toml(
+        TEXT.replace("updates = 40", "updates = 8").replace("updates = 80", "updates = 12"), substrates
+    ).run()
     assert run.metrics("npu_screen").items_processed == 20
     assert run.metrics("steer").items_processed == 20
     edges = {e.edge: e for e in run.edges()}

@@ -4,11 +4,10 @@ import asyncio
 import os
 import threading
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
-from reference.pipeline_stages import Numbers, RunningSum
-from reference.pipelines import order_problems
 
 from metalforge.core import Measured, MetalforgeError, PlacementError, SpecError, Trait
 from metalforge.pipeline import (
@@ -42,6 +41,8 @@ from metalforge.pipeline import (
 )
 from metalforge.pipeline.stages import as_stage
 from metalforge.pipeline.threads import ThreadsRun
+from reference.pipeline_stages import Numbers, RunningSum
+from reference.pipelines import order_problems
 
 RUNTIMES = ["inline", "threads"]
 
@@ -138,7 +139,7 @@ def test_backoff_doubles_on_the_clock_of_the_run():
     pipeline, _ = chain(step, source=Numbers(1), stage0={"on_error": "retry", "retries": 3, "backoff_s": 1.0})
     run = pipeline.start("inline", clock=ManualClock())
     run.wait()
-    assert [round(b - a, -8) for a, b in zip(times, times[1:], strict=False)] == [1e9, 2e9, 4e9]
+    assert [round(b - a, -8) for a, b in pairwise(times)] == [1e9, 2e9, 4e9]
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
@@ -273,9 +274,13 @@ def test_stop_ends_at_once_and_an_exception_in_the_block_stops():
 
 def test_ctrl_c_drains():
     pipeline, sink = chain(lambda x: x, source=endless())
-    with pytest.raises(KeyboardInterrupt), pipeline.start() as run:
+
+    def interrupted(run):
         run.wait_until(lambda: len(sink.items) > 5, poll=True)
         raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), pipeline.start() as run:
+        interrupted(run)
     assert run.status == "ended"
     assert sink.payloads == list(range(run.metrics("source").items_processed))
 
@@ -646,7 +651,9 @@ def test_a_droppable_stage_never_holds_up_its_producer_and_every_drop_is_counted
     def slow(x):
         gate.wait()
 
-    builder = PipelineBuilder().stage("in", None, Numbers(100)).stage("slow", None, slow, droppable=True, buffer_depth=2)
+    builder = (
+        PipelineBuilder().stage("in", None, Numbers(100)).stage("slow", None, slow, droppable=True, buffer_depth=2)
+    )
     sink = Collect()
     builder.stage("out", None, sink).topology(FanOut("in", ("slow", "out")))
     run = builder.build().start()

@@ -89,8 +89,8 @@ def test_negative_control_the_graph_that_build_refuses_does_deadlock():
     assert accepted(seed_graph(Bounded(1))) is None
     stuck = 0
     for seed in range(100):
+        run = InlineRun(seed_graph(Bounded(1)), seed=seed).start()
         with pytest.raises(DeadlockError, match="waits for room on") as caught:
-            run = InlineRun(seed_graph(Bounded(1)), seed=seed).start()
             run.wait()
         stuck += 1
         assert "steer" in str(caught.value)
