@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,3 +101,24 @@ class Relay(Stage[tuple, tuple]):
 
     def step(self, state, item):
         return state + 1, Emit(item)
+
+
+@dataclass
+class Endless(Source[int]):
+    """0, 1, 2, ... for ever."""
+
+    def init(self):
+        return 0
+
+    def produce(self, state):
+        return state + 1, Emit(state)
+
+
+@dataclass
+class Hangs(Stage[int, int]):
+    """Never comes back from odd numbers."""
+
+    def step(self, state, item):
+        if item % 2:
+            threading.Event().wait()
+        return state, item

@@ -16,7 +16,7 @@ from .threads import ThreadsRun
 
 __all__ = ["Pipeline", "PipelineBuilder"]
 
-Runtime = Literal["threads", "inline"]
+Runtime = Literal["threads", "inline", "ray"]
 
 
 class Pipeline:
@@ -29,8 +29,8 @@ class Pipeline:
     def start(self, runtime: Runtime = "threads", **options: Any) -> Run:
         """Start a run.
 
-        ``threads``: options `clock`, `watch_s`. ``inline``: everything on this thread, in the order of `seed`. Both:
-        `events`, an `EventLog`.
+        ``threads``: options `clock`, `watch_s`. ``inline``: everything on this thread, in the order of `seed`. ``ray``: an
+        actor for each stage (extra `ray`), option `resources`. All: `events`, an `EventLog`.
 
         >>> with pipeline.start() as run:      # doctest: +SKIP
         ...     run.wait()
@@ -39,7 +39,11 @@ class Pipeline:
             return ThreadsRun(self.graph, **options).start()
         if runtime == "inline":
             return InlineRun(self.graph, **options).start()
-        raise SpecError(f"`runtime` must be threads or inline. Got {runtime!r}")
+        if runtime == "ray":
+            from .ray_ import RayRun
+
+            return RayRun(self.graph, **options).start()
+        raise SpecError(f"`runtime` must be threads, inline or ray. Got {runtime!r}")
 
     def run(self, runtime: Runtime = "threads", **options: Any) -> Run:
         """Run to the end of input and return the run, for its metrics and failures."""

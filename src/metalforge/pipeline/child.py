@@ -14,7 +14,7 @@ from .hosts import LocalHost, StepContext
 from .items import Item
 from .wire import receive_object, send_object
 
-__all__ = ["main", "serve"]
+__all__ = ["main", "perform", "serve"]
 
 
 def serve(connection: socket.socket) -> None:
@@ -44,7 +44,7 @@ def serve(connection: socket.socket) -> None:
                 result: Any = os.getpid()
             else:
                 assert host is not None
-                result = _do(host, verb, argument)
+                result = perform(host, verb, argument)
             send_object(connection, ("ok", result, None))
         except Exception as error:
             send_object(connection, ("error", _portable(error), traceback.format_exc()))
@@ -52,7 +52,8 @@ def serve(connection: socket.socket) -> None:
         host.close()
 
 
-def _do(host: LocalHost, verb: str, argument: Any) -> Any:
+def perform(host: LocalHost, verb: str, argument: Any) -> Any:
+    """Do one verb with its argument, as it came over a wire."""
     if verb == "step":
         identity, payload, parents, header = argument
         return host.step(Item(identity, payload, parents, header))

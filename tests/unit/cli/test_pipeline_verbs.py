@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -79,3 +81,22 @@ def test_run_without_json_is_a_table(file):
     done = verb("run", file(GOOD))
     assert "blocked put" in done.stdout
     assert done.stderr == ""
+
+
+def test_ctrl_c_drains_and_ends_in_bounded_time(file):
+    endless = GOOD.replace("pipeline_stages:Numbers", "pipeline_stages:Endless").replace("parameters = { count = 12 }", "")
+    events = Path(file(endless)).parent / "events.jsonl"
+    command = [sys.executable, "-c", "from metalforge.cli import main; main()", "pipeline", "run", file(endless)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
+    process = subprocess.Popen(
+        [*command, "--events", str(events)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    ticks = threading.Event()
+    for _ in range(600):
+        if events.exists() and "run.started" in events.read_text():
+            break
+        ticks.wait(0.05)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert '"run.ended"' in events.read_text()

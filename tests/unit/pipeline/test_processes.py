@@ -11,7 +11,7 @@ from metalforge.pipeline import Collect, PipelineBuilder, StageCrashError
 from metalforge.pipeline.graph import StageSpec
 from metalforge.pipeline.items import Item, ItemId
 from metalforge.pipeline.processes import ProcessHost
-from reference.pipeline_stages import AlwaysDies, Numbers, RunningSum, ancestry, double_array
+from reference.pipeline_stages import AlwaysDies, Hangs, Numbers, RunningSum, ancestry, double_array
 
 
 def chain(source, stage, sink, **options):
@@ -91,3 +91,20 @@ def test_configuration_and_answers_survive_a_crash(tmp_path):
         assert host.answer(2) == 212
     finally:
         host.close()
+
+
+def test_a_step_past_its_time_is_killed_and_the_stage_goes_on():
+    sink = Collect()
+    run = chain(Numbers(3), Hangs(), sink, on_error="skip", timeout_s=0.5).run()
+    assert sink.payloads == [0, 2]
+    assert [f.kind for f in run.failures] == ["StageTimeoutError"]
+    assert run.metrics("middle").restarts == 1
+
+
+def test_a_run_that_stops_does_not_wait_for_a_process_that_hangs():
+    sink = Collect()
+    run = chain(Numbers(3), Hangs(), sink).start()
+    run.wait_until(lambda: len(sink.items) == 1, poll=True)
+    assert run.stop(1.0)
+    assert run.status == "stopped"
+    assert sink.payloads == [0]
