@@ -84,7 +84,9 @@ def test_run_without_json_is_a_table(file):
 
 
 def test_ctrl_c_drains_and_ends_in_bounded_time(file):
-    endless = GOOD.replace("pipeline_stages:Numbers", "pipeline_stages:Endless").replace("parameters = { count = 12 }", "")
+    endless = GOOD.replace("pipeline_stages:Numbers", "pipeline_stages:Endless").replace(
+        "parameters = { count = 12 }", ""
+    )
     events = Path(file(endless)).parent / "events.jsonl"
     command = [sys.executable, "-c", "from metalforge.cli import main; main()", "pipeline", "run", file(endless)]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
