@@ -29,8 +29,8 @@ class Pipeline:
     def start(self, runtime: Runtime = "threads", **options: Any) -> Run:
         """Start a run.
 
-        ``threads``: options `clock`, `watch_s`. ``inline``: everything on this thread, in the order of `seed`. ``ray``: an
-        actor for each stage (extra `ray`), option `resources`. All: `events`, an `EventLog`.
+        ``threads``: options `clock`, `watch_s`. ``inline``: everything on this thread, in the order of `seed`.
+        ``ray``: an actor for each stage (extra `ray`), option `resources`. All: `events`, an `EventLog`.
 
         >>> with pipeline.start() as run:      # doctest: +SKIP
         ...     run.wait()

@@ -1,9 +1,10 @@
 """The same graph with its stages on a Ray cluster: one actor a stage, placed by resources.
 
-Queues, credits, order, checkpoints and replay stay ours, in the process that starts the run: Ray restarts processes, never
-state, and with its own retries calls come twice. An actor that dies is started again from the last checkpoint and replays
-what it had not acknowledged, exactly as a local process does (`processes.ProcessHost`). Payloads pass through the starting
-process, one item at a time for each stage: made for stages of milliseconds and more. The library is imported here only.
+Queues, credits, order, checkpoints and replay stay ours, in the process that starts the run: Ray restarts processes,
+never state, and with its own retries calls come twice. An actor that dies is started again from the last checkpoint
+and replays what it had not acknowledged, exactly as a local process does (`processes.ProcessHost`). Payloads pass
+through the starting process, one item at a time for each stage: made for stages of milliseconds and more. The library
+is imported here only.
 """
 
 import importlib
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["RayActor", "RayRun"]
 
 _OPTIONS = {"num_cpus": 0.1, "max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1}
-"""A tenth of a core, so that a small machine holds many stages: three actors of a whole core on two cores wait for ever."""
+"""A tenth of a core, so that a small machine holds many stages: three of a whole core on two cores wait for ever."""
 
 
 def _ray() -> "ModuleType":
@@ -53,7 +54,7 @@ class _StageServer:
             self._host = LocalHost(spec, StepContext(name, substrate), time.perf_counter_ns)
             self._host.open(saved)
             return os.getpid()
-        assert self._host is not None  # noqa: S101 - opened first
+        assert self._host is not None
         return perform(self._host, verb, argument)
 
 

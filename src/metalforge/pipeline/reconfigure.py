@@ -136,7 +136,7 @@ def _over(run: "Run", plan: _Plan) -> list[str]:
     late = []
     for edge in plan.added:
         target = run.workers.get(edge.target)
-        if target is not None and (target.ended or target.finish_asked or run.is_closing(target)):
+        if target is not None and (target.ended or target.finish_asked or run.endings.is_closing(target)):
             late.append(f"edge {edge.source} -> {edge.target} comes too late: `{edge.target}` has ended or is ending")
     for name in plan.added_stages:
         feeds = [e for e in plan.new.edges if e.target == name]
@@ -184,7 +184,7 @@ class _Change:
             run.prepare(worker)
             run.launch(worker)
         with run.lock:
-            run.check_all()
+            run.endings.check_all()
         return self._receipt([w.name for w in held], pause_ms)
 
     def _lanes(self, worker: "Worker") -> list[Lane]:

@@ -1,11 +1,6 @@
 """One run of a graph: its workers and lanes, how input ends, who failed, and the verbs start, pause, drain, stop.
 
 The two runtimes (`threads`, `inline`) add only how a worker is driven and how one waits for something to become true.
-
-How a run ends by itself: END travels along every edge after the last item. The stages of a strongly connected part
-end together: when every edge into it has ended, its sources are exhausted, and nothing is in flight inside (see the
-counters of `lanes`), its stages are asked to finish one after the other, what they send then being processed too; at
-last all close, and END goes on to what follows.
 """
 
 import asyncio
@@ -13,7 +8,6 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -22,17 +16,18 @@ from metalforge.core.errors import UnknownNameError
 
 from .asking import Answer, Question
 from .clocks import Clock
+from .endings import Endings
 from .errors import BrokenError, DeadlockError, PipelineError
 from .failures import Failure
-from .graph import PipelineGraph, StageSpec, components
+from .graph import PipelineGraph, StageSpec
 from .hosts import Host, LocalHost, StepContext
-from .kinds import never_blocks
 from .lanes import NUDGE, Lane, LaneStatistics, open_lane
 from .metrics import StageMetrics
 from .readings import Readings
 from .stages import OnSubstrate, StageConfig
 from .tokens import Ring
-from .worker import CLOSE, FINISH, Stopped, Worker
+from .waiting import all_wait, describe_waits
+from .worker import Stopped, Worker
 
 if TYPE_CHECKING:
     from .builder import Pipeline
@@ -42,18 +37,9 @@ if TYPE_CHECKING:
     from .migration import Migration
     from .reconfigure import Receipt
 
-__all__ = ["Component", "Run", "RunStatus"]
+__all__ = ["Run", "RunStatus"]
 
 RunStatus = Literal["new", "running", "paused", "ended", "stopped", "failed"]
-
-
-@dataclass(slots=True, eq=False)
-class Component:
-    """Stages that end together."""
-
-    members: tuple[str, ...]
-    finisher: int = -1
-    """Which member is finishing; -1 before, len(members) after all have."""
 
 
 class Run(ABC):
@@ -79,14 +65,14 @@ class Run(ABC):
         self.workers: dict[str, Worker] = {}
         self.retired: list[Worker] = []
         """Workers of stages that were removed, until they have ended."""
-        self.component_of: dict[str, Component] = {}
+        self.endings = Endings(self)
         self.ring_of: dict[str, Ring] = {}
         self.aborting = False
         self.failures: list[Failure] = []
         self._error: BaseException | None = None
         self._status: RunStatus = "new"
         self._host_factory = host_factory
-        self._answers: weakref.WeakSet[Answer] = weakref.WeakSet()
+        self.answers: weakref.WeakSet[Answer] = weakref.WeakSet()
         self._admin = threading.RLock()
         self._started_ns = 0
         for spec in self.graph.stages.values():
@@ -130,21 +116,8 @@ class Run(ABC):
         return lane
 
     def regroup(self) -> None:
-        """Find again which stages end together, and in which order; call after any change of edges."""
-        alive = {w.name: w for w in [*self.retired, *self.workers.values()] if not w.ended}
-        edges = [(lane.source, name) for name, w in alive.items() for lane in w.in_lanes]
-        ahead = [e.ends for e in self.graph.edges if not e.feedback and not never_blocks(e.channel)]  # type: ignore[arg-type]
-        order = {n: i for i, group in enumerate(components(alive, ahead)) for n in group}
-        before, self.component_of = self.component_of, {}
-        for members in components(alive, edges):
-            old = before.get(members[0])
-            same = old is not None and set(old.members) == set(members)
-            if all(alive[n].finished for n in members) and members[0] not in before:
-                continue  # told to close already
-            group = old if old is not None and same else Component(tuple(sorted(members, key=lambda n: order[n])))
-            for name in members:
-                self.component_of[name] = group
-                alive[name].closing = alive[name].closing and same
+        """Look again at which stages end together; call after any change of edges."""
+        self.endings.regroup()
         if not self.ring_of:
             self._make_rings()
 
@@ -154,21 +127,11 @@ class Run(ABC):
             return self.workers[name]
         return next(w for w in self.retired if w.name == name)
 
-    def is_closing(self, worker: Worker) -> bool:
-        """Whether the part of a worker has begun to finish."""
-        group = self.component_of.get(worker.name)
-        return group is None or group.finisher >= 0
-
-    def check_all(self) -> None:
-        """Look at every part for one that can end; after a change of edges."""
-        for name in list(self.component_of):
-            self._check(name)
-
     def _make_rings(self) -> None:
         for edge in self.graph.edges:
             if edge.tokens is None:
                 continue
-            members = frozenset(self.component_of[edge.source].members)
+            members = frozenset(self.endings.part_of[edge.source].members)
             ring = Ring(members, edge.tokens, partial(self._wake_sources, members))
             for name in members:
                 self.ring_of[name] = ring
@@ -209,54 +172,12 @@ class Run(ABC):
             if lane in worker.in_lanes:
                 worker.in_lanes.remove(lane)
                 worker.past.add(lane)
-            self._check(worker.name)
-
-    def source_ended(self, worker: Worker) -> None:
-        """A source will produce nothing more."""
-        with self.lock:
-            self._check(worker.name)
+            self.endings.check(worker.name)
 
     def settle(self, worker: Worker) -> None:
-        """A worker of a part that is closing has nothing to do."""
+        """A worker has finished, a source is exhausted, or a worker of a part that is closing has nothing to do."""
         with self.lock:
-            self._check(worker.name)
-
-    def member_finished(self, worker: Worker) -> None:
-        """A worker has sent its last outputs."""
-        with self.lock:
-            self._check(worker.name)
-
-    def _check(self, name: str) -> None:
-        """Move a part towards its end if all its input has ended and nothing is in flight in it."""
-        group = self.component_of.get(name)
-        if group is None:
-            return
-        members = [self.find(n) for n in group.members]
-        inside = []
-        for worker in members:
-            if not worker.exhausted:
-                return
-            for lane in worker.in_lanes:
-                if lane.source not in group.members:
-                    return
-                inside.append(lane)
-        for worker in members:
-            worker.closing = True
-        settled = [lane.settled for lane in inside]
-        if settled != [lane.sent for lane in inside]:
-            return
-        group.finisher = max(group.finisher, 0)
-        while group.finisher < len(members):
-            member = members[group.finisher]
-            if not member.finish_asked:
-                member.finish_asked = True
-                member.inbox.put((None, FINISH))
-            if not member.finished:
-                return
-            group.finisher += 1
-        for worker in members:
-            del self.component_of[worker.name]
-            worker.inbox.put((None, CLOSE))
+            self.endings.check(worker.name)
 
     def report(self, failure: Failure, error: BaseException) -> None:
         """Take note of a failed item; a failure that stops fails the run."""
@@ -281,7 +202,7 @@ class Run(ABC):
         self.aborting = True
         for worker in [*self.workers.values(), *self.retired]:
             self.nudge(worker)
-        for answer in list(self._answers):
+        for answer in list(self.answers):
             answer.put(None, BrokenError("the run is stopping", self._error))
         self.notify()
 
@@ -339,7 +260,7 @@ class Run(ABC):
         answer = Answer(stage, late, blocked, self.pump)
         question = Question(request, answer)
         with self.lock:
-            self._answers.add(answer)
+            self.answers.add(answer)
             if worker.ended or self.aborting:
                 question.refuse(stage)
             else:
@@ -567,49 +488,13 @@ class Run(ABC):
         """Return what every edge has carried."""
         return [lane.statistics() for w in list(self.workers.values()) for lane in list(w.out_lanes)]
 
-    def wait_for_graph(self) -> str:
-        """Return who waits for whom, one line a stage."""
-        everyone = [*self.workers.values(), *self.retired]
-        return "\n".join(f"  {worker.name}: {self._why_waiting(worker)}" for worker in everyone)
-
-    def _why_waiting(self, worker: Worker) -> str:
-        waiting = worker.waiting
-        if worker.ended:
-            return "ended"
-        if waiting is None:
-            return "working"
-        if waiting is worker.inbox:
-            feeds = ", ".join(lane.source for lane in worker.in_lanes) or "nothing"
-            return f"waits for an item from {feeds}"
-        if waiting is worker.wakeup:
-            return "paused"
-        for lane in worker.out_lanes:
-            if waiting is lane.credits or waiting is lane.space:
-                return f"waits for room on {lane.name} ({lane.queued} queued): waits for {lane.target}"
-        for answer in list(self._answers):
-            if waiting is answer.queue:
-                return f"waits for an answer from {answer.stage}"
-        for ring in set(self.ring_of.values()):
-            if waiting is ring.tokens:
-                return f"waits for a token of the cycle {', '.join(sorted(ring.members))}"
-        return "waits for its time"
-
     def is_stuck(self) -> bool:
         """Whether every stage waits for something that only another stage could give."""
-        alive = [w for w in [*self.workers.values(), *self.retired] if not w.ended]
-        if not alive or self._status != "running":
-            return False
-        return all(self._is_blocked(w) for w in alive)
-
-    def _is_blocked(self, worker: Worker) -> bool:
-        waiting = worker.waiting
-        if waiting is None or waiting is worker.wakeup or worker.gate or not hasattr(waiting, "put"):
-            return False
-        return bool(waiting.qsize() == 0)
+        return self._status == "running" and all_wait(self)
 
     def deadlock(self) -> DeadlockError:
         """Return the error of a run in which every stage waits."""
-        return DeadlockError(f"every stage waits for another:\n{self.wait_for_graph()}")
+        return DeadlockError(f"every stage waits for another:\n{describe_waits(self)}")
 
     def stream(self) -> Iterator[dict[str, StageMetrics]]:
         """Yield the metrics of every stage, each time for the window since the previous one."""

@@ -213,7 +213,7 @@ class Worker:
                 yield from self._flush()
                 self._return_token()
             self.finished = True
-            self.run.member_finished(self)
+            self.run.settle(self)
         else:
             began = self.run.clock_ns()
             body.answer(self.host)
@@ -331,7 +331,7 @@ class Worker:
 
     def _exhaust(self) -> None:
         self.exhausted = True
-        self.run.source_ended(self)
+        self.run.settle(self)
 
     def _attempt(self, item: Item | None, work: Callable[[], Any], error: Exception | None = None) -> Any:
         """Do `work` by the stage's error policy; returns its outputs, or nothing when the item was skipped."""

@@ -5,9 +5,9 @@ import warnings
 from itertools import accumulate
 
 import pytest
-from reference.pipeline_stages import Numbers, RunningSum, ancestry, increment
 
 from metalforge.pipeline import Chain, Collect, PipelineBuilder, PipelineError
+from reference.pipeline_stages import Numbers, RunningSum, ancestry, increment
 
 ray = pytest.importorskip("ray")
 

@@ -328,8 +328,11 @@ def test_backpressure_is_real():
     pipeline, _ = chain(slow, source=endless(), stage0={"buffer_depth": 3})
     run = pipeline.start()
     # 3 queued, 1 in the slow stage, 1 in the hand of the producer, which then waits
-    run.wait_until(lambda: run.workers["source"].waiting is run.workers["source"].out_lanes[0].credits, poll=True)
-    assert run.metrics("source").items_processed == 5
+    source = run.workers["source"]
+    assert run.wait_until(
+        lambda: source.meter.items == 5 and source.waiting is source.out_lanes[0].credits, 10.0, poll=True
+    )
+    assert run.metrics("stage0").queue_depth == 3
     gate.set()
     run.wait_until(lambda: run.metrics("stage0").items_processed > 10, poll=True)
     assert run.stop(5.0)
