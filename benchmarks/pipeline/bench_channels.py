@@ -164,6 +164,43 @@ def by_multiprocessing(items: int) -> None:
     middle.join()
 
 
+class _Hop:
+    """One Ray actor that passes its argument on."""
+
+    def __init__(self, following=None):
+        self.following = following
+
+    def push(self, value):
+        import ray
+
+        return value if self.following is None else ray.get(self.following.push.remote(value))
+
+
+def by_ray(items: int) -> None:
+    import ray
+
+    actor = ray.remote(num_cpus=0.1, max_concurrency=1)(_Hop)
+    last = actor.remote()
+    first = actor.remote(actor.remote(last))
+    under_way: list = []
+    for _ in range(items):
+        if len(under_way) == CAPACITY:
+            ready, under_way = ray.wait(under_way)
+            ray.get(ready)
+        under_way.append(first.push.remote(PAYLOAD))
+    ray.get(under_way)
+
+
+def ray_row(items: int) -> Measured:
+    import ray
+
+    ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
+    try:
+        return measured(by_ray, items)
+    finally:
+        ray.shutdown()
+
+
 def rows() -> Iterator[BenchRow]:
     value = measured(ours)
     ceiling = measured(by_queues(queue.SimpleQueue))
@@ -174,6 +211,8 @@ def rows() -> Iterator[BenchRow]:
     }
     with contextlib.suppress(ModuleNotFoundError):  # it is in the group `bench`
         peers["anyio memory streams"] = measured(by_anyio, 5000)
+    with contextlib.suppress(ModuleNotFoundError):  # the extra `ray`
+        peers["Ray actors"] = ray_row(300)
     for name, peer in peers.items():
         yield BenchRow(
             name="channel Bounded(64), 3 stages, 1 KB",

@@ -123,6 +123,8 @@ def _stages(graph: PipelineGraph) -> Iterator[str]:
     for name, spec in graph.stages.items():
         if spec.config.concurrency > 1 and not isinstance(spec.stage, FunctionStage):
             yield f"stage `{name}` has state: `concurrency` must be 1. Got {spec.config.concurrency}"
+        if spec.config.concurrency > 1 and spec.config.isolation == "process":
+            yield f"stage `{name}` runs in a process, which does one thing at a time: `concurrency` must be 1"
         if spec.config.droppable and is_source(spec.stage):
             yield f"source `{name}` cannot be droppable: nothing is sent to it"
         if isinstance(spec.substrate, OnSubstrate):

@@ -11,6 +11,7 @@ import pickle
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -126,6 +127,7 @@ class ProcessHost:
         self._saved: bytes | None = None
         self._log: list[tuple[str, Any]] = []
         self._stopping = False
+        self._busy = threading.RLock()
 
     @property
     def pid(self) -> int | None:
@@ -162,7 +164,11 @@ class ProcessHost:
             self.replayed += 1
 
     def _do(self, verb: str, argument: Any, *, logged: bool) -> Any:
-        """Do something in the process, through as many crashes as are allowed."""
+        """Do something in the process, one thing at a time, through as many crashes as are allowed."""
+        with self._busy:
+            return self._do_alone(verb, argument, logged=logged)
+
+    def _do_alone(self, verb: str, argument: Any, *, logged: bool) -> Any:
         limit = self.spec.config.restarts
         crashes = 0
         alive = True

@@ -78,6 +78,8 @@ def _plan(old: PipelineGraph, new: PipelineGraph) -> _Plan:
             continue
         if before.stage is not spec.stage:
             raise GraphError([f"stage `{name}` has another implementation: add it under another name"])
+        if before.config.concurrency != spec.config.concurrency:
+            raise GraphError([f"stage `{name}`: `concurrency` cannot be changed while it runs"])
         plan.changed_stages.append(name)
         if before.config.droppable != spec.config.droppable:
             rewired.add(name)  # whether its edges block is decided when they are opened

@@ -8,11 +8,12 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from metalforge.core.errors import UnknownNameError
+from metalforge.core.errors import SpecError, UnknownNameError
 
 from .asking import Answer, Question
 from .clocks import Clock
@@ -398,15 +399,22 @@ class Run(ABC):
         A `StageConfig` changes how the stage is run; anything else goes to its `configure(state, config)`.
         """
         worker = self._worker(stage)
+        if isinstance(config, StageConfig):
+            for name in ("droppable", "concurrency", "isolation"):
+                if getattr(config, name) != getattr(worker.config, name):
+                    raise SpecError(f"`{name}` changes the graph: use reconfigure(Edits().change_stage(...))")
 
         def take() -> None:
             if isinstance(config, StageConfig):
+                worker.spec = worker.host.spec = replace(worker.spec, config=config)
                 worker.config = config
                 worker.throttle = self.readings.throttle_of(worker)
             else:
                 worker.host.configure(config)
 
         self.order(worker, take, timeout)
+        with self.lock:
+            self.graph = replace(self.graph, stages={**self.graph.stages, stage: worker.spec})
         if self.events is not None:
             self.events.stage(stage, "configured")
 

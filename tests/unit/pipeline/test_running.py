@@ -365,6 +365,14 @@ def test_async_use():
     assert asyncio.run(use()) == list(range(20))
 
 
+def test_arrays_pass_between_threads_by_reference():
+    array = np.zeros(1 << 17)
+    pipeline, sink = chain(lambda x: x, source=[array])
+    pipeline.run()
+    assert sink.payloads[0] is array
+    assert sink.items[0].bytes == 1 << 20
+
+
 # -- rewiring -----------------------------------------------------------------------------------------------------
 
 
@@ -552,6 +560,8 @@ def test_send_config_arrives_at_a_border_and_what_cannot_be_taken_raises(runtime
         with pytest.raises(TypeError, match="takes no configuration"):
             run.send_config("out", 3)
         run.send_config("out", StageConfig(on_error="skip"))
+        with pytest.raises(SpecError, match="use reconfigure"):
+            run.send_config("out", StageConfig(droppable=True))
         assert run.workers["out"].config.on_error == "skip"
         assert int.from_bytes(run.checkpoint("sum"), "big") >= 0
         run.wait()
