@@ -209,13 +209,10 @@ class _Change:
     def _switch(self) -> list["Worker"]:
         """Change workers and lanes; every worker concerned stands still."""
         run, plan = self.run, self.plan
-        started = []
-        for name in plan.added_stages:
-            worker = run.make_worker(plan.new.stages[name])
-            run.workers[name] = worker
-            started.append(worker)
-        for name in plan.changed_stages:
-            swap_host(run, run.workers[name], plan.new.stages[name])
+        # What can fail comes first, and is undone when it does: the old graph then runs on.
+        started = [run.make_worker(plan.new.stages[name]) for name in plan.added_stages]
+        self._move_stages()
+        run.workers.update({worker.name: worker for worker in started})
         old_lanes = {(lane.source, lane.target): lane for w in run.workers.values() for lane in self._lanes(w)}
         fresh: dict[tuple[str, str], Lane] = {}
         for edge in plan.added:
@@ -238,6 +235,18 @@ class _Change:
         if run.events is not None:
             run.events.run("reconfigured", run.graph.name)
         return started
+
+    def _move_stages(self) -> None:
+        """Give changed stages their new substrates and settings; when one cannot move, those before it move back."""
+        run, moved = self.run, []
+        try:
+            for name in self.plan.changed_stages:
+                swap_host(run, run.workers[name], self.plan.new.stages[name])
+                moved.append(name)
+        except Exception:
+            for name in reversed(moved):
+                swap_host(run, run.workers[name], self.plan.old.stages[name])
+            raise
 
     def _take_away(
         self,

@@ -550,6 +550,31 @@ def test_a_migration_that_cannot_be_leaves_everything_as_it_was():
         assert run.metrics("walk").substrate == "3090"
 
 
+def test_a_rewiring_whose_second_migration_fails_undoes_the_first():
+    class Forgetful(Walk):
+        def restore(self, saved):
+            return {**saved, "n": saved["n"] + 1}
+
+    chip, other = Chip("3090", Trait.F64), Chip("titan", Trait.F64)
+    good, bad, sink = Walk(), Forgetful(), Collect()
+    builder = PipelineBuilder().stage("in", None, Numbers(60)).stage("good", chip, good).stage("bad", chip, bad)
+    builder.stage("out", None, sink).topology(Chain("in", "good", "out")).edge("in", "bad")
+    with builder.build().start("inline") as run:
+        run.wait_until(lambda: len(sink.items) > 10)
+        graph = run.graph
+        edits = Edits().change_stage("good", substrate=other).change_stage("bad", substrate=other)
+        with pytest.raises(PipelineError, match="changed on its way"):
+            run.reconfigure(edits.add_stage("new", None, Collect()).add_edge("good", "new"))
+        assert run.graph is graph
+        assert set(run.workers) == {"in", "good", "bad", "out"}
+        receipt = run.reconfigure(Edits().change_stage("good", substrate=other))
+        assert receipt.changed_stages == ("good",)
+        run.wait()
+    assert len(sink.items) == 60
+    assert good.where == ["3090", "titan", "3090", "titan"]
+    assert run.metrics("good").substrate == "titan"
+
+
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_send_config_arrives_at_a_border_and_what_cannot_be_taken_raises(runtime):
     stage, sink = RunningSum(), Collect()
