@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import repeat
 
 from metalforge.core import BenchRow, Measured
 from metalforge.pipeline import Bounded, open_channel
@@ -51,7 +52,31 @@ def ours(items: int) -> None:
                 send_b.send(value)
 
     def consume() -> None:
-        assert sum(1 for _ in receive_b) == items
+        n = 0
+        for _ in receive_b:
+            n += 1
+        assert n == items
+
+    in_threads(produce, pass_on, consume)
+
+
+def poured(items: int) -> None:
+    send_a, receive_a = open_channel(Bounded(CAPACITY))
+    send_b, receive_b = open_channel(Bounded(CAPACITY))
+
+    def produce() -> None:
+        with send_a:
+            send_a.send_all(repeat(PAYLOAD, items))
+
+    def pass_on() -> None:
+        with send_b:
+            send_b.send_all(receive_a)
+
+    def consume() -> None:
+        n = 0
+        for _ in receive_b:
+            n += 1
+        assert n == items
 
     in_threads(produce, pass_on, consume)
 
@@ -202,7 +227,7 @@ def ray_row(items: int) -> Measured:
 
 
 def rows() -> Iterator[BenchRow]:
-    value = measured(ours)
+    value, at_once = measured(ours), measured(poured)
     ceiling = measured(by_queues(queue.SimpleQueue))
     peers = {
         "asyncio.Queue": measured(by_asyncio),
@@ -222,3 +247,11 @@ def rows() -> Iterator[BenchRow]:
             ceiling_name="SimpleQueue, unbounded",
             ceiling=ceiling,
         )
+    yield BenchRow(
+        name="the same by send_all",
+        value=at_once,
+        peer_name="asyncio.Queue",
+        peer=peers["asyncio.Queue"],
+        ceiling_name="SimpleQueue, unbounded",
+        ceiling=ceiling,
+    )

@@ -1,6 +1,7 @@
 """Channels by hand: order, backpressure, clones, and three endings that are never confused."""
 
 import threading
+from queue import SimpleQueue
 
 import pytest
 
@@ -16,6 +17,8 @@ from metalforge.pipeline import (
     Unbounded,
     open_channel,
 )
+from metalforge.pipeline.items import Item, ItemId
+from metalforge.pipeline.lanes import open_lane
 
 KINDS = [Bounded(3), Bounded(3, max_bytes=1000), Unbounded(), Broadcast(3), Filtered(lambda x: True, Bounded(3))]
 
@@ -66,6 +69,30 @@ def test_bytes_hold_back_too_and_an_item_larger_than_the_limit_travels_alone():
     assert len(receive.receive()) == 500
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=repr)
+def test_send_all_pours_one_channel_into_another(kind):
+    (send_a, receive_a), (send_b, receive_b) = open_channel(kind), open_channel(kind)
+
+    def pour(send, values):
+        with send:
+            send.send_all(values)
+
+    threads = [threading.Thread(target=pour, args=a) for a in ((send_a, range(100)), (send_b, receive_a))]
+    for thread in threads:
+        thread.start()
+    assert list(receive_b) == list(range(100))
+    for thread in threads:
+        thread.join()
+    receive_b.close()
+    send, receive = open_channel(kind)
+    receive.close()
+    with pytest.raises(BrokenError):
+        send.send_all([1])
+    send.close()
+    with pytest.raises(ClosedError):
+        send.send_all([1])
+
+
 def test_closed_by_us_is_our_bug():
     send, receive = open_channel(Bounded(1))
     send.close()
@@ -113,6 +140,16 @@ def test_a_waiting_sender_learns_that_the_receiver_died(kind):
     assert [type(e.cause) for e in seen] == [RuntimeError]
     with pytest.raises(BrokenError):
         send.send(b"x")
+
+
+def test_a_lane_that_took_carried_items_past_its_limit_has_its_own_limit_again_afterwards():
+    lane = open_lane("a", "b", Bounded(2), SimpleQueue())
+    items = [Item(ItemId("a", "a", i), i) for i in range(5)]
+    for item in items:
+        lane.force(item)
+    assert not lane.offer(items[0])
+    assert [lane.take(lane.inbox.get()[1]).payload for _ in range(5)] == [0, 1, 2, 3, 4]
+    assert [lane.offer(item) for item in items] == [True, True, False, False, False]
 
 
 def test_the_last_clone_ends_the_channel():
