@@ -14,6 +14,10 @@
     |-- reservoir.series.DivergenceError       a state or readout that left the finite numbers (also an OverflowError)
     |-- lattice.solvers.SolverError            a solve that did not converge, or that its watcher stopped
     |-- lattice.sea.SpectralRangeError         an eigenvalue outside the range of a rational approximation
+    |-- pipeline.GraphError     a graph that `build` refuses (a SpecError)
+    |-- pipeline.ChannelError   EndOfChannel (clean end), ClosedError (closed by us), BrokenError (the peer died)
+    |-- pipeline.PipelineError  a run that failed; DeadlockError, StageTimeoutError, StageCrashError
+    |-- conductor.futures.WorkerError          a question that no head and no formula answered
     |-- substrates.npu.ProgramError            an NPU program that breaks a rule of the chip (also a ValueError)
     `-- substrates.npu.NpuError                a device that does not answer, is gone (DeviceTimeoutError,
                                                DeviceGoneError), or has no room (ResourceError)

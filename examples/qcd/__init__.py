@@ -1,0 +1,1 @@
+"""Stages of the QCD graph of `qcd_pipeline.toml`."""

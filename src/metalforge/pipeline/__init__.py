@@ -1,0 +1,98 @@
+"""Stages and edges come in, a checked graph runs and can be rewired while it does: nothing is lost, every item counts.
+
+Knows no physics and no device: it receives substrates and meters as objects. Start with `PipelineBuilder`.
+"""
+
+from .builder import Pipeline, PipelineBuilder
+from .calibrate import Budget, Calibration, calibrate
+from .channels import ChannelStatistics, Receive, Send, open_channel
+from .clocks import Clock, ManualClock, SystemClock
+from .edits import Edits
+from .efficiency import EfficiencyWindow, SiliconEfficiency
+from .errors import (
+    BrokenError,
+    ChannelError,
+    ClosedError,
+    DeadlockError,
+    EndOfChannel,
+    GraphError,
+    PipelineError,
+    StageCrashError,
+    StageTimeoutError,
+)
+from .events import Event, EventLog, read_events
+from .expressions import Expression
+from .failures import Failure
+from .graph import Chain, Edge, FanIn, FanOut, Graph, PipelineGraph, StageSpec
+from .items import Emit, Item, ItemId
+from .kinds import Bounded, Broadcast, ChannelKind, Filtered, Latest, Unbounded
+from .lanes import END, LaneStatistics
+from .metrics import StageMetrics, bottleneck
+from .migration import Migration
+from .reconfigure import Receipt
+from .stages import Collect, Context, Source, Stage, StageConfig
+from .supervisor import Run
+from .toml import from_toml, read_pipeline, to_toml
+
+__all__ = [
+    "END",
+    "Bounded",
+    "Broadcast",
+    "BrokenError",
+    "Budget",
+    "Calibration",
+    "Chain",
+    "ChannelError",
+    "ChannelKind",
+    "ChannelStatistics",
+    "Clock",
+    "ClosedError",
+    "Collect",
+    "Context",
+    "DeadlockError",
+    "Edge",
+    "Edits",
+    "EfficiencyWindow",
+    "Emit",
+    "EndOfChannel",
+    "Event",
+    "EventLog",
+    "Expression",
+    "Failure",
+    "FanIn",
+    "FanOut",
+    "Filtered",
+    "Graph",
+    "GraphError",
+    "Item",
+    "ItemId",
+    "LaneStatistics",
+    "Latest",
+    "ManualClock",
+    "Migration",
+    "Pipeline",
+    "PipelineBuilder",
+    "PipelineError",
+    "PipelineGraph",
+    "Receipt",
+    "Receive",
+    "Run",
+    "Send",
+    "SiliconEfficiency",
+    "Source",
+    "Stage",
+    "StageConfig",
+    "StageCrashError",
+    "StageMetrics",
+    "StageSpec",
+    "StageTimeoutError",
+    "SystemClock",
+    "Unbounded",
+    "bottleneck",
+    "calibrate",
+    "from_toml",
+    "open_channel",
+    "read_events",
+    "read_pipeline",
+    "to_toml",
+]

@@ -1,0 +1,133 @@
+"""From stages and edges to a pipeline that was checked, and from there to a run."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from metalforge.core.errors import SpecError
+
+from .checks import check
+from .graph import Edge, PipelineGraph, StageSpec, Topology
+from .inline import InlineRun
+from .kinds import ChannelKind
+from .references import resolve_stage
+from .stages import OnSubstrate, StageConfig
+from .supervisor import Run
+from .threads import ThreadsRun
+
+__all__ = ["Pipeline", "PipelineBuilder"]
+
+Runtime = Literal["threads", "inline", "ray"]
+
+
+class Pipeline:
+    """A graph that passed its checks; `start` runs it, as often as you like."""
+
+    def __init__(self, graph: PipelineGraph) -> None:
+        check(graph)
+        self.graph = graph.resolved()
+
+    def start(self, runtime: Runtime = "threads", **options: Any) -> Run:
+        """Start a run.
+
+        ``threads``: options `clock`, `watch_s`. ``inline``: everything on this thread, in the order of `seed`.
+        ``ray``: an actor for each stage (extra `ray`), option `resources`. All: `events`, an `EventLog`.
+
+        >>> with pipeline.start() as run:      # doctest: +SKIP
+        ...     run.wait()
+        """
+        if runtime == "threads":
+            return ThreadsRun(self.graph, **options).start()
+        if runtime == "inline":
+            return InlineRun(self.graph, **options).start()
+        if runtime == "ray":
+            from .ray_ import RayRun
+
+            return RayRun(self.graph, **options).start()
+        raise SpecError(f"`runtime` must be threads, inline or ray. Got {runtime!r}")
+
+    def run(self, runtime: Runtime = "threads", **options: Any) -> Run:
+        """Run to the end of input and return the run, for its metrics and failures."""
+        with self.start(runtime, **options) as run:
+            run.wait()
+        return run
+
+    def to_toml(self) -> str:
+        """Return the file that makes this pipeline again."""
+        from .toml import to_toml
+
+        return to_toml(self)
+
+    def show(self, form: Literal["text", "mermaid"] = "text") -> str:
+        """Return a drawing of the graph."""
+        from .drawing import to_mermaid, to_text
+
+        return to_text(self.graph) if form == "text" else to_mermaid(self.graph)
+
+
+class PipelineBuilder:
+    """Collects stages and edges; `build` checks them together and names every problem at once.
+
+    >>> pipeline = (
+    ...     PipelineBuilder()
+    ...     .stage("numbers", None, lambda: range(3))
+    ...     .stage("print", None, print)
+    ...     .edge("numbers", "print")
+    ...     .build()
+    ... )
+    """
+
+    def __init__(self, name: str = "pipeline") -> None:
+        self._name = name
+        self._stages: dict[str, StageSpec] = {}
+        self._edges: list[Edge] = []
+
+    def stage(
+        self,
+        name: str,
+        substrate: OnSubstrate | str | None,
+        impl: Any,
+        *,
+        config: StageConfig | None = None,
+        parameters: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Self:
+        """Add a stage: a `Stage`, a function, an iterable (a source), or text that names one (`module:attribute`).
+
+        `options` are fields of `StageConfig`; `parameters` go to a stage given by name.
+        """
+        if name in self._stages:
+            raise SpecError(f"stage `{name}` is there already; names are unique")
+        if config is not None and options:
+            raise SpecError("give `config` or single options, not both")
+        settings = config if config is not None else StageConfig(**options)
+        stage, use, known = resolve_stage(impl, parameters)
+        self._stages[name] = StageSpec(
+            name=name, stage=stage, substrate=substrate, config=settings, use=use, parameters=known
+        )
+        return self
+
+    def edge(
+        self,
+        source: str,
+        target: str,
+        channel: ChannelKind | None = None,
+        feedback: bool = False,
+        tokens: int | None = None,
+    ) -> Self:
+        """Join two stages; see `Edge`."""
+        self._edges.append(Edge(source, target, channel, feedback, tokens))
+        return self
+
+    def topology(self, *parts: Topology) -> Self:
+        """Add the edges of chains, fan-ins, fan-outs and graphs."""
+        for part in parts:
+            self._edges.extend(part.edges())
+        return self
+
+    def graph(self) -> PipelineGraph:
+        """Return the graph as it stands, unchecked."""
+        return PipelineGraph(dict(self._stages), tuple(self._edges), self._name)
+
+    def build(self) -> Pipeline:
+        """Check the graph and return it as a pipeline; raises `GraphError` with every problem."""
+        return Pipeline(self.graph())

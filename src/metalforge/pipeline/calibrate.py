@@ -1,0 +1,199 @@
+"""Trying orderings on the running graph and keeping the best, with an honest error and ties called ties.
+
+The candidates take turns in short blocks (A B C A B C ...), because clocks and temperatures drift; what was in flight
+at a switch belongs to the old ordering, and neither that nor the first result after it is counted. Every block gives
+one score for its candidate; a candidate's error is the standard error over its blocks, and two candidates are compared
+round by round, so that a drift which both saw cancels: the mean of the paired differences, and a bootstrap over rounds
+for how surely it is positive.
+"""
+
+import math
+import random
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from metalforge.core.errors import SpecError
+
+from .efficiency import EfficiencyWindow, SiliconEfficiency
+from .graph import PipelineGraph, Topology
+
+if TYPE_CHECKING:
+    from .builder import Pipeline
+    from .supervisor import Run
+
+__all__ = ["Budget", "Calibration", "Candidate", "calibrate"]
+
+_BOOTSTRAPS = 2000
+_SURE = 0.95  # below this a difference is called a tie
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much may be spent: `rounds` turns of each candidate, each of `results` results and at most `block_s`."""
+
+    rounds: int = 5
+    results: int = 10
+    block_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.rounds < 2 or self.results < 1 or self.block_s <= 0:
+            raise SpecError("a calibration needs at least 2 rounds (for an error), 1 result a block and some time")
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How one ordering did: its scores block by block, their mean and standard error."""
+
+    name: str
+    scores: tuple[float, ...]
+    mean: float
+    error: float
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The outcome. `best` runs now; `ties` are those that cannot be told from it; `gain` is over the runner-up."""
+
+    best: str
+    tie: bool
+    ties: tuple[str, ...]
+    gain: float | None
+    """(best - next) / |next|, from paired rounds; None with one candidate or a next of 0."""
+    confidence: float | None
+    """How often the best is really better than the next, in bootstraps over rounds."""
+    candidates: tuple[Candidate, ...]
+    results: int
+    """Results produced during the calibration; all are kept."""
+    words: str
+
+
+def calibrate(
+    run: "Run",
+    orderings: "Mapping[str, Topology | PipelineGraph | Pipeline]",
+    budget: Budget = Budget(),  # noqa: B008 - frozen
+    score: Callable[[SiliconEfficiency], float] = lambda e: e.throughput_per_s,
+    *,
+    quality: Callable[[], float] | None = None,
+    results: str | None = None,
+    seed: int = 0,
+) -> Calibration:
+    """Measure each ordering on the running graph, change to the best, and say by how much and how surely.
+
+    `score` turns the efficiency of a block into a number, larger is better: throughput by default;
+    ``lambda e: e.quality_per_joule`` for physics per joule.
+    """
+    if not orderings:
+        raise SpecError("there is no ordering to try")
+    graphs = {name: _graph(run, ordering) for name, ordering in orderings.items()}
+    scores: dict[str, list[float]] = {name: [] for name in graphs}
+    produced = 0
+    order = list(graphs)
+    for turn in range(budget.rounds):
+        # Forward, then backward: a linear drift over a round does not favour those that come first.
+        for name in order if turn % 2 == 0 else order[::-1]:
+            efficiency, n = _block(run, graphs[name], budget, quality, results)
+            produced += n
+            scores[name].append(_number(score(efficiency), name, efficiency))
+    outcome = judge(scores, produced, seed)
+    run.reconfigure(graphs[outcome.best])
+    if run.events is not None:
+        run.events.run("calibrated", outcome.best)
+    return outcome
+
+
+def _graph(run: "Run", ordering: object) -> PipelineGraph:
+    if isinstance(ordering, PipelineGraph):
+        return ordering
+    if hasattr(ordering, "graph"):
+        graph: PipelineGraph = ordering.graph
+        return graph
+    return run.graph.with_topology(ordering)  # type: ignore[arg-type]
+
+
+def _block(
+    run: "Run", graph: PipelineGraph, budget: Budget, quality: Callable[[], float] | None, results: str | None
+) -> tuple[SiliconEfficiency, int]:
+    run.reconfigure(graph)
+    window = EfficiencyWindow(run, results=results, quality=quality)
+    sinks = [run.workers[n] for n in window.sinks]
+
+    def count() -> int:
+        return sum(w.meter.items for w in sinks)
+
+    began = count()
+    old = 1 + _in_flight(run)
+    run.wait_until(lambda: count() >= began + old or run.is_over(), budget.block_s, poll=True)
+    with window:
+        start = count()
+        run.wait_until(lambda: count() >= start + budget.results or run.is_over(), budget.block_s, poll=True)
+    return window.result, count() - began
+
+
+def _in_flight(run: "Run") -> int:
+    """Return how many items are queued anywhere: made by the old ordering, they would flatter the new one."""
+    return sum(lane.queued for w in [*run.workers.values(), *run.retired] for lane in list(w.in_lanes))
+
+
+def _number(value: float | None, name: str, efficiency: SiliconEfficiency) -> float:
+    if value is None or not math.isfinite(value):
+        reason = efficiency.reason or "no result came within the block"
+        raise SpecError(f"ordering `{name}` has no score: {reason}")
+    return float(value)
+
+
+def judge(scores: Mapping[str, list[float]], produced: int = 0, seed: int = 0) -> Calibration:
+    """Return who is best in a table of scores by round, and whether that is more than luck."""
+    candidates = tuple(_candidate(name, values) for name, values in scores.items())
+    ranked = sorted(candidates, key=lambda c: -c.mean)
+    best = ranked[0]
+    sure = {c.name: _confidence(best.scores, c.scores, seed) for c in ranked[1:]}
+    ties = tuple(name for name, confidence in sure.items() if confidence < _SURE)
+    gain = confidence = None
+    words = f"`{best.name}` is the only candidate"
+    if len(ranked) > 1:
+        second = ranked[1]
+        confidence = sure[second.name]
+        gain = (best.mean - second.mean) / abs(second.mean) if second.mean else None
+        by = "" if gain is None else f" by {gain:.1%}"
+        if ties:
+            words = (
+                f"`{best.name}` and {', '.join(f'`{t}`' for t in ties)} cannot be told apart ({confidence:.0%} sure)"
+            )
+        else:
+            words = f"`{best.name}` is better than `{second.name}`{by}, {confidence:.0%} sure"
+    return Calibration(
+        best=best.name,
+        tie=bool(ties),
+        ties=ties,
+        gain=gain,
+        confidence=confidence,
+        candidates=candidates,
+        results=produced,
+        words=words,
+    )
+
+
+def _candidate(name: str, values: list[float]) -> Candidate:
+    n = len(values)
+    mean = sum(values) / n
+    spread = math.sqrt(sum((v - mean) ** 2 for v in values) / (n - 1)) if n > 1 else math.inf
+    return Candidate(name=name, scores=tuple(values), mean=mean, error=spread / math.sqrt(n))
+
+
+def _confidence(best: tuple[float, ...], other: tuple[float, ...], seed: int) -> float:
+    """Return the fraction of bootstraps over rounds in which the mean paired difference is positive.
+
+    A bootstrap of few rounds is too sure of itself: its spread is sqrt((n - 1) / n) of the true one. The resampled
+    means are therefore stretched around the mean by sqrt(n / (n - 1)).
+    """
+    differences = [a - b for a, b in zip(best, other, strict=True)]
+    n = len(differences)
+    mean = sum(differences) / n
+    if all(d == mean for d in differences):
+        return 1.0 if mean > 0 else 0.5
+    rng = random.Random(seed)
+    stretch = math.sqrt(n / (n - 1))
+    positive = 0
+    for _ in range(_BOOTSTRAPS):
+        resampled = sum(rng.choices(differences, k=n)) / n
+        positive += mean + (resampled - mean) * stretch > 0
+    return positive / _BOOTSTRAPS

@@ -1,0 +1,259 @@
+"""What `build` refuses, each reason in words: names, ports, types, capabilities, predicates, cycles, lost results.
+
+Why an accepted graph cannot deadlock. A stage waits for two things only: an item in its one inbox, or room on one
+outgoing edge. Waiting for room on a -> b means that b has something in its inbox, so b waits for nothing or for room
+itself; following these waits along edges that can block must end, because every cycle has an edge that cannot. So some
+stage can always go on. Cycles with a token budget are the exception, with their own bound: at most `tokens` items are
+inside, fewer than fill all queues of the cycle, so some edge of it has room.
+"""
+
+import warnings
+from collections.abc import Iterator
+from itertools import pairwise
+
+from metalforge.core.capabilities import missing_capabilities
+from metalforge.core.errors import MetalforgeError
+
+from .annotations import accepts, header_fields, item_types, type_name
+from .errors import GraphError
+from .expressions import Expression
+from .graph import Edge, PipelineGraph, components
+from .kinds import Bounded, Broadcast, ChannelKind, Filtered, never_blocks
+from .stages import FunctionStage, OnSubstrate, Stage, is_source
+
+__all__ = ["check", "cycle_of", "problems"]
+
+
+def check(graph: PipelineGraph) -> None:
+    """Raise `GraphError` with every problem of a graph; warn of a power budget that nothing enforces."""
+    if found := list(problems(graph)):
+        raise GraphError(found)
+    for spec in graph.stages.values():
+        if spec.config.power_budget_mw is None:
+            continue
+        reason = "it is bound to no substrate with a meter"
+        if isinstance(spec.substrate, OnSubstrate):
+            reason = spec.substrate.meter().unavailable() or ""
+        if reason:
+            warnings.warn(f"the power budget of stage `{spec.name}` is not enforced: {reason}", stacklevel=3)
+
+
+def problems(graph: PipelineGraph) -> Iterator[str]:
+    """Yield what is wrong with a graph; nothing for one that can run."""
+    if not graph.stages:
+        yield "there is no stage"
+        return
+    names = list(_names(graph))
+    yield from names
+    if names:  # the rest would speak of stages that do not exist
+        return
+    graph = graph.resolved()
+    yield from _ports(graph)
+    yield from _types(graph)
+    yield from _stages(graph)
+    yield from _cycles(graph)
+    yield from _losses(graph)
+
+
+def _names(graph: PipelineGraph) -> Iterator[str]:
+    seen: set[tuple[str, str]] = set()
+    for name in graph.stages:
+        if not name or not all(c.isalnum() or c in "_-." for c in name):
+            yield f"stage name `{name}` must be letters, digits, `_`, `-` and `.`"
+    for edge in graph.edges:
+        for end in edge.ends:
+            if end not in graph.stages:
+                yield f"edge {_arrow(edge)} names stage `{end}`, which does not exist; known: {', '.join(graph.stages)}"
+        if edge.ends in seen:
+            yield f"edge {_arrow(edge)} is there twice; one edge joins two stages"
+        seen.add(edge.ends)
+
+
+def _ports(graph: PipelineGraph) -> Iterator[str]:
+    fed = {e.target for e in graph.edges}
+    feeding = {e.source for e in graph.edges}
+    for name, spec in graph.stages.items():
+        gives = item_types(spec.stage)[1]
+        has_step = not is_source(spec.stage) or _overrides_step(spec.stage)
+        if name not in fed and not is_source(spec.stage):
+            yield f"stage `{name}` has no edge into it and is no source: its input dangles"
+        if name in fed and not has_step:
+            yield f"source `{name}` has an edge into it and no `step` to take items with"
+        if name not in feeding and gives not in (None,) and is_source(spec.stage):
+            yield f"source `{name}` has no edge out of it: its output dangles"
+        if name in feeding and gives is None:
+            yield f"stage `{name}` has an edge out of it and gives nothing (its outputs are annotated None)"
+
+
+def _overrides_step(stage: Stage[object, object]) -> bool:
+    impl = getattr(stage, "impl", stage)
+    return callable(getattr(impl, "step", None)) and getattr(type(impl), "step", None) is not Stage.step
+
+
+def _types(graph: PipelineGraph) -> Iterator[str]:
+    for edge in graph.edges:
+        source, target = graph.stages[edge.source], graph.stages[edge.target]
+        gives, takes = item_types(source.stage)[1], item_types(target.stage)[0]
+        if gives is not None and takes is not None and not accepts(takes, gives):
+            yield (
+                f"edge {_arrow(edge)}: `{edge.source}` gives {type_name(gives)}, "
+                f"`{edge.target}` takes {type_name(takes)}"
+            )
+        if isinstance(edge.channel, Filtered) and isinstance(edge.channel.where, str):
+            yield from _predicate(edge, edge.channel.where, gives)
+
+
+def _predicate(edge: Edge, text: str, gives: object) -> Iterator[str]:
+    fields = header_fields(gives)
+    try:
+        expression = Expression(text)
+        if fields is None:
+            yield (
+                f"edge {_arrow(edge)}: the fields of predicate `{text}` cannot be checked, because the outputs of "
+                f"`{edge.source}` ({type_name(gives)}) declare none; annotate it with a dataclass, struct or named "
+                "tuple, or pass a callable"
+            )
+        else:
+            expression.check(fields)
+    except MetalforgeError as error:
+        yield f"edge {_arrow(edge)}: {error}"
+
+
+def _stages(graph: PipelineGraph) -> Iterator[str]:
+    for name, spec in graph.stages.items():
+        if spec.config.concurrency > 1 and not isinstance(spec.stage, FunctionStage):
+            yield f"stage `{name}` has state: `concurrency` must be 1. Got {spec.config.concurrency}"
+        if spec.config.concurrency > 1 and spec.config.isolation == "process":
+            yield f"stage `{name}` runs in a process, which does one thing at a time: `concurrency` must be 1"
+        if spec.config.droppable and is_source(spec.stage):
+            yield f"source `{name}` cannot be droppable: nothing is sent to it"
+        if isinstance(spec.substrate, OnSubstrate):
+            missing = missing_capabilities(spec.substrate.info.capabilities, spec.stage.requires)
+            if missing:
+                labels = ", ".join(c.label for c in missing)
+                yield f"stage `{name}` needs {labels}, which substrate `{spec.substrate_name}` does not have"
+
+
+def _blocks(graph: PipelineGraph, edge: Edge) -> bool:
+    assert edge.channel is not None
+    return not never_blocks(edge.channel) and not graph.stages[edge.target].config.droppable
+
+
+def _cycles(graph: PipelineGraph) -> Iterator[str]:
+    """Every cycle needs an edge that never blocks; without these edges the graph must have no cycle left."""
+    blocking = [e for e in graph.edges if _blocks(graph, e)]
+    for members in components(graph.stages, [e.ends for e in blocking]):
+        inside = [e for e in blocking if e.source in members and e.target in members]
+        if not inside:
+            continue
+        budgets = [e.tokens for e in inside if e.tokens is not None]
+        if not budgets:
+            yield (
+                "a cycle in which every edge can block will deadlock when its queues are full:\n"
+                f"{draw_cycle(cycle_of(inside), graph)}\n"
+                "  hint: make the edge that closes it Latest() (control), declare a droppable stage, or tokens=n"
+            )
+            continue
+        yield from _budget(graph, members, inside, budgets)
+
+
+def _budget(graph: PipelineGraph, members: tuple[str, ...], inside: list[Edge], budgets: list[int]) -> Iterator[str]:
+    where = f"cycle {' -> '.join(cycle_of(inside))}"
+    if len(budgets) > 1:
+        yield f"{where} has {len(budgets)} token budgets; declare one"
+    if len(inside) != len(members):
+        yield f"{where} branches inside: a token budget is for a single ring, every stage with one edge in it"
+    capacity = sum(_capacity(e.channel) for e in inside)
+    if not 1 <= budgets[0] <= capacity:
+        yield f"{where}: `tokens` must be 1 to {capacity}, what its queues hold. Got {budgets[0]}"
+    if any(isinstance(e.channel, Bounded) and e.channel.max_bytes is not None for e in inside):
+        yield f"{where} has a limit in bytes: a token budget counts items only"
+    others = [e for e in graph.edges if e.source in members and e.target in members and e not in inside]
+    if others:
+        yield f"{where} also has edges that never block ({_arrow(others[0])}): leave the token budget out"
+
+
+def _capacity(kind: ChannelKind | None) -> int:
+    carrier = kind.inside if isinstance(kind, Filtered) else kind
+    return carrier.capacity if isinstance(carrier, Bounded | Broadcast) else 0
+
+
+def cycle_of(edges: list[Edge]) -> list[str]:
+    """Return one shortest cycle through `edges`, as stages with the first one repeated at the end."""
+    follow: dict[str, list[str]] = {}
+    for e in edges:
+        follow.setdefault(e.source, []).append(e.target)
+    best: list[str] = []
+    for start in follow:
+        came: dict[str, str] = {}
+        front = [start]
+        while front and start not in came:
+            after = []
+            for node in front:
+                for child in follow.get(node, ()):
+                    if child not in came:
+                        came[child] = node
+                        after.append(child)
+            front = after
+        if start in came:
+            path = [start]
+            node = came[start]
+            while node != start:
+                path.append(node)
+                node = came[node]
+            path = [start, *path[1:][::-1], start]
+            if not best or len(path) < len(best):
+                best = path
+    return best
+
+
+def draw_cycle(cycle: list[str], graph: PipelineGraph) -> str:
+    """Return a cycle as a drawing: each edge with its channel, and the way back."""
+    kinds = {e.ends: _kind_name(e.channel) for e in graph.edges}
+    parts = [cycle[0]]
+    for a, b in pairwise(cycle):
+        parts += [f" --{kinds.get((a, b), '')}--> ", b]
+    line = "".join(parts[:-1])
+    back = max(0, len(line) - 2)
+    return (
+        f"    {line}{cycle[0]}\n    ^{' ' * back}|\n    +{'-' * back}+" if len(cycle) > 2 else f"    {line}{cycle[0]}"
+    )
+
+
+def _kind_name(kind: ChannelKind | None) -> str:
+    carrier = kind.inside if isinstance(kind, Filtered) else kind
+    if isinstance(carrier, Bounded | Broadcast):
+        return f"{type(carrier).__name__}({carrier.capacity})"
+    return type(carrier).__name__
+
+
+def _losses(graph: PipelineGraph) -> Iterator[str]:
+    """A droppable stage must not lie before a sink of results."""
+    follow: dict[str, list[str]] = {name: [] for name in graph.stages}
+    for e in graph.edges:
+        follow[e.source].append(e.target)
+    for name, spec in graph.stages.items():
+        if not spec.config.droppable:
+            continue
+        came, front = {name: ""}, [name]
+        while front:
+            node = front.pop()
+            sink = graph.stages[node]
+            if not follow[node] and node != name and sink.config.results and not sink.config.droppable:
+                path = [node]
+                while came[path[-1]]:
+                    path.append(came[path[-1]])
+                yield (
+                    f"stage `{name}` is droppable and lies before the results in `{node}`: "
+                    f"{' -> '.join(reversed(path))}; what it drops would be missing there without a word"
+                    f"\n  hint: StageConfig(results=False) for `{node}` says that it may miss items"
+                )
+                break
+            for child in follow[node]:
+                if child not in came:
+                    came[child] = node
+                    front.append(child)
+
+
+def _arrow(edge: Edge) -> str:
+    return f"{edge.source} -> {edge.target}"

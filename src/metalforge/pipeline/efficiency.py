@@ -1,0 +1,154 @@
+"""Silicon efficiency: what a window of a run produced, at what power, and how good it was.
+
+Energy is a map by (substrate, source). A total, and with it energy per result and quality per joule, exists only when
+all sources are of one kind, all measured or all modelled; otherwise the figure is null and the reason is said.
+"""
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self
+
+import msgspec
+
+from metalforge.core.errors import MetalforgeError
+from metalforge.core.quantities import Measured, Modelled, Quantity
+
+from .stages import OnSubstrate
+
+if TYPE_CHECKING:
+    from .supervisor import Run
+
+__all__ = ["EfficiencyWindow", "EnergyEntry", "SiliconEfficiency"]
+
+
+class EnergyEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The joules of one substrate, or why there are none."""
+
+    substrate: str
+    source: Literal["measured", "modelled", "unknown"]
+    energy: Quantity | None
+    reason: str = ""
+
+
+class SiliconEfficiency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One window of a run. `results` counts what its sinks processed (or the stage that was named)."""
+
+    window_s: float
+    results: int
+    throughput_per_s: float
+    energy: tuple[EnergyEntry, ...]
+    total_energy: Quantity | None
+    total_power: Quantity | None
+    energy_per_result: Quantity | None
+    utilization: dict[str, float]
+    """Busy fraction of the busiest stage on each substrate."""
+    quality: float | None
+    quality_per_joule: float | None
+    reason: str = ""
+    """Why a figure is null."""
+
+
+class EfficiencyWindow:
+    """Measures between entering and leaving a ``with`` block; `result` is there afterwards.
+
+    `quality` is a function of nothing that gives a number for the window, such as the effective sample size it added.
+    """
+
+    def __init__(self, run: "Run", *, results: str | None = None, quality: Callable[[], float] | None = None) -> None:
+        self._run, self._quality = run, quality
+        self.sinks = (results,) if results is not None else _sinks(run)
+        self._result: SiliconEfficiency | None = None
+
+    def __enter__(self) -> Self:
+        self._began = self._run.clock_ns()
+        self._items = {n: w.meter.items for n, w in self._run.workers.items()}
+        self._busy = {n: w.meter.busy_ns for n, w in self._run.workers.items()}
+        self._energy = {n: self._run.readings.energy(w) for n, w in self._run.workers.items()}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._result = self._measure()
+
+    @property
+    def result(self) -> SiliconEfficiency:
+        """What was measured."""
+        if self._result is None:
+            raise MetalforgeError("the window has not ended; read `result` after the with block")
+        return self._result
+
+    def _measure(self) -> SiliconEfficiency:
+        run = self._run
+        window_s = max(1, run.clock_ns() - self._began) * 1e-9
+        results = sum(run.workers[n].meter.items - self._items.get(n, 0) for n in self.sinks if n in run.workers)
+        entries, utilization = self._by_substrate(window_s)
+        total, reason = _total(entries)
+        quality = None if self._quality is None else float(self._quality())
+        joules = None if total is None else total.value
+        return SiliconEfficiency(
+            window_s=window_s,
+            results=results,
+            throughput_per_s=results / window_s,
+            energy=entries,
+            total_energy=total,
+            total_power=None if total is None else _scaled(total, 1 / window_s, "W"),
+            energy_per_result=None if total is None or not results else _scaled(total, 1 / results, "J"),
+            utilization=utilization,
+            quality=quality,
+            quality_per_joule=None if quality is None or not joules else quality / joules,
+            reason=reason,
+        )
+
+    def _by_substrate(self, window_s: float) -> tuple[tuple[EnergyEntry, ...], dict[str, float]]:
+        entries: dict[str, EnergyEntry] = {}
+        utilization: dict[str, float] = {}
+        for name, worker in self._run.workers.items():
+            where = worker.spec.substrate_name or "host"
+            busy = (worker.meter.busy_ns - self._busy.get(name, 0)) * 1e-9 / window_s / worker.config.concurrency
+            utilization[where] = max(utilization.get(where, 0.0), min(1.0, busy))
+            if where not in entries:
+                entries[where] = self._entry(where, name)
+        return tuple(entries.values()), utilization
+
+    def _entry(self, where: str, name: str) -> EnergyEntry:
+        before, now = self._energy.get(name), self._run.readings.energy(self._run.workers[name])
+        if now is None:
+            return EnergyEntry(substrate=where, source="unknown", energy=None, reason=self._why(name))
+        spent = now if before is None else now - before  # type: ignore[operator]  # one meter, one kind
+        source: Literal["measured", "modelled"] = "measured" if isinstance(spent, Measured) else "modelled"
+        return EnergyEntry(substrate=where, source=source, energy=spent)
+
+    def _why(self, name: str) -> str:
+        substrate = self._run.workers[name].spec.substrate
+        if isinstance(substrate, OnSubstrate):
+            return str(substrate.meter().unavailable() or "the meter stopped")
+        return "the stage is bound to no substrate with a meter"
+
+
+def _sinks(run: "Run") -> tuple[str, ...]:
+    feeding = {e.source for e in run.graph.edges if not e.feedback}
+    return tuple(n for n, s in run.graph.stages.items() if n not in feeding and s.config.results)
+
+
+def _total(entries: tuple[EnergyEntry, ...]) -> tuple[Quantity | None, str]:
+    unknown = [e for e in entries if e.energy is None]
+    if unknown:
+        return None, "; ".join(f"energy of {e.substrate} is unknown: {e.reason}" for e in unknown)
+    if len({e.source for e in entries}) > 1:
+        kinds = ", ".join(f"{e.substrate} {e.source}" for e in entries)
+        return None, f"measured and modelled energy do not add up to one figure: {kinds}"
+    energies = [e.energy for e in entries if e.energy is not None]
+    if not energies:
+        return None, "there is no stage"
+    total = energies[0]
+    for energy in energies[1:]:
+        total = total + energy  # type: ignore[operator]  # one kind, checked above
+    return total, ""
+
+
+def _scaled(energy: Quantity, factor: float, unit: str) -> Quantity:
+    if isinstance(energy, Measured):
+        return Measured(value=energy.value * factor, unit=unit, how=energy.how)
+    return Modelled(value=energy.value * factor, unit=unit, profile=energy.profile)

@@ -1,0 +1,198 @@
+"""A pipeline as data: stages by name, edges between them, and the short forms that reduce to that.
+
+`Chain`, `FanIn`, `FanOut` and `Graph` are four ways to write edges; everything after them sees one graph.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from metalforge.core.errors import UnknownNameError
+
+from .kinds import Bounded, ChannelKind, Latest
+from .stages import OnSubstrate, Stage, StageConfig
+
+__all__ = ["Chain", "Edge", "FanIn", "FanOut", "Graph", "PipelineGraph", "StageSpec", "Topology"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSpec:
+    """A stage with its name, where it runs, how it is run; `use` and `parameters` say how a file names it."""
+
+    name: str
+    stage: Stage[Any, Any]
+    substrate: OnSubstrate | str | None = None
+    config: StageConfig = StageConfig()  # noqa: RUF009 - frozen
+    use: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def substrate_name(self) -> str | None:
+        """The name of the substrate, None when the stage does not care."""
+        return self.substrate.info.name if isinstance(self.substrate, OnSubstrate) else self.substrate
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """An edge: from, to, and its channel. None means `Latest` for feedback, else `Bounded(buffer_depth)` of the target.
+
+    `tokens` declares that at most so many items travel around the cycle that this edge closes.
+    """
+
+    source: str
+    target: str
+    channel: ChannelKind | None = None
+    feedback: bool = False
+    tokens: int | None = None
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """What identifies the edge."""
+        return self.source, self.target
+
+
+class Topology(Protocol):
+    """Anything that can be written as edges."""
+
+    def edges(self) -> tuple[Edge, ...]:
+        """Return the edges."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """a -> b -> c."""
+
+    stages: tuple[str, ...]
+    channel: ChannelKind | None = None
+
+    def __init__(self, *stages: str, channel: ChannelKind | None = None) -> None:
+        object.__setattr__(self, "stages", stages)
+        object.__setattr__(self, "channel", channel)
+
+    def edges(self) -> tuple[Edge, ...]:
+        """Return an edge for each neighbouring pair."""
+        return tuple(Edge(a, b, self.channel) for a, b in zip(self.stages, self.stages[1:], strict=False))
+
+
+@dataclass(frozen=True, slots=True)
+class FanIn:
+    """Several producers, one consumer."""
+
+    producers: tuple[str, ...]
+    consumer: str
+    channel: ChannelKind | None = None
+
+    def edges(self) -> tuple[Edge, ...]:
+        """Return an edge from each producer."""
+        return tuple(Edge(p, self.consumer, self.channel) for p in self.producers)
+
+
+@dataclass(frozen=True, slots=True)
+class FanOut:
+    """One producer, several consumers that each get every item."""
+
+    producer: str
+    consumers: tuple[str, ...]
+    channel: ChannelKind | None = None
+
+    def edges(self) -> tuple[Edge, ...]:
+        """Return an edge to each consumer."""
+        return tuple(Edge(self.producer, c, self.channel) for c in self.consumers)
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Any edges; other topologies may stand among them."""
+
+    parts: tuple[Edge | Topology, ...]
+
+    def __init__(self, *parts: Edge | Topology) -> None:
+        object.__setattr__(self, "parts", parts)
+
+    def edges(self) -> tuple[Edge, ...]:
+        """Return the edges of all parts."""
+        return tuple(e for part in self.parts for e in ((part,) if isinstance(part, Edge) else part.edges()))
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineGraph:
+    """The one graph: what `build` checks, a runtime runs, a file stores and `reconfigure` compares."""
+
+    stages: Mapping[str, StageSpec]
+    edges: tuple[Edge, ...]
+    name: str = "pipeline"
+
+    def resolved(self) -> "PipelineGraph":
+        """Return the same graph with every channel said."""
+        return replace(self, edges=tuple(replace(e, channel=self._channel(e)) for e in self.edges))
+
+    def _channel(self, edge: Edge) -> ChannelKind:
+        if edge.channel is not None:
+            return edge.channel
+        if edge.feedback:
+            return Latest()
+        target = self.stages.get(edge.target)
+        return Bounded((target.config if target else StageConfig()).buffer_depth)
+
+    def stage(self, name: str) -> StageSpec:
+        """Return a stage by name."""
+        if name not in self.stages:
+            raise UnknownNameError("stage", name, self.stages)
+        return self.stages[name]
+
+    def with_topology(self, topology: Topology) -> "PipelineGraph":
+        """Return the stages that `topology` mentions, with its edges."""
+        edges = topology.edges()
+        used = {name for e in edges for name in e.ends}
+        for name in used:
+            self.stage(name)
+        return replace(self, stages={n: s for n, s in self.stages.items() if n in used}, edges=edges)
+
+    def components(self) -> list[tuple[str, ...]]:
+        """Return the strongly connected components in topological order (Tarjan 1972)."""
+        return components(self.stages, [e.ends for e in self.edges])
+
+
+def components(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> list[tuple[str, ...]]:
+    """Return the strongly connected components of a graph, producers first (Tarjan 1972, without recursion)."""
+    follow: dict[str, list[str]] = {name: [] for name in names}
+    for a, b in pairs:
+        if a in follow and b in follow:
+            follow[a].append(b)
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    on_stack: set[str] = set()
+    found: list[tuple[str, ...]] = []
+    for root in follow:
+        if root in index:
+            continue
+        work: list[tuple[str, int]] = [(root, 0)]
+        while work:
+            node, at = work.pop()
+            if at == 0:
+                index[node] = low[node] = len(index)
+                stack.append(node)
+                on_stack.add(node)
+            descended = False
+            for position in range(at, len(follow[node])):
+                child = follow[node][position]
+                if child not in index:
+                    work += [(node, position + 1), (child, 0)]
+                    descended = True
+                    break
+                if child in on_stack:
+                    low[node] = min(low[node], index[child])
+            if descended:
+                continue
+            if low[node] == index[node]:
+                cut = stack.index(node)
+                members = stack[cut:]
+                del stack[cut:]
+                on_stack.difference_update(members)
+                found.append(tuple(members))
+            if work:
+                parent = work[-1][0]
+                low[parent] = min(low[parent], low[node])
+    return found[::-1]

@@ -1,0 +1,194 @@
+"""Where the code of a stage runs and its state lives: here, in the thread of its worker.
+
+A host has the stage's verbs (step, produce, finish, answer, configure) and the state's (checkpoint, restore). Another
+host, in `processes`, has the same verbs with a process behind them; a worker does not know which it has.
+"""
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from .errors import PipelineError, StageTimeoutError
+from .graph import StageSpec
+from .items import Item
+from .lanes import END
+from .stages import OnSubstrate, outputs_of, takes_context
+from .states import decode_state, encode_state
+
+__all__ = ["Host", "LocalHost", "StepContext"]
+
+
+class Host(Protocol):
+    """The verbs of a stage, wherever it runs."""
+
+    restarts: int
+    spec: StageSpec
+
+    def open(self, saved: bytes | None = None) -> None:
+        """Start the stage, from its first state or from a checkpoint."""
+        ...
+
+    def step(self, item: Item) -> list[Any]:
+        """Process one item: the state advances and the outputs are returned, or it raises and nothing changed."""
+        ...
+
+    def run_alone(self, item: Item) -> list[Any]:
+        """Process one item of a stage without state, beside others."""
+        ...
+
+    def produce(self) -> list[Any] | None:
+        """Return the next outputs of a source, None at its end."""
+        ...
+
+    def finish(self) -> list[Any]:
+        """Return last outputs."""
+        ...
+
+    def answer(self, request: Any) -> Any:
+        """Return the reply to a request."""
+        ...
+
+    def configure(self, config: Any) -> None:
+        """Take a new configuration."""
+        ...
+
+    def checkpoint(self) -> bytes:
+        """Return the state as bytes: equal states give equal bytes."""
+        ...
+
+    def close(self) -> None:
+        """Give everything back."""
+        ...
+
+
+class StepContext:
+    """What a step sees of the runtime; see `stages.Context`."""
+
+    def __init__(
+        self,
+        stage: str,
+        substrate: OnSubstrate | None,
+        *,
+        ask: Callable[[str, Any], Any] | None = None,
+        stopping: Callable[[], bool] = lambda: False,
+        clock_ns: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self.stage, self.substrate = stage, substrate
+        self.item: Item | None = None
+        self.deadline_ns: int | None = None
+        self._ask, self._stopping, self._clock_ns = ask, stopping, clock_ns
+
+    def ask(self, stage: str, request: Any) -> Any:
+        """Send a request to another stage; returns a future."""
+        if self._ask is None:
+            raise PipelineError(f"stage `{self.stage}` runs in a process of its own and cannot ask others")
+        return self._ask(stage, request)
+
+    def cancelled(self) -> bool:
+        """Whether the run is stopping or the step is past its timeout."""
+        return self._stopping() or (self.deadline_ns is not None and self._clock_ns() > self.deadline_ns)
+
+
+class LocalHost:
+    """A stage in this thread."""
+
+    restarts = 0
+
+    def __init__(self, spec: StageSpec, context: StepContext, clock_ns: Callable[[], int]) -> None:
+        self.spec, self.stage, self.context, self._clock_ns = spec, spec.stage, context, clock_ns
+        self.state: Any = None
+        self._takes_context = takes_context(self.stage.step)
+        self._produce_takes_context = takes_context(getattr(self.stage, "produce", self.stage.step))
+        self._is_async = inspect.iscoroutinefunction(self.stage.step) or getattr(self.stage, "is_async", False)
+        self._runner: asyncio.Runner | None = None
+
+    def open(self, saved: bytes | None = None) -> None:
+        """Bind the substrate, then make or restore the state."""
+        self.stage.bind(self.context.substrate)
+        self.state = self.stage.init() if saved is None else self.stage.restore(decode_state(saved))
+
+    def step(self, item: Item) -> list[Any]:
+        """Call `step`; a state is kept only when the step returned, in time."""
+        context, timeout_s = self.context, self.spec.config.timeout_s
+        context.item = item
+        if timeout_s is not None:
+            context.deadline_ns = self._clock_ns() + int(timeout_s * 1e9)
+        if self._takes_context:
+            made = self.stage.step(self.state, item.payload, ctx=context)  # type: ignore[call-arg]
+        else:
+            made = self.stage.step(self.state, item.payload)
+        if self._is_async:
+            made = self._await(made, timeout_s)
+        state, made = made
+        outputs = outputs_of(made)
+        if timeout_s is not None and self._clock_ns() > (context.deadline_ns or 0):
+            raise StageTimeoutError(f"a step of stage `{self.spec.name}` took longer than {timeout_s} s")
+        self.state = state
+        return outputs
+
+    def run_alone(self, item: Item) -> list[Any]:
+        """Process one item without touching the state or the shared context: for concurrent steps."""
+        context = StepContext(
+            self.spec.name, self.context.substrate, ask=self.context._ask, stopping=self.context._stopping
+        )
+        twin = LocalHost(self.spec, context, self._clock_ns)
+        try:
+            return twin.step(item)
+        finally:
+            twin._end_loop()
+
+    def _await(self, coroutine: Any, timeout_s: float | None) -> Any:
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+
+        async def bounded() -> Any:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await coroutine
+            except TimeoutError:
+                raise StageTimeoutError(
+                    f"a step of stage `{self.spec.name}` was cancelled after {timeout_s} s"
+                ) from None
+
+        return self._runner.run(bounded())
+
+    def produce(self) -> list[Any] | None:
+        """Call `produce`."""
+        self.context.item = None
+        source: Any = self.stage
+        made = (
+            source.produce(self.state, ctx=self.context) if self._produce_takes_context else source.produce(self.state)
+        )
+        self.state, outputs = made
+        return None if outputs is END else outputs_of(outputs)
+
+    def finish(self) -> list[Any]:
+        """Call `finish`."""
+        return outputs_of(self.stage.finish(self.state))
+
+    def answer(self, request: Any) -> Any:
+        """Call `answer`."""
+        self.state, reply = self.stage.answer(self.state, request)
+        return reply
+
+    def configure(self, config: Any) -> None:
+        """Call `configure`."""
+        self.state = self.stage.configure(self.state, config)
+
+    def checkpoint(self) -> bytes:
+        """Return the state as bytes."""
+        return encode_state(self.stage.state(self.state))
+
+    def _end_loop(self) -> None:
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
+
+    def close(self) -> None:
+        """Close the stage and its event loop."""
+        try:
+            self._end_loop()
+        finally:
+            self.stage.close()

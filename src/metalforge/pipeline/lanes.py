@@ -1,0 +1,320 @@
+"""An edge at run time: how items get from a producer into the inbox of a consumer, and what holds the producer back.
+
+Every stage has one inbox, a C-level `queue.SimpleQueue` that all its edges feed with (lane, item) pairs, so that a
+stage waits on one thing only and order is kept per edge. What bounds an edge is a second `SimpleQueue`, of credits: the
+producer takes one before it puts, the consumer gives it back when it takes. Both queues are C code that waits outside
+the interpreter lock; measured, the pair is four times as fast as `asyncio.Queue`.
+
+A `NUDGE` among credits or messages wakes a waiting thread so that it looks at its orders (pause, stop).
+
+Counters have one writer each. Read in the order `settled`, then `sent`, they say without a lock whether anything is in
+flight: both only grow and settled <= sent, so equality means that nothing was between the two reads.
+"""
+
+import threading
+import warnings
+from collections import deque
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from .expressions import Expression
+from .items import Item
+from .kinds import Bounded, Broadcast, ChannelKind, Filtered, Latest, Unbounded, predicate_of
+
+__all__ = ["CREDIT", "END", "NUDGE", "Inbox", "Lane", "LaneStatistics", "Word", "open_lane"]
+
+
+class Word:
+    """A message that carries no item."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+CREDIT: Final = Word("CREDIT")
+NUDGE: Final = Word("NUDGE")
+END: Final = Word("END")
+
+Inbox: TypeAlias = SimpleQueue[Any]
+
+
+class LaneStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an edge has carried so far: sent = taken + queued + lost, and `filtered` never entered."""
+
+    edge: str
+    sent: int
+    taken: int
+    queued: int
+    queued_bytes: int
+    filtered: int
+    dropped: int
+    overwritten: int
+
+
+class Lane:
+    """The common part of all lanes; a lane without a limit is complete in itself."""
+
+    blocking = False
+
+    def __init__(self, source: str, target: str, kind: ChannelKind, inbox: Inbox) -> None:
+        self.source, self.target, self.kind, self.inbox = source, target, kind, inbox
+        self.credits: Inbox = SimpleQueue()
+        self.space: Inbox | None = None
+        self.predicate = predicate_of(kind)
+        self.ended = False
+        """The consumer has received END: nothing more comes."""
+        self.closed = False
+        """The producer has sent END."""
+        # For channels with cloned handles; an edge of a graph has one producer and one consumer and needs none.
+        self.send_lock, self.take_lock = threading.Lock(), threading.Lock()
+        # the producer writes
+        self.sent = self.filtered = self.dropped = self.overwritten = self.bytes_in = 0
+        # the consumer writes
+        self.taken = self.done = self.bytes_out = 0
+
+    @property
+    def name(self) -> str:
+        """The edge, as `a -> b`."""
+        return f"{self.source} -> {self.target}"
+
+    @property
+    def lost(self) -> int:
+        """Items that were sent and will never be taken; each is counted by its reason."""
+        return self.dropped + self.overwritten
+
+    @property
+    def settled(self) -> int:
+        """Items that were sent and need no more work: processed or lost. Read this before `sent`."""
+        return self.done + self.lost
+
+    @property
+    def queued(self) -> int:
+        """Items sent and not yet taken."""
+        return max(0, self.sent - self.lost - self.taken)
+
+    def wants(self, item: Item) -> bool:
+        """Whether the item passes the predicate; False is counted as filtered."""
+        predicate = self.predicate
+        if predicate is None:
+            return True
+        passed = predicate(item.field) if isinstance(predicate, Expression) else bool(predicate(item.payload))
+        if not passed:
+            self.filtered += 1
+        return passed
+
+    def offer(self, item: Item) -> bool:
+        """Take the item, or return False when the producer must wait for `credits` (or `space`)."""
+        self.push(item)
+        return True
+
+    def fits(self, size: int) -> bool:
+        """Whether `size` more bytes may be queued."""
+        return True
+
+    def push(self, item: Item) -> None:
+        """Put an item for which there is room."""
+        self.sent += 1
+        self.bytes_in += item.bytes
+        self.inbox.put((self, item))
+
+    def take(self, item: Item) -> Item | None:
+        """Return the item of a message, as its consumer: room is given back. None when it was dropped meanwhile."""
+        self.taken += 1
+        self.bytes_out += item.bytes
+        return item
+
+    def force(self, item: Item) -> None:
+        """Put an item past any limit: for items that are carried over when a graph is rewired."""
+        self.push(item)
+
+    def close(self) -> None:
+        """Send END after everything sent so far; again is nothing."""
+        if not self.closed:
+            self.closed = True
+            self.inbox.put((self, END))
+
+    def statistics(self) -> LaneStatistics:
+        """Return the counters as a record."""
+        return LaneStatistics(
+            edge=self.name,
+            sent=self.sent,
+            taken=self.taken,
+            queued=self.queued,
+            queued_bytes=max(0, self.bytes_in - self.bytes_out),
+            filtered=self.filtered,
+            dropped=self.dropped,
+            overwritten=self.overwritten,
+        )
+
+
+class UnboundedLane(Lane):
+    """Never blocks; warns once when more than `warn_at` items are queued."""
+
+    def __init__(self, source: str, target: str, kind: ChannelKind, inbox: Inbox, warn_at: int) -> None:
+        super().__init__(source, target, kind, inbox)
+        self._warn_at = warn_at
+
+    def push(self, item: Item) -> None:
+        """Put the item, and warn at the limit."""
+        super().push(item)
+        if self.queued > self._warn_at:
+            queued, self._warn_at = self._warn_at, 1 << 62
+            warnings.warn(f"edge {self.name} has more than {queued} items queued", ResourceWarning, stacklevel=2)
+
+
+class BoundedLane(Lane):
+    """Blocks the producer by credits, and by bytes when `max_bytes` is given."""
+
+    blocking = True
+
+    def __init__(
+        self, source: str, target: str, kind: ChannelKind, inbox: Inbox, capacity: int, max_bytes: int | None
+    ) -> None:
+        super().__init__(source, target, kind, inbox)
+        for _ in range(capacity):
+            self.credits.put(CREDIT)
+        self._max_bytes = max_bytes
+        self._debt = 0
+        self._hungry = False
+        if max_bytes is not None:
+            self.space = SimpleQueue()
+
+    def offer(self, item: Item) -> bool:
+        """Take a credit if there is one and the bytes fit."""
+        if self._max_bytes is not None and not self.fits(item.bytes):
+            return False
+        try:
+            credit = self.credits.get_nowait()
+        except Empty:
+            return False
+        if credit is not CREDIT:
+            return False
+        self.push(item)
+        return True
+
+    def fits(self, size: int) -> bool:
+        """Whether `size` more bytes may be queued; when not, the consumer will put a word into `space`."""
+        if self._max_bytes is None or self._has_room(size):
+            return True
+        self._hungry = True
+        return self._has_room(size)  # the consumer may have taken the last item before it saw that we are hungry
+
+    def _has_room(self, size: int) -> bool:
+        queued = self.bytes_in - self.bytes_out
+        return queued <= 0 or queued + size <= (self._max_bytes or 0)
+
+    def take(self, item: Item) -> Item | None:
+        """Give back the credit and the bytes."""
+        self.taken += 1
+        self.bytes_out += item.bytes
+        if self._debt:
+            self._debt -= 1
+        else:
+            self.credits.put(CREDIT)
+        if self._hungry and self.space is not None:
+            self._hungry = False
+            self.space.put(CREDIT)
+        return item
+
+    def force(self, item: Item) -> None:
+        """Put without a credit; takes one later. Only while no consumer can have taken from this lane."""
+        try:
+            self.credits.get_nowait()
+        except Empty:
+            self._debt += 1
+        self.push(item)
+
+
+class LossyLane(Lane):
+    """Full means that the newest item, the one offered, is dropped; or that the edge ends (`disconnect`)."""
+
+    def __init__(
+        self, source: str, target: str, kind: ChannelKind, inbox: Inbox, capacity: int, disconnect: bool
+    ) -> None:
+        super().__init__(source, target, kind, inbox)
+        self._capacity, self._disconnect = capacity, disconnect
+
+    def offer(self, item: Item) -> bool:
+        """Put the item if there is room, else count it as dropped."""
+        if self.closed or self.queued >= self._capacity:
+            self.sent += 1
+            self.dropped += 1
+            if self._disconnect:
+                self.close()
+        else:
+            self.push(item)
+        return True
+
+
+class OverwritingLane(Lane):
+    """Full means that the oldest item goes: `Latest` with room for one, `Bounded(drop="oldest")` with more.
+
+    The inbox gets a word for each item queued, never for one that replaces another; the items wait in the lane.
+    """
+
+    def __init__(self, source: str, target: str, kind: ChannelKind, inbox: Inbox, capacity: int, drop: bool) -> None:
+        super().__init__(source, target, kind, inbox)
+        self._capacity, self._drop = capacity, drop
+        self._items: deque[Item] = deque()
+        self._lock = threading.Lock()
+
+    def push(self, item: Item) -> None:
+        """Queue the item; the oldest makes room."""
+        with self._lock:
+            self.sent += 1
+            self.bytes_in += item.bytes
+            full = len(self._items) >= self._capacity
+            if full:
+                self.bytes_in -= self._items.popleft().bytes
+            self._items.append(item)
+        if not full:
+            self.inbox.put((self, NUDGE))
+        elif self._drop:
+            self.dropped += 1
+        else:
+            self.overwritten += 1
+
+    def take(self, item: object) -> Item | None:
+        """Return the oldest item that is still here."""
+        with self._lock:
+            taken = self._items.popleft()
+        self.taken += 1
+        self.bytes_out += taken.bytes
+        return taken
+
+    def force(self, item: Item) -> None:
+        """Put past the limit: carried items are not overwritten by each other."""
+        with self._lock:
+            self.sent += 1
+            self.bytes_in += item.bytes
+            self._items.append(item)
+        self.inbox.put((self, NUDGE))
+
+
+def open_lane(source: str, target: str, kind: ChannelKind, inbox: Inbox, *, droppable: bool = False) -> Lane:
+    """Return the lane that carries a channel of `kind` into `inbox`; into a droppable stage no lane blocks."""
+    carrier = kind.inside if isinstance(kind, Filtered) else kind
+    match carrier:
+        case Latest():
+            return OverwritingLane(source, target, kind, inbox, 1, drop=False)
+        case Unbounded(warn_at=warn_at):
+            return UnboundedLane(source, target, kind, inbox, warn_at)
+        case Bounded(capacity=capacity, drop="oldest"):
+            return OverwritingLane(source, target, kind, inbox, capacity, drop=True)
+        case Broadcast(capacity=capacity, slow="disconnect"):
+            return LossyLane(source, target, kind, inbox, capacity, disconnect=True)
+        case Bounded(capacity=capacity, drop="newest") | Broadcast(capacity=capacity, slow="drop"):
+            return LossyLane(source, target, kind, inbox, capacity, disconnect=False)
+        case Bounded(capacity=capacity) | Broadcast(capacity=capacity) if droppable:
+            return LossyLane(source, target, kind, inbox, capacity, disconnect=False)
+        case Bounded(capacity=capacity, max_bytes=max_bytes):
+            return BoundedLane(source, target, kind, inbox, capacity, max_bytes)
+        case Broadcast(capacity=capacity):
+            return BoundedLane(source, target, kind, inbox, capacity, None)

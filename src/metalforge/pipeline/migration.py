@@ -1,0 +1,96 @@
+"""Moving a stage's state from one substrate to another at an item border, while the rest of the graph runs."""
+
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from metalforge.core.capabilities import missing_capabilities
+from metalforge.core.errors import PlacementError
+
+from .errors import PipelineError
+from .graph import StageSpec
+from .stages import OnSubstrate
+
+if TYPE_CHECKING:
+    from .supervisor import Run
+    from .worker import Worker
+
+__all__ = ["Migration", "migrate", "swap_host"]
+
+
+class Migration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A move that was made: from where to where, how many bytes, and their SHA-256 on both sides."""
+
+    stage: str
+    source: str | None
+    target: str | None
+    state_bytes: int
+    sha256: str
+    pause_ms: float
+
+
+def migrate(run: "Run", stage: str, to: OnSubstrate | str, timeout: float | None = None) -> Migration:
+    """Move a stage; raises `PlacementError` when the target lacks what it needs, and then nothing has changed."""
+    worker = run._worker(stage)
+    spec = replace(worker.spec, substrate=to)
+    if isinstance(to, OnSubstrate):
+        missing = missing_capabilities(to.info.capabilities, spec.stage.requires)
+        if missing:
+            labels = ", ".join(c.label for c in missing)
+            raise PlacementError(f"stage `{stage}` needs {labels}, which substrate `{to.info.name}` does not have")
+    moved: list[Migration] = []
+
+    def move() -> None:
+        moved.append(swap_host(run, worker, spec))
+
+    with run._admin:
+        run.order(worker, move, timeout)
+        with run.lock:
+            run.graph = replace(run.graph, stages={**run.graph.stages, stage: spec})
+    return moved[0]
+
+
+def swap_host(run: "Run", worker: "Worker", spec: StageSpec) -> Migration:
+    """Give a worker that stands at a border a new host with the same state; the old one comes back if that fails."""
+    began = run.clock_ns()
+    old_host, old_spec = worker.host, worker.spec
+    where = old_spec.substrate_name, spec.substrate_name
+    if old_spec.substrate == spec.substrate and old_spec.config.isolation == spec.config.isolation:
+        worker.spec, worker.config = spec, spec.config
+        old_host.spec = spec
+        return Migration(stage=worker.name, source=where[0], target=where[1], state_bytes=0, sha256="", pause_ms=0.0)
+    if not worker.opened:
+        worker.spec, worker.config, worker.host = spec, spec.config, run.make_host(spec)
+        return Migration(stage=worker.name, source=where[0], target=where[1], state_bytes=0, sha256="", pause_ms=0.0)
+    saved = old_host.checkpoint()
+    digest = hashlib.sha256(saved).hexdigest()
+    if run.events is not None:
+        run.events.migration(worker.name, "left", where[0], where[1], digest)
+    old_host.close()
+    try:
+        host = run.make_host(spec)
+        host.open(saved)
+        arrived = host.checkpoint()
+        if arrived != saved:
+            host.close()
+            raise PipelineError(
+                f"the state of stage `{worker.name}` changed on its way from {where[0]} to {where[1]}: "
+                f"sha256 {digest} became {hashlib.sha256(arrived).hexdigest()}; it stays where it was"
+            )
+    except Exception:
+        old_host.open(saved)
+        raise
+    worker.spec, worker.config, worker.host = spec, spec.config, host
+    worker.throttle = run.readings.throttle_of(worker)
+    if run.events is not None:
+        run.events.migration(worker.name, "arrived", where[0], where[1], digest)
+    return Migration(
+        stage=worker.name,
+        source=where[0],
+        target=where[1],
+        state_bytes=len(saved),
+        sha256=digest,
+        pause_ms=(run.clock_ns() - began) * 1e-6,
+    )

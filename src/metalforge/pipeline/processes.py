@@ -1,0 +1,250 @@
+"""A stage in a process of its own: what happens there cannot take the run down, and a crash loses nothing.
+
+The host here keeps the last checkpoint of the stage's state and every input since. When the process dies it is started
+again from the checkpoint, the inputs are replayed (their outputs went out already and are dropped), and the item that
+was under way is tried once more. So for the rest of the graph each item is processed once; what the stage did to the
+outside world may have happened twice. That a replay leads to the same state is the stage's to keep: no clocks, no
+unseeded random numbers.
+"""
+
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from metalforge.core.errors import SpecError
+
+from .errors import StageCrashError, StageTimeoutError
+from .graph import StageSpec
+from .items import Item
+from .stages import FunctionStage, IterableSource, OnSubstrate, _Adopted
+from .wire import receive_object, send_object
+
+__all__ = ["Child", "Connection", "ProcessHost"]
+
+_OPEN_TIMEOUT_S = 120.0  # importing what a stage needs may take long on a busy machine
+_END_TIMEOUT_S = 5.0
+
+
+class Died(Exception):  # noqa: N818 - handled here, never seen outside
+    """The process is gone."""
+
+
+class Connection(Protocol):
+    """A process that answers requests; a test may give another one."""
+
+    pid: int
+
+    def request(self, verb: str, argument: Any, timeout_s: float | None) -> Any:
+        """Return the answer; raises what the stage raised, `Died`, or TimeoutError."""
+        ...
+
+    def close(self) -> None:
+        """End it in order."""
+        ...
+
+    def kill(self) -> None:
+        """End it now."""
+        ...
+
+
+class Child:
+    """A Python process that runs `child.serve`. Started afresh, not forked: a fork would inherit device contexts."""
+
+    def __init__(self, spec: StageSpec) -> None:
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "metalforge.pipeline.child", str(theirs.fileno())]
+        with theirs:  # the child has its own copy
+            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        self._socket, self.pid = ours, self._process.pid
+        main = _main_file(spec)
+        self._send((sys.path, None if main is None else str(main)))
+
+    def _send(self, value: Any) -> None:
+        try:
+            send_object(self._socket, value)
+        except OSError as error:
+            raise Died(str(error)) from error
+
+    def request(self, verb: str, argument: Any, timeout_s: float | None) -> Any:
+        """Ask and wait."""
+        self._socket.settimeout(timeout_s)
+        try:
+            self._send((verb, argument))
+            outcome, result, trace = receive_object(self._socket)
+        except TimeoutError:
+            raise
+        except (OSError, EOFError) as error:
+            raise Died(str(error)) from error
+        if outcome == "error":
+            result.add_note(f"in process {self.pid}:\n{trace}")
+            raise result
+        return result
+
+    def close(self) -> None:
+        """Close the socket, which ends the child; one that does not end is killed."""
+        self._socket.close()
+        try:
+            self._process.wait(_END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """Kill and reap."""
+        self._process.kill()
+        self._process.wait()
+        self._socket.close()
+
+
+def _main_file(spec: StageSpec) -> Path | None:
+    """Return the script a stage was written in, when that is the program itself."""
+    stage: Any = spec.stage
+    if isinstance(stage, FunctionStage):
+        stage = stage.function
+    elif isinstance(stage, IterableSource):
+        stage = stage.items
+    elif isinstance(stage, _Adopted):
+        stage = stage.impl
+    module = getattr(stage, "__module__", None) if callable(stage) else type(stage).__module__
+    if module != "__main__":
+        return None
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    return None if file is None else Path(file).resolve()
+
+
+class ProcessHost:
+    """The verbs of a stage, done by a process that may die at any time."""
+
+    def __init__(self, spec: StageSpec, start: Callable[[StageSpec], Connection] = Child) -> None:
+        self.spec, self._start = spec, start
+        self.restarts = 0
+        self.replayed = 0
+        self._connection: Connection | None = None
+        self._saved: bytes | None = None
+        self._log: list[tuple[str, Any]] = []
+        self._stopping = False
+        self._busy = threading.RLock()
+
+    @property
+    def pid(self) -> int | None:
+        """The process, for whoever wants to look at it (or kill it)."""
+        return None if self._connection is None else self._connection.pid
+
+    def open(self, saved: bytes | None = None) -> None:
+        """Start the process."""
+        self._saved = saved
+        self._revive(first=True)
+
+    def _revive(self, first: bool = False) -> None:
+        """Start a process from the last checkpoint and replay what came after it."""
+        if self._connection is not None:
+            self._connection.kill()
+        self._connection = self._start(self.spec)
+        substrate = self.spec.substrate if isinstance(self.spec.substrate, OnSubstrate) else None
+        opening = (self.spec.stage, self.spec.name, self.spec.config, substrate, self._saved)
+        try:
+            self._connection.request("open", opening, _OPEN_TIMEOUT_S)
+        except Exception as error:
+            self._connection.kill()
+            self._connection = None
+            if not isinstance(error, AttributeError | ImportError | TypeError | pickle.PicklingError):
+                raise
+            raise SpecError(
+                f"stage `{self.spec.name}` cannot be moved into a process: {error}\n"
+                "hint: a function or class of a module that can be imported, not a lambda or a closure"
+            ) from error
+        if first:
+            return
+        for verb, argument in self._log:
+            self._connection.request(verb, argument, self.spec.config.timeout_s)
+            self.replayed += 1
+
+    def _do(self, verb: str, argument: Any, *, logged: bool) -> Any:
+        """Do something in the process, one thing at a time, through as many crashes as are allowed."""
+        with self._busy:
+            return self._do_alone(verb, argument, logged=logged)
+
+    def _do_alone(self, verb: str, argument: Any, *, logged: bool) -> Any:
+        limit = self.spec.config.restarts
+        crashes = 0
+        alive = True
+        while True:
+            try:
+                if not alive:
+                    self._revive()
+                    alive = True
+                assert self._connection is not None
+                result = self._connection.request(verb, argument, self.spec.config.timeout_s)
+                break
+            except Died as death:
+                alive = False
+                if self._stopping:
+                    raise StageCrashError(f"stage `{self.spec.name}` was stopped") from death
+                crashes += 1
+                self.restarts += 1
+                if crashes > limit:
+                    self._revive()
+                    raise StageCrashError(
+                        f"the process of stage `{self.spec.name}` died {crashes} times on one item"
+                    ) from death
+            except TimeoutError as late:
+                self.restarts += 1
+                self._revive()
+                raise StageTimeoutError(
+                    f"a step of stage `{self.spec.name}` was killed after {self.spec.config.timeout_s} s"
+                ) from late
+        if logged:
+            self._log.append((verb, argument))
+            if len(self._log) >= self.spec.config.checkpoint_every:
+                self.checkpoint()
+        return result
+
+    def step(self, item: Item) -> list[Any]:
+        """Process one item."""
+        argument = (item.id, item.payload, item.parents, item.header)
+        outputs: list[Any] = self._do("step", argument, logged=True)
+        return outputs
+
+    def run_alone(self, item: Item) -> list[Any]:
+        """Process one item; a process does one at a time."""
+        return self.step(item)
+
+    def produce(self) -> list[Any] | None:
+        """Return the next outputs of a source."""
+        outputs: list[Any] | None = self._do("produce", None, logged=True)
+        return outputs
+
+    def finish(self) -> list[Any]:
+        """Return last outputs."""
+        outputs: list[Any] = self._do("finish", None, logged=False)
+        return outputs
+
+    def answer(self, request: Any) -> Any:
+        """Return the reply to a request."""
+        return self._do("answer", request, logged=True)
+
+    def configure(self, config: Any) -> None:
+        """Take a new configuration."""
+        self._do("configure", config, logged=True)
+
+    def checkpoint(self) -> bytes:
+        """Return the state, and forget the inputs before it."""
+        saved: bytes = self._do("checkpoint", None, logged=False)
+        self._saved, self._log = saved, []
+        return saved
+
+    def interrupt(self) -> None:
+        """End the process now, for a run that stops and has waited long enough."""
+        self._stopping = True
+        if self._connection is not None:
+            self._connection.kill()
+
+    def close(self) -> None:
+        """End the process."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

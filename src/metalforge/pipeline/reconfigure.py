@@ -1,0 +1,339 @@
+"""Rewiring a graph while it runs: only the producers of changed edges stand still, and no item is lost or repeated.
+
+An edge is taken away by sending END on it, as if its producer had ended it: what is queued stays in the consumer's
+inbox, in order, before anything that comes over a new edge. So consumers need not be paused at all. A stage is taken
+away by ending its input: it processes what it has, sends its last outputs and ends, while the rest runs on; or
+(`carry`), where its producers got new edges in its place, what is queued before it moves to those.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from metalforge.core.errors import SpecError
+
+from .checks import check
+from .errors import GraphError, PipelineError
+from .graph import Edge, PipelineGraph
+from .items import Item
+from .lanes import END, NUDGE, Lane
+from .migration import swap_host
+
+if TYPE_CHECKING:
+    from .supervisor import Run
+    from .worker import Worker
+
+__all__ = ["Receipt", "reconfigure"]
+
+_DRAIN_S = 5.0
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a reconfiguration did. Every item queued on a changed edge is in one of `kept`, `moved`, `drained`."""
+
+    kept: int
+    """Queued on a changed edge; stays with its consumer, in order."""
+    moved: int
+    """Queued before a removed stage; moved to the edges that take its place."""
+    drained: int
+    """Processed by their consumer before the change, or left for a removed stage to process before it ends."""
+    dropped: int
+    paused: tuple[str, ...]
+    pause_ms: float
+    added_stages: tuple[str, ...] = ()
+    removed_stages: tuple[str, ...] = ()
+    changed_stages: tuple[str, ...] = ()
+    added_edges: tuple[str, ...] = ()
+    removed_edges: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What differs between the graph that runs and the one that is wanted."""
+
+    old: PipelineGraph
+    new: PipelineGraph
+    added_stages: list[str] = field(default_factory=list)
+    removed_stages: list[str] = field(default_factory=list)
+    changed_stages: list[str] = field(default_factory=list)
+    added: list[Edge] = field(default_factory=list)
+    removed: list[Edge] = field(default_factory=list)
+
+    def touched(self) -> set[str]:
+        """Return every stage that an edit names."""
+        ends = {n for e in (*self.added, *self.removed) for n in e.ends}
+        return ends | {*self.added_stages, *self.removed_stages, *self.changed_stages}
+
+
+def _plan(old: PipelineGraph, new: PipelineGraph) -> _Plan:
+    plan = _Plan(old, new)
+    plan.added_stages = [n for n in new.stages if n not in old.stages]
+    plan.removed_stages = [n for n in old.stages if n not in new.stages]
+    rewired: set[str] = set()
+    for name, spec in new.stages.items():
+        before = old.stages.get(name)
+        if before is None or before == spec:
+            continue
+        if before.stage is not spec.stage:
+            raise GraphError([f"stage `{name}` has another implementation: add it under another name"])
+        if before.config.concurrency != spec.config.concurrency:
+            raise GraphError([f"stage `{name}`: `concurrency` cannot be changed while it runs"])
+        plan.changed_stages.append(name)
+        if before.config.droppable != spec.config.droppable:
+            rewired.add(name)  # whether its edges block is decided when they are opened
+    edges = {e.ends: e for e in old.edges}
+    wanted = {e.ends: e for e in new.edges}
+    for ends, edge in wanted.items():
+        before_edge = edges.get(ends)
+        if before_edge != edge or edge.target in rewired:
+            plan.added.append(edge)
+            if before_edge is not None:
+                plan.removed.append(before_edge)
+    plan.removed += [e for ends, e in edges.items() if ends not in wanted]
+    return plan
+
+
+def reconfigure(
+    run: "Run",
+    new: PipelineGraph,
+    *,
+    queued: Literal["carry", "drain"] = "carry",
+    timeout: float | None = None,
+    drain_s: float = _DRAIN_S,
+) -> Receipt:
+    """Change a running graph into `new`; on any error the old one runs on as it was.
+
+    With `drain`, consumers first process what is queued on the edges that change (at most `drain_s`: in a cycle the
+    held producer may be the one they wait for; what is left then is carried).
+    """
+    with run._admin:
+        if run.status not in ("running", "paused"):
+            raise PipelineError(f"a run that is {run.status} cannot be rewired")
+        if queued not in ("carry", "drain"):
+            raise SpecError(f"`queued` must be carry or drain. Got {queued!r}")
+        check(new)
+        plan = _plan(run.graph, new.resolved())
+        _refuse(run, plan)
+        return _Change(run, plan).make(queued, timeout, drain_s)
+
+
+def _refuse(run: "Run", plan: _Plan) -> None:
+    problems = [
+        f"stage `{name}` is part of a cycle with a token budget, which cannot be changed while it runs"
+        for name in sorted(plan.touched() & set(run.ring_of))
+    ]
+    if any(e.tokens is not None for e in plan.added):
+        problems.append("an edge with a token budget cannot be added while the graph runs")
+    leaving = {w.name for w in run.retired}
+    problems += [f"stage `{n}` is still ending; use another name" for n in plan.added_stages if n in leaving]
+    problems += _over(run, plan)
+    if problems:
+        raise GraphError(problems)
+
+
+def _over(run: "Run", plan: _Plan) -> list[str]:
+    """Return why some edits come too late: their stages have ended or are ending."""
+    late = []
+    for edge in plan.added:
+        target = run.workers.get(edge.target)
+        if target is not None and (target.ended or target.finish_asked or run.endings.is_closing(target)):
+            late.append(f"edge {edge.source} -> {edge.target} comes too late: `{edge.target}` has ended or is ending")
+    for name in plan.added_stages:
+        feeds = [e for e in plan.new.edges if e.target == name]
+        sources = [run.workers[e.source] for e in feeds if e.source in run.workers]
+        if feeds and sources and len(sources) == len(feeds) and all(w.ended for w in sources):
+            late.append(f"stage `{name}` comes too late: everything before it has ended")
+    return late
+
+
+class _Change:
+    """One reconfiguration under way."""
+
+    def __init__(self, run: "Run", plan: _Plan) -> None:
+        self.run, self.plan = run, plan
+        self.kept = self.moved = self.drained = 0
+
+    def make(self, queued: str, timeout: float | None, drain_s: float) -> Receipt:
+        """Hold, drain if asked, switch, let go."""
+        run, plan = self.run, self.plan
+        was_paused = run.status == "paused"
+        producers = {e.source for e in (*plan.added, *plan.removed)} | set(plan.changed_stages)
+        removed = set(plan.removed_stages)
+        first = [run.workers[n] for n in sorted(producers - removed) if n in run.workers]
+        began = run.clock_ns()
+        if not run.hold(first, timeout):
+            raise TimeoutError("the stages to be rewired did not all reach a border; the old graph runs on")
+        held = list(first)
+        try:
+            if queued == "drain" and not was_paused:
+                self._drain(drain_s)
+            last = [run.workers[n] for n in sorted(removed) if not run.workers[n].ended]
+            if not run.hold(last, timeout):
+                raise TimeoutError("the stages to be removed did not reach a border; the old graph runs on")
+            held += last
+            with run.lock:
+                if late := _over(run, plan):
+                    raise GraphError(late)
+                started = self._switch()
+        finally:
+            if not was_paused:
+                run.let_go(held)
+        pause_ms = (run.clock_ns() - began) * 1e-6
+        for worker in started:
+            worker.gate = was_paused
+            run.prepare(worker)
+            run.launch(worker)
+        with run.lock:
+            run.endings.check_all()
+        return self._receipt([w.name for w in held], pause_ms)
+
+    def _lanes(self, worker: "Worker") -> list[Lane]:
+        """Return the lanes of a worker that the plan takes away."""
+        gone = {e.ends for e in self.plan.removed}
+        return [lane for lane in worker.out_lanes if (lane.source, lane.target) in gone]
+
+    def _drain(self, drain_s: float) -> None:
+        """Let consumers process what is queued on the edges that change."""
+        run = self.run
+        for name in self.plan.removed_stages:
+            worker = run.workers[name]
+            worker.draining = True
+            run.nudge(worker)
+        lanes = [lane for worker in run.workers.values() for lane in self._lanes(worker)]
+        before = sum(lane.queued for lane in lanes)
+        run.wait_until(lambda: run.aborting or all(lane.settled == lane.sent for lane in lanes), drain_s, poll=True)
+        self.drained += max(0, before - sum(lane.queued for lane in lanes))
+
+    def _switch(self) -> list["Worker"]:
+        """Change workers and lanes; every worker concerned stands still."""
+        run, plan = self.run, self.plan
+        # What can fail comes first, and is undone when it does: the old graph then runs on.
+        started = [run.make_worker(plan.new.stages[name]) for name in plan.added_stages]
+        self._move_stages()
+        run.workers.update({worker.name: worker for worker in started})
+        old_lanes = {(lane.source, lane.target): lane for w in run.workers.values() for lane in self._lanes(w)}
+        fresh: dict[tuple[str, str], Lane] = {}
+        for edge in plan.added:
+            assert edge.channel is not None
+            lane = run.connect(edge.source, edge.target, edge.channel)
+            fresh[edge.ends] = lane
+        replaced = {name: [lane for (a, _), lane in fresh.items() if a == name] for name in plan.old.stages}
+        for ends, lane in old_lanes.items():
+            self._take_away(ends, lane, fresh, replaced)
+        for lane in fresh.values():
+            if run.workers[lane.source].ended:
+                lane.close()
+        for name in plan.removed_stages:
+            worker = run.workers.pop(name)
+            worker.draining = True
+            if not worker.ended:
+                run.retired.append(worker)
+        run.graph = plan.new
+        run.regroup()
+        if run.events is not None:
+            run.events.run("reconfigured", run.graph.name)
+        return started
+
+    def _move_stages(self) -> None:
+        """Give changed stages their new substrates and settings; when one cannot move, those before it move back."""
+        run, moved = self.run, []
+        try:
+            for name in self.plan.changed_stages:
+                swap_host(run, run.workers[name], self.plan.new.stages[name])
+                moved.append(name)
+        except Exception:
+            for name in reversed(moved):
+                swap_host(run, run.workers[name], self.plan.old.stages[name])
+            raise
+
+    def _take_away(
+        self,
+        ends: tuple[str, str],
+        lane: Lane,
+        fresh: dict[tuple[str, str], Lane],
+        replaced: dict[str, list[Lane]],
+    ) -> None:
+        """End one lane, and see to what is queued in it or waits to be sent on it."""
+        run, plan = self.run, self.plan
+        producer, consumer = run.workers[ends[0]], run.workers[ends[1]]
+        if ends[0] in plan.removed_stages:
+            if ends[1] not in plan.removed_stages:
+                self.kept += lane.queued
+            return  # its producer ends it, when it ends itself
+        producer.out_lanes.remove(lane)
+        waiting = [item for other, item in producer.outbox if other is lane]
+        if ends in fresh:  # another channel between the same two: what waits to be sent goes on the new one
+            self.kept += lane.queued + len(waiting)
+            self._readdress(producer, lane, [fresh[ends]])
+        elif ends[1] in plan.removed_stages and replaced[ends[0]]:
+            instead = replaced[ends[0]]
+            carried = _extract(consumer, lane)
+            self.moved += len(carried) + len(waiting)
+            for item in carried:
+                _force(item, instead)
+            self._readdress(producer, lane, instead)
+        else:
+            for item in waiting:
+                lane.force(item)
+            self._readdress(producer, lane, [])
+            if ends[1] in plan.removed_stages:
+                self.drained += lane.queued
+            else:
+                self.kept += lane.queued
+        lane.close()
+
+    def _readdress(self, producer: "Worker", lane: Lane, instead: list[Lane]) -> None:
+        """Send what waits for `lane` on other lanes, in its place in the outbox."""
+        pending = list(producer.outbox)
+        producer.outbox.clear()
+        for other, item in pending:
+            if other is not lane:
+                producer.outbox.append((other, item))
+                continue
+            for i, new in enumerate(new for new in instead if new.source == producer.name and new.wants(item)):
+                producer.outbox.append((new, item if i == 0 else item.twin()))
+
+    def _receipt(self, held: list[str], pause_ms: float) -> Receipt:
+        plan = self.plan
+        arrow: Callable[[Edge], str] = lambda e: f"{e.source} -> {e.target}"  # noqa: E731
+        return Receipt(
+            kept=self.kept,
+            moved=self.moved,
+            drained=self.drained,
+            dropped=0,
+            paused=tuple(held),
+            pause_ms=pause_ms,
+            added_stages=tuple(plan.added_stages),
+            removed_stages=tuple(plan.removed_stages),
+            changed_stages=tuple(plan.changed_stages),
+            added_edges=tuple(map(arrow, plan.added)),
+            removed_edges=tuple(map(arrow, plan.removed)),
+        )
+
+
+def _extract(worker: "Worker", lane: Lane) -> list[Item]:
+    """Return what a parked worker has queued from one lane; the rest of its inbox keeps its order."""
+    messages = []
+    while worker.inbox.qsize():
+        messages.append(worker.inbox.get())
+    items = []
+    for message in messages:
+        if message is NUDGE or message[0] is not lane or message[1] is END:
+            worker.inbox.put(message)
+            continue
+        item = lane.take(message[1])
+        lane.done += 1
+        if item is not None:
+            items.append(item)
+    return items
+
+
+def _force(item: Item, lanes: list[Lane]) -> None:
+    """Put a carried item on each lane that wants it, past any limit."""
+    first = True
+    for lane in lanes:
+        if lane.wants(item):
+            lane.force(item if first else item.twin())
+            first = False

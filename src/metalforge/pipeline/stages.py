@@ -1,0 +1,311 @@
+"""What a stage is: `init() -> state`, `step(state, item) -> (state, outputs)`, and the same for plain functions.
+
+Outputs are None (nothing), a list or a generator (many), anything else (one); wrap a payload that is itself a list in
+`Emit`. A step (or function) may also take an argument named `ctx`, the `Context`, and may be a coroutine. Sources have
+`produce(state)` instead, which returns `(state, outputs)` or `(state, END)` when there is no more; a source may also
+have `step`, for control items that come back to it. State is replaced, not changed: after a step that raises, the old
+one is still good.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, runtime_checkable
+
+import msgspec
+
+from metalforge.core.capabilities import Capability
+from metalforge.core.energy import EnergyMeter
+from metalforge.core.errors import SpecError
+from metalforge.core.substrate import SubstrateInfo
+
+from .items import Emit, Item
+from .lanes import END
+
+__all__ = [
+    "Collect",
+    "Context",
+    "FunctionStage",
+    "IterableSource",
+    "OnSubstrate",
+    "Source",
+    "Stage",
+    "StageConfig",
+    "as_stage",
+    "is_source",
+    "outputs_of",
+    "takes_context",
+]
+
+In = TypeVar("In", contravariant=True)
+Out = TypeVar("Out", covariant=True)
+
+
+class StageConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a stage is run, apart from what it computes.
+
+    `buffer_depth` is the capacity of an edge into this stage that does not name its channel. A `droppable` stage may be
+    left out when it is too slow: items for it are dropped, and counted, instead of holding up the producer.
+    `power_budget_mw` throttles the stage when the rolling mean of its substrate's power is above it. With
+    `concurrency` n, n steps run at a time and outputs keep their order; only for stages without state.
+
+    `on_error`: `stop` the run; `skip` the item as a dead letter; `retry` it `retries` times with `backoff_s` doubling,
+    then do `after_retries`. `timeout_s`: a thread cannot be killed, so a late step is recognised when it returns (look
+    at `ctx.cancelled()` in long ones); coroutines are cancelled and processes killed. `isolation="process"` runs the
+    stage in a process of its own, restarted from its last checkpoint (every `checkpoint_every` items) when it dies, at
+    most `restarts` times for one item.
+    """
+
+    buffer_depth: int = 4
+    droppable: bool = False
+    power_budget_mw: float | None = None
+    concurrency: int = 1
+    on_error: Literal["retry", "skip", "stop"] = "stop"
+    retries: int = 3
+    after_retries: Literal["skip", "stop"] = "stop"
+    backoff_s: float = 0.0
+    timeout_s: float | None = None
+    isolation: Literal["thread", "process"] = "thread"
+    checkpoint_every: int = 16
+    restarts: int = 3
+    results: bool = True
+    """Whether this stage, when nothing follows it, is a sink of results: no droppable stage may lie before it."""
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("buffer_depth", 1), ("concurrency", 1), ("retries", 0), ("checkpoint_every", 1), ("restarts", 0),
+        ):  # fmt: skip
+            if getattr(self, name) < least:
+                raise SpecError(f"`{name}` must be at least {least}. Got {getattr(self, name)}")
+        if self.backoff_s < 0 or (self.timeout_s is not None and self.timeout_s <= 0):
+            raise SpecError("`backoff_s` must not be negative and `timeout_s` must be positive")
+        if self.power_budget_mw is not None and self.power_budget_mw <= 0:
+            raise SpecError(f"`power_budget_mw` must be positive. Got {self.power_budget_mw}")
+
+
+@runtime_checkable
+class OnSubstrate(Protocol):
+    """Silicon as the pipeline sees it: an identity with capabilities, and a meter. Core's `Substrate` is one."""
+
+    @property
+    def info(self) -> SubstrateInfo:
+        """Identity and capabilities."""
+        ...
+
+    def meter(self) -> EnergyMeter:
+        """Return the energy meter, readable or not."""
+        ...
+
+
+class Future(Protocol):
+    """The answer to an `ask`."""
+
+    def get(self, *, default: Any = ..., timeout: float | None = None) -> Any:
+        """Return the answer, or `default` when it is not there within `timeout` seconds."""
+        ...
+
+
+class Context(Protocol):
+    """What a running step may ask of the runtime."""
+
+    stage: str
+    item: Item | None
+    substrate: OnSubstrate | None
+
+    def ask(self, stage: str, request: Any) -> Future:
+        """Send a request to another stage now and go on; `get` the answer after the long call."""
+        ...
+
+    def cancelled(self) -> bool:
+        """Whether this step should end: the run is stopping, or the step is past its timeout."""
+        ...
+
+
+class Stage(Generic[In, Out]):
+    """A stage with state. Override `step`, and what else you need; the rest has defaults.
+
+    `requires` are capabilities that its substrate must have.
+    """
+
+    requires: ClassVar[tuple[Capability, ...]] = ()
+
+    def init(self) -> Any:
+        """Return the first state; None for a stage without state."""
+        return None
+
+    def step(self, state: Any, item: In) -> tuple[Any, Any]:
+        """Return the next state and the outputs made from one item."""
+        raise TypeError(f"{type(self).__name__} has no step: it takes no items")
+
+    def finish(self, state: Any) -> Any:
+        """Return last outputs, when all input has ended."""
+        return None
+
+    def answer(self, state: Any, request: Any) -> tuple[Any, Any]:
+        """Return the next state and the reply to another stage's `ask`."""
+        raise TypeError(f"{type(self).__name__} has no answer: it cannot be asked")
+
+    def configure(self, state: Any, config: Any) -> Any:
+        """Return the state after `send_config(stage, config)`."""
+        raise TypeError(f"{type(self).__name__} has no configure: it takes no configuration")
+
+    def state(self, state: Any) -> Any:
+        """Return the state as plain data (numbers, text, bytes, lists, tuples, dicts, arrays) for a checkpoint."""
+        return state
+
+    def restore(self, saved: Any) -> Any:
+        """Return the state that `state` was called with."""
+        return saved
+
+    def bind(self, substrate: OnSubstrate | None) -> None:
+        """Take the substrate this stage will run on: called before `init` or `restore`, again after a migration."""
+
+    def close(self) -> None:
+        """Give back what `bind` or `init` opened."""
+
+
+class Source(Stage[Any, Out]):
+    """A stage that makes items by itself; override `produce`."""
+
+    def produce(self, state: Any) -> tuple[Any, Any]:
+        """Return the next state and outputs; outputs are `END` when there is no more."""
+        raise TypeError(f"{type(self).__name__} has no produce")
+
+
+class FunctionStage(Stage[Any, Any]):
+    """A plain function of one item (and the context, if it has an argument `ctx`) as a stage without state."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self._context = takes_context(function)
+        self.is_async = inspect.iscoroutinefunction(function)
+
+    def step(self, state: Any, item: Any, ctx: Any = None) -> Any:
+        """Call the function; a coroutine function's coroutine is wrapped so that it returns (state, outputs)."""
+        made = self.function(item, ctx) if self._context else self.function(item)
+        return _with_state(state, made) if self.is_async else (state, made)
+
+    def answer(self, state: Any, request: Any) -> tuple[Any, Any]:
+        """Asking a function is calling it."""
+        return state, (self.function(request, None) if self._context else self.function(request))
+
+    def __repr__(self) -> str:
+        return getattr(self.function, "__qualname__", repr(self.function))
+
+
+async def _with_state(state: Any, made: Any) -> tuple[Any, Any]:
+    return state, await made
+
+
+class IterableSource(Source[Any]):
+    """A source over an iterable, or over a function that returns a fresh one.
+
+    The state is how many were taken, so that a source over a function can be restored by skipping.
+    """
+
+    def __init__(self, items: Iterable[Any] | Callable[[], Iterable[Any]]) -> None:
+        self.items = items
+        self._iterator: Iterator[Any] | None = None
+        self._at = 0
+
+    def init(self) -> int:
+        """Start from the beginning."""
+        self._iterator, self._at = None, 0
+        return 0
+
+    def produce(self, state: int) -> tuple[int, Any]:
+        """Return the next item of the iterable."""
+        if self._iterator is None or self._at != state:
+            self._iterator = iter(self.items() if callable(self.items) else self.items)
+            for _ in range(state):
+                next(self._iterator, None)
+        for payload in self._iterator:
+            self._at = state + 1
+            return state + 1, Emit(payload) if not isinstance(payload, Emit) else payload
+        return state, END
+
+
+class Collect(Stage[Any, Any]):
+    """A sink that keeps what it gets: `payloads`, and the envelopes in `items`, in the order of arrival."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+
+    @property
+    def payloads(self) -> list[Any]:
+        """What arrived so far."""
+        return [item.payload for item in self.items]
+
+    def step(self, state: Any, item: Any, ctx: Any = None) -> tuple[Any, Any]:
+        """Keep the envelope."""
+        self.items.append(ctx.item)
+        return state, None
+
+
+def as_stage(impl: Any) -> Stage[Any, Any]:
+    """Return `impl` as a stage: a stage is itself, a function or an iterable is wrapped."""
+    if isinstance(impl, Stage):
+        return impl
+    if isinstance(impl, type):
+        raise SpecError(f"a stage must be an object, not a class: pass {impl.__name__}(...)")
+    if callable(getattr(impl, "step", None)) or callable(getattr(impl, "produce", None)):
+        return _Adopted(impl)
+    if inspect.isgeneratorfunction(impl) and not _takes(impl, 1):
+        return IterableSource(impl)
+    if callable(impl):
+        if _takes(impl, 0) and not _takes(impl, 1):
+            return IterableSource(impl)
+        return FunctionStage(impl)
+    if isinstance(impl, Iterable) and not isinstance(impl, str | bytes | Mapping):
+        return IterableSource(impl)
+    raise SpecError(f"a stage must be a Stage, a function, or an iterable as a source. Got {impl!r}")
+
+
+class _Adopted(Source[Any]):
+    """An object with some of a stage's methods: the missing ones are the defaults."""
+
+    def __init__(self, impl: Any) -> None:
+        self.impl = impl
+        self.requires = tuple(getattr(impl, "requires", ()))  # type: ignore[misc]
+        names = ("init", "step", "produce", "finish", "answer", "configure", "state", "restore", "bind", "close")
+        for name in names:
+            if callable(getattr(impl, name, None)):
+                setattr(self, name, getattr(impl, name))
+
+    def __repr__(self) -> str:
+        return repr(self.impl)
+
+
+def is_source(stage: Stage[Any, Any]) -> bool:
+    """Whether a stage makes items by itself."""
+    if isinstance(stage, _Adopted):
+        return callable(getattr(stage.impl, "produce", None))
+    return isinstance(stage, Source)
+
+
+def takes_context(step: Callable[..., Any]) -> bool:
+    """Whether a step or function has an argument named `ctx` for the context."""
+    try:
+        return "ctx" in inspect.signature(step).parameters
+    except ValueError:  # a built-in without a signature
+        return False
+
+
+def _takes(function: Callable[..., Any], n_arguments: int) -> bool:
+    try:
+        inspect.signature(function).bind(*(None,) * n_arguments)
+    except TypeError:
+        return False
+    except ValueError:  # built-in without a signature: one argument is the common case
+        return n_arguments == 1
+    return True
+
+
+def outputs_of(made: Any) -> list[Any]:
+    """Return the outputs of a step as a list: none, one, or many."""
+    if made is None:
+        return []
+    if isinstance(made, list):
+        return made
+    if inspect.isgenerator(made):
+        return list(made)
+    return [made]

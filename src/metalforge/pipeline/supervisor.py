@@ -1,0 +1,558 @@
+"""One run of a graph: its workers and lanes, how input ends, who failed, and the verbs start, pause, drain, stop.
+
+The two runtimes (`threads`, `inline`) add only how a worker is driven and how one waits for something to become true.
+"""
+
+import asyncio
+import threading
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from metalforge.core.errors import SpecError, UnknownNameError
+
+from .asking import Answer, Question
+from .clocks import Clock
+from .endings import Endings
+from .errors import BrokenError, DeadlockError, PipelineError
+from .failures import Failure
+from .graph import PipelineGraph, StageSpec
+from .hosts import Host, LocalHost, StepContext
+from .lanes import NUDGE, Lane, LaneStatistics, open_lane
+from .metrics import StageMetrics
+from .readings import Readings
+from .stages import OnSubstrate, StageConfig
+from .tokens import Ring
+from .waiting import all_wait, describe_waits
+from .worker import Stopped, Worker
+
+if TYPE_CHECKING:
+    from .builder import Pipeline
+    from .edits import Edits
+    from .events import EventLog
+    from .graph import Topology
+    from .migration import Migration
+    from .reconfigure import Receipt
+
+__all__ = ["Run", "RunStatus"]
+
+RunStatus = Literal["new", "running", "paused", "ended", "stopped", "failed"]
+
+
+class Run(ABC):
+    """A graph that runs. Made by `Pipeline.start`; use it in a `with`."""
+
+    grace_s = 5.0
+    """How long a failed or interrupted run waits for steps that are under way."""
+    explore = False
+    """Whether workers stop at every place where another could go first."""
+
+    def __init__(
+        self,
+        graph: PipelineGraph,
+        *,
+        clock: Clock,
+        events: "EventLog | None" = None,
+        host_factory: "Callable[[StageSpec, StepContext], Host] | None" = None,
+        meters: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.graph = graph.resolved()
+        self.clock, self.clock_ns, self.events = clock, clock.now_ns, events
+        self.lock = threading.RLock()
+        self.workers: dict[str, Worker] = {}
+        self.retired: list[Worker] = []
+        """Workers of stages that were removed, until they have ended."""
+        self.endings = Endings(self)
+        self.ring_of: dict[str, Ring] = {}
+        self.aborting = False
+        self.failures: list[Failure] = []
+        self._error: BaseException | None = None
+        self._status: RunStatus = "new"
+        self._host_factory = host_factory
+        self.answers: weakref.WeakSet[Answer] = weakref.WeakSet()
+        self._admin = threading.RLock()
+        self._started_ns = 0
+        for spec in self.graph.stages.values():
+            self.workers[spec.name] = self.make_worker(spec)
+        for edge in self.graph.edges:
+            assert edge.channel is not None
+            self.connect(edge.source, edge.target, edge.channel)
+        self.regroup()
+        self.readings = Readings(self, meters or {})
+
+    # -- making ---------------------------------------------------------------------------------------------------
+
+    def make_worker(self, spec: StageSpec) -> Worker:
+        """Return a worker for a stage, not yet started."""
+        return Worker(spec, self, self.make_host(spec))
+
+    def make_host(self, spec: StageSpec) -> Host:
+        """Return the place where a stage's code runs."""
+        name = spec.name
+        context = StepContext(
+            name,
+            spec.substrate if isinstance(spec.substrate, OnSubstrate) else None,
+            ask=lambda stage, request: self._ask(name, stage, request),
+            stopping=lambda: self.aborting,
+            clock_ns=self.clock_ns,
+        )
+        if self._host_factory is not None:
+            return self._host_factory(spec, context)
+        if spec.config.isolation == "process":
+            from .processes import ProcessHost
+
+            return ProcessHost(spec)
+        return LocalHost(spec, context, self.clock_ns)
+
+    def connect(self, source: str, target: str, kind: Any) -> Lane:
+        """Join two workers by a lane."""
+        consumer = self.workers[target]
+        lane = open_lane(source, target, kind, consumer.inbox, droppable=consumer.config.droppable)
+        consumer.in_lanes.append(lane)
+        self.workers[source].out_lanes.append(lane)
+        return lane
+
+    def regroup(self) -> None:
+        """Look again at which stages end together; call after any change of edges."""
+        self.endings.regroup()
+        if not self.ring_of:
+            self._make_rings()
+
+    def find(self, name: str) -> Worker:
+        """Return a worker, also one that was removed and is ending."""
+        if name in self.workers:
+            return self.workers[name]
+        return next(w for w in self.retired if w.name == name)
+
+    def _make_rings(self) -> None:
+        for edge in self.graph.edges:
+            if edge.tokens is None:
+                continue
+            members = frozenset(self.endings.part_of[edge.source].members)
+            ring = Ring(members, edge.tokens, partial(self._wake_sources, members))
+            for name in members:
+                self.ring_of[name] = ring
+
+    def _wake_sources(self, members: frozenset[str]) -> None:
+        for name in members:
+            if self.workers[name].is_source:
+                self.workers[name].inbox.put(NUDGE)
+
+    # -- what runtimes add ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def launch(self, worker: Worker) -> None:
+        """Begin to drive a worker."""
+
+    @abstractmethod
+    def wait_until(self, ready: Callable[[], bool], timeout: float | None = None, *, poll: bool = False) -> bool:
+        """Wait until `ready()` holds; False when it cannot, or not within `timeout` seconds.
+
+        Changes of a worker's life are announced; for anything else, such as counts of items, say `poll`.
+        """
+
+    @abstractmethod
+    def notify(self) -> None:
+        """Say that something changed that somebody may wait for."""
+
+    def _release(self) -> None:  # noqa: B027 - nothing to give back by default
+        """Give back what the runtime holds, when every worker has ended."""
+
+    pump: Callable[[Callable[[], bool], float | None], bool] | None = None
+    """How a step waits for an answer when all stages share one thread."""
+
+    # -- words from workers ---------------------------------------------------------------------------------------
+
+    def lane_ended(self, worker: Worker, lane: Lane) -> None:
+        """An edge has given its last item."""
+        with self.lock:
+            if lane in worker.in_lanes:
+                worker.in_lanes.remove(lane)
+                worker.past.add(lane)
+            self.endings.check(worker.name)
+
+    def settle(self, worker: Worker) -> None:
+        """A worker has finished, a source is exhausted, or a worker of a part that is closing has nothing to do."""
+        with self.lock:
+            self.endings.check(worker.name)
+
+    def report(self, failure: Failure, error: BaseException) -> None:
+        """Take note of a failed item; a failure that stops fails the run."""
+        with self.lock:
+            self.failures.append(failure)
+        if self.events is not None:
+            self.events.failure(failure)
+        if failure.action == "stop":
+            wrapped = PipelineError(f"{failure}\n{failure.traceback}", failure)
+            wrapped.__cause__ = error
+            self.fail(wrapped)
+
+    def fail(self, error: BaseException) -> None:
+        """Stop everything because of `error`; the first one counts."""
+        with self.lock:
+            if self._error is None and self._status not in ("ended", "stopped"):
+                self._error = error
+                self._status = "failed"
+        self._abort()
+
+    def _abort(self) -> None:
+        self.aborting = True
+        for worker in [*self.workers.values(), *self.retired]:
+            self.nudge(worker)
+        for answer in list(self.answers):
+            answer.put(None, BrokenError("the run is stopping", self._error))
+        self.notify()
+
+    def nudge(self, worker: Worker) -> None:
+        """Make a waiting worker look at its orders."""
+        worker.inbox.put(NUDGE)
+        worker.wakeup.put(NUDGE)
+        for lane in list(worker.out_lanes) + [lane for lane, _ in list(worker.outbox)]:
+            lane.credits.put(NUDGE)
+            if lane.space is not None:
+                lane.space.put(NUDGE)
+        for ring in set(self.ring_of.values()):
+            ring.tokens.put(NUDGE)
+
+    def worker_ended(self, worker: Worker, error: BaseException | None) -> None:
+        """A worker's life is over, in order or by `error`; its driver calls this last."""
+        if error is not None and not isinstance(error, Stopped):
+            self.fail(error if isinstance(error, PipelineError) else _unexpected(worker, error))
+        try:
+            if worker.opened:
+                worker.host.close()
+        except Exception as closing:
+            self.fail(_unexpected(worker, closing))
+        if worker.pool is not None:
+            worker.pool.shutdown(wait=True, cancel_futures=True)
+        with self.lock:
+            worker.ended, worker.ended_ns = True, self.clock_ns()
+            while worker.inbox.qsize():
+                message = worker.inbox.get()
+                if message is not NUDGE and isinstance(message[1], Question):
+                    message[1].refuse(worker.name)
+            if worker in self.retired:
+                self.retired.remove(worker)
+            if self.events is not None:
+                self.events.stage(worker.name, "ended")
+            if self._all_ended() and self._status in ("running", "paused"):
+                self._status = "ended"
+        self.notify()
+
+    def _ask(self, asker: str, stage: str, request: Any) -> Answer:
+        worker = self.workers.get(stage)
+        if worker is None:
+            raise UnknownNameError("stage", stage, self.workers)
+        if stage == asker:
+            raise PipelineError(f"stage `{stage}` asks itself and would wait for ever")
+        me = self.workers[asker]
+
+        def late() -> None:
+            me.late_answers += 1
+
+        def blocked(queue: Any) -> None:
+            if me.config.concurrency == 1:  # else others may still work
+                me.waiting = queue
+
+        answer = Answer(stage, late, blocked, self.pump)
+        question = Question(request, answer)
+        with self.lock:
+            self.answers.add(answer)
+            if worker.ended or self.aborting:
+                question.refuse(stage)
+            else:
+                worker.inbox.put((None, question))
+        return answer
+
+    # -- verbs ----------------------------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> RunStatus:
+        """Where the run is in its life."""
+        return self._status
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the run failed of."""
+        return self._error
+
+    def start(self) -> Self:
+        """Start every stage."""
+        self._status = "running"
+        self._started_ns = self.clock_ns()
+        if self.events is not None:
+            self.events.run("started", self.graph.name)
+        for worker in list(self.workers.values()):
+            self.prepare(worker)
+            self.launch(worker)
+        return self
+
+    def prepare(self, worker: Worker) -> None:
+        """Make a worker ready to be launched: its clock and its power budget start now."""
+        worker.meter.started_ns = self.clock_ns()
+        worker.throttle = self.readings.throttle_of(worker)
+
+    def _all_ended(self) -> bool:
+        return all(w.ended for w in self.workers.values()) and not self.retired
+
+    def is_over(self) -> bool:
+        """Whether the run has ended, failed or is stopping."""
+        return self.aborting or self._all_ended()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end; True when it came within `timeout` seconds. Raises what the run failed of."""
+        ended = self.wait_until(lambda: self._error is not None or self._all_ended(), timeout)
+        if self._error is not None:
+            # A thread cannot be killed: a step that does not look at ctx.cancelled() must not keep the news back.
+            if not self._wind_up(self.grace_s):
+                still = ", ".join(w.name for w in self.workers.values() if not w.ended)
+                self._error.add_note(f"still in a step after {self.grace_s} s: {still}")
+            self._close()
+            raise self._error
+        if ended:
+            self._close()
+        return ended
+
+    def _close(self) -> None:
+        if self._all_ended():
+            self._release()
+            if self.events is not None:
+                self.events.run(self._status, self.graph.name)
+                self.events.close()
+                self.events = None
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Let sources stop and everything in flight be processed; True when that ended within `timeout` seconds."""
+        with self._admin:
+            for worker in self.workers.values():
+                worker.draining = True
+                self.nudge(worker)
+            self.resume()
+        return self.wait(timeout)
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Stop at the next border of every stage; what is in flight is given up. True when all ended in time."""
+        with self.lock:
+            if self._status in ("new", "running", "paused"):
+                self._status = "stopped"
+        self._abort()
+        for worker in self.workers.values():
+            if self.never_launched(worker):
+                worker.ended = True
+        ended = self._wind_up(timeout)
+        self._close()
+        return ended
+
+    def _wind_up(self, timeout: float | None) -> bool:
+        """Wait for every worker of a run that stops; processes that are still in a step by then are killed."""
+        first = self.grace_s if timeout is None else timeout / 2
+        if self.wait_until(self._all_ended, first):
+            return True
+        for worker in [*self.workers.values(), *self.retired]:
+            if not worker.ended and hasattr(worker.host, "interrupt"):
+                worker.host.interrupt()
+        return self.wait_until(self._all_ended, timeout if timeout is None else timeout / 2)
+
+    def never_launched(self, worker: Worker) -> bool:
+        """Whether a worker has not been started."""
+        return self._started_ns == 0
+
+    def pause(self, timeout: float | None = None) -> bool:
+        """Pause every stage at its next border; True when all stand within `timeout` seconds."""
+        with self._admin:
+            stands = self.hold(list(self.workers.values()) + self.retired, timeout)
+            if stands and self._status == "running":
+                self._status = "paused"
+            return stands
+
+    def resume(self) -> None:
+        """Let paused stages go on."""
+        with self._admin:
+            self.let_go(list(self.workers.values()) + self.retired)
+            if self._status == "paused":
+                self._status = "running"
+
+    def hold(self, workers: list[Worker], timeout: float | None = None) -> bool:
+        """Park some workers at their next border; when not all stand in time, none is held and False is returned."""
+        for worker in workers:
+            worker.gate = True
+            self.nudge(worker)
+        stands = self.wait_until(lambda: self.aborting or all(w.parked or w.ended for w in workers), timeout)
+        if not stands or self.aborting:
+            self.let_go(workers)
+            return False
+        return True
+
+    def let_go(self, workers: list[Worker]) -> None:
+        """Open the gate for some workers."""
+        for worker in workers:
+            worker.gate = False
+            worker.wakeup.put(NUDGE)
+
+    def send_config(self, stage: str, config: Any, timeout: float | None = None) -> None:
+        """Give a stage a new configuration at its next border; returns when it has it.
+
+        A `StageConfig` changes how the stage is run; anything else goes to its `configure(state, config)`.
+        """
+        worker = self._worker(stage)
+        if isinstance(config, StageConfig):
+            for name in ("droppable", "concurrency", "isolation"):
+                if getattr(config, name) != getattr(worker.config, name):
+                    raise SpecError(f"`{name}` changes the graph: use reconfigure(Edits().change_stage(...))")
+
+        def take() -> None:
+            if isinstance(config, StageConfig):
+                worker.spec = worker.host.spec = replace(worker.spec, config=config)
+                worker.config = config
+                worker.throttle = self.readings.throttle_of(worker)
+            else:
+                worker.host.configure(config)
+
+        self.order(worker, take, timeout)
+        with self.lock:
+            self.graph = replace(self.graph, stages={**self.graph.stages, stage: worker.spec})
+        if self.events is not None:
+            self.events.stage(stage, "configured")
+
+    def order(self, worker: Worker, work: Callable[[], None], timeout: float | None = None) -> None:
+        """Let a worker do something at its next border, on its own thread; returns when done, raises what it raised."""
+        done: list[BaseException | None] = []
+
+        def obey() -> None:
+            try:
+                work()
+                done.append(None)
+            except Exception as error:
+                done.append(error)
+            self.notify()
+
+        worker.orders.append(obey)
+        self.nudge(worker)
+        if not self.wait_until(lambda: bool(done) or worker.ended, timeout):
+            raise TimeoutError(f"stage `{worker.name}` did not reach a border within {timeout} s")
+        if not done:
+            raise BrokenError(f"stage `{worker.name}` ended before it took its orders", self._error)
+        if done[0] is not None:
+            raise done[0]
+
+    def reconfigure(
+        self,
+        change: "PipelineGraph | Topology | Pipeline | Edits",
+        *,
+        queued: Literal["carry", "drain"] = "carry",
+        timeout: float | None = None,
+        drain_s: float = 5.0,
+    ) -> "Receipt":
+        """Rewire the graph while it runs: a new topology of its stages, a new pipeline, or single edits.
+
+        Refused as a whole (`GraphError`) when the result would not pass `build`; the old graph then runs on.
+        """
+        from .builder import Pipeline
+        from .edits import Edits
+        from .reconfigure import reconfigure
+
+        with self._admin:
+            if isinstance(change, Edits):
+                new = change.apply(self.graph)
+            elif isinstance(change, Pipeline):
+                new = change.graph
+            else:
+                new = change if isinstance(change, PipelineGraph) else self.graph.with_topology(change)
+            return reconfigure(self, new, queued=queued, timeout=timeout, drain_s=drain_s)
+
+    def migrate(self, stage: str, to: "OnSubstrate | str", timeout: float | None = None) -> "Migration":
+        """Move a stage with its state to another substrate, at an item border, while the rest runs."""
+        from .migration import migrate
+
+        return migrate(self, stage, to, timeout)
+
+    def checkpoint(self, stage: str, timeout: float | None = None) -> bytes:
+        """Return the state of a stage at its next border."""
+        worker = self._worker(stage)
+        saved: list[bytes] = []
+        self.order(worker, lambda: saved.append(worker.host.checkpoint()), timeout)
+        return saved[0]
+
+    def _worker(self, stage: str) -> Worker:
+        if stage not in self.workers:
+            raise UnknownNameError("stage", stage, self.workers)
+        return self.workers[stage]
+
+    # -- looking --------------------------------------------------------------------------------------------------
+
+    def metrics(self, stage: str) -> StageMetrics:
+        """Return what a stage has done since the run began."""
+        return self.readings.of(self._worker(stage))
+
+    def snapshot(self) -> dict[str, StageMetrics]:
+        """Return the metrics of every stage."""
+        return {name: self.metrics(name) for name in list(self.workers)}
+
+    def edges(self) -> list[LaneStatistics]:
+        """Return what every edge has carried."""
+        return [lane.statistics() for w in list(self.workers.values()) for lane in list(w.out_lanes)]
+
+    def is_stuck(self) -> bool:
+        """Whether every stage waits for something that only another stage could give."""
+        return self._status == "running" and all_wait(self)
+
+    def deadlock(self) -> DeadlockError:
+        """Return the error of a run in which every stage waits."""
+        return DeadlockError(f"every stage waits for another:\n{describe_waits(self)}")
+
+    def stream(self) -> Iterator[dict[str, StageMetrics]]:
+        """Yield the metrics of every stage, each time for the window since the previous one."""
+        return self.readings.stream()
+
+    async def finished(self) -> None:
+        """Wait for the end from asynchronous code."""
+        await asyncio.to_thread(self.wait)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave in order, without blocking the event loop."""
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
+
+    # -- with -----------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave in order: wait for the end after draining; after an exception, stop."""
+        if error is None:
+            if self._status != "failed" and self._all_ended():
+                self._close()
+            elif not self.aborting:
+                self.drain()
+            else:
+                self.wait(self.grace_s)
+            return
+        try:
+            if isinstance(error, KeyboardInterrupt) and not self.aborting and self._drained_in_time():
+                return
+        finally:
+            self.stop(self.grace_s)
+
+    def _drained_in_time(self) -> bool:
+        """Whether a drain ends within the grace time; a failure on the way out is kept in `error`."""
+        try:
+            return self.drain(self.grace_s)
+        except PipelineError:
+            return False
+
+
+def _unexpected(worker: Worker, error: BaseException) -> PipelineError:
+    wrapped = PipelineError(f"stage `{worker.name}` broke outside of a step: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped

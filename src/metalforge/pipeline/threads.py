@@ -1,0 +1,105 @@
+"""The local runtime: a thread for each stage, and one that watches.
+
+Kernels release the interpreter lock, so stages compute at the same time; what does not can be given a process of its
+own (`StageConfig(isolation="process")`). A waiting thread costs nothing: it sleeps in a C-level queue.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from .clocks import SystemClock
+from .graph import PipelineGraph
+from .supervisor import Run
+from .worker import Worker
+
+__all__ = ["ThreadsRun"]
+
+_POLL_S = 0.002
+_WATCH_S = 0.25  # how often the watchdog looks; it fails a run after two equal looks at stages that all wait
+
+
+class ThreadsRun(Run):
+    """A run with a thread for each stage."""
+
+    def __init__(self, graph: PipelineGraph, *, watch_s: float = _WATCH_S, **options: Any) -> None:
+        self._changed = threading.Condition()
+        self._threads: list[threading.Thread] = []
+        self._over = threading.Event()
+        self._watch_s = watch_s
+        self._watchdog: threading.Thread | None = None
+        options.setdefault("clock", SystemClock())
+        super().__init__(graph, **options)
+
+    def launch(self, worker: Worker) -> None:
+        """Start the thread of a worker, and the watchdog with the first."""
+        if worker.config.concurrency > 1:
+            worker.pool = ThreadPoolExecutor(worker.config.concurrency, thread_name_prefix=f"pipeline-{worker.name}")
+        thread = threading.Thread(target=self._drive, args=(worker,), name=f"pipeline-{worker.name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+        if self._watchdog is None:
+            self._watchdog = threading.Thread(target=self._watch, name="pipeline-watchdog", daemon=True)
+            self._watchdog.start()
+
+    def _drive(self, worker: Worker) -> None:
+        """Run a worker: wait on the queue it yields, send it what came."""
+        error: BaseException | None = None
+        try:
+            life = worker.life()
+            queue = next(life)
+            while True:
+                worker.waiting = queue
+                got = queue.get()
+                worker.waiting = None
+                queue = life.send(got)
+        except StopIteration:
+            pass
+        except BaseException as raised:
+            error = raised
+        worker.waiting = None
+        self.worker_ended(worker, error)
+
+    def _watch(self) -> None:
+        before: tuple[int, ...] | None = None
+        while not self._over.wait(self._watch_s):
+            for worker in list(self.workers.values()):
+                self.watch_worker(worker)
+            stuck = self._progress() if self.is_stuck() else None
+            if stuck is not None and stuck == before:
+                self.fail(self.deadlock())
+                return
+            before = stuck
+
+    def watch_worker(self, worker: Worker) -> None:
+        """Look at one worker from outside: nothing to do here."""
+
+    def _progress(self) -> tuple[int, ...]:
+        lanes = [lane for w in list(self.workers.values()) for lane in list(w.out_lanes)]
+        return tuple(n for lane in lanes for n in (lane.sent, lane.taken, lane.done))
+
+    def notify(self) -> None:
+        """Wake whoever waits in `wait_until`."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait_until(self, ready: Callable[[], bool], timeout: float | None = None, *, poll: bool = False) -> bool:
+        """Wait on the condition; Ctrl-C gets through. With `poll`, look again every few ms: nobody announces it."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._changed:
+            while not ready():
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                self._changed.wait(_POLL_S if poll and (left is None or left > _POLL_S) else left)
+        return True
+
+    def _release(self) -> None:
+        """Join every thread: none is left behind."""
+        self._over.set()
+        me = threading.current_thread()
+        for thread in [*self._threads, *([self._watchdog] if self._watchdog else [])]:
+            if thread is not me:
+                thread.join()

@@ -1,0 +1,140 @@
+"""A pipeline as a TOML file and back: stages by name with parameters, edges with their channels.
+
+::
+
+    name = "squares"
+    [[stages]]
+    name = "numbers"
+    use = "my_package.stages:numbers"      # module:attribute, or a registered entry point
+    parameters = { count = 10 }
+    substrate = "cpu0"
+    config = { buffer_depth = 8 }
+    [[edges]]
+    from = "numbers"
+    to = "print"
+    channel = { kind = "bounded", capacity = 4 }
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tomli_w
+
+from metalforge.core.errors import SpecError, UnknownNameError
+
+from .builder import Pipeline, PipelineBuilder
+from .graph import PipelineGraph
+from .kinds import Bounded, Broadcast, ChannelKind, Filtered, Latest, Unbounded
+from .stages import OnSubstrate, StageConfig
+
+__all__ = ["from_toml", "read_pipeline", "to_toml"]
+
+
+class _FilteredRecord(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="filtered"
+):
+    where: str
+    inside: Bounded | Unbounded | Broadcast | Latest = Bounded(4)
+
+
+class _EdgeRecord(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"source": "from", "target": "to"}
+):
+    source: str
+    target: str
+    channel: Bounded | Unbounded | Broadcast | Latest | _FilteredRecord | None = None
+    feedback: bool = False
+    tokens: int | None = None
+
+
+class _StageRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    use: str
+    parameters: dict[str, Any] = {}
+    substrate: str | None = None
+    config: StageConfig = StageConfig()
+
+
+class _PipelineRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str = "pipeline"
+    stages: list[_StageRecord]
+    edges: list[_EdgeRecord] = []
+
+
+def to_toml(pipeline: Pipeline | PipelineGraph) -> str:
+    """Return the file that makes a pipeline again; raises for stages and predicates that have no name."""
+    graph = pipeline.graph if isinstance(pipeline, Pipeline) else pipeline
+    document: dict[str, Any] = {"name": graph.name, "stages": [], "edges": []}
+    for spec in graph.stages.values():
+        if spec.use is None:
+            raise SpecError(
+                f"stage `{spec.name}` cannot be written: {spec.stage!r} has no name that a file could give\n"
+                'hint: a function or dataclass of a module, or builder.stage(name, substrate, "module:attribute")'
+            )
+        entry: dict[str, Any] = {"name": spec.name, "use": spec.use}
+        if spec.parameters:
+            entry["parameters"] = msgspec.to_builtins(dict(spec.parameters))
+        if spec.substrate_name is not None:
+            entry["substrate"] = spec.substrate_name
+        default = msgspec.to_builtins(StageConfig())
+        config = {k: v for k, v in msgspec.to_builtins(spec.config).items() if v != default[k]}
+        if config:
+            entry["config"] = config
+        document["stages"].append(entry)
+    for edge in graph.edges:
+        line: dict[str, Any] = {"from": edge.source, "to": edge.target}
+        if edge.channel is not None:
+            line["channel"] = _channel_record(edge.channel, f"{edge.source} -> {edge.target}")
+        if edge.feedback:
+            line["feedback"] = True
+        if edge.tokens is not None:
+            line["tokens"] = edge.tokens
+        document["edges"].append(line)
+    return tomli_w.dumps(document)
+
+
+def _channel_record(kind: ChannelKind, where: str) -> dict[str, Any]:
+    if isinstance(kind, Filtered) and not isinstance(kind.where, str):
+        raise SpecError(f"edge {where} is filtered by a function, which no file can hold; write an expression")
+    record: dict[str, Any] = _without_none(msgspec.to_builtins(kind))
+    return record
+
+
+def _without_none(value: Any) -> Any:
+    return {k: _without_none(v) for k, v in value.items() if v is not None} if isinstance(value, dict) else value
+
+
+def from_toml(text: str, substrates: Mapping[str, OnSubstrate] | None = None) -> Pipeline:
+    """Return the pipeline that a file describes, checked.
+
+    Substrates are found by name in `substrates`; without that mapping they stay names, and capabilities are not
+    checked.
+    """
+    try:
+        record = msgspec.toml.decode(text, type=_PipelineRecord)
+    except msgspec.DecodeError as error:  # also of its subclass, ValidationError
+        raise SpecError(f"the pipeline cannot be read: {error}") from error
+    builder = PipelineBuilder(record.name)
+    for stage in record.stages:
+        where: OnSubstrate | str | None = stage.substrate
+        if substrates is not None and stage.substrate is not None:
+            if stage.substrate not in substrates:
+                raise UnknownNameError(f"substrate of stage {stage.name}", stage.substrate, substrates)
+            where = substrates[stage.substrate]
+        builder.stage(stage.name, where, stage.use, config=stage.config, parameters=stage.parameters)
+    for edge in record.edges:
+        channel = edge.channel
+        kind = Filtered(channel.where, channel.inside) if isinstance(channel, _FilteredRecord) else channel
+        builder.edge(edge.source, edge.target, kind, edge.feedback, edge.tokens)
+    return builder.build()
+
+
+def read_pipeline(path: Path | str, substrates: Mapping[str, OnSubstrate] | None = None) -> Pipeline:
+    """Return the pipeline of a file."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path} cannot be read: {error}") from error
+    return from_toml(text, substrates)

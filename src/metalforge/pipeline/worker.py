@@ -1,0 +1,444 @@
+"""The life of one stage, as a generator that yields the queue it waits on.
+
+A worker never blocks by itself: where it has to wait, it yields a queue and is sent what came out of it. A thread that
+calls `queue.get()` runs one worker for real; a loop that looks for non-empty queues runs all of them on one thread, in
+any order it likes. So both runtimes run this very code, and what many
+seeded schedules show holds for the threads.
+
+A border is where a worker can be paused: between items, or with outputs in `outbox` for which there was no room yet.
+"""
+
+from collections import deque
+from collections.abc import Callable, Generator
+from concurrent.futures import Executor, Future, wait
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from .errors import PipelineError
+from .failures import failure_of
+from .graph import StageSpec
+from .hosts import Host
+from .items import Emit, Item, ItemId, payload_bytes
+from .lanes import END, NUDGE, BoundedLane, Inbox, Lane, Word
+from .metrics import StageMeter
+from .stages import is_source
+from .throttle import Throttle
+from .tokens import Ring
+
+if TYPE_CHECKING:
+    from .supervisor import Run
+
+__all__ = ["CLOSE", "FINISH", "TICK", "Stopped", "Tick", "Timer", "Worker"]
+
+FINISH: Final = Word("FINISH")
+CLOSE: Final = Word("CLOSE")
+
+
+class Stopped(Exception):  # noqa: N818 - a signal between worker and driver
+    """The run is being stopped: the worker ends without ceremony."""
+
+
+class Tick:
+    """A queue that always has something: a place where another worker may go first."""
+
+    def qsize(self) -> int:
+        """Never empty."""
+        return 1
+
+    def get(self) -> None:
+        """Nothing to wait for."""
+
+
+TICK: Final = Tick()
+
+
+class Timer:
+    """A queue that has something when its time has come, or when the worker is nudged."""
+
+    def __init__(self, due_ns: int, clock_ns: Callable[[], int], wakeup: Inbox) -> None:
+        self.due_ns, self._clock_ns, self._wakeup = due_ns, clock_ns, wakeup
+
+    def qsize(self) -> int:
+        """Whether it is time."""
+        return int(self._clock_ns() >= self.due_ns or self._wakeup.qsize() > 0)
+
+    def get(self) -> None:
+        """Wait until it is time."""
+        left = (self.due_ns - self._clock_ns()) * 1e-9
+        if left > 0:
+            with suppress(Empty):
+                self._wakeup.get(True, left)
+
+
+class Done:
+    """A queue that has something when a future is done."""
+
+    def __init__(self, future: "Future[list[Any]]") -> None:
+        self._future = future
+
+    def qsize(self) -> int:
+        """Whether it is done."""
+        return int(self._future.done())
+
+    def get(self) -> None:
+        """Wait for it."""
+        wait([self._future])
+
+
+Waits: TypeAlias = Generator[Any, Any, None]
+
+
+class Past:
+    """What edges that have ended had lost."""
+
+    def __init__(self) -> None:
+        self.dropped = self.overwritten = self.filtered = 0
+
+    def add(self, lane: Lane) -> None:
+        """Keep the counts of a lane that is given up."""
+        self.dropped += lane.dropped
+        self.overwritten += lane.overwritten
+        self.filtered += lane.filtered
+
+
+class Worker:
+    """One stage of a run: its inbox, its lanes, its host, and where it is in its life."""
+
+    def __init__(self, spec: StageSpec, run: "Run", host: Host) -> None:
+        self.name, self.spec, self.config, self.run, self.host = spec.name, spec, spec.config, run, host
+        self.inbox: Inbox = SimpleQueue()
+        self.wakeup: Inbox = SimpleQueue()
+        self.in_lanes: list[Lane] = []
+        self.out_lanes: list[Lane] = []
+        self.outbox: deque[tuple[Lane, Item]] = deque()
+        self.orders: deque[Callable[[], None]] = deque()
+        self.sequence: dict[str, int] = {}
+        self.meter = StageMeter(run.clock_ns())
+        self.is_source = is_source(spec.stage)
+        self.exhausted = not self.is_source
+        """No source, or one that will produce nothing more."""
+        self.gate = self.parked = self.closing = self.finished = self.ended = self.opened = False
+        self.draining = self.finish_asked = False
+        self.past = Past()
+        self.waiting: Any = None
+        """The queue this worker waits on; None while it works."""
+        self.active = False
+        self.late_answers = 0
+        self.throttle: Throttle | None = None
+        self.ended_ns = 0
+        self.saved: bytes | None = None
+        """A checkpoint to start from."""
+        self._skips = 0
+        self._stayed = 0
+        """How many outputs of the present item stay in a ring with tokens."""
+        self.pool: Executor | None = None
+        self._window: deque[tuple[Lane, Item, Future[list[Any]]]] = deque()
+
+    # -- the life -------------------------------------------------------------------------------------------------
+
+    def life(self) -> Waits:
+        """Run the stage from open to close; yields the queues it waits on."""
+        clock_ns, meter, inbox, run = self.run.clock_ns, self.meter, self.inbox, self.run
+        explore = run.explore
+        if run.aborting:
+            raise Stopped
+        self.host.open(self.saved)
+        self.opened = True
+        while True:
+            if self.gate or self.orders or run.aborting:
+                yield from self._attend()
+            if not self.exhausted:
+                if explore:
+                    yield TICK
+                if self.draining:
+                    self._exhaust()
+                elif not inbox.qsize() and self._may_produce():
+                    yield from self._produce()
+                    continue
+            if self._window:
+                yield from self._reap(self.config.concurrency)
+            if self.closing and not inbox.qsize():
+                run.settle(self)
+            began = clock_ns()
+            message = yield inbox
+            now = clock_ns()
+            meter.get_ns += now - began
+            if message is NUDGE:
+                continue
+            lane, body = message
+            if lane is None:
+                if body is CLOSE:
+                    for out in self.out_lanes:
+                        out.close()
+                    return
+                yield from self._obey(body)
+            elif body is END:
+                lane.ended = True
+                run.lane_ended(self, lane)
+            else:
+                item = lane.take(body)
+                item.received = now
+                if self.pool is None:
+                    yield from self._consume(lane, item)
+                else:
+                    self._submit(lane, item, self.pool)
+
+    def _attend(self) -> Waits:
+        """Stop, take orders, or wait at the gate."""
+        while True:
+            if self.run.aborting:
+                raise Stopped
+            while self.orders:
+                self.orders.popleft()()
+            if not self.gate:
+                return
+            self.parked = True
+            self.run.notify()
+            yield self.wakeup
+            self.parked = False
+
+    def _obey(self, body: Any) -> Waits:
+        """Follow a word of the supervisor, or answer another stage."""
+        if body is FINISH:
+            yield from self._reap(1)
+            began = self.run.clock_ns()
+            outputs = yield from self._attempt(None, self.host.finish)
+            self.meter.busy_ns += self.run.clock_ns() - began
+            if outputs:
+                if not self._may_produce():
+                    raise PipelineError(f"stage `{self.name}` has last outputs and its cycle has no token left")
+                self._address(outputs, None)
+                yield from self._flush()
+                self._return_token()
+            self.finished = True
+            self.run.settle(self)
+        else:
+            began = self.run.clock_ns()
+            body.answer(self.host)
+            self.meter.busy_ns += self.run.clock_ns() - began
+
+    # -- work -----------------------------------------------------------------------------------------------------
+
+    def _consume(self, lane: Lane, item: Item) -> Waits:
+        """Process one item and deliver what comes of it."""
+        clock_ns, meter = self.run.clock_ns, self.meter
+        item.started = began = clock_ns()
+        try:
+            outputs: Any = self.host.step(item)
+        except Exception as error:
+            outputs = yield from self._attempt(item, lambda: self.host.step(item), error)
+        item.ended = ended = clock_ns()
+        meter.busy_ns += ended - began
+        if outputs:
+            self._address(outputs, item)
+            if self.outbox:
+                yield from self._flush()
+        self._account(lane, item)
+        if self.throttle is not None:
+            yield from self._rest(self.throttle)
+
+    def _rest(self, throttle: Throttle) -> Waits:
+        """Wait until the substrate is within the power budget."""
+        if (rest_s := throttle.rest_s()) > 0:
+            began = self.run.clock_ns()
+            yield Timer(began + int(rest_s * 1e9), self.run.clock_ns, self.wakeup)
+            self.meter.throttled_ns += self.run.clock_ns() - began
+
+    def _submit(self, lane: Lane, item: Item, pool: Executor) -> None:
+        """Start one of several concurrent steps; when it is done it nudges this worker."""
+
+        def work() -> list[Any]:
+            item.started = self.run.clock_ns()
+            try:
+                return self.host.run_alone(item)
+            finally:
+                item.ended = self.run.clock_ns()
+
+        future = pool.submit(work)
+        self._window.append((lane, item, future))
+        future.add_done_callback(lambda _: self.inbox.put(NUDGE))
+
+    def _reap(self, room: int) -> Waits:
+        """Deliver the outputs of concurrent steps in the order of their items, until fewer than `room` are open."""
+        while self._window:
+            lane, item, future = self._window[0]
+            if not future.done():
+                if len(self._window) < room:
+                    return
+                yield Done(future)
+            error = future.exception()
+            outputs = future.result() if error is None else None
+            if isinstance(error, Exception):
+                outputs = yield from self._attempt(item, partial(self.host.run_alone, item), error)
+            self._window.popleft()
+            self.meter.busy_ns += item.ended - item.started
+            if outputs:
+                self._address(outputs, item)
+                yield from self._flush()
+            self._account(lane, item)
+
+    def _account(self, lane: Lane, item: Item) -> None:
+        """Count an item as processed, when everything it led to has been sent."""
+        meter = self.meter
+        meter.items += 1
+        meter.latency.add(item.ended - item.started)
+        if self.run.events is not None:
+            self.run.events.item(self.name, item)
+        if self.run.ring_of:
+            self._return_token()
+        lane.done += 1
+
+    def _return_token(self) -> None:
+        """Give the token of the item just processed back, unless it went on around the ring."""
+        ring = self.run.ring_of.get(self.name)
+        if ring is not None and not self._stayed:
+            ring.leave()
+        self._stayed = 0
+
+    def _may_produce(self) -> bool:
+        ring = self.run.ring_of.get(self.name)
+        return ring is None or ring.enter()
+
+    def _produce(self) -> Waits:
+        """Make the next outputs of a source."""
+        clock_ns, meter = self.run.clock_ns, self.meter
+        began = clock_ns()
+        try:
+            outputs: Any = self.host.produce()
+        except Exception as error:
+            outputs = yield from self._attempt(None, self.host.produce, error)
+            if outputs is _SKIPPED:
+                outputs = []
+        ended = clock_ns()
+        meter.busy_ns += ended - began
+        if outputs is None:
+            if self.run.ring_of:
+                self._return_token()
+            self._exhaust()
+            return
+        meter.items += 1
+        meter.latency.add(ended - began)
+        if outputs:
+            self._address(outputs, None)
+            if self.outbox:
+                yield from self._flush()
+        if self.run.ring_of:
+            self._return_token()
+        if self.throttle is not None:
+            yield from self._rest(self.throttle)
+
+    def _exhaust(self) -> None:
+        self.exhausted = True
+        self.run.settle(self)
+
+    def _attempt(self, item: Item | None, work: Callable[[], Any], error: Exception | None = None) -> Any:
+        """Do `work` by the stage's error policy; returns its outputs, or nothing when the item was skipped."""
+        attempts = 0 if error is None else 1
+        config = self.config
+        while True:
+            if error is None:
+                attempts += 1
+                try:
+                    outputs = work()
+                    self._skips = 0
+                    return outputs
+                except Exception as raised:
+                    error = raised
+            if self.run.aborting:
+                raise Stopped
+            retry = config.on_error == "retry" and attempts <= config.retries
+            if retry:
+                self.meter.retries += 1
+                due = self.run.clock_ns() + int(config.backoff_s * 2 ** (attempts - 1) * 1e9)
+                if config.backoff_s:
+                    yield Timer(due, self.run.clock_ns, self.wakeup)
+                elif self.run.explore:
+                    yield TICK
+                if self.run.aborting:
+                    raise Stopped
+                error = None
+                continue
+            action = config.after_retries if config.on_error == "retry" else config.on_error
+            self._skips += 1
+            if item is None and self._skips > config.retries:  # a source that only fails has nothing to skip to
+                action = "stop"
+            self.meter.failed += 1
+            self.run.report(failure_of(self.name, item, error, attempts=attempts, action=action), error)
+            if action == "stop":
+                raise Stopped
+            return _SKIPPED if item is None else []
+
+    # -- delivery -------------------------------------------------------------------------------------------------
+
+    def _address(self, outputs: list[Any], parent: Item | None) -> None:
+        """Put outputs into envelopes and into the outbox, one for each lane that wants it."""
+        now = self.run.clock_ns()
+        parents = () if parent is None else (parent.id,)
+        chain_of_parent = self.name if parent is None else parent.id.chain
+        for output in outputs:
+            to = header = None
+            chain, payload = chain_of_parent, output
+            if type(output) is Emit:
+                payload, header, chain_of_emit, to = output
+                chain = chain if chain_of_emit is None else chain_of_emit
+            sequence = self.sequence.get(chain, 0)
+            self.sequence[chain] = sequence + 1
+            item = Item(ItemId(self.name, chain, sequence), payload, parents, header, now, payload_bytes(payload))
+            self.meter.outputs += 1
+            used = False
+            for lane in self.out_lanes:
+                if (to is None or lane.target == to) and lane.wants(item):
+                    self.outbox.append((lane, item.twin() if used else item))
+                    used = True
+            if not self.out_lanes:
+                self.meter.discarded += 1
+        if self.run.ring_of and (ring := self.run.ring_of.get(self.name)) is not None:
+            self._stayed = ring.check(self.name, [lane for lane, _ in self.outbox])
+
+    def _flush(self) -> Waits:
+        """Send everything in the outbox; wherever there is no room, wait for it."""
+        outbox, run, clock_ns = self.outbox, self.run, self.run.clock_ns
+        while outbox:
+            if run.explore:
+                yield TICK
+            if self.gate or self.orders or run.aborting:
+                yield from self._attend()  # the graph, and with it the outbox, may be another one afterwards
+                continue
+            lane, item = outbox[0]
+            ring = run.ring_of.get(lane.target) if run.ring_of else None
+            if ring is not None and not ring.inside(lane):
+                wait_for = self._way_in(ring, lane, item)
+            elif lane.offer(item):
+                wait_for = None
+            elif self.gate or self.orders or run.aborting:
+                continue  # the offer may have swallowed the nudge that announced it
+            else:
+                wait_for = lane.space if lane.space is not None and not lane.fits(item.bytes) else lane.credits
+            if wait_for is not None:
+                began = clock_ns()
+                got = yield wait_for
+                self.meter.put_ns += clock_ns() - began
+                if got is NUDGE or wait_for is lane.space:
+                    continue
+                if ring is not None and not ring.inside(lane):
+                    wait_for.put(got)  # seen, not taken: token and room are taken together
+                    continue
+                lane.push(item)
+            outbox.popleft()
+
+    def _way_in(self, ring: Ring, lane: Lane, item: Item) -> Inbox | None:
+        """Send an item into a ring if there is a token and room; else return what to wait for."""
+        if isinstance(lane, BoundedLane) and not lane.credits.qsize():
+            return lane.credits
+        if not ring.enter():
+            return ring.tokens
+        if not lane.offer(item):
+            ring.leave()
+            return lane.credits
+        return None
+
+
+_SKIPPED: Final[list[Any]] = []
+"""What a source gives when its attempt was skipped; compared by identity."""

@@ -1,0 +1,124 @@
+"""Stages of a module, so that files and processes can name them."""
+
+import os
+import signal
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+
+from metalforge.pipeline import END, Emit, Source, Stage
+
+
+@dataclass(frozen=True)
+class Sample:
+    """An item with a header."""
+
+    beta: float
+    chi: float
+    number: int
+
+
+@dataclass
+class Numbers(Source[int]):
+    """0 .. count - 1."""
+
+    count: int = 10
+
+    def init(self):
+        return 0
+
+    def produce(self, state):
+        return (state + 1, Emit(state)) if state < self.count else (state, END)
+
+
+def samples() -> list[Sample]:
+    return [Sample(beta=5.5 + 0.01 * i, chi=float(i), number=i) for i in range(40)]
+
+
+def increment(x: int) -> int:
+    return x + 1
+
+
+def forget(x: int) -> None:
+    return None
+
+
+def shorten(x: str) -> str:
+    return x[:1]
+
+
+@dataclass
+class RunningSum(Stage[int, int]):
+    """Sends the sum so far; its process kills itself, once, on each number in `deadly` (notes in a folder)."""
+
+    deadly: tuple[int, ...] = ()
+    notes: str = ""
+
+    def init(self):
+        return 0
+
+    def step(self, state, item):
+        if item in self.deadly:
+            note = os.path.join(self.notes, f"died-{item}")
+            if not os.path.exists(note):
+                open(note, "w").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+        return state + item, state + item
+
+    def configure(self, state, config):
+        return state + config
+
+    def answer(self, state, request):
+        return state, state * request
+
+
+@dataclass
+class AlwaysDies(Stage[int, int]):
+    """Kills its process on odd numbers, every time."""
+
+    def step(self, state, item):
+        if item % 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return state, item
+
+
+def double_array(x: np.ndarray) -> np.ndarray:
+    x *= 2  # in place: what arrives by shared memory is writable
+    return x
+
+
+def ancestry(x: int) -> int:
+    return os.getpid()
+
+
+@dataclass
+class Relay(Stage[tuple, tuple]):
+    """Passes items on; the state is how many."""
+
+    def init(self):
+        return 0
+
+    def step(self, state, item):
+        return state + 1, Emit(item)
+
+
+@dataclass
+class Endless(Source[int]):
+    """0, 1, 2, ... for ever."""
+
+    def init(self):
+        return 0
+
+    def produce(self, state):
+        return state + 1, Emit(state)
+
+
+@dataclass
+class Hangs(Stage[int, int]):
+    """Never comes back from odd numbers."""
+
+    def step(self, state, item):
+        if item % 2:
+            threading.Event().wait()
+        return state, item

@@ -1,0 +1,210 @@
+"""Silicon efficiency, calibration, percentiles, the endpoint: figures with their source, ties called ties."""
+
+import random
+import urllib.request
+
+import numpy as np
+import pytest
+
+from metalforge.core import Measured, MetalforgeError, MeterUnavailableError, Modelled, SpecError, SubstrateInfo
+from metalforge.core.substrate import Kind
+from metalforge.pipeline import (
+    Budget,
+    Chain,
+    Collect,
+    EfficiencyWindow,
+    Emit,
+    ManualClock,
+    PipelineBuilder,
+    Source,
+    calibrate,
+)
+from metalforge.pipeline.calibrate import judge
+from metalforge.pipeline.metrics import Histogram
+from metalforge.pipeline.prometheus_ import MetricsEndpoint
+from reference.pipeline_stages import Numbers
+
+
+class Chip:
+    """A substrate whose meter counts `watts` on a clock."""
+
+    name = "meter"
+
+    def __init__(self, name, clock, watts, kind=Measured):
+        self.info = SubstrateInfo(kind=Kind.GPU, name=name, model="fake", capabilities=())
+        self.clock, self.watts, self.kind = clock, watts, kind
+
+    def meter(self):
+        return self
+
+    def unavailable(self):
+        return "no counter here" if self.watts is None else None
+
+    def total(self):
+        if self.watts is None:
+            raise MeterUnavailableError("no counter here")
+        joules = self.watts * self.clock.now_ns() * 1e-9
+        if self.kind is Measured:
+            return Measured(value=joules, unit="J", how="a test")
+        return Modelled(value=joules, unit="J", profile="a test")
+
+
+def run_window(first, second, quality=None):
+    clock = ManualClock()
+
+    def work(x):
+        clock.advance(10_000_000)
+        return x
+
+    builder = PipelineBuilder().stage("in", first(clock), Numbers(40)).stage("work", second(clock), work)
+    sink = Collect()
+    run = (
+        builder.stage("out", first(clock), sink)
+        .topology(Chain("in", "work", "out"))
+        .build()
+        .start("inline", clock=clock)
+    )
+    with EfficiencyWindow(run, quality=quality) as window:
+        run.wait_until(lambda: len(sink.items) >= 20)
+    run.wait()
+    return window.result
+
+
+def test_all_measured_gives_totals():
+    result = run_window(lambda c: Chip("gpu", c, 100.0), lambda c: Chip("npu", c, 1.0), quality=lambda: 8.0)
+    assert result.results == 20
+    assert result.throughput_per_s == pytest.approx(20 / result.window_s)
+    assert isinstance(result.total_energy, Measured)
+    assert result.total_power.value == pytest.approx(101.0)
+    assert result.energy_per_result.value == pytest.approx(101.0 * result.window_s / 20)
+    assert result.quality_per_joule == pytest.approx(8.0 / (101.0 * result.window_s))
+    assert result.utilization["npu"] > 0.9
+    assert result.reason == ""
+
+
+def test_mixed_sources_have_entries_and_no_total():
+    result = run_window(lambda c: Chip("gpu", c, 100.0), lambda c: Chip("npu", c, 1.0, Modelled), quality=lambda: 8.0)
+    assert {(e.substrate, e.source) for e in result.energy} == {("gpu", "measured"), ("npu", "modelled")}
+    assert (result.total_energy, result.total_power, result.energy_per_result, result.quality_per_joule) == (None,) * 4
+    assert "gpu measured, npu modelled" in result.reason
+    assert result.quality == 8.0
+
+
+def test_an_unreadable_meter_is_unknown_and_never_zero():
+    result = run_window(lambda c: Chip("gpu", c, None), lambda c: Chip("npu", c, 1.0))
+    assert [(e.source, e.energy is None) for e in result.energy] == [("unknown", True), ("measured", False)]
+    assert result.total_energy is None
+    assert "no counter here" in result.reason
+
+
+def test_a_window_is_read_after_it_ended():
+    with pytest.raises(MetalforgeError, match="has not ended"):
+        _ = EfficiencyWindow(PipelineBuilder().stage("a", None, Numbers(1)).stage("b", None, print).edge("a", "b")
+                             .build().start("inline")).result  # fmt: skip
+
+
+class Endless(Source):
+    def init(self):
+        return 0
+
+    def produce(self, state):
+        return state + 1, Emit(state)
+
+
+def orderings(costs_ms, noise=0.0):
+    """A graph with one worker stage for each ordering, which takes so many virtual milliseconds an item."""
+    clock, sink, source, rng = ManualClock(), Collect(), Endless(), random.Random(2)
+    builder = PipelineBuilder().stage("source", None, source)
+    for name, cost in costs_ms.items():
+
+        def work(x, cost=cost):
+            clock.advance(int(cost * 1e6 * (1 + noise * rng.gauss(0, 1))))
+            return x
+
+        builder.stage(name, None, work)
+    builder.stage("sink", None, sink)
+    for name in costs_ms:
+        builder.topology(Chain("source", name)).edge(name, "sink")
+    run = builder.build().start("inline", clock=clock)
+    return run, sink, {n: Chain("source", n, "sink") for n in costs_ms}, run.graph
+
+
+def candidates(costs_ms, noise=0.0):
+    run, sink, chains, graph = orderings(costs_ms, noise)
+    return run, sink, {name: graph.with_topology(chain) for name, chain in chains.items()}
+
+
+def test_calibration_finds_the_fast_ordering_says_by_how_much_and_keeps_every_result():
+    run, sink, tries = candidates({"a": 2.0, "b": 1.0, "c": 3.0}, noise=0.05)
+    outcome = calibrate(run, tries, Budget(rounds=6, results=8, block_s=10.0))
+    assert outcome.best == "b"
+    assert not outcome.tie
+    assert outcome.confidence > 0.99
+    assert outcome.gain == pytest.approx(1.0, rel=0.2)
+    assert set(run.graph.stages) == {"source", "b", "sink"}
+    assert [len(c.scores) for c in outcome.candidates] == [6, 6, 6]
+    run.drain()
+    assert sorted(sink.payloads)[: outcome.results] == list(range(outcome.results))
+    assert len(set(sink.payloads)) == len(sink.payloads)
+    assert "is better than `a`" in outcome.words
+
+
+def test_two_equal_orderings_are_a_tie():
+    run, _, tries = candidates({"a": 1.0, "b": 1.0}, noise=0.2)
+    outcome = calibrate(run, tries, Budget(rounds=5, results=5, block_s=10.0))
+    assert outcome.tie
+    assert len(outcome.ties) == 1
+    assert "cannot be told apart" in outcome.words
+    run.drain()
+
+
+def test_ties_are_called_as_often_as_promised():
+    rng = np.random.default_rng(11)
+    drift = np.linspace(1.0, 2.0, 6)
+    wrong = sum(
+        not judge({"a": list(drift + rng.normal(0, 0.1, 6)), "b": list(drift + rng.normal(0, 0.1, 6))}, seed=i).tie
+        for i in range(200)
+    )
+    # 95 % sure in one direction, best chosen after the fact: 10 % false alarms, and few rounds make it a little worse
+    assert wrong < 200 * 0.2
+    right = sum(
+        not judge({"a": list(drift + rng.normal(0, 0.1, 6)), "b": list(drift + 0.3 + rng.normal(0, 0.1, 6))}).tie
+        for _ in range(50)
+    )
+    assert right > 45  # the drift, which is larger than the difference, cancels in the pairs
+
+
+def test_a_score_that_does_not_exist_is_refused_with_the_reason():
+    run, _, tries = candidates({"a": 1.0, "b": 1.0})
+    with pytest.raises(SpecError, match="bound to no substrate with a meter"):
+        calibrate(run, tries, Budget(rounds=2, results=2), lambda e: e.quality_per_joule)
+    run.drain()
+    with pytest.raises(SpecError):
+        Budget(rounds=1)
+
+
+def test_percentiles_are_within_a_bucket_of_the_exact_ones():
+    rng = np.random.default_rng(3)
+    durations = rng.lognormal(12, 2, 4000).astype(int)
+    histogram = Histogram()
+    for d in durations:
+        histogram.add(int(d))
+    for percent in (1, 50, 90, 99):
+        exact = np.percentile(durations, percent, method="inverted_cdf")
+        assert histogram.percentile(percent) == pytest.approx(exact, rel=0.13)
+    assert Histogram().percentile(50) is None
+    histogram.add(0)
+    assert histogram.percentile(0) == 0.0
+
+
+def test_the_endpoint_serves_the_runs_own_counters_on_loopback():
+    sink = Collect()
+    builder = PipelineBuilder("served").stage("in", None, Numbers(30)).stage("out", None, sink).edge("in", "out")
+    run = builder.build().run()
+    with MetricsEndpoint(run) as endpoint:
+        assert endpoint.url.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(endpoint.url) as answer:
+            text = answer.read().decode()
+    assert 'pipe_items_total{run="served",stage="out"} 30.0' in text
+    assert 'pipe_queue_depth{edge="in -> out",run="served"} 0.0' in text
+    assert 'side="put"' in text

@@ -1,0 +1,806 @@
+"""A running graph: errors, endings, pausing, rewiring, asking, watching; each promise with a count of ids."""
+
+import asyncio
+import os
+import threading
+import time
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from metalforge.core import Measured, MetalforgeError, PlacementError, SpecError, Trait
+from metalforge.pipeline import (
+    END,
+    Bounded,
+    Broadcast,
+    BrokenError,
+    Chain,
+    Collect,
+    DeadlockError,
+    Edge,
+    Edits,
+    Emit,
+    EventLog,
+    FanOut,
+    Filtered,
+    Graph,
+    GraphError,
+    Latest,
+    ManualClock,
+    PipelineBuilder,
+    PipelineError,
+    PipelineGraph,
+    Source,
+    Stage,
+    StageConfig,
+    StageSpec,
+    Unbounded,
+    bottleneck,
+    read_events,
+)
+from metalforge.pipeline.stages import as_stage
+from metalforge.pipeline.threads import ThreadsRun
+from reference.pipeline_stages import Numbers, RunningSum
+from reference.pipelines import order_problems
+
+RUNTIMES = ["inline", "threads"]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind():
+    threads, files = threading.active_count(), len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    yield
+    assert threading.active_count() == threads
+    if files:
+        assert len(os.listdir("/proc/self/fd")) <= files
+
+
+def chain(*stages, source=None, **options):
+    """A source, the given stages with options by name, a sink."""
+    sink = Collect()
+    builder = PipelineBuilder().stage("source", None, source or Numbers(20))
+    names = ["source"]
+    for i, stage in enumerate(stages):
+        names.append(f"stage{i}")
+        builder.stage(names[-1], None, stage, **options.get(f"stage{i}", {}))
+    return builder.stage("sink", None, sink).topology(Chain(*names, "sink")).build(), sink
+
+
+class Gate(Source):
+    """Gives what is put into it from outside: lets a test decide when something happens."""
+
+    def __init__(self):
+        import queue
+
+        self.queue = queue.SimpleQueue()
+
+    def produce(self, state):
+        value = self.queue.get()
+        return state, (END if value is END else Emit(value))
+
+
+def fails_on(*numbers, times=10**9):
+    seen = {}
+
+    def step(x):
+        seen[x] = seen.get(x, 0) + 1
+        if x in numbers and seen[x] <= times:
+            raise ValueError(f"cannot do {x}")
+        return x
+
+    return step
+
+
+# -- errors -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_stop_fails_the_run_with_stage_item_inputs_and_traceback(runtime):
+    pipeline, _ = chain(fails_on(3))
+    with pytest.raises(PipelineError, match="cannot do 3") as caught:
+        pipeline.run(runtime)
+    failure = caught.value.failure
+    assert (failure.stage, failure.item.sequence, failure.inputs, failure.kind) == ("stage0", 3, "3", "ValueError")
+    assert "in step" in failure.traceback
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_skip_reports_the_item_and_goes_on(runtime):
+    pipeline, sink = chain(fails_on(3, 7), stage0={"on_error": "skip"})
+    run = pipeline.run(runtime)
+    assert sink.payloads == [i for i in range(20) if i not in (3, 7)]
+    assert [(f.item.sequence, f.action) for f in run.failures] == [(3, "skip"), (7, "skip")]
+    assert run.metrics("stage0").failed == 2
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_retry_tries_again_and_then_does_what_comes_after(runtime):
+    pipeline, sink = chain(fails_on(3, 7, times=2), stage0={"on_error": "retry", "retries": 2, "backoff_s": 0.001})
+    run = pipeline.run(runtime)
+    assert sink.payloads == list(range(20))
+    assert (run.metrics("stage0").retries, run.failures) == (4, [])
+    pipeline, sink = chain(fails_on(3), stage0={"on_error": "retry", "retries": 2, "after_retries": "skip"})
+    run = pipeline.run(runtime)
+    assert [f.attempts for f in run.failures] == [3]
+    assert len(sink.payloads) == 19
+
+
+def test_backoff_doubles_on_the_clock_of_the_run():
+    times = []
+
+    def step(x, ctx):
+        times.append(run.clock_ns())
+        if len(times) < 4:
+            raise ValueError
+        return x
+
+    pipeline, _ = chain(step, source=Numbers(1), stage0={"on_error": "retry", "retries": 3, "backoff_s": 1.0})
+    run = pipeline.start("inline", clock=ManualClock())
+    run.wait()
+    assert [round(b - a, -8) for a, b in pairwise(times)] == [1e9, 2e9, 4e9]
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_state_survives_a_step_that_raised(runtime):
+    class Sum(Stage[int, int]):
+        def init(self):
+            return 0
+
+        def step(self, state, item):
+            if item == 3:
+                raise ValueError
+            return state + item, state + item
+
+    pipeline, sink = chain(Sum(), source=Numbers(6), stage0={"on_error": "skip"})
+    pipeline.run(runtime)
+    assert sink.payloads == [0, 1, 3, 7, 12]
+
+
+def test_a_late_step_is_a_failure_and_the_step_could_have_seen_it():
+    clock = ManualClock()
+    seen = []
+
+    def slow(x, ctx):
+        seen.append(ctx.cancelled())
+        clock.advance(3_000_000_000 if x == 1 else 0)
+        seen.append(ctx.cancelled())
+        return x
+
+    pipeline, sink = chain(slow, source=Numbers(3), stage0={"timeout_s": 2.0, "on_error": "skip"})
+    run = pipeline.run("inline", clock=clock)
+    assert sink.payloads == [0, 2]
+    assert [f.kind for f in run.failures] == ["StageTimeoutError"]
+    assert seen == [False, False, False, True, False, False]
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_coroutines_are_steps_and_a_timeout_cancels_them(runtime):
+    async def wait_or_not(x):
+        if x == 2:
+            await asyncio.Event().wait()
+        return x
+
+    pipeline, sink = chain(wait_or_not, source=Numbers(4), stage0={"timeout_s": 0.05, "on_error": "skip"})
+    run = pipeline.run(runtime, **({"clock": ManualClock()} if runtime == "inline" else {}))
+    assert sink.payloads == [0, 1, 3]
+    assert [f.kind for f in run.failures] == ["StageTimeoutError"]
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_failing_source_and_a_failing_start_and_end_are_reported(runtime):
+    class Bad(Source):
+        def produce(self, state):
+            raise OSError("no file")
+
+    pipeline, _ = chain(lambda x: x, source=Bad())
+    with pytest.raises(PipelineError, match="no file"):
+        pipeline.run(runtime)
+
+    class BadInit(Stage):
+        def init(self):
+            raise OSError("no device")
+
+        def step(self, state, item):
+            return state, item
+
+    with pytest.raises(PipelineError, match="no device"):
+        chain(BadInit())[0].run(runtime)
+
+    class BadClose(BadInit):
+        def init(self):
+            return None
+
+        def close(self):
+            raise OSError("stuck")
+
+    with pytest.raises(PipelineError, match="stuck"):
+        chain(BadClose())[0].run(runtime)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_zero_one_and_many_outputs_and_last_words(runtime):
+    class Batch(Stage[int, list]):
+        def init(self):
+            return ()
+
+        def step(self, state, item):
+            state = (*state, item)
+            return ((), Emit(list(state))) if len(state) == 3 else (state, None)
+
+        def finish(self, state):
+            return Emit(list(state)) if state else None
+
+    pipeline, sink = chain(lambda x: [x] * (x % 3), Batch(), source=Numbers(5))
+    pipeline.run(runtime)
+    assert sink.payloads == [[1, 2, 2], [4]]
+    assert [item.id.chain for item in sink.items] == ["source", "stage1"]
+    assert sink.items[0].parents[0].stage == "stage0"
+
+
+# -- drain, stop, pause -------------------------------------------------------------------------------------------
+
+
+def endless():
+    class Endless(Source):
+        def init(self):
+            return 0
+
+        def produce(self, state):
+            return state + 1, Emit(state)
+
+    return Endless()
+
+
+def test_drain_stops_the_sources_and_processes_everything():
+    pipeline, sink = chain(lambda x: x, source=endless())
+    with pipeline.start() as run:
+        run.wait_until(lambda: len(sink.items) > 50, poll=True)
+    assert run.status == "ended"
+    assert sink.payloads == list(range(run.metrics("source").items_processed))
+
+
+def test_stop_ends_at_once_and_an_exception_in_the_block_stops():
+    pipeline, sink = chain(lambda x: x, source=endless())
+    run = pipeline.start()
+    run.wait_until(lambda: len(sink.items) > 5, poll=True)
+    assert run.stop(5.0)
+    assert run.status == "stopped"
+    with pytest.raises(KeyError), pipeline.start() as run:
+        raise KeyError
+    assert run.status == "stopped"
+
+
+def test_ctrl_c_drains():
+    pipeline, sink = chain(lambda x: x, source=endless())
+
+    def interrupted(run):
+        run.wait_until(lambda: len(sink.items) > 5, poll=True)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), pipeline.start() as run:
+        interrupted(run)
+    assert run.status == "ended"
+    assert sink.payloads == list(range(run.metrics("source").items_processed))
+
+
+def test_a_step_that_ignores_the_end_does_not_keep_the_news_back():
+    release = threading.Event()
+
+    def stubborn(x):
+        release.wait()
+        return x
+
+    builder = PipelineBuilder().stage("a", None, Numbers(3)).stage("stubborn", None, stubborn)
+    builder.stage("bad", None, fails_on(0)).topology(FanOut("a", ("stubborn", "bad")))
+    run = builder.build().start()
+    run.grace_s = 0.1
+    with pytest.raises(PipelineError, match="cannot do 0") as caught:
+        run.wait()
+    assert "stubborn" in caught.value.__notes__[0]
+    release.set()
+    assert run.stop(5.0)
+
+
+def test_pause_holds_every_stage_at_a_border_and_resume_goes_on():
+    pipeline, sink = chain(lambda x: x, lambda x: x, source=endless())
+    with pipeline.start() as run:
+        for _ in range(5):
+            n = len(sink.items)
+            run.wait_until(lambda n=n: len(sink.items) > n + 20, poll=True)
+            assert run.pause(10.0)
+            assert run.status == "paused"
+            before = [(e.sent, e.taken) for e in run.edges()], len(sink.items)
+            assert all(m.status == "paused" for m in run.snapshot().values())
+            assert ([(e.sent, e.taken) for e in run.edges()], len(sink.items)) == before
+            run.resume()
+    assert sink.payloads == list(range(run.metrics("source").items_processed))
+
+
+def test_backpressure_is_real():
+    gate = threading.Event()
+
+    def slow(x):
+        gate.wait()
+        return x
+
+    pipeline, _ = chain(slow, source=endless(), stage0={"buffer_depth": 3})
+    run = pipeline.start()
+    # 3 queued, 1 in the slow stage, 1 in the hand of the producer, which then waits
+    source = run.workers["source"]
+    assert run.wait_until(
+        lambda: source.meter.items == 5 and source.waiting is source.out_lanes[0].credits, 10.0, poll=True
+    )
+    assert run.metrics("stage0").queue_depth == 3
+    gate.set()
+    run.wait_until(lambda: run.metrics("stage0").items_processed > 10, poll=True)
+    assert run.stop(5.0)
+
+
+@pytest.mark.parametrize("concurrency", [2, 4])
+def test_concurrent_steps_overlap_and_keep_their_order(concurrency):
+    barrier = threading.Barrier(concurrency)
+
+    def together(x):
+        barrier.wait(10)  # passes only when so many steps run at a time
+        return x
+
+    pipeline, sink = chain(together, source=Numbers(12), stage0={"concurrency": concurrency})
+    run = pipeline.run()
+    assert sink.payloads == list(range(12))
+    assert run.metrics("stage0").items_processed == 12
+    pipeline, sink = chain(fails_on(5), source=Numbers(12), stage0={"concurrency": concurrency, "on_error": "skip"})
+    run = pipeline.run()
+    assert sink.payloads == [i for i in range(12) if i != 5]
+
+
+def test_async_use():
+    async def use():
+        pipeline, sink = chain(lambda x: x)
+        async with pipeline.start() as run:
+            await run.finished()
+        return sink.payloads
+
+    assert asyncio.run(use()) == list(range(20))
+
+
+def test_arrays_pass_between_threads_by_reference():
+    array = np.zeros(1 << 17)
+    pipeline, sink = chain(lambda x: x, source=[array])
+    pipeline.run()
+    assert sink.payloads[0] is array
+    assert sink.items[0].bytes == 1 << 20
+
+
+# -- rewiring -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("queued", ["carry", "drain"])
+def test_rewiring_under_threads_loses_and_repeats_nothing(queued):
+    pipeline, sink = chain(lambda x: x, lambda x: x, source=endless())
+    with pipeline.start() as run:
+        for i in range(12):
+            n = len(sink.items)
+            run.wait_until(lambda n=n: len(sink.items) > n + 10, poll=True)
+            extra = f"extra{i}"
+            edits = Edits().add_stage(extra, None, lambda x: x).remove_edge("source", "stage0")
+            receipt = run.reconfigure(edits.add_edge("source", extra).add_edge(extra, "stage0"), queued=queued)
+            assert (receipt.dropped, receipt.paused, receipt.added_stages) == (0, ("source",), (extra,))
+            run.reconfigure(Edits().change_edge("stage0", "stage1", Bounded(1 + i)), queued=queued)
+            receipt = run.reconfigure(Edits().remove_stage(extra).add_edge("source", "stage0"), queued=queued)
+            assert receipt.removed_stages == (extra,)
+            assert receipt.pause_ms >= 0
+    assert sorted(sink.payloads) == list(range(run.metrics("source").items_processed))
+    assert list(order_problems("sink", sink.items and [item.id for item in sink.items])) == []
+
+
+def test_what_is_queued_before_a_removed_stage_moves_to_its_replacement():
+    gate = threading.Event()
+    seen = []
+
+    def slow(x):
+        seen.append(x)
+        gate.wait()
+        return x
+
+    feed = Gate()
+    sink = Collect()
+    builder = PipelineBuilder().stage("feed", None, feed).stage("slow", None, slow).stage("sink", None, sink)
+    with builder.topology(Chain("feed", "slow", "sink", channel=Bounded(8))).build().start() as run:
+        for i in range(5):
+            feed.queue.put(i)
+        run.wait_until(lambda: run.metrics("slow").queue_depth == 4, poll=True)
+        done = []
+        change = Edits().remove_stage("slow").add_edge("feed", "sink")
+        thread = threading.Thread(target=lambda: done.append(run.reconfigure(change)))
+        thread.start()
+        gate.set()
+        feed.queue.put(5)  # the feed waits inside produce: give it a border
+        thread.join()
+        feed.queue.put(END)
+    assert sorted(sink.payloads) == [0, 1, 2, 3, 4, 5]
+    assert done[0].moved + len(seen) == 6 or done[0].moved + len(seen) == 5
+
+
+def test_an_invalid_topology_is_refused_and_the_old_one_runs_on():
+    pipeline, sink = chain(lambda x: x, source=endless())
+    with pipeline.start() as run:
+        graph = run.graph
+        bad = [
+            Edits().add_edge("stage0", "nowhere"),
+            Edits().remove_edge("source", "stage0"),
+            Edits().add_edge("sink", "stage0", Bounded(1)),
+            Graph(Edge("source", "stage0")),
+        ]
+        for change in bad[:3]:
+            with pytest.raises(GraphError):
+                run.reconfigure(change)
+        with pytest.raises(MetalforgeError):
+            run.reconfigure(Edits().remove_stage("unheard"))
+        with pytest.raises(SpecError):
+            run.reconfigure(Edits(), queued="lose")
+        assert run.graph is graph
+        n = len(sink.items)
+        run.wait_until(lambda: len(sink.items) > n + 5, poll=True)
+    assert sink.payloads == list(range(run.metrics("source").items_processed))
+    with pytest.raises(PipelineError, match="ended"):
+        run.reconfigure(Edits())
+
+
+def test_the_seeds_reconfiguration_by_topology_drops_the_stages_it_does_not_mention():
+    builder = PipelineBuilder().stage("a", None, endless()).stage("b", None, lambda x: x).stage("c", None, Collect())
+    tap = Collect()
+    builder.stage("tap", None, tap, results=False).topology(Chain("a", "b", "c")).edge("b", "tap", Latest())
+    with builder.build().start() as run:
+        run.wait_until(lambda: len(tap.items) > 0, poll=True)
+        receipt = run.reconfigure(Graph(Edge("a", "b", Bounded(4)), Edge("b", "c", Bounded(8))))
+        assert receipt.removed_stages == ("tap",)
+        assert set(run.graph.stages) == {"a", "b", "c"}
+
+
+# -- state --------------------------------------------------------------------------------------------------------
+
+
+class Chip:
+    def __init__(self, name, *capabilities):
+        from metalforge.core import SubstrateInfo
+        from metalforge.core.substrate import Kind
+
+        self.info = SubstrateInfo(kind=Kind.GPU, name=name, model="fake", capabilities=capabilities)
+        self.joules = 0.0
+
+    def meter(self):
+        return self
+
+    name = "fake"
+
+    def unavailable(self):
+        return None
+
+    def total(self):
+        return Measured(value=self.joules, unit="J", how="a test")
+
+
+class Walk(Stage[int, float]):
+    """A Markov chain: an array, a counter, and where it runs."""
+
+    requires = (Trait.F64,)
+
+    def __init__(self):
+        self.where = []
+
+    def bind(self, substrate):
+        self.where.append(substrate.info.name)
+
+    def init(self):
+        return {"links": np.zeros(4), "n": 0}
+
+    def step(self, state, item):
+        links = state["links"] * 0.5 + item
+        return {"links": links, "n": state["n"] + 1}, float(links.sum())
+
+
+def test_migration_moves_the_state_byte_for_byte_while_the_rest_runs(tmp_path):
+    def outcome(migrate):
+        walk, sink = Walk(), Collect()
+        builder = PipelineBuilder().stage("in", None, Numbers(200)).stage("walk", Chip("3090", Trait.F64), walk)
+        builder.stage("out", None, sink).topology(Chain("in", "walk", "out"))
+        log = EventLog(tmp_path / f"{migrate}.jsonl")
+        moves = []
+        with builder.build().start("inline", seed=4, events=log) as run:
+            for n in (20, 60, 100) if migrate else ():
+                run.wait_until(lambda n=n: len(sink.items) > n)
+                moves.append(run.migrate("walk", Chip("titan" if len(moves) % 2 == 0 else "3090", Trait.F64)))
+            run.wait()
+        return sink.payloads, walk.where, moves
+
+    expected, where, _ = outcome(False)
+    assert where == ["3090"]
+    moved, where, moves = outcome(True)
+    assert moved == expected
+    assert where == ["3090", "titan", "3090", "titan"]
+    assert [m.target for m in moves] == ["titan", "3090", "titan"]
+    events = [e for e in read_events(tmp_path / "True.jsonl") if e.event.startswith("migration")]
+    assert [(e.event, e.sha256) for e in events[:2]] == [
+        ("migration.left", moves[0].sha256), ("migration.arrived", moves[0].sha256),
+    ]  # fmt: skip
+    assert len(moves[0].sha256) == 64
+    assert moves[0].state_bytes > 32
+
+
+def test_a_migration_that_cannot_be_leaves_everything_as_it_was():
+    class Forgetful(Walk):
+        def restore(self, saved):
+            return {**saved, "n": 0}
+
+    for stage, chip, error in (
+        (Walk(), Chip("npu", Trait.F32), PlacementError),
+        (Forgetful(), Chip("titan", Trait.F64), PipelineError),
+    ):
+        sink = Collect()
+        builder = PipelineBuilder().stage("in", None, Numbers(50)).stage("walk", Chip("3090", Trait.F64), stage)
+        builder.stage("out", None, sink).topology(Chain("in", "walk", "out"))
+        with builder.build().start("inline") as run:
+            run.wait_until(lambda sink=sink: len(sink.items) > 10)
+            with pytest.raises(error):
+                run.migrate("walk", chip)
+            run.wait()
+        assert len(sink.items) == 50
+        assert run.metrics("walk").substrate == "3090"
+
+
+def test_a_rewiring_whose_second_migration_fails_undoes_the_first():
+    class Forgetful(Walk):
+        def restore(self, saved):
+            return {**saved, "n": saved["n"] + 1}
+
+    chip, other = Chip("3090", Trait.F64), Chip("titan", Trait.F64)
+    good, bad, sink = Walk(), Forgetful(), Collect()
+    builder = PipelineBuilder().stage("in", None, Numbers(60)).stage("good", chip, good).stage("bad", chip, bad)
+    builder.stage("out", None, sink).topology(Chain("in", "good", "out")).edge("in", "bad")
+    with builder.build().start("inline") as run:
+        run.wait_until(lambda: len(sink.items) > 10)
+        graph = run.graph
+        edits = Edits().change_stage("good", substrate=other).change_stage("bad", substrate=other)
+        with pytest.raises(PipelineError, match="changed on its way"):
+            run.reconfigure(edits.add_stage("new", None, Collect()).add_edge("good", "new"))
+        assert run.graph is graph
+        assert set(run.workers) == {"in", "good", "bad", "out"}
+        receipt = run.reconfigure(Edits().change_stage("good", substrate=other))
+        assert receipt.changed_stages == ("good",)
+        run.wait()
+    assert len(sink.items) == 60
+    assert good.where == ["3090", "titan", "3090", "titan"]
+    assert run.metrics("good").substrate == "titan"
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_send_config_arrives_at_a_border_and_what_cannot_be_taken_raises(runtime):
+    stage, sink = RunningSum(), Collect()
+    feed = Numbers(500)
+    builder = PipelineBuilder().stage("in", None, feed).stage("sum", None, stage).stage("out", None, sink)
+    with builder.topology(Chain("in", "sum", "out")).build().start(runtime) as run:
+        run.send_config("sum", 1_000_000)
+        with pytest.raises(TypeError, match="takes no configuration"):
+            run.send_config("out", 3)
+        run.send_config("out", StageConfig(on_error="skip"))
+        with pytest.raises(SpecError, match="use reconfigure"):
+            run.send_config("out", StageConfig(droppable=True))
+        assert run.workers["out"].config.on_error == "skip"
+        assert int.from_bytes(run.checkpoint("sum"), "big") >= 0
+        run.wait()
+    assert sink.payloads[-1] == sum(range(500)) + 1_000_000
+    with pytest.raises(BrokenError, match="ended"):
+        run.send_config("sum", 1)
+
+
+# -- ask and watch ------------------------------------------------------------------------------------------------
+
+
+class Oracle(Stage[int, int]):
+    def init(self):
+        return 0
+
+    def step(self, state, item):
+        return state + 1, item
+
+    def answer(self, state, request):
+        if request == 13:
+            raise ValueError("unlucky")
+        return state, request * 2
+
+
+def asking(ask):
+    sink = Collect()
+    builder = PipelineBuilder().stage("in", None, Numbers(10)).stage("asker", None, ask).stage("out", None, sink)
+    builder.stage("other", None, Numbers(3)).stage("oracle", None, Oracle()).stage("rest", None, Collect())
+    builder.topology(Chain("in", "asker", "out"), Chain("other", "oracle", "rest"))
+    return builder.edge("asker", "oracle", Latest()).build(), sink
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_ask_before_and_get_after(runtime):
+    def ask(x, ctx):
+        future = ctx.ask("oracle", x)
+        return future.get(default=-1, timeout=10.0)
+
+    pipeline, sink = asking(ask)
+    run = pipeline.run(runtime)
+    assert sink.payloads == [2 * x for x in range(10)]
+    assert run.metrics("asker").late_answers == 0
+
+
+def test_a_late_answer_is_counted_and_an_error_is_the_askers():
+    def ask(x, ctx):
+        first = ctx.ask("oracle", x).get(default=None, timeout=0)
+        with pytest.raises(ValueError, match="unlucky"):
+            ctx.ask("oracle", 13).get()
+        with pytest.raises(MetalforgeError, match="unknown stage"):
+            ctx.ask("nobody", 1)
+        with pytest.raises(PipelineError, match="asks itself"):
+            ctx.ask("asker", 1)
+        return Emit(first)
+
+    pipeline, sink = asking(ask)
+    run = pipeline.run("inline", seed=5)
+    assert sink.payloads == [None] * 10
+    assert run.metrics("asker").late_answers == 10
+
+
+def blocked_ring():
+    stages = {n: StageSpec(name=n, stage=as_stage(lambda x: [Emit(x), Emit(x)])) for n in ("a", "b")}
+    stages["in"] = StageSpec(name="in", stage=Numbers(9))
+    edges = (Edge("in", "a", Bounded(1)), Edge("a", "b", Bounded(1)), Edge("b", "a", Bounded(1)))
+    return PipelineGraph(stages, edges)
+
+
+def test_the_watchdog_draws_who_waits_for_whom_and_fails():
+    run = ThreadsRun(blocked_ring(), watch_s=0.02).start()
+    with pytest.raises(DeadlockError) as caught:
+        run.wait(30.0)
+    assert "a: waits for room on a -> b (1 queued): waits for b" in str(caught.value)
+    assert "b: waits for room on b -> a" in str(caught.value)
+
+
+def test_the_watchdog_sees_stages_that_wait_for_each_others_answers():
+    class Ask(Stage):
+        def __init__(self, other):
+            self.other = other
+
+        def step(self, state, item, ctx):
+            return state, ctx.ask(self.other, item).get()
+
+        def answer(self, state, request):
+            return state, request
+
+    builder = PipelineBuilder().stage("in", None, Numbers(1)).stage("x", None, Ask("y")).stage("y", None, Ask("x"))
+    pipeline = builder.topology(FanOut("in", ("x", "y"))).build()
+    with pytest.raises(DeadlockError, match="waits for an answer from"):
+        pipeline.start(watch_s=0.02).wait(30.0)
+
+
+# -- loss on purpose ----------------------------------------------------------------------------------------------
+
+
+def test_a_droppable_stage_never_holds_up_its_producer_and_every_drop_is_counted():
+    gate = threading.Event()
+
+    def slow(x):
+        gate.wait()
+
+    builder = (
+        PipelineBuilder().stage("in", None, Numbers(100)).stage("slow", None, slow, droppable=True, buffer_depth=2)
+    )
+    sink = Collect()
+    builder.stage("out", None, sink).topology(FanOut("in", ("slow", "out")))
+    run = builder.build().start()
+    run.wait_until(lambda: len(sink.items) == 100, poll=True)  # although the slow stage stands still
+    gate.set()
+    run.wait()
+    run._close()
+    m = run.metrics("slow")
+    assert m.items_processed + m.dropped == 100
+    assert m.dropped >= 97 - 2
+
+
+def test_a_slow_broadcast_consumer_is_disconnected_and_the_others_get_everything():
+    gate = threading.Event()
+    seen = []
+
+    def slow(x):
+        gate.wait()
+        seen.append(x)
+
+    sink = Collect()
+    builder = PipelineBuilder().stage("in", None, Numbers(50)).stage("slow", None, slow).stage("out", None, sink)
+    builder.edge("in", "slow", Broadcast(2, slow="disconnect")).edge("in", "out", Broadcast(2))
+    run = builder.build().start()
+    run.wait_until(lambda: len(sink.items) == 50, poll=True)
+    gate.set()
+    run.wait()
+    assert len(seen) in (2, 3)
+    assert sink.payloads == list(range(50))
+
+
+def test_a_filter_sees_the_header_before_the_payload_moves():
+    sink, rest = Collect(), Collect()
+    builder = PipelineBuilder().stage("in", None, Numbers(20)).stage("even", None, sink).stage("all", None, rest)
+    builder.edge("in", "even", Filtered(lambda x: x % 2 == 0, Bounded(2))).edge("in", "all", Unbounded())
+    run = builder.build().run()
+    assert sink.payloads == list(range(0, 20, 2))
+    assert rest.payloads == list(range(20))
+    assert {e.edge: e.filtered for e in run.edges()} == {"in -> even": 10, "in -> all": 0}
+
+
+# -- looking ------------------------------------------------------------------------------------------------------
+
+
+def test_a_power_budget_throttles_by_the_rolling_mean():
+    clock = ManualClock()
+    chip = Chip("npu")
+
+    def work(x):
+        chip.joules += 0.1  # each step takes no time and a tenth of a joule: unthrottled, the power is infinite
+        return x
+
+    sink = Collect()
+    builder = PipelineBuilder().stage("in", None, Numbers(20)).stage("work", chip, work, power_budget_mw=500.0)
+    run = builder.stage("out", None, sink).topology(Chain("in", "work", "out")).build().run("inline", clock=clock)
+    assert len(sink.items) == 20
+    m = run.metrics("work")
+    assert m.throttled_s == pytest.approx(20 * 0.1 / 0.5, rel=0.15)  # 2 J at 0.5 W, but for the ends of windows
+    assert m.energy.value == pytest.approx(2.0)
+    assert m.power.value <= 0.6
+
+
+def test_metrics_say_where_time_went():
+    clock = ManualClock()
+
+    def slow(x):
+        clock.advance(1_000_000)
+        return x
+
+    pipeline, _ = chain(lambda x: x, slow, source=Numbers(50))
+    run = pipeline.run("inline", clock=clock)
+    stages = run.snapshot()
+    assert stages["stage1"].latency_p50_ms == pytest.approx(1.0, rel=0.1)
+    assert stages["stage1"].utilization > 0.5
+    assert stages["stage0"].blocked_put_s > 0.001
+    assert stages["sink"].blocked_get_s > 0.01
+    assert bottleneck(stages.values()) == "stage1"
+
+
+def test_the_stream_of_metrics_is_of_windows():
+    pipeline, sink = chain(lambda x: x, source=Numbers(30))
+    run = pipeline.start("inline", seed=1)
+    stream = run.stream()
+    next(stream)
+    run.wait_until(lambda: len(sink.items) == 10)
+    first = next(stream)["sink"].items_processed
+    run.wait()
+    assert first == 10
+    assert next(stream)["sink"].items_processed == 20
+
+
+def test_events_tell_the_whole_story(tmp_path):
+    pipeline, sink = chain(fails_on(3), stage0={"on_error": "skip"}, source=Numbers(5))
+    pipeline.run(events=EventLog(tmp_path / "events.jsonl", items=True))
+    events = list(read_events(tmp_path / "events.jsonl"))
+    assert [e.event for e in events if e.event.startswith("run")] == ["run.started", "run.ended"]
+    items = [e for e in events if e.event == "item" and e.name == "sink"]
+    assert [e.item for e in items] == [item.id for item in sink.items]
+    assert all(0 < e.received_ns <= e.started_ns <= e.ended_ns for e in items)
+    assert [e.failure.item.sequence for e in events if e.event == "failure"] == [3]
+    with (tmp_path / "events.jsonl").open("ab") as file:
+        file.write(b'{"at": 1.0, "event": "torn')
+    assert len(list(read_events(tmp_path / "events.jsonl"))) == len(events)
+
+
+def test_it_starts_fast():
+    pipeline, _ = chain(*[lambda x: x] * 10)
+    began = time.process_time()
+    run = pipeline.start()
+    seconds = time.process_time() - began
+    run.wait()
+    assert seconds < 0.2
