@@ -1,0 +1,270 @@
+"""What a conductor sees of a chain: fifty named numbers a trajectory, the same in training and when it runs.
+
+The schema `metalforge-features-1` names them with unit, offset and scale; weights carry it, and other features are
+refused. A frame is made from what is known when a trajectory has ended, or is about to start: no quantity that defines
+a label is among them. The Polyakov loop, which phase and order parameter are read from, is absent; the outcome of the
+Metropolis test and the iterations of a solve appear one trajectory later, as `..._before`; dH at a quarter of the
+steps is known before the outcome it helps to predict.
+
+What is not known is 0 after scaling, and a flag says so.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.schema import Feature, FeatureSchema
+
+__all__ = ["FEATURES", "ChainContext", "Frame", "FrameBuilder", "MetaRow", "Stage", "Trajectory", "scaled"]
+
+Stage: TypeAlias = Literal["quenched", "warmup", "measure"]
+Frame: TypeAlias = dict[str, float]
+SHORT, LONG = 8, 32
+"""Trajectories in the two windows."""
+
+
+class ChainContext(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is fixed for a chain; `mass` and `flavors` are 0 without sea quarks."""
+
+    beta: float
+    dims: tuple[int, int, int, int]
+    mass: float = 0.0
+    flavors: float = 0.0
+
+
+class MetaRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an earlier run found at a coupling."""
+
+    beta: float
+    plaquette: float
+    susceptibility: float
+
+
+class Trajectory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One update of a chain as an observer saw it; None where the algorithm has no such number.
+
+    `delta_h_quarter` is the energy error at a quarter of the steps.
+    """
+
+    stage: Stage
+    plaquette_spatial: float
+    plaquette_temporal: float
+    delta_h: float | None = None
+    delta_h_quarter: float | None = None
+    accepted: bool | None = None
+    step_size: float | None = None
+    n_steps: int | None = None
+    cg_iterations: float | None = None
+    """Mean iterations a solve."""
+    residual_rate: float | None = None
+    """log10 of the residual's decrease an iteration."""
+
+    @property
+    def plaquette(self) -> float:
+        """The mean of both."""
+        return (self.plaquette_spatial + self.plaquette_temporal) / 2
+
+
+def _features() -> FeatureSchema:
+    def rows(*entries: tuple[str, str, float, float]) -> list[Feature]:
+        return [Feature(name=n, unit=u, offset=o, scale=s) for n, u, o, s in entries]
+
+    context = rows(
+        ("beta", "", 5.5, 0.5),
+        ("mass", "1/a", 0.0, 0.1),
+        ("log_volume", "log sites", 8.0, 2.0),
+        ("temporal_extent", "a", 4.0, 4.0),
+        ("aspect", "Ns/Nt", 2.0, 2.0),
+        ("flavors", "", 0.0, 4.0),
+        ("log_index", "log(1 + n)", 3.0, 2.0),
+        ("is_quenched", "flag", 0.0, 1.0),
+        ("is_warmup", "flag", 0.0, 1.0),
+        ("is_measure", "flag", 0.0, 1.0),
+    )
+    last = rows(
+        ("plaquette", "", 0.55, 0.05),
+        ("plaquette_spatial", "", 0.55, 0.05),
+        ("plaquette_temporal", "", 0.55, 0.05),
+        ("asymmetry", "temporal - spatial", 0.0, 0.01),
+        ("delta_h_before", "", 0.0, 1.0),
+        ("delta_h_quarter", "", 0.0, 1.0),
+        ("accepted_before", "flag", 0.8, 0.5),
+        ("step_size", "", 0.1, 0.1),
+        ("n_steps", "", 10.0, 10.0),
+        ("cg_before", "iterations a solve", 100.0, 200.0),
+        ("log_cg_before", "log(1 + iterations)", 4.5, 1.5),
+        ("residual_rate", "log10 an iteration", -0.1, 0.1),
+    )
+    window = rows(
+        ("mean_short", "plaquette", 0.55, 0.05),
+        ("std_short", "plaquette", 0.005, 0.005),
+        ("slope_short", "plaquette a window", 0.0, 0.01),
+        ("mean_long", "plaquette", 0.55, 0.05),
+        ("std_long", "plaquette", 0.005, 0.005),
+        ("slope_long", "plaquette a window", 0.0, 0.01),
+        ("halves", "second half - first half", 0.0, 0.01),
+        ("lag_one", "autocorrelation", 0.0, 0.5),
+        ("largest_deviation", "standard deviations", 2.0, 1.0),
+        ("delta_h_mean", "", 0.0, 1.0),
+        ("delta_h_std", "", 0.5, 1.0),
+        ("acceptance_short", "share", 0.8, 0.5),
+        ("acceptance_long", "share", 0.8, 0.5),
+        ("cg_mean", "iterations a solve", 100.0, 200.0),
+        ("cg_std", "iterations a solve", 0.0, 50.0),
+        ("asymmetry_mean", "temporal - spatial", 0.0, 0.01),
+        ("asymmetry_std", "temporal - spatial", 0.003, 0.003),
+        ("filled", "share of the long window", 0.5, 0.5),
+    )
+    meta = rows(
+        ("below_distance", "beta", 0.1, 0.1),
+        ("below_plaquette", "", 0.55, 0.05),
+        ("below_susceptibility", "", 0.5, 0.5),
+        ("above_distance", "beta", 0.1, 0.1),
+        ("above_plaquette", "", 0.55, 0.05),
+        ("above_susceptibility", "", 0.5, 0.5),
+    )
+    flags = rows(*((name, "flag", 0.0, 1.0) for name in ("has_hmc", "has_quarter", "has_cg", "has_meta")))
+    return FeatureSchema(name="metalforge-features-1", features=(*context, *last, *window, *meta, *flags))
+
+
+FEATURES = _features()
+"""The fifty features, in the order of a network's inputs."""
+
+
+def scaled(frame: Mapping[str, float], schema: FeatureSchema = FEATURES) -> NDArray[np.float64]:
+    """Return a frame as a network's input: (value - offset) / scale in the schema's order, 0 where it is not known."""
+    names = {f.name for f in schema.features}
+    for name, value in frame.items():
+        if name not in names:
+            raise UnknownNameError(f"feature of {schema.name}", name, names)
+        if not np.isfinite(value):
+            raise SpecError(f"feature `{name}` must be a finite number. Got {value}")
+    return np.array([(frame[f.name] - f.offset) / f.scale if f.name in frame else 0.0 for f in schema.features])
+
+
+class FrameBuilder:
+    """Makes the frames of one chain, in the order of its trajectories."""
+
+    def __init__(self, context: ChainContext, meta: Sequence[MetaRow] = ()) -> None:
+        self._context = context
+        self._fixed = _context_frame(context) | _meta_frame(context.beta, meta)
+        self._seen: deque[Trajectory] = deque(maxlen=LONG)
+        self._count = 0
+
+    def before(self, stage: Stage) -> Frame:
+        """Return the context frame: what is known before a run of this stage."""
+        flags = {f"is_{name}": float(name == stage) for name in ("quenched", "warmup", "measure")}
+        return self._fixed | flags | {"log_index": float(np.log1p(self._count))} | self._window()
+
+    def push(self, trajectory: Trajectory) -> Frame:
+        """Return the frame at the end of a trajectory, before its Metropolis test and its solves are taken up.
+
+        What its test and solves gave is in the next frame.
+        """
+        previous = self._seen[-1] if self._seen else None
+        now = {
+            "plaquette": trajectory.plaquette,
+            "plaquette_spatial": trajectory.plaquette_spatial,
+            "plaquette_temporal": trajectory.plaquette_temporal,
+            "asymmetry": trajectory.plaquette_temporal - trajectory.plaquette_spatial,
+            **_known(
+                delta_h_quarter=trajectory.delta_h_quarter,
+                step_size=trajectory.step_size,
+                n_steps=trajectory.n_steps,
+            ),
+        }
+        if previous is not None:
+            cg = previous.cg_iterations
+            now |= _known(
+                delta_h_before=previous.delta_h,
+                accepted_before=previous.accepted,
+                cg_before=cg,
+                log_cg_before=None if cg is None else float(np.log1p(cg)),
+                residual_rate=previous.residual_rate,
+            )
+        flags = {
+            "has_hmc": float(trajectory.step_size is not None),
+            "has_quarter": float(trajectory.delta_h_quarter is not None),
+            "has_cg": float(previous is not None and previous.cg_iterations is not None),
+        }
+        frame = self.before(trajectory.stage) | now | flags
+        self._seen.append(trajectory)
+        self._count += 1
+        return frame
+
+    def _window(self) -> Frame:
+        """Return statistics of the trajectories before this one."""
+        frame: Frame = {"filled": len(self._seen) / LONG}
+        if len(self._seen) < 2:
+            return frame
+        plaquette = np.array([t.plaquette for t in self._seen])
+        asymmetry = np.array([t.plaquette_temporal - t.plaquette_spatial for t in self._seen])
+        half = len(plaquette) // 2
+        spread = plaquette.std()
+        frame |= _trend("short", plaquette[-SHORT:]) | _trend("long", plaquette)
+        frame |= {
+            "halves": float(plaquette[half:].mean() - plaquette[:half].mean()),
+            "lag_one": _lag_one(plaquette),
+            "largest_deviation": float(np.abs(plaquette - plaquette.mean()).max() / spread) if spread else 0.0,
+            "asymmetry_mean": float(asymmetry.mean()),
+            "asymmetry_std": float(asymmetry.std()),
+        }
+        errors = [t.delta_h for t in self._seen if t.delta_h is not None]
+        tests = [t.accepted for t in self._seen if t.accepted is not None]
+        solves = [t.cg_iterations for t in self._seen if t.cg_iterations is not None]
+        if errors:
+            frame |= {"delta_h_mean": float(np.mean(errors)), "delta_h_std": float(np.std(errors))}
+        if tests:
+            frame |= {"acceptance_short": float(np.mean(tests[-SHORT:])), "acceptance_long": float(np.mean(tests))}
+        if solves:
+            frame |= {"cg_mean": float(np.mean(solves)), "cg_std": float(np.std(solves))}
+        return frame
+
+
+def _context_frame(context: ChainContext) -> Frame:
+    n_t = context.dims[3]
+    space = float(np.prod(context.dims[:3])) ** (1 / 3)
+    return {
+        "beta": context.beta,
+        "mass": context.mass,
+        "log_volume": float(np.log(np.prod(context.dims))),
+        "temporal_extent": float(n_t),
+        "aspect": space / n_t,
+        "flavors": context.flavors,
+    }
+
+
+def _meta_frame(beta: float, meta: Sequence[MetaRow]) -> Frame:
+    """Return the nearest earlier results on either side; a result at this coupling counts as below."""
+    frame: Frame = {"has_meta": float(bool(meta))}
+    for side, rows in (("below", [r for r in meta if r.beta <= beta]), ("above", [r for r in meta if r.beta > beta])):
+        if rows:
+            near = min(rows, key=lambda row: abs(row.beta - beta))
+            frame |= {
+                f"{side}_distance": abs(near.beta - beta),
+                f"{side}_plaquette": near.plaquette,
+                f"{side}_susceptibility": near.susceptibility,
+            }
+    return frame
+
+
+def _known(**values: float | bool | None) -> Frame:
+    return {name: float(value) for name, value in values.items() if value is not None}
+
+
+def _trend(name: str, values: NDArray[np.float64]) -> Frame:
+    """Return mean, spread and slope over the window, the slope as change from end to end."""
+    time = np.linspace(-0.5, 0.5, len(values))
+    slope = float(time @ (values - values.mean()) / (time @ time))
+    return {f"mean_{name}": float(values.mean()), f"std_{name}": float(values.std()), f"slope_{name}": slope}
+
+
+def _lag_one(values: NDArray[np.float64]) -> float:
+    centred = values - values.mean()
+    size = float(centred @ centred)
+    return float(centred[1:] @ centred[:-1] / size) if size else 0.0

@@ -1,0 +1,176 @@
+"""The two sets of eleven heads that the seeds describe, and how weights move from one set to another: by name.
+
+The documents disagree on every index, so there are no indices: a layout is named and versioned, a head is asked for
+by its name. Labels come from measurements of chains, never from a known transition and never from a decision that a
+network made. Heads of transport coefficients need a plasma that nobody feeds yet: they are marked unavailable.
+"""
+
+from dataclasses import replace as with_fields
+
+import msgspec
+import numpy as np
+
+from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.schema import HeadLayout, HeadSpec
+from metalforge.reservoir.weights import EsnWeights
+
+__all__ = ["CONDUCTOR_11", "GPU_PREP_11", "LAYOUTS", "layout", "migrate"]
+
+_THERMALISED = HeadSpec(
+    name="thermalization",
+    activation="sigmoid",
+    loss="log",
+    label="the chain is inside the equilibrium band of an independent long run",
+    baseline="MSER on the plaquette",
+)
+_PHASE = HeadSpec(
+    name="phase",
+    width=2,
+    activation="softmax",
+    loss="log",
+    label="the Z3-projected Polyakov loop of the equilibrated chain against the midpoint of two reference couplings",
+    baseline="coupling alone",
+)
+_ANOMALY = HeadSpec(
+    name="anomaly",
+    activation="sigmoid",
+    loss="log",
+    label="a fault was injected into the run",
+    baseline="the largest standardised deviation of the window",
+)
+_PRIORITY = HeadSpec(
+    name="beta_priority",
+    activation="relu",
+    label="the susceptibility at this coupling over the largest of the scan",
+    baseline="mean of the training couplings",
+)
+_CG = HeadSpec(
+    name="cg_estimate",
+    activation="relu",
+    unit="iterations a solve",
+    scale=500.0,
+    label="iterations of the next solve",
+    baseline="iterations of the last solve",
+)
+_REJECTION = HeadSpec(
+    name="rejection",
+    activation="sigmoid",
+    loss="log",
+    label="the Metropolis test rejected the trajectory; seen at a quarter of its steps",
+    baseline="running rejection rate",
+)
+_QUALITY = HeadSpec(
+    name="quality",
+    activation="relu",
+    unit="effective samples a second",
+    label="effective sample size of the chain over its cost",
+    baseline="mean of the training chains",
+)
+_SCHEDULE = HeadSpec(
+    name="schedule",
+    activation="relu",
+    unit="trajectories",
+    scale=100.0,
+    label="trajectories that one independent measurement takes (twice the autocorrelation time)",
+    baseline="mean of the training chains",
+)
+_ORDER = HeadSpec(
+    name="deconfinement",
+    activation="relu",
+    label="<|L|> of the equilibrated chain",
+    baseline="coupling alone",
+)
+_DIFFUSION = HeadSpec(name="transport_D", unit="a^2 omega_p", available=False, label="D* of a Yukawa plasma")
+_VISCOSITY = HeadSpec(name="transport_eta", unit="m n a^2 omega_p", available=False, label="eta* of a Yukawa plasma")
+
+CONDUCTOR_11 = HeadLayout(
+    name="conductor-11",
+    heads=(
+        _THERMALISED,
+        _PHASE,
+        _ANOMALY,
+        _PRIORITY,
+        _CG,
+        _REJECTION,
+        _QUALITY,
+        _SCHEDULE,
+        _ORDER,
+        _DIFFUSION,
+        _VISCOSITY,
+    ),
+)
+"""The heads of seed 004; twelve outputs, since the phase has two."""
+
+
+def _renamed(head: HeadSpec, name: str, **more: object) -> HeadSpec:
+    return msgspec.structs.replace(head, name=name, **more)
+
+
+GPU_PREP_11 = HeadLayout(
+    name="gpu-prep-11",
+    heads=(
+        _PRIORITY,
+        HeadSpec(
+            name="param_suggest",
+            activation="relu",
+            unit="step size",
+            scale=0.1,
+            label="the step size that warm-up settled on",
+            baseline="volume rule, step ~ V^(-1/4)",
+        ),
+        _renamed(_THERMALISED, "therm_detect"),
+        _renamed(_REJECTION, "reject_predict"),
+        _renamed(_PHASE, "phase_classify", width=1, activation="sigmoid"),
+        _CG,
+        _renamed(_QUALITY, "quality_score"),
+        _renamed(_ANOMALY, "anomaly_detect"),
+        _renamed(_PRIORITY, "next_run", label="expected gain of another run at this coupling over the largest"),
+        HeadSpec(
+            name="quenched_length",
+            activation="relu",
+            unit="trajectories",
+            scale=200.0,
+            label="first trajectory from which the quenched chain stays in its equilibrium band",
+            baseline="mean of the training chains",
+        ),
+        _renamed(_THERMALISED, "quenched_therm"),
+    ),
+)
+"""The heads of seed 003."""
+
+LAYOUTS = {made.name: made for made in (CONDUCTOR_11, GPU_PREP_11)}
+
+
+def layout(name: str) -> HeadLayout:
+    """Return a preset by name."""
+    if name not in LAYOUTS:
+        raise UnknownNameError("head layout", name, LAYOUTS)
+    return LAYOUTS[name]
+
+
+def migrate(weights: EsnWeights, target: HeadLayout, *, names: tuple[str, ...] = ()) -> EsnWeights:
+    """Return a network whose readout has the heads of `target`: rows move by name, new heads are zeros and untrained.
+
+    `names` are the heads of weights that carry no layout, such as hotSpring's files of nine: one output each.
+    """
+    if weights.w_out is None or weights.out_bias is None:
+        raise SpecError("only a network with a readout can be migrated\nhint: fit one, or build a ConductorProgram")
+    source = weights.heads
+    if source is None:
+        if len(names) != weights.outputs:
+            raise SpecError(
+                f"these weights carry no layout: name their {weights.outputs} heads. Got {len(names)} names"
+                "\nhint: names=GPU_PREP_11.names[:9] for a file of nine heads"
+            )
+        source = HeadLayout(name="unnamed", heads=tuple(HeadSpec(name=name) for name in names))
+    w_out = np.zeros((target.width, weights.w_out.shape[1]), weights.dtype)
+    bias = np.zeros(target.width, weights.dtype)
+    heads = []
+    for head in target.heads:
+        known = head.name in source.names and source[head.name].width == head.width
+        if known:
+            to, origin = target.span(head.name), source.span(head.name)
+            w_out[to], bias[to] = weights.w_out[origin], weights.out_bias[origin]
+        heads.append(msgspec.structs.replace(head, trained=known and source[head.name].trained))
+    marked = msgspec.structs.replace(target, heads=tuple(heads))
+    return with_fields(weights, w_out=w_out, out_bias=bias, heads=marked)

@@ -1,0 +1,172 @@
+"""Many heads of one pass: by name, on either substrate, and from older files."""
+
+import numpy as np
+import pytest
+
+from metalforge.conductor.features import FEATURES
+from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11, LAYOUTS, layout, migrate
+from metalforge.conductor.program import ConductorProgram
+from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.reservoir import load_weights, make_esn, save_weights
+from metalforge.substrates.npu import EmulatedDevice
+
+CONDUCTOR = (
+    "thermalization phase anomaly beta_priority cg_estimate rejection quality schedule deconfinement "
+    "transport_D transport_eta"
+)
+GPU_PREP = (
+    "beta_priority param_suggest therm_detect reject_predict phase_classify cg_estimate quality_score "
+    "anomaly_detect next_run quenched_length quenched_therm"
+)
+
+
+def trained(heads, inputs=50, units=64, seed=1):
+    rng = np.random.default_rng(seed)
+    weights = make_esn(units, inputs, seed=seed, connectivity=1.0, input_scaling=0.3, leak=0.3)
+    return weights.with_readout(rng.normal(size=(heads.width, units)), rng.normal(size=heads.width), heads=heads)
+
+
+def test_the_presets_have_the_agreed_names():
+    assert " ".join(CONDUCTOR_11.names) == CONDUCTOR
+    assert " ".join(GPU_PREP_11.names) == GPU_PREP
+    assert CONDUCTOR_11.width == 12
+    assert GPU_PREP_11.width == 11
+    assert set(LAYOUTS) == {"conductor-11", "gpu-prep-11"}
+    with pytest.raises(UnknownNameError, match="conductor-11"):
+        layout("conductor-12")
+
+
+def test_heads_without_a_producer_are_marked():
+    assert [h.name for h in CONDUCTOR_11.heads if not h.available] == ["transport_D", "transport_eta"]
+    assert all(h.label for h in (*CONDUCTOR_11.heads, *GPU_PREP_11.heads))
+    assert all(h.baseline for h in (*CONDUCTOR_11.heads, *GPU_PREP_11.heads) if h.available)
+
+
+def test_the_builder_of_the_seed_runs_as_written():
+    program = (
+        ConductorProgram.builder()
+        .reservoir_dims(50, 128)
+        .add_head("thermalization", 1, "Sigmoid")
+        .add_head("phase", 2, "Softmax")
+        .add_head("anomaly", 1, "Sigmoid")
+        .add_head("beta_priority", 1, "ReLU")
+        .add_head("cg_estimate", 1, "ReLU")
+        .add_head("rejection", 1, "Sigmoid")
+        .add_head("quality", 1, "ReLU")
+        .add_head("schedule", 1, "ReLU")
+        .add_head("deconfinement", 1, "ReLU")
+        .add_head("transport_D", 1, "Linear")
+        .add_head("transport_eta", 1, "Linear")
+        .build()
+    )
+    outputs = program.run_on().run_conductor(np.ones(50))
+    assert " ".join(outputs) == CONDUCTOR
+    assert outputs["phase"].tolist() == [0.5, 0.5]  # untrained: no preference
+    assert not any(head.trained for head in program.heads.heads)
+
+
+def test_a_pass_is_the_equation():
+    program = ConductorProgram(weights=trained(CONDUCTOR_11))
+    run, w = program.run_on(), program.weights
+    rng = np.random.default_rng(3)
+    s = np.zeros(w.units)
+    for _ in range(4):
+        x = rng.normal(size=50)
+        s = (1 - w.leak) * s + w.leak * np.tanh(w.w_in @ x + w.w_res @ s + w.bias)
+        found = run.run_conductor(x)
+    y = w.w_out @ s + w.out_bias
+    assert found["thermalization"][0] == pytest.approx(1 / (1 + np.exp(-y[0])))
+    assert np.allclose(found["phase"], np.exp(y[1:3]) / np.exp(y[1:3]).sum())
+    assert found["cg_estimate"][0] == pytest.approx(500 * max(y[5], 0))
+    assert found["transport_eta"][0] == pytest.approx(y[11])
+
+
+def test_the_device_agrees_with_software():
+    program = ConductorProgram(weights=trained(CONDUCTOR_11))
+    frames = np.random.default_rng(0).normal(size=(20, 50)) * 0.5
+    with EmulatedDevice() as device, program.run_on(device, calibration=frames) as chip:
+        software = program.run_on()
+        for x in frames:
+            a, b = software.run_conductor(x), chip.run_conductor(x)
+        assert abs(a["thermalization"][0] - b["thermalization"][0]) < 0.02
+        assert abs(a["deconfinement"][0] - b["deconfinement"][0]) < 0.1
+        assert device.statistics().calls == 2 * len(frames)  # whatever the number of heads
+
+
+def test_a_batch_of_eight_equals_eight_chains():
+    program = ConductorProgram(weights=trained(CONDUCTOR_11))
+    frames = np.random.default_rng(0).normal(size=(5, 8, 50))
+    together = program.run_on()
+    together.reset(batch=8)
+    for step in frames:
+        found = together.run_conductor(step)
+    for i in range(8):
+        alone = program.run_on()
+        for step in frames:
+            one = alone.run_conductor(step[i])
+        assert all(np.allclose(one[name], found[name][i]) for name in one)
+
+
+def test_peeking_leaves_the_state():
+    run = ConductorProgram(weights=trained(CONDUCTOR_11)).run_on()
+    run.run_conductor(np.ones(50))
+    state = run.state
+    seen = run.peek(np.zeros(50))
+    assert np.array_equal(run.state, state)
+    assert np.allclose(run.run_conductor(np.zeros(50))["quality"], seen["quality"])
+
+
+def test_nine_heads_of_a_file_become_eleven(tmp_path):
+    """Seed 003's padding, by name: the new heads are zeros and marked."""
+    nine = make_esn(64, 5, seed=1, dtype=np.float32)  # hotSpring's JSON: no layout, no bias, float32
+    nine = nine.with_readout(np.random.default_rng(0).normal(size=(9, 64)).astype(np.float32))
+    path = tmp_path / "nine.json"
+    save_weights(nine, path)
+    old = load_weights(path)
+    with pytest.raises(SpecError, match="name their 9 heads"):
+        migrate(old, GPU_PREP_11)
+    new = migrate(old, GPU_PREP_11, names=GPU_PREP_11.names[:9])
+    assert new.outputs == 11
+    assert [h.name for h in new.heads.heads if not h.trained] == ["quenched_length", "quenched_therm"]
+    assert np.array_equal(new.w_out[:9], old.w_out)
+    assert not new.w_out[9:].any()
+
+
+def test_heads_move_by_name_between_layouts():
+    weights = trained(GPU_PREP_11)
+    moved = migrate(weights, CONDUCTOR_11)
+    shared = set(GPU_PREP_11.names) & set(CONDUCTOR_11.names)
+    assert shared == {"beta_priority", "cg_estimate"}
+    assert {h.name for h in moved.heads.heads if h.trained} == shared
+    for name in shared:
+        assert np.array_equal(moved.w_out[CONDUCTOR_11.span(name)], weights.w_out[GPU_PREP_11.span(name)])
+    assert moved.heads.fingerprint() == CONDUCTOR_11.fingerprint()
+
+
+def test_fifty_five_heads_are_one_layer_still():
+    builder = ConductorProgram.builder().reservoir_dims(50, 128)
+    for i in range(55):
+        builder.add_head(f"head{i}", 1, "linear")
+    program = builder.build()
+    rows = {(row.heads, row.profile): row for row in program.explain()}
+    assert {2, 4, 8, 11, 20, 55} == {heads for heads, _ in rows}
+    published = rows[55, "akd1000-published"]
+    assert not published.refused
+    assert published.query.latency.value < 1.3 * rows[2, "akd1000-published"].query.latency.value
+
+
+def test_weights_keep_their_features_and_heads_in_a_file(tmp_path):
+    program = ConductorProgram.builder().reservoir_dims(50, 32).features(FEATURES).add_layout(CONDUCTOR_11).build()
+    save_weights(program.weights, tmp_path / "c.safetensors")
+    again = load_weights(tmp_path / "c.safetensors")
+    assert again.features == FEATURES
+    assert again.heads.names == CONDUCTOR_11.names
+
+
+def test_bad_programs_are_refused():
+    with pytest.raises(SpecError, match="reservoir_dims"):
+        ConductorProgram.builder().add_head("a", 1, "relu").build()
+    with pytest.raises(SpecError, match="activation must be"):
+        ConductorProgram.builder().add_head("a", 1, "gelu")
+    with pytest.raises(SpecError, match="layout"):
+        ConductorProgram(weights=make_esn(10, 3, seed=1))

@@ -1,0 +1,211 @@
+"""Trust against its formula written out with NumPy; pairs by id, in whatever order outcomes come."""
+
+import math
+
+import msgspec
+import numpy as np
+import pytest
+
+from metalforge.conductor.layouts import CONDUCTOR_11, layout
+from metalforge.conductor.trust import Trust, TrustState, trust_of
+from metalforge.core.errors import SpecError
+
+LOSSES = {
+    "squared": lambda p, y: (p - y) ** 2,
+    "brier": lambda p, y: (p - y) ** 2,
+    "log": lambda p, y: -np.where(y == 1, np.log(np.clip(p, 0.01, 0.99)), np.log(1 - np.clip(p, 0.01, 0.99))),
+}
+
+
+def _data(n, loss, seed=1, noise=0.1):
+    rng = np.random.default_rng(seed)
+    if loss == "squared":
+        y = rng.normal(300, 50, n)
+        return y + rng.normal(0, noise * 100, n), np.full(n, 300.0), y
+    chance = rng.random(n)
+    y = (rng.random(n) < chance).astype(float)
+    return np.clip(chance + rng.normal(0, noise, n), 0, 1), (rng.random(n) < 0.5).astype(float), y
+
+
+def _told(trust, data, loss, order=None, head="h"):
+    p, b, y = data
+    for i in range(len(y)):
+        trust.expect(i, head, p[i], b[i], loss=loss)
+    for i in range(len(y)) if order is None else order:
+        assert trust.outcome(int(i), y[i])
+    return trust
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("n", [20, 57, 200])
+def test_skill_is_one_minus_the_ratio_of_losses_over_the_window(loss, n):
+    p, b, y = data = _data(n, loss)
+    standing = _told(Trust(window=100), data, loss).standing("h")
+    last = slice(-100, None)
+    wanted = 1 - LOSSES[loss](p, y)[last].sum() / LOSSES[loss](b, y)[last].sum()
+    assert standing.skill == pytest.approx(wanted, rel=1e-12)
+    assert standing.pairs == min(n, 100)
+    assert standing.trusted == (wanted > 0)
+    assert standing.trusted
+
+
+def test_pairs_go_by_id_whatever_the_order_of_outcomes():
+    p, _, y = data = _data(60, "squared")
+    order = np.random.default_rng(2).permutation(60)
+    shuffled = _told(Trust(), data, "squared", order).standing("h").skill
+    assert shuffled == pytest.approx(_told(Trust(), data, "squared").standing("h").skill, rel=1e-12)
+    # Negative control, the origin's pairing: predictions and outcomes each in the order they came.
+    origin = 1 - np.sum((p - y[order]) ** 2) / np.sum((300 - y[order]) ** 2)
+    assert origin < -0.5 < 0.5 < shuffled
+
+
+def test_nineteen_pairs_are_not_enough():
+    p, b, y = _data(20, "squared")
+    trust = Trust()
+    assert trust.standing("h") == (False, None, 0, "0 of 20 pairs")
+    for i in range(20):
+        trust.expect(i, "h", p[i], b[i])
+        assert trust.standing("h").why == f"{i} of 20 pairs"
+        assert not trust.standing("h").trusted
+        trust.outcome(i, y[i])
+    assert trust.standing("h").trusted
+
+
+def test_a_head_that_turns_bad_loses_trust_within_the_window():
+    trust = Trust(window=40)
+    _told(trust, _data(60, "squared"), "squared")
+    assert trust.standing("h").trusted
+    p, b, y = _data(40, "squared", seed=5)
+    for i in range(40):
+        trust.expect(100 + i, "h", p[i] + 500, b[i])
+        trust.outcome(100 + i, y[i])
+    assert not trust.standing("h").trusted
+    assert trust.standing("h").skill < 0
+
+
+def test_as_good_as_the_baseline_is_not_skill():
+    trust = Trust()
+    for i in range(30):
+        trust.expect(i, "h", 1.0, 1.0)
+        trust.outcome(i, 1.0)
+    assert trust.standing("h") == (False, 0.0, 30, "skill 0 over 30 pairs")
+    for i in range(30):
+        trust.expect(100 + i, "perfect baseline", 2.0, 1.0)
+        trust.outcome(100 + i, 1.0)
+    assert trust.standing("perfect baseline").skill == -math.inf
+
+
+@pytest.mark.parametrize("noise", [0.40, 0.44, 0.48, 0.52])
+def test_confidence_asks_for_a_positive_lower_bound(noise):
+    p, b, y = data = _data(50, "squared", seed=4, noise=noise)
+    gain = (b - y) ** 2 - (p - y) ** 2
+    lower = gain.mean() - 1.6448536269514722 * gain.std(ddof=1) / math.sqrt(50)
+    standing = _told(Trust(confidence=0.95), data, "squared").standing("h")
+    assert standing.trusted == (lower > 0)
+    if standing.skill > 0 > lower:
+        assert "not sure to 95%" in standing.why
+
+
+def test_the_cases_of_the_confidence_test_are_of_both_kinds():
+    kinds = {
+        _told(Trust(confidence=0.95), _data(50, "squared", seed=4, noise=x), "squared").standing("h").trusted
+        for x in (0.40, 0.44, 0.48, 0.52)
+    }
+    assert kinds == {True, False}
+
+
+def test_without_a_baseline_the_mean_of_the_outcomes_so_far_is_it():
+    rng = np.random.default_rng(6)
+    y = rng.normal(5, 1, 40)
+    p = y + rng.normal(0, 0.1, 40)
+    trust = Trust()
+    for i in range(40):
+        trust.expect(i, "quality", p[i], None)
+        trust.outcome(i, y[i])
+    baseline = np.cumsum(y)[:-1] / np.arange(1, 40)
+    wanted = 1 - np.sum((p - y)[1:] ** 2) / np.sum((baseline - y[1:]) ** 2)
+    assert trust.standing("quality").skill == pytest.approx(wanted, rel=1e-9)
+    assert trust.standing("quality").pairs == 39  # the first had nothing to be compared with
+
+
+def test_marked_heads_have_no_trust_whatever_they_did():
+    trust = _told(Trust(), _data(60, "squared"), "squared")
+    trust.mark("h", "untrained")
+    assert not trust.standing("h").trusted
+    assert trust.standing("h").why == "untrained"
+    trust.unmark("h")
+    assert trust.standing("h").trusted
+
+
+def test_a_layouts_unavailable_and_untrained_heads_are_marked():
+    heads = tuple(msgspec.structs.replace(h, trained=h.name != "quality") for h in CONDUCTOR_11.heads)
+    trust = trust_of(msgspec.structs.replace(CONDUCTOR_11, heads=heads))
+    assert trust.marked("transport_D").startswith("unavailable")
+    assert trust.marked("quality") == "untrained"
+    assert trust.marked("phase") is None
+    assert trust_of(layout("gpu-prep-11")).marked("quenched_length") is None
+
+
+def test_outcomes_without_a_prediction_are_counted_and_change_nothing():
+    trust = _told(Trust(), _data(30, "brier"), "brier")
+    before = trust.standing("h")
+    trust.expect(99, "h", 0.5, 0.5, loss="brier")
+    assert not trust.outcome(5, 1.0)  # told already
+    assert not trust.outcome(1234, 1.0)
+    assert not trust.outcome(99, math.nan)
+    assert not trust.outcome(99, 7.0)  # not the outcome of a yes-or-no question
+    assert not trust.outcome(99, 1.0, part=1)
+    assert trust.standing("h") == before
+    assert trust.state().unmatched == 5
+    assert trust.outcome(99, 1.0)  # it still waits
+
+
+def test_predictions_that_wait_too_long_are_forgotten_and_counted():
+    trust = Trust(capacity=3)
+    for i in range(5):
+        trust.expect(i, "h", 1.0, 2.0)
+    assert [trust.outcome(i, 1.0) for i in range(5)] == [False, False, True, True, True]
+    assert trust.state().forgotten == 2
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_state_survives_a_file_with_pairs_pending_and_marks(loss):
+    trust = _told(Trust(), _data(70, loss), loss)
+    trust.expect(900, "h", 0.25, 0.5, loss=loss)
+    trust.mark("other", "untrained")
+    record = msgspec.json.decode(msgspec.json.encode(trust.state()), type=TrustState)
+    other = Trust()
+    other.restore(record)
+    assert other.state() == trust.state()
+    assert other.standing("h") == trust.standing("h")
+    assert not other.standing("other").trusted
+    assert other.outcome(900, 1.0)
+    assert trust.outcome(900, 1.0)
+    assert other.standing("h") == trust.standing("h")
+
+
+def test_other_weights_start_from_nothing():
+    trust = _told(Trust(), _data(60, "squared"), "squared")
+    trust.mark("x", "untrained")
+    trust.forget()
+    assert trust.standing("h") == (False, None, 0, "0 of 20 pairs")
+    assert trust.marked("x") == "untrained"
+
+
+@pytest.mark.parametrize(
+    "options", [{"minimum": 19}, {"window": 10}, {"confidence": 0.4}, {"confidence": 1.0}, {"capacity": 0}]
+)
+def test_bad_settings(options):
+    with pytest.raises(SpecError):
+        Trust(**options)
+
+
+def test_bad_predictions_are_refused():
+    trust = Trust()
+    with pytest.raises(SpecError, match="finite"):
+        trust.expect(0, "h", math.nan, 1.0)
+    with pytest.raises(SpecError, match="finite"):
+        trust.expect(0, "h", 1.0, math.inf)
+    trust.expect(0, "h", 1.0, 1.0)
+    with pytest.raises(SpecError, match="squared loss"):
+        trust.expect(1, "h", 1.0, 1.0, loss="brier")
