@@ -66,12 +66,12 @@ def steer_adaptive(
     weight: float = 0.5,
     exclusion: float | None = None,
 ) -> AdaptiveDecision:
-    """Return the best candidate of an even grid by
+    """Return the best candidate of an even grid by priority and uncertainty.
 
         score = priority + weight * uncertainty
 
-    among beta_min + i (beta_max - beta_min) / (n_candidates + 1), i = 1 ... n_candidates, that are at least
-    `exclusion` (a distance in beta; by default 0.3 of the spacing) away from every measured and queued point.
+    Candidates are beta_min + i (beta_max - beta_min) / (n_candidates + 1), i = 1 ... n_candidates, at
+    least `exclusion` (a distance in beta; by default 0.3 of the spacing) away from every measured and queued point.
 
     The scan is saturated when at least 5 beta are measured, and the widest gap is below 5 % of the range (a queued
     point closes its gap) or the best score is below 0.15. Candidates without a finite score are passed over; when none
