@@ -62,7 +62,7 @@ def show(
 @app.command()
 def run(
     topology: File,
-    runtime: Annotated[str, typer.Option(help="threads, inline (one thread, in the order of a seed) or ray.")] = "threads",
+    runtime: Annotated[str, typer.Option(help="threads, ray, or inline: one thread in a seeded order.")] = "threads",
     seed: Annotated[int, typer.Option(help="Of the inline runtime.")] = 0,
     seconds: Annotated[float | None, typer.Option(help="Drain after so long; default: until the input ends.")] = None,
     events: Annotated[Path | None, typer.Option(help="Write what happens to this file, as lines of JSON.")] = None,

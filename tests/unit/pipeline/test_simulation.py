@@ -1,6 +1,7 @@
 """Seeded schedules of random graphs: what `build` accepts ends by itself, with every item accounted for."""
 
 import random
+import sys
 from collections import Counter
 
 import pytest
@@ -56,6 +57,31 @@ def test_without_loss_and_feedback_every_schedule_and_the_threads_deliver_the_sa
     assert expected is not None
     assert outcome("inline", seed=2) == expected
     assert outcome("threads") == expected
+
+
+def test_threads_that_are_switched_all_the_time_keep_the_same_books():
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        ran = 0
+        for seed in range(1000):
+            graph = random_graph(random.Random(seed))
+            pipeline = accepted(graph)
+            if pipeline is None:
+                continue
+            ran += 1
+            with pipeline.start() as run:
+                if seed % 3 == 0:
+                    run.pause()
+                    run.resume()
+                run.wait()
+            problems = list(ledger_problems(run, {n: s.stage for n, s in graph.stages.items()}))
+            assert problems == [], f"seed {seed}"
+            if ran == 150:
+                break
+    finally:
+        sys.setswitchinterval(interval)
+    assert ran == 150
 
 
 class Greedy(Source):
