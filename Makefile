@@ -45,7 +45,7 @@ demo: $(VENV)/.installed
 	$(BIN)/metalforge lattice generate --dims 8 8 8 4 --beta 5.69 --warmup 200 --trajectories 2000
 
 test: $(VENV)/.group-test
-	$(BIN)/python -m pytest -m "not long and not cuda and not npu"
+	$(BIN)/python -m pytest -m "not long and not cuda and not npu" --numprocesses 2 --dist loadfile
 
 test-long: $(VENV)/.group-test
 	$(BIN)/python -m pytest -m "long"

@@ -1,5 +1,6 @@
 """`pipeline check|show|run`: a topology file is checked, drawn, run."""
 
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -71,6 +72,7 @@ def run(
     """Run a topology to the end of its input; Ctrl-C drains it. Metrics go to stdout."""
     from metalforge.pipeline import EventLog, bottleneck
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
     options: dict[str, Any] = {"seed": seed} if runtime == "inline" else {}
     with _load(topology).start(runtime, events=None if events is None else EventLog(events), **options) as running:
         running.wait(seconds)
