@@ -99,6 +99,9 @@ def test_ctrl_c_drains_and_ends_in_bounded_time(file):
             break
         ticks.wait(0.05)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    try:
+        process.communicate(timeout=30)
+    finally:
+        process.kill()  # an endless run must not outlive a failure
     assert process.returncode == 130
     assert '"run.ended"' in events.read_text()

@@ -20,10 +20,15 @@ from metalforge.pipeline import (
 from metalforge.pipeline.items import Item, ItemId
 from metalforge.pipeline.lanes import open_lane
 
+
+def kind_name(kind):
+    return type(kind).__name__
+
+
 KINDS = [Bounded(3), Bounded(3, max_bytes=1000), Unbounded(), Broadcast(3), Filtered(lambda x: True, Bounded(3))]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: type(kind).__name__)
+@pytest.mark.parametrize("kind", KINDS, ids=kind_name)
 def test_values_come_out_in_order_and_iteration_stops_at_the_clean_end(kind):
     send, receive = open_channel(kind)
 
@@ -43,7 +48,7 @@ def test_values_come_out_in_order_and_iteration_stops_at_the_clean_end(kind):
     assert (statistics.open_senders, statistics.open_receivers) == (0, 1)
 
 
-@pytest.mark.parametrize("kind", [Bounded(2), Bounded(2, max_bytes=100), Broadcast(2)], ids=lambda kind: type(kind).__name__)
+@pytest.mark.parametrize("kind", [Bounded(2), Bounded(2, max_bytes=100), Broadcast(2)], ids=kind_name)
 def test_a_full_channel_holds_the_producer_back(kind):
     send, receive = open_channel(kind)
     send.send(1)
@@ -69,7 +74,7 @@ def test_bytes_hold_back_too_and_an_item_larger_than_the_limit_travels_alone():
     assert len(receive.receive()) == 500
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: type(kind).__name__)
+@pytest.mark.parametrize("kind", KINDS, ids=kind_name)
 def test_send_all_pours_one_channel_into_another(kind):
     (send_a, receive_a), (send_b, receive_b) = open_channel(kind), open_channel(kind)
 
@@ -121,7 +126,7 @@ def test_a_sender_that_dies_is_known_with_its_cause_after_what_it_sent():
     assert isinstance(caught.value.cause, ValueError)
 
 
-@pytest.mark.parametrize("kind", [Bounded(1), Bounded(1, max_bytes=10)], ids=lambda kind: type(kind).__name__)
+@pytest.mark.parametrize("kind", [Bounded(1), Bounded(1, max_bytes=10)], ids=kind_name)
 def test_a_waiting_sender_learns_that_the_receiver_died(kind):
     send, receive = open_channel(kind)
     send.send(b"1234567890")
