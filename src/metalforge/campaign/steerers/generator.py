@@ -1,0 +1,238 @@
+"""Steerers as generators of the community's interface (gest-api: Xopt, Optimas, libEnsemble), and the other way round.
+
+A generator has `suggest(num_points) -> [{"beta": 5.69, "_id": 3}]`, `ingest([{"beta": 5.69, "chi": 1.3, ...}])` and
+`finalize()`; its vocabulary (VOCS) names variables, objectives and observables. Nothing is imported from gest-api:
+whatever has these methods will do. Here they are
+
+    variables {"beta": [beta_min, beta_max]}     objectives {"chi": "MAXIMIZE"}     observables chi_error, cost
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from metalforge.core.errors import PluginError, SpecError
+from metalforge.core.steering import History, Observation, Steerer, SteererState, Suggestion
+
+__all__ = ["Generator", "GeneratorError", "GeneratorSteerer", "SteererGenerator", "as_generator", "from_generator"]
+
+VARIABLE, OBJECTIVE, ERROR, COST = "beta", "chi", "chi_error", "cost"
+SUGGESTED, INGESTED = "suggested-", "ingested-"
+"""Ids of observations: with the generator's number, or of points from elsewhere."""
+
+
+class GeneratorError(SpecError, ValueError):
+    """A request that the generator interface answers with a ValueError."""
+
+
+class Generator(Protocol):
+    """What a generator of the community looks like from here."""
+
+    def suggest(self, num_points: int | None = None) -> list[dict[str, Any]]:
+        """Return points to evaluate, `num_points` of them or as many as the generator likes."""
+        ...
+
+    def ingest(self, results: list[dict[str, Any]]) -> None:
+        """Take evaluated points."""
+        ...
+
+
+def as_generator(steerer: Steerer) -> "SteererGenerator":
+    """Return a steerer in the shape of a generator."""
+    return SteererGenerator(steerer)
+
+
+def from_generator(
+    generator: Generator, *, beta_min: float | None = None, beta_max: float | None = None
+) -> "GeneratorSteerer":
+    """Return a generator in the shape of a steerer; the range is that of its `vocs` unless it is given."""
+    return GeneratorSteerer(generator, beta_min=beta_min, beta_max=beta_max)
+
+
+class SteererGenerator:
+    """A steerer with `suggest`, `ingest` and `finalize`; suggested points are pending until their result comes."""
+
+    returns_id = True
+
+    def __init__(self, steerer: Steerer) -> None:
+        self.steerer = steerer
+        state = steerer.state()
+        self.vocs: dict[str, Any] = {
+            "variables": {VARIABLE: [state.beta_min, state.beta_max]},
+            "objectives": {OBJECTIVE: "MAXIMIZE"},
+            "observables": [ERROR, COST],
+        }
+        self._pending: dict[int, float] = {}
+        # Ids go on where an earlier generator over the same history ended: an id names one chain.
+        self._first = self._next = _after(state.observations, SUGGESTED)
+        self._foreign = _after(state.observations, INGESTED)
+        self._finalized = False
+
+    def suggest(self, num_points: int | None = None) -> list[dict[str, Any]]:
+        """Return exactly `num_points` points with their ids (one when not given)."""
+        wanted = 1 if num_points is None else num_points
+        if self._finalized:
+            raise GeneratorError("this generator was finalized and suggests no more")
+        suggestions = self.steerer.ask(wanted, list(self._pending.values()))
+        if len(suggestions) < wanted:
+            raise GeneratorError(
+                f"`{self.steerer.name}` must suggest {wanted} points. Got {len(suggestions)}: it has measured enough"
+            )
+        points: list[dict[str, Any]] = []
+        for suggestion in suggestions:
+            points.append({VARIABLE: suggestion.beta, "_id": self._next})
+            self._pending[self._next] = suggestion.beta
+            self._next += 1
+        return points
+
+    def ingest(self, results: Sequence[Mapping[str, Any]]) -> None:
+        """Take results, with the `_id` of the suggestion or without one for points from elsewhere.
+
+        A result that comes after `finalize` is kept as well: it was paid for.
+        """
+        foreign = self._foreign
+        observations = []
+        for result in results:
+            missing = [key for key in (VARIABLE, OBJECTIVE, ERROR) if key not in result]
+            if missing:
+                raise GeneratorError(
+                    f"a result must have {VARIABLE}, {OBJECTIVE}, {ERROR}. Missing: {', '.join(missing)}"
+                )
+            if "_id" not in result:
+                name, foreign = f"{INGESTED}{foreign}", foreign + 1
+            elif result["_id"] in range(self._first, self._next):
+                name = f"{SUGGESTED}{result['_id']}"
+            else:
+                raise GeneratorError(f"`_id` must be one that was suggested. Got {result['_id']}")
+            observations.append(
+                Observation(
+                    beta=float(result[VARIABLE]),
+                    value=float(result[OBJECTIVE]),
+                    error=float(result[ERROR]),
+                    cost=float(result.get(COST, 1.0)),
+                    id=name,
+                )
+            )
+        if observations:
+            self.steerer.tell(observations)
+        self._foreign = foreign
+        for result in results:
+            self._pending.pop(result.get("_id", -1), None)
+
+    def finalize(self) -> None:
+        """End suggesting; nothing else is held."""
+        self._finalized = True
+
+
+class GeneratorSteerer:
+    """A generator with `ask` and `tell`.
+
+    The interface has no pending points: a generator knows what it suggested and has no result for. So what it
+    suggested and nobody measures yet is handed out first, which makes `ask` repeatable. It has no way to replace a
+    result either: a chain that goes on is passed on once, at its first observation. To resume, tell a fresh generator
+    `state().observations`.
+    """
+
+    name = "generator"
+
+    def __init__(self, generator: Generator, *, beta_min: float | None = None, beta_max: float | None = None) -> None:
+        for method in ("suggest", "ingest"):
+            if not callable(getattr(generator, method, None)):
+                raise PluginError(f"a generator must have `{method}`. {type(generator).__name__} has not")
+        low, high = _read_vocs(generator)
+        low, high = (low if beta_min is None else beta_min), (high if beta_max is None else beta_max)
+        if low is None or high is None:
+            raise SpecError(
+                f"{type(generator).__name__} has no `vocs` with a range of `{VARIABLE}`"
+                "\nhint: from_generator(generator, beta_min=..., beta_max=...)"
+            )
+        self.generator = generator
+        self.history = History(low, high)
+        self._open: list[dict[str, Any]] = []  # suggested, without a result
+        self._told: set[str] = set()
+
+    def ask(self, n: int = 1, pending: Sequence[float] = ()) -> list[Suggestion]:
+        """Return at most n of the generator's points that are not pending."""
+        waiting = self.history.asked(n, pending)
+        missing = n - len(self._idle(waiting))
+        if missing > 0:
+            self._open += self._suggested(missing)
+        reason = f"suggested by {type(self.generator).__name__}"
+        return [Suggestion(beta=float(point[VARIABLE]), reason=reason) for point in self._idle(waiting)[:n]]
+
+    def tell(self, observations: Sequence[Observation]) -> None:
+        """Pass on what came out, with the generator's own `_id` and constants where it suggested the point."""
+        self.history.tell(observations)
+        results = []
+        for seen in observations:
+            if seen.id in self._told:
+                continue
+            self._told.add(seen.id)
+            own = next((p for p in self._open if self.history.same(p[VARIABLE], seen.beta)), None)
+            if own is not None:
+                self._open.remove(own)
+            point = {VARIABLE: seen.beta} if own is None else own
+            results.append(point | {OBJECTIVE: seen.value, ERROR: seen.error, COST: seen.cost})
+        if results:
+            self.generator.ingest(results)
+
+    def state(self) -> SteererState:
+        """Return what the generator was told; its own settings are its own."""
+        return self.history.state(self.name, {})
+
+    def _idle(self, waiting: list[float]) -> list[dict[str, Any]]:
+        """Return the open points that are not being measured; each pending beta accounts for one of them."""
+        rest = list(waiting)
+        idle = []
+        for point in self._open:
+            match = next((beta for beta in rest if self.history.same(point[VARIABLE], beta)), None)
+            if match is None:
+                idle.append(point)
+            else:
+                rest.remove(match)
+        return idle
+
+    def _suggested(self, n: int) -> list[dict[str, Any]]:
+        try:
+            points = self.generator.suggest(n)
+        except ValueError:
+            # The interface lets a generator refuse a number; without one it gives what it can, and the rest waits.
+            points = self.generator.suggest(None)
+        for point in points:
+            beta = point.get(VARIABLE)
+            if beta is None or not self.history.beta_min <= beta <= self.history.beta_max:
+                raise PluginError(
+                    f"{type(self.generator).__name__} must suggest `{VARIABLE}` in "
+                    f"[{self.history.beta_min}, {self.history.beta_max}]. Got {beta}"
+                )
+        return [dict(point) for point in points]
+
+
+def _after(observations: Sequence[Observation], prefix: str) -> int:
+    """Return the number after the highest that follows the prefix in an id."""
+    numbers = [seen.id.removeprefix(prefix) for seen in observations if seen.id.startswith(prefix)]
+    return max((int(number) for number in numbers if number.isdecimal()), default=-1) + 1
+
+
+def _read_vocs(generator: object) -> tuple[float | None, float | None]:
+    """Return the range of beta in a generator's vocabulary, if it has one; refuse one that asks for anything else."""
+    vocs = getattr(generator, "vocs", None)
+    if vocs is None:
+        return None, None
+    variables, objectives = _field(vocs, "variables"), _field(vocs, "objectives")
+    outputs = {*objectives, *_field(vocs, "constraints"), *_field(vocs, "observables")}
+    if set(variables) != {VARIABLE} or OBJECTIVE not in objectives or outputs - {OBJECTIVE, ERROR, COST}:
+        raise PluginError(
+            f"a generator must have the variable {VARIABLE}, the objective {OBJECTIVE} and no outputs but {ERROR} and "
+            f"{COST}. {type(generator).__name__} has variables {sorted(variables)}, outputs {sorted(outputs)}"
+        )
+    direction = objectives[OBJECTIVE] if isinstance(objectives, Mapping) else "MAXIMIZE"
+    if "MINIM" in (direction if isinstance(direction, str) else type(direction).__name__).upper():
+        raise PluginError(f"a generator must maximise {OBJECTIVE}. {type(generator).__name__} minimises it")
+    domain = variables[VARIABLE]
+    low, high = getattr(domain, "domain", domain)
+    return float(low), float(high)
+
+
+def _field(vocs: object, name: str) -> Any:
+    found = vocs.get(name) if isinstance(vocs, Mapping) else getattr(vocs, name, None)
+    return {} if found is None else found

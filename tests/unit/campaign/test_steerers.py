@@ -1,0 +1,307 @@
+"""One contract over every steerer, and the rules without a model: even refinement, widest gaps, scored candidates."""
+
+import random
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from metalforge.campaign.steerers import STEERERS, Adaptive, Gaps, GaussianProcess, Uniform, build_steerer, restore
+from metalforge.campaign.steerers.uniform import van_der_corput
+from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.steering import History, Observation, Steerer, SteererState
+from metalforge.core.steering_rules import find_largest_gaps, steer_adaptive
+
+LOW, HIGH = 5.6, 5.8
+MAKERS = {
+    "uniform": lambda: Uniform(LOW, HIGH),
+    "uniform-grid": lambda: Uniform(LOW, HIGH, points=9),
+    "gaps": lambda: Gaps(LOW, HIGH),
+    "gaussian-process": lambda: GaussianProcess(LOW, HIGH, grid=81, paths=64),
+    "adaptive": lambda: Adaptive(LOW, HIGH, score=score),
+}
+
+
+def score(beta):
+    return 0.5 + 0.4 * np.cos(40 * beta), 0.1
+
+
+def curve(beta):
+    return 0.1 + 1.2 / (1 + ((beta - 5.69) / 0.04) ** 2)
+
+
+def observed(betas, seed=1):
+    rng = np.random.default_rng(seed)
+    return [
+        Observation(beta=b, value=curve(b) * (1 + 0.1 * rng.normal()), error=0.1 * curve(b), cost=10.0, id=f"chain-{i}")
+        for i, b in enumerate(betas)
+    ]
+
+
+@pytest.fixture(params=sorted(MAKERS))
+def make(request):
+    return MAKERS[request.param]
+
+
+def driven(steerer, rounds, workers=3):
+    """Run a steerer with several points in flight; give back all it suggested."""
+    rng = np.random.default_rng(7)
+    pending, suggested = [], []
+    for i in range(rounds):
+        while len(pending) < workers and (new := steerer.ask(1, pending)):
+            pending.append(new[0].beta)
+            suggested.append(new[0])
+        if not pending:
+            break
+        beta = pending.pop(0)
+        value = curve(beta) * (1 + 0.1 * rng.normal())
+        steerer.tell([Observation(beta=beta, value=value, error=0.1 * value, id=str(i))])
+    return suggested
+
+
+def test_every_built_in_steerer_is_under_contract():
+    assert {make().name for make in MAKERS.values()} == set(STEERERS)
+
+
+def test_suggestions_stay_in_the_range_and_avoid_what_is_pending(make):
+    steerer = make()
+    assert isinstance(steerer, Steerer)
+    suggested = driven(steerer, 14)
+    assert len(suggested) >= 14
+    assert all(LOW <= s.beta <= HIGH and s.reason for s in suggested)
+    pending = [s.beta for s in steerer.ask(4)]
+    more = [s.beta for s in steerer.ask(4, pending)]
+    assert len(set(pending)) == len(pending)
+    assert not {round(b, 9) for b in pending} & {round(b, 9) for b in more}
+
+
+def test_points_at_the_very_ends_do_not_drive_a_steerer_out(make):
+    steerer = make()
+    steerer.tell(observed([LOW, LOW + 0.01, HIGH - 0.01, HIGH]))
+    for _ in range(6):
+        new = [s.beta for s in steerer.ask(3, [LOW, HIGH])]
+        assert all(LOW <= beta <= HIGH for beta in new)
+        if new:
+            steerer.tell(
+                [Observation(beta=b, value=curve(b), error=0.05, id=f"{len(steerer.history)}-{b}") for b in new]
+            )
+
+
+def test_asks_depend_on_the_history_alone(make):
+    told = observed(np.linspace(5.61, 5.79, 8))
+    one, other = make(), make()
+    one.tell(told)
+    one.ask(3)
+    one.ask(1, [5.7])
+    shuffled = list(told)
+    random.Random(3).shuffle(shuffled)
+    for seen in shuffled:
+        other.tell([seen])
+    assert one.ask(3, [5.66]) == other.ask(3, [5.66])
+
+
+def test_a_batch_begins_with_the_single_ask_and_repeats(make):
+    steerer = make()
+    steerer.tell(observed([5.62, 5.65, 5.68, 5.7, 5.73, 5.77]))
+    assert steerer.ask(3)[0] == steerer.ask(1)[0]
+    assert [s.beta for s in steerer.ask(3)] == [s.beta for s in steerer.ask(3)]
+
+
+def test_state_survives_a_file_and_restores_the_same_asks(make):
+    steerer = make()
+    driven(steerer, 8)
+    line = msgspec.json.encode(steerer.state())
+    again = restore(msgspec.json.decode(line, type=SteererState), score=score if steerer.name == "adaptive" else None)
+    assert again.state() == steerer.state()
+    assert again.ask(2, [5.671]) == steerer.ask(2, [5.671])
+    fresh = restore(make().state(), score=score if steerer.name == "adaptive" else None)
+    assert fresh.ask(2) == make().ask(2)
+
+
+def test_a_chain_that_goes_on_replaces_its_observation(make):
+    steerer = make()
+    steerer.tell(observed([5.62, 5.65, 5.68, 5.7, 5.73]))
+    longer = Observation(beta=5.68, value=1.25, error=0.01, cost=90.0, id="chain-2")
+    steerer.tell([longer])
+    assert len(steerer.state().observations) == 5
+    assert longer in steerer.state().observations
+
+
+@pytest.mark.parametrize("field", ["beta", "value", "error", "cost"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_an_observation_that_is_no_number_is_refused_by_name(field, bad):
+    with pytest.raises(SpecError, match=f"`{field}` of observation `c` must be finite"):
+        Observation(**({"beta": 5.7, "value": 1.0, "error": 0.1, "cost": 1.0, "id": "c"} | {field: bad}))
+
+
+def test_wrong_tells_and_asks_are_refused_and_change_nothing(make):
+    steerer = make()
+    steerer.tell(observed([5.65, 5.7]))
+    before = steerer.state()
+    moved, outside = observed([5.66, 5.81])
+    good = Observation(beta=5.66, value=1.0, error=0.1, id="good")
+    with pytest.raises(SpecError, match=r"observation `chain-1` must lie in \[5.6, 5.8\]. Got beta 5.81"):
+        steerer.tell([good, outside])
+    with pytest.raises(SpecError, match="`tell` wants at least one observation"):
+        steerer.tell([])
+    with pytest.raises(SpecError, match=r"`chain-0` must stay at beta 5\.65"):
+        steerer.tell([good, moved])
+    with pytest.raises(SpecError, match="at least one point"):
+        steerer.ask(0)
+    for pending in (5.5, float("nan")):
+        with pytest.raises(SpecError, match="a pending point must lie in"):
+            steerer.ask(1, [pending])
+    assert steerer.state() == before
+
+
+@pytest.mark.parametrize(("low", "high"), [(5.8, 5.6), (5.7, 5.7), (float("nan"), 5.7), (5.6, float("inf"))])
+def test_an_empty_range_is_refused(low, high):
+    with pytest.raises(SpecError, match="finite and not empty"):
+        History(low, high)
+    with pytest.raises(SpecError, match="finite and not empty"):
+        find_largest_gaps([], low, high, 1)
+
+
+def test_steerers_by_name_say_what_they_know():
+    assert build_steerer("uniform", LOW, HIGH, points=3).ask(3)[0].beta == pytest.approx(5.6 + 0.2 / 6)
+    with pytest.raises(UnknownNameError, match="did you mean `gaps`"):
+        build_steerer("gap", LOW, HIGH)
+    with pytest.raises(SpecError, match=r"does not take these settings.*points"):
+        build_steerer("gaps", LOW, HIGH, points=3)
+    with pytest.raises(SpecError, match="`points` must be at least 1"):
+        Uniform(LOW, HIGH, points=0)
+
+
+def test_van_der_corput_is_the_mirrored_binary_number():
+    assert [van_der_corput(i) for i in range(9)] == [0, 1 / 2, 1 / 4, 3 / 4, 1 / 8, 5 / 8, 3 / 8, 7 / 8, 1 / 16]
+
+
+def test_uniform_refines_evenly_and_a_grid_is_visited_in_rounds():
+    halves = [s.beta for s in Uniform(0.0, 1.0).ask(7)]
+    assert sorted(halves) == pytest.approx(np.arange(1, 8) / 8)
+    grid = Uniform(0.0, 1.0, points=5)
+    first = [s.beta for s in grid.ask(5)]
+    assert sorted(first) == pytest.approx((np.arange(5) + 0.5) / 5)
+    assert [s.beta for s in grid.ask(5, first)] == first
+    # Any start of a round is nearly even: after three of nine cells no gap is half of the range.
+    some = sorted([0.0, 1.0, *(s.beta for s in Uniform(0.0, 1.0, points=9).ask(3))])
+    assert max(b - a for a, b in pairwise(some)) < 0.5
+
+
+betas = st.lists(st.floats(4.9, 6.1), max_size=12)
+
+
+@given(measured=betas, n=st.integers(1, 8))
+def test_largest_gaps_are_those_of_brute_force(measured, n):
+    low, high = 5.0, 6.0
+    points = sorted({low, high, *(b for b in measured if low < b < high)})
+    widths = sorted((b - a for a, b in pairwise(points)), reverse=True)
+    found = find_largest_gaps(measured, low, high, n)
+    assert len(found) <= min(n, len(widths))
+    for middle, width in zip(found, widths, strict=False):
+        left, right = max(p for p in points if p < middle), min(p for p in points if p > middle)
+        assert middle == pytest.approx((left + right) / 2)
+        assert right - left == pytest.approx(width, abs=1e-8)
+    if all(width > 1e-8 for width in widths):
+        assert len(found) == min(n, len(widths))
+    assert len(set(found)) == len(found)
+
+
+def test_gaps_of_one_width_come_from_the_lower_end_and_a_batch_closes_its_gaps():
+    assert find_largest_gaps([5.3, 5.3 + 1e-13, 5.6], 5.0, 5.9, 2) == pytest.approx([5.15, 5.45])
+    assert [s.beta for s in Gaps(0.0, 1.0).ask(4)] == pytest.approx([0.5, 0.25, 0.75, 0.125])
+    assert Gaps(0.0, 1.0).ask(1)[0].score == pytest.approx(1.0)
+
+
+@given(
+    measured=st.lists(st.floats(5.0, 6.0), max_size=10),
+    queued=st.lists(st.floats(5.0, 6.0), max_size=4),
+    exclusion=st.floats(0.0, 0.2),
+)
+def test_adaptive_suggestions_keep_their_distance_and_their_range(measured, queued, exclusion):
+    decision = steer_adaptive(measured, queued, 5.0, 6.0, score=score, exclusion=exclusion)
+    assert decision.reason
+    if decision.suggestion is None:
+        assert decision.saturated
+    else:
+        assert not decision.saturated
+        assert 5.0 <= decision.suggestion.beta <= 6.0
+        assert all(abs(decision.suggestion.beta - b) >= exclusion for b in [*measured, *queued])
+
+
+def test_adaptive_takes_the_best_score_of_the_grid():
+    def peaked(beta):
+        return -abs(beta - 5.4), abs(beta - 5.0)
+
+    decision = steer_adaptive([], [], 5.0, 6.0, score=peaked, n_candidates=9, weight=0.5)
+    # priority + 0.5 * uncertainty falls off above 5.4 and rises below it.
+    assert decision.suggestion.beta == pytest.approx(5.4)
+    assert decision.suggestion.score == pytest.approx(0.2)
+    # The uncertainty wins with a weight above one: candidates go to the far end.
+    assert steer_adaptive([], [], 5.0, 6.0, score=peaked, n_candidates=9, weight=2.0).suggestion.beta == pytest.approx(
+        5.9
+    )
+    # An unknown uncertainty adds nothing.
+    assert steer_adaptive([], [], 5.0, 6.0, score=lambda b: (-abs(b - 5.4), None), n_candidates=9).suggestion.score == 0
+
+
+def test_adaptive_passes_over_measured_and_queued_candidates():
+    def flat(beta):
+        return 1.0, 0.0
+
+    grid = [5.0 + i / 10 for i in range(1, 10)]
+    assert steer_adaptive(grid[:3], grid[3:5], 5.0, 6.0, score=flat, n_candidates=9).suggestion.beta == pytest.approx(
+        5.6
+    )
+
+
+def test_adaptive_saturates_by_gap_and_by_score_only_with_five_points():
+    dull = {"score": lambda beta: (0.1, 0.09)}  # 0.145 is below 0.15
+    four = [5.1, 5.3, 5.6, 5.8]
+    assert not steer_adaptive(four, [], 5.0, 6.0, **dull).saturated
+    decision = steer_adaptive([*four, 5.9], [], 5.0, 6.0, **dull)
+    assert decision.saturated
+    assert decision.suggestion is None
+    assert "best score" in decision.reason
+    assert not steer_adaptive([*four, 5.9], [], 5.0, 6.0, score=lambda beta: (0.15, 0.0)).saturated
+    bright = {"score": lambda beta: (9.0, 0.0)}
+    dense = [5.0 + 0.049 * i for i in range(21)]
+    assert "widest gap" in steer_adaptive(dense, [], 5.0, 6.0, **bright).reason
+    assert not steer_adaptive(dense[:10] + dense[11:], [], 5.0, 6.0, **bright).saturated
+    assert steer_adaptive(dense[:10] + dense[11:], [dense[10]], 5.0, 6.0, **bright).saturated
+    assert not steer_adaptive(dense[:4], dense[4:], 5.0, 6.0, **bright).saturated
+
+
+@pytest.mark.parametrize("scorer", [None, lambda beta: (float("nan"), 0.1), lambda beta: (0.5, float("inf"))])
+def test_adaptive_falls_back_on_the_widest_gap(scorer):
+    decision = steer_adaptive([5.1, 5.2], [5.9], 5.0, 6.0, score=scorer)
+    assert decision.suggestion.beta == pytest.approx(5.55)
+    assert "widest gap" in decision.reason
+    full = steer_adaptive([5.25, 5.5, 5.75], [], 5.0, 6.0, score=scorer, exclusion=0.2)
+    assert full == (None, full.reason, True)
+
+
+def test_adaptive_does_not_march_out_of_its_range():
+    # The origin widened its range by 0.1 beyond the measured points each time, and walked away.
+    steerer = Adaptive(5.0, 6.0, score=lambda beta: (0.1 + abs(beta - 5.5), 0.2))
+    seen = []
+    while new := steerer.ask(1):
+        seen.append(new[0].beta)
+        steerer.tell([Observation(beta=seen[-1], value=1.0, error=0.1, id=str(len(seen)))])
+    assert len(seen) >= 19
+    assert min(seen) > 5.0
+    assert max(seen) < 6.0
+    assert steerer.decide().saturated
+    assert max(b - a for a, b in pairwise(sorted([5.0, *seen, 6.0]))) < 0.05
+
+
+def test_adaptive_refuses_wrong_settings_when_it_is_made():
+    with pytest.raises(SpecError, match="`n_candidates` must be at least 1"):
+        Adaptive(LOW, HIGH, n_candidates=0)
+    with pytest.raises(SpecError, match="`exclusion` must be finite"):
+        Adaptive(LOW, HIGH, exclusion=-0.1)
+    with pytest.raises(SpecError, match=r"must be finite\. Got nan"):
+        steer_adaptive([float("nan")], [], LOW, HIGH)
