@@ -10,7 +10,7 @@ from metalforge.core.errors import KernelError, MetalforgeError, MeterUnavailabl
 from metalforge.core.plugins import PluginWarning
 from metalforge.substrates.npu import NpuError
 
-from . import bench, experiment, lattice, machine, npu, pipeline
+from . import bench, conductor, experiment, lattice, machine, npu, pipeline
 
 __all__ = ["app", "main"]
 
@@ -30,6 +30,7 @@ app.command()(bench.bench)
 app.add_typer(lattice.app, name="lattice")
 app.add_typer(npu.app, name="npu")
 app.add_typer(experiment.app, name="experiment")
+app.add_typer(conductor.app, name="conductor")
 app.add_typer(pipeline.app, name="pipeline")
 
 _CANNOT = (KernelError, PlacementError, MeterUnavailableError, PluginError, NpuError)

@@ -20,12 +20,15 @@ from numpy.typing import NDArray
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.schema import Feature, FeatureSchema
 
-__all__ = ["FEATURES", "ChainContext", "Frame", "FrameBuilder", "MetaRow", "Stage", "Trajectory", "scaled"]
+__all__ = ["FEATURES", "LARGEST", "ChainContext", "Frame", "FrameBuilder", "MetaRow", "Stage", "Trajectory", "scaled"]
 
 Stage: TypeAlias = Literal["quenched", "warmup", "measure"]
 Frame: TypeAlias = dict[str, float]
 SHORT, LONG = 8, 32
 """Trajectories in the two windows."""
+LARGEST = 5.0
+"""Scaled features are bounded by it: an energy error of a thousand says no more than one of five,
+and would make every other input vanish on a chip whose lines have one range."""
 
 
 class ChainContext(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,7 +51,8 @@ class MetaRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Trajectory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One update of a chain as an observer saw it; None where the algorithm has no such number.
 
-    `delta_h_quarter` is the energy error at a quarter of the steps.
+    `delta_h_quarter` is the energy error at a quarter of the steps. The plaquettes are those of the configuration that
+    the trajectory starts from: after the Metropolis test an unchanged plaquette would tell its outcome.
     """
 
     stage: Stage
@@ -137,14 +141,18 @@ FEATURES = _features()
 
 
 def scaled(frame: Mapping[str, float], schema: FeatureSchema = FEATURES) -> NDArray[np.float64]:
-    """Return a frame as a network's input: (value - offset) / scale in the schema's order, 0 where it is not known."""
+    """Return a frame as a network's input: (value - offset) / scale in the schema's order, within +-`LARGEST`.
+
+    What is not known is 0.
+    """
     names = {f.name for f in schema.features}
     for name, value in frame.items():
         if name not in names:
             raise UnknownNameError(f"feature of {schema.name}", name, names)
         if not np.isfinite(value):
             raise SpecError(f"feature `{name}` must be a finite number. Got {value}")
-    return np.array([(frame[f.name] - f.offset) / f.scale if f.name in frame else 0.0 for f in schema.features])
+    values = [(frame[f.name] - f.offset) / f.scale if f.name in frame else 0.0 for f in schema.features]
+    return np.clip(values, -LARGEST, LARGEST)
 
 
 class FrameBuilder:

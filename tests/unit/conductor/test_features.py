@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from metalforge.conductor.features import FEATURES, ChainContext, FrameBuilder, MetaRow, Trajectory, scaled
+from metalforge.conductor.features import FEATURES, LARGEST, ChainContext, FrameBuilder, MetaRow, Trajectory, scaled
 from metalforge.core.errors import SpecError, UnknownNameError
 
 CONTEXT = ChainContext(beta=5.69, dims=(8, 8, 8, 4))
@@ -57,7 +57,7 @@ def test_every_frame_has_known_names_and_finite_numbers():
     for i in range(40):
         row = scaled(builder.push(trajectory(i)))
         assert np.all(np.isfinite(row))
-        assert np.abs(row).max() < 30
+        assert np.abs(row).max() <= LARGEST
 
 
 def test_window_statistics_are_those_of_the_trajectories_before():

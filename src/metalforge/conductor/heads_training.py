@@ -1,0 +1,218 @@
+r"""Readouts of all heads from one reservoir: chains with labels go in, a network with a head layout comes out.
+
+The state is carried along every chain; a head sees [s; u], the state and the inputs, and is a ridge of its own:
+
+    w = argmin sum_t (y_t - w x_t - b)^2 + ridge |w|^2         over the rows where the head has a label
+
+with `ridge` chosen by leaving out one coupling at a time. Sigmoid and softmax heads are fitted to scores of +-2, whose
+least squares are 4 (p - 1/2), the tangent of the logit; the predictions for the couplings that were left out then fix
+a slope and an offset by the logarithmic loss (J. Platt, 1999), which go into the readout. Others are fitted in the
+units of their activation. The errors on couplings left out also say how large a head's noise is.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as with_fields
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from scipy.optimize import minimize
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from metalforge.core.errors import SpecError
+from metalforge.core.schema import HeadLayout, HeadSpec
+from metalforge.reservoir.generate import make_esn
+from metalforge.reservoir.readout import NormalEquations, Readout
+from metalforge.reservoir.training import collect
+from metalforge.reservoir.weights import EsnWeights
+
+from .chains import Doubles
+from .dataset import Example
+from .features import FEATURES
+from .layouts import CONDUCTOR_11
+
+__all__ = [
+    "HeadFit",
+    "Trained",
+    "fit_heads",
+    "fitted_before",
+    "label_rows",
+    "reservoir",
+    "train_heads",
+    "without_memory",
+]
+
+RIDGES = tuple(10.0**k for k in range(-1, 6))
+UNITS = 128
+LABEL_OF = {
+    "therm_detect": "thermalization",
+    "quenched_therm": "thermalization",
+    "reject_predict": "rejection",
+    "phase_classify": "phase",
+    "quality_score": "quality",
+    "anomaly_detect": "anomaly",
+}
+"""The label that a head of gpu-prep-11 shares with one of conductor-11."""
+
+
+class HeadFit(NamedTuple):
+    """How a head was fitted: its ridge, the rows it had, and its error on couplings left out.
+
+    `error` is the mean square in units of the targets' variance, `noise` its root in the head's own unit (of the
+    probability for classes).
+    """
+
+    ridge: float
+    rows: int
+    error: float
+    noise: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trained:
+    """A network with heads, and how each of them was fitted; heads without labels are not in `fits`."""
+
+    weights: EsnWeights
+    fits: Mapping[str, HeadFit]
+
+
+def reservoir(seed: int = 1, units: int = UNITS) -> EsnWeights:
+    """Return the conductor's reservoir: fifty features in, float32."""
+    return make_esn(
+        units,
+        len(FEATURES),
+        seed=seed,
+        leak=0.3,
+        spectral_radius=0.9,
+        connectivity=1.0,
+        input_scaling=0.15,
+        bias_scaling=0.2,
+        dtype=np.float32,
+        features=FEATURES,
+    )
+
+
+def without_memory(weights: EsnWeights) -> EsnWeights:
+    """Return the same network without recurrence and without leak: every step stands by itself."""
+    return with_fields(weights, w_res=np.zeros((weights.units, weights.units), weights.dtype), leak=1.0)
+
+
+def train_heads(examples: Sequence[Example], *, weights: EsnWeights, layout: HeadLayout = CONDUCTOR_11) -> Trained:
+    """Return the network with every head of the layout fitted to the chains that have its label."""
+    inputs = [example.inputs.astype(weights.dtype) for example in examples]
+    seen = [np.asarray(x, np.float64) for x, _ in collect(weights, inputs, passthrough=True)]
+    return fit_heads(examples, seen, weights=weights, layout=layout)
+
+
+def fit_heads(
+    examples: Sequence[Example], seen: Sequence[Doubles], *, weights: EsnWeights, layout: HeadLayout = CONDUCTOR_11
+) -> Trained:
+    """Return the network with heads fitted to `seen`, one array (trajectories, units + inputs) a chain.
+
+    Where the states come from another substrate, these are its own: the readout is refitted to them.
+    """
+    if not examples:
+        raise SpecError("heads are fitted to chains. Got none")
+    width = seen[0].shape[1]
+    w_out, bias = np.zeros((layout.width, width)), np.zeros(layout.width)
+    fits: dict[str, HeadFit] = {}
+    heads = []
+    for head in layout.heads:
+        # Hundreds of small factorisations: threads would spend their time waiting for each other.
+        with threadpool_limits(1, user_api="blas"):
+            fitted = _fit_head(head, examples, seen) if head.available else None
+        if fitted is not None:
+            rows = layout.span(head.name)
+            w_out[rows], bias[rows], fits[head.name] = fitted[0].w_out, fitted[0].out_bias, fitted[1]
+        heads.append(msgspec.structs.replace(head, trained=fitted is not None))
+    marked = msgspec.structs.replace(layout, heads=tuple(heads))
+    dtype = weights.dtype
+    network = weights.with_readout(w_out.astype(dtype), bias.astype(dtype), passthrough=True, heads=marked)
+    return Trained(weights=network, fits=fits)
+
+
+def label_rows(example: Example, head: str) -> Doubles:
+    """Return a head's label for every trajectory, NaN where there is none; chains of neither phase have no phase."""
+    name = LABEL_OF.get(head, head)
+    values = example.labels.values.get(name)
+    if head == "quenched_length" and example.labels.length is not None and not example.chain.entry.flavors:
+        values = np.full(len(example.inputs), float(example.labels.length))
+    if values is None or (name == "phase" and example.labels.ambiguous):
+        return np.full(len(example.inputs), np.nan)
+    return values
+
+
+def _fit_head(head: HeadSpec, examples: Sequence[Example], seen: Sequence[Doubles]) -> tuple[Readout, HeadFit] | None:
+    """Return a head's readout; None where fewer than two couplings have its label, or all labels are alike."""
+    parts: dict[float, list[tuple[Doubles, Doubles]]] = {}
+    for example, x in zip(examples, seen, strict=True):
+        label = label_rows(example, head.name)
+        known = np.isfinite(label)
+        if known.any():
+            parts.setdefault(example.beta, []).append((x[known], label[known]))
+    groups = [(np.concatenate([x for x, _ in p]), np.concatenate([y for _, y in p])) for p in parts.values()]
+    everything = np.concatenate([y for _, y in groups]) if groups else np.zeros(0)
+    if len(groups) < 2 or np.ptp(everything) == 0:
+        return None
+    sums = [NormalEquations.of([(x, _score(head, y)[:, None])]) for x, y in groups]
+    guesses = np.zeros((len(RIDGES), len(everything)))
+    start = 0
+    for i, (x, _) in enumerate(groups):
+        others = sums[(i + 1) % len(sums)]
+        for k in range(2, len(sums)):
+            others = others.merge(sums[(i + k) % len(sums)])
+        for j, readout in enumerate(others.solve(RIDGES)):
+            guesses[j, start : start + len(x)] = readout(x)[:, 0]
+        start += len(x)
+    wanted = _score(head, everything)
+    errors = ((guesses - wanted) ** 2).mean(axis=1) / wanted.var()
+    best = int(np.argmin(errors))
+    total = sums[0]
+    for part in sums[1:]:
+        total = total.merge(part)
+    readout = total.solve([RIDGES[best]])[0]
+    slope, offset, noise = 1.0, 0.0, head.scale * float(np.sqrt(np.mean((guesses[best] - wanted) ** 2)))
+    if head.activation in ("sigmoid", "softmax"):
+        slope, offset = _platt(guesses[best], everything)
+        probability = 1 / (1 + np.exp(-(slope * guesses[best] + offset)))
+        noise = float(np.sqrt(np.mean((probability - everything) ** 2)))
+    fit = HeadFit(RIDGES[best], len(everything), float(errors[best]), noise)
+    return _spread(head, slope * readout.w_out, slope * readout.out_bias + offset, readout.ridge), fit
+
+
+def _score(head: HeadSpec, label: Doubles) -> Doubles:
+    if head.activation in ("sigmoid", "softmax"):
+        return np.asarray(4 * (label - 0.5))
+    return np.asarray((label - head.offset) / head.scale)
+
+
+def _spread(head: HeadSpec, w_out: Doubles, bias: Doubles, ridge: float) -> Readout:
+    """Return the readout of a head's outputs; of two classes each takes half of the score, with its own sign."""
+    if head.width == 1:
+        return Readout(w_out=w_out, out_bias=bias, ridge=ridge)
+    if head.activation != "softmax" or head.width != 2:
+        raise SpecError(f"head `{head.name}`: only softmax heads of two classes, and heads of one output, are trained")
+    signs = np.array([-0.5, 0.5])
+    return Readout(w_out=signs[:, None] * w_out, out_bias=signs * bias[0], ridge=ridge)
+
+
+def _platt(score: Doubles, label: Doubles) -> tuple[float, float]:
+    """Return slope (not negative) and offset of the least logarithmic loss."""
+
+    def loss(at: Doubles) -> tuple[float, Doubles]:
+        z = at[0] * score + at[1]
+        residual = 1 / (1 + np.exp(-np.clip(z, -50, 50))) - label
+        value = float(np.mean(np.logaddexp(0, z) - label * z)) + 1e-4 * float(at @ at)
+        return value, np.array([np.mean(residual * score), np.mean(residual)]) + 2e-4 * at
+
+    found = minimize(loss, np.array([1.0, 0.0]), jac=True, method="L-BFGS-B", bounds=[(0, 20), (-20, 20)])
+    return float(found.x[0]), float(found.x[1])
+
+
+def fitted_before(weights: EsnWeights) -> Trained:
+    """Return weights of a file as they were trained; how each head was fitted is not in the file, and so not known."""
+    if weights.heads is None:
+        raise SpecError("these weights have no head layout\nhint: make them with `metalforge conductor train`")
+    unknown = HeadFit(float("nan"), 0, float("nan"), float("nan"))
+    return Trained(weights=weights, fits={head.name: unknown for head in weights.heads.heads if head.trained})

@@ -1,0 +1,134 @@
+"""Scores of heads against baselines, end to end on a small corpus, and the early stop with its control."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from metalforge.conductor.baselines import baselines_for
+from metalforge.conductor.chains import save_corpus
+from metalforge.conductor.corpus import CorpusSpec, Grid, build_corpus
+from metalforge.conductor.dataset import examples
+from metalforge.conductor.evaluation import ROUTES, evaluate, predictions
+from metalforge.conductor.heads_training import label_rows, reservoir, train_heads
+from metalforge.core.errors import SpecError
+
+SPEC = CorpusSpec(
+    grids=(
+        Grid(
+            dims=(4, 4, 4, 2),
+            train=(4.6, 5.6),
+            test=(4.7, 5.5),
+            far=(4.5, 5.8),
+            steps=((1.0, 7),),
+            trajectories=44,
+        ),
+    ),
+    reference=30,
+)
+FIELDS = {"name", "metric", "value", "low", "high", "baseline", "baseline_name", "skill", "trusted", "route"}
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return build_corpus(SPEC)
+
+
+@pytest.fixture(scope="module")
+def parts(corpus):
+    return examples(corpus, "train"), examples(corpus, "test")
+
+
+@pytest.fixture(scope="module")
+def trained(parts):
+    return train_heads(parts[0], weights=reservoir(1))
+
+
+def test_every_head_is_scored_on_every_route_against_its_strongest_baseline(trained, parts) -> None:
+    scores = evaluate(trained, *parts)
+    assert {s.route for s in scores} == set(ROUTES)
+    heads = {s.name for s in scores}
+    assert {"thermalization", "anomaly", "rejection", "deconfinement"} <= heads
+    assert len(scores) == len(heads) * len(ROUTES)
+    for s in scores:
+        assert s.low <= s.value <= s.high
+        best = max if s.metric == "accuracy" else min
+        assert best(s.value, s.baseline) == (s.value if s.skill > 0 else s.baseline) or s.skill == 0
+        assert s.skill > 0 or not s.trusted
+    # One baseline for all routes: they differ in the network only.
+    assert all(len({s.baseline for s in scores if s.name == name}) == 1 for name in heads)
+
+
+def test_the_device_says_nearly_what_software_says(trained, parts) -> None:
+    said = {route: predictions(route, trained, *parts) for route in ("f32-software", "npu-w8a8", "npu-w4a8-refit")}
+    for name in ("anomaly", "rejection"):
+        exact = np.concatenate(said["f32-software"][name])
+        for route, bound in (("npu-w8a8", 0.05), ("npu-w4a8-refit", 0.1)):
+            found = np.concatenate(said[route][name])
+            assert 0 < np.sqrt(np.mean((found - exact) ** 2)) < bound, (name, route)
+
+
+def test_a_head_that_repeats_the_truth_is_trusted_and_one_that_denies_it_is_not(trained, parts, monkeypatch) -> None:
+    from metalforge.conductor import evaluation
+
+    def oracle(route, trained, train, test):
+        flip = route == "npu-w8a8"
+        return {
+            name: [np.nan_to_num(1 - label_rows(e, name) if flip else label_rows(e, name)) for e in test]
+            for name in ("anomaly", "rejection")
+        }
+
+    monkeypatch.setattr(evaluation, "predictions", oracle)
+    for s in evaluate(trained, *parts, routes=("f32-software", "npu-w8a8")):
+        right = s.route == "f32-software"
+        assert s.trusted == right
+        assert (s.skill == 1) == right
+        assert s.value == (0 if right else 1)
+
+
+def test_training_and_test_chains_must_not_share_couplings(trained, parts) -> None:
+    with pytest.raises(SpecError, match="share"):
+        evaluate(trained, parts[0], parts[0])
+
+
+def test_baselines_know_training_chains_only(parts) -> None:
+    train, test = parts
+    found = baselines_for("rejection", train, classes=True)
+    assert set(found) == {
+        "constant",
+        "coupling alone",
+        "coupling on its lattice",
+        "single feature",
+        "last value",
+        "origin's formula",
+    }
+    labels = np.concatenate([label_rows(e, "rejection") for e in train])
+    assert found["constant"](test[0])[0] == pytest.approx(np.nanmean(labels))
+    running = found["last value"](test[0])
+    rejected = 1 - test[0].chain.column("accepted")
+    # The share at t is of the tests before t.
+    assert running[0] == 0.5
+    assert running[30] == pytest.approx((np.nansum(rejected[:30]) + 1) / (np.isfinite(rejected[:30]).sum() + 2))
+    assert "MSER" in baselines_for("thermalization", train, classes=True)
+
+
+def test_the_command_line_prints_the_records(corpus, tmp_path) -> None:
+    from metalforge.cli.conductor import app
+
+    path, weights = str(tmp_path / "corpus.h5"), str(tmp_path / "heads.safetensors")
+    save_corpus(corpus, path)
+    run = CliRunner()
+    made = run.invoke(app, ["train", "--corpus", path, "--out", weights, "--json"])
+    assert made.exit_code == 0, made.output
+    assert {h["name"] for h in json.loads(made.stdout)["heads"]} >= {"thermalization", "rejection"}
+    said = run.invoke(app, ["evaluate", "--corpus", path, "--weights", weights, "--quick", "--json"])
+    assert said.exit_code == 0, said.output
+    record = json.loads(said.stdout)
+    assert all(set(head) == FIELDS for head in record["heads"])
+    rules = {rule["rule"]: rule for rule in record["thermalisation_stop"]["rules"]}
+    assert set(rules) == {"head", "MSER", "fixed", "trajectory 3"}
+    # The control: a test that cannot see this bias would see none.
+    assert not rules["trajectory 3"]["unbiased"]
+    assert rules["trajectory 3"]["bias_plaquette"] > rules["fixed"]["bias_plaquette"]
+    assert rules["trajectory 3"]["saved"] == pytest.approx(1 - 3 / record["thermalisation_stop"]["fixed"])

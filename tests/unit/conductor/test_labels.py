@@ -1,0 +1,154 @@
+"""Labels from measurement, on made-up chains whose truth is known; and none of what makes a label is an input."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from metalforge.conductor.chains import LABEL_SERIES, SERIES, ChainEntry, ChainRecord, Corpus, Reference
+from metalforge.conductor.corpus import CorpusSpec, Grid
+from metalforge.conductor.dataset import frames_of, meta_rows
+from metalforge.conductor.features import FEATURES
+from metalforge.conductor.labels import DEFINED_BY, Band, Labeller, first_inside
+from metalforge.conductor.layouts import CONDUCTOR_11
+
+DIMS = (4, 4, 4, 2)
+SPEC = CorpusSpec(grids=(Grid(dims=DIMS, train=(4.7, 5.5), test=(5.0,), far=(4.5, 5.8)),))
+N = 80
+
+
+def entry(**changes) -> ChainEntry:
+    given = {
+        "part": "train",
+        "beta": 4.7,
+        "dims": DIMS,
+        "start": "hot",
+        "tau": 1.0,
+        "n_steps": 5,
+        "stream": 0,
+        "trajectories": N,
+        "untested": 4,
+        "seconds": 2.0,
+    }
+    return ChainEntry(**(given | changes))
+
+
+def record(rng, *, relaxed: int = 0, loop: float = 0.1, noise: float = 0.02, **changes) -> ChainRecord:
+    """A chain whose Wilson loop is at 0.5 from `relaxed` on and at 0 before."""
+    rows = {name: rng.normal(0.5, 0.01, N) for name in SERIES}
+    rows["wilson_loop"] = np.where(np.arange(N) < relaxed, 0.0, 0.5) + rng.normal(0, 0.01, N)
+    rows["polyakov"] = loop + rng.normal(0, noise, N)
+    rows["accepted"] = np.where(np.arange(N) < 4, np.nan, rng.random(N) < 0.7)
+    rows["cg_iterations"] = np.full(N, np.nan)
+    return ChainRecord(entry=entry(**changes), series=np.stack([rows[name] for name in SERIES], axis=1))
+
+
+def corpus_of(rng, *chains: ChainRecord, apart: float = 0.0) -> Corpus:
+    """Long runs at 0.5 with |L| from 0.05 to 0.55; at 4.7 those from hot and cold are `apart`."""
+    references = []
+    for beta, loop in ((4.5, 0.05), (5.8, 0.55), (4.7, 0.1), (5.5, 0.5), (5.0, 0.3)):
+        place = entry(beta=beta).place
+        series = rng.normal([0.5, loop, 0.55], 0.01, (2, 200, 3))
+        series[1, :, 0] += apart if beta == 4.7 else 0.0
+        references.append(Reference(place, series))
+    return Corpus(spec_json=msgspec.json.encode(SPEC).decode(), chains=chains, references=tuple(references))
+
+
+def test_the_first_index_from_which_averages_stay_inside() -> None:
+    series = np.concatenate([np.zeros(20), np.ones(40)])
+    assert first_inside(series, Band(0.9, 1.1), window=5) == 20
+    assert first_inside(np.ones(30), Band(0.9, 1.1)) == 0
+    late = np.ones(60)
+    late[30:36] = 0
+    assert first_inside(late, Band(0.9, 1.1)) == 36
+    assert first_inside(np.zeros(60), Band(0.9, 1.1)) is None
+    assert first_inside(np.concatenate([np.zeros(55), np.ones(5)]), Band(0.9, 1.1)) is None
+
+
+def test_thermalised_from_where_the_chain_stays_in_the_band() -> None:
+    rng = np.random.default_rng(1)
+    chain = record(rng, relaxed=23)
+    labels = Labeller(corpus_of(rng, chain)).labels(chain)
+    assert labels.length == 23
+    np.testing.assert_array_equal(labels.values["thermalization"], np.arange(N) >= 23)
+
+
+def test_no_band_and_no_label_where_hot_and_cold_runs_differ() -> None:
+    rng = np.random.default_rng(2)
+    chain = record(rng)
+    labeller = Labeller(corpus_of(rng, chain, apart=0.1))
+    assert labeller.unknown_equilibria() == (4.7,)
+    assert np.isnan(labeller.labels(chain).values["thermalization"]).all()
+
+
+def test_the_phase_is_cut_at_the_midpoint_and_what_covers_it_is_ambiguous() -> None:
+    rng = np.random.default_rng(3)
+    below, above, unclear = (record(rng, loop=x) for x in (0.1, 0.5, 0.3))
+    labeller = Labeller(corpus_of(rng, below, above, unclear))
+    assert labeller.cut(below.entry) == pytest.approx(0.3, abs=0.005)
+    assert labeller.labels(below).values["phase"][0] == 0
+    assert labeller.labels(above).values["phase"][0] == 1
+    assert not labeller.labels(above).ambiguous
+    wide = record(rng, loop=0.301, noise=0.2)
+    assert labeller.labels(wide).ambiguous
+    assert labeller.labels(above).values["deconfinement"][0] == pytest.approx(0.5, abs=0.02)
+
+
+def test_rejection_quality_and_schedule_are_measured() -> None:
+    rng = np.random.default_rng(4)
+    chain = record(rng, relaxed=20)
+    values = Labeller(corpus_of(rng, chain)).labels(chain).values
+    np.testing.assert_array_equal(values["rejection"], 1 - chain.column("accepted"))
+    tau = values["schedule"][0] / 2
+    assert 0.5 <= tau < 1.5
+    assert values["quality"][0] == pytest.approx((N / (2 * tau)) / 2.0)
+
+
+def test_a_chain_with_a_fault_has_the_label_of_the_fault_only() -> None:
+    rng = np.random.default_rng(5)
+    chain = record(rng, fault="bad_links", fault_from=50, fault_length=6)
+    values = Labeller(corpus_of(rng, chain)).labels(chain).values
+    assert np.flatnonzero(values["anomaly"] == 1).tolist() == list(range(50, 56))
+    assert np.isnan(values["anomaly"][57:]).all()
+    assert all(np.isnan(values[name]).all() for name in values if name != "anomaly")
+    stalled = record(rng, fault="cg_stall", fault_from=50, fault_length=6)
+    seen = Labeller(corpus_of(rng, stalled)).labels(stalled).values["anomaly"]
+    assert np.flatnonzero(seen == 1).tolist() == list(range(51, 57))
+
+
+def test_every_head_that_can_be_fed_says_what_its_label_is_made_of() -> None:
+    assert set(DEFINED_BY) == {head.name for head in CONDUCTOR_11.heads if head.available}
+
+
+def test_what_makes_a_label_is_in_no_frame_of_the_same_or_an_earlier_trajectory() -> None:
+    """Change a label's columns from trajectory t on: no frame up to t may move, for any head."""
+    rng = np.random.default_rng(6)
+    chain = record(rng)
+    series = chain.series.copy()
+    series[:, SERIES.index("cg_iterations")] = rng.normal(100, 5, N)
+    chain = ChainRecord(entry=chain.entry, series=series)
+    frames = frames_of(chain)
+    t = 40
+    for head, columns in DEFINED_BY.items():
+        for column in columns:
+            changed = series.copy()
+            at = SERIES.index(column)
+            changed[t:, at] = changed[t:, at] + 50 if column == "cg_iterations" else 1 - changed[t:, at]
+            again = frames_of(ChainRecord(entry=chain.entry, series=changed))
+            assert again[: t + 1] == frames[: t + 1], (head, column)
+            if column in LABEL_SERIES:
+                assert again == frames, (head, column)
+    # dH decides the test together with a random number: it too may show in later frames only.
+    changed = series.copy()
+    changed[t:, SERIES.index("delta_h")] += 10
+    again = frames_of(ChainRecord(entry=chain.entry, series=changed))
+    assert again[: t + 1] == frames[: t + 1]
+    assert again[t + 1] != frames[t + 1]
+    assert not {"polyakov", "wilson_loop", "accepted", "delta_h"} & {f.name for f in FEATURES.features}
+
+
+def test_earlier_runs_are_those_at_other_training_couplings() -> None:
+    rng = np.random.default_rng(7)
+    chains = record(rng, beta=4.7), record(rng, beta=5.5), record(rng, beta=5.0, part="test")
+    corpus = corpus_of(rng, *chains)
+    assert [row.beta for row in meta_rows(corpus, chains[0])] == [5.5]
+    assert [row.beta for row in meta_rows(corpus, chains[2])] == [4.7, 5.5]
