@@ -10,14 +10,14 @@ exist; eleven heads are the rows of one. A query therefore costs two calls on th
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, softmax
 
+from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import FeatureSchema, HeadLayout, HeadSpec
 from metalforge.core.substrate import Cost
@@ -146,7 +146,7 @@ class ConductorProgram:
         return ConductorRun(self, device, precision, calibration)
 
 
-class ConductorRun:
+class ConductorRun(Closing):
     """A program with a state: `run_conductor` takes a frame and gives every head, in one pass.
 
     The state is carried from frame to frame; `reset(batch=8)` starts eight chains side by side. `peek` reads the heads
@@ -208,14 +208,6 @@ class ConductorRun:
         self._esn.close()
         if self._programs is not None:
             self._programs.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _untrained(head: HeadSpec) -> HeadSpec:

@@ -18,11 +18,11 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
+from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError
 from metalforge.core.files import PathLike
 
@@ -58,7 +58,7 @@ class WorkerState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The file the weights were written to, if they were."""
 
 
-class Worker:
+class Worker(Closing):
     """Answers requests on a thread of its own, from its construction until `close`, a `Shutdown` or the end of `with`.
 
     Parameters
@@ -225,14 +225,6 @@ class Worker:
         trust = options.pop("trust", None) or Trust()
         trust.restore(state.trust)
         return cls(conductor, trust=trust, first_id=state.next_id, **options)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _run(self) -> None:
         reason = "died"

@@ -8,10 +8,10 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import msgspec
+
+from metalforge.core.closing import Closing
 
 from .failures import Failure
 from .items import Item, ItemId
@@ -36,7 +36,7 @@ class Event(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fie
     failure: Failure | None = None
 
 
-class EventLog:
+class EventLog(Closing):
     """A file of events, appended to. Any thread may write."""
 
     def __init__(self, path: Path | str, *, items: bool = False, wall: Callable[[], float] = time.time) -> None:
@@ -88,14 +88,6 @@ class EventLog:
         if self._file >= 0:
             file, self._file = self._file, -1
             os.close(file)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def read_events(path: Path | str) -> Iterator[Event]:

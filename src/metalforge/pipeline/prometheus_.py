@@ -4,14 +4,15 @@ Nothing is recorded twice: a scrape takes a snapshot. The library is imported he
 """
 
 from collections.abc import Iterator
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 if TYPE_CHECKING:
     from .supervisor import Run
+
+from metalforge.core.closing import Closing
 
 __all__ = ["MetricsEndpoint", "RunCollector"]
 
@@ -67,7 +68,7 @@ class RunCollector:
         yield from (depth, size, lost)
 
 
-class MetricsEndpoint:
+class MetricsEndpoint(Closing):
     """Serves `/metrics` of a run on 127.0.0.1 until closed; port 0 takes a free one, see `url`."""
 
     def __init__(self, run: "Run", port: int = 0) -> None:
@@ -85,11 +86,3 @@ class MetricsEndpoint:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

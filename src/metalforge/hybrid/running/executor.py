@@ -7,13 +7,13 @@ effect when a call ends, as in `SoftwareModel`: the float master is changed, and
 
 from collections.abc import Mapping
 from time import perf_counter
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
+from metalforge.core.closing import Closing
 from metalforge.core.errors import MetalforgeError, SpecError, UnknownNameError
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.model.graph import Node
@@ -65,7 +65,7 @@ class _Result(NamedTuple):
     weights: dict[str, Array]
 
 
-class HybridExecutor:
+class HybridExecutor(Closing):
     """Runs a plan. Without a `device` it makes an emulated one of the plan's profile, and closes it at the end.
 
     `on_device_failure`: a time-out is tried once more; after a second one, or when the device is gone, `fallback`
@@ -195,14 +195,6 @@ class HybridExecutor:
             self._jobs.close()
             if self._own is not None:
                 self._own.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # One call.
 

@@ -8,12 +8,12 @@ happens to one never changes another. A slot has an image (what the host wrote l
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.closing import Closing
 from metalforge.substrates.profiles import DeviceProfile
 from metalforge.substrates.profiles import profile as find_profile
 
@@ -63,7 +63,7 @@ class _Resident:
         self.memory, self.run = memory, None
 
 
-class EmulatedDevice:
+class EmulatedDevice(Closing):
     """An `NpuDevice` on the CPU; see `device` for what the protocol's methods give back.
 
     `clock` is shared by devices that take turns in one virtual time. `faults` says what shall go wrong and when.
@@ -240,14 +240,6 @@ class EmulatedDevice:
         with self._lock:
             self._residents.clear()
             self._closed = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _ready(self) -> None:
         if self._closed:

@@ -1,0 +1,25 @@
+"""Things that are closed at the end of a `with` block."""
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+__all__ = ["Closing"]
+
+
+class Closing(ABC):
+    """Gives itself to a `with` block and closes at its end, whatever happened inside."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give back what is held."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
