@@ -4,7 +4,6 @@ import random
 import threading
 import time
 from collections import Counter
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,6 +12,7 @@ import pytest
 from metalforge.conductor import heuristics
 from metalforge.conductor.events import ChainEnded, Outcome, TrajectoryEvent
 from metalforge.conductor.futures import Future
+from metalforge.conductor.heads import HeadReading
 from metalforge.conductor.requests import (
     AnomalyCheck,
     BootstrapFromLog,
@@ -48,11 +48,6 @@ LONG = 30.0
 """Seconds that a test waits for what must come; never reached."""
 
 
-class Reading(NamedTuple):
-    value: np.ndarray
-    spread: float | None = None
-
-
 class FakeClock:
     def __init__(self):
         self.now = 0.0
@@ -75,7 +70,7 @@ class FakeConductor:
     def _values(self, frame):
         self.threads.add(threading.get_ident())
         self.crash(frame)
-        return {head: Reading(np.array([spoken(frame["beta"], head, self.scale)]), 0.1) for head in self.heads}
+        return {head: HeadReading(np.array([spoken(frame["beta"], head, self.scale)]), 0.1) for head in self.heads}
 
     def read(self, frame):
         self.reads += 1
@@ -398,7 +393,7 @@ def test_a_head_that_raises_is_an_error_where_that_is_wanted():
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1.0])
 def test_a_head_that_gives_no_step_size_is_not_believed(value):
     conductor = FakeConductor()
-    conductor.read = lambda frame: {"param_suggest": Reading(np.array([value]))}
+    conductor.read = lambda frame: {"param_suggest": HeadReading(np.array([value]), None)}
     with Worker(conductor, trust=trusted()) as worker:
         response = worker.ask(suggest()).get(timeout=LONG)
     assert response.source == "heuristic"
@@ -706,7 +701,7 @@ def _by_head(question):
     def read(beta):
         beta = question.beta if beta is None else beta
         _crash_sometimes({"beta": beta})
-        return Reading(np.array([spoken(beta, head)]), 0.1)
+        return HeadReading(np.array([spoken(beta, head)]), 0.1)
 
     try:
         return None if head is None else route.decode(question, read)

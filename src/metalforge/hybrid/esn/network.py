@@ -9,7 +9,7 @@ on from the same state; `to_software_mode()` comes back.
 """
 
 import time
-from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -36,8 +36,6 @@ __all__ = ["Approach", "HybridEsn", "HybridStatistics", "Mode"]
 Reals: TypeAlias = NDArray[np.floating[Any]]
 Approach: TypeAlias = Literal["last-layer", "two-rail", "A", "B", "C"]
 Mode: TypeAlias = Literal["software", "hardware-linear", "hardware-native"]
-Step: TypeAlias = Callable[[Reals, Reals], Reals]
-"""s' from (u, s), rows of samples."""
 
 
 class HybridStatistics(NamedTuple):
@@ -73,7 +71,6 @@ class HybridEsn:
         self.choice: PrecisionChoice | None = None
         self.ranges = ranges or _default_ranges(weights)
         self._engine = Engine(weights)
-        self._advance: Step = self._software_step
         self._guard = DeviceGuard("fallback")
         self._device: NpuDevice | None = None
         self._programs: DevicePrograms | None = None
@@ -156,7 +153,6 @@ class HybridEsn:
         else:
             raise SpecError(f"`approach` must be last-layer, two-rail, A, B or C. Got `{approach}`")
         other.approach, other.precision = approach, precision
-        other._advance = other._linear_step
         return other
 
     def with_hardware_native(self, device: NpuDevice, *, on_device_failure: OnFailure = "fallback") -> "HybridEsn":
@@ -168,7 +164,6 @@ class HybridEsn:
         native = NativeLayer(self.weights, DevicePrograms(device), Ranges(self.ranges.u, 1.0))
         other.path, other.precision = native, "W4A4"
         other._engine = Engine(_bounded(self.weights))
-        other._advance = other._native_step
         return other
 
     def to_software_mode(self) -> "HybridEsn":
@@ -181,14 +176,9 @@ class HybridEsn:
         """Return the same network on the same substrate with another readout; reservoir weights must be the same."""
         if weights.w_in is not self.weights.w_in or weights.w_res is not self.weights.w_res:
             raise SpecError("only the readout may change here; make a new HybridEsn for other reservoir weights")
-        other = object.__new__(HybridEsn)
-        other.__dict__.update(self.__dict__)
+        other = copy(self)  # the same device, its programs and its books
         other.weights = weights
         other._state, other._output = self._state.copy(), np.zeros(weights.outputs, weights.dtype)
-        if self.mode == "hardware-linear":
-            other._advance = other._linear_step
-        elif self.mode == "hardware-native":
-            other._advance = other._native_step
         return other
 
     # State.
@@ -291,6 +281,12 @@ class HybridEsn:
             self._programs.close()
 
     # The step on each substrate.
+
+    def _advance(self, u: Reals, s: Reals) -> Reals:
+        """Return s' of the mode from (u, s), rows of samples."""
+        if self.mode == "software":
+            return self._software_step(u, s)
+        return self._linear_step(u, s) if self.mode == "hardware-linear" else self._native_step(u, s)
 
     def _software_step(self, u: Reals, s: Reals) -> Reals:
         return self._engine.step(s, u)
