@@ -9,7 +9,7 @@ exist; eleven heads are the rows of one. A query therefore costs two calls on th
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -157,14 +157,17 @@ class ConductorRun(Closing):
         self, program: ConductorProgram, device: NpuDevice | None, precision: str, calibration: ArrayLike | None
     ) -> None:
         self.program = program
-        data = None if calibration is None else np.asarray(calibration, program.weights.dtype)
-        self._esn = HybridEsn.from_weights(program.weights, calibration=data)
+        weights = program.weights
+        data = None if calibration is None else np.asarray(calibration, weights.dtype)
+        # With the heads on the device the host has no readout to compute.
+        stepped = weights if device is None else replace(weights, w_out=None, out_bias=None)
+        self._esn = HybridEsn.from_weights(stepped, calibration=data)
         self._readout: DeviceLinear | None = None
         self._programs: DevicePrograms | None = None
         if device is not None:
             self._esn = self._esn.with_hardware_linear(device, precision=precision)
             self._programs = DevicePrograms(device)
-            compiled = _merged_heads(program.weights, self._esn.ranges.u, self._esn.ranges.s)
+            compiled = _merged_heads(weights, self._esn.ranges.u, self._esn.ranges.s)
             self._readout = DeviceLinear(compiled, self._programs, "conductor")
 
     def reset(self, *, batch: int | None = None) -> None:
@@ -183,8 +186,9 @@ class ConductorRun(Closing):
     def run_conductor(self, x: ArrayLike) -> HeadValues:
         """Step on a frame (features,) or a batch (batch, features); return every head's value by name."""
         frame = np.asarray(x, self.program.weights.dtype)
-        host = self._esn.step(frame)
-        return self.program.decode(self._outputs(frame, host))
+        stepped = self._esn.step(frame)
+        outputs = stepped if self._readout is None else self._on_device(self._readout, frame, stepped)
+        return self.program.decode(outputs)
 
     def peek(self, x: ArrayLike) -> HeadValues:
         """Return what `run_conductor` would, and leave the state as it is."""
@@ -194,14 +198,13 @@ class ConductorRun(Closing):
         finally:
             self._esn.state = kept
 
-    def _outputs(self, frame: NDArray[Any], host: NDArray[Any]) -> NDArray[Any]:
-        """Return the readout's outputs: from the device where the heads are there, else those of the host."""
+    def _on_device(self, readout: DeviceLinear, frame: NDArray[Any], state: NDArray[Any]) -> NDArray[Any]:
+        """Return the merged layer's outputs for a state."""
         weights = self.program.weights
-        if self._readout is None or weights.out_bias is None:
-            return host
-        seen = np.concatenate([self._esn.state, frame], axis=-1) if weights.passthrough else self._esn.state
-        found = self._readout(np.atleast_2d(seen)) + weights.out_bias
-        return found.reshape(host.shape)
+        assert weights.out_bias is not None  # a program's weights have a readout
+        seen = np.concatenate([state, frame], axis=-1) if weights.passthrough else state
+        found = readout(np.atleast_2d(seen)) + weights.out_bias
+        return found.reshape(*state.shape[:-1], weights.outputs)
 
     def close(self) -> None:
         """Take the programs off the device."""
