@@ -1,10 +1,11 @@
 """What `build` refuses, in words that name the trouble; and files that make the same pipeline again."""
 
+from importlib.metadata import EntryPoint
 from typing import NamedTuple
 
 import pytest
 
-from metalforge.core import Measured, MeterUnavailableError, SpecError, SubstrateInfo, Trait
+from metalforge.core import Measured, MeterUnavailableError, SpecError, SubstrateInfo, Trait, plugins
 from metalforge.core.substrate import Kind
 from metalforge.pipeline import (
     Bounded,
@@ -26,6 +27,7 @@ from metalforge.pipeline import (
     from_toml,
     to_toml,
 )
+from metalforge.pipeline.references import resolve_stage
 from reference.pipeline_stages import Numbers, Sample, forget, increment, samples, shorten
 
 
@@ -265,3 +267,12 @@ def test_header_fields_of_named_tuples_and_explicit_headers_are_seen_by_filters(
     builder = PipelineBuilder().stage("a", None, Explicit()).stage("c", None, sink)
     builder.edge("a", "c", Filtered("chi > 2.5")).build().run("inline")
     assert len(sink.items) == 2
+
+
+def test_a_stage_is_found_by_its_entry_point(monkeypatch):
+    made = {"totals": EntryPoint("totals", "metalforge.pipeline:Collect", "metalforge.stages")}
+    monkeypatch.setattr(plugins, "_entries", lambda group: made if group == "metalforge.stages" else {})
+    stage, use, parameters = resolve_stage("totals", None)
+    assert (type(stage).__name__, use, parameters) == ("Collect", "totals", {})
+    with pytest.raises(SpecError, match="registered: totals"):
+        resolve_stage("total", None)
