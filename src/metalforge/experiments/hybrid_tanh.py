@@ -36,7 +36,7 @@ WORDS = (
 )
 INSTANCES = 5
 """Reservoirs and data sets a task; intervals are over these."""
-TIMED_STEPS = 300
+TIMED_STEPS, TIMED_ROUNDS = 300, 5
 COMPARED = 500
 """Steps of a test series on which states are compared."""
 GOAL = 0.005
@@ -143,11 +143,15 @@ def _divergence(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 def _overhead_rows(problem: Problem, profile: str) -> list[Row]:
     """Return what the activation costs on the host, one sample a step, beside the step it belongs to."""
-    with EmulatedDevice(profile) as device:
-        esn = _trained(problem).with_hardware_linear(device, "last-layer", "W8A8")
-        series = np.concatenate(list(problem.test.inputs[:20]))[:TIMED_STEPS]
-        esn.run(series)
-        timed = esn.statistics()
+    series = np.concatenate(list(problem.test.inputs[:20]))[:TIMED_STEPS]
+    trained = _trained(problem)
+    rounds = []
+    for _ in range(TIMED_ROUNDS):
+        with EmulatedDevice(profile) as device:
+            esn = trained.with_hardware_linear(device, "last-layer", "W8A8")
+            esn.run(series)
+            rounds.append(esn.statistics())
+    timed = min(rounds, key=lambda seen: seen.host.value)  # the round that other work disturbed least
     assert timed.device is not None  # an emulated device always has a model
     activation, host, modelled = (1e6 * q.value / timed.steps for q in (timed.activation, timed.host, timed.device))
     where = "overhead", "last-layer", "W8A8"
