@@ -41,8 +41,7 @@ install: $(VENV)/.group-test
 
 demo: $(VENV)/.installed
 	$(BIN)/metalforge doctor
-	$(BIN)/metalforge route
-	$(BIN)/metalforge lattice generate --dims 8 8 8 4 --beta 5.69 --warmup 200 --trajectories 2000
+	$(BIN)/metalforge scan --preset demo
 
 test: $(VENV)/.group-test
 	$(BIN)/python -m pytest -m "not long and not cuda and not npu" --numprocesses 2 --dist loadfile

@@ -11,6 +11,7 @@ from .output import print_json, print_table, print_text
 
 if TYPE_CHECKING:
     from metalforge.conductor.chains import Corpus
+    from metalforge.conductor.provenance import Provenance
 
 __all__ = ["app"]
 
@@ -19,6 +20,7 @@ Quick = Annotated[bool, typer.Option("--quick", help="A smaller corpus of the sa
 CorpusFile = Annotated[Path | None, typer.Option("--corpus", help="A file of `conductor corpus`; made anew without.")]
 Seed = Annotated[int, typer.Option(help="Seed of the reservoir.")]
 Layout = Annotated[str, typer.Option(help="Head layout: conductor-11 or gpu-prep-11.")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Processes that run chains; all cores without.")]
 
 
 @app.command()
@@ -26,18 +28,20 @@ def corpus(
     out: Annotated[Path, typer.Option(help="Where the HDF5 file goes.")],
     quick: Quick = False,
     seed: Annotated[int, typer.Option(help="Seed of the chains.")] = 2026,
+    workers: Workers = None,
     as_json: Json = False,
 ) -> None:
     """Run the chains that heads are trained and tested on, and the long runs that label them."""
     from metalforge.conductor.chains import save_corpus
     from metalforge.conductor.labels import Labeller
 
-    made = _corpus(None, quick, seed)
+    made = _corpus(None, quick, seed, workers)
     save_corpus(made, out)
     labeller = Labeller(made)
     labels = [labeller.labels(chain) for chain in made.chains]
     summary = {
         "file": str(out),
+        "sha256": made.sha256,
         "chains": len(made.chains),
         "trajectories": sum(len(chain.series) for chain in made.chains),
         "train": len(made.part("train")),
@@ -55,25 +59,28 @@ def corpus(
 
 @app.command()
 def train(
-    out: Annotated[Path, typer.Option(help="Where the weights go (safetensors).")],
+    out: Annotated[Path, typer.Option(help="Where the weights go (safetensors), with how they were made.")],
     source: CorpusFile = None,
     quick: Quick = False,
     seed: Seed = 1,
     layout: Layout = "conductor-11",
+    workers: Workers = None,
     as_json: Json = False,
 ) -> None:
     """Fit every head of a layout to the training chains of a corpus."""
     from metalforge.conductor.dataset import examples
     from metalforge.conductor.heads_training import reservoir, train_heads
     from metalforge.conductor.layouts import layout as find_layout
-    from metalforge.reservoir.files import save_weights
+    from metalforge.conductor.provenance import save_with_provenance
 
     wanted = find_layout(layout)
-    trained = train_heads(examples(_corpus(source, quick), "train"), weights=reservoir(seed), layout=wanted)
-    save_weights(trained.weights, out)
+    made = _corpus(source, quick, workers=workers)
+    trained = train_heads(examples(made, "train"), weights=reservoir(seed), layout=wanted)
+    origin = _provenance(made, seed=seed, layout=layout)
+    save_with_provenance(trained.weights, origin, out)
     rows = [{"name": name, **fit._asdict()} for name, fit in trained.fits.items()]
     if as_json:
-        print_json({"file": str(out), "layout": layout, "seed": seed, "heads": rows})
+        print_json({"file": str(out), "layout": layout, "seed": seed, "heads": rows, "provenance": origin})
         return
     lines = [
         (name, f"{fit.ridge:g}", str(fit.rows), f"{fit.error:.3f}", f"{fit.noise:.4g}")
@@ -92,75 +99,91 @@ def evaluate(
     quick: Quick = False,
     seed: Seed = 1,
     layout: Layout = "conductor-11",
+    chains: Annotated[int | None, typer.Option(min=4, help="Chains at each coupling for the early stop.")] = None,
+    workers: Workers = None,
+    table: Annotated[Path | None, typer.Option(help="Where the tables go too, as Markdown.")] = None,
     as_json: Json = False,
 ) -> None:
     """Score every head on couplings and seeds it has not seen, against the strongest of its baselines."""
+    from metalforge.conductor.calibration import calibration
     from metalforge.conductor.dataset import examples
     from metalforge.conductor.ensemble import train_ensemble
-    from metalforge.conductor.evaluation import calibration, evaluate
+    from metalforge.conductor.evaluation import evaluate, neither_phase
     from metalforge.conductor.heads_training import fitted_before
     from metalforge.conductor.layouts import layout as find_layout
+    from metalforge.conductor.report import as_markdown, tables
+    from metalforge.conductor.scores import Evaluation
     from metalforge.conductor.stopping import stop_study
     from metalforge.reservoir.files import load_weights
 
-    made = _corpus(source, quick)
+    made = _corpus(source, quick, workers=workers)
     learn, held_out = examples(made, "train"), examples(made, "test")
-    ensemble = train_ensemble(learn, members=3, seed=seed, layout=find_layout(layout))
+    wanted = find_layout(layout)
+    ensemble = train_ensemble(learn, members=3, seed=seed, layout=wanted)
     trained = ensemble.members[0] if weights is None else fitted_before(load_weights(weights))
-    scores = evaluate(trained, learn, held_out)
-    coverage = calibration(ensemble, held_out)
-    stop = stop_study(trained, made, quick=quick)
+    heads = tuple(evaluate(trained, learn, held_out))
+    stop = stop_study(
+        trained, made, learn, rule_from=ensemble.members[0], quick=quick, chains=chains, workers=_cores(workers)
+    )
+    found = Evaluation(heads=heads, thermalisation_stop=stop)
+    shown = tables(
+        found,
+        calibration(ensemble, held_out),
+        neither_phase(trained, learn, held_out),
+        [name for name in wanted.names if name not in {score.name for score in heads}],
+    )
+    if table is not None:
+        table.write_text(as_markdown(shown, _command(source, quick, seed, layout, chains, table)), encoding="utf-8")
     if as_json:
-        print_json({"heads": scores, "thermalisation_stop": stop, "calibration": coverage})
+        print_json(found)
         return
-    lines = [
-        (
-            s.name,
-            s.route,
-            s.metric,
-            f"{s.value:.4f}",
-            f"{s.low:.4f} .. {s.high:.4f}",
-            f"{s.baseline:.4f} ({s.baseline_name})",
-            f"{s.skill:+.3f}",
-            "yes" if s.trusted else "no",
-        )
-        for s in scores
-    ]
-    head = ("head", "route", "metric", "value", "95 % interval", "strongest baseline", "skill", "trusted")
-    print_table("Heads on held-out couplings and seeds", head, lines)
-    print_table(
-        "Intervals of the ensemble",
-        ("head", "within 68 %", "within 95 %", "chains"),
-        [(c.name, f"{c.within_68:.2f}", f"{c.within_95:.2f}", str(c.chains)) for c in coverage],
-    )
-    print_table(
-        "Early stop of warm-up",
-        ("rule", "saved", "premature", "bias P", "bias |L|", "unbiased"),
-        [
-            (
-                r.rule,
-                f"{r.saved:.2f}",
-                f"{r.premature:.2f}",
-                f"{r.bias_plaquette:.2f}",
-                f"{r.bias_polyakov:.2f}",
-                "yes" if r.unbiased else "no",
-            )
-            for r in stop.rules
-        ],
-    )
+    for one in shown:
+        print_table(one.title, one.columns, one.rows)
 
 
-def _corpus(path: Path | None, quick: bool, seed: int = 2026) -> "Corpus":
+def _command(source: Path | None, quick: bool, seed: int, layout: str, chains: int | None, table: Path) -> str:
+    """Return the command that makes a table, with its files as they were given."""
+    words = ["metalforge conductor evaluate", f"--corpus {source}" if source else "", "--quick" if quick else ""]
+    words += [f"--seed {seed}" if seed != 1 else "", f"--layout {layout}" if layout != "conductor-11" else ""]
+    words += [f"--chains {chains}" if chains else "", f"--table {table}"]
+    return " ".join(word for word in words if word)
+
+
+def _provenance(made: "Corpus", *, seed: int, layout: str) -> "Provenance":
+    """Return how weights were made, by commands that anyone can give: `corpus.h5` stands for any file."""
+    import msgspec
+
+    from metalforge.conductor.corpus_spec import QUICK_CORPUS, CorpusSpec
+    from metalforge.conductor.provenance import Provenance
+
+    spec = msgspec.json.decode(made.spec_json, type=CorpusSpec)
+    sizes = {msgspec.structs.replace(QUICK_CORPUS, seed=spec.seed): " --quick", CorpusSpec(seed=spec.seed): ""}
+    chains = f"metalforge conductor corpus --out corpus.h5 --seed {spec.seed}{sizes.get(spec, '')}"
+    if spec not in sizes:
+        chains = "a corpus of a specification of its own, corpus.h5"
+    command = f"{chains}; metalforge conductor train --corpus corpus.h5 --seed {seed} --layout {layout}"
+    return Provenance(command=command, seed=seed, corpus_seed=spec.seed, corpus_sha256=made.sha256)
+
+
+def _corpus(path: Path | None, quick: bool, seed: int = 2026, workers: int | None = None) -> "Corpus":
     """Return the corpus of a file, or a new one."""
     import msgspec
 
     from metalforge.conductor.chains import load_corpus
-    from metalforge.conductor.corpus import QUICK_CORPUS, CorpusSpec, build_corpus
+    from metalforge.conductor.corpus import build_corpus
+    from metalforge.conductor.corpus_spec import QUICK_CORPUS, CorpusSpec
 
     if path is not None:
         return load_corpus(path)
     spec = msgspec.structs.replace(QUICK_CORPUS if quick else CorpusSpec(), seed=seed)
-    return build_corpus(spec, _progress)
+    return build_corpus(spec, _progress, workers=_cores(workers))
+
+
+def _cores(workers: int | None) -> int:
+    """Return the processes to use: as given, or the cores of the kernels' default."""
+    from metalforge import native
+
+    return workers or native.default_threads()
 
 
 def _progress(done: int, total: int, what: str) -> None:

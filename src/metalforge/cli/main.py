@@ -10,14 +10,15 @@ from metalforge.core.errors import KernelError, MetalforgeError, MeterUnavailabl
 from metalforge.core.plugins import PluginWarning
 from metalforge.substrates.npu import NpuError
 
-from . import bench, conductor, experiment, lattice, machine, npu, pipeline
+from . import bench, conductor, experiment, lattice, machine, npu, pipeline, scan, search
 
 __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="metalforge",
     help="Physics campaigns on whatever silicon you have.",
-    epilog="Exit codes: 0 done, 1 a check failed, 2 wrong usage or input, 3 this machine cannot do it, 130 interrupted",
+    epilog="Exit codes: 0 done, 1 a check failed, 2 wrong usage or input, 3 this machine cannot do it, "
+    "75 a campaign was interrupted and can be resumed, 130 interrupted",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -26,6 +27,12 @@ app = typer.Typer(
 app.command()(machine.doctor)
 app.command()(machine.devices)
 app.command()(machine.route)
+app.command()(scan.scan)
+app.command()(scan.resume)
+app.command()(scan.replay)
+app.command()(scan.report)
+app.command()(scan.watch)
+app.command()(search.search)
 app.command()(bench.bench)
 app.add_typer(lattice.app, name="lattice")
 app.add_typer(npu.app, name="npu")

@@ -12,7 +12,7 @@ from .features import ChainContext, FrameBuilder
 from .requests import Command, Question
 from .responses import Answer
 from .routes import Estimate, ReadHead, Route, route_of
-from .trust import Loss, Standing, Trust
+from .trust import Loss, Standing, Trust, mark_layout
 
 if TYPE_CHECKING:
     from .heads import Conductor, HeadReading
@@ -82,6 +82,7 @@ class Answering:
         elif isinstance(event, ChainEnded):
             for kept in (self._frames, self._readings, self._broken):
                 kept.pop(event.chain, None)
+            self.conductor.end(event.chain)
         else:
             try:
                 self._readings[event.chain] = self.conductor.observe(event.chain, event.frame)
@@ -89,6 +90,11 @@ class Answering:
                 self.break_chain(event.chain, f"a trajectory of chain {event.chain} was not taken in ({error})")
                 raise
             self._frames[event.chain] = event.frame
+
+    @property
+    def chains(self) -> tuple[str, ...]:
+        """The chains that are under way."""
+        return tuple(dict.fromkeys([*self._readings, *self._broken]))
 
     def break_chain(self, chain: str, why: str) -> None:
         """Say that a chain's state missed a trajectory: until it ends, heads do not speak of it."""
@@ -125,15 +131,17 @@ class Answering:
         own = {**_asked_about(question), **question.features}
 
         def read(beta: float | None) -> "HeadReading":
-            frame = self._frames.get(chain) if chain is not None and beta is None else None
-            return self.conductor.read({**(frame or context_frame(question, beta)), **own})[head]
+            # At another coupling than the chain's, or without one, nothing that was seen counts: a run from rest.
+            along = chain if beta is None else None
+            frame = None if along is None else self._frames.get(along)
+            return self.conductor.read({**(frame or context_frame(question, beta)), **own}, chain=along)[head]
 
         return read
 
     def obey(self, command: Command) -> Answer:
         """Do what a command says."""
         if isinstance(command, requests.Retrain):
-            self.conductor.retrain(command.records)
+            self._retrain(command.records)
             return responses.Retrained(records=len(command.records))
         if isinstance(command, requests.ExportWeights):
             self.conductor.export(command.path)
@@ -142,17 +150,22 @@ class Answering:
             if self._read_log is None:
                 raise SpecError("this worker cannot read logs\nhint: Worker(..., read_log=...)")
             records = self._read_log(command.path)
-            self.conductor.retrain(records)
+            self._retrain(records)
             return responses.Bootstrapped(path=command.path, records=len(records))
         if isinstance(command, requests.BootstrapFromWeights):
             if self._load_weights is None:
                 raise SpecError("this worker cannot load weights\nhint: Worker(..., load_weights=...)")
             self.conductor = self._load_weights(command.path)
             self.trust.forget()  # it was trust in another network
+            mark_layout(self.trust, self.conductor.layout)
             for chain in self._readings:
                 self.break_chain(chain, f"chain {chain} began with other weights")
             return responses.Bootstrapped(path=command.path)
         raise SpecError(f"a command that nobody obeys: {requests.kind_of(command)}")
+
+    def _retrain(self, records: Sequence[Any]) -> None:
+        self.conductor.retrain(records)
+        mark_layout(self.trust, self.conductor.layout)  # heads that have labels now may earn their trust
 
 
 def _pairs(route: Route, answer: Answer, estimate: Estimate) -> list[tuple[float, float | None]]:

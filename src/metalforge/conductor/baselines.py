@@ -1,14 +1,15 @@
 """What a head must beat: simple predictors, fitted to the same training chains and asked on the same trajectories.
 
-- `constant`: the mean label of the training rows (of classes, their share).
+- `constant`: the mean label of the training rows (of classes, their share: the majority).
 - `coupling alone`: the mean label at each training coupling, interpolated linearly; `coupling on its lattice` does it
   for chains of the same extents and mass.
 - `single feature`: the best of all features by itself: for classes a threshold with the shares on either side, else a
   straight line. The best is chosen on the training rows.
 - `last value`: the last count of iterations, or the running rejection rate.
-- `MSER`: thermalised where twice the MSER cut of the plaquettes so far leaves half of them.
+- `MSER`, `Geweke`: whether the criterion calls the plaquettes so far thermalised, with the shares it had in training.
 - `largest deviation`: of the plaquette's window, as a threshold.
-- `origin's formula`: the formulas that answer where no head is trusted.
+- `origin's formula`: the formulas that answer where no head is trusted. Where one needs the transition's coupling it
+  gets the training coupling of the largest susceptibility on the chain's lattice.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,61 +17,103 @@ from typing import TypeAlias
 
 import numpy as np
 
+from . import heuristics
 from .chains import Doubles
+from .criteria import CRITERIA, says
 from .dataset import Example
 from .features import FEATURES
-from .heads_training import label_rows
-from .heuristics import cg_iterations, rejection_probability, thermalised
+from .heads_training import LABEL_OF, label_rows
 
 __all__ = ["baselines_for"]
 
 Predictor: TypeAlias = Callable[[Example], Doubles]
+Rows: TypeAlias = Sequence[tuple[Example, Doubles]]
 CUTS = 24
 """Thresholds that are tried for each feature, at equal shares of the rows."""
 
 
 def baselines_for(head: str, examples: Sequence[Example], *, classes: bool) -> dict[str, Predictor]:
     """Return predictors of a head's label by name, fitted to these chains."""
+    label = LABEL_OF.get(head, head)
     rows = [(example, label_rows(example, head)) for example in examples]
-    rows = [(example, label) for example, label in rows if np.isfinite(label).any()]
-    inputs = np.concatenate([example.inputs[np.isfinite(label)] for example, label in rows])
-    labels = np.concatenate([label[np.isfinite(label)] for _, label in rows])
+    rows = [(example, known) for example, known in rows if np.isfinite(known).any()]
+    inputs = np.concatenate([example.inputs[np.isfinite(known)] for example, known in rows])
+    labels = np.concatenate([known[np.isfinite(known)] for _, known in rows])
     mean = float(labels.mean())
     found: dict[str, Predictor] = {"constant": lambda example: np.full(len(example.inputs), mean)}
     found["coupling alone"] = _coupling_alone(rows)
     found["coupling on its lattice"] = _coupling_on_lattice(rows)
     found["single feature"] = _threshold(inputs, labels) if classes else _line(inputs, labels)
-    if head == "thermalization":
-        # A verdict of yes or no, with the shares it had in training.
-        says = np.concatenate([example.chain.column("mser")[np.isfinite(label)] for example, label in rows])
-        yes, no = (float(labels[says == v].mean()) if (says == v).any() else mean for v in (1, 0))
-        found["origin's formula"] = _thermalised_formula
-        found["MSER"] = lambda example: np.where(example.chain.column("mser") > 0, yes, no)
-    if head == "anomaly":
+    if label == "thermalization":
+        found |= {criterion: _verdict(criterion, rows, mean) for criterion in CRITERIA}
+    if label == "anomaly":
         found["largest deviation"] = _threshold(inputs, labels, only=("largest_deviation",))
-    if head == "rejection":
+    if label == "rejection":
         found["last value"] = _running_rejection
-        found["origin's formula"] = _rejection_formula
-    if head == "cg_estimate":
+    if label == "cg_estimate":
         found["last value"] = lambda example: _before(example.chain.column("cg_iterations"), mean)
-        found["origin's formula"] = _cg_formula
-    return found
+    formula = _origin(label, examples, rows)
+    return found if formula is None else found | {"origin's formula": formula}
 
 
-def _coupling_alone(rows: Sequence[tuple[Example, Doubles]]) -> Predictor:
+def _origin(label: str, examples: Sequence[Example], rows: Rows) -> Predictor | None:
+    """Return the origin's formula for a label; None where it had none."""
+    by_trajectory: dict[str, Predictor] = {
+        "thermalization": _thermalised_formula,
+        "rejection": _rejection_formula,
+        "anomaly": _anomaly_formula,
+    }
+    if label in by_trajectory:
+        return by_trajectory[label]
+    centres = _centres(examples)
+    by_chain: dict[str, Callable[[Example], float]] = {
+        "phase": lambda e: heuristics.deconfined_probability(e.beta, centres.get(e.lattice)),
+        "cg_estimate": lambda e: heuristics.cg_iterations(_volume(e), e.chain.entry.mass),
+        "param_suggest": lambda e: heuristics.step_parameters(_volume(e), e.chain.entry.tau)[0],
+        "quenched_length": lambda e: heuristics.quenched_length(e.beta, e.chain.entry.dims[0], centres.get(e.lattice)),
+        "beta_priority": lambda e: heuristics.priority(e.beta, centres.get(e.lattice, e.beta)),
+        "next_run": lambda e: heuristics.priority(e.beta, centres.get(e.lattice, e.beta)),
+    }
+    if label in by_chain:
+        return lambda example: np.full(len(example.inputs), by_chain[label](example))
+    if label == "quality":
+        return _points(rows)
+    return None
+
+
+def _volume(example: Example) -> int:
+    return int(np.prod(example.chain.entry.dims))
+
+
+def _centres(examples: Sequence[Example]) -> dict[tuple[object, ...], float]:
+    """Return, by lattice, the training coupling of the largest susceptibility."""
+    best: dict[tuple[object, ...], tuple[float, float]] = {}
+    for example in examples:
+        found = example.labels.values.get("beta_priority")
+        if found is not None and np.isfinite(found[0]):
+            best[example.lattice] = max(best.get(example.lattice, (0.0, 0.0)), (float(found[0]), example.beta))
+    return {lattice: beta for lattice, (_, beta) in best.items()}
+
+
+def _verdict(criterion: str, rows: Rows, mean: float) -> Predictor:
+    """Return a criterion's yes or no as the shares of thermalised rows that they had in training."""
+    said = np.concatenate([says(criterion, example.chain)[np.isfinite(label)] for example, label in rows])
+    labels = np.concatenate([label[np.isfinite(label)] for _, label in rows])
+    yes, no = (float(labels[said == v].mean()) if (said == v).any() else mean for v in (1, 0))
+    return lambda example: np.where(says(criterion, example.chain) > 0, yes, no)
+
+
+def _coupling_alone(rows: Rows) -> Predictor:
     betas = sorted({example.beta for example, _ in rows})
     means = [float(np.nanmean(np.concatenate([y for e, y in rows if e.beta == beta]))) for beta in betas]
     return lambda example: np.full(len(example.inputs), np.interp(example.beta, betas, means))
 
 
-def _coupling_on_lattice(rows: Sequence[tuple[Example, Doubles]]) -> Predictor:
-    def place(example: Example) -> tuple[object, ...]:
-        return example.chain.entry.dims, example.chain.entry.mass
-
+def _coupling_on_lattice(rows: Rows) -> Predictor:
     everywhere = _coupling_alone(rows)
-    known = {place(example) for example, _ in rows}
-    by_lattice = {key: _coupling_alone([row for row in rows if place(row[0]) == key]) for key in known}
-    return lambda example: by_lattice.get(place(example), everywhere)(example)
+    known = {example.lattice for example, _ in rows}
+    by_lattice = {key: _coupling_alone([row for row in rows if row[0].lattice == key]) for key in known}
+    return lambda example: by_lattice.get(example.lattice, everywhere)(example)
 
 
 def _threshold(inputs: Doubles, labels: Doubles, only: tuple[str, ...] = ()) -> Predictor:
@@ -123,15 +166,33 @@ def _running_rejection(example: Example) -> Doubles:
 
 def _rejection_formula(example: Example) -> Doubles:
     quarter = example.chain.column("delta_h_quarter")
-    return np.array([rejection_probability(float(x)) for x in quarter])
+    return np.array([heuristics.rejection_probability(float(x)) for x in quarter])
 
 
 def _thermalised_formula(example: Example) -> Doubles:
+    plaquette = example.chain.plaquette
+    windows = [plaquette[max(t - 19, 0) : t + 1].tolist() for t in range(len(plaquette))]
+    return np.array([float(heuristics.thermalised(window)) for window in windows])
+
+
+def _anomaly_formula(example: Example) -> Doubles:
+    """Return the origin's flag from what is known before a trajectory's test and solves are taken up."""
     chain = example.chain
-    plaquette = (chain.column("plaquette_spatial") + chain.column("plaquette_temporal")) / 2
-    return np.array([float(thermalised(plaquette[max(t - 19, 0) : t + 1].tolist())) for t in range(len(plaquette))])
+    errors, solves = _before(chain.column("delta_h"), 0.0), _before(chain.column("cg_iterations"), 0.0)
+    seen = zip(chain.plaquette.tolist(), errors.tolist(), solves.tolist(), strict=True)
+    return np.array([float(heuristics.anomaly(*values)) for values in seen])
 
 
-def _cg_formula(example: Example) -> Doubles:
-    entry = example.chain.entry
-    return np.full(len(example.inputs), float(cg_iterations(int(np.prod(entry.dims)), entry.mass)))
+def _points(rows: Rows) -> Predictor:
+    """Return the origin's points for quality; they have no unit, so a straight line gives them the label's."""
+
+    def points(example: Example) -> Doubles:
+        accepted = 1 - _running_rejection(example)
+        solves = _before(example.chain.column("cg_iterations"), 0.0)
+        seen = zip(accepted.tolist(), solves.tolist(), strict=True)
+        return np.array([heuristics.quality(t, share, cg) for t, (share, cg) in enumerate(seen)])
+
+    x = np.concatenate([points(example)[np.isfinite(label)] for example, label in rows])
+    y = np.concatenate([label[np.isfinite(label)] for _, label in rows])
+    slope, offset = np.polyfit(x, y, 1) if np.ptp(x) > 0 else (0.0, float(y.mean()))
+    return lambda example: offset + slope * points(example)

@@ -39,7 +39,7 @@ __all__ = [
     "save_corpus",
 ]
 
-FORMAT, FORMAT_VERSION = "metalforge-conductor-corpus", "1"
+FORMAT, FORMAT_VERSION = "metalforge-conductor-corpus", "2"
 Doubles: TypeAlias = NDArray[np.float64]
 Part: TypeAlias = Literal["train", "test"]
 Fault: TypeAlias = Literal["bad_links", "wrong_step", "cg_stall"]
@@ -51,14 +51,14 @@ SERIES = (
     "delta_h_quarter",
     "accepted",
     "cg_iterations",
+    "residual_rate",
     "wilson_loop",
     "polyakov",
-    "mser",
 )
 """Columns of a chain, NaN where the algorithm has no such number. Plaquettes and loops of row t are those of the
 configuration that trajectory t starts from, so that row t tells nothing of how its Metropolis test ends."""
-LABEL_SERIES = ("wilson_loop", "polyakov", "mser")
-"""Columns that labels and baselines are made of; no feature is."""
+LABEL_SERIES = ("wilson_loop", "polyakov")
+"""Columns that labels are made of; no feature is."""
 
 
 class ChainEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -120,6 +120,11 @@ class ChainRecord:
         return np.asarray(self.series[:, SERIES.index(name)])
 
     @property
+    def plaquette(self) -> Doubles:
+        """The mean of both plaquettes."""
+        return np.asarray((self.column("plaquette_spatial") + self.column("plaquette_temporal")) / 2)
+
+    @property
     def faulty(self) -> NDArray[np.bool_]:
         """Where the injected fault was at work."""
         index = np.arange(len(self.series))
@@ -145,6 +150,7 @@ class ChainRecord:
                     step_size=entry.tau / entry.n_steps,
                     n_steps=entry.n_steps,
                     cg_iterations=known["cg_iterations"],
+                    residual_rate=known["residual_rate"],
                 )
             )
         return seen
@@ -158,6 +164,11 @@ class Corpus:
     chains: tuple[ChainRecord, ...]
     references: tuple[Reference, ...]
     package_version: str = __version__
+
+    @property
+    def sha256(self) -> str:
+        """The checksum of the recipe and every series, as the file has it."""
+        return _digest(_recipe(self), _arrays(self))
 
     def part(self, part: Part) -> tuple[ChainRecord, ...]:
         """Return the chains of one part: they share neither couplings nor random numbers with the other."""
@@ -179,14 +190,7 @@ class _Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 def save_corpus(corpus: Corpus, path: PathLike) -> None:
     """Write a corpus over `path`, whole or not at all."""
-    recipe = msgspec.json.encode(
-        _Recipe(
-            spec=msgspec.Raw(corpus.spec_json.encode()),
-            chains=tuple(c.entry for c in corpus.chains),
-            references=tuple(r.entry for r in corpus.references),
-        )
-    )
-    arrays = _arrays(corpus)
+    recipe, arrays = _recipe(corpus), _arrays(corpus)
     image = io.BytesIO()
     with h5py.File(image, "w", libver=("v110", "v110")) as file:
         file["recipe"] = np.frombuffer(recipe, np.uint8)
@@ -235,6 +239,16 @@ def _read(file: Any) -> Corpus:
     if str(file.attrs.get("sha256", "")) != _digest(text, _arrays(corpus)):
         raise SpecError("sha256: these are not the series that were written")
     return corpus
+
+
+def _recipe(corpus: Corpus) -> bytes:
+    return msgspec.json.encode(
+        _Recipe(
+            spec=msgspec.Raw(corpus.spec_json.encode()),
+            chains=tuple(c.entry for c in corpus.chains),
+            references=tuple(r.entry for r in corpus.references),
+        )
+    )
 
 
 def _arrays(corpus: Corpus) -> dict[str, Doubles]:

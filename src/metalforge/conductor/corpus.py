@@ -1,21 +1,17 @@
-"""Real chains to learn from: a grid of couplings, volumes, starts and step sizes, some of them with injected faults.
+"""Real chains to learn from, and the long runs that label them: the lattice engine at work for a corpus.
 
-Every chain is recorded from its first trajectory on, with fixed parameters; the first few run without the accept test,
-since from a hot or cold start hardly anything would be accepted. Beside what an observer sees, each chain keeps what
-labels are made of: a Wilson loop of two by one for the equilibrium band, the Polyakov loop for the phase, and the
-verdict of MSER, which is a baseline. Every equilibrium has two long runs of its own, one hot and one cold; without sea
-quarks they are made by heat bath and overrelaxation, which mix faster and are another algorithm.
+The first few trajectories of a chain run without the accept test, since from a hot or cold start hardly anything would
+be accepted. Beside what an observer sees, each chain keeps what labels are made of: a Wilson loop of two by one for the
+equilibrium band and the Polyakov loop for the phase. Every equilibrium has two long runs of its own, one hot and one
+cold; without sea quarks they are made by heat bath and overrelaxation, which mix faster and are another algorithm.
 
-Faults go on for some trajectories: `bad_links` puts random matrices on some links before each trajectory,
-`wrong_step` integrates with steps `coarser` times as long as it says, `cg_stall` solves for a lighter quark than it
-says, so that its solves take longer. This is the only module of the conductor that knows the lattice.
+This is the only module of the conductor that knows the lattice; what is run is said by `corpus_spec`.
 """
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from itertools import product
 from multiprocessing import get_context
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -23,7 +19,6 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from metalforge.core.errors import SpecError
 from metalforge.lattice.analysis import gamma_method, hot_cold_agreement, mser
 from metalforge.lattice.chain import Chain, ChainSpec, HeatbathSpec, HmcSpec
 from metalforge.lattice.fermions import FermionSpec
@@ -31,17 +26,15 @@ from metalforge.lattice.field import GaugeField
 from metalforge.lattice.hmc import EnergyProbe, MidEnergy
 from metalforge.lattice.observables import wilson_loops, z3_projection
 
-from .chains import SERIES, ChainEntry, ChainRecord, Corpus, Dims, Doubles, Fault, Part, Reference, ReferenceEntry
+from .chains import SERIES, ChainEntry, ChainRecord, Corpus, Reference, ReferenceEntry
+from .corpus_spec import STARTS, CorpusSpec, chain_entries, equilibria
 
 __all__ = [
-    "QUICK_CORPUS",
-    "CorpusSpec",
-    "Grid",
     "Measured",
     "build_corpus",
-    "chain_entries",
     "hot_and_cold_agree",
     "measured",
+    "mser_cut",
     "run_chains",
     "run_references",
 ]
@@ -49,103 +42,6 @@ __all__ = [
 Progress: TypeAlias = Callable[[int, int, str], None]
 REFERENCE_STREAM = 1 << 20
 """Streams of long runs start here: no chain shares their random numbers."""
-MSER_EVERY = 4
-"""Trajectories between two verdicts of MSER."""
-STARTS: tuple[Literal["hot", "cold"], ...] = ("hot", "cold")
-
-
-class Grid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Chains on one lattice: every coupling with every start, trajectory and seed; the faults beside them.
-
-    `far` are two couplings deep in either phase, for the cut between the phases.
-    """
-
-    dims: Dims
-    train: tuple[float, ...]
-    test: tuple[float, ...]
-    far: tuple[float, float]
-    steps: tuple[tuple[float, int], ...] = ((1.0, 5), (1.0, 7), (0.6, 4))
-    """Length and number of steps of a trajectory; the first are too coarse on purpose."""
-    seeds: int = 1
-    trajectories: int = 120
-    faults: tuple[Fault, ...] = ("bad_links", "wrong_step")
-    mass: float = 0.0
-    flavors: Literal[0, 4] = 0
-
-    def __post_init__(self) -> None:
-        both = set(self.train) & set(self.test)
-        if both or not self.train or not self.test:
-            raise SpecError(f"a grid wants couplings to train and others to test. Got {sorted(both)} in both")
-        if (self.flavors > 0) != (self.mass > 0):
-            raise SpecError(f"`mass` goes with `flavors`. Got {self.mass} and {self.flavors}")
-        if "cg_stall" in self.faults and not self.flavors:
-            raise SpecError("`cg_stall` needs `flavors`: a quenched chain solves nothing")
-
-
-_SEA = Grid(
-    dims=(4, 4, 4, 2),
-    train=(4.5, 4.7, 4.95, 5.15),
-    test=(4.6, 4.8, 5.0),
-    far=(4.2, 5.6),
-    steps=((1.0, 5), (0.6, 4)),
-    trajectories=60,
-    faults=("bad_links", "wrong_step", "cg_stall"),
-    mass=0.1,
-    flavors=4,
-)
-"""Four flavours of sea quarks; the default corpus has them at two masses."""
-
-
-class CorpusSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that decides a corpus, but for the seconds it took."""
-
-    grids: tuple[Grid, ...] = (
-        Grid(
-            dims=(4, 4, 4, 2),
-            train=(4.7, 4.85, 4.95, 5.05, 5.15, 5.3, 5.5),
-            test=(4.8, 5.0, 5.1, 5.2, 5.4),
-            far=(4.5, 5.8),
-            seeds=2,
-        ),
-        Grid(
-            dims=(4, 4, 4, 4),
-            train=(5.05, 5.3, 5.5, 5.65, 5.8, 6.0, 6.3),
-            test=(5.2, 5.4, 5.6, 5.9, 6.15),
-            far=(4.8, 6.8),
-        ),
-        _SEA,
-        msgspec.structs.replace(_SEA, mass=0.3),
-    )
-    untested: int = 6
-    reference: int = 400
-    """Trajectories of a long run that are kept; a quarter as many were dropped before them."""
-    bad_share: float = 0.03
-    """Share of links that `bad_links` spoils."""
-    coarser: float = 1.7
-    lighter: float = 0.3
-    fault_length: int = 8
-    seed: int = 2026
-
-    def __post_init__(self) -> None:
-        both = {b for grid in self.grids for b in grid.train} & {b for grid in self.grids for b in grid.test}
-        if both or not self.grids:
-            raise SpecError(f"no coupling may train on one lattice and test on another. Got {sorted(both)} in both")
-
-
-QUICK_CORPUS = CorpusSpec(
-    grids=(
-        Grid(
-            dims=(4, 4, 4, 2),
-            train=(4.7, 4.95, 5.15, 5.5),
-            test=(4.85, 5.05, 5.3),
-            far=(4.5, 5.8),
-            steps=((1.0, 5), (0.6, 4)),
-            trajectories=60,
-        ),
-    ),
-    reference=200,
-)
-"""A corpus of the same kind that is made in seconds."""
 
 
 class Measured(NamedTuple):
@@ -163,6 +59,12 @@ def measured(series: ArrayLike) -> Measured:
     return Measured(found.mean, found.error, found.tau_int, found.n / (2 * found.tau_int))
 
 
+def mser_cut(series: ArrayLike) -> int | None:
+    """Return how many entries the MSER rule drops from the start; None where it finds no cut."""
+    cut = mser(series)
+    return cut.start if cut.found else None
+
+
 def hot_and_cold_agree(reference: Reference) -> bool:
     """Return whether the two long runs found the same equilibrium."""
     return hot_cold_agreement(reference.series[0, :, 0], reference.series[1, :, 0], k=4.0).agrees
@@ -172,7 +74,7 @@ def build_corpus(spec: CorpusSpec | None = None, progress: Progress | None = Non
     """Run every chain and every long run of a specification, in so many processes; their number changes no link."""
     spec = spec or CorpusSpec()
     entries = list(chain_entries(spec))
-    places = [(place, REFERENCE_STREAM + 2 * i) for i, place in enumerate(_places(spec, entries))]
+    places = [(place, REFERENCE_STREAM + 2 * i) for i, place in enumerate(equilibria(spec, entries))]
     total = len(entries) + len(places)
 
     def done(i: int, what: str) -> None:
@@ -205,51 +107,9 @@ def _in_processes(job: Callable[[Any], Any], given: Sequence[Any], workers: int)
     if workers <= 1:
         yield from map(job, given)
         return
-    # Spawned: a process with running threads, as the kernels have, must not be forked.
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    # From a fork server: a process with running threads, as the kernels have, must not be forked itself.
+    with ProcessPoolExecutor(workers, mp_context=get_context("forkserver")) as pool:
         yield from pool.map(job, given, chunksize=2)
-
-
-def chain_entries(spec: CorpusSpec) -> Iterator[ChainEntry]:
-    """Return every chain of a specification, each with a stream of its own."""
-    stream = 0
-    parts: tuple[Part, ...] = ("train", "test")
-    for grid, part in product(spec.grids, parts):
-        for beta in grid.train if part == "train" else grid.test:
-            sound = [(start, step, None) for start, step, _ in product(STARTS, grid.steps, range(grid.seeds))]
-            spoiled = [
-                (STARTS[i % 2], grid.steps[-1], fault) for i, fault in enumerate(grid.faults) for _ in range(grid.seeds)
-            ]
-            for start, (tau, n_steps), fault in (*sound, *spoiled):
-                # In the second half, where a chain is in equilibrium, and not at the same place in every chain.
-                room = max(grid.trajectories // 2 - spec.fault_length, 1)
-                yield ChainEntry(
-                    part=part,
-                    beta=beta,
-                    dims=grid.dims,
-                    start=start,
-                    tau=tau,
-                    n_steps=n_steps,
-                    stream=stream,
-                    trajectories=grid.trajectories,
-                    untested=spec.untested,
-                    mass=grid.mass,
-                    flavors=grid.flavors,
-                    fault=fault,
-                    fault_from=grid.trajectories // 2 + (7 * stream) % room if fault else 0,
-                    fault_length=spec.fault_length if fault else 0,
-                )
-                stream += 1
-
-
-def _places(spec: CorpusSpec, entries: list[ChainEntry]) -> Iterator[ReferenceEntry]:
-    """Every equilibrium that has chains, and the two far ones of every grid."""
-    far = [
-        ReferenceEntry(beta=beta, dims=grid.dims, mass=grid.mass, flavors=grid.flavors)
-        for grid in spec.grids
-        for beta in grid.far
-    ]
-    yield from dict.fromkeys([*far, *(entry.place for entry in entries)])
 
 
 def _lattice_spec(entry: ChainEntry, seed: int, *, mass: float) -> ChainSpec:
@@ -281,6 +141,9 @@ def _run(entry: ChainEntry, spec: CorpusSpec) -> ChainRecord:
         chain = _set_up(chain, sound, entry, spec, rng, at_work=at_work)
         values = _look(chain.field)
         quarter: list[MidEnergy] = []
+        residuals = _Residuals()
+        if chain.sea is not None:
+            chain.sea.inverter.watch = residuals
         began = time.process_time()
         info = chain.update(accept_always=t < entry.untested, probe=EnergyProbe((0.25,), quarter.append))
         seconds += time.process_time() - began
@@ -291,9 +154,30 @@ def _run(entry: ChainEntry, spec: CorpusSpec) -> ChainRecord:
         if chain.sea is not None and info.cg_iterations is not None:
             # The count of solves starts anew with every trajectory, as that of iterations does.
             values["cg_iterations"] = info.cg_iterations / max(chain.sea.inverter.solves, 1)
+            values["residual_rate"] = residuals.rate
         row[:] = [values.get(name, np.nan) for name in SERIES]
-    rows[:, SERIES.index("mser")] = _mser_says(rows[:, :2].mean(axis=1))
     return ChainRecord(entry=msgspec.structs.replace(entry, seconds=seconds), series=rows)
+
+
+class _Residuals:
+    """Watches the solves of a trajectory: log10 of the residual's change an iteration, over all of them."""
+
+    def __init__(self) -> None:
+        self._decades = self._iterations = 0.0
+        self._last = (0, 1.0)
+
+    def __call__(self, iteration: int, residual: float) -> None:
+        before, level = self._last
+        if iteration <= before:  # another solve, which starts from a relative residual of one
+            before, level = 0, 1.0
+        self._decades += float(np.log10(residual / level))
+        self._iterations += iteration - before
+        self._last = (iteration, residual)
+
+    @property
+    def rate(self) -> float:
+        """Not a number where all solves ended before the first look."""
+        return self._decades / self._iterations if self._iterations else float("nan")
 
 
 def _set_up(
@@ -328,17 +212,6 @@ def _look(field: GaugeField) -> dict[str, float]:
         "wilson_loop": float(wilson_loops(field.to_links(), 2, 1)[1, 0]),
         "polyakov": z3_projection(field.polyakov()),
     }
-
-
-def _mser_says(plaquette: Doubles) -> Doubles:
-    """Return, from trajectory to trajectory, whether twice the MSER cut of what was seen leaves half of it."""
-    says, now = np.zeros(len(plaquette)), 0.0
-    for t in range(len(plaquette)):
-        if t >= 10 and t % MSER_EVERY == 0:
-            cut = mser(plaquette[: t + 1])
-            now = float(cut.found and 2 * cut.start <= (t + 1) / 2)
-        says[t] = now
-    return says
 
 
 def _reference(where: tuple[ReferenceEntry, int], spec: CorpusSpec) -> Reference:

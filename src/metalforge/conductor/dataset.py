@@ -29,6 +29,11 @@ class Example:
         """Its coupling."""
         return self.chain.entry.beta
 
+    @property
+    def lattice(self) -> tuple[object, ...]:
+        """Extents and mass: what chains of one scan share."""
+        return self.chain.entry.dims, self.chain.entry.mass
+
     def feature(self, name: str) -> Doubles:
         """Return one scaled feature by name."""
         return np.asarray(self.inputs[:, [f.name for f in FEATURES.features].index(name)])

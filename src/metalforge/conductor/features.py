@@ -11,6 +11,7 @@ What is not known is 0 after scaling, and a flag says so.
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -145,14 +146,24 @@ def scaled(frame: Mapping[str, float], schema: FeatureSchema = FEATURES) -> NDAr
 
     What is not known is 0.
     """
-    names = {f.name for f in schema.features}
+    names, offsets, scales = _SCALING if schema is FEATURES else _columns(schema)
     for name, value in frame.items():
         if name not in names:
             raise UnknownNameError(f"feature of {schema.name}", name, names)
-        if not np.isfinite(value):
+        if not isfinite(value):
             raise SpecError(f"feature `{name}` must be a finite number. Got {value}")
-    values = [(frame[f.name] - f.offset) / f.scale if f.name in frame else 0.0 for f in schema.features]
-    return np.clip(values, -LARGEST, LARGEST)
+    values = (np.array([frame.get(name, np.nan) for name in names]) - offsets) / scales
+    values[np.isnan(values)] = 0.0
+    return np.clip(values, -LARGEST, LARGEST, out=values)
+
+
+def _columns(schema: FeatureSchema) -> tuple[dict[str, None], NDArray[np.float64], NDArray[np.float64]]:
+    """Return the names, in order and quick to look up, with offsets and scales."""
+    offsets, scales = np.array([(float(f.offset), float(f.scale)) for f in schema.features]).T
+    return dict.fromkeys(f.name for f in schema.features), offsets, scales
+
+
+_SCALING = _columns(FEATURES)
 
 
 class FrameBuilder:
@@ -173,6 +184,16 @@ class FrameBuilder:
         """Return the frame at the end of a trajectory, before its Metropolis test and its solves are taken up.
 
         What its test and solves gave is in the next frame.
+        """
+        frame = self.midway(trajectory)
+        self._seen.append(trajectory)
+        self._count += 1
+        return frame
+
+    def midway(self, trajectory: Trajectory) -> Frame:
+        """Return the frame that `push` will give for this trajectory while it still runs; nothing is taken up.
+
+        From a quarter of its steps on the two are the same: no frame has the outcome of its own trajectory.
         """
         previous = self._seen[-1] if self._seen else None
         now = {
@@ -200,10 +221,7 @@ class FrameBuilder:
             "has_quarter": float(trajectory.delta_h_quarter is not None),
             "has_cg": float(previous is not None and previous.cg_iterations is not None),
         }
-        frame = self.before(trajectory.stage) | now | flags
-        self._seen.append(trajectory)
-        self._count += 1
-        return frame
+        return self.before(trajectory.stage) | now | flags
 
     def _window(self) -> Frame:
         """Return statistics of the trajectories before this one."""

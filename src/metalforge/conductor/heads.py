@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.schema import HeadLayout
+
 __all__ = ["Conductor", "HeadReading"]
 
 
@@ -21,20 +23,32 @@ class Conductor(Protocol):
     """Many heads from one pass."""
 
     @property
+    def layout(self) -> HeadLayout:
+        """The heads, with which of them are trained."""
+        ...
+
+    @property
     def heads(self) -> tuple[str, ...]:
         """Names of the heads."""
         ...
 
-    def read(self, frame: Mapping[str, float]) -> Mapping[str, HeadReading]:
-        """Return every head for a context frame: one step from rest, no state is changed."""
+    def read(self, frame: Mapping[str, float], *, chain: str | None = None) -> Mapping[str, HeadReading]:
+        """Return every head for a frame: one step from rest, or from the state that a chain carries; none is changed.
+
+        A chain of which nothing was observed yet is at rest.
+        """
         ...
 
     def observe(self, chain: str, frame: Mapping[str, float]) -> Mapping[str, HeadReading]:
         """Return every head after one step of a chain's carried state."""
         ...
 
+    def end(self, chain: str) -> None:
+        """Forget a chain; one that is not known is no error."""
+        ...
+
     def retrain(self, records: Sequence[Any]) -> None:
-        """Fit the heads anew."""
+        """Fit the heads anew; where that fails, they stay as they were."""
         ...
 
     def export(self, path: str | PathLike[str]) -> None:

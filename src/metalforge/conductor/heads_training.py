@@ -7,16 +7,18 @@ The state is carried along every chain; a head sees [s; u], the state and the in
 with `ridge` chosen by leaving out one coupling at a time. Sigmoid and softmax heads are fitted to scores of +-2, whose
 least squares are 4 (p - 1/2), the tangent of the logit; the predictions for the couplings that were left out then fix
 a slope and an offset by the logarithmic loss (J. Platt, 1999), which go into the readout. Others are fitted in the
-units of their activation. The errors on couplings left out also say how large a head's noise is.
+units of their activation. What a head said of the couplings that were left out is kept: it is what intervals are
+made from.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -34,6 +36,7 @@ from .layouts import CONDUCTOR_11
 
 __all__ = [
     "HeadFit",
+    "LeftOut",
     "Trained",
     "fit_heads",
     "fitted_before",
@@ -69,12 +72,26 @@ class HeadFit(NamedTuple):
     noise: float
 
 
+class LeftOut(NamedTuple):
+    """What a head said of rows whose coupling it was not fitted to, and their labels, in the head's unit.
+
+    `chain` is the number of each row's chain among those that were given, `inside` whether its coupling lies between
+    others of the same lattice.
+    """
+
+    said: Doubles
+    label: Doubles
+    chain: NDArray[np.int64]
+    inside: NDArray[np.bool_]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Trained:
     """A network with heads, and how each of them was fitted; heads without labels are not in `fits`."""
 
     weights: EsnWeights
     fits: Mapping[str, HeadFit]
+    left_out: Mapping[str, LeftOut] = field(default_factory=dict)
 
 
 def reservoir(seed: int = 1, units: int = UNITS) -> EsnWeights:
@@ -117,6 +134,7 @@ def fit_heads(
     width = seen[0].shape[1]
     w_out, bias = np.zeros((layout.width, width)), np.zeros(layout.width)
     fits: dict[str, HeadFit] = {}
+    left_out: dict[str, LeftOut] = {}
     heads = []
     for head in layout.heads:
         # Hundreds of small factorisations: threads would spend their time waiting for each other.
@@ -124,61 +142,100 @@ def fit_heads(
             fitted = _fit_head(head, examples, seen) if head.available else None
         if fitted is not None:
             rows = layout.span(head.name)
-            w_out[rows], bias[rows], fits[head.name] = fitted[0].w_out, fitted[0].out_bias, fitted[1]
+            w_out[rows], bias[rows] = fitted.readout.w_out, fitted.readout.out_bias
+            fits[head.name], left_out[head.name] = fitted.fit, fitted.left_out
         heads.append(msgspec.structs.replace(head, trained=fitted is not None))
     marked = msgspec.structs.replace(layout, heads=tuple(heads))
     dtype = weights.dtype
     network = weights.with_readout(w_out.astype(dtype), bias.astype(dtype), passthrough=True, heads=marked)
-    return Trained(weights=network, fits=fits)
+    return Trained(weights=network, fits=fits, left_out=left_out)
 
 
-def label_rows(example: Example, head: str) -> Doubles:
-    """Return a head's label for every trajectory, NaN where there is none; chains of neither phase have no phase."""
+def label_rows(example: Example, head: str, *, ambiguous: bool = False) -> Doubles:
+    """Return a head's label for every trajectory, NaN where there is none.
+
+    Chains of neither phase have no phase; with `ambiguous` they have the one that their mean is on the side of, and no
+    other chain has any.
+    """
     name = LABEL_OF.get(head, head)
     values = example.labels.values.get(name)
     if head == "quenched_length" and example.labels.length is not None and not example.chain.entry.flavors:
         values = np.full(len(example.inputs), float(example.labels.length))
-    if values is None or (name == "phase" and example.labels.ambiguous):
+    if values is None or (name == "phase" and example.labels.ambiguous != ambiguous):
         return np.full(len(example.inputs), np.nan)
     return values
 
 
-def _fit_head(head: HeadSpec, examples: Sequence[Example], seen: Sequence[Doubles]) -> tuple[Readout, HeadFit] | None:
+class _Fitted(NamedTuple):
+    readout: Readout
+    fit: HeadFit
+    left_out: LeftOut
+
+
+class _Group(NamedTuple):
+    """All rows of one coupling that have a head's label."""
+
+    x: Doubles
+    label: Doubles
+    chain: NDArray[np.int64]
+    inside: NDArray[np.bool_]
+
+
+def _groups(head: HeadSpec, examples: Sequence[Example], seen: Sequence[Doubles]) -> list[_Group]:
+    """Return the rows with labels by coupling."""
+    labels = [label_rows(example, head.name) for example in examples]
+    taken = [i for i, label in enumerate(labels) if np.isfinite(label).any()]
+    lattices: dict[tuple[object, ...], list[float]] = {}
+    for i in taken:
+        lattices.setdefault(examples[i].lattice, []).append(examples[i].beta)
+    parts: dict[float, list[_Group]] = {}
+    for i in taken:
+        beta, known, scan = examples[i].beta, np.isfinite(labels[i]), lattices[examples[i].lattice]
+        inside = np.full(int(known.sum()), min(scan) < beta < max(scan))
+        parts.setdefault(beta, []).append(_Group(seen[i][known], labels[i][known], np.full(inside.shape, i), inside))
+    return [_Group(*(np.concatenate(column) for column in zip(*part, strict=True))) for part in parts.values()]
+
+
+def _fit_head(head: HeadSpec, examples: Sequence[Example], seen: Sequence[Doubles]) -> _Fitted | None:
     """Return a head's readout; None where fewer than two couplings have its label, or all labels are alike."""
-    parts: dict[float, list[tuple[Doubles, Doubles]]] = {}
-    for example, x in zip(examples, seen, strict=True):
-        label = label_rows(example, head.name)
-        known = np.isfinite(label)
-        if known.any():
-            parts.setdefault(example.beta, []).append((x[known], label[known]))
-    groups = [(np.concatenate([x for x, _ in p]), np.concatenate([y for _, y in p])) for p in parts.values()]
-    everything = np.concatenate([y for _, y in groups]) if groups else np.zeros(0)
-    if len(groups) < 2 or np.ptp(everything) == 0:
+    groups = _groups(head, examples, seen)
+    label = np.concatenate([group.label for group in groups]) if groups else np.zeros(0)
+    if len(groups) < 2 or np.ptp(label) == 0:
         return None
-    sums = [NormalEquations.of([(x, _score(head, y)[:, None])]) for x, y in groups]
-    guesses = np.zeros((len(RIDGES), len(everything)))
+    sums = [NormalEquations.of([(group.x, _score(head, group.label)[:, None])]) for group in groups]
+    guesses = np.zeros((len(RIDGES), len(label)))
     start = 0
-    for i, (x, _) in enumerate(groups):
-        others = sums[(i + 1) % len(sums)]
-        for k in range(2, len(sums)):
-            others = others.merge(sums[(i + k) % len(sums)])
+    for i, group in enumerate(groups):
+        others = _merged([part for k, part in enumerate(sums) if k != i])
         for j, readout in enumerate(others.solve(RIDGES)):
-            guesses[j, start : start + len(x)] = readout(x)[:, 0]
-        start += len(x)
-    wanted = _score(head, everything)
+            guesses[j, start : start + len(group.x)] = readout(group.x)[:, 0]
+        start += len(group.x)
+    wanted = _score(head, label)
     errors = ((guesses - wanted) ** 2).mean(axis=1) / wanted.var()
     best = int(np.argmin(errors))
-    total = sums[0]
-    for part in sums[1:]:
-        total = total.merge(part)
-    readout = total.solve([RIDGES[best]])[0]
-    slope, offset, noise = 1.0, 0.0, head.scale * float(np.sqrt(np.mean((guesses[best] - wanted) ** 2)))
+    readout = _merged(sums).solve([RIDGES[best]])[0]
+    slope, offset = 1.0, 0.0
+    said = head.offset + head.scale * (np.maximum(guesses[best], 0) if head.activation == "relu" else guesses[best])
     if head.activation in ("sigmoid", "softmax"):
-        slope, offset = _platt(guesses[best], everything)
-        probability = 1 / (1 + np.exp(-(slope * guesses[best] + offset)))
-        noise = float(np.sqrt(np.mean((probability - everything) ** 2)))
-    fit = HeadFit(RIDGES[best], len(everything), float(errors[best]), noise)
-    return _spread(head, slope * readout.w_out, slope * readout.out_bias + offset, readout.ridge), fit
+        slope, offset = _platt(guesses[best], label)
+        said = 1 / (1 + np.exp(-(slope * guesses[best] + offset)))
+    fit = HeadFit(RIDGES[best], len(label), float(errors[best]), float(np.sqrt(np.mean((said - label) ** 2))))
+    left_out = LeftOut(
+        said,
+        label,
+        np.concatenate([group.chain for group in groups]),
+        np.concatenate([group.inside for group in groups]),
+    )
+    return _Fitted(
+        _spread(head, slope * readout.w_out, slope * readout.out_bias + offset, readout.ridge), fit, left_out
+    )
+
+
+def _merged(parts: Sequence[NormalEquations]) -> NormalEquations:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total.merge(part)
+    return total
 
 
 def _score(head: HeadSpec, label: Doubles) -> Doubles:
@@ -215,4 +272,5 @@ def fitted_before(weights: EsnWeights) -> Trained:
     if weights.heads is None:
         raise SpecError("these weights have no head layout\nhint: make them with `metalforge conductor train`")
     unknown = HeadFit(float("nan"), 0, float("nan"), float("nan"))
-    return Trained(weights=weights, fits={head.name: unknown for head in weights.heads.heads if head.trained})
+    fits = {head.name: unknown for head in weights.heads.heads if head.trained}
+    return Trained(weights=weights, fits=fits)

@@ -1,33 +1,38 @@
 """What every head should say of a chain, from measurement only: never from a known transition or an earlier decision.
 
-- thermalised: from the first trajectory on after which the Wilson loop, averaged over the next `WINDOW`, stays in the
-  band of the long runs at the same coupling, mean +- `BAND` deviations of single configurations: the deviation of
-  averages would depend on the algorithm. Where the hot and the cold long run do not agree there is no band, and no
-  label.
+- thermalised: from the first trajectory on from which the Wilson loop, averaged over the next `WINDOW`, stays in the
+  band of the long runs at the same coupling for `STAYS` trajectories. The band is mean +- `BAND` deviations of single
+  configurations: the deviation of averages would depend on the algorithm. Where the hot and the cold long run do not
+  agree there is no band, and no label.
 - phase: the Polyakov loop of the equilibrated chain, above or below the cut, which is the midpoint of <|L|> of two
   couplings far on either side. A chain whose interval covers the cut is ambiguous and scored apart.
 - rejection: the outcome of the Metropolis test. CG: iterations a solve of the trajectory. Anomaly: an injected fault.
 - quality: effective samples of the equilibrated chain a second of processor time; schedule: twice its tau_int.
-- beta_priority: the susceptibility of the long runs over the largest of the scan.
+- beta_priority: the susceptibility of the long runs over the largest of the scan; next_run: the error of that
+  susceptibility over the largest of the scan, since another run as long takes the same share off any of them.
+- param_suggest: the step size, of those that were run at the coupling, with the most effective samples an integration
+  step. Steps that leave a chain outside its band have none.
 
 `DEFINED_BY` names the columns that a label is made of; the tests hold it against the features that a head sees.
 Labels are NaN where they are not defined; a chain with a fault has those of anomaly only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from .chains import ChainEntry, ChainRecord, Corpus, Doubles, Reference
-from .corpus import CorpusSpec, hot_and_cold_agree, measured
+from .chains import ChainEntry, ChainRecord, Corpus, Doubles, Reference, ReferenceEntry
+from .corpus import hot_and_cold_agree, measured
+from .corpus_spec import CorpusSpec
 
 __all__ = ["DEFINED_BY", "Band", "ChainLabels", "Labeller", "band_of", "first_inside"]
 
 WINDOW = 5
 BAND = 2.5
+STAYS = 25
 SHORTEST = 20
 """Trajectories in equilibrium below which nothing is said of autocorrelations."""
 COVERS = 1.96
@@ -41,8 +46,10 @@ DEFINED_BY: Mapping[str, tuple[str, ...]] = {
     "quality": ("wilson_loop",),
     "schedule": ("wilson_loop",),
     "deconfinement": ("polyakov",),
+    "param_suggest": ("wilson_loop",),
+    "next_run": ("polyakov",),
 }
-"""The columns of a chain that make each head's label, by head of conductor-11."""
+"""The columns of a chain that make each label, by head; the last two are heads of gpu-prep-11 only."""
 
 
 class Band(NamedTuple):
@@ -63,14 +70,20 @@ class ChainLabels:
 
 
 def first_inside(series: Doubles, band: Band, window: int = WINDOW) -> int | None:
-    """Return the first index from which all averages over the next `window` entries are in the band."""
+    """Return the first index from which averages over the next `window` entries stay in the band, `STAYS` of them.
+
+    What leaves the band after that is a fluctuation of equilibrium, which every long chain has.
+    """
     if len(series) < window:
         return None
     averages = np.convolve(series, np.full(window, 1 / window), mode="valid")
-    outside = np.flatnonzero((averages < band.low) | (averages > band.high))
-    first = 0 if outside.size == 0 else int(outside[-1]) + 1
+    inside = (averages >= band.low) & (averages <= band.high)
     # One window inside at the very end says nothing of staying there.
-    return first if first + 2 * window <= len(series) else None
+    wanted = min(STAYS, max(len(inside), window + 1))
+    if len(inside) < wanted:
+        return None
+    staying = np.convolve(inside, np.ones(wanted), mode="valid") > wanted - 0.5
+    return int(np.argmax(staying)) if staying.any() else None
 
 
 class Labeller:
@@ -82,6 +95,8 @@ class Labeller:
         self._bands = {reference.entry: band_of(reference) for reference in corpus.references}
         self._loops = {r.entry: measured(r.series[:, :, 1].ravel()).mean for r in corpus.references}
         self._spreads = {r.entry: float(r.series[:, :, 1].var()) for r in corpus.references}
+        self._unsure = {r.entry: _spread_error(r.series[:, :, 1]) for r in corpus.references}
+        self._best_steps: dict[ReferenceEntry, float] = {}
 
     def cut(self, entry: ChainEntry) -> float:
         """Return the midpoint of <|L|> of the two far couplings of a chain's grid."""
@@ -97,10 +112,42 @@ class Labeller:
 
     def susceptibility(self, entry: ChainEntry) -> float:
         """Return V <(dL)^2> of a chain's long runs over the largest of its scan."""
-        scan = [
-            spread for place, spread in self._spreads.items() if (place.dims, place.mass) == (entry.dims, entry.mass)
-        ]
-        return self._spreads[entry.place] / max(scan)
+        return _share(self._spreads, entry)
+
+    def gain(self, entry: ChainEntry) -> float:
+        """Return the error of V <(dL)^2> of a chain's long runs over the largest of its scan."""
+        return _share(self._unsure, entry)
+
+    def best_step(self, place: ReferenceEntry) -> float:
+        """Return the step size of the most effective samples an integration step; NaN where no chain had any."""
+        if place not in self._best_steps:
+            here = [c for c in self._corpus.chains if c.entry.place == place and c.entry.fault is None]
+            rates = {
+                (tau, n_steps): self._samples_a_step(
+                    [c for c in here if (c.entry.tau, c.entry.n_steps) == (tau, n_steps)]
+                )
+                for tau, n_steps in {(c.entry.tau, c.entry.n_steps) for c in here}
+            }
+            tau, n_steps = max(rates, key=lambda step: rates[step], default=(1.0, 1))
+            found = max(rates.values(), default=0.0) > 0
+            self._best_steps[place] = tau / n_steps if found else float("nan")
+        return self._best_steps[place]
+
+    def _samples_a_step(self, chains: Sequence[ChainRecord]) -> float:
+        """Return effective samples over integration steps, of chains that ran with the same steps."""
+        samples = steps = 0.0
+        for chain in chains:
+            n, start = len(chain.series), self.length(chain)
+            rest = chain.column("wilson_loop")[n if start is None else start :]
+            moves = len(rest) >= SHORTEST and np.ptp(rest) > 0
+            samples += measured(rest).samples if moves else 0.0
+            steps += chain.entry.n_steps * (len(rest) if moves else n)
+        return samples / steps
+
+    def length(self, chain: ChainRecord) -> int | None:
+        """Return the first trajectory from which a chain stays in its band; None without one."""
+        band = self._bands[chain.entry.place]
+        return None if band is None else first_inside(chain.column("wilson_loop"), band)
 
     def labels(self, chain: ChainRecord) -> ChainLabels:
         """Return the labels of one chain."""
@@ -119,9 +166,10 @@ class Labeller:
         values["rejection"] = 1 - chain.column("accepted")
         values["cg_estimate"] = chain.column("cg_iterations")
         values["beta_priority"] = np.full(n, self.susceptibility(entry))
-        band = self._bands[entry.place]
-        length = None if band is None else first_inside(chain.column("wilson_loop"), band)
-        if band is not None:
+        values["next_run"] = np.full(n, self.gain(entry))
+        values["param_suggest"] = np.full(n, self.best_step(entry.place))
+        length = self.length(chain)
+        if self._bands[entry.place] is not None:
             values["thermalization"] = (np.arange(n) >= (n if length is None else length)).astype(float)
         ambiguous = False
         if length is not None and n - length >= SHORTEST:
@@ -138,6 +186,18 @@ class Labeller:
     def unknown_equilibria(self) -> tuple[float, ...]:
         """Return the couplings whose long runs do not agree."""
         return tuple(sorted({place.beta for place, band in self._bands.items() if band is None}))
+
+
+def _share(of: Mapping[ReferenceEntry, float], entry: ChainEntry) -> float:
+    """Return a number of a chain's equilibrium over the largest on its lattice."""
+    scan = [value for place, value in of.items() if (place.dims, place.mass) == (entry.dims, entry.mass)]
+    return of[entry.place] / max(scan)
+
+
+def _spread_error(loops: Doubles) -> float:
+    """Return the error of <(dL)^2> of two runs (2, updates)."""
+    hot, cold = (measured((run - loops.mean()) ** 2).error for run in loops)
+    return float(np.hypot(hot, cold)) / 2
 
 
 def band_of(reference: Reference) -> Band | None:

@@ -115,7 +115,7 @@ GPU_PREP_11 = HeadLayout(
             activation="relu",
             unit="step size",
             scale=0.1,
-            label="the step size that warm-up settled on",
+            label="the step size of the most effective samples an integration step, of those run at this coupling",
             baseline="volume rule, step ~ V^(-1/4)",
         ),
         _renamed(_THERMALISED, "therm_detect"),
@@ -124,7 +124,7 @@ GPU_PREP_11 = HeadLayout(
         _CG,
         _renamed(_QUALITY, "quality_score"),
         _renamed(_ANOMALY, "anomaly_detect"),
-        _renamed(_PRIORITY, "next_run", label="expected gain of another run at this coupling over the largest"),
+        _renamed(_PRIORITY, "next_run", label="the error of the susceptibility at this coupling over the largest"),
         HeadSpec(
             name="quenched_length",
             activation="relu",

@@ -8,50 +8,27 @@ The chip refuses several outputs from one layer, so a fan-out of eleven small la
 exist; eleven heads are the rows of one. A query therefore costs two calls on the device, whatever the number of heads.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit, softmax
 
 from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import FeatureSchema, HeadLayout, HeadSpec
-from metalforge.core.substrate import Cost
-from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.hybrid.routing.precision import encoding_of
-from metalforge.hybrid.running.device_linear import DeviceLinear, DevicePrograms
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu import costs, mesh
-from metalforge.substrates.npu.compile import CompiledLinear, compile_linear
-from metalforge.substrates.npu.device import NpuDevice, ResourceError
-from metalforge.substrates.npu.ladder import group_ranges
-from metalforge.substrates.profiles import PROFILES
+from metalforge.substrates.npu.device import NpuDevice
 
-__all__ = ["ConductorBuilder", "ConductorProgram", "ConductorRun", "HeadValues", "Scaling"]
+from .decoding import HeadValues, decoder_of
+from .passes import DevicePass, Pass, SoftwarePass
+from .scaling import Explanation, explain
 
-HeadValues = dict[str, NDArray[np.float64]]
-"""A value or several a head, by name; (width,) for one input, (batch, width) for a batch."""
+__all__ = ["ConductorBuilder", "ConductorProgram", "ConductorRun", "HeadValues"]
+
 _ACTIVATIONS = {"linear": "identity", "relu": "relu", "sigmoid": "sigmoid", "softmax": "softmax", "tanh": "tanh"}
-SCALED_HEADS = (2, 4, 8, 11, 20, 55)
-"""The rows of seed 004's scaling table."""
-READOUT_PRECISION = "W12A12"
-"""Plain int4 readouts break regression (three digits lose 0.05 %): the merged layer takes three."""
-
-
-class Scaling(NamedTuple):
-    """A row of the scaling table: what so many heads of one output take under a profile, or why they do not fit."""
-
-    heads: int
-    profile: str
-    processors: str
-    step: Cost
-    query: Cost
-    refused: str = ""
 
 
 class ConductorBuilder:
@@ -129,15 +106,12 @@ class ConductorProgram:
 
     def decode(self, outputs: NDArray[Any]) -> HeadValues:
         """Return each head's value from readout outputs (..., width of the layout)."""
-        return {head.name: _decoded(head, outputs[..., self.heads.span(head.name)]) for head in self.heads.heads}
+        return decoder_of(self.heads)(outputs)
 
-    def explain(self) -> list[Scaling]:
-        """Return what this program, and programs of 2 to 55 heads, take under every shipped profile."""
-        return [
-            _scaling(self.weights, count, name)
-            for count in sorted({*SCALED_HEADS, self.weights.outputs})
-            for name in PROFILES
-        ]
+    def explain(self) -> Explanation:
+        """Return what this program, and programs of 2 to 55 heads, take under every shipped profile; printable."""
+        seen = self.weights.inputs * self.weights.passthrough + self.weights.units
+        return explain(self.weights.inputs, self.weights.units, len(self.heads.heads), self.weights.outputs, seen=seen)
 
     def run_on(
         self, device: NpuDevice | None = None, *, precision: str = "W8A8", calibration: ArrayLike | None = None
@@ -158,100 +132,44 @@ class ConductorRun(Closing):
     ) -> None:
         self.program = program
         weights = program.weights
-        data = None if calibration is None else np.asarray(calibration, weights.dtype)
-        # With the heads on the device the host has no readout to compute.
-        stepped = weights if device is None else replace(weights, w_out=None, out_bias=None)
-        self._esn = HybridEsn.from_weights(stepped, calibration=data)
-        self._readout: DeviceLinear | None = None
-        self._programs: DevicePrograms | None = None
-        if device is not None:
-            self._esn = self._esn.with_hardware_linear(device, precision=precision)
-            self._programs = DevicePrograms(device)
-            compiled = _merged_heads(weights, self._esn.ranges.u, self._esn.ranges.s)
-            self._readout = DeviceLinear(compiled, self._programs, "conductor")
+        self._decode = decoder_of(program.heads)
+        self._pass: Pass = (
+            SoftwarePass(weights) if device is None else DevicePass(weights, device, precision, calibration)
+        )
 
     def reset(self, *, batch: int | None = None) -> None:
         """Bring the state to rest."""
-        self._esn.reset(batch=batch)
+        self._pass.reset(batch)
 
     @property
     def state(self) -> NDArray[Any]:
         """A copy of the reservoir's state; may be set."""
-        return self._esn.state
+        return self._pass.state
 
     @state.setter
     def state(self, value: NDArray[Any]) -> None:
-        self._esn.state = value
+        self._pass.state = value
 
     def run_conductor(self, x: ArrayLike) -> HeadValues:
         """Step on a frame (features,) or a batch (batch, features); return every head's value by name."""
-        frame = np.asarray(x, self.program.weights.dtype)
-        stepped = self._esn.step(frame)
-        outputs = stepped if self._readout is None else self._on_device(self._readout, frame, stepped)
-        return self.program.decode(outputs)
+        return self._decode(self._pass.step(np.asarray(x, self.program.weights.dtype)))
 
     def peek(self, x: ArrayLike) -> HeadValues:
         """Return what `run_conductor` would, and leave the state as it is."""
-        kept = self._esn.state
+        kept = self.state
         try:
             return self.run_conductor(x)
         finally:
-            self._esn.state = kept
+            self.state = kept
 
-    def _on_device(self, readout: DeviceLinear, frame: NDArray[Any], state: NDArray[Any]) -> NDArray[Any]:
-        """Return the merged layer's outputs for a state."""
-        weights = self.program.weights
-        assert weights.out_bias is not None  # a program's weights have a readout
-        seen = np.concatenate([state, frame], axis=-1) if weights.passthrough else state
-        found = readout(np.atleast_2d(seen)) + weights.out_bias
-        return found.reshape(*state.shape[:-1], weights.outputs)
+    def states(self, x: ArrayLike) -> NDArray[Any]:
+        """Return the states along frames (steps, features) from rest, on this substrate; its own state stays."""
+        return self._pass.states(np.asarray(x, self.program.weights.dtype))
 
     def close(self) -> None:
         """Take the programs off the device."""
-        self._esn.close()
-        if self._programs is not None:
-            self._programs.close()
+        self._pass.close()
 
 
 def _untrained(head: HeadSpec) -> HeadSpec:
     return msgspec.structs.replace(head, trained=False)
-
-
-def _decoded(head: HeadSpec, raw: NDArray[Any]) -> NDArray[np.float64]:
-    functions: Mapping[str, Any] = {
-        "identity": lambda x: x,
-        "sigmoid": expit,
-        "softmax": lambda x: softmax(x, axis=-1),
-        "relu": lambda x: np.maximum(x, 0),
-        "tanh": np.tanh,
-    }
-    return np.asarray(head.offset + head.scale * functions[head.activation](raw.astype(np.float64)))
-
-
-def _merged_heads(weights: EsnWeights, u: float, s: float) -> CompiledLinear:
-    """Return all heads as one layer."""
-    assert weights.w_out is not None
-    ranges = group_ranges((weights.units, s))
-    if weights.passthrough:
-        ranges = group_ranges((weights.units, s), (weights.inputs, u))
-    return compile_linear("heads", weights.w_out, encoding=encoding_of(READOUT_PRECISION), ranges=ranges)
-
-
-def _scaling(weights: EsnWeights, heads: int, profile: str) -> Scaling:
-    """Return the row of a reservoir of this size with so many outputs; weights do not matter to it."""
-    ones = np.ones((1, 1))
-    lines = weights.inputs + weights.units
-    reservoir = compile_linear("reservoir", np.broadcast_to(ones, (weights.units, lines)), encoding=encoding_of("W8A8"))
-    merged = compile_linear(
-        "heads", np.broadcast_to(ones, (heads, weights.units)), encoding=encoding_of(READOUT_PRECISION)
-    )
-    try:
-        first = mesh.plan(reservoir.program, profile)
-        second = mesh.plan(merged.program, profile, beside=[first])
-    except ResourceError as error:
-        empty = Cost(unknown="does not fit")
-        return Scaling(heads, profile, "", empty, empty, refused=str(error).splitlines()[0])
-    step = costs.cost(reservoir.program, 2, profile)
-    query = costs.cost(merged.program, 3, profile)
-    where = ", ".join(row.processor for row in (*first.rows, *second.rows))
-    return Scaling(heads, profile, where, step, query)

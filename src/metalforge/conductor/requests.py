@@ -70,7 +70,9 @@ class Question(Request, frozen=True, kw_only=True, forbid_unknown_fields=True):
     meta: tuple[MetaRow, ...] = ()
     """What earlier runs found."""
     features: dict[str, float] = {}
-    """More entries of the frame the heads see, by the names of the feature schema; they come last."""
+    """More entries of the frame the heads see, by the names of the feature schema; they come last.
+
+    With a chain, they make the frame that would come next; `FrameBuilder.midway` gives a whole one."""
 
     def __post_init__(self) -> None:
         if self.dims is not None and min(self.dims) < 1:

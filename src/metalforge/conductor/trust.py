@@ -10,17 +10,20 @@ of the mean gain must be positive too; pairs of one chain are correlated, which 
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from statistics import NormalDist, fmean, stdev
 from threading import Lock
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout
 
-__all__ = ["LOSSES", "Loss", "Pair", "Standing", "Trust", "TrustState", "trust_of"]
+if TYPE_CHECKING:
+    from .scores import HeadScore
+
+__all__ = ["LOSSES", "Loss", "Pair", "Standing", "Trust", "TrustState", "mark_layout", "mark_scores", "trust_of"]
 
 Loss: TypeAlias = Literal["squared", "brier", "log"]
 FEWEST_PAIRS = 20
@@ -252,15 +255,33 @@ class Trust:
         return self._heads.setdefault(name, _Head(self.window))
 
 
+UNTRAINED = "untrained"
+
+
 def trust_of(layout: HeadLayout, *, confidence: float | None = None) -> Trust:
     """Return trust for a layout: its heads that are unavailable or untrained are marked so."""
     trust = Trust(confidence=confidence)
+    mark_layout(trust, layout)
+    return trust
+
+
+def mark_layout(trust: Trust, layout: HeadLayout) -> None:
+    """Mark the heads of a layout that are unavailable or untrained; one that was trained since loses that mark only."""
     for head in layout.heads:
         if not head.available:
             trust.mark(head.name, "unavailable: nothing feeds its inputs")
         elif not head.trained:
-            trust.mark(head.name, "untrained")
-    return trust
+            trust.mark(head.name, UNTRAINED)
+        elif trust.marked(head.name) == UNTRAINED:
+            trust.unmark(head.name)
+
+
+def mark_scores(trust: Trust, scores: "Iterable[HeadScore]", *, route: str = "f32-software") -> None:
+    """Mark the heads that an evaluation on held-out chains does not trust on a route, with what they were worth."""
+    for score in scores:
+        if score.route == route and not score.trusted:
+            why = f"no skill on held-out chains: {score.metric} {score.value:.3g}, {score.baseline_name} has "
+            trust.mark(score.name, f"{why}{score.baseline:.3g}")
 
 
 def _skill(head: float, baseline: float) -> float:

@@ -34,7 +34,7 @@ from .futures import Clock, Future, WorkerError
 from .requests import Command, Question, Request, Shutdown
 from .resolving import Resolver
 from .responses import Answer
-from .trust import Trust, TrustState
+from .trust import Trust, TrustState, trust_of
 
 if TYPE_CHECKING:
     from .heads import Conductor
@@ -56,6 +56,8 @@ class WorkerState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     trust: TrustState
     weights: str | None = None
     """The file the weights were written to, if they were."""
+    chains: tuple[str, ...] = ()
+    """Chains that were under way; their states are not kept."""
 
 
 class Worker(Closing):
@@ -66,7 +68,7 @@ class Worker(Closing):
     conductor
         Reads the heads. Only the worker's thread touches it.
     trust
-        Judges the heads; by default a new one, in which every head begins untrusted.
+        Judges the heads; by default a new one, in which every head begins untrusted and untrained ones are marked.
     clock
         Seconds for deadlines and durations.
     deadline_s
@@ -101,7 +103,7 @@ class Worker(Closing):
             if value < 1:
                 raise SpecError(f"`{name}` must be at least 1. Got {value}")
         _checked_deadline(deadline_s)
-        self.trust = Trust() if trust is None else trust
+        self.trust = trust_of(conductor.layout) if trust is None else trust
         self._answering = Answering(conductor, self.trust, load_weights=load_weights, read_log=read_log)
         self._clock, self._deadline_s, self._on_error = clock, deadline_s, on_error
         self._event_capacity = event_capacity
@@ -209,13 +211,15 @@ class Worker(Closing):
             else:
                 self._answering.conductor.export(path)
         with self._wake:
-            return WorkerState(next_id=self._next_id, trust=self.trust.state(), weights=path)
+            chains = self._answering.chains
+            return WorkerState(next_id=self._next_id, trust=self.trust.state(), weights=path, chains=chains)
 
     @classmethod
     def restore(cls, state: WorkerState, conductor: "Conductor | None" = None, **options: Any) -> "Worker":
         """Return a worker that goes on from a state: with this conductor, or with the weights that the state names.
 
-        `options` are those of the class; weights from a file need `load_weights`.
+        `options` are those of the class; weights from a file need `load_weights`. Of chains that were under way heads
+        do not speak, since their states are gone: end such a chain, and tell its trajectories again from the first.
         """
         if conductor is None:
             load = options.get("load_weights")
@@ -224,7 +228,10 @@ class Worker(Closing):
             conductor = load(state.weights)
         trust = options.pop("trust", None) or Trust()
         trust.restore(state.trust)
-        return cls(conductor, trust=trust, first_id=state.next_id, **options)
+        worker = cls(conductor, trust=trust, first_id=state.next_id, **options)
+        for chain in state.chains:
+            worker._answering.break_chain(chain, f"chain {chain} was under way when the worker was restarted")
+        return worker
 
     def _run(self) -> None:
         reason = "died"

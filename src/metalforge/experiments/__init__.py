@@ -1,6 +1,30 @@
 """Reproducible experiments: a name and settings go in, rows of figures and what they mean come out."""
 
-from . import hybrid_tanh, parity  # registers them
+from . import (  # registers them
+    adaptation,
+    hybrid_tanh,
+    orderings,
+    parity,
+    placements,
+    robustness,
+    steering,
+    tasks_table,
+)
 from .protocol import EXPERIMENTS, Experiment, Result, Row, Settings, find_experiment
 
-__all__ = ["EXPERIMENTS", "Experiment", "Result", "Row", "Settings", "find_experiment", "hybrid_tanh", "parity"]
+__all__ = [
+    "EXPERIMENTS",
+    "Experiment",
+    "Result",
+    "Row",
+    "Settings",
+    "adaptation",
+    "find_experiment",
+    "hybrid_tanh",
+    "orderings",
+    "parity",
+    "placements",
+    "robustness",
+    "steering",
+    "tasks_table",
+]

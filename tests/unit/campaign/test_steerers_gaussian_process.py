@@ -68,8 +68,8 @@ def fitted(relative=0.2):
     seen = [measure(lorentz, 5.4 + 0.6 * p, 5.69, relative, rng, str(i)) for i, p in enumerate(x)]
     processes = fit_processes(seen, x, "log")
     y, noise = posterior._transformed(seen, "log")
-    amplitude, length = np.exp(processes.components[0].regressor.kernel_.theta) ** [0.5, 1]
-    return processes, (x, y, noise, length, amplitude)
+    best = processes.components[0]
+    return processes, (x, y, noise, best.length, best.amplitude)
 
 
 def test_paths_have_the_mean_and_covariance_of_the_closed_form(one_process):

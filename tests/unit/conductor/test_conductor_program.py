@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+import scipy.special
 
+from metalforge.conductor.decoding import Decoder
 from metalforge.conductor.features import FEATURES
 from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11, LAYOUTS, layout, migrate
 from metalforge.conductor.program import ConductorProgram
 from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.schema import HeadLayout, HeadSpec
 from metalforge.reservoir import load_weights, make_esn, save_weights
 from metalforge.substrates.npu import EmulatedDevice
 
@@ -81,6 +84,46 @@ def test_a_pass_is_the_equation():
     assert found["transport_eta"][0] == pytest.approx(y[11])
 
 
+def test_heads_are_decoded_by_name_whatever_their_order():
+    """Against SciPy, head by head: every activation twice, softmax of two widths, offsets and scales."""
+    kinds = ["softmax", "sigmoid", "relu", "tanh", "identity", "softmax", "sigmoid", "relu", "tanh", "softmax"]
+    widths = [3, 1, 2, 1, 2, 2, 4, 1, 1, 3]
+    layout = HeadLayout(
+        name="mixed",
+        heads=tuple(
+            HeadSpec(name=f"head {i}", width=w, activation=kind, offset=i - 3.0, scale=0.5 + i)
+            for i, (kind, w) in enumerate(zip(kinds, widths, strict=True))
+        ),
+    )
+    functions = {
+        "softmax": lambda x: scipy.special.softmax(x, axis=-1),
+        "sigmoid": scipy.special.expit,
+        "relu": lambda x: np.maximum(x, 0),
+        "tanh": np.tanh,
+        "identity": lambda x: x,
+    }
+    for shape in [(), (8,), (3, 5)]:
+        outputs = np.random.default_rng(1).normal(size=(*shape, layout.width)) * 30
+        kept = outputs.copy()
+        found = Decoder(layout)(outputs)
+        assert list(found) == list(layout.names)
+        for head in layout.heads:
+            wanted = head.offset + head.scale * functions[head.activation](outputs[..., layout.span(head.name)])
+            assert np.allclose(found[head.name], wanted, rtol=1e-13, atol=1e-13)
+        assert np.array_equal(outputs, kept)
+
+
+def test_frames_that_cannot_be_stepped_are_refused():
+    run = ConductorProgram(weights=trained(CONDUCTOR_11)).run_on()
+    with pytest.raises(SpecError, match=r"shape \(50,\). Got \(8, 50\)\nhint: reset\(batch=n\)"):
+        run.run_conductor(np.zeros((8, 50)))
+    with pytest.raises(SpecError, match="finite"):
+        run.run_conductor(np.full(50, np.nan))
+    with pytest.raises(SpecError, match=r"a state is finite, \(64,\)"):
+        run.state = np.zeros(63)
+    assert not run.state.any()
+
+
 def test_the_device_agrees_with_software():
     program = ConductorProgram(weights=trained(CONDUCTOR_11))
     frames = np.random.default_rng(0).normal(size=(20, 50)) * 0.5
@@ -153,6 +196,52 @@ def test_fifty_five_heads_are_one_layer_still():
     published = rows[55, "akd1000-published"]
     assert not published.refused
     assert published.query.latency.value < 1.3 * rows[2, "akd1000-published"].query.latency.value
+
+
+def test_the_scaling_table_of_the_seed_under_its_own_profile():
+    """Reservoir and heads are one program there: 179 NPs and 12 a head, one call of 54 us."""
+    program = ConductorProgram.builder().reservoir_dims(50, 128).add_layout(CONDUCTOR_11).build()
+    rows = [row for row in program.explain() if row.profile == "akd1000-claimed" and row.heads == row.outputs]
+    seed = [(2, 203, 797), (4, 227, 773), (8, 275, 725), (11, 311, 689), (20, 419, 581), (55, 839, 161)]
+    assert [(row.heads, row.taken, row.free) for row in rows] == seed
+    for row in rows:
+        assert row.step.latency.value == pytest.approx(54e-6)
+        assert row.query.latency.value == 0
+        assert row.step.energy.value == pytest.approx(1.4e-6)
+    two_wide = next(row for row in program.explain() if row.outputs == 12 and row.profile == "akd1000-claimed")
+    assert (two_wide.heads, two_wide.taken) == (11, 311)  # a head of two outputs is one head
+    many = ConductorProgram.builder().reservoir_dims(50, 128)
+    for i in range(69):
+        many.add_head(f"head{i}", 1, "linear")
+    refused = next(row for row in many.build().explain() if (row.heads, row.profile) == (69, "akd1000-claimed"))
+    assert "takes 1007 NPs" in refused.refused
+
+
+def test_under_published_figures_heads_are_one_layer_on_one_processor():
+    program = ConductorProgram.builder().reservoir_dims(50, 128).add_layout(CONDUCTOR_11).build()
+    rows = [row for row in program.explain() if row.profile == "akd1000-published"]
+    assert {(row.unit, row.taken, row.free) for row in rows} == {("processors", 2, 20)}
+    assert all(row.step.latency.value > 650e-6 for row in rows)
+    text = str(program.explain())
+    assert text.startswith("modelled from the profile of the row")
+    assert any(line.split()[:4] == ["11", "12", "akd1000-claimed", "311"] for line in text.splitlines())
+    assert len(text.splitlines()) == 2 + len(program.explain())
+
+
+def test_a_batch_of_eight_on_the_device_is_two_calls_and_equals_eight_alone():
+    program = ConductorProgram(weights=trained(CONDUCTOR_11))
+    frames = np.random.default_rng(0).normal(size=(4, 8, 50)) * 0.5
+    with EmulatedDevice() as device, program.run_on(device, calibration=frames) as chip:
+        chip.reset(batch=8)
+        for step in frames:
+            found = chip.run_conductor(step)
+        assert device.statistics().calls == 2 * len(frames)
+        assert found["phase"].shape == (8, 2)
+        for i in (0, 7):
+            chip.reset()
+            for step in frames:
+                one = chip.run_conductor(step[i])
+            assert all(np.allclose(one[name], found[name][i], atol=1e-12) for name in one)
 
 
 def test_weights_keep_their_features_and_heads_in_a_file(tmp_path):

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from metalforge.conductor.chains import Corpus, load_corpus, save_corpus
-from metalforge.conductor.corpus import CorpusSpec, Grid, build_corpus, chain_entries, run_chains
+from metalforge.conductor.corpus import build_corpus, run_chains
+from metalforge.conductor.corpus_spec import CorpusSpec, Grid, chain_entries
 from metalforge.core.errors import SpecError
 
 SPEC = CorpusSpec(
@@ -103,6 +104,10 @@ def test_iterations_are_those_of_a_solve_and_rise_in_a_stall() -> None:
     iterations = stalled.column("cg_iterations")
     assert iterations[stalled.faulty].min() > 1.3 * iterations[~stalled.faulty].max()
     assert 5 < iterations.min() < iterations.max() < 500
+    # A solve to 1e-8 or 1e-6 in n iterations falls by about 7 / n decades each; slower while it stalls.
+    rate = stalled.column("residual_rate")
+    np.testing.assert_allclose(-rate * iterations, 7, atol=2.5)
+    assert rate[stalled.faulty].min() > rate[~stalled.faulty].max()
 
 
 @pytest.mark.parametrize(

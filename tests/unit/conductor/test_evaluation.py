@@ -1,17 +1,24 @@
 """Scores of heads against baselines, end to end on a small corpus, and the early stop with its control."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from metalforge.conductor.baselines import baselines_for
+from metalforge.conductor.calibration import calibration
 from metalforge.conductor.chains import save_corpus
-from metalforge.conductor.corpus import CorpusSpec, Grid, build_corpus
+from metalforge.conductor.corpus import build_corpus
+from metalforge.conductor.corpus_spec import CorpusSpec, Grid
 from metalforge.conductor.dataset import examples
-from metalforge.conductor.evaluation import ROUTES, evaluate, predictions
-from metalforge.conductor.heads_training import label_rows, reservoir, train_heads
+from metalforge.conductor.ensemble import ensemble_of
+from metalforge.conductor.evaluation import evaluate, neither_phase
+from metalforge.conductor.heads_training import HeadFit, LeftOut, Trained, label_rows, reservoir, train_heads
+from metalforge.conductor.predicting import ROUTES, predictions
+from metalforge.conductor.provenance import read_provenance
+from metalforge.conductor.stop_rule import IN_A_ROW, choose_factor
 from metalforge.core.errors import SpecError
 
 SPEC = CorpusSpec(
@@ -113,6 +120,58 @@ def test_baselines_know_training_chains_only(parts) -> None:
     assert "MSER" in baselines_for("thermalization", train, classes=True)
 
 
+def test_every_head_of_the_other_layout_has_its_origin_as_a_baseline_where_there_was_one(parts) -> None:
+    train, test = parts
+    for head in ("param_suggest", "next_run", "quenched_length", "phase_classify", "anomaly_detect", "quality_score"):
+        found = baselines_for(head, train, classes=head in ("phase_classify", "anomaly_detect"))
+        said = found["origin's formula"](test[0])
+        assert said.shape == (len(test[0].inputs),)
+        assert np.isfinite(said).all()
+    assert {"MSER", "Geweke"} <= set(baselines_for("therm_detect", train, classes=True))
+
+
+def test_chains_of_neither_phase_are_scored_apart(trained, parts) -> None:
+    train, test = parts
+    scored = neither_phase(trained, train, test)
+    assert scored is not None
+    clear = [e for e in test if np.isfinite(label_rows(e, "phase")).any()]
+    assert scored.chains + len(clear) <= len(test)
+    # The same chains, called ambiguous: they leave the score of the phase and are all in this one.
+    unclear = [replace(e, labels=replace(e.labels, ambiguous=True)) for e in clear[:3]]
+    again = neither_phase(trained, train, [*unclear, *clear[3:]])
+    assert again is not None
+    assert again.chains == 3
+    assert again.value is not None
+    assert 0 <= again.value <= 1
+    assert all(np.isnan(label_rows(e, "phase")).all() for e in unclear)
+
+
+def test_calibration_counts_what_lies_within(trained, parts) -> None:
+    found = {c.name: c for c in calibration(ensemble_of([trained]), parts[1])}
+    order = found["deconfinement"]
+    assert order.within_68 is not None
+    assert order.within_95 is not None
+    assert 0 <= order.within_68 <= order.within_95 <= 1
+    assert found["rejection"].calibration_error is not None
+    assert found["rejection"].within_68 is None
+    assert 0 <= found["rejection"].calibration_error < 0.5
+
+
+def test_the_factor_is_the_least_that_lets_few_chains_stop_early(parts) -> None:
+    """A head that is sure at trajectory 20 of chains whose labels come at 35 needs a factor of 2."""
+    train = [replace(e, labels=replace(e.labels, length=35)) for e in parts[0] if e.labels.length is not None]
+    n = len(train[0].inputs)
+    said = np.tile(np.where(np.arange(n) < 20 - IN_A_ROW, 0.1, 0.99), len(train))
+    rows = LeftOut(said, said, np.repeat(np.arange(len(train)), n), np.full(len(said), True))
+    fit = HeadFit(1.0, len(said), 0.1, 0.1)
+    made = Trained(weights=reservoir(1), fits={"thermalization": fit}, left_out={"thermalization": rows})
+    assert choose_factor(made, train) == 2.0
+    with pytest.raises(SpecError, match="left out"):
+        choose_factor(replace(made, left_out={}), train)
+    with pytest.raises(SpecError, match="thermalisation head"):
+        choose_factor(replace(made, fits={}), train)
+
+
 def test_the_command_line_prints_the_records(corpus, tmp_path) -> None:
     from metalforge.cli.conductor import app
 
@@ -122,13 +181,27 @@ def test_the_command_line_prints_the_records(corpus, tmp_path) -> None:
     made = run.invoke(app, ["train", "--corpus", path, "--out", weights, "--json"])
     assert made.exit_code == 0, made.output
     assert {h["name"] for h in json.loads(made.stdout)["heads"]} >= {"thermalization", "rejection"}
-    said = run.invoke(app, ["evaluate", "--corpus", path, "--weights", weights, "--quick", "--json"])
+    table = tmp_path / "table.md"
+    options = ["--corpus", path, "--weights", weights, "--quick", "--workers", "1", "--table", str(table), "--json"]
+    said = run.invoke(app, ["evaluate", *options])
     assert said.exit_code == 0, said.output
     record = json.loads(said.stdout)
+    assert list(record) == ["heads", "thermalisation_stop"]
     assert all(set(head) == FIELDS for head in record["heads"])
     rules = {rule["rule"]: rule for rule in record["thermalisation_stop"]["rules"]}
-    assert set(rules) == {"head", "MSER", "fixed", "trajectory 3"}
+    assert set(rules) == {"head", "MSER", "Geweke", "fixed", "trajectory 3"}
     # The control: a test that cannot see this bias would see none.
     assert not rules["trajectory 3"]["unbiased"]
     assert rules["trajectory 3"]["bias_plaquette"] > rules["fixed"]["bias_plaquette"]
     assert rules["trajectory 3"]["saved"] == pytest.approx(1 - 3 / record["thermalisation_stop"]["fixed"])
+    assert rules["fixed"]["saved"] == 0
+    page = table.read_text()
+    assert f"--corpus {path} --quick --table {table}" in page
+    for title in ("Heads", "Chains of neither phase", "Calibration", "Early stop of warm-up"):
+        assert f"## {title}\n" in page
+    assert page.count("| thermalization |") >= len(ROUTES)
+    origin = read_provenance(weights)
+    assert origin is not None
+    assert origin.corpus_sha256 == corpus.sha256
+    assert origin.seed == 1
+    assert json.loads(made.stdout)["provenance"]["command"] == origin.command

@@ -5,7 +5,7 @@ import pytest
 
 from metalforge.conductor.chains import SERIES, ChainEntry, ChainRecord
 from metalforge.conductor.dataset import Example
-from metalforge.conductor.ensemble import Ensemble, train_ensemble, values_of
+from metalforge.conductor.ensemble import ensemble_of, train_ensemble, values_of
 from metalforge.conductor.features import FEATURES, LARGEST, scaled
 from metalforge.conductor.heads_training import fitted_before, reservoir, train_heads, without_memory
 from metalforge.conductor.labels import ChainLabels
@@ -127,21 +127,20 @@ def test_weights_travel_with_layout_and_schema(trained, tmp_path) -> None:
 
 
 def test_an_ensemble_says_its_mean_and_covers_the_truth_as_often_as_it_says() -> None:
-    ensemble = train_ensemble(chains(7, (4.6, 4.8, 5.2, 5.4)), members=2)
+    ensemble = train_ensemble(chains(7, (4.5, 4.6, 4.75, 4.85, 5.15, 5.25, 5.4, 5.5), each=10), members=2)
     held_out = chains(8, (4.7, 5.3), each=10)
-    pulls = []
+    inside = []
     for e in held_out:
         said = ensemble.predict(e.inputs)["cg_estimate"]
         members = [values_of(m, e.inputs)["cg_estimate"] for m in ensemble.members]
         np.testing.assert_allclose(said.value, np.mean(members, axis=0))
-        pulls.append((said.value - e.labels.values["cg_estimate"]) / said.spread)
-    pull = np.abs(np.concatenate(pulls))
-    assert np.mean(pull < 1) > 0.55
-    assert np.mean(pull < 1.96) > 0.88
-    # Nor are its intervals wide for nothing.
-    assert pull.mean() > 0.2
+        off = np.abs(said.value - e.labels.values["cg_estimate"])
+        inside.append((off <= said.half_68, off <= said.half_95))
+    narrow, wide = np.concatenate(inside, axis=1).mean(axis=1)
+    assert narrow == pytest.approx(0.68, abs=0.08)
+    assert wide == pytest.approx(0.95, abs=0.035)
     with pytest.raises(SpecError, match="member"):
-        Ensemble(members=())
+        ensemble_of([])
 
 
 def test_inputs_are_bounded() -> None:

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from metalforge.conductor.layouts import CONDUCTOR_11, layout
-from metalforge.conductor.trust import Trust, TrustState, trust_of
+from metalforge.conductor.scores import HeadScore
+from metalforge.conductor.trust import Trust, TrustState, mark_layout, mark_scores, trust_of
 from metalforge.core.errors import SpecError
+from metalforge.core.schema import HeadLayout, HeadSpec
 
 LOSSES = {
     "squared": lambda p, y: (p - y) ** 2,
@@ -209,3 +211,33 @@ def test_bad_predictions_are_refused():
     trust.expect(0, "h", 1.0, 1.0)
     with pytest.raises(SpecError, match="squared loss"):
         trust.expect(1, "h", 1.0, 1.0, loss="brier")
+
+
+def test_heads_without_skill_on_held_out_chains_are_marked_on_their_route_only():
+    def score(name, route, skill):
+        return HeadScore(
+            name=name, metric="rmse", value=1.0 - skill, low=0.0, high=2.0, baseline=1.0, skill=skill,
+            baseline_name="coupling alone", trusted=skill > 0, route=route,
+        )  # fmt: skip
+
+    trust = Trust()
+    scores = [score("beta_priority", "f32-software", -0.2), score("phase", "f32-software", 0.5)]
+    mark_scores(trust, [*scores, score("phase", "npu-native", -1.0)])
+    assert trust.marked("beta_priority") == "no skill on held-out chains: rmse 1.2, coupling alone has 1"
+    assert trust.marked("phase") is None
+    mark_scores(trust, [score("phase", "npu-native", -1.0)], route="npu-native")
+    assert trust.marked("phase") is not None
+    assert not trust.standing("phase").trusted
+
+
+def test_a_layout_marks_what_is_not_trained_and_unmarks_only_that():
+    def made(**trained):
+        return HeadLayout(name="mine", heads=tuple(HeadSpec(name=n, trained=t) for n, t in trained.items()))
+
+    trust = trust_of(made(a=False, b=True))
+    trust.mark("b", "no skill")
+    mark_layout(trust, made(a=True, b=True))
+    assert trust.marked("a") is None
+    assert trust.marked("b") == "no skill"
+    mark_layout(trust, made(a=False, b=True))
+    assert trust.marked("a") == "untrained"

@@ -38,6 +38,7 @@ from metalforge.conductor.routes import ROUTES
 from metalforge.conductor.trust import Trust
 from metalforge.conductor.worker import Worker, WorkerError, WorkerState, WorkerStuckWarning
 from metalforge.core.errors import SpecError
+from metalforge.core.schema import HeadLayout, HeadSpec
 
 DIMS = (8, 8, 8, 4)
 HEADS = (
@@ -72,9 +73,16 @@ class FakeConductor:
         self.crash(frame)
         return {head: HeadReading(np.array([spoken(frame["beta"], head, self.scale)]), 0.1) for head in self.heads}
 
-    def read(self, frame):
+    @property
+    def layout(self):
+        return HeadLayout(name="fake", heads=tuple(HeadSpec(name=head) for head in self.heads))
+
+    def read(self, frame, *, chain=None):
         self.reads += 1
         return self._values(frame)
+
+    def end(self, chain):
+        self.steps.pop(chain, None)
 
     def observe(self, chain, frame):
         self.steps[chain] += 1
@@ -393,7 +401,7 @@ def test_a_head_that_raises_is_an_error_where_that_is_wanted():
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1.0])
 def test_a_head_that_gives_no_step_size_is_not_believed(value):
     conductor = FakeConductor()
-    conductor.read = lambda frame: {"param_suggest": HeadReading(np.array([value]), None)}
+    conductor.read = lambda frame, chain=None: {"param_suggest": HeadReading(np.array([value]), None)}
     with Worker(conductor, trust=trusted()) as worker:
         response = worker.ask(suggest()).get(timeout=LONG)
     assert response.source == "heuristic"
@@ -402,7 +410,7 @@ def test_a_head_that_gives_no_step_size_is_not_believed(value):
 
 def test_a_layout_that_promises_a_head_it_does_not_read():
     conductor = FakeConductor()
-    conductor.read = lambda frame: {}
+    conductor.read = lambda frame, chain=None: {}
     with Worker(conductor, trust=trusted()) as worker:
         assert worker.ask(cg()).get(timeout=LONG).why == "error: KeyError: 'cg_estimate'"
 

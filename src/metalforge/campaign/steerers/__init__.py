@@ -12,7 +12,7 @@ from metalforge.core.steering_rules import Score
 
 from .adaptive import Adaptive
 from .gaps import Gaps
-from .gaussian_process import GaussianProcess
+from .gaussian_process import GaussianProcess, reweighting_reach
 from .generator import as_generator, from_generator
 from .posterior import Peak
 from .uniform import Uniform
@@ -28,6 +28,7 @@ __all__ = [
     "build_steerer",
     "from_generator",
     "restore",
+    "reweighting_reach",
 ]
 
 STEERERS: dict[str, Callable[..., Steerer]] = {

@@ -30,6 +30,7 @@ from metalforge.core.steering import Observation
 
 __all__ = [
     "NOISE_FLOOR",
+    "Component",
     "Curves",
     "Peak",
     "Processes",
@@ -67,16 +68,24 @@ class Peak(NamedTuple):
     high: float
 
 
-class _Component(NamedTuple):
-    regressor: Any
-    variance: float
+class Component(NamedTuple):
+    """One process: its length, amplitude and share of the evidence, and what predicts from it.
+
+    `root` is the Cholesky factor of the points' covariance, `solved` is root^-1 y.
+    """
+
+    length: float
+    amplitude: float
     share: float
+    root: Reals
+    solved: Reals
 
 
 class Processes(NamedTuple):
-    """The fitted processes of one history, with their evidence, and the noise of the points."""
+    """The fitted processes of one history at points x, with their evidence, and the noise of the points."""
 
-    components: tuple[_Component, ...]
+    components: tuple[Component, ...]
+    x: Reals
     noise: Reals
 
 
@@ -95,8 +104,8 @@ class Curves:
         for component, start, end in zip(processes.components, [0, *ends[:-1]], ends, strict=True):
             if start == end:
                 continue
-            mean, covariance = component.regressor.predict(x[:, None], return_cov=True)
-            root = _cholesky(covariance, component.variance)
+            mean, covariance = _predicted(component, processes.x, x)
+            root = _cholesky(covariance, component.amplitude**2)
             self.paths[:, start:end] = mean[:, None] + root @ rng.normal(size=(len(x), end - start))
             self._means.append(mean)
             self._covariances.append(covariance)
@@ -139,23 +148,34 @@ def find_peaks(grid: Reals, paths: Reals) -> Reals:
 
 def fit_processes(observations: Sequence[Observation], x: Reals, transform: Transform) -> Processes:
     """Return the processes that explain the observations at x best, with shares in proportion to their evidence."""
-    from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import ConstantKernel, Matern
-
     y, noise = _transformed(observations, transform)
-    kernel = ConstantKernel(1.0) * Matern(1.0, nu=2.5)
-    regressor = GaussianProcessRegressor(kernel, alpha=noise, optimizer=None).fit(x[:, None], y)
-    pairs = [(np.log(a * a), np.log(length)) for length in LENGTHS for a in AMPLITUDES]
-    evidence = np.array([regressor.log_marginal_likelihood(pair) for pair in pairs])
+    pairs = [(float(length), float(amplitude)) for length in LENGTHS for amplitude in AMPLITUDES]
+    covariances = np.stack([a * a * _matern(x, x, length) for length, a in pairs]) + np.diag(noise)
+    roots = np.linalg.cholesky(covariances)
+    solved = np.linalg.solve(roots, np.broadcast_to(y[:, None], (len(pairs), len(y), 1)))[..., 0]
+    # ln p(y) = -y K^-1 y / 2 - ln det K / 2 + a constant (equation 2.30).
+    evidence = -0.5 * np.sum(solved**2, axis=1) - np.log(np.diagonal(roots, axis1=1, axis2=2)).sum(axis=1)
     best = np.argsort(-evidence, kind="stable")[:COMPONENTS]
     shares = np.exp(evidence[best] - evidence[best[0]])
     best, shares = best[shares > NEGLIGIBLE], shares[shares > NEGLIGIBLE]
-    components = []
-    for pair, share in zip(best, shares / shares.sum(), strict=True):
-        chosen = kernel.clone_with_theta(np.array(pairs[pair]))
-        fitted = GaussianProcessRegressor(chosen, alpha=noise, optimizer=None).fit(x[:, None], y)
-        components.append(_Component(fitted, float(np.exp(pairs[pair][0])), float(share)))
-    return Processes(tuple(components), noise)
+    components = [
+        Component(pairs[pair][0], pairs[pair][1], float(share), roots[pair], solved[pair])
+        for pair, share in zip(best.tolist(), shares / shares.sum(), strict=True)
+    ]
+    return Processes(tuple(components), x, noise)
+
+
+def _matern(a: Reals, b: Reals, length: float) -> Reals:
+    """Return the correlation (1 + r + r^2 / 3) exp(-r), r = sqrt(5) |a - b| / l (equation 4.17)."""
+    r = np.sqrt(5.0) / length * np.abs(a[:, None] - b[None, :])
+    return np.asarray((1 + r * (1 + r / 3)) * np.exp(-r), dtype=np.float64)
+
+
+def _predicted(component: Component, x: Reals, at: Reals) -> tuple[Reals, Reals]:
+    """Return mean and covariance of the curve at some places (equations 2.25 and 2.26)."""
+    variance = component.amplitude**2
+    cross = np.linalg.solve(component.root, variance * _matern(x, at, component.length))
+    return cross.T @ component.solved, variance * _matern(at, at, component.length) - cross.T @ cross
 
 
 def check_values(observations: Sequence[Observation], transform: Transform) -> None:

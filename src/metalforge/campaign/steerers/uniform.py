@@ -23,10 +23,11 @@ def van_der_corput(index: int) -> float:
 
 
 class Uniform:
-    """Ever finer halves of the range, or the middles of `points` equal cells; each beta as often as the others.
+    """Ever finer halves of the range, or the middles of `points` equal cells; each beta as much as the others.
 
     With `points` the cells are visited in the order of the van der Corput sequence, so a scan that ends early is
-    still nearly even, and then again from the start: the second round adds statistics to the same beta.
+    still nearly even, and then again: where least was spent, the earlier of the sequence first. A chain that went on
+    has cost more, which is how a second round is known from the first.
     """
 
     name = "uniform"
@@ -42,27 +43,32 @@ class Uniform:
         self.history.tell(observations)
 
     def ask(self, n: int = 1, pending: Sequence[float] = ()) -> list[Suggestion]:
-        """Return the n beta that had fewest visits, in the order of the sequence."""
-        visits = [seen.beta for seen in self.history.observations] + self.history.asked(n, pending)
+        """Return the n beta where least was spent, in the order of the sequence."""
+        seen = self.history.observations
+        # A point under way is taken to cost what a point costs on average; 1 where nothing is known.
+        typical = sum(one.cost for one in seen) / len(seen) if seen else 1.0
+        spent = [(one.beta, one.cost) for one in seen]
+        spent += [(beta, typical or 1.0) for beta in self.history.asked(n, pending)]
         chosen: list[Suggestion] = []
         for _ in range(n):
-            beta, before = self._next(visits)
-            reason = f"visit {before + 1} of an even grid" if self.points else "next of an even refinement"
+            beta = self._next(spent)
+            again = any(self.history.same(beta, place) for place, _ in spent)
+            reason = ("more of" if again else "next of") + (" an even grid" if self.points else " an even refinement")
             chosen.append(Suggestion(beta=beta, reason=reason))
-            visits.append(beta)
+            spent.append((beta, typical or 1.0))
         return chosen
 
     def state(self) -> SteererState:
         """Return all that `ask` depends on."""
         return self.history.state(self.name, {"points": self.points})
 
-    def _next(self, visits: list[float]) -> tuple[float, int]:
+    def _next(self, spent: list[tuple[float, float]]) -> float:
         if self.points is None:
-            # Among the first len(visits) + 1 beta of the sequence at least one was not visited.
-            return next((beta, 0) for beta in self._halves() if not self._count(beta, visits))
+            # Among the first len(spent) + 1 beta of the sequence at least one was not visited.
+            return next(b for b in self._halves() if not any(self.history.same(b, place) for place, _ in spent))
         grid = [self._at((cell + 0.5) / self.points) for cell in sorted(range(self.points), key=van_der_corput)]
-        fewest = min(self._count(beta, visits) for beta in grid)
-        return next((beta, fewest) for beta in grid if self._count(beta, visits) == fewest)
+        # The first of the least, as `min` gives it.
+        return min(grid, key=lambda beta: self._cost(beta, spent))
 
     def _halves(self) -> Iterator[float]:
         return (self._at(van_der_corput(index)) for index in count(1))
@@ -71,5 +77,5 @@ class Uniform:
         # Never beyond an end by rounding.
         return min(self.history.beta_min + fraction * self.history.width, self.history.beta_max)
 
-    def _count(self, beta: float, visits: list[float]) -> int:
-        return sum(self.history.same(beta, visit) for visit in visits)
+    def _cost(self, beta: float, spent: list[tuple[float, float]]) -> float:
+        return sum(cost for place, cost in spent if self.history.same(beta, place))

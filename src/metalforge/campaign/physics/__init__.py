@@ -1,0 +1,1 @@
+"""The physics of a campaign: chains of measurements go in, beta_c with its error comes out."""

@@ -1,0 +1,238 @@
+r"""Multi-histogram reweighting of many chains in a few milliseconds, with replicas for its errors.
+
+The equations are those of `metalforge.lattice.analysis.mbar`; the weight of a configuration depends on its E alone, so
+rows are first added up in narrow bins of E (a 24th of its standard deviation; the bin stands at the mean E of its
+rows). That is the original form (A. M. Ferrenberg and R. H. Swendsen, Phys. Rev. Lett. 63 (1989) 1195), and makes the
+cost independent of the number of rows. A row of a chain with tau counts as 1 / (2 tau) independent samples.
+
+Errors: every chain is cut in blocks, and a replica multiplies block b by a weight g_b drawn from the exponential
+distribution (the Bayesian bootstrap, D. B. Rubin, Ann. Stat. 9 (1981) 130). The number of samples N_k at each beta_k
+changes with the weights and the equations are solved again, so that a replica is what a campaign with another share of
+data at each beta would have found. Hence chains need not be long: one that is a single block enters the error by how
+far it is from what the others say. Blocks of length b miss correlations across their borders, a part tau / b of the
+variance for an exponential autocorrelation, and B blocks scatter about a mean of their own: both are made up for,
+
+    error = spread * sqrt((B + 1) / (B - 1) / (1 - (tau / b) (1 - exp(-b / tau)))),     B = 1 / sum_b share_b^2.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError
+
+__all__ = ["BEYOND", "MIN_EFFECTIVE", "ChainRows", "Joint", "join", "kurtosis", "variance"]
+
+Floats = NDArray[np.float64]
+BINS_PER_SPREAD = 24
+"""Bins of E in one standard deviation: the error of a weight inside a bin is then of the order 1e-4."""
+MOMENTS = 5
+"""Powers 0 .. 4 of the observable: B4 needs four."""
+TOLERANCE = 1e-8
+"""Largest relative mismatch of the equations; f is then known far better than any statistical error."""
+BEYOND = 0.5
+"""How far beyond the outermost beta the peak is looked for, in 1 / sd(E): three quarters of the samples still count."""
+MIN_EFFECTIVE = 10.0
+"""Fewest effective samples at the peak: below, a handful of configurations decide the answer."""
+STEPS = 60
+REACH = 2.0
+"""Longest step in f at once: a far start walks down the convex function instead of jumping across."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChainRows:
+    """One chain: its beta, E and an observable in every row, its tau_int, and the length of its blocks."""
+
+    beta: float
+    energy: Floats
+    observable: Floats
+    tau: float
+    block: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Joint:
+    """Chains joined: tables of bins by block, and the mixture's logarithm in each bin, for the data and replicas.
+
+    `sums` has shape (moments, blocks, bins), already multiplied by 1 / (2 tau); `factors` (1 + replicas, blocks),
+    the data first; `log_mixture` (1 + replicas, bins). The observable is counted from `centre`, E from `origin`.
+    """
+
+    betas: Floats
+    energy: Floats
+    origin: float
+    spread: float
+    centre: float
+    sums: Floats
+    factors: Floats
+    log_mixture: Floats
+    chain_of_block: NDArray[np.int64]
+    blocking: Floats
+
+    def moments(self, betas: Floats) -> Floats:
+        """Return <(O - centre)^m>, m = 0 .. 4, of shape (moments, 1 + replicas, betas); m = 0 gives 1."""
+        exponents = -np.outer(betas, self.energy) - self.log_mixture[0]
+        weights = np.exp(exponents - exponents.max(axis=1, keepdims=True))
+        # The mixture of a replica is that of the data times a factor in each bin; a common factor drops out.
+        change = self.log_mixture[0] - self.log_mixture
+        change = np.exp(change - change.max(axis=1, keepdims=True))
+        rows = np.einsum("rb,mbe->mre", self.factors, self.sums, optimize=True) * change
+        found = rows @ weights.T
+        return np.asarray(found / found[:1], dtype=np.float64)
+
+    def shares(self, beta: float) -> Floats:
+        """Return the part of the weight at beta that each block carries."""
+        carried = self.sums[0] @ self._weight(beta)
+        return np.asarray(carried / carried.sum(), dtype=np.float64)
+
+    def n_effective(self, betas: Floats) -> Floats:
+        """Return how many independent samples carry the average at each beta: (sum w)^2 / sum w^2."""
+        samples = self.sums[0].sum(axis=0)
+        weights = np.array([self._weight(float(beta)) for beta in betas])
+        return np.asarray((weights @ samples) ** 2 / (weights**2 @ samples), dtype=np.float64)
+
+    def n_blocks(self, beta: float) -> float:
+        """Return B, how many blocks of equal weight carry the average at beta."""
+        return float(1 / np.sum(self.shares(beta) ** 2))
+
+    def spread_to_error(self, beta: float) -> float:
+        """Return what the spread of replicas is multiplied by to be an error; infinite for a single block."""
+        share = self.shares(beta)
+        n = 1 / np.sum(share**2)
+        missing = np.sum(share**2 * self.blocking) * n
+        return float(np.sqrt((n + 1) / (n - 1) * missing)) if n > 1 + 1e-9 else float("inf")
+
+    def mean_energies(self) -> Floats:
+        """Return <E> at each beta of the runs."""
+        weights = np.array([self._weight(float(beta)) for beta in self.betas])
+        samples = self.sums[0].sum(axis=0)
+        return np.asarray(self.origin + weights @ (samples * self.energy) / (weights @ samples), dtype=np.float64)
+
+    def _weight(self, beta: float) -> Floats:
+        exponents = -beta * self.energy - self.log_mixture[0]
+        return np.asarray(np.exp(exponents - exponents.max()), dtype=np.float64)
+
+
+def join(chains: Sequence[ChainRows], rng: np.random.Generator, n_replicas: int = 0) -> Joint:
+    """Return the chains joined; neighbours in beta must overlap.
+
+    Raises
+    ------
+    SpecError
+        The equations do not settle, as happens when runs hardly overlap.
+    """
+    everything = np.concatenate([chain.energy for chain in chains])
+    origin = float(everything.mean())
+    # Within one beta: over several the means' own distance would make the bins coarse.
+    spread = float(np.median([chain.energy.std() for chain in chains])) or 1.0
+    width = spread / BINS_PER_SPREAD
+    place = np.floor((everything - everything.min()) / width).astype(np.int64)
+    used, bins = np.unique(place, return_inverse=True)
+    energy = np.bincount(bins, everything - origin) / np.bincount(bins)
+
+    centre = float(np.mean(np.concatenate([chain.observable for chain in chains])))
+    betas = np.unique([chain.beta for chain in chains])
+    tables, owner, blocking, state_of_block = [], [], [], []
+    start = 0
+    for number, chain in enumerate(chains):
+        rows = chain.energy.size
+        n_blocks = max(1, rows // chain.block)
+        # Cut evenly: the last block is not shorter than the others.
+        block = np.minimum(np.arange(rows) * n_blocks // rows, n_blocks - 1)
+        cell = block * used.size + bins[start : start + rows]
+        power = np.full(rows, 1 / (2 * chain.tau))
+        shifted = chain.observable - centre
+        moments = np.empty((MOMENTS, n_blocks, used.size))
+        for m in range(MOMENTS):
+            moments[m] = np.bincount(cell, power, minlength=n_blocks * used.size).reshape(n_blocks, used.size)
+            power = power * shifted
+        tables.append(moments)
+        owner += [number] * n_blocks
+        ratio = chain.tau * n_blocks / rows
+        blocking += [1 / (1 - ratio * (1 - np.exp(-1 / ratio)))] * n_blocks
+        state_of_block += [int(np.searchsorted(betas, chain.beta))] * n_blocks
+        start += rows
+    sums = np.concatenate(tables, axis=1)
+    member = np.zeros((len(owner), betas.size))
+    member[np.arange(len(owner)), state_of_block] = 1.0
+
+    factors = np.ones((1 + n_replicas, len(owner)))
+    factors[1:] = rng.exponential(size=(n_replicas, len(owner)))
+    per_block = sums[0].sum(axis=1)
+    counts = (factors * per_block) @ member
+    f = _free_energies(betas, energy, counts[:1], factors[:1] @ sums[0], _first_guess(betas, energy, sums[0], member))
+    if n_replicas:
+        f = np.concatenate([f, _free_energies(betas, energy, counts[1:], factors[1:] @ sums[0], f[0])])
+    exponents = (np.log(counts) + f)[:, :, None] - np.outer(betas, energy)[None]
+    top = exponents.max(axis=1)
+    log_mixture = top + np.log(np.exp(exponents - top[:, None]).sum(axis=1))
+    return Joint(
+        betas=betas,
+        energy=energy,
+        origin=origin,
+        spread=spread,
+        centre=centre,
+        sums=sums,
+        factors=factors,
+        log_mixture=log_mixture,
+        chain_of_block=np.array(owner),
+        blocking=np.array(blocking),
+    )
+
+
+def _first_guess(betas: Floats, energy: Floats, samples: Floats, member: Floats) -> Floats:
+    """Return f by thermodynamic integration, df/dbeta = <E>."""
+    per_state = member.T @ samples
+    means = per_state @ energy / per_state.sum(axis=1)
+    return np.concatenate(([0.0], np.cumsum(np.diff(betas) * (means[1:] + means[:-1]) / 2)))
+
+
+def _free_energies(betas: Floats, energy: Floats, counts: Floats, samples: Floats, start: Floats) -> Floats:
+    """Return f of shape (rows, betas), f_0 = 0, for rows of counts at each beta and of samples in each bin.
+
+    Newton's method on the convex function of `analysis.mbar`, all rows at once.
+    """
+    f = np.broadcast_to(start, counts.shape).copy()
+    if betas.size == 1:
+        return f
+    log_counts = np.log(counts)
+    shared = -np.outer(betas, energy)
+    open_rows = np.arange(len(counts))
+    for _ in range(STEPS):
+        exponents = (log_counts[open_rows] + f[open_rows])[:, :, None] + shared
+        p = np.exp(exponents - exponents.max(axis=1, keepdims=True))
+        p /= p.sum(axis=1, keepdims=True)
+        weighted = p * samples[open_rows][:, None, :]
+        expected = weighted.sum(axis=2)
+        gradient = expected - counts[open_rows]
+        wrong = np.max(np.abs(gradient) / counts[open_rows], axis=1) > TOLERANCE
+        if not wrong.any():
+            return f
+        hessian = -np.matmul(weighted[wrong], p[wrong].transpose(0, 2, 1))
+        diagonal = np.arange(betas.size)
+        hessian[:, diagonal, diagonal] += expected[wrong]
+        open_rows = open_rows[wrong]
+        try:
+            # f_0 stays put: a common shift of all f changes nothing.
+            step = np.linalg.solve(hessian[:, 1:, 1:], -gradient[wrong][:, 1:, None])[..., 0]
+        except np.linalg.LinAlgError:
+            break
+        longest = np.maximum(np.abs(step).max(axis=1, keepdims=True), 1e-300)
+        f[open_rows, 1:] += step * np.minimum(1.0, REACH / longest)
+    raise SpecError(
+        "the multi-histogram equations did not settle: the runs hardly overlap\nhint: add runs between their betas"
+    )
+
+
+def variance(moments: Floats) -> Floats:
+    """Return <O^2> - <O>^2 from moments about a constant."""
+    return np.asarray(moments[2] - moments[1] ** 2, dtype=np.float64)
+
+
+def kurtosis(moments: Floats) -> Floats:
+    """Return <dO^4> / <dO^2>^2 from moments about a constant."""
+    _, m1, m2, m3, m4 = moments
+    fourth = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
+    return np.asarray(fourth / (m2 - m1**2) ** 2, dtype=np.float64)

@@ -1,0 +1,194 @@
+"""Which chains of a campaign can be joined: long enough, overlapping, in equilibrium; and why the others cannot.
+
+A steered campaign leaves chains of all lengths at all places. They are taken in order of beta and cut where neighbours
+do not overlap; the cluster with the largest measured susceptibility is used. Nothing is dropped without a word.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError
+from metalforge.lattice.analysis.mbar import pair_overlap
+
+from .histograms import ChainRows, Joint, join
+from .memory import pooled_tau
+from .series import PointSeries, as_point
+
+__all__ = [
+    "LeftOut",
+    "Measured",
+    "NotLocated",
+    "block_lengths",
+    "clusters",
+    "measured_chi",
+    "prepare",
+    "without_outliers",
+]
+
+Floats = NDArray[np.float64]
+FEWEST_ROWS = 20
+"""Rows below which a chain is not looked at."""
+FEWEST_TAU = 2.0
+"""Length below which a chain is left out, in tau_int: it may not yet have left its first state."""
+MIN_OVERLAP = 0.06
+"""Least overlap between neighbours, as in `analysis.combine` (Klimovich, Shirts and Mobley 2015)."""
+SURE_OVERLAP = 2.0
+"""Distance of two means of E, in standard deviations, below which the overlap is above 0.4 and need not be computed."""
+MAX_PULL = 5.0
+"""Largest disagreement in <E>, in standard errors, of a chain with all together; chance gives less than 4."""
+BLOCK_TAU = 3.0
+"""Length of a block, in tau_int. Short ones, because what they miss is made up for (`histograms`) while too few of them
+cannot be: with 6 tau_int and more, errors from chains of 30 tau_int came out a third too small on an exact model."""
+
+
+class NotLocated(SpecError):  # noqa: N818  # a verdict on the data, read as one: except NotLocated
+    """The data do not say where the peak is; the reason and what to measure next are in the message."""
+
+
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A chain that was not used, and why."""
+
+    beta: float
+    rows: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """One chain with what is known of it: E and |L| in every row, their tau_int, and chi with its error."""
+
+    point: PointSeries
+    energy: Floats
+    abs_loop: Floats
+    tau_energy: float
+    tau: float
+    chi: float
+    chi_error: float
+
+    @property
+    def beta(self) -> float:
+        """Where the chain is."""
+        return self.point.beta
+
+    def rows(self, block: int) -> ChainRows:
+        """Return the chain as reweighting takes it."""
+        return ChainRows(self.beta, self.energy, self.abs_loop, self.tau, block)
+
+    def leave_out(self, reason: str) -> LeftOut:
+        """Return the record of a chain that is not used."""
+        return LeftOut(beta=self.beta, rows=self.energy.size, reason=reason)
+
+
+def prepare(points: Sequence[PointSeries]) -> tuple[list[Measured], list[LeftOut]]:
+    """Return the chains that are long enough, in order of beta, and the others.
+
+    The order does not depend on the order of the points: a campaign that was resumed gives the same numbers.
+    """
+    if not points:
+        raise NotLocated("no chain was measured\nhint: measure at a few beta across the range first")
+    checked = [as_point(point) for point in points]
+    if len({tuple(point.dims) for point in checked}) > 1:
+        raise SpecError(f"all chains must be of one lattice. Got {sorted({tuple(p.dims) for p in checked})}")
+    checked.sort(key=lambda p: (p.beta, p.plaquette.size, tuple(p.plaquette[:1])))
+    left = [
+        LeftOut(beta=p.beta, rows=p.plaquette.size, reason=f"fewer than {FEWEST_ROWS} rows")
+        for p in checked
+        if p.plaquette.size < FEWEST_ROWS
+    ]
+    kept = [p for p in checked if p.plaquette.size >= FEWEST_ROWS]
+    if not kept:
+        return [], left
+    betas = np.array([p.beta for p in kept])
+    energies, loops = [p.energy for p in kept], [p.abs_loop for p in kept]
+    spread = float(np.median([e.std() for e in energies]))
+    tau_energy, tau_loop = pooled_tau(betas, energies, spread), pooled_tau(betas, loops, spread)
+    usable = []
+    for point, energy, loop, of_energy, of_loop in zip(kept, energies, loops, tau_energy, tau_loop, strict=True):
+        tau = float(max(of_energy, of_loop))
+        chi, error = measured_chi(loop, point.spatial_volume, tau)
+        chain = Measured(point, energy, loop, float(of_energy), tau, chi, error)
+        if energy.size < FEWEST_TAU * tau:
+            left.append(chain.leave_out(f"{energy.size} rows are less than {FEWEST_TAU:g} tau_int, {tau:.3g}"))
+        elif np.ptp(energy) == 0 or np.ptp(loop) == 0:
+            left.append(chain.leave_out("every row is the same: the chain is stuck"))
+        else:
+            usable.append(chain)
+    return usable, left
+
+
+def measured_chi(loop: Floats, spatial_volume: int, tau: float) -> tuple[float, float]:
+    r"""Return chi = V_s (<|L|^2> - <|L|>^2) of one chain whose |L| has tau_int `tau`, and its standard error.
+
+    The mean taken off is the chain's own, which makes the plain variance too small by 2 tau / n: made up for. The
+    squared fluctuation of an exponential process forgets in tau / 2, and n rows hold n / tau independent ones of it,
+
+        error^2 = chi^2 (B4 - 1) tau / n,     B4 = <dL^4> / <dL^2>^2 (at least 2, the value between one and two peaks).
+    """
+    n = loop.size
+    deviation = loop - loop.mean()
+    variance = float(np.mean(deviation**2))
+    independent = max(n / (2 * tau), 1.5)
+    b4 = max(float(np.mean(deviation**4)) / variance**2, 2.0) if variance > 0 else 2.0
+    chi = spatial_volume * variance / (1 - 1 / independent)
+    return chi, chi * float(np.sqrt((b4 - 1) * max(tau, 1.0) / n))
+
+
+def clusters(chains: Sequence[Measured]) -> list[list[Measured]]:
+    """Return the chains, in order of beta, cut where neighbouring beta do not overlap."""
+    groups: list[list[Measured]] = []
+    for chain in chains:
+        if groups and chain.beta == groups[-1][0].beta:
+            groups[-1].append(chain)
+        else:
+            groups.append([chain])
+    found = [list(groups[0])] if groups else []
+    for low, high in pairwise(groups):
+        if _overlap(low, high):
+            found[-1].extend(high)
+        else:
+            found.append(list(high))
+    return found
+
+
+def without_outliers(chains: Sequence[Measured], rng: np.random.Generator) -> tuple[list[Measured], list[LeftOut]]:
+    """Return the chains whose <E> agrees with what all together give at their beta, and the others, named.
+
+    The worst goes first: once it is gone the rest may agree. A removal can open a gap; the caller cuts again.
+    """
+    kept, left = list(chains), list[LeftOut]()
+    while len(kept) > 1:
+        joint = join([chain.rows(chain.energy.size) for chain in kept], rng)
+        pulls = np.array([_pull(chain, joint) for chain in kept])
+        worst = int(np.argmax(np.abs(pulls)))
+        if abs(pulls[worst]) <= MAX_PULL:
+            break
+        reason = f"its <E> is {abs(pulls[worst]):.1f} standard errors from what the others give: not thermalised?"
+        left.append(kept.pop(worst).leave_out(reason))
+        if len(clusters(kept)) > 1:
+            break
+    return kept, left
+
+
+def block_lengths(chains: Sequence[Measured]) -> list[int]:
+    """Return the block length of each chain, 3 tau_int, at most the chain."""
+    return [max(1, min(int(np.ceil(BLOCK_TAU * chain.tau)), chain.energy.size)) for chain in chains]
+
+
+def _pull(chain: Measured, joint: Joint) -> float:
+    expected = joint.mean_energies()[int(np.searchsorted(joint.betas, chain.beta))]
+    error = np.sqrt(2 * chain.tau_energy * np.var(chain.energy) / chain.energy.size)
+    return float((chain.energy.mean() - expected) / error)
+
+
+def _overlap(low: Sequence[Measured], high: Sequence[Measured]) -> bool:
+    below, above = (np.concatenate([chain.energy for chain in group]) for group in (low, high))
+    distance = abs(below.mean() - above.mean()) / max(np.sqrt((below.var() + above.var()) / 2), 1e-300)
+    if distance < SURE_OVERLAP:
+        return True
+    stride = [max(1, rows.size // 1000) for rows in (below, above)]
+    return pair_overlap(low[0].beta, below[:: stride[0]], high[0].beta, above[:: stride[1]]) >= MIN_OVERLAP

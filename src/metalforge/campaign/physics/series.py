@@ -1,0 +1,50 @@
+"""`PointSeries`, what one chain measured at one beta, and what reweighting needs of it."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError
+
+__all__ = ["PointSeries", "as_point"]
+
+Dims = tuple[int, int, int, int]
+
+
+class PointSeries(NamedTuple):
+    """The measured rows of one chain, after its warm-up: the plaquette and the Polyakov loop averaged over space."""
+
+    beta: float
+    dims: Dims
+    plaquette: NDArray[np.float64]
+    polyakov: NDArray[np.complex128]
+
+    @property
+    def spatial_volume(self) -> int:
+        """N_s^3 = Nx Ny Nz."""
+        return self.dims[0] * self.dims[1] * self.dims[2]
+
+    @property
+    def energy(self) -> NDArray[np.float64]:
+        """E = sum_p (1 - Re tr U_p / 3) = 6 V (1 - P), the action divided by beta."""
+        return 6.0 * self.spatial_volume * self.dims[3] * (1.0 - self.plaquette)
+
+    @property
+    def abs_loop(self) -> NDArray[np.float64]:
+        """|L|, the order parameter whose sign and sector do not matter."""
+        return np.abs(self.polyakov)
+
+
+def as_point(point: PointSeries) -> PointSeries:
+    """Return the series with its arrays as doubles, if it is one."""
+    plaquette = np.asarray(point.plaquette, dtype=np.float64)
+    polyakov = np.asarray(point.polyakov, dtype=np.complex128)
+    name = f"the series at beta = {point.beta:g}"
+    if plaquette.ndim != 1 or plaquette.shape != polyakov.shape:
+        raise SpecError(
+            f"{name} must hold one plaquette and one Polyakov loop a row. Got {plaquette.shape} and {polyakov.shape}"
+        )
+    if not np.isfinite(point.beta) or not (np.all(np.isfinite(plaquette)) and np.all(np.isfinite(polyakov))):
+        raise SpecError(f"{name} must be finite. Got NaN or infinity\nhint: find out why the run diverged")
+    return PointSeries(float(point.beta), point.dims, plaquette, polyakov)

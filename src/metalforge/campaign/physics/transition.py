@@ -1,0 +1,184 @@
+r"""beta_c of one lattice from the chains of a campaign: the peak of chi(beta) = N_s^3 (<|L|^2> - <|L|>^2).
+
+The chains that can be joined are (`selection`), multi-histogram reweighting gives chi at every beta between them
+(`histograms`), and the peak of every bootstrap replica is looked for on its own: their spread is the error. A peak at
+the edge of what the chains cover is no peak, and is an error with what to measure next, not a number.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError
+
+from .curve import ChainPoint, TransitionCurve, curve
+from .histograms import BEYOND, MIN_EFFECTIVE, Joint, join, kurtosis, variance
+from .selection import LeftOut, Measured, NotLocated, block_lengths, clusters, prepare, without_outliers
+from .series import Dims, PointSeries
+
+__all__ = [
+    "ChainPoint",
+    "LeftOut",
+    "NotLocated",
+    "PointSeries",
+    "Transition",
+    "TransitionCurve",
+    "curve",
+    "locate",
+]
+
+Floats = NDArray[np.float64]
+REACH = 6.0
+"""Distance from the peak, in 1 / sd(E), beyond which a run carries nothing there: it is left out of the replicas."""
+GRID_STEP = 0.15
+"""Spacing of the search in 1 / sd(E): a reweighted curve is smooth on the scale of 1."""
+MAX_EDGE_FRACTION = 0.05
+"""Part of the replicas with their peak at an edge above which there may be none inside: one-sided 5 %."""
+MIN_BLOCKS = 8.0
+"""Fewest blocks that carry the peak: the error itself is then known to a quarter."""
+
+
+class Transition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The peak of the susceptibility: position, height and B4 there with bootstrap errors, and what they rest on.
+
+    `samples` counts rows of the chains used, `n_effective` the independent samples that carry the average at the
+    peak; `betas` are those used, `left_out` names every other chain with its reason.
+    """
+
+    dims: Dims
+    beta_c: float
+    error: float
+    height: float
+    height_error: float
+    b4: float
+    b4_error: float
+    chains: int
+    samples: int
+    n_effective: float
+    tau_int: float
+    betas: tuple[float, ...]
+    left_out: tuple[LeftOut, ...]
+    n_bootstrap: int
+
+
+def locate(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 100) -> Transition:
+    """Return where chi peaks, with its error from `n_bootstrap` replicas drawn from `seed`.
+
+    Raises
+    ------
+    NotLocated
+        Too little data, no two overlapping runs around a maximum, a maximum at the edge of what the runs cover, or a
+        larger susceptibility measured somewhere that cannot be joined. The message says which, and what to measure.
+    """
+    if n_bootstrap < 10:
+        raise SpecError(f"`n_bootstrap` must be at least 10. Got {n_bootstrap}\nhint: 100 gives errors to 7 %")
+    usable, left = prepare(points)
+    if not usable:
+        raise NotLocated(f"all {len(left)} chains are too short: {left[0].reason}\nhint: run them for longer")
+    rng = np.random.default_rng([seed, len(usable)])
+    chains, apart, dropped = _cluster(usable, rng)
+    left += dropped
+    coarse = join([chain.rows(chain.energy.size) for chain in chains], rng)
+    grid = _search_grid(coarse, coarse.betas[0], coarse.betas[-1])
+    centre = grid[int(np.argmax(variance(coarse.moments(grid))[0]))]
+    near = [chain for chain in chains if abs(chain.beta - centre) * coarse.spread <= REACH]
+    left += [c.leave_out("so far from the peak that it says nothing of it") for c in chains if c not in near]
+    joint = join([chain.rows(block) for chain, block in zip(near, block_lengths(near), strict=True)], rng, n_bootstrap)
+    found = _peak(joint, near, left, n_bootstrap)
+    _refuse_higher(apart, found)
+    return found
+
+
+def _cluster(usable: list[Measured], rng: np.random.Generator) -> tuple[list[Measured], list[Measured], list[LeftOut]]:
+    """Return the overlapping chains with the largest susceptibility, those apart from them, and who is left out."""
+    left: list[LeftOut] = []
+    rest = list(usable)
+    while True:
+        parts = clusters(rest)
+        best = max(parts, key=lambda part: max(chain.chi - chain.chi_error for chain in part))
+        kept, outliers = without_outliers(best, rng)
+        left += outliers
+        if not outliers:
+            break
+        gone = {id(chain) for chain in best} - {id(chain) for chain in kept}
+        rest = [chain for chain in rest if id(chain) not in gone]
+    span = f"the cluster at beta {best[0].beta:g} .. {best[-1].beta:g}"
+    apart = [chain for part in parts if part is not best for chain in part]
+    left += [chain.leave_out(f"does not overlap with {span}") for chain in apart]
+    return best, apart, left
+
+
+def _refuse_higher(apart: Sequence[Measured], found: Transition) -> None:
+    """Return if no chain that could not be joined has measured more than the peak."""
+    for chain in apart:
+        if chain.chi - chain.chi_error > found.height + found.height_error:
+            raise NotLocated(
+                f"the peak near beta = {found.beta_c:.5g} is {found.height:.3g} high, but a run at beta = "
+                f"{chain.beta:g}, which does not overlap with it, has chi = {chain.chi:.3g}"
+                f"\nhint: add runs between beta = {chain.beta:g} and {found.beta_c:.5g}"
+            )
+
+
+def _search_grid(joint: Joint, low: float, high: float) -> Floats:
+    low, high = low - BEYOND / joint.spread, high + BEYOND / joint.spread
+    return np.linspace(low, high, max(9, int(np.ceil((high - low) * joint.spread / GRID_STEP)) + 1))
+
+
+def _peak(joint: Joint, chains: Sequence[Measured], left: list[LeftOut], n_bootstrap: int) -> Transition:
+    volume = chains[0].point.spatial_volume
+    grid = _search_grid(joint, joint.betas[0], joint.betas[-1])
+    moments = joint.moments(grid)
+    curves = variance(moments)
+    top = np.argmax(curves, axis=1)
+    places, heights = _refined(grid, curves, top)
+    beta_c = float(places[0])
+    at_edge = (top == 0) | (top == grid.size - 1)
+    covered = f"the runs at beta {joint.betas[0]:g} .. {joint.betas[-1]:g}"
+    if at_edge[0] or at_edge[1:].mean() > MAX_EDGE_FRACTION:
+        side = grid[0] if np.sum(top[at_edge] == 0) * 2 > at_edge.sum() else grid[-1]
+        beyond = side + np.sign(side - joint.betas.mean()) / joint.spread
+        raise NotLocated(
+            f"the susceptibility is largest at the edge of what {covered} cover: the peak may lie beyond"
+            f"\nhint: add a run near beta = {beyond:.5g}"
+        )
+    carried, blocks = float(joint.n_effective(np.array([beta_c]))[0]), joint.n_blocks(beta_c)
+    if carried < MIN_EFFECTIVE or blocks < MIN_BLOCKS:
+        raise NotLocated(
+            f"the peak near beta = {beta_c:.5g} needs {MIN_EFFECTIVE:g} effective samples in {MIN_BLOCKS:g} blocks. "
+            f"Got {carried:.1f} in {blocks:.1f} from {covered}\nhint: add statistics near beta = {beta_c:.5g}"
+        )
+    errors = joint.spread_to_error(beta_c) * np.std(np.stack([places, volume * heights])[:, 1:], axis=1, ddof=1)
+    # The step of the grid is far below the error, and B4 changes little on it: the nearest point will do.
+    b4 = kurtosis(moments[:, np.arange(len(top)), top])
+    shares = np.bincount(joint.chain_of_block, joint.shares(beta_c), minlength=len(chains))
+    return Transition(
+        dims=chains[0].point.dims,
+        beta_c=beta_c,
+        error=float(errors[0]),
+        height=float(volume * heights[0]),
+        height_error=float(errors[1]),
+        b4=float(b4[0]),
+        b4_error=float(joint.spread_to_error(beta_c) * np.std(b4[1:], ddof=1)),
+        chains=len(chains),
+        samples=sum(chain.energy.size for chain in chains),
+        n_effective=carried,
+        tau_int=float(np.average([chain.tau for chain in chains], weights=shares)),
+        betas=tuple(float(beta) for beta in joint.betas),
+        left_out=tuple(sorted(left, key=lambda out: (out.beta, out.rows, out.reason))),
+        n_bootstrap=n_bootstrap,
+    )
+
+
+def _refined(grid: Floats, curves: Floats, top: NDArray[np.intp]) -> tuple[Floats, Floats]:
+    """Return place and height of each curve's maximum, by the parabola through its highest point and neighbours."""
+    row = np.arange(len(top))
+    middle = np.clip(top, 1, grid.size - 2)
+    left, centre, right = curves[row, middle - 1], curves[row, middle], curves[row, middle + 1]
+    bend = left - 2 * centre + right
+    inside = (middle == top) & (bend < 0)
+    shift = np.where(inside, 0.5 * (left - right) / np.where(inside, bend, -1.0), 0.0)
+    place = np.where(inside, grid[middle] + shift * (grid[1] - grid[0]), grid[top])
+    height = np.where(inside, centre - 0.25 * (left - right) * shift, curves[row, top])
+    return place, height

@@ -1,0 +1,202 @@
+"""The figures of a campaign's physics: the transition, the plaquette, histories, several volumes, how HMC ran."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from metalforge.campaign.physics.curve import TransitionCurve, curve
+from metalforge.campaign.spec import Dims
+from metalforge.campaign.state import CampaignState, ChainLog
+from metalforge.lattice.analysis.estimate import with_error
+
+from .drawing import COLOURS, GREY, INK, Drawn, axes_of, styled
+from .figures_of_run import draw_run
+from .points import ChainResult
+from .result import CampaignResult
+from .words import lattice_math, lattice_text
+
+__all__ = ["draw_all"]
+
+CURVE_POINTS = 201
+"""Beta values of a drawn curve."""
+HISTORIES = 6
+"""Chains whose histories are shown: the one nearest beta_c, and others spread over the range."""
+
+
+def draw_all(state: CampaignState, result: CampaignResult) -> list[Drawn]:
+    """Return every figure that this campaign has data for."""
+    with styled():
+        drawn = []
+        if any(chain.chi is not None for chain in result.chains):
+            drawn += [_transition(state, result), _plaquette(result)]
+        if result.finite_size is not None:
+            drawn.append(_volumes(result))
+        shown = _chains_to_show(state, result)
+        if shown:
+            drawn.append(_histories(shown, result))
+        if any(chain.acceptance is not None for chain in result.chains):
+            drawn.append(_hmc(result))
+        return drawn + draw_run(state, result)
+
+
+def _transition(state: CampaignState, result: CampaignResult) -> Drawn:
+    figure, (loop, chi) = axes_of(2, 1, (7.4, 6.4), sharex=True, heights=(1, 1.25))
+    for volume, colour in zip(result.volumes, COLOURS, strict=False):
+        name = lattice_math(volume.dims)
+        rows = [c for c in result.chains if c.dims == volume.dims and not c.abandoned]
+        _points(loop, rows, "abs_loop", colour, name)
+        _points(chi, rows, "chi", colour, name)
+        if (found := _curve(state, volume.dims)) is not None:
+            _band(loop, found, found.abs_loop, found.abs_loop_error, colour)
+            _band(chi, found, found.chi, found.chi_error, colour)
+        if (peak := volume.transition) is not None:
+            # One volume has a colour to spare for its peak; several peaks are told apart by their curves' colours.
+            own = COLOURS[1] if len(result.volumes) == 1 else colour
+            for axis in (loop, chi):
+                axis.axvspan(peak.beta_c - peak.error, peak.beta_c + peak.error, color=own, alpha=0.2, lw=0)
+                axis.axvline(peak.beta_c, color=own, lw=1, ls="--")
+            chi.plot([], [], color=own, ls="--", lw=1, label=rf"$\beta_c = {with_error(peak.beta_c, peak.error)}$")
+    loop.set_ylabel(r"$\langle|L|\rangle$")
+    chi.set_ylabel(r"$\chi_{|L|} = N_s^3\,(\langle|L|^2\rangle - \langle|L|\rangle^2)$")
+    chi.set_xlabel(r"$\beta = 6/g^2$")
+    loop.set_ylim(bottom=0)
+    chi.set_ylim(bottom=0)
+    for axis in (loop, chi):
+        axis.legend(frameon=False)
+    return Drawn(
+        "transition",
+        "Polyakov loop and its susceptibility",
+        "Points: each chain alone, Gamma-method errors. Curves with bands: multi-histogram reweighting of all chains, "
+        "one standard error (bootstrap over blocks). Vertical bands: the peak of chi and its error. Lattice units.",
+        figure,
+    )
+
+
+def _points(axis: Axes, rows: Sequence[ChainResult], field: str, colour: str, label: str) -> None:
+    found = [(row.beta, value.mean, value.error) for row in rows if (value := getattr(row, field)) is not None]
+    if found:
+        x, y, e = zip(*found, strict=True)
+        axis.errorbar(x, y, e, fmt="o", ms=4, color=colour, ecolor=colour, elinewidth=1, capsize=2, label=label)
+
+
+def _curve(state: CampaignState, dims: Dims) -> TransitionCurve | None:
+    points = state.points(dims)
+    if not points:
+        return None
+    low, high = points[0].beta, points[-1].beta
+    margin = 0.02 * (high - low)
+    return curve(points, np.linspace(low - margin, high + margin, CURVE_POINTS), seed=state.spec.seed)
+
+
+def _band(axis: Axes, found: TransitionCurve, values: Sequence[float], errors: Sequence[float], colour: str) -> None:
+    beta, segment, y, e = (np.array(column) for column in (found.beta, found.segment, values, errors))
+    for number in np.unique(segment):
+        part = segment == number
+        axis.plot(beta[part], y[part], color=colour, lw=1.4, alpha=0.9)
+        axis.fill_between(beta[part], (y - e)[part], (y + e)[part], color=colour, alpha=0.18, lw=0)
+
+
+def _plaquette(result: CampaignResult) -> Drawn:
+    figure, (axis,) = axes_of(1, 1, (7.4, 3.4))
+    for volume, colour in zip(result.volumes, COLOURS, strict=False):
+        rows = [c for c in result.chains if c.dims == volume.dims and not c.abandoned]
+        _points(axis, rows, "plaquette", colour, lattice_math(volume.dims))
+    axis.set_xlabel(r"$\beta = 6/g^2$")
+    axis.set_ylabel(r"plaquette $\langle \mathrm{Re\,tr}\,U_p\rangle / 3$")
+    axis.legend(frameon=False)
+    return Drawn("plaquette", "Plaquette", "Each chain alone, Gamma-method errors (often smaller than a dot).", figure)
+
+
+def _chains_to_show(state: CampaignState, result: CampaignResult) -> list[ChainLog]:
+    """Return chains of the first volume, spread over beta, with the one nearest beta_c among them."""
+    dims = result.headline.dims
+    chains = sorted((c for c in state.chains.values() if c.dims == dims and c.rows > 1), key=lambda c: (c.beta, c.id))
+    chains = [c for c in chains if c.measured] or chains
+    if not chains:
+        return []
+    chosen = {round(i) for i in np.linspace(0, len(chains) - 1, min(HISTORIES, len(chains)))}
+    found = result.headline.transition
+    if found is not None:
+        nearest = min(range(len(chains)), key=lambda i: (abs(chains[i].beta - found.beta_c), -chains[i].rows))
+        inner = sorted(chosen, key=lambda i: abs(i - nearest))[0]
+        chosen = (chosen - {inner}) | {nearest}
+    return [chains[i] for i in sorted(chosen)]
+
+
+def _histories(chains: list[ChainLog], result: CampaignResult) -> Drawn:
+    figure, axes = axes_of(len(chains), 2, (8.6, 1.35 * len(chains) + 0.7))
+    for i, chain in enumerate(chains):
+        loop = np.hypot(chain.column("polyakov_re", measured=False), chain.column("polyakov_im", measured=False))
+        series = (chain.column("plaquette", measured=False), loop)
+        for axis, values, colour in zip(axes[2 * i : 2 * i + 2], series, COLOURS, strict=False):
+            update = np.arange(values.size)
+            axis.axvspan(0, chain.warmup, color=GREY, alpha=0.28, lw=0)
+            axis.plot(update, values, color=colour, lw=0.5, rasterized=True)
+            axis.set_xlim(0, max(values.size, 1))
+            settled = values[chain.warmup :] if chain.measured else values
+            spread = max(float(np.ptp(settled)), 1e-9)
+            axis.set_ylim(settled.min() - 0.35 * spread, settled.max() + 0.15 * spread)
+        axes[2 * i + 1].set_ylim(bottom=0)
+        axes[2 * i].set_ylabel("P")
+        axes[2 * i + 1].set_ylabel("|L|")
+        axes[2 * i].set_title(f"{chain.id}   $\\beta$ = {chain.beta:.4f}", loc="left", fontsize=9)
+    for axis in axes[-2:]:
+        axis.set_xlabel("update")
+    return Drawn(
+        "histories",
+        "Histories",
+        f"Plaquette (left) and |L| (right) of chains on {lattice_text(result.headline.dims)}; warm-up is shaded and is "
+        "not part of any average. The scale is that of the measurement; a start far away is cut off.",
+        figure,
+    )
+
+
+def _volumes(result: CampaignResult) -> Drawn:
+    assert result.finite_size is not None
+    figure, (place, height) = axes_of(1, 2, (8.2, 3.4))
+    colours = {volume.dims: colour for volume, colour in zip(result.volumes, COLOURS, strict=False)}
+    for peak in result.finite_size.peaks:
+        x, y, z, t = peak.dims
+        colour, name = colours.get(peak.dims, GREY), lattice_math(peak.dims)
+        place.errorbar(t**3 / (x * y * z), peak.beta_c, peak.error, fmt="o", color=colour, capsize=3, label=name)
+        height.errorbar(x * y * z, peak.height, peak.height_error, fmt="o", color=colour, capsize=3, label=name)
+    if (fit := result.finite_size.fit) is not None:
+        ratio = np.linspace(
+            0, max(p.dims[3] ** 3 / (p.dims[0] * p.dims[1] * p.dims[2]) for p in result.finite_size.peaks)
+        )
+        place.plot(ratio, fit.beta_c - fit.h * ratio, color=GREY, lw=1.2)
+        place.errorbar(0, fit.beta_c, fit.error, fmt="D", color=INK, capsize=3, label="infinite volume (fit)")
+    place.set_xlabel(r"$(N_t/N_s)^3$")
+    place.set_ylabel(r"$\beta_c$")
+    height.set_xlabel(r"$N_s^3$")
+    height.set_ylabel(r"height of the peak of $\chi$")
+    height.set_ylim(bottom=0)
+    place.legend(frameon=False)
+    return Drawn(
+        "volumes",
+        "Several volumes",
+        "Left: the peak against (N_t / N_s)^3, with the line of a first-order transition where there are three "
+        "volumes. Right: its height, which grows like N_s^3 at a first-order transition.",
+        figure,
+    )  # fmt: skip
+
+
+def _hmc(result: CampaignResult) -> Drawn:
+    sea = any(chain.cg_iterations is not None for chain in result.chains)
+    figure, axes = axes_of(1, 1 + sea, (4.1 * (1 + sea), 3.2))
+    for volume, colour in zip(result.volumes, COLOURS, strict=False):
+        rows = [c for c in result.chains if c.dims == volume.dims and c.acceptance is not None and c.measured]
+        name = lattice_math(volume.dims)
+        axes[0].plot([c.beta for c in rows], [100 * (c.acceptance or 0) for c in rows], "o", color=colour, label=name)
+        if sea:
+            axes[1].plot([c.beta for c in rows], [c.cg_iterations or 0 for c in rows], "o", color=colour, label=name)
+    axes[0].set_ylim(0, 103)
+    axes[0].set_ylabel("accepted trajectories [%]")
+    if sea:
+        axes[1].set_ylabel("CG iterations a trajectory")
+        axes[1].set_ylim(bottom=0)
+    for axis in axes:
+        axis.set_xlabel(r"$\beta = 6/g^2$")
+    axes[0].legend(frameon=False)
+    return Drawn("hmc", "How HMC ran", "Means over the measurement, with step sizes frozen before it.", figure)

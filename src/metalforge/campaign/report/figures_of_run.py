@@ -1,0 +1,115 @@
+"""The figures of how a campaign went: where its updates went, how the error fell, what was decided when."""
+
+import numpy as np
+from matplotlib.ticker import MaxNLocator
+
+from metalforge.campaign.state import CampaignState
+
+from .drawing import COLOURS, GREY, INK, Drawn, axes_of
+from .result import CampaignResult
+from .words import lattice_math
+
+__all__ = ["draw_run"]
+
+MOST_LABELS = 40
+"""Betas that can be written below bars and still be read."""
+
+
+def draw_run(state: CampaignState, result: CampaignResult) -> list[Drawn]:
+    """Return the figures that there are data for."""
+    drawn = []
+    if result.trajectories:
+        drawn.append(_updates(result))
+    if sum(estimate.error is not None for estimate in state.estimates) > 1:
+        drawn.append(_error(state))
+    if state.visits:
+        drawn.append(_timeline(state))
+    return drawn
+
+
+def _updates(result: CampaignResult) -> Drawn:
+    volumes = [volume for volume in result.volumes if volume.chains]
+    figure, axes = axes_of(len(volumes), 1, (8.2, 2.5 * len(volumes) + 0.6))
+    for axis, volume in zip(axes, volumes, strict=True):
+        rows = [chain for chain in result.chains if chain.dims == volume.dims]
+        place = np.arange(len(rows))
+        quenched = np.array([chain.quenched for chain in rows])
+        warm = np.array([chain.warmup for chain in rows])
+        measured = np.array([chain.measured for chain in rows])
+        if quenched.any():
+            axis.bar(place, quenched, color=COLOURS[5], label="quenched warm-up")
+        axis.bar(place, warm, bottom=quenched, color=COLOURS[4], label="warm-up")
+        axis.bar(place, measured, bottom=quenched + warm, color=COLOURS[0], label="measured")
+        every = max(1, -(-len(rows) // MOST_LABELS))
+        axis.set_xticks(place[::every], [f"{chain.beta:.4f}" for chain in rows][::every], rotation=90, fontsize=8)
+        axis.set_ylabel("updates")
+        axis.grid(False, axis="x")
+        axis.set_title(lattice_math(volume.dims), loc="left")
+        axis.set_xlim(-0.7, len(rows) - 0.3)
+        found = volume.transition
+        if found is not None:
+            at = np.interp(found.beta_c, [chain.beta for chain in rows], place)
+            axis.axvline(at, color=COLOURS[1], ls="--", lw=1.2, label=r"$\beta_c$")
+    axes[-1].set_xlabel(r"$\beta$ of each chain, in order")
+    axes[0].legend(frameon=False, ncols=4, loc="lower right", bbox_to_anchor=(1, 1))
+    return Drawn("updates", "Where the updates went", "One bar a chain; the dashed line is beta_c.", figure)
+
+
+def _error(state: CampaignState) -> Drawn:
+    figure, (axis,) = axes_of(1, 1, (7.4, 3.6))
+    for dims, colour in zip(state.spec.lattice.volumes, COLOURS, strict=False):
+        found = [(e.trajectories, e.error) for e in state.estimates if e.dims == dims and e.error is not None]
+        if not found:
+            continue
+        n, error = (np.array(column, dtype=float) for column in zip(*found, strict=True))
+        axis.plot(n, error, "o-", ms=4, lw=1, color=colour, label=lattice_math(dims))
+        if n.size > 1:
+            guide = float(np.exp(np.mean(np.log(error * np.sqrt(n)))))
+            ends = np.array([n[0], n[-1]])
+            axis.plot(ends, guide / np.sqrt(ends), color=GREY, lw=1, ls=":")
+    if (target := state.spec.budget.target_error) is not None:
+        axis.axhline(target, color=INK, lw=1.2, ls="--", label=f"target {target:g}")
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xlabel("updates of all chains, warm-up too")
+    axis.set_ylabel(r"error on $\beta_c$")
+    axis.legend(frameon=False)
+    return Drawn(
+        "error",
+        "The error on beta_c",
+        "Bootstrap errors as the campaign estimated them while it ran. Dotted: error ~ n^(-1/2).",
+        figure,
+    )
+
+
+def _timeline(state: CampaignState) -> Drawn:
+    volumes = state.spec.lattice.volumes
+    figure, axes = axes_of(len(volumes), 1, (8.2, 2.7 * len(volumes) + 0.4), sharex=True)
+    for axis, dims in zip(axes, volumes, strict=True):
+        visits = [visit for visit in state.visits if visit.dims == dims]
+        for fresh, marker, label in ((True, "o", "new chain"), (False, "s", "chain continued")):
+            chosen = [visit for visit in visits if visit.fresh == fresh]
+            axis.plot(
+                [visit.visit for visit in chosen],
+                [visit.beta for visit in chosen],
+                marker,
+                ms=5,
+                color=COLOURS[0],
+                mfc=COLOURS[0] if fresh else "white",
+                label=label,
+            )
+        steps = [(visit.at, visit.visit) for visit in state.visits]
+        found = [e for e in state.estimates if e.dims == dims and e.beta_c is not None and e.error is not None]
+        if found:
+            at = np.array([sum(time <= e.at for time, _ in steps) for e in found], dtype=float)
+            value = np.array([e.beta_c for e in found], dtype=float)
+            error = np.array([e.error for e in found], dtype=float)
+            axis.fill_between(at, value - error, value + error, color=COLOURS[1], alpha=0.25, lw=0)
+            axis.plot(at, value, ".-", color=COLOURS[1], lw=1.2, ms=5, label=r"$\beta_c$ so far")
+        axis.set_ylabel(r"$\beta$")
+        axis.set_ylim(state.spec.lattice.beta_min, state.spec.lattice.beta_max)
+        axis.set_title(lattice_math(dims), loc="left")
+    axes[-1].set_xlabel("visit, in the order of decisions")
+    axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes[0].legend(frameon=False, ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
+    return Drawn("decisions", "Where the steerer went", "Every visit it decided on, and beta_c as known then.", figure)

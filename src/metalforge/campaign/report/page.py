@@ -1,0 +1,66 @@
+"""The report: one HTML page that stands alone, and its figures as PNG files beside it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from metalforge.campaign.state import CampaignState
+from metalforge.core.files import PathLike, naming, replacing
+
+from .drawing import Drawn, png_bytes, svg_bytes
+from .figures import draw_all
+from .html import document, image
+from .result import CampaignResult, result_of
+from .sections import headline, history_section, points_section, transition_section, updates_section
+from .sections_of_run import (
+    checks_section,
+    decisions_section,
+    efficiency_section,
+    energy_section,
+    footer,
+    provenance_section,
+)
+
+__all__ = ["FIGURES", "REPORT", "page_of", "write_report"]
+
+REPORT = "report.html"
+FIGURES = "figures"
+
+
+def write_report(state: CampaignState, directory: PathLike) -> Path:
+    """Write ``report.html`` and ``figures/*.png`` in a campaign's directory; return where the page is.
+
+    Each file is written whole or not at all, the page last: an old report stays until the new one is complete.
+    """
+    where = Path(directory)
+    result = result_of(state)
+    drawn = draw_all(state, result)
+    page = page_of(state, result, drawn)
+    with naming(where / FIGURES, "made"):
+        (where / FIGURES).mkdir(parents=True, exist_ok=True)
+    for figure in drawn:
+        with replacing(where / FIGURES / f"{figure.name}.png") as stream:
+            stream.write(png_bytes(figure.figure))
+    with replacing(where / REPORT) as stream:
+        stream.write(page.encode())
+    return where / REPORT
+
+
+def page_of(state: CampaignState, result: CampaignResult, drawn: list[Drawn]) -> str:
+    """Return the page."""
+    figures: Mapping[str, str] = {
+        figure.name: image(svg_bytes(figure.figure), figure.title, figure.caption) for figure in drawn
+    }
+    parts = [
+        headline(state, result),
+        transition_section(result, figures),
+        history_section(figures),
+        points_section(result),
+        updates_section(result, figures),
+        decisions_section(state, result, figures),
+        energy_section(result),
+        efficiency_section(result),
+        checks_section(result),
+        provenance_section(state, result),
+        footer(),
+    ]
+    return document(f"{result.name}: metalforge report", [part for part in parts if part])

@@ -1,0 +1,236 @@
+"""What a campaign found, derived again from its journal alone: the numbers of the report, `replay` and `--json`.
+
+A pure function of the state: no clock, and the bootstrap's seed is the spec's. So the end of a scan, a replay and a
+report written next year give the same digits.
+"""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from metalforge.campaign.physics.finite_size import FiniteSize, analyse_volumes
+from metalforge.campaign.physics.transition import NotLocated, Transition, locate
+from metalforge.campaign.spec import Dims
+from metalforge.campaign.state import CampaignState
+from metalforge.campaign.store.records import Checked, Silicon, StageUse, StoppedBy
+from metalforge.core.quantities import Quantity
+
+from .decisions import Decisions, decisions_of
+from .points import ChainResult, chain_results
+from .words import one_line
+
+__all__ = [
+    "BetaC",
+    "CampaignResult",
+    "DriftResult",
+    "EnergyResult",
+    "Summary",
+    "VolumeResult",
+    "result_of",
+    "summary_of",
+]
+
+N_BOOTSTRAP = 200
+"""Replicas of the quoted error, which is then known to 5 %; while it runs there are fewer."""
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of the result."""
+
+
+class VolumeResult(_Part, frozen=True, kw_only=True):
+    """beta_c of one volume, or why it is not located; `updates` counts warm-up too."""
+
+    dims: Dims
+    transition: Transition | None
+    reason: str
+    chains: int
+    updates: int
+    measured: int
+
+
+class EnergyResult(_Part, frozen=True, kw_only=True):
+    """Energy of one substrate from one source; the emulator's processor time is a line `emulation`, not energy."""
+
+    substrate: str
+    source: str
+    energy: Quantity | None
+    emulation_s: float | None
+    reason: str
+
+
+class DriftResult(_Part, frozen=True, kw_only=True):
+    """Configurations evaluated again in higher precision: the largest differences in S / V, P and |L|."""
+
+    precision: str
+    substrate: str
+    checks: int
+    action: float
+    plaquette: float
+    polyakov: float
+
+
+class CampaignResult(_Part, frozen=True, kw_only=True):
+    """Everything that is said about a campaign; `ordering` is the one that ran, `seconds` wall time of the compute."""
+
+    name: str
+    ordering: str
+    ordering_reason: str
+    volumes: tuple[VolumeResult, ...]
+    finite_size: FiniteSize | None
+    stopped_by: StoppedBy | None
+    trajectories: int
+    seconds: float
+    processor_seconds: float
+    updates_per_second: float
+    effective_per_second: float
+    chains: tuple[ChainResult, ...]
+    decisions: Decisions
+    energy: tuple[EnergyResult, ...]
+    utilisation: tuple[StageUse, ...]
+    utilisation_window_s: float
+    drift: tuple[DriftResult, ...]
+    migrations: int
+    processes: int
+    substrates: tuple[Silicon, ...]
+    digest: str
+
+    @property
+    def headline(self) -> VolumeResult:
+        """The volume that beta_c is quoted for."""
+        return self.volumes[0]
+
+
+class BetaC(_Part, frozen=True, kw_only=True):
+    """beta_c and its error; where there is none, why."""
+
+    value: float | None
+    error: float | None
+    reason: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class Summary(_Part, frozen=True, kw_only=True):
+    """The `--json` form of a campaign."""
+
+    beta_c: BetaC
+    trajectories: int
+    seconds: float
+    stopped_by: StoppedBy | None
+    substrates: tuple[str, ...]
+    energy: tuple[EnergyResult, ...]
+    report: str | None
+
+
+def result_of(state: CampaignState) -> CampaignResult:
+    """Return what the journal says that the campaign found."""
+    chains = chain_results(state)
+    seconds = state.seconds if _ended(state) else state.elapsed(state.last_at)
+    effective = sum(chain.effective for chain in chains if not chain.abandoned)
+    chosen = [d for d in state.decisions if d.what == "ordering"]
+    volumes = tuple(_volume(state, dims) for dims in state.spec.lattice.volumes)
+    return CampaignResult(
+        name=state.spec.name,
+        ordering=chosen[-1].by if chosen else str(state.opened.ordering),
+        ordering_reason=chosen[-1].reason if chosen else "",
+        volumes=volumes,
+        finite_size=_finite_size(volumes),
+        stopped_by=None if state.finished is None else state.finished.stopped_by,
+        trajectories=state.trajectories,
+        seconds=seconds,
+        processor_seconds=sum(chain.seconds for chain in chains),
+        updates_per_second=state.trajectories / seconds if seconds > 0 else 0.0,
+        effective_per_second=effective / seconds if seconds > 0 else 0.0,
+        chains=chains,
+        decisions=decisions_of(state),
+        energy=tuple(
+            EnergyResult(
+                substrate=entry.substrate,
+                source=entry.source,
+                energy=entry.energy,
+                emulation_s=entry.emulation_s,
+                reason=entry.reason,
+            )
+            for _, entry in sorted(state.energy.items())
+        ),
+        utilisation=() if state.utilisation is None else state.utilisation.stages,
+        utilisation_window_s=0.0 if state.utilisation is None else state.utilisation.window_s,
+        drift=_drift(state.checks),
+        migrations=len(state.migrations),
+        processes=1 + len(state.resumed),
+        substrates=state.opened.silicon,
+        digest=state.digest(),
+    )
+
+
+def summary_of(result: CampaignResult, report: Path | None = None) -> Summary:
+    """Return the few numbers that a script wants."""
+    found = result.headline.transition
+    if found is None:
+        beta_c = BetaC(value=None, error=None, reason=result.headline.reason)
+    else:
+        beta_c = BetaC(value=found.beta_c, error=found.error)
+    return Summary(
+        beta_c=beta_c,
+        trajectories=result.trajectories,
+        seconds=result.seconds,
+        stopped_by=result.stopped_by,
+        substrates=tuple(dict.fromkeys(silicon.name for silicon in result.substrates)),
+        energy=result.energy,
+        report=None if report is None else str(report),
+    )
+
+
+def _ended(state: CampaignState) -> bool:
+    """Return whether the last record is an end, whose seconds count."""
+    return state.finished is not None or bool(state.interrupted and state.interrupted[-1].at >= state.last_at)
+
+
+def _volume(state: CampaignState, dims: Dims) -> VolumeResult:
+    points = state.points(dims)
+    chains = [chain for chain in state.chains.values() if chain.dims == dims]
+    found, reason = None, ""
+    if not points:
+        reason = "nothing has been measured"
+    else:
+        try:
+            found = locate(points, seed=state.spec.seed, n_bootstrap=N_BOOTSTRAP)
+        except NotLocated as problem:
+            reason = one_line(str(problem))
+    return VolumeResult(
+        dims=dims,
+        transition=found,
+        reason=reason,
+        chains=len(chains),
+        updates=sum(chain.rows for chain in chains),
+        measured=sum(chain.measured for chain in chains),
+    )
+
+
+def _finite_size(volumes: tuple[VolumeResult, ...]) -> FiniteSize | None:
+    """Return how the peak moves with the volume, where two volumes or more with one N_t are located."""
+    peaks = [volume.transition for volume in volumes if volume.transition is not None]
+    if len(peaks) < 2 or len({peak.dims[3] for peak in peaks}) > 1:
+        return None
+    return analyse_volumes(peaks)
+
+
+def _drift(checks: list[Checked]) -> tuple[DriftResult, ...]:
+    groups: dict[tuple[str, str], list[Checked]] = {}
+    for check in checks:
+        groups.setdefault((check.precision, check.substrate), []).append(check)
+    return tuple(
+        DriftResult(
+            precision=precision,
+            substrate=substrate,
+            checks=len(group),
+            action=_largest([check.drift_action for check in group]),
+            plaquette=_largest([check.drift_plaquette for check in group]),
+            polyakov=_largest([check.drift_polyakov for check in group]),
+        )
+        for (precision, substrate), group in sorted(groups.items())
+    )
+
+
+def _largest(values: list[float]) -> float:
+    return float(np.max(np.abs(values)))

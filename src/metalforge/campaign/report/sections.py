@@ -1,0 +1,181 @@
+"""The sections of the report about physics: beta_c, the curves, every chain, where the updates went."""
+
+from collections.abc import Mapping
+
+from metalforge.campaign.state import CampaignState
+from metalforge.lattice.analysis.estimate import Estimate, with_error
+
+from .html import Raw, card, details, note, paragraph, section, table
+from .result import CampaignResult, VolumeResult
+from .words import ENDINGS, beta_text, duration, lattice_text
+
+__all__ = ["headline", "history_section", "points_section", "transition_section", "updates_section"]
+
+Figures = Mapping[str, str]
+
+
+def headline(state: CampaignState, result: CampaignResult) -> str:
+    """Return the top of the page: beta_c, what it means, how it stopped."""
+    lattice, first = state.spec.lattice, result.headline
+    name = lattice_text(first.dims)
+    theory = (
+        "quenched SU(3)"
+        if not lattice.flavors
+        else f"SU(3) with {lattice.flavors} staggered quarks, am = {lattice.mass:g}"
+    )
+    found = first.transition
+    if found is None:
+        title = Raw("&beta;<sub>c</sub> is not located")
+        meaning = paragraph(f"Why: {first.reason}", "warn")
+    else:
+        value = with_error(found.beta_c, found.error)
+        title = Raw(f'&beta;<sub>c</sub> = <span class="value">{value}</span>')
+        meaning = paragraph(
+            f"The coupling at which the susceptibility of the Polyakov loop peaks on {name}, by multi-histogram "
+            f"reweighting of {found.chains} chains; the error is statistical, from {found.n_bootstrap} bootstrap "
+            "replicas. It belongs to this lattice: it moves with the spatial volume and, far more, with N_t."
+        )
+    cards = [
+        card(lattice_text(first.dims), theory),
+        card(f"{result.trajectories:,}", "updates, warm-up included"),
+        card(duration(result.seconds), f"wall time, {result.updates_per_second:.0f} updates/s"),
+        card(result.ordering, f"ordering, on {len({s.name for s in result.substrates})} substrates"),
+    ]
+    return "\n".join([
+        f'<header>{paragraph(f"metalforge campaign {result.name}", "kind")}<h1>{title.html}</h1></header>',
+        meaning,
+        paragraph(_ending(state, result)),
+        f'<div class="cards">{"".join(cards)}</div>',
+    ])  # fmt: skip
+
+
+def _ending(state: CampaignState, result: CampaignResult) -> str:
+    if result.stopped_by is not None:
+        return f"It ended by itself: {ENDINGS[result.stopped_by]}."
+    if state.interrupted and state.interrupted[-1].at >= state.last_at:
+        return f"It was interrupted ({state.interrupted[-1].reason}) and is not finished: metalforge resume goes on."
+    return "It has not finished: these are the numbers so far."
+
+
+def transition_section(result: CampaignResult, figures: Figures) -> str:
+    """Return the physics: the curves, the peak of every volume, what was left out, several volumes."""
+    rows = [_volume_row(volume) for volume in result.volumes]
+    columns = ("lattice", ">beta_c", ">peak of chi", ">B4 there", ">chains", ">measured", ">effective", ">tau_int")
+    left = [
+        (lattice_text(volume.dims), f"{out.beta:.5g}", out.rows, out.reason)
+        for volume in result.volumes
+        if volume.transition is not None
+        for out in volume.transition.left_out
+    ]
+    missing = [volume for volume in result.volumes[1:] if volume.transition is None]
+    return section(
+        "The transition",
+        figures.get("transition", ""),
+        table(columns, rows),
+        *(paragraph(f"{lattice_text(volume.dims)} is not located: {volume.reason}", "warn") for volume in missing),
+        note("effective: independent samples that carry the peak after reweighting; tau_int in updates, of |L|."),
+        details(f"{len(left)} chains were left out", table(("lattice", ">beta", ">rows", "why"), left)) if left else "",
+        figures.get("volumes", ""),
+        _finite_size(result),
+        figures.get("plaquette", ""),
+    )
+
+
+def _volume_row(volume: VolumeResult) -> tuple[object, ...]:
+    name, found = lattice_text(volume.dims), volume.transition
+    if found is None:
+        return (name, "not located", "-", "-", volume.chains, volume.measured, "-", "-")
+    return (
+        name,
+        beta_text(found.beta_c, found.error),
+        with_error(found.height, found.height_error),
+        with_error(found.b4, found.b4_error),
+        found.chains,
+        found.samples,
+        f"{found.n_effective:.0f}",
+        f"{found.tau_int:.1f}",
+    )
+
+
+def _finite_size(result: CampaignResult) -> str:
+    if result.finite_size is None:
+        return ""
+    parts = [paragraph(caution, "warn") for caution in result.finite_size.cautions]
+    if (fit := result.finite_size.fit) is not None:
+        parts.append(
+            paragraph(
+                "Infinite volume, from beta_c(N_s) = beta_c - h (N_t / N_s)^3: "
+                f"beta_c = {with_error(fit.beta_c, fit.error)}, h = {with_error(fit.h, fit.h_error)}, "
+                f"chi2 = {fit.chi2:.2f} for {fit.dof} degree{'s' if fit.dof != 1 else ''} of freedom."
+            )
+        )
+    return "\n".join(parts)
+
+
+def history_section(figures: Figures) -> str:
+    """Return histories, and how HMC ran."""
+    return section("Histories", figures.get("histories", ""), figures.get("hmc", ""))
+
+
+def points_section(result: CampaignResult) -> str:
+    """Return the table of chains."""
+    hmc = any(chain.acceptance is not None for chain in result.chains)
+    sea = any(chain.cg_iterations is not None for chain in result.chains)
+    several = len(result.volumes) > 1
+    columns = [
+        "chain",
+        *["lattice"] * several,
+        ">beta",
+        ">plaquette",
+        ">|L|",
+        ">tau_int",
+        ">chi",
+        ">warm-up",
+        ">measured",
+    ]
+    columns += [">accepted", ">exp(-dH)"] * hmc + [">CG"] * sea + [">updates/s"]
+    rows = []
+    for chain in result.chains:
+        row: list[object] = [
+            chain.id,
+            *[lattice_text(chain.dims)] * several,
+            f"{chain.beta:.5f}",
+            _number(chain.plaquette),
+            _number(chain.abs_loop),
+            "-" if chain.abs_loop is None else f"{chain.abs_loop.tau_int:.1f}",
+            _number(chain.chi),
+            chain.quenched + chain.warmup,
+            chain.measured,
+        ]
+        row += ["-" if chain.acceptance is None else f"{chain.acceptance:.0%}", _number(chain.exp_minus_delta_h)] * hmc
+        row += ["-" if chain.cg_iterations is None else f"{chain.cg_iterations:.0f}"] * sea
+        row.append(
+            "-" if chain.seconds <= 0 else f"{(chain.quenched + chain.warmup + chain.measured) / chain.seconds:.0f}"
+        )
+        rows.append(row)
+    said = "Gamma-method errors. Updates/s: measured, by processor time of the producer's thread."
+    said += " <exp(-dH)> is 1 for an exact chain." if hmc else ""
+    said += " CG: iterations a trajectory." if sea else ""
+    given_up = [
+        paragraph(f"{c.id} at beta {c.beta:.5g} was given up: {c.abandoned}", "warn")
+        for c in result.chains
+        if c.abandoned
+    ]
+    return section("Every chain", table(columns, rows), note(said) if rows else "", *given_up)
+
+
+def _number(value: Estimate | None) -> str:
+    return "-" if value is None else with_error(value.mean, value.error)
+
+
+def updates_section(result: CampaignResult, figures: Figures) -> str:
+    """Return where the updates went and how the error fell."""
+    warm = sum(chain.quenched + chain.warmup for chain in result.chains)
+    said = (
+        f"{warm:,} of {result.trajectories:,} updates ({warm / result.trajectories:.0%}) were warm-up."
+        if result.trajectories
+        else ""
+    )
+    return section(
+        "Where the updates went", paragraph(said) if said else "", figures.get("updates", ""), figures.get("error", "")
+    )

@@ -1,0 +1,196 @@
+"""The sections of the report about the run: decisions with reasons and trust, energy, efficiency, provenance."""
+
+import shlex
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from html import escape
+
+from metalforge.campaign.state import CampaignState
+from metalforge.core.quantities import Modelled
+
+from .decisions import LARGEST_Z
+from .html import Raw, bar, details, heading, listing, note, paragraph, section, table
+from .result import CampaignResult, EnergyResult
+from .spec_text import spec_text
+from .words import lattice_text, one_line
+
+__all__ = [
+    "checks_section",
+    "decisions_section",
+    "efficiency_section",
+    "energy_section",
+    "footer",
+    "provenance_section",
+]
+
+Figures = Mapping[str, str]
+
+
+def decisions_section(state: CampaignState, result: CampaignResult, figures: Figures) -> str:
+    """Return what was decided, by whom, whether they were trusted, and every decision in its own words."""
+    found = result.decisions
+    if not found.counts:
+        return ""
+    return section(
+        "Decisions",
+        paragraph(f"{found.fresh_chains} new chains, {found.continued} visits to chains that were there."),
+        figures.get("decisions", ""),
+        table(
+            ("decision", "by", ">how often", ">a head's word taken"),
+            [(c.what, c.by, c.count, c.trusted or "-") for c in found.counts],
+        ),
+        _heads(result),
+        _warmups(result),
+        _visits(state),
+        _others(state),
+    )
+
+
+def _heads(result: CampaignResult) -> str:
+    rows = [
+        (head.name, "yes" if head.acts else "no", "-" if head.skill is None else f"{head.skill:+.2f}", head.reason)
+        for head in result.decisions.heads
+    ]
+    about = "Skill was measured on held-out couplings: 1 is perfect, 0 is as good as the baseline beside the head."
+    return (
+        heading("Heads of the conductor", note(about), table(("head", "acts", ">skill", "why"), rows)) if rows else ""
+    )
+
+
+def _warmups(result: CampaignResult) -> str:
+    rows = [
+        (w.by, w.chains, f"{w.mean_updates:.0f}", w.judged, w.over, f"{w.largest_z:.1f}" if w.judged else "-")
+        for w in result.decisions.warmups
+    ]
+    about = (
+        "Judged afterwards from the whole measurement, which nobody had at the time: z compares the plaquette of its "
+        f"first fifth with that of its last half, and over means |z| <= {LARGEST_Z:g}. Nothing was dropped for it."
+    )
+    columns = ("ended by", ">chains", ">mean length", ">judged", ">over", ">largest |z|")
+    return heading("Had the warm-ups ended?", note(about), table(columns, rows)) if rows else ""
+
+
+def _visits(state: CampaignState) -> str:
+    rows = [
+        (
+            visit.visit,
+            f"{visit.at - state.opened.at:.1f}",
+            f"{visit.beta:.5f}",
+            lattice_text(visit.dims),
+            ("new " if visit.fresh else "") + visit.chain,
+            visit.by,
+            one_line(visit.reason),
+        )
+        for visit in state.visits
+    ]
+    columns = (">visit", ">at [s]", ">beta", "lattice", "chain", "by", "why")
+    return details(f"All {len(rows)} visits, with reasons", table(columns, rows))
+
+
+def _others(state: CampaignState) -> str:
+    trust = {None: "-", True: "yes", False: "no"}
+    rows = [
+        (f"{d.at - state.opened.at:.1f}", d.what, d.chain or "-", d.by, trust[d.trusted], one_line(d.reason))
+        for d in state.decisions
+        if d.what != "head"
+    ]
+    columns = (">at [s]", "what", "chain", "by", "trusted", "why")
+    return details(f"All {len(rows)} other decisions, with reasons", table(columns, rows))
+
+
+def energy_section(result: CampaignResult) -> str:
+    """Return the ledger: one line a substrate and source, no total."""
+    rows = [(e.substrate, e.source, *_energy(e)) for e in result.energy]
+    return section(
+        "Energy",
+        table(("substrate", "source", ">energy", "how"), rows),
+        note("Sources are never added to each other. The emulator's own processor time is no energy of any ordering.")
+        if rows
+        else "",
+    )
+
+
+def _energy(entry: EnergyResult) -> tuple[str, str]:
+    if entry.emulation_s is not None:
+        return f"{entry.emulation_s:.2f} s", "processor time of the emulator on the host, measured"
+    if entry.energy is None:
+        return "unknown", entry.reason
+    how = f"modelled: {entry.energy.profile}" if isinstance(entry.energy, Modelled) else f"measured: {entry.energy.how}"
+    return f"{entry.energy.value:.4g} {entry.energy.unit}", how
+
+
+def efficiency_section(result: CampaignResult) -> str:
+    """Return how well the silicon was used, and what orderings gave where they were compared."""
+    rows = [
+        (s.stage, s.substrate or "host", s.items, f"{s.utilisation:.0%}", bar(s.utilisation), f"{s.waited_s:.1f}")
+        for s in result.utilisation
+    ]
+    said = (
+        f"Ordering {result.ordering} gave {result.effective_per_second:.1f} effective samples of |L| a second "
+        f"(measured: updates / (2 tau_int) of all chains, over wall time). {_per_joule(result)}"
+    )
+    return section(
+        "Efficiency",
+        paragraph(said) if result.trajectories else "",
+        paragraph(f"Chosen by measurement: {result.ordering_reason}") if result.ordering_reason else "",
+        table(("stage", "on", ">items", ">busy", "=", ">waited for input [s]"), rows),
+        note(f"Over the last {result.utilisation_window_s:.1f} s of running.") if rows else "",
+    )
+
+
+def _per_joule(result: CampaignResult) -> str:
+    """Return effective samples a joule, if every substrate's energy is known and from one source."""
+    entries = [entry for entry in result.energy if entry.emulation_s is None]
+    kinds = {entry.source for entry in entries}
+    joules = sum(entry.energy.value for entry in entries if entry.energy is not None)
+    if len(kinds) == 1 and kinds <= {"measured", "modelled"} and joules > 0:
+        return f"That is {result.effective_per_second * result.seconds / joules:.3g} a joule ({kinds.pop()})."
+    return "There is no figure a joule: that needs the energy of every substrate, from one kind of source."
+
+
+def checks_section(result: CampaignResult) -> str:
+    """Return how far configurations were off when they were evaluated again."""
+    rows = [
+        (d.precision, d.substrate, d.checks, f"{d.action:.1e}", f"{d.plaquette:.1e}", f"{d.polyakov:.1e}")
+        for d in result.drift
+    ]
+    return section(
+        "Checks in higher precision",
+        table(("precision", "on", ">configurations", ">largest drift of S/V", ">of P", ">of |L|"), rows),
+    )
+
+
+def provenance_section(state: CampaignState, result: CampaignResult) -> str:
+    """Return what one needs to do it again."""
+    opened = state.opened
+    command = shlex.join(opened.command) if opened.command else "not recorded"
+    versions = ", ".join(f"{name} {number}" for name, number in sorted(opened.versions.items()))
+    rows = [
+        ("command", Raw(f"<code>{escape(command)}</code>")),
+        ("seed", f"{opened.spec.seed}; chain c0000 is stream 0, and so on"),
+        ("begun", datetime.fromtimestamp(opened.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")),
+        (
+            "processes",
+            f"{result.processes} (resumed {result.processes - 1} times), {result.migrations} chains migrated",
+        ),
+        ("metalforge", f"{opened.package_version}, kernels at level {opened.isa}"),
+        ("Python", f"{opened.python}; {versions}" if versions else opened.python),
+        ("spec", Raw(f"<code>sha256 {escape(opened.spec_sha256)}</code>")),
+        ("computed", Raw(f"<code>digest {escape(result.digest)}</code>")),
+    ]
+    silicon = table(
+        ("substrate", "device", "model", "does"), [(s.name, s.device, s.model, s.role) for s in result.substrates]
+    )
+    return section(
+        "Provenance",
+        table(("", ""), rows),
+        note("The digest names what was computed and decided; campaigns that are bitwise the same have the same one."),
+        silicon,
+        details("The spec", listing(spec_text(opened.spec))),
+    )
+
+
+def footer() -> str:
+    """Return the last line."""
+    said = "Derived from the journal alone; metalforge replay gives the same numbers."
+    return f"<footer>{paragraph(said)}</footer>"

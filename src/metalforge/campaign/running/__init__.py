@@ -1,0 +1,1 @@
+"""A campaign as a streaming graph: a spec goes in, chains run, decisions are journaled, results come out."""

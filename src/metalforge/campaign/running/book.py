@@ -1,0 +1,33 @@
+"""The journal and its fold, kept together: what is written is known at once, and nothing else is known."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from metalforge.campaign.state import CampaignState
+from metalforge.campaign.store.journal import Journal
+from metalforge.campaign.store.records import Record
+
+__all__ = ["Book"]
+
+
+class Book:
+    """Takes records from any thread: each is appended to the journal, then applied to the state."""
+
+    def __init__(self, journal: Journal[Record], state: CampaignState, clock: Callable[[], float] = time.time) -> None:
+        self.journal, self.state, self.clock = journal, state, clock
+        self._lock = threading.RLock()
+
+    def write(self, *records: Record) -> None:
+        """Write records, in this order and with nothing of another thread between them."""
+        with self._lock:
+            for record in records:
+                self.journal.append(record)
+                self.state.apply(record)
+
+    @contextmanager
+    def reading(self) -> Iterator[CampaignState]:
+        """Give the state, which stands still meanwhile."""
+        with self._lock:
+            yield self.state

@@ -1,0 +1,445 @@
+"""A campaign from its directory: opened or resumed, run to its end or to an interruption, with everything written.
+
+::
+
+    DIR/journal.jsonl    every decision and row, in order; state is its fold
+    DIR/spec.toml        the resolved spec, for people
+    DIR/chains/*.h5      checkpoints
+    DIR/lock             one process a directory
+    DIR/index.sqlite     where which record is; can be deleted
+"""
+
+import itertools
+import platform
+import threading
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+import tomli_w
+
+from metalforge import __version__, native
+from metalforge.campaign.spec import CampaignSpec, Dims, Ordering
+from metalforge.campaign.state import CampaignState, fold
+from metalforge.campaign.steerers import GaussianProcess, build_steerer
+from metalforge.campaign.store.directory import writable_directory
+from metalforge.campaign.store.index import open_index
+from metalforge.campaign.store.journal import Journal
+from metalforge.campaign.store.lock import DirectoryLock
+from metalforge.campaign.store.records import (
+    Decided,
+    Energy,
+    Finished,
+    Interrupted,
+    Opened,
+    Record,
+    Resumed,
+    StageUse,
+    StoppedBy,
+    Utilisation,
+    describe,
+)
+from metalforge.campaign.view import View, view_of
+from metalforge.conductor.steerer import ConductorSteerer
+from metalforge.conductor.trust import Trust, mark_scores, trust_of
+from metalforge.core.closing import Closing
+from metalforge.core.errors import MeterUnavailableError, SpecError
+from metalforge.core.files import replacing
+from metalforge.core.steering import Steerer
+from metalforge.pipeline import Run
+from metalforge.substrates.cpu import CpuSubstrate
+
+from .book import Book
+from .estimator import Estimator
+from .graph import build_graph
+from .heads import Heads, context_of, load_heads, open_device
+from .monitor import Monitor
+from .orderings import Arrangement, arrange, silicon_of
+from .planner import Planner
+from .point import start_of
+from .pool import ChainPool
+from .screen import Screen
+from .sleeping import make_sleep
+from .watch import HeadWatch
+
+__all__ = ["JOURNAL", "Campaign", "producers_here"]
+
+JOURNAL = "journal.jsonl"
+MARGIN_S = 10.0
+"""Seconds before `max_wall` at which the campaign stops to write its checkpoints."""
+VERSIONS = ("numpy", "scipy", "h5py", "msgspec", "scikit-learn")
+
+
+def producers_here(spec: CampaignSpec) -> tuple[str, ...]:
+    """Return the logical substrates of this machine: one a core, or as many as the spec wants."""
+    cores = CpuSubstrate().info.properties["cores"]
+    count = spec.running.producers or max(int(cores) // spec.running.threads, 1)
+    return tuple(f"cpu:{i}" for i in range(count))
+
+
+class Campaign(Closing):
+    """A campaign in a directory, locked for this process."""
+
+    def __init__(self, directory: Path, lock: DirectoryLock, book: Book, *, clock: Callable[[], float]) -> None:
+        self.directory, self._lock, self.book, self._clock = directory, lock, book, clock
+        self.spec = book.state.spec
+        self._halt: str | None = None
+        self._run: Run | None = None
+        self._began = clock()
+        self._meter = CpuSubstrate().meter()
+        self._trust = Trust()
+        self._wall = time.monotonic()
+        self.message = book.journal.message
+
+    @classmethod
+    def open(
+        cls,
+        spec: CampaignSpec,
+        directory: Path,
+        *,
+        command: Sequence[str] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
+        """Begin a campaign in a new or empty directory."""
+        writable_directory(directory)
+        lock = DirectoryLock(directory)
+        try:
+            ordering: Ordering = "C" if spec.ordering == "auto" else spec.ordering
+            arrangement = arrange(ordering, spec, producers_here(spec))
+            cpu = CpuSubstrate().info
+            opened = Opened(
+                at=clock(),
+                spec=spec,
+                spec_sha256=spec.sha256,
+                package_version=__version__,
+                isa=native.level(),
+                command=tuple(command),
+                ordering=spec.ordering,
+                silicon=silicon_of(arrangement, cpu.name, cpu.model),
+                python=platform.python_version(),
+                versions={name: version(name) for name in VERSIONS},
+            )
+            journal: Journal[Record] = Journal.open(directory / JOURNAL, Record, mode="create")
+            journal.append(opened)
+            with replacing(directory / "spec.toml") as stream:
+                stream.write(_toml(spec))
+            return cls(directory, lock, Book(journal, fold([opened]), clock), clock=clock)
+        except BaseException:
+            lock.close()
+            raise
+
+    @classmethod
+    def resume(
+        cls, directory: Path, *, spec: CampaignSpec | None = None, clock: Callable[[], float] = time.time
+    ) -> Self:
+        """Go on with the campaign of a directory, from its journal and checkpoints."""
+        if not (directory / JOURNAL).exists():
+            raise SpecError(f"{directory}: no campaign is there\nhint: metalforge scan --out {directory} begins one")
+        writable_directory(directory)
+        lock = DirectoryLock(directory)
+        try:
+            journal: Journal[Record] = Journal.open(directory / JOURNAL, Record, mode="resume")
+            state = fold(journal.found.records)
+            if spec is not None and spec.sha256 != state.opened.spec_sha256:
+                raise SpecError(
+                    f"{directory}: was begun with another spec (sha256 {state.opened.spec_sha256[:12]}, this one "
+                    f"{spec.sha256[:12]})\nhint: resume without a spec, or begin in another directory"
+                )
+            if state.opened.isa != native.level():
+                raise SpecError(
+                    f"{directory}: was run at build level {state.opened.isa}, this is {native.level()}: chains would "
+                    f"not continue bit for bit\nhint: set METALFORGE_ISA={state.opened.isa}"
+                )
+            book = Book(journal, state, clock)
+            if state.finished is None:
+                book.write(
+                    Resumed(at=clock(), package_version=__version__, isa=native.level(), cut=journal.message or "")
+                )
+            return cls(directory, lock, book, clock=clock)
+        except BaseException:
+            lock.close()
+            raise
+
+    # -- running ----------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> CampaignState:
+        """What the journal says."""
+        return self.book.state
+
+    def view(self) -> View:
+        """Return what a person watches, from any thread."""
+        with self.book.reading() as state:
+            return view_of(state, self._clock())
+
+    def interrupt(self, reason: str) -> None:
+        """Ask the campaign to stop at the next update, from any thread or a signal handler."""
+        self._halt = reason
+
+    @property
+    def halted(self) -> bool:
+        """Whether it was asked to stop, or must because its wall time ends."""
+        limit = self.spec.budget.max_wall
+        if self._halt is None and limit is not None and time.monotonic() - self._wall > limit - MARGIN_S:
+            self._halt = f"{limit:g} seconds of wall time"
+        return self._halt is not None
+
+    def run(self) -> CampaignState:
+        """Run to the end or to an interruption; `state.finished` tells which."""
+        if self.state.finished is not None:
+            return self.state
+        heads = load_heads(self.spec)
+        self._say_what_applies(heads)
+        pool = ChainPool(
+            self.directory,
+            self.spec,
+            self.book,
+            monitor=Monitor(
+                self.spec.warmup,
+                early=self.spec.placement in ("A", "F"),
+                head_trusted=heads.acts("thermalization"),
+            ),
+            make_watch=self._watches(heads),
+        )
+        ordering = self._ordering(pool, heads)
+        stopped = self.segment(ordering, pool, heads)
+        self._say_what_was_learned()
+        if self.halted:
+            pool.save_all()
+            self.book.write(
+                Interrupted(
+                    at=self._clock(),
+                    reason=self._halt or "",
+                    trajectories=self.state.trajectories,
+                    seconds=self.state.elapsed(self._clock()),
+                )
+            )
+        else:
+            self._finish(stopped or "exhausted")
+        self.book.journal.sync()
+        self._index()
+        return self.state
+
+    def segment(
+        self, ordering: Ordering, pool: ChainPool, heads: Heads, *, until: Callable[[], bool] | None = None
+    ) -> StoppedBy | None:
+        """Run the graph of an ordering until the campaign stops, or `until` says so."""
+        spec = self.spec
+        arrangement = arrange(ordering, spec, producers_here(spec))
+        estimator = Estimator(spec, self.book)
+        planner = Planner(
+            spec,
+            self.book,
+            arrangement.lanes,
+            {dims: self._steerer(dims, heads) for dims in spec.lattice.volumes},
+            stop=lambda: self._stops(until),
+            halted=lambda: self.halted,
+            estimate=estimator,
+            sleep=make_sleep(self.book, spec) if arrangement.sleeps else None,
+        )
+        device = open_device(spec) if arrangement.screens else None
+        screen = Screen(spec, heads, device, self._clock) if arrangement.screens else None
+        graph = build_graph(
+            spec,
+            arrangement,
+            book=self.book,
+            pool=pool,
+            planner=planner,
+            screen=screen,
+            stopping=lambda: self.halted,
+        )
+        began = time.monotonic()
+        with graph.start() as run:
+            run.wait()
+            self._note_use(run, arrangement, time.monotonic() - began)
+        self._note_energy(screen, device)
+        return planner.stopped_by
+
+    def _ordering(self, pool: ChainPool, heads: Heads) -> Ordering:
+        decided = [d for d in self.state.decisions if d.what == "ordering"]
+        if decided:
+            return decided[-1].by  # type: ignore[return-value]
+        if self.spec.ordering != "auto":
+            return self.spec.ordering
+        from .choosing import choose_ordering
+
+        return choose_ordering(self, pool, heads)
+
+    def _stops(self, until: Callable[[], bool] | None) -> StoppedBy | None:
+        budget, state = self.spec.budget, self.state
+        if until is not None and until():
+            return "exhausted"
+        if budget.seconds is not None and state.elapsed(self._clock()) >= budget.seconds:
+            return "seconds"
+        if budget.joules is not None and self._joules() >= budget.joules:
+            return "joules"
+        if budget.target_error is not None:
+            latest = state.latest(self.spec.lattice.volumes[0])
+            if latest is not None and latest.error is not None and latest.error <= budget.target_error:
+                return "target"
+        return None
+
+    def _joules(self) -> float:
+        reason = self._meter.unavailable()
+        if reason is not None:
+            raise SpecError(f"`budget.joules` needs an energy meter: {reason}\nhint: use seconds or trajectories")
+        return float(self._meter.total().value)
+
+    def why_no_joules(self) -> str:
+        """Return why orderings are not compared by joules."""
+        reason = self._meter.unavailable()
+        if reason is None:
+            return "orderings A to D keep the same cores busy, of which one meter reads the sum"
+        if self.spec.running.energy == "modelled":
+            return f"no profile states the power of this CPU, and its meter cannot be read ({reason.split(':')[0]})"
+        return f"cpu0 is not metered ({reason.split(':')[0]})"
+
+    # -- parts ------------------------------------------------------------------------------------------------------
+
+    def _steerer(self, dims: Dims, heads: Heads) -> Steerer:
+        low, high = self.spec.lattice.beta_min, self.spec.lattice.beta_max
+        steering, policy = self.spec.steering, self.spec.warmup
+        fresh = 1 + policy.longest / 2 / steering.visit
+
+        def process() -> GaussianProcess:
+            return GaussianProcess(low, high, initial=steering.initial, fresh_cost=fresh, seed=self.spec.seed)
+
+        if steering.steerer == "gaussian-process":
+            return process()
+        if steering.steerer == "conductor":
+            conductor = heads.conductor()
+            trust = trust_of(conductor.layout)
+            mark_scores(trust, heads.scores)
+            return ConductorSteerer(
+                low,
+                high,
+                conductor=conductor,
+                context=context_of(self.spec, low, dims),
+                trust=trust,
+                fallback=process(),
+            )
+        if steering.steerer == "uniform":
+            return build_steerer("uniform", low, high, points=2 * steering.initial + 1)
+        return build_steerer(steering.steerer, low, high)
+
+    def _watches(self, heads: Heads) -> Callable[[str, float, Dims, int], HeadWatch | None]:
+        if self.spec.lattice.algorithm != "hmc":
+            return lambda chain, beta, dims, stream: None
+        local = threading.local()
+        ids = itertools.count()
+
+        def make(chain: str, beta: float, dims: Dims, stream: int) -> HeadWatch:
+            # A conductor is for one thread, and every producer has its own.
+            if not hasattr(local, "conductor"):
+                local.conductor = heads.conductor()
+            return HeadWatch(
+                local.conductor,
+                chain,
+                context_of(self.spec, beta, dims),
+                start=0.0 if start_of(stream) == "hot" else 1.0,
+                tau=self.spec.lattice.tau,
+                rule=heads.stop,
+                trust=self._trust,
+                next_id=lambda: next(ids),
+            )
+
+        return make
+
+    def _say_what_was_learned(self) -> None:
+        """Write how the heads that were judged while it ran did against their baselines."""
+        for name in ("cg_estimate", "rejection"):
+            standing = self._trust.standing(name)
+            if standing.pairs:
+                self.book.write(
+                    Decided(
+                        at=self._clock(),
+                        what="judged",
+                        by=name,
+                        reason=f"{standing.why}, judged while the campaign ran",
+                        value=standing.skill,
+                        trusted=standing.trusted,
+                    )
+                )
+
+    def _say_what_applies(self, heads: Heads) -> None:
+        """Write once which heads are used."""
+        if any(decision.what == "head" for decision in self.state.decisions):
+            return
+        for name in heads.weights.heads.names if heads.weights.heads is not None else ():
+            if name in heads.unused:
+                reason, used = f"does not apply: {heads.unused[name]}", False
+            elif heads.domain is not None:
+                reason, used = f"recorded, not acted on: {heads.domain}", False
+            elif not heads.trusted.get(name, False):
+                reason, used = "recorded, not acted on: no skill on held-out couplings", False
+            else:
+                reason, used = f"skill {heads.skill[name]:+.2f} on held-out couplings", True
+            self.book.write(
+                Decided(
+                    at=self._clock(),
+                    what="head",
+                    by=name,
+                    reason=reason,
+                    value=heads.skill.get(name),
+                    trusted=used,
+                )
+            )
+
+    def _note_use(self, run: Run, arrangement: Arrangement, window: float) -> None:
+        stages = tuple(
+            StageUse(
+                stage=name,
+                substrate=seen.substrate,
+                items=seen.items_processed,
+                utilisation=seen.utilization,
+                waited_s=seen.blocked_get_s,
+            )
+            for name, seen in run.snapshot().items()
+        )
+        self.book.write(Utilisation(at=self._clock(), window_s=window, stages=stages))
+
+    def _note_energy(self, screen: Screen | None, device: Any) -> None:
+        now = self._clock()
+        try:
+            total = self._meter.total()
+            self.book.write(Energy(at=now, substrate="cpu0", source="measured", energy=total))
+        except MeterUnavailableError as error:
+            self.book.write(Energy(at=now, substrate="cpu0", source="unknown", reason=str(error).splitlines()[0]))
+        if screen is not None and device is not None:
+            spent = device.statistics.energy
+            self.book.write(Energy(at=now, substrate="npu", source="modelled", energy=spent))
+            self.book.write(Energy(at=now, substrate="host", source="emulation", emulation_s=screen.emulation_s))
+            device.close()
+
+    def _index(self) -> None:
+        """Make the index of the journal, for whoever looks things up; nothing here depends on it."""
+        open_index(self.directory / JOURNAL, self.directory / "index.sqlite", Record, describe).close()
+
+    def _finish(self, stopped: StoppedBy) -> None:
+        self.book.write(
+            Finished(
+                at=self._clock(),
+                stopped_by=stopped,
+                trajectories=self.state.trajectories,
+                seconds=self.state.elapsed(self._clock()),
+            )
+        )
+
+    def close(self) -> None:
+        """Close the journal and give the directory back."""
+        self.book.journal.close()
+        self._lock.close()
+
+
+def _toml(spec: CampaignSpec) -> bytes:
+    plain = msgspec.to_builtins(spec)
+
+    def known(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: known(entry) for name, entry in value.items() if entry is not None}
+        return value
+
+    return tomli_w.dumps(known(plain)).encode()

@@ -1,0 +1,57 @@
+"""beta_c while a campaign runs: estimated after visits, but never for more than a small part of the time."""
+
+import time
+
+from metalforge.campaign.physics.transition import NotLocated, locate
+from metalforge.campaign.spec import CampaignSpec
+from metalforge.campaign.store.records import Estimated
+
+from .book import Book
+
+__all__ = ["Estimator"]
+
+SHARE = 0.05
+"""Part of the run time that estimates may take."""
+REPLICAS = 60
+"""Bootstrap replicas while it runs: errors to 9 %."""
+
+
+class Estimator:
+    """Writes an estimate for every volume with new measurements."""
+
+    def __init__(self, spec: CampaignSpec, book: Book) -> None:
+        self._spec, self._book = spec, book
+        self._ended, self._cost = -1e9, 0.0
+
+    def __call__(self) -> None:
+        """Estimate if it is due; a deterministic campaign estimates every time."""
+        began = time.monotonic()
+        if not self._spec.running.deterministic and began - self._ended < self._cost / SHARE:
+            return
+        for dims in self._spec.lattice.volumes:
+            with self._book.reading() as state:
+                points = state.points(dims, complete=self._spec.running.deterministic)
+                used = sum(c.complete for c in state.chains.values())
+                known = [e for e in state.estimates if e.dims == dims]
+                trajectories = used if self._spec.running.deterministic else state.trajectories
+            if not points or (known and known[-1].trajectories == trajectories):
+                continue
+            try:
+                found = locate(points, seed=self._spec.seed, n_bootstrap=REPLICAS)
+                value, error, height, reason = found.beta_c, found.error, found.height, ""
+            except NotLocated as problem:
+                value = error = height = None  # type: ignore[assignment]
+                reason = str(problem).splitlines()[0]
+            self._book.write(
+                Estimated(
+                    at=self._book.clock(),
+                    dims=dims,
+                    trajectories=trajectories,
+                    beta_c=value,
+                    error=error,
+                    height=height,
+                    reason=reason,
+                )
+            )
+        self._ended = time.monotonic()
+        self._cost = self._ended - began

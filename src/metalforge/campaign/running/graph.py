@@ -1,0 +1,68 @@
+"""An arrangement as a pipeline: plan -> steer -> producers -> screen -> journal -> steer, with checks beside it."""
+
+from collections.abc import Callable
+
+from metalforge.campaign.spec import CampaignSpec
+from metalforge.pipeline import Bounded, Filtered, Pipeline, PipelineBuilder, Unbounded
+
+from .book import Book
+from .orderings import Arrangement
+from .orders import Start, stage_of
+from .planner import Planner
+from .pool import ChainPool
+from .producer import Producer
+from .recording import Check, Recorder, Steer
+from .screen import Screen
+
+__all__ = ["build_graph"]
+
+
+def build_graph(
+    spec: CampaignSpec,
+    arrangement: Arrangement,
+    *,
+    book: Book,
+    pool: ChainPool,
+    planner: Planner,
+    screen: Screen | None,
+    stopping: Callable[[], bool],
+) -> Pipeline:
+    """Return the checked graph of an arrangement."""
+    builder = PipelineBuilder(f"{spec.name} {arrangement.ordering}")
+    builder.stage("plan", None, lambda: [Start()])
+    builder.stage("steer", "host", Steer(planner)).edge("plan", "steer")
+    builder.stage("journal", "host", Recorder(book)).edge("journal", "steer", Bounded(8))
+    after = "journal"
+    if screen is not None:
+        builder.stage("screen", "npu", screen).edge("screen", "journal", Bounded(8))
+        after = "screen"
+    if arrangement.checker is not None:
+        lossy = arrangement.checks == "flagged"
+        builder.stage(
+            "check", arrangement.checker, Check(book, arrangement.checker), droppable=lossy, results=not lossy
+        )
+    for lane in arrangement.lanes:
+        name = stage_of(lane.substrate)
+        producer = Producer(
+            spec,
+            pool,
+            lane.substrate,
+            stopping=stopping,
+            core=_core(lane.substrate),
+            snapshots=arrangement.checks,
+        )
+        builder.stage(name, lane.substrate, producer)
+        # Orders are few: as many as the planner lets wait. None may be overwritten by a newer one.
+        builder.edge("steer", name, Unbounded(), feedback=True)
+        builder.edge(name, after, Bounded(4))
+        if arrangement.checks == "flagged":
+            builder.edge(name, "check", Filtered(f"chi >= {spec.screening.chi!r}", Bounded(2)))
+        elif arrangement.checks == "all":
+            builder.edge(name, "check", Bounded(2))
+    return builder.build()
+
+
+def _core(substrate: str) -> int | None:
+    """Return the core of a logical substrate such as `cpu:1`."""
+    kind, _, number = substrate.partition(":")
+    return int(number) if kind == "cpu" and number.isdigit() else None

@@ -1,0 +1,102 @@
+"""The shipped conductor in a campaign: which heads apply to its chains, which of them are trusted, and why not.
+
+Heads were trained on hybrid Monte Carlo on small lattices. On other chains they are read and recorded, never acted on:
+what they say there was not measured on held-out data.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from metalforge.campaign.spec import CampaignSpec, Dims
+from metalforge.conductor.corpus_spec import CorpusSpec
+from metalforge.conductor.features import ChainContext
+from metalforge.conductor.reading import NetworkConductor
+from metalforge.conductor.scores import HeadScore
+from metalforge.conductor.shipped import default_scores, default_weights
+from metalforge.reservoir.weights import EsnWeights
+from metalforge.substrates.npu.device import NpuDevice
+from metalforge.substrates.npu.emulator import EmulatedDevice
+from metalforge.substrates.profiles import profile
+
+from .watch import StopRule
+
+__all__ = ["Heads", "context_of", "load_heads", "open_device", "trained_lattices"]
+
+NEEDS_TRAJECTORIES = ("rejection",)
+NEEDS_SEA = ("cg_estimate",)
+PROFILE = "akd1000-published"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Heads:
+    """The network, what each head is worth on held-out data, and why heads are not used."""
+
+    weights: EsnWeights
+    scores: tuple[HeadScore, ...]
+    skill: Mapping[str, float]
+    trusted: Mapping[str, bool]
+    unused: Mapping[str, str]
+    """Heads that do not apply to this campaign's chains, with the reason."""
+    stop: StopRule
+    """How the thermalisation head ends a warm-up, as it was chosen on training chains."""
+    domain: str | None
+    """Why no head is acted on here; None where the chains are of the kind they were trained on."""
+
+    def acts(self, head: str) -> bool:
+        """Return whether a head's word is taken."""
+        return self.domain is None and head not in self.unused and self.trusted.get(head, False)
+
+    def conductor(self, device: NpuDevice | None = None) -> NetworkConductor:
+        """Return a conductor of its own for one thread."""
+        return NetworkConductor(self.weights, device=device)
+
+
+def load_heads(spec: CampaignSpec) -> Heads:
+    """Return the shipped heads as they stand to a campaign."""
+    lattice = spec.lattice
+    unused: dict[str, str] = {}
+    for name in NEEDS_TRAJECTORIES:
+        if lattice.algorithm != "hmc":
+            unused[name] = "sweeps have no accept test"
+    for name in NEEDS_SEA:
+        if not lattice.flavors:
+            unused[name] = "a quenched chain solves nothing"
+    for name in ("transport_D", "transport_eta"):
+        unused[name] = "needs plasma input"
+    domain = None
+    known = trained_lattices(sea=lattice.flavors > 0)
+    if lattice.algorithm != "hmc":
+        domain = "the heads were trained on HMC, these chains are heat bath sweeps"
+    elif not set(lattice.volumes) <= known:
+        domain = f"the heads were trained on {sorted(known)}, these lattices are others"
+    measured = default_scores()
+    scores = {s.name: s for s in measured.heads if s.route == "f32-software"}
+    trusted = {name: score.trusted for name, score in scores.items()}
+    study = measured.thermalisation_stop
+    # A head may have skill and still end warm-ups too early: both must have been measured.
+    unbiased = any(rule.rule == "head" and rule.unbiased for rule in study.rules)
+    trusted["thermalization"] = trusted.get("thermalization", False) and unbiased
+    return Heads(
+        weights=default_weights(),
+        scores=measured.heads,
+        skill={name: score.skill for name, score in scores.items()},
+        trusted=trusted,
+        stop=StopRule(study.sure, study.in_a_row, study.factor),
+        unused=unused,
+        domain=domain,
+    )
+
+
+def trained_lattices(*, sea: bool) -> set[Dims]:
+    """Return the lattices of the corpus, with or without sea quarks."""
+    return {grid.dims for grid in CorpusSpec().grids if (grid.flavors > 0) == sea}
+
+
+def context_of(spec: CampaignSpec, beta: float, dims: Dims) -> ChainContext:
+    """Return what the features see of a chain."""
+    return ChainContext(beta=beta, dims=dims, mass=spec.lattice.mass, flavors=float(spec.lattice.flavors))
+
+
+def open_device(spec: CampaignSpec) -> EmulatedDevice | None:
+    """Return the device of the screen; None is software."""
+    return EmulatedDevice(profile(PROFILE)) if spec.screening.device == "npu" else None

@@ -1,0 +1,76 @@
+r"""Whether a chain's warm-up may end: a classical criterion always, and the thermalisation head beside it.
+
+The rule is MSER (K. P. White, Simulation 69 (1997) 323) on the plaquette and on |L|: the cut that minimises the error
+of the mean of what is left. The warm-up ends at `safety` times the later of the two cuts, never before `shortest`, and
+only when the last `IN_A_ROW` looks agree: whoever looks at a noisy series often enough finds a moment at which it looks
+settled. Where the head is trusted and was trained on
+chains of this kind, its word counts: it must have been sure for some updates in a row. Both are recorded, so that the
+head can be judged by the rule and the rule by the head.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from metalforge.campaign.spec import WarmUpPolicy
+from metalforge.lattice.analysis import mser
+
+__all__ = ["LOOK_EVERY", "Monitor", "Verdict"]
+
+LOOK_EVERY = 10
+"""Updates between two looks."""
+IN_A_ROW = 3
+"""Looks that must agree."""
+FEWEST = 20
+"""Updates below which MSER says nothing."""
+
+HeadSays = Callable[[], tuple[bool, float]]
+"""Whether the head has been sure for long enough, and its last probability."""
+
+
+class Verdict(NamedTuple):
+    """Whether the warm-up ends here, who says so and why; what the head and the rule said."""
+
+    ends: bool
+    by: str
+    reason: str
+    head: float | None
+    rule: float
+    trusted: bool | None
+
+
+class Monitor:
+    """Looks at warm-ups by one policy."""
+
+    def __init__(self, policy: WarmUpPolicy, *, early: bool = True, head_trusted: bool = False) -> None:
+        self.policy, self.early, self.head_trusted = policy, early, head_trusted
+
+    def due(self, updates: int) -> bool:
+        """Return whether a warm-up of so many updates (without quenched ones) is looked at."""
+        beyond = updates - self.policy.shortest
+        return self.early and beyond >= 0 and beyond % LOOK_EVERY == 0
+
+    def look(self, plaquette: Sequence[float], loop: Sequence[float], head: HeadSays | None = None) -> Verdict:
+        """Return the verdict on the series of a warm-up so far."""
+        n = len(plaquette)
+        cut = self._cut(plaquette, loop)
+        earlier = [n - k * LOOK_EVERY for k in range(IN_A_ROW)]
+        rule = all(self._settled(self._cut(plaquette[:m], loop[:m]), m) for m in earlier)
+        sure, probability = head() if head is not None else (False, None)
+        if head is not None and self.head_trusted:
+            reason = f"probability {probability:.2f}; the rule beside it says {'yes' if rule else 'not yet'}"
+            return Verdict(sure, "head:thermalization", reason, probability, float(rule), True)
+        reason = f"no MSER cut within {n} updates" if cut is None else f"MSER cuts at {cut} of {n} updates"
+        trusted = None if head is None else False
+        return Verdict(rule, "rule:MSER", reason, probability, float(rule), trusted)
+
+    def _cut(self, plaquette: Sequence[float], loop: Sequence[float]) -> int | None:
+        """Return the later of the two cuts; None where MSER finds none."""
+        if len(plaquette) < FEWEST:
+            return None
+        cuts = [mser(np.asarray(series, np.float64)) for series in (plaquette, loop)]
+        return max(cut.start for cut in cuts) if all(cut.found for cut in cuts) else None
+
+    def _settled(self, cut: int | None, updates: int) -> bool:
+        return cut is not None and updates >= self.policy.safety * max(cut, 1)

@@ -1,0 +1,89 @@
+"""The stages after the producers: checks in higher precision, the journal, and the steering that closes the circle."""
+
+from typing import Any
+
+from metalforge.campaign.physics.precision import evaluate_again
+from metalforge.campaign.store.records import BlockDone, Checked, Record, Rows
+from metalforge.pipeline import Emit, Stage
+
+from .book import Book
+from .orders import Block, Order, Start, stage_of
+from .planner import Planner
+
+__all__ = ["Check", "Recorder", "Steer"]
+
+
+class Check(Stage[Block, Any]):
+    """Evaluates configurations again and writes how far the run was off."""
+
+    def __init__(self, book: Book, substrate: str) -> None:
+        self._book, self._substrate = book, substrate
+
+    def step(self, state: Any, item: Block) -> tuple[Any, Any]:
+        """Check the configurations that came with a block."""
+        for shot in item.snapshots:
+            again = evaluate_again(shot.links, shot.precision)
+            self._book.write(
+                Checked(
+                    at=self._book.clock(),
+                    chain=shot.chain,
+                    step=shot.step,
+                    substrate=self._substrate,
+                    precision=f"{shot.precision} against {again.precision}",
+                    drift_action=6 * (1 - shot.plaquette) - again.action_density,
+                    drift_plaquette=shot.plaquette - again.plaquette,
+                    drift_polyakov=abs(shot.polyakov) - abs(again.polyakov),
+                )
+            )
+        return state, None
+
+
+class Recorder(Stage[Block, Block]):
+    """Writes a block to the journal and hands it on: nothing is decided from rows that are not written."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+
+    def step(self, state: Any, item: Block) -> tuple[Any, Any]:
+        """Write the rows, what the screen said, and where the chain is."""
+        now = self._book.clock()
+        records: list[Record] = []
+        for i, segment in enumerate(item.segments):
+            last = i == len(item.segments) - 1
+            records.append(
+                Rows(
+                    at=now,
+                    chain=item.chain,
+                    phase=segment.phase,
+                    first=segment.first,
+                    columns=segment.columns,
+                    seconds=item.seconds if last else 0.0,
+                )
+            )
+        records += item.screened
+        if item.segments or item.done:
+            records.append(
+                BlockDone(
+                    at=now,
+                    visit=item.visit,
+                    chain=item.chain,
+                    step=item.step,
+                    links=item.links,
+                    done=item.done,
+                    substrate=item.substrate,
+                )
+            )
+        self._book.write(*records)
+        return state, Emit(item, chain=item.chain)
+
+
+class Steer(Stage[Any, Order]):
+    """Turns blocks into orders, by the planner."""
+
+    def __init__(self, planner: Planner) -> None:
+        self._planner = planner
+
+    def step(self, state: Any, item: Start | Block) -> tuple[Any, Any]:
+        """Return orders, each for the producer of its substrate."""
+        orders = self._planner.begin() if isinstance(item, Start) else self._planner.take(item)
+        return state, [Emit(order, to=stage_of(order.substrate), chain=order.chain) for order in orders]

@@ -1,0 +1,53 @@
+r"""Whether anything is still uncertain enough to wake a producer, for ordering E.
+
+    variance = max over beta of Var[log chi(beta)]         under the Gaussian process through what was measured
+
+Below the threshold the producer sleeps; since only a measurement could change that, the campaign is over.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from metalforge.campaign.physics.observation import observe
+from metalforge.campaign.spec import CampaignSpec, Dims
+from metalforge.campaign.steerers.posterior import Curves, fit_processes, one_thread
+
+from .book import Book
+
+__all__ = ["make_sleep", "predictive_variance"]
+
+FEWEST = 4
+"""Chains below which nothing is certain."""
+GRID = 101
+PATHS = 256
+
+
+def predictive_variance(book: Book, spec: CampaignSpec, dims: Dims) -> float | None:
+    """Return the largest variance of log chi over the range; None while there are too few chains."""
+    with book.reading() as state:
+        chains = [c for c in state.chains.values() if c.dims == dims and c.complete and not c.abandoned]
+        series = [(c.series(complete=True), c.id, float(c.complete)) for c in chains]
+    seen = [observe(point, id=chain, cost=cost) for point, chain, cost in series]
+    told = sorted((o for o in seen if o is not None and o.value > 0), key=lambda o: (o.beta, o.id))
+    if len(told) < FEWEST:
+        return None
+    low, high = spec.lattice.beta_min, spec.lattice.beta_max
+    x = (np.array([o.beta for o in told]) - low) / (high - low)
+    with one_thread():
+        curves = Curves(
+            fit_processes(told, x, "log"), np.linspace(0, 1, GRID), GRID, PATHS, np.random.default_rng(spec.seed)
+        )
+    return float(curves.paths.var(axis=1).max())
+
+
+def make_sleep(book: Book, spec: CampaignSpec) -> Callable[[Dims], str | None]:
+    """Return the question for the planner."""
+
+    def sleep(dims: Dims) -> str | None:
+        variance = predictive_variance(book, spec, dims)
+        if variance is None or variance > spec.screening.variance:
+            return None
+        return f"the largest variance of log chi is {variance:.3g}, below {spec.screening.variance:g}"
+
+    return sleep

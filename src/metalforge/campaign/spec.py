@@ -1,0 +1,293 @@
+"""What a campaign is asked to do: strict records that a TOML file fills in, and the presets that ship.
+
+Every field has a unit and a default in its docstring or comment line; `metalforge scan --print-spec` writes a
+commented file (`spec_text`). A typo fails with its path.
+"""
+
+import hashlib
+from math import inf, isfinite
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.files import opened
+from metalforge.lattice.chain import ChainSpec, HeatbathSpec, HmcSpec
+from metalforge.lattice.fermions import FermionSpec
+
+__all__ = [
+    "ORDERINGS",
+    "PRESETS",
+    "Budget",
+    "CampaignSpec",
+    "Lattice",
+    "Ordering",
+    "Placement",
+    "Running",
+    "Screening",
+    "Steering",
+    "WarmUpPolicy",
+    "load_spec",
+    "preset",
+]
+
+Dims: TypeAlias = tuple[int, int, int, int]
+Ordering: TypeAlias = Literal["A", "B", "C", "D", "E", "auto"]
+Placement: TypeAlias = Literal["A", "B", "C", "D", "E", "F"]
+ORDERINGS: tuple[Ordering, ...] = ("A", "B", "C", "D", "E")
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A table of the file."""
+
+
+def _least(name: str, value: float | None, least: float) -> None:
+    if value is not None and not (isfinite(value) and value >= least):
+        raise SpecError(f"`{name}` must be at least {least:g}. Got {value}")
+
+
+class Lattice(_Part, frozen=True, kw_only=True):
+    """The theory: volumes, action, algorithm.
+
+    `volumes` are lattices (x, y, z, t), the first one is the one that beta_c is quoted for; `beta_min` and `beta_max`
+    bound the scan. `algorithm`: `heatbath` (one update is `heatbath` + `overrelax` sweeps) or `hmc`. With `flavors` 4
+    there are staggered sea quarks of `mass`, and the algorithm is hmc.
+    """
+
+    volumes: tuple[Dims, ...] = ((8, 8, 8, 4),)
+    beta_min: float = 5.6
+    beta_max: float = 5.8
+    algorithm: Literal["heatbath", "hmc"] = "heatbath"
+    heatbath: int = 1
+    overrelax: int = 4
+    tau: float = 1.0
+    n_steps: int = 8
+    integrator: str = "omelyan2"
+    flavors: Literal[0, 4] = 0
+    mass: float = 0.0
+    precision: Literal["f64", "f32"] = "f64"
+
+    def __post_init__(self) -> None:
+        if not self.volumes:
+            raise SpecError("`lattice.volumes` wants at least one lattice")
+        if len(set(self.volumes)) < len(self.volumes):
+            raise SpecError(f"`lattice.volumes` must differ. Got {self.volumes}")
+        if not 0 < self.beta_min < self.beta_max < inf:
+            raise SpecError(
+                f"`lattice.beta_min` must be positive and below `beta_max`. Got {self.beta_min} and {self.beta_max}"
+            )
+        if self.flavors and self.algorithm != "hmc":
+            raise SpecError('sea quarks need `lattice.algorithm = "hmc"`. Got heatbath')
+        if (self.flavors > 0) != (self.mass > 0):
+            raise SpecError(f"`lattice.mass` goes with `lattice.flavors`. Got {self.mass} and {self.flavors}")
+        for dims in self.volumes:
+            self.chain(dims, self.beta_min, seed=1, stream=0, start="hot")
+
+    def chain(self, dims: Dims, beta: float, *, seed: int, stream: int, start: Literal["hot", "cold"]) -> ChainSpec:
+        """Return the chain of one point."""
+        sea = None
+        if self.flavors:
+            sea = FermionSpec(flavors=(self.flavors,), masses=(self.mass,))
+        return ChainSpec(
+            dims=dims,
+            beta=beta,
+            algorithm=self.algorithm,
+            seed=seed,
+            stream=stream,
+            start=start,
+            precision=self.precision,
+            heatbath=HeatbathSpec(heatbath=self.heatbath, overrelax=self.overrelax),
+            hmc=HmcSpec(tau=self.tau, n_steps=self.n_steps, integrator=self.integrator),
+            fermions=sea,
+        )
+
+
+class Budget(_Part, frozen=True, kw_only=True):
+    """When to stop: whichever comes first. None means no limit of that kind.
+
+    `trajectories` counts every update, warm-up too; `seconds` is wall time of the compute, `joules` needs a meter that
+    can be read; `target_error` is the error on beta_c. `max_wall` seconds leave room for a last checkpoint.
+    """
+
+    trajectories: int | None = None
+    seconds: float | None = None
+    joules: float | None = None
+    target_error: float | None = None
+    max_wall: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.trajectories is None and self.seconds is None and self.joules is None:
+            raise SpecError("`budget` needs one of trajectories, seconds, joules: a target alone may never be reached")
+        _least("budget.trajectories", self.trajectories, 1)
+        for name in ("seconds", "joules", "target_error", "max_wall"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < inf:
+                raise SpecError(f"`budget.{name}` must be positive. Got {value}")
+
+
+class WarmUpPolicy(_Part, frozen=True, kw_only=True):
+    """How long a new chain is left alone: at most `longest` updates, at least `shortest`, then it may be ended early.
+
+    Dynamical chains begin with at most `quenched` updates without sea quarks; how many is predicted. `safety`
+    multiplies the length at which the monitor first says so: relaxing is exponential, and the series is noisy.
+    """
+
+    longest: int = 400
+    shortest: int = 80
+    quenched: int = 0
+    safety: float = 2.0
+
+    def __post_init__(self) -> None:
+        _least("warmup.shortest", self.shortest, 10)
+        _least("warmup.longest", self.longest, self.shortest)
+        _least("warmup.quenched", self.quenched, 0)
+        _least("warmup.safety", self.safety, 1)
+
+
+class Steering(_Part, frozen=True, kw_only=True):
+    """Where to measure: the steerer, the number of first points, the updates of one visit.
+
+    A visit to a beta that has been measured continues its chain; `most` bounds the chains of a volume.
+    """
+
+    steerer: Literal["conductor", "gaussian-process", "uniform", "gaps"] = "conductor"
+    initial: int = 5
+    visit: int = 600
+    most: int = 60
+
+    def __post_init__(self) -> None:
+        _least("steering.initial", self.initial, 2)
+        _least("steering.visit", self.visit, 10)
+        _least("steering.most", self.most, 2)
+
+
+class Screening(_Part, frozen=True, kw_only=True):
+    """What the screen looks at: every `every`-th update goes through the reservoir; `chi` over the last `window` ones.
+
+    A configuration is flagged when chi is at least `chi` (the peak of 8^3x4 is 1.33); flagged ones are checked.
+    `variance` is the predictive variance of log chi above which ordering E wakes its producer. `device` is where
+    the reservoir runs: `npu` (the emulated chip, or a board where there is one) or `software`.
+    """
+
+    every: int = 10
+    window: int = 200
+    chi: float = 1.0
+    variance: float = 0.02
+    device: Literal["npu", "software"] = "software"
+
+    def __post_init__(self) -> None:
+        _least("screening.every", self.every, 1)
+        _least("screening.window", self.window, 10)
+        _least("screening.chi", self.chi, 0)
+        _least("screening.variance", self.variance, 0)
+
+
+class Running(_Part, frozen=True, kw_only=True):
+    """How it runs: `producers` chains at a time (0: one a core), `block` updates between two looks.
+
+    `deterministic` orders decisions by round and chain and allows a budget in trajectories only; the whole campaign is
+    then bitwise reproducible. `checkpoint_s` is the least time between two checkpoints of a chain. `energy` says
+    whether orderings may be compared by modelled joules.
+    """
+
+    producers: int = 0
+    block: int = 50
+    deterministic: bool = False
+    checkpoint_s: float = 5.0
+    energy: Literal["measured", "modelled"] = "measured"
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        _least("running.producers", self.producers, 0)
+        _least("running.block", self.block, 1)
+        _least("running.checkpoint_s", self.checkpoint_s, 0)
+        _least("running.threads", self.threads, 1)
+
+
+class CampaignSpec(_Part, frozen=True, kw_only=True):
+    """Everything that decides a campaign."""
+
+    name: str = "campaign"
+    seed: int = 1
+    ordering: Ordering = "C"
+    placement: Placement = "A"
+    lattice: Lattice = Lattice()
+    budget: Budget = Budget(seconds=150.0)
+    warmup: WarmUpPolicy = WarmUpPolicy()
+    steering: Steering = Steering()
+    screening: Screening = Screening()
+    running: Running = Running()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 1 << 32:
+            raise SpecError(f"`seed` must be within [0, 2^32). Got {self.seed}")
+        budget = self.budget
+        if self.running.deterministic and (budget.trajectories is None or budget.seconds or budget.joules):
+            raise SpecError(
+                "`running.deterministic` wants a budget in trajectories only: clocks and meters differ from run to run"
+            )
+        if self.running.deterministic and self.ordering == "auto":
+            raise SpecError("`running.deterministic` cannot choose an ordering by the clock: name one of A to E")
+        if self.ordering == "B" and len(self.lattice.volumes) < 2:
+            raise SpecError("`ordering = B` wants two volumes: the scout's, and the one that beta_c is quoted for")
+
+    @property
+    def sha256(self) -> str:
+        """Identify the spec: a resumed campaign must have the same."""
+        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
+
+
+def load_spec(path: Path) -> CampaignSpec:
+    """Return the spec of a TOML file."""
+    with opened(path):
+        try:
+            return msgspec.toml.decode(Path(path).read_bytes(), type=CampaignSpec)
+        except msgspec.MsgspecError as error:
+            raise SpecError(f"not a campaign: {error}\nhint: metalforge scan --print-spec writes one") from error
+
+
+def _quenched(nt: int, low: float, high: float, **budget: Any) -> CampaignSpec:
+    return CampaignSpec(
+        name=f"quenched-nt{nt}",
+        lattice=Lattice(volumes=((8, 8, 8, nt),), beta_min=low, beta_max=high),
+        budget=Budget(**budget),
+    )
+
+
+PRESETS: dict[str, CampaignSpec] = {
+    "demo": CampaignSpec(name="demo", seed=2026, budget=Budget(seconds=150.0, target_error=0.0025)),
+    "quenched-nt4": _quenched(4, 5.6, 5.8, seconds=1800.0, target_error=0.001),
+    "quenched-nt2": CampaignSpec(
+        name="quenched-nt2",
+        lattice=Lattice(volumes=((8, 8, 8, 2), (4, 4, 4, 2), (6, 6, 6, 2)), beta_min=5.0, beta_max=5.2),
+        budget=Budget(seconds=600.0, target_error=0.001),
+        screening=Screening(chi=2.0),
+    ),
+    "dynamical-nf4": CampaignSpec(
+        name="dynamical-nf4",
+        lattice=Lattice(
+            volumes=((4, 4, 4, 4),),
+            beta_min=4.8,
+            beta_max=5.4,
+            algorithm="hmc",
+            flavors=4,
+            mass=0.1,
+            tau=1.0,
+            n_steps=8,
+        ),
+        budget=Budget(trajectories=6000, target_error=0.02),
+        warmup=WarmUpPolicy(longest=60, shortest=20, quenched=20, safety=1.5),
+        steering=Steering(visit=150, initial=5),
+        screening=Screening(every=1, window=60, chi=0.3),
+        running=Running(block=10),
+    ),
+}
+"""Specs by name."""
+
+
+def preset(name: str) -> CampaignSpec:
+    """Return a shipped spec."""
+    if name not in PRESETS:
+        raise UnknownNameError("preset", name, PRESETS)
+    return PRESETS[name]

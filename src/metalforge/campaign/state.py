@@ -1,0 +1,269 @@
+"""A campaign as its journal tells it: the fold of its records, the one source for resume, watch, replay and report."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError
+
+from .physics.transition import PointSeries
+from .spec import CampaignSpec, Dims
+from .store.records import (
+    Assigned,
+    BlockDone,
+    Checked,
+    Decided,
+    Energy,
+    Estimated,
+    Finished,
+    Interrupted,
+    Migrated,
+    Opened,
+    Phase,
+    Record,
+    Resumed,
+    Rows,
+    Screened,
+    Utilisation,
+)
+
+__all__ = ["CampaignState", "ChainLog", "fold"]
+
+
+@dataclass(slots=True)
+class ChainLog:
+    """One chain: where it is, and the rows it left, update by update from the first."""
+
+    id: str
+    stream: int
+    dims: Dims
+    beta: float
+    substrate: str
+    quenched: int = 0
+    phases: list[Phase] = field(default_factory=list)
+    columns: dict[str, list[float]] = field(default_factory=dict)
+    visits: list[int] = field(default_factory=list)
+    step: int = 0
+    """The last update that was closed by a block."""
+    complete: int = 0
+    """Updates at the end of its last complete visit."""
+    links: str = ""
+    """Digest of the links there."""
+    seconds: float = 0.0
+    decisions: list[Decided] = field(default_factory=list)
+    screened: list[Screened] = field(default_factory=list)
+
+    @property
+    def rows(self) -> int:
+        """Updates whose rows are known."""
+        return len(self.phases)
+
+    @property
+    def phase(self) -> Phase:
+        """What it is doing."""
+        return self.phases[-1] if self.phases else "warmup"
+
+    @property
+    def measured(self) -> int:
+        """Updates of measurement."""
+        return self.rows - self.warmup
+
+    @property
+    def warmup(self) -> int:
+        """Updates before measurement."""
+        return next((i for i, phase in enumerate(self.phases) if phase == "measure"), self.rows)
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether it was given up."""
+        return any(decision.what == "abandoned" for decision in self.decisions)
+
+    def column(self, name: str, *, measured: bool = True) -> NDArray[np.float64]:
+        """Return one column, of the measurement or of all updates."""
+        return np.array(self.columns.get(name, ())[self.warmup if measured else 0 :], np.float64)
+
+    def series(self, *, complete: bool = False) -> PointSeries:
+        """Return the measurement; `complete` leaves out what a visit under way has added."""
+        end = max(self.complete - self.warmup, 0) if complete else None
+        loop = self.column("polyakov_re") + 1j * self.column("polyakov_im")
+        return PointSeries(self.beta, self.dims, self.column("plaquette")[:end], loop[:end])
+
+    def take(self, rows: Rows) -> None:
+        """Add rows; those that were there already must be the same, bit for bit."""
+        count = len(next(iter(rows.columns.values())))
+        if rows.first > self.rows:
+            raise SpecError(
+                f"journal: chain {self.id} goes on at update {rows.first}, but only {self.rows} are there before it"
+            )
+        known = min(self.rows - rows.first, count)
+        for name, values in rows.columns.items():
+            column = self.columns.setdefault(name, [])
+            if column[rows.first : rows.first + known] != list(values[:known]):
+                raise SpecError(
+                    f"journal: chain {self.id} was computed again from update {rows.first} on and differs in `{name}`"
+                    "\nhint: was it resumed with another version or build level?"
+                )
+            column.extend(values[known:])
+        self.phases.extend([rows.phase] * (count - known))
+        self.seconds += rows.seconds
+
+
+@dataclass(slots=True)
+class CampaignState:
+    """Everything the journal says."""
+
+    opened: Opened
+    chains: dict[str, ChainLog] = field(default_factory=dict)
+    visits: list[Assigned] = field(default_factory=list)
+    open_visits: dict[int, int] = field(default_factory=dict)
+    """Visits that were assigned and not completed, with the step at which each began."""
+    decisions: list[Decided] = field(default_factory=list)
+    estimates: list[Estimated] = field(default_factory=list)
+    energy: dict[tuple[str, str], Energy] = field(default_factory=dict)
+    checks: list[Checked] = field(default_factory=list)
+    migrations: list[Migrated] = field(default_factory=list)
+    utilisation: Utilisation | None = None
+    resumed: list[Resumed] = field(default_factory=list)
+    interrupted: list[Interrupted] = field(default_factory=list)
+    finished: Finished | None = None
+    last_at: float = 0.0
+    seconds: float = 0.0
+    """Wall time of the compute so far, over all processes that worked on it."""
+    _since: float = 0.0
+
+    @property
+    def spec(self) -> CampaignSpec:
+        """The resolved spec."""
+        return self.opened.spec
+
+    @property
+    def trajectories(self) -> int:
+        """Updates so far, warm-up too."""
+        return sum(chain.rows for chain in self.chains.values())
+
+    def latest(self, dims: Dims) -> Estimated | None:
+        """Return the last estimate of a volume that located beta_c."""
+        found = [e for e in self.estimates if e.dims == dims and e.beta_c is not None]
+        return found[-1] if found else None
+
+    def points(self, dims: Dims, *, complete: bool = False) -> list[PointSeries]:
+        """Return the measurements of a volume, in order of beta, then chain."""
+        chosen = [c for c in self.chains.values() if c.dims == dims and c.measured and not c.abandoned]
+        series = [chain.series(complete=complete) for chain in sorted(chosen, key=lambda c: (c.beta, c.id))]
+        return [point for point in series if len(point.plaquette)]
+
+    def visit_began(self, visit: int) -> int:
+        """Return the step of its chain at which a visit began."""
+        return self.open_visits[visit]
+
+    def digest(self) -> str:
+        """Identify what was computed and decided, without clocks: equal for campaigns that are bitwise the same."""
+        seen = hashlib.sha256(self.opened.spec_sha256.encode())
+        for visit in self.visits:
+            seen.update(f"{visit.visit} {visit.chain} {visit.beta!r} {visit.updates} {visit.reason}\n".encode())
+        for name in sorted(self.chains):
+            chain = self.chains[name]
+            seen.update(f"{name} {chain.beta!r} {chain.dims} {chain.step} {chain.links} {chain.warmup}\n".encode())
+            for column in sorted(chain.columns):
+                seen.update(np.array(chain.columns[column], "<f8").tobytes())
+        return seen.hexdigest()
+
+    def apply(self, record: Record) -> None:
+        """Take one more record."""
+        before, self.last_at = self.last_at, record.at
+        match record:
+            case Opened():
+                raise SpecError("journal: a second `opened` record")
+            case Resumed():
+                if not self.interrupted or self._since != before:
+                    # The process before was killed: it worked until its last record.
+                    self.seconds += max(before - self._since, 0.0)
+                self.resumed.append(record)
+                self._since = record.at
+            case Assigned():
+                self._assign(record)
+            case Decided():
+                self.decisions.append(record)
+                if record.chain:
+                    self._chain(record.chain).decisions.append(record)
+            case Rows():
+                self._chain(record.chain).take(record)
+            case BlockDone():
+                chain = self._chain(record.chain)
+                chain.step, chain.substrate = record.step, record.substrate
+                if record.done:
+                    chain.complete, chain.links = record.step, record.links
+                    self.open_visits.pop(record.visit, None)
+            case Migrated():
+                self.migrations.append(record)
+            case Screened():
+                self._chain(record.chain).screened.append(record)
+            case Checked():
+                self.checks.append(record)
+            case Estimated():
+                self.estimates.append(record)
+            case Energy():
+                self.energy[record.substrate, record.source] = record
+            case Utilisation():
+                self.utilisation = record
+            case Interrupted():
+                self.interrupted.append(record)
+                self.seconds = record.seconds
+                self._since = record.at
+            case Finished():
+                self.finished = record
+                self.seconds = record.seconds
+
+    def elapsed(self, now: float) -> float:
+        """Return seconds of compute until `now`: a pause between two processes does not count."""
+        if self.finished is not None:
+            return self.seconds
+        return self.seconds + max(now - self._since, 0.0)
+
+    def _assign(self, record: Assigned) -> None:
+        self.visits.append(record)
+        if record.chain not in self.chains:
+            self.chains[record.chain] = ChainLog(
+                id=record.chain,
+                stream=record.stream,
+                dims=record.dims,
+                beta=record.beta,
+                substrate=record.substrate,
+                quenched=record.quenched,
+            )
+        chain = self.chains[record.chain]
+        chain.visits.append(record.visit)
+        self.open_visits[record.visit] = chain.step
+
+    def _chain(self, name: str) -> ChainLog:
+        if name not in self.chains:
+            raise SpecError(f"journal: chain `{name}` has records but was never assigned")
+        return self.chains[name]
+
+
+def fold(records: Iterable[Record]) -> CampaignState:
+    """Return the state after these records; the first one must open the campaign."""
+    iterator = iter(records)
+    first = next(iterator, None)
+    if not isinstance(first, Opened):
+        raise SpecError("not a campaign's journal: it must begin with an `opened` record")
+    if first.spec.sha256 != first.spec_sha256:
+        raise SpecError("journal: the spec in it is not the one it was opened with (its hash differs)")
+    state = CampaignState(opened=first, last_at=first.at)
+    state._since = first.at
+    for record in iterator:
+        state.apply(record)
+    return state
+
+
+def open_visits(state: CampaignState) -> list[Assigned]:
+    """Return the visits that were decided and are not complete, in order."""
+    return [visit for visit in state.visits if visit.visit in state.open_visits]
+
+
+# msgspec resolves the union once, at import.
+DECODER = msgspec.json.Decoder(Record)

@@ -1,0 +1,261 @@
+"""The records of a journal: everything a campaign decided and found, in the order in which it happened.
+
+State is the fold of these (`campaign.state`). Times are seconds since the epoch, durations seconds; random numbers are
+addressed, so nothing of a generator's state needs to be kept. A decision is written before it takes effect.
+"""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from metalforge.campaign.spec import CampaignSpec, Dims, Ordering
+from metalforge.core.quantities import Quantity
+
+from .index import IndexRow
+
+__all__ = [
+    "COLUMNS",
+    "Assigned",
+    "BlockDone",
+    "Checked",
+    "Decided",
+    "Energy",
+    "Estimated",
+    "Finished",
+    "Interrupted",
+    "Migrated",
+    "Opened",
+    "Phase",
+    "Record",
+    "Resumed",
+    "Rows",
+    "Screened",
+    "Silicon",
+    "StageUse",
+    "StoppedBy",
+    "Utilisation",
+    "describe",
+]
+
+Phase: TypeAlias = Literal["quench", "warmup", "measure"]
+StoppedBy: TypeAlias = Literal["target", "trajectories", "seconds", "joules", "exhausted", "asleep"]
+COLUMNS = (
+    "plaquette",
+    "plaquette_spatial",
+    "polyakov_re",
+    "polyakov_im",
+    "delta_h",
+    "accepted",
+    "delta_h_quarter",
+    "cg_iterations",
+)
+"""What every update leaves; columns that an algorithm does not have are left out of its rows."""
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    """One line of the journal."""
+
+    at: float
+
+
+class Silicon(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A logical substrate of the campaign: its name there, the device behind it, and what it does."""
+
+    name: str
+    device: str
+    model: str
+    role: str
+
+
+class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
+    """The campaign began: the resolved spec and all that a reader needs to run it again."""
+
+    spec: CampaignSpec
+    spec_sha256: str
+    package_version: str
+    isa: str
+    command: tuple[str, ...]
+    ordering: Ordering
+    silicon: tuple[Silicon, ...]
+    python: str
+    versions: dict[str, str] = {}
+
+
+class Resumed(_Record, frozen=True, kw_only=True, tag="resumed"):
+    """Another process took over; `cut` says what was torn off the journal's end."""
+
+    package_version: str
+    isa: str
+    cut: str = ""
+
+
+class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):
+    """A decision: where to measure next. `visit` counts decisions, `round` those of a deterministic campaign."""
+
+    visit: int
+    round: int
+    chain: str
+    stream: int
+    dims: Dims
+    beta: float
+    updates: int
+    fresh: bool
+    substrate: str
+    by: str
+    reason: str
+    score: float = 0.0
+    quenched: int = 0
+    """Updates without sea quarks that a new chain begins with."""
+
+
+class Decided(_Record, frozen=True, kw_only=True, tag="decided"):
+    """A decision about a chain or the campaign: `head`, `warmup-ends`, `abandoned`, `sleep`, `ordering`.
+
+    `by` is a head, a rule or a person; `trusted` says whether a head's word was taken; `value` and `baseline` are what
+    the head and the rule beside it said.
+    """
+
+    what: str
+    chain: str = ""
+    step: int = 0
+    by: str
+    reason: str
+    value: float | None = None
+    baseline: float | None = None
+    trusted: bool | None = None
+
+
+class Rows(_Record, frozen=True, kw_only=True, tag="rows"):
+    """What updates `first`, `first` + 1, ... of a chain gave, by column."""
+
+    chain: str
+    phase: Phase
+    first: int
+    columns: dict[str, tuple[float, ...]]
+    seconds: float
+    """Measured: processor time of the thread that ran them."""
+
+
+class BlockDone(_Record, frozen=True, kw_only=True, tag="block"):
+    """A chain has come to `step`, where its links have this digest; `done` when the visit is complete."""
+
+    visit: int
+    chain: str
+    step: int
+    links: str
+    done: bool
+    substrate: str
+
+
+class Migrated(_Record, frozen=True, kw_only=True, tag="migrated"):
+    """A chain went to another substrate, by its checkpoint at `step`."""
+
+    chain: str
+    step: int
+    source: str
+    target: str
+
+
+class Screened(_Record, frozen=True, kw_only=True, tag="screened"):
+    """What the reservoir said of a chain at `step`, by head; heads that do not apply are not there."""
+
+    chain: str
+    step: int
+    route: str
+    chi: float | None
+    flagged: bool
+    heads: dict[str, float]
+
+
+class Checked(_Record, frozen=True, kw_only=True, tag="checked"):
+    """A configuration was evaluated again in higher precision: how far S/V, P and |L| are off."""
+
+    chain: str
+    step: int
+    substrate: str
+    precision: str
+    drift_action: float
+    drift_plaquette: float
+    drift_polyakov: float
+
+
+class Estimated(_Record, frozen=True, kw_only=True, tag="estimated"):
+    """beta_c so far, for one volume, after `trajectories` updates; None where it is not located, and why."""
+
+    dims: Dims
+    trajectories: int
+    beta_c: float | None
+    error: float | None
+    height: float | None = None
+    reason: str = ""
+
+
+class Energy(_Record, frozen=True, kw_only=True, tag="energy"):
+    """Joules so far of one substrate from one source; `emulation` is the emulator's own processor time, in seconds."""
+
+    substrate: str
+    source: str
+    energy: Quantity | None = None
+    emulation_s: float | None = None
+    reason: str = ""
+
+
+class StageUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How busy a stage was over the run."""
+
+    stage: str
+    substrate: str | None
+    items: int
+    utilisation: float
+    waited_s: float
+
+
+class Utilisation(_Record, frozen=True, kw_only=True, tag="utilisation"):
+    """How busy every stage was, over `window_s` seconds."""
+
+    window_s: float
+    stages: tuple[StageUse, ...]
+
+
+class Interrupted(_Record, frozen=True, kw_only=True, tag="interrupted"):
+    """The process was asked to stop, and left everything for `resume`."""
+
+    reason: str
+    trajectories: int
+    seconds: float
+
+
+class Finished(_Record, frozen=True, kw_only=True, tag="finished"):
+    """The campaign ended by itself."""
+
+    stopped_by: StoppedBy
+    trajectories: int
+    seconds: float
+
+
+Record: TypeAlias = (
+    Opened
+    | Resumed
+    | Assigned
+    | Decided
+    | Rows
+    | BlockDone
+    | Migrated
+    | Screened
+    | Checked
+    | Estimated
+    | Energy
+    | Utilisation
+    | Interrupted
+    | Finished
+)
+
+
+def describe(record: Record) -> IndexRow:
+    """Return what a record is found by in the index."""
+    return IndexRow(
+        kind=str(record.__struct_config__.tag),
+        chain=getattr(record, "chain", None) or None,
+        beta=getattr(record, "beta", None),
+        at=record.at,
+    )

@@ -1,0 +1,278 @@
+"""What a person watches: a campaign's state at one moment, as plain data for a terminal, a pipe or a page.
+
+Everything comes from the journal, so that a run, another process' run and a finished one look alike. Rates are updates
+over journal time; the time left is that of the budget that ends first, where the error on beta_c falls as n^(-1/2).
+"""
+
+from math import inf, sqrt
+from statistics import median
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from .report.words import ENDINGS, PHASES, one_line
+from .spec import Dims
+from .state import CampaignState, ChainLog
+from .store.records import Assigned, Decided
+
+__all__ = ["BudgetView", "ChainView", "DecisionView", "View", "VolumeView", "view_of"]
+
+SILENT_S = 30.0
+"""Silence after which a campaign is taken for one whose process is gone: blocks come every second or so."""
+LAST_ESTIMATES = 5
+"""Estimates from which the fall of the error is extrapolated; a single one is known to 10 %."""
+
+RECENT = 500
+"""Updates over which acceptance and iterations are averaged: a look four times a second must stay cheap."""
+
+Status: TypeAlias = Literal["running", "silent", "interrupted", "finished"]
+
+
+class _Shown(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of the view."""
+
+
+class ChainView(_Shown, frozen=True, kw_only=True):
+    """One chain: `per_second` counts updates a second of its producer's processor time, measured.
+
+    `acceptance` and `cg_iterations` are means over its last 500 updates of this phase.
+    """
+
+    id: str
+    dims: Dims
+    beta: float
+    phase: str
+    busy: bool
+    substrate: str
+    updates: int
+    measured: int
+    per_second: float | None
+    acceptance: float | None
+    cg_iterations: float | None
+
+
+class VolumeView(_Shown, frozen=True, kw_only=True):
+    """beta_c of one volume so far; `reason` says why there is none yet."""
+
+    dims: Dims
+    beta_c: float | None
+    error: float | None
+    height: float | None
+    reason: str
+
+
+class DecisionView(_Shown, frozen=True, kw_only=True):
+    """One decision: `number` counts those of its kind (visits, others), `seconds` since the campaign began."""
+
+    number: int
+    seconds: float
+    what: str
+    by: str
+    text: str
+    trusted: bool | None
+
+
+class BudgetView(_Shown, frozen=True, kw_only=True):
+    """How much of one budget is used; for the target error `used` is the error so far."""
+
+    name: str
+    unit: str
+    used: float | None
+    limit: float
+    share: float
+    left_s: float | None
+
+
+class View(_Shown, frozen=True, kw_only=True):
+    """A campaign at one moment."""
+
+    name: str
+    ordering: str
+    steerer: str
+    algorithm: str
+    beta_range: tuple[float, float]
+    status: Status
+    ending: str
+    elapsed_s: float
+    silent_s: float
+    trajectories: int
+    per_second: float
+    chains: tuple[ChainView, ...]
+    volumes: tuple[VolumeView, ...]
+    decisions: tuple[DecisionView, ...]
+    visits: int
+    decided: int
+    heads: str
+    budgets: tuple[BudgetView, ...]
+    ends_by: str
+    left_s: float | None
+    substrates: tuple[str, ...]
+
+
+def view_of(state: CampaignState, now: float, *, last_decisions: int = 20) -> View:
+    """Return what there is to see of a campaign at `now`, seconds since the epoch."""
+    status, ending = _status(state, now)
+    silent = 0.0 if status == "finished" else max(now - state.last_at, 0.0)
+    # A process that is gone does no work: its time ended with its last record.
+    elapsed = state.seconds if status in ("finished", "interrupted") else state.elapsed(
+        now if status == "running" else state.last_at
+    )  # fmt: skip
+    trajectories = state.trajectories
+    rate = trajectories / elapsed if elapsed > 0 else 0.0
+    budgets = _budgets(state, elapsed, trajectories, rate)
+    first = min((b for b in budgets if b.left_s is not None), key=lambda b: b.left_s or 0.0, default=None)
+    decisions = _decisions(state)
+    spec = state.spec
+    busy = {visit.chain for visit in state.visits if visit.visit in state.open_visits} if status == "running" else set()
+    return View(
+        name=spec.name,
+        ordering=_ordering(state),
+        steerer=spec.steering.steerer,
+        algorithm=spec.lattice.algorithm,
+        beta_range=(spec.lattice.beta_min, spec.lattice.beta_max),
+        status=status,
+        ending=ending,
+        elapsed_s=elapsed,
+        silent_s=silent,
+        trajectories=trajectories,
+        per_second=rate,
+        chains=tuple(_chain(chain, chain.id in busy) for chain in state.chains.values()),
+        volumes=tuple(_volume(state, dims) for dims in spec.lattice.volumes),
+        decisions=decisions[-last_decisions:] if last_decisions else (),
+        visits=len(state.visits),
+        decided=len(decisions) - len(state.visits),
+        heads=_heads(state),
+        budgets=budgets,
+        ends_by="" if first is None or status != "running" else first.name,
+        left_s=None if first is None or status != "running" else first.left_s,
+        substrates=tuple(f"{s.name} ({s.role})" for s in state.opened.silicon),
+    )
+
+
+def _status(state: CampaignState, now: float) -> tuple[Status, str]:
+    if state.finished is not None:
+        return "finished", ENDINGS[state.finished.stopped_by]
+    if state.interrupted and state.interrupted[-1].at >= state.last_at:
+        return "interrupted", state.interrupted[-1].reason
+    if now - state.last_at > SILENT_S:
+        return "silent", "its process may be gone"
+    return "running", ""
+
+
+def _ordering(state: CampaignState) -> str:
+    """Return the ordering; of `auto` the one that was chosen, once it was."""
+    chosen = [d.by for d in state.decisions if d.what == "ordering"]
+    return f"{chosen[-1]} (auto)" if chosen else str(state.opened.ordering)
+
+
+def _chain(chain: ChainLog, busy: bool) -> ChainView:
+    accepted, iterations = chain.columns.get("accepted"), chain.columns.get("cg_iterations")
+    begin = chain.warmup if chain.measured else 0
+    return ChainView(
+        id=chain.id,
+        dims=chain.dims,
+        beta=chain.beta,
+        phase=_phase(chain, busy),
+        busy=busy,
+        substrate=chain.substrate,
+        updates=chain.rows,
+        measured=chain.measured,
+        per_second=chain.rows / chain.seconds if chain.seconds > 0 else None,
+        acceptance=_mean(accepted, begin),
+        cg_iterations=_mean(iterations, begin),
+    )
+
+
+def _phase(chain: ChainLog, busy: bool) -> str:
+    if chain.abandoned:
+        return "abandoned"
+    return "measured" if chain.measured and not busy else PHASES[chain.phase]
+
+
+def _mean(column: list[float] | None, begin: int) -> float | None:
+    recent = [] if column is None else column[max(begin, len(column) - RECENT) :]
+    rows = [value for value in recent if value == value]  # an update without the column's meaning has NaN
+    return sum(rows) / len(rows) if rows else None
+
+
+def _volume(state: CampaignState, dims: Dims) -> VolumeView:
+    latest = state.latest(dims)
+    reasons = [e.reason for e in state.estimates if e.dims == dims and e.beta_c is None]
+    if latest is None:
+        reason = reasons[-1] if reasons else "nothing has been estimated yet"
+        return VolumeView(dims=dims, beta_c=None, error=None, height=None, reason=one_line(reason))
+    return VolumeView(dims=dims, beta_c=latest.beta_c, error=latest.error, height=latest.height, reason="")
+
+
+def _decisions(state: CampaignState) -> tuple[DecisionView, ...]:
+    """Return visits and decisions in order of time; what was said about heads is in `heads`."""
+    began = state.opened.at
+    others = [d for d in state.decisions if d.what != "head"]
+    numbered: list[tuple[int, Assigned | Decided]] = [*enumerate(state.visits), *enumerate(others)]
+    numbered.sort(key=lambda pair: pair[1].at)
+    return tuple(_decision(i, record, record.at - began, state) for i, record in numbered)
+
+
+def _decision(number: int, record: Assigned | Decided, seconds: float, state: CampaignState) -> DecisionView:
+    if isinstance(record, Assigned):
+        verb = "new chain" if record.fresh else "continue"
+        what, trusted = "visit", None
+        text = f"{verb} {record.chain} at beta {record.beta:.5g}, {record.updates} updates: {one_line(record.reason)}"
+    else:
+        what, trusted = record.what, record.trusted
+        chain = state.chains.get(record.chain)
+        where = "" if chain is None else f"{chain.id} at beta {chain.beta:.5g}, update {record.step}: "
+        text = where + one_line(record.reason)
+    return DecisionView(number=number, seconds=seconds, what=what, by=record.by, text=text, trusted=trusted)
+
+
+def _heads(state: CampaignState) -> str:
+    """Return how many heads act, in words."""
+    heads = {d.by: d for d in state.decisions if d.what == "head"}
+    if not heads:
+        return ""
+    acting = [name for name, decision in heads.items() if decision.trusted]
+    rest = f"{len(heads) - len(acting)} of {len(heads)} heads are recorded and not acted on"
+    return f"{', '.join(acting)} act{'s' if len(acting) == 1 else ''}; {rest}" if acting else rest
+
+
+def _budgets(state: CampaignState, elapsed: float, trajectories: int, rate: float) -> tuple[BudgetView, ...]:
+    budget = state.spec.budget
+    shown = []
+    if budget.target_error is not None:
+        shown.append(_target(state, budget.target_error, trajectories, rate))
+    if budget.seconds is not None:
+        left = max(budget.seconds - elapsed, 0.0)
+        shown.append(_spent("seconds", "s", elapsed, budget.seconds, left))
+    if budget.trajectories is not None:
+        wait = max(budget.trajectories - trajectories, 0) / rate if rate else None
+        shown.append(_spent("trajectories", "updates", trajectories, budget.trajectories, wait))
+    if budget.joules is not None:
+        used = sum(e.energy.value for e in state.energy.values() if e.energy is not None and e.source == "measured")
+        wait = max(budget.joules - used, 0.0) * elapsed / used if used else None
+        shown.append(_spent("joules", "J", used, budget.joules, wait))
+    return tuple(shown)
+
+
+def _spent(name: str, unit: str, used: float, limit: float, left_s: float | None) -> BudgetView:
+    return BudgetView(name=name, unit=unit, used=used, limit=limit, share=min(used / limit, 1.0), left_s=left_s)
+
+
+def _target(state: CampaignState, target: float, trajectories: int, rate: float) -> BudgetView:
+    """Return how far the error is from its target: error = k n^(-1/2), k the median of the last estimates."""
+    dims = state.spec.lattice.volumes[0]
+    located = [(e.error, e.trajectories) for e in state.estimates if e.dims == dims and e.error is not None]
+    if not located:
+        return BudgetView(name="target error", unit="on beta_c", used=None, limit=target, share=0.0, left_s=None)
+    error = located[-1][0]
+    k = median(e * sqrt(n) for e, n in located[-LAST_ESTIMATES:])
+    needed = (k / target) ** 2
+    left = max(needed - trajectories, 0.0) / rate if rate else inf
+    return BudgetView(
+        name="target error",
+        unit="on beta_c",
+        used=error,
+        limit=target,
+        share=1.0 if error <= target else min(trajectories / needed, 0.99),
+        left_s=None if left == inf else left,
+    )

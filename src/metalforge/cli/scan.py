@@ -1,0 +1,177 @@
+"""`scan | resume | replay | report | watch`: the main job, going on with it, and looking at it."""
+
+import signal
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .machine import Json
+from .output import print_json, print_text
+
+if TYPE_CHECKING:
+    from metalforge.campaign.running.campaign import Campaign
+    from metalforge.campaign.spec import CampaignSpec
+    from metalforge.campaign.state import CampaignState
+
+__all__ = ["INTERRUPTED", "replay", "report", "resume", "scan", "watch"]
+
+INTERRUPTED = 75
+"""Exit code of a campaign that was asked to stop and can be resumed (EX_TEMPFAIL)."""
+Directory = Annotated[Path, typer.Argument(help="The campaign's directory.")]
+
+
+def scan(
+    spec: Annotated[Path | None, typer.Argument(help="A spec in TOML; without one, a preset.")] = None,
+    preset: Annotated[str, typer.Option(help="demo, quenched-nt4, quenched-nt2 or dynamical-nf4.")] = "demo",
+    ordering: Annotated[str | None, typer.Option(help="A, B, C, D, E or auto.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where everything goes; a new directory.")] = None,
+    energy: Annotated[str | None, typer.Option(help="measured or modelled joules, to compare orderings.")] = None,
+    print_spec: Annotated[bool, typer.Option("--print-spec", help="Write the spec, commented, and stop.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Find a phase transition: a steered scan in beta on all silicon at once, with a report at the end."""
+    from metalforge.campaign.report.spec_text import spec_text
+    from metalforge.campaign.running.campaign import Campaign
+
+    wanted = _spec(spec, preset, ordering, seed, energy)
+    if print_spec:
+        print_text(spec_text(wanted))
+        return
+    directory = out or Path(time.strftime(f"{wanted.name}-%Y%m%d-%H%M%S"))
+    with Campaign.open(wanted, directory, command=("metalforge", *sys.argv[1:])) as campaign:
+        _run(campaign, as_json)
+
+
+def resume(directory: Directory, as_json: Json = False) -> None:
+    """Go on with a campaign that was interrupted or killed."""
+    from metalforge.campaign.running.campaign import Campaign
+
+    with Campaign.resume(directory) as campaign:
+        if campaign.message:
+            sys.stderr.write(campaign.message + "\n")
+        _run(campaign, as_json)
+
+
+def replay(directory: Directory, as_json: Json = False) -> None:
+    """Derive the result again from the journal alone."""
+    page = directory / "report.html"
+    _say(_state(directory), page if page.exists() else None, as_json)
+
+
+def report(directory: Directory, as_json: Json = False) -> None:
+    """Write the report of a campaign, finished or not: one HTML page and its figures."""
+    from metalforge.campaign.report.page import write_report
+
+    path = write_report(_state(directory), directory)
+    if as_json:
+        print_json({"report": str(path)})
+    else:
+        print_text(str(path))
+
+
+def watch(directory: Directory, as_json: Json = False) -> None:
+    """Show a campaign as its journal tells it, live while it runs."""
+    from metalforge.campaign.running.campaign import JOURNAL
+    from metalforge.campaign.state import fold
+    from metalforge.campaign.store.reading import JournalFollower, follow
+    from metalforge.campaign.store.records import Interrupted, Record
+    from metalforge.campaign.view import view_of
+    from metalforge.core.errors import SpecError
+
+    from .live import LiveView
+
+    follower: JournalFollower[Record] = follow(directory / JOURNAL, Record)
+    seen = follower.poll()
+    if not seen:
+        raise SpecError(f"{directory}: no campaign is there\nhint: metalforge scan --out {directory} begins one")
+    state = fold(seen)
+    if as_json:
+        print_json(view_of(state, state.last_at))
+        return
+    last = seen[-1]
+    with LiveView() as live:
+        while True:
+            live.show(view_of(state, time.time() if state.finished is None else state.last_at))
+            if state.finished is not None or isinstance(seen[-1], Interrupted):
+                return
+            live.wait()
+            seen = follower.poll() or seen[-1:]
+            for record in seen:
+                if record is not last:
+                    state.apply(record)
+            last = seen[-1]
+
+
+def _spec(path: Path | None, name: str, ordering: str | None, seed: int | None, energy: str | None) -> "CampaignSpec":
+    """Return the spec of a file or a preset, with what the command line changes."""
+    import msgspec
+
+    from metalforge.campaign.spec import CampaignSpec, load_spec, preset
+    from metalforge.core.errors import SpecError
+
+    chosen = preset(name) if path is None else load_spec(path)
+    changes = {"ordering": ordering, "seed": seed}
+    plain = msgspec.to_builtins(chosen) | {key: value for key, value in changes.items() if value is not None}
+    if energy is not None:
+        plain["running"]["energy"] = energy
+    try:
+        return msgspec.convert(plain, CampaignSpec)
+    except msgspec.ValidationError as error:
+        raise SpecError(str(error)) from error
+
+
+def _run(campaign: "Campaign", as_json: bool) -> None:
+    """Run with a live view; end by its result, or with the exit code of an interruption."""
+    from metalforge.campaign.report.page import write_report
+
+    from .live import LiveView
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        campaign.interrupt(signal.Signals(number).name)
+
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+        signal.signal(number, stop)
+    sys.stderr.write(f"campaign in {campaign.directory}\n")
+    with nullcontext() if as_json else LiveView(campaign.view):
+        state = campaign.run()
+    if state.finished is None:
+        sys.stderr.write(
+            f"interrupted ({state.interrupted[-1].reason}); go on with: metalforge resume {campaign.directory}\n"
+        )
+        raise typer.Exit(INTERRUPTED)
+    _say(state, write_report(state, campaign.directory), as_json)
+
+
+def _say(state: "CampaignState", page: Path | None, as_json: bool) -> None:
+    """Print what a campaign found."""
+    from metalforge.campaign.report.result import result_of, summary_of
+    from metalforge.lattice.analysis import with_error
+
+    result = result_of(state)
+    if as_json:
+        print_json(summary_of(result, page))
+        return
+    for volume in result.volumes:
+        lattice = "x".join(map(str, volume.dims))
+        found = volume.transition
+        text = volume.reason if found is None else with_error(found.beta_c, found.error)
+        print_text(f"beta_c({lattice}) = {text}" if found is not None else f"{lattice}: not located: {text}")
+    ended = "not finished" if result.stopped_by is None else f"stopped by {result.stopped_by}"
+    print_text(f"{result.trajectories} updates in {result.seconds:.1f} s, {ended}")
+    if page is not None:
+        print_text(f"report: {page}")
+
+
+def _state(directory: Path) -> "CampaignState":
+    from metalforge.campaign.running.campaign import JOURNAL
+    from metalforge.campaign.state import fold
+    from metalforge.campaign.store.reading import read_journal
+    from metalforge.campaign.store.records import Record
+
+    return fold(read_journal(directory / JOURNAL, Record).records)

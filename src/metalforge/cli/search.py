@@ -1,0 +1,134 @@
+"""`search`: a task and bounds go in, a network within an accuracy and latency budget comes out."""
+
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .machine import Json
+from .output import print_json, print_table, print_text
+
+if TYPE_CHECKING:
+    from metalforge.hybrid.search import Finalist, SearchReport, StudyResult
+
+__all__ = ["search"]
+
+EVERY_S = 1.0
+"""Seconds between two lines of progress."""
+
+
+def search(
+    task: Annotated[str, typer.Option(help="narma10, mackey-glass (84 steps ahead) or lorenz.")] = "narma10",
+    trials: Annotated[int, typer.Option(min=1, help="Candidates in all, those already in the file included.")] = 1000,
+    storage: Annotated[
+        Path | None, typer.Option(help="SQLite file; an interrupted search goes on from it.", dir_okay=False)
+    ] = None,
+    profile: Annotated[str, typer.Option(help="Device profile for modelled costs.")] = "akd1000-published",
+    max_latency: Annotated[float | None, typer.Option(help="Most seconds of a step on the device.")] = None,
+    max_energy: Annotated[float | None, typer.Option(help="Most joules of a step on the device.")] = None,
+    tolerance: Annotated[
+        float, typer.Option(min=0, help="How much larger, by share, the int4 error may be than that in software.")
+    ] = 0.1,
+    finalists: Annotated[int, typer.Option(min=1, help="Candidates that are tried on the chip.")] = 8,
+    fine_tune: Annotated[
+        bool, typer.Option("--fine-tune", help="Go on learning on the device, from a stream.")
+    ] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Of the data, the networks and the search.")] = 1,
+    threads: Annotated[int | None, typer.Option(min=1, help="Default: all cores of this process.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for weights, program (.mfp), report and plot.", file_okay=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Search reservoirs for a task, choose one on int4 hardware arithmetic, compile it.
+
+    Errors are NRMSE on test data that no phase has seen. Latency and energy are modelled. Exits with 1 where no
+    finalist is within the tolerance.
+    """
+    from metalforge.hybrid.search import Budget, summary
+    from metalforge.hybrid.search import search as run_search
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
+    try:
+        found = run_search(
+            task,
+            trials=trials,
+            storage=storage,
+            profile=profile,
+            budget=Budget(latency_s=max_latency, energy_j=max_energy),
+            tolerance=tolerance,
+            finalists=finalists,
+            learn_on=fine_tune,
+            seed=seed,
+            threads=threads,
+            out=out,
+            progress=_Progress(trials),
+            on_finalist=_finalist,
+        )
+    except KeyboardInterrupt:
+        if storage is not None:
+            sys.stderr.write(f"stopped; what was evaluated is in {storage}: the same command goes on from there\n")
+        raise
+    if as_json:
+        print_json(summary(found.report))
+    else:
+        _show(found.report, found.files)
+    if not found.report.within_tolerance:
+        sys.stderr.write(
+            f"no finalist is within {tolerance:.0%} of its error in software on int4; the best one is given"
+            "\nhint: a larger --tolerance or budget\n"
+        )
+        raise typer.Exit(1)
+
+
+class _Progress:
+    """Writes a line a second at most, and the last one."""
+
+    def __init__(self, trials: int) -> None:
+        self._trials, self._last = trials, 0.0
+
+    def __call__(self, result: "StudyResult") -> None:
+        now, done = time.monotonic(), len(result.finished)
+        if now - self._last < EVERY_S and done < self._trials:
+            return
+        self._last = now
+        best = f"{result.best.error:.4f}" if result.complete else "-"
+        rate = done / result.seconds.value
+        sys.stderr.write(f"[{done}/{self._trials}] best validation NRMSE {best}, {rate:.0f} candidates/s\n")
+
+
+def _finalist(finalist: "Finalist") -> None:
+    p = finalist.parameters
+    verdict = "" if finalist.within_tolerance else ", above the tolerance"
+    sys.stderr.write(
+        f"on the chip: {p.units} units, {finalist.precision}: "
+        f"{finalist.error:.4f} in software, {finalist.error_int4:.4f} int4{verdict}\n"
+    )
+
+
+def _show(report: "SearchReport", files: tuple[Path, ...]) -> None:
+    best, p = report.best, report.best.params
+    count = f"{report.candidates} candidates ({report.pruned} given up early)"
+    print_text(f"{count} in {report.seconds}, {report.rate.value:.0f}/s")
+    print_text(
+        f"best: {p.units} units, {p.activation}, spectral radius {p.spectral_radius:.3f}, leak {p.leak:.3f}, "
+        f"input {p.input_scaling:.3g}, bias {p.bias_scaling:.3g}, connectivity {p.connectivity:g}, "
+        f"ridge {p.ridge:.2g}, heads {p.heads}"
+    )
+    print_text(f"a step on the device: {best.latency}, {best.energy}\n")
+    rows = [
+        ("searched, software f32", f"{best.error:.4f}"),
+        (f"searched, int4 {report.precision}", f"{best.error_int4:.4f}"),
+        ("default reservoir, 200 units", f"{report.baselines.default_reservoir:.4f}"),
+        ("linear on 30 lags", f"{report.baselines.linear_on_lags:.4f}"),
+    ]
+    if report.fine_tuned is not None:
+        tuned = report.fine_tuned
+        rows.append(("readout on the chip, before the stream", f"{tuned.error_before:.4f}"))
+        rows.append((f"and after {tuned.steps} steps of it", f"{tuned.error_after:.4f}"))
+    print_table(f"{report.task}: NRMSE on held-out data", ("model", "NRMSE"), rows)
+    for path in files:
+        print_text(f"wrote {path}")

@@ -1,0 +1,61 @@
+"""Where weights come from: command, seed, package version and corpus, written beside them in the same file.
+
+The record is the metadata entry `provenance` of a safetensors file. It is information: the network's own checksum does
+not cover it, and nothing that is read depends on it.
+"""
+
+import json
+import os
+import struct
+from pathlib import Path
+
+import msgspec
+from safetensors import SafetensorError, safe_open
+
+from metalforge import __version__
+from metalforge.core.errors import SpecError
+from metalforge.core.files import PathLike, naming, replacing
+from metalforge.reservoir import tensors
+from metalforge.reservoir.weights import EsnWeights
+
+__all__ = ["Provenance", "read_provenance", "save_with_provenance"]
+
+ENTRY = "provenance"
+ALIGNED = 8
+"""Bytes: the header of a safetensors file is filled up to a multiple of it."""
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a weight file was made."""
+
+    command: str
+    seed: int
+    """Of the reservoir."""
+    corpus_seed: int
+    corpus_sha256: str
+    package_version: str = __version__
+
+
+def save_with_provenance(weights: EsnWeights, provenance: Provenance, path: PathLike) -> None:
+    """Write a network to a .safetensors file that says where it comes from; the same network gives the same bytes."""
+    if Path(path).suffix != ".safetensors":
+        raise SpecError(f"{path}: weights with provenance are written as .safetensors. Got `{Path(path).suffix}`")
+    with naming(path, "written"):
+        data = tensors.encode(weights)
+    (size,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + size])
+    header["__metadata__"][ENTRY] = msgspec.json.encode(provenance).decode()
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % ALIGNED)
+    with replacing(path) as stream:
+        stream.write(struct.pack("<Q", len(text)) + text + data[8 + size :])
+
+
+def read_provenance(path: PathLike) -> Provenance | None:
+    """Return what a weight file says of its making; None where it says nothing."""
+    try:
+        with safe_open(os.fspath(path), framework="numpy") as file:
+            text = (file.metadata() or {}).get(ENTRY)
+        return None if text is None else msgspec.json.decode(text, type=Provenance)
+    except (SafetensorError, msgspec.MsgspecError, OSError) as error:
+        raise SpecError(f"{path}: no provenance can be read ({error})") from error

@@ -1,0 +1,122 @@
+"""What `conductor evaluate` found, as tables: for a terminal, and as a page that says how it is made again."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .calibration import Calibration
+from .evaluation import NeitherPhase
+from .scores import Evaluation, HeadScore, StopStudy
+
+__all__ = ["Table", "as_markdown", "tables"]
+
+
+class Table(NamedTuple):
+    """A title, what is to be known to read the table, names of columns, and rows of text."""
+
+    title: str
+    note: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
+def tables(
+    found: Evaluation, calibration: Sequence[Calibration], neither: NeitherPhase | None, untested: Sequence[str]
+) -> list[Table]:
+    """Return all tables; `untested` are heads of the layout that no chain of the corpus has labels for."""
+    made = [_heads(found.heads, untested), _calibration(calibration), _stop(found.thermalisation_stop)]
+    if neither is not None:
+        made.insert(1, _neither(neither))
+    return made
+
+
+def as_markdown(tables: Sequence[Table], command: str) -> str:
+    """Return a page with all tables; `command` is what makes it."""
+    lines = ["# The conductor on held-out chains", "", f"Made by `{command}`. Do not edit.", ""]
+    for table in tables:
+        lines += [f"## {table.title}", "", table.note, ""]
+        lines += [_row(table.columns), _row(["---"] * len(table.columns)), *map(_row, table.rows), ""]
+    return "\n".join(lines)
+
+
+def _row(cells: Sequence[str]) -> str:
+    # A bar within a cell, as in |L|, would end it.
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _heads(scores: Sequence[HeadScore], untested: Sequence[str]) -> Table:
+    note = (
+        "Couplings and seeds that no head was trained on. Accuracy is better when larger, brier and rmse when smaller. "
+        "Skill is 1 - loss / loss of the strongest baseline; a head is trusted where its skill is above 0 with 95 % "
+        "confidence."
+    )
+    if untested:
+        note += f" Without labels here, and not trusted: {', '.join(untested)}."
+    rows = [
+        (
+            s.name,
+            s.route,
+            s.metric,
+            f"{s.value:.4g}",
+            f"{s.low:.4g} .. {s.high:.4g}",
+            f"{s.baseline:.4g} ({s.baseline_name})",
+            f"{s.skill:+.3f}",
+            "yes" if s.trusted else "no",
+        )
+        for s in scores
+    ]
+    columns = ("head", "route", "metric", "value", "95 % interval", "strongest baseline", "skill", "trusted")
+    return Table("Heads", note, columns, rows)
+
+
+def _neither(found: NeitherPhase) -> Table:
+    note = (
+        "Test chains whose interval for |L| covers the cut between the phases; they are in no other score. Right is "
+        "the side that their mean is on, which they do not establish."
+    )
+    columns = ("head", "chains", "accuracy", "baseline")
+    if found.value is None or found.baseline is None:
+        return Table("Chains of neither phase", note, columns, [(found.name, "0", "", "")])
+    row = (found.name, str(found.chains), f"{found.value:.3f}", f"{found.baseline:.3f} ({found.baseline_name})")
+    return Table("Chains of neither phase", note, columns, [row])
+
+
+def _calibration(rows: Sequence[Calibration]) -> Table:
+    note = (
+        "An ensemble of three reservoirs: the share of labels within its intervals, for heads that are numbers; the "
+        "mean distance of probabilities from shares, in ten bins, for heads that are probabilities."
+    )
+    columns = ("head", "chains", "within 68 %", "within 95 %", "calibration error")
+
+    def shown(x: float | None) -> str:
+        return "" if x is None else f"{x:.2f}"
+
+    cells = [(c.name, str(c.chains), shown(c.within_68), shown(c.within_95), shown(c.calibration_error)) for c in rows]
+    return Table("Calibration", note, columns, cells)
+
+
+def _stop(study: StopStudy) -> Table:
+    place = "x".join(map(str, study.dims))
+    betas = ", ".join(f"{beta:g}" for beta in study.betas)
+    note = (
+        f"{study.chains} fresh chains at each of beta {betas} on {place}, half of them hot. Warm-up is {study.fixed} "
+        f"trajectories at most, a measurement {study.measured}. The head's rule: {study.factor:g} times the "
+        f"trajectories until it is above {study.sure:g} for {study.in_a_row} in a row, chosen on training chains. Bias "
+        "is the 95 % upper bound, in errors of a standard measurement, the largest over couplings; below 0.3 is "
+        "unbiased. One start is the largest bias of hot or of cold chains alone, without a margin. Premature is the "
+        "share of chains that stop before their label says thermalised."
+    )
+    rows = [
+        (
+            r.rule,
+            f"{r.saved:.2f}",
+            f"{r.premature:.3f}",
+            f"{r.bias_plaquette:.2f}",
+            f"{r.bias_polyakov:.2f}",
+            r.worst,
+            f"{r.one_start:.2f}",
+            "yes" if r.unbiased else "no",
+        )
+        for r in study.rules
+    ]
+    columns = ("rule", "saved", "premature", "bias of P", "bias of |L|", "worst", "one start", "unbiased")
+    return Table("Early stop of warm-up", note, columns, rows)

@@ -1,0 +1,56 @@
+"""An experiment's result as a page of Markdown: `python -m metalforge.experiments.markdown NAME FILE [--quick]`."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from .protocol import Experiment, Result, Settings, find_experiment
+
+__all__ = ["main", "to_markdown"]
+
+
+def to_markdown(experiment: Experiment, result: Result, settings: Settings) -> str:
+    """Return a page: the question, how it was run, the table, what its words mean, what was asked and came."""
+    quick = " --quick" if settings.quick else ""
+    command = f"metalforge experiment run {experiment.name} --seed {settings.seed}{quick}"
+    parts = [
+        f"# Experiment {experiment.name}",
+        experiment.question,
+        f"Made by `python -m metalforge.experiments.markdown {experiment.name} FILE{quick}`; "
+        f"`{command}` prints the same.",
+        _table(result.table),
+        "\n".join(f"- {line}" for line in result.words),
+    ]
+    if result.checks:
+        answered = [(asked, came, "yes" if passed else "no") for asked, came, passed in result.checks]
+        parts.append(_table([("asked", "came", "holds"), *answered]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(lines: Sequence[Sequence[str]]) -> str:
+    head, *body = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *body])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run an experiment and write its page."""
+    from . import robustness, tasks_table  # noqa: F401  # registers them
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args(arguments)
+    experiment, settings = find_experiment(given.name), Settings(seed=given.seed, quick=given.quick)
+
+    def progress(done: int, total: int, what: str) -> None:
+        sys.stderr.write(f"[{done + 1}/{total}] {what}\n")
+
+    page = to_markdown(experiment, experiment.run(settings, progress), settings)
+    given.file.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+r"""What a rule that ends warm-ups is worth, on chains that were recorded whole: saved, premature, and what is left.
+
+Chains that reject most of their trajectories are left out: they are broken, not early or late. A chain of n
+trajectories has a standard warm-up of n / 4 and a measurement of n / 2 after it (50 and 100 for the 200 of the default
+corpus, as in the origin's experiment). A rule starts the measurement at another trajectory `start`:
+
+    saved      = n / 4 - start                     trajectories, at the same length of measurement
+    premature  = start before the chain stays in the band of the long runs (the label of thermalisation)
+    left       = sign (mean plaquette of the measurement - that of the long runs) / sigma
+    added      = left - left of the standard start of the same chain: the bias that starting elsewhere adds
+
+`sigma` is the error of a standard measurement at the same coupling (Gamma method, averaged over chains), and `sign` is
+that of the start minus equilibrium, so that what is left of a start is positive for hot and cold alike and does not
+cancel. Intervals come from drawing whole chains again.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.conductor.chains import Corpus, Doubles
+from metalforge.conductor.corpus import measured
+from metalforge.conductor.criteria import says
+from metalforge.conductor.dataset import Example
+from metalforge.conductor.stop_rule import SOUND, first_yes
+from metalforge.reservoir.accuracy import wilson
+
+__all__ = [
+    "Figure",
+    "Judged",
+    "WarmUps",
+    "bootstrap",
+    "mser_start",
+    "offset_for",
+    "pooled_mean",
+]
+
+RESAMPLES = 1000
+STANDARD, MEASURED = 4, 2
+"""A chain's length over that of its standard warm-up, and over that of a measurement."""
+
+
+class Figure(NamedTuple):
+    """A number with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Judged(NamedTuple):
+    """What a rule did to warm-ups: trajectories saved a chain, share started too early, what is left, what it added."""
+
+    saved: Figure
+    premature: Figure
+    left: Figure
+    added: Figure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WarmUps:
+    """Chains whose label is known, with what their long runs found."""
+
+    chains: tuple[Example, ...]
+    truth: Doubles
+    sigma: Doubles
+
+    @classmethod
+    def of(cls, examples: Sequence[Example], corpus: Corpus) -> "WarmUps":
+        """Return the quenched chains among some examples that move and have a label."""
+        known = tuple(e for e in examples if e.labels.length is not None and _moves(e) and not e.chain.entry.flavors)
+        places = [e.chain.entry.place for e in known]
+        truth = [float(corpus.reference(place).series[:, :, 2].mean()) for place in places]
+        n = min((len(e.inputs) for e in known), default=0)
+        errors = [measured(e.chain.plaquette[n // STANDARD :][: n // MEASURED]).error for e in known]
+        sigma = [
+            float(np.sqrt(np.mean([error**2 for error, p in zip(errors, places, strict=True) if p == place])))
+            for place in places
+        ]
+        return cls(chains=known, truth=np.array(truth), sigma=np.array(sigma))
+
+    @property
+    def length(self) -> int:
+        """Trajectories of a chain."""
+        return min(len(e.inputs) for e in self.chains)
+
+    @property
+    def standard(self) -> int:
+        """Trajectories of a standard warm-up."""
+        return self.length // STANDARD
+
+    @property
+    def measured(self) -> int:
+        """Trajectories of a measurement."""
+        return self.length // MEASURED
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """The trajectory from which each chain stays in its band."""
+        return np.array([e.labels.length for e in self.chains], np.int64)
+
+    def starts(self, rule: Callable[[Example], float]) -> NDArray[np.int64]:
+        """Return where a rule starts measuring."""
+        return self.at(np.array([float(rule(e)) for e in self.chains]))
+
+    def at(self, lengths: Doubles) -> NDArray[np.int64]:
+        """Return starts after so many trajectories; never so late that the recorded chain ends first."""
+        return np.clip(np.ceil(lengths).astype(np.int64), 1, self.length - self.measured)
+
+    def judge(self, starts: NDArray[np.int64]) -> Judged:
+        """Return what these starts save and leave."""
+        n, premature = len(starts), int((starts < self.labels).sum())
+        share = wilson(premature, n)
+        left = self._left(starts)
+        added = left - self._left(np.full(n, self.standard))
+        return Judged(
+            bootstrap(lambda drawn: float((self.standard - starts[drawn]).mean()), n),
+            Figure(premature / n, share.low, share.high),
+            bootstrap(lambda drawn: float(np.mean(left[drawn])), n),
+            bootstrap(lambda drawn: float(np.mean(added[drawn])), n),
+        )
+
+    def _left(self, starts: NDArray[np.int64]) -> Doubles:
+        found = [e.chain.plaquette[s : s + self.measured].mean() for e, s in zip(self.chains, starts, strict=True)]
+        sign = np.array([-1.0 if e.chain.entry.start == "hot" else 1.0 for e in self.chains])
+        return np.asarray(sign * (np.array(found) - self.truth) / self.sigma)
+
+    def at_equal_premature(self, lengths: Doubles) -> Figure:
+        """Return the trajectories a chain that predicted lengths save against one length for all.
+
+        Either is as short as can be while it ends too early as often as the standard length does: so many are added to
+        every prediction.
+        """
+        labels = self.labels.astype(float)
+
+        def saved(drawn: NDArray[np.int64]) -> float:
+            here, said = labels[drawn], lengths[drawn]
+            share = float((self.standard < here).mean())
+            constant = offset_for(np.zeros(len(here)), here, share)
+            return constant - float(said.mean()) - offset_for(said, here, share)
+
+        return bootstrap(saved, len(labels))
+
+
+def _moves(example: Example) -> bool:
+    return float(np.nanmean(example.chain.column("accepted"))) > SOUND
+
+
+def bootstrap(figure: Callable[[NDArray[np.int64]], float], n: int) -> Figure:
+    """Return a figure of n chains with its percentile interval; `figure` gets the numbers of the chains drawn."""
+    rng = np.random.default_rng(20)
+    drawn = [figure(rng.integers(n, size=n)) for _ in range(RESAMPLES)]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return Figure(figure(np.arange(n)), float(low), float(high))
+
+
+def offset_for(lengths: Doubles, labels: Doubles, premature: float) -> float:
+    """Return the least number that, added to lengths, starts at most this share of the chains before their label."""
+    short = np.sort(labels - lengths)
+    # Rounded first: a share that is k / n must leave k of n, whatever its last bit.
+    kept = int(np.ceil(round(len(short) * (1 - premature), 9)))
+    return float(short[max(kept - 1, 0)])
+
+
+def mser_start(example: Example) -> int:
+    """Return after how many trajectories MSER first calls the plaquettes thermalised; all where it never does."""
+    return first_yes(says("MSER", example.chain) > 0) + 1
+
+
+def pooled_mean(values: Sequence[Doubles]) -> Callable[[NDArray[np.int64]], float]:
+    """Return a figure for `bootstrap`: the mean over all rows of the chains that were drawn."""
+    sums = np.array([part.sum() for part in values])
+    counts = np.array([len(part) for part in values])
+
+    def mean(drawn: NDArray[np.int64]) -> float:
+        total = counts[drawn].sum()
+        return float(sums[drawn].sum() / total) if total else float("nan")
+
+    return mean

@@ -1,0 +1,96 @@
+r"""What steering between couplings saves on the lattice of the corpus: trajectories for the same error on beta_c.
+
+Virtual campaigns on a tape of 4^3 x 2 (long chains on a grid of beta, made once): an even scan and the Gaussian process
+spend the same budget, warm-ups included, with the same seeds. Errors of beta_c fall as budget^(-1/2), so
+
+    ratio = sum (beta_c - reference)^2 of the steered runs / the same of even scans
+
+is the share of trajectories that gives the same error; the reference is beta_c of the whole tape. A run that does not
+find beta_c has the error of a guess, the range / sqrt(12). The interval draws seeds again. Experiment `steering` does
+this on 8^3 x 4, for more steerers and ranges.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.campaign.physics.transition import locate
+from metalforge.campaign.steerers import GaussianProcess, build_steerer
+from metalforge.core.steering import Steerer
+
+from .cache import cached_arrays
+from .drawing import LiveSource, TapeSource, as_series
+from .placement_rules import Figure, bootstrap
+from .protocol import Settings
+from .tape import Tape, TapeSpec
+from .virtual_campaign import Rules, run_campaign
+
+__all__ = ["Steered", "steer"]
+
+Doubles = NDArray[np.float64]
+LOW, HIGH = 4.7, 5.5
+"""The couplings of the corpus on this lattice."""
+POINTS = 9
+INITIAL = 4
+
+
+class Steered(NamedTuple):
+    """The ratio of trajectories at the same error, RMS errors of both, and how many runs did not find beta_c."""
+
+    ratio: Figure
+    steered: float
+    even: float
+    lost: tuple[int, int]
+    seeds: int
+    budget: int
+
+
+def steer(settings: Settings) -> Steered:
+    """Return what the Gaussian process needs of an even scan's trajectories."""
+    spec = TapeSpec(
+        dims=(4, 4, 4, 2),
+        betas=tuple(round(float(b), 4) for b in np.linspace(LOW, HIGH, 9 if settings.quick else 33)),
+        updates=(700,) * 9 if settings.quick else (3000,) * 33,
+        warmup=100,
+    )
+    tape = _tape(spec)
+    seeds, rules = (3, Rules(budget=2000, warmup=40)) if settings.quick else (100, Rules(budget=6000, warmup=40))
+    truth = locate([as_series(b, spec.dims, r) for b, r in zip(spec.betas, tape.rows, strict=True)], seed=1).beta_c
+    fresh = 1 + rules.warmup / rules.block
+    makers: dict[str, Callable[[int], Steerer]] = {
+        "steered": lambda seed: GaussianProcess(LOW, HIGH, initial=INITIAL, fresh_cost=fresh, seed=seed),
+        "even": lambda seed: build_steerer("uniform", LOW, HIGH, points=POINTS),
+    }
+    errors: dict[str, list[float]] = {name: [] for name in makers}
+    lost = dict.fromkeys(makers, 0)
+    for k in range(seeds):
+        for name, make in makers.items():
+            seed = settings.seed + k
+            found = run_campaign(make(seed), TapeSource(tape, seed), rules, seed).beta_c
+            lost[name] += found is None
+            errors[name].append((HIGH - LOW) / np.sqrt(12) if found is None else found - truth)
+    squares = {name: np.square(values) for name, values in errors.items()}
+    ratio = bootstrap(lambda drawn: float(squares["steered"][drawn].sum() / squares["even"][drawn].sum()), seeds)
+    return Steered(
+        ratio,
+        float(np.sqrt(squares["steered"].mean())),
+        float(np.sqrt(squares["even"].mean())),
+        (lost["steered"], lost["even"]),
+        seeds,
+        rules.budget,
+    )
+
+
+def _tape(spec: TapeSpec) -> Tape:
+    def make() -> dict[str, Doubles]:
+        source = LiveSource(spec.dims, spec.seed, warmup=spec.warmup)
+        drawn = [source.draw(b, n, chain=i) for i, (b, n) in enumerate(zip(spec.betas, spec.updates, strict=True))]
+        return {
+            f"chain{i:04d}": np.stack([s.plaquette, s.polyakov.real, s.polyakov.imag], axis=1)
+            for i, s in enumerate(drawn)
+        }
+
+    stored = cached_arrays("placement-tape", spec, make)
+    return Tape(spec, tuple(stored[f"chain{i:04d}"].astype(np.float32) for i in range(len(spec.betas))))

@@ -1,0 +1,242 @@
+"""Experiment 020: the six places in a run where a network may speak, each by what it saves, costs and knows.
+
+On chains of the conductor's corpus whose couplings and seeds no head was trained on (`WarmUps` says how warm-ups are
+judged; a standard chain has 50 trajectories of warm-up and 100 of measurement, as the origin's had):
+
+- A: the thermalisation head ends warm-ups, after a multiple of the trajectories it took to be sure; the multiple is
+  the least that adds no premature start on training chains. Beside it MSER, and the control that waits for nothing.
+- B: the rejection head speaks at a quarter of a trajectory. In warm-up a trajectory that it is sure of is broken off:
+  a true rejection saves three quarters of its steps, a wrong one costs the quarter that was run. In measurement it is
+  written down and nothing else: acting on it would make the chain inexact.
+- C: the phase head speaks after a trajectory. It saves nothing.
+- D: steering between couplings, from the tape of experiment `steering`: trajectories for the same error over those of
+  an even scan.
+- E: the length of the warm-up is read off before the run, from the coupling, the lattice and the start, by a head that
+  saw first frames only; so many trajectories are added that training chains end too early as often as with the
+  standard length.
+- F: A, at most as long as E says, at the couplings of D.
+
+All savings are at the same length of measurement, so at the same final error as far as nothing is left of the start.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+
+from metalforge.conductor.chains import Corpus, Doubles, load_corpus, save_corpus
+from metalforge.conductor.corpus import build_corpus
+from metalforge.conductor.corpus_spec import QUICK_CORPUS, CorpusSpec
+from metalforge.conductor.dataset import Example, examples
+from metalforge.conductor.ensemble import values_of
+from metalforge.conductor.evaluation import evaluate
+from metalforge.conductor.heads_training import Trained, label_rows, reservoir, train_heads
+from metalforge.conductor.layouts import GPU_PREP_11
+from metalforge.conductor.scores import HeadScore
+from metalforge.conductor.stop_rule import choose_factor, first_sure, thermalisation_head
+from metalforge.core.errors import MetalforgeError
+from metalforge.core.schema import HeadLayout
+
+from .cache import cache_folder
+from .placement_rules import Figure, WarmUps, bootstrap, mser_start, offset_for, pooled_mean
+from .placement_steering import steer
+from .placement_words import Findings, MidRun, lines, words
+from .protocol import Experiment, Progress, Result, Row, Settings, register
+
+__all__ = ["EXPERIMENT", "SURE_OF_REJECTION", "corpus_of", "mid_trajectory", "predicted_lengths"]
+
+SURE_OF_REJECTION = 0.9
+"""Probability from which a trajectory of warm-up is broken off."""
+SEEN_AT = 0.25
+"""The part of a trajectory after which the rejection head speaks."""
+HEAD = "quenched_length"
+LENGTH = HeadLayout(name="warm-up length", heads=(GPU_PREP_11[HEAD],))
+ALLOWED = 0.3
+"""Bias, in errors of a measurement, below which an early start is called harmless."""
+SCORED = ("thermalization", "rejection", "phase", "beta_priority")
+CONTROL = 3
+"""The trajectory at which the control starts measuring: it must be seen to be biased."""
+
+
+def corpus_of(spec: CorpusSpec) -> Corpus:
+    """Return the corpus of a specification, from the cache if it was made before."""
+    key = hashlib.sha256(msgspec.json.encode(spec, order="deterministic")).hexdigest()[:16]
+    path = cache_folder() / f"conductor-corpus-{key}.h5"
+    try:
+        return load_corpus(path)
+    except MetalforgeError:
+        pass  # not there, of an older format, or damaged: it is made again
+    corpus = build_corpus(spec)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_corpus(corpus, path)
+    except (MetalforgeError, OSError):
+        pass  # a full or read-only disk costs time at the next run, nothing else
+    return corpus
+
+
+def run(settings: Settings, progress: Progress) -> Result:
+    """Return every placement's figures; references are the standard warm-up, the baselines and the even scan."""
+    steps = ("chains", "heads", "warm-ups", "baselines", "steering")
+
+    def begin(what: str) -> None:
+        progress(steps.index(what), len(steps), what)
+
+    begin("chains")
+    corpus = corpus_of(QUICK_CORPUS if settings.quick else CorpusSpec())
+    train, test = examples(corpus, "train"), examples(corpus, "test")
+    begin("heads")
+    trained = train_heads(train, weights=reservoir(settings.seed))
+    begin("warm-ups")
+    warmups = WarmUps.of(test, corpus)
+    head = thermalisation_head(trained)
+    factor, standard = choose_factor(trained, train), warmups.standard
+    sure = warmups.starts(lambda e: min(factor * first_sure(values_of(trained, e.inputs)[head]), standard))
+    lengths, predicted = predicted_lengths(WarmUps.of(train, corpus), warmups, settings.seed)
+    starts = {
+        "head": sure,
+        "MSER": warmups.starts(lambda e: min(mser_start(e), standard)),
+        "control": warmups.starts(lambda e: CONTROL),
+        "standard": warmups.starts(lambda e: standard),
+        "predicted": warmups.at(lengths),
+    }
+    starts["head and predicted"] = np.minimum(sure, starts["predicted"])
+    judged = {name: warmups.judge(where) for name, where in starts.items()}
+    begin("baselines")
+    kept = replace(trained, fits={name: fit for name, fit in trained.fits.items() if name in SCORED})
+    scores = {score.name: score for score in evaluate(kept, train, test, routes=("f32-software",))}
+    begin("steering")
+    found = Findings(
+        chains=len(warmups.chains),
+        standard=standard,
+        measured=warmups.measured,
+        factor=factor,
+        judged=judged,
+        mid_run=mid_trajectory(trained, test, standard),
+        scores=scores,
+        length_score=predicted,
+        equal_premature=warmups.at_equal_premature(lengths),
+        steered=steer(settings),
+    )
+    return Result(rows=tuple(_rows(found)), table=lines(found), words=words(found), checks=_checks(found))
+
+
+def mid_trajectory(trained: Trained, test: Sequence[Example], standard: int) -> MidRun:
+    """Return how often the rejection head is right, and what breaking trajectories off saves in warm-up."""
+    right, usual, saved, wrong = [], [], [], []
+    for example in test:
+        label = label_rows(example, "rejection")
+        known = np.isfinite(label)
+        if not known.any():
+            continue
+        said = values_of(trained, example.inputs)["rejection"]
+        right.append(((said > 0.5) == (label > 0.5))[known].astype(float))
+        usual.append(label[known])
+        early = known & (np.arange(len(label)) < standard)
+        stopped, rejected = said[early] > SURE_OF_REJECTION, label[early] > 0.5
+        saved.append((1 - SEEN_AT) * (stopped & rejected) - SEEN_AT * (stopped & ~rejected))
+        wrong.append((stopped & ~rejected).astype(float))
+    n = len(right)
+    share = float(np.concatenate(usual).mean())
+    return MidRun(
+        accuracy=bootstrap(pooled_mean(right), n),
+        majority=max(share, 1 - share),
+        saved=bootstrap(pooled_mean(saved), n),
+        broken_wrongly=bootstrap(pooled_mean(wrong), n),
+    )
+
+
+def predicted_lengths(train: WarmUps, test: WarmUps, seed: int) -> tuple[Doubles, HeadScore]:
+    """Return the warm-up that is predicted for every test chain before it runs, and the score of the prediction.
+
+    The head sees first frames only: the coupling, the lattice, the start.
+    """
+    learn, waiting = ([replace(e, inputs=e.inputs[:1]) for e in part.chains] for part in (train, test))
+    reader = train_heads(learn, weights=reservoir(seed), layout=LENGTH)
+    left_out = reader.left_out[HEAD]
+    share = float((left_out.label > test.standard).mean())
+    more = offset_for(np.maximum(left_out.said, 0.0), left_out.label, share)
+    (score,) = evaluate(reader, learn, waiting, routes=("f32-software",))
+    said = np.array([float(values_of(reader, example.inputs)[HEAD][0]) for example in waiting])
+    return np.maximum(said, 0.0) + more, score
+
+
+def _rows(found: Findings) -> list[Row]:
+    """Return every figure with its interval; the reference of a saving is the standard chain."""
+
+    def row(place: str, approach: str, metric: str, figure: Figure, reference: float, *, less: bool = False) -> Row:
+        return Row(
+            task=f"placement {place}",
+            approach=approach,
+            precision="f32",
+            refit=False,
+            metric=metric,
+            value=figure.value,
+            low=figure.low,
+            high=figure.high,
+            reference=reference,
+            gap=(figure.value - reference) * (1 if less else -1) + 0.0,
+        )
+
+    rows = []
+    places = {"head": "A", "MSER": "A", "standard": "A", "control": "A", "predicted": "E", "head and predicted": "F"}
+    for name, place in places.items():
+        judged = found.judged[name]
+        usual = found.judged["standard"].premature.value
+        rows += [
+            row(place, name, "saved_trajectories_a_chain", judged.saved, 0.0),
+            row(place, name, "saved_share_of_warmup", Figure(*(x / found.standard for x in judged.saved)), 0.0),
+            row(place, name, "premature_share", judged.premature, usual, less=True),
+            row(place, name, "bias_left", judged.left, 0.0, less=True),
+            row(place, name, "bias_added", judged.added, 0.0, less=True),
+        ]
+    rows += [
+        row("B", "head", "accuracy", found.mid_run.accuracy, found.mid_run.majority),
+        row("B", "head", "saved_share_of_warmup_steps", found.mid_run.saved, 0.0),
+        row("B", "head", "broken_off_wrongly", found.mid_run.broken_wrongly, 0.0, less=True),
+        row("D", "gaussian-process", "trajectory_ratio", found.steered.ratio, 1.0, less=True),
+        row("E", "predicted", "saved_at_equal_premature_share", found.equal_premature, 0.0),
+        row("F", "A, D and E", "saved_share_of_all", found.saved_together, 0.0),
+    ]
+    asked = {"thermalization": "A", "rejection": "B", "phase": "C", "beta_priority": "D", HEAD: "E"}
+    for score in (*found.scores.values(), found.length_score):
+        figure = Figure(score.value, score.low, score.high)
+        rows.append(
+            row(asked[score.name], "head", score.metric, figure, score.baseline, less=score.metric != "accuracy")
+        )
+    return rows
+
+
+def _checks(found: Findings) -> tuple[tuple[str, str, bool], ...]:
+    head, control, both = (found.judged[name] for name in ("head", "control", "head and predicted"))
+    steered = found.steered.ratio
+    return (
+        (
+            "the control is seen to be biased",
+            f"adds {control.added.low:.2f} .. {control.added.high:.2f}",
+            control.added.low > 0,
+        ),
+        (
+            f"A adds less than {ALLOWED:g} errors of a measurement",
+            f"at most {head.added.high:.2f}",
+            head.added.high < ALLOWED,
+        ),
+        ("A saves trajectories", f"{head.saved.low:.1f} .. {head.saved.high:.1f} a chain", head.saved.low > 0),
+        ("D needs fewer trajectories than an even scan", f"{steered.low:.2f} .. {steered.high:.2f}", steered.high < 1),
+        (
+            f"F adds less than {ALLOWED:g} errors of a measurement",
+            f"at most {both.added.high:.2f}",
+            both.added.high < ALLOWED,
+        ),
+    )
+
+
+EXPERIMENT = register(
+    Experiment(
+        name="020",
+        question="What does a network save at each of six places in a run, and at what cost?",
+        run=run,
+    )
+)

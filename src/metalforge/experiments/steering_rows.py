@@ -1,0 +1,125 @@
+r"""Outcomes of many campaigns as rows: RMS error with its interval, the quoted error, its coverage, and the ratio.
+
+    rmse^2 = mean over seeds of (beta_c - reference)^2 + sigma_ref^2
+
+The reference comes from the whole tape, of which every draw is a part: the difference of the two then lacks the
+reference's own variance (an efficient estimator's covariance with its subsample is its variance), which is put back.
+For the same reason a draw is covered when (beta_c - reference)^2 <= sigma^2 - sigma_ref^2. A campaign in which `locate`
+could not say gives the beta of its largest measured susceptibility, without an error: it counts in the rmse and is
+counted apart.
+
+    trajectory_ratio = n / n_uniform(rmse),     rmse_uniform ~ a n^(-b) through uniform's levels, in logarithms
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from .virtual_campaign import Outcome
+
+__all__ = ["Reference", "SteeringRow", "Summary", "power_law", "row_of", "summarise"]
+
+RESAMPLES = 2000
+INTERVAL = (2.5, 97.5)
+
+
+class Reference(NamedTuple):
+    """beta_c of the whole tape and its error."""
+
+    beta_c: float
+    error: float
+
+
+class SteeringRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One steerer in one range at one budget; `low` .. `high` is the 95 % interval of the rmse over seeds.
+
+    `trajectories` is the mean number of updates spent, warm-up included; `coverage` the share of located runs within
+    one quoted error (a Gaussian error has 0.68).
+    """
+
+    steerer: str
+    range: str
+    level: int
+    seeds: int
+    trajectories: float
+    rmse: float
+    low: float
+    high: float
+    quoted_error: float
+    coverage: float
+    trajectory_ratio: float
+
+
+class Summary(NamedTuple):
+    """The figures of one cell before it is compared with uniform."""
+
+    seeds: int
+    trajectories: float
+    rmse: float
+    low: float
+    high: float
+    quoted_error: float
+    within_one: float
+    within_two: float
+    unlocated: int
+    chains: float
+    bias: float
+
+
+def summarise(outcomes: Sequence[Outcome], reference: Reference, seed: int) -> Summary:
+    """Return the figures of campaigns that differ in their seed only."""
+    errors = np.array([outcome.beta_c - reference.beta_c for outcome in outcomes])
+    quoted = np.array([np.nan if outcome.error is None else outcome.error for outcome in outcomes])
+    located = np.isfinite(quoted)
+    rng = np.random.default_rng([seed, len(outcomes)])
+    draws = rng.integers(len(errors), size=(RESAMPLES, len(errors)))
+    low, high = np.percentile(_rms(errors[draws], reference.error), INTERVAL)
+    own = np.sqrt(np.maximum(quoted[located] ** 2 - reference.error**2, 0.0))
+    return Summary(
+        seeds=len(errors),
+        trajectories=float(np.mean([outcome.spent for outcome in outcomes])),
+        rmse=float(_rms(errors, reference.error)),
+        low=float(low),
+        high=float(high),
+        quoted_error=float(np.sqrt(np.mean(quoted[located] ** 2))) if located.any() else float("nan"),
+        within_one=float(np.mean(np.abs(errors[located]) <= own)) if located.any() else float("nan"),
+        within_two=float(np.mean(np.abs(errors[located]) <= 2 * own)) if located.any() else float("nan"),
+        unlocated=int(np.sum(~located)),
+        chains=float(np.mean([outcome.chains for outcome in outcomes])),
+        bias=float(np.mean(errors)),
+    )
+
+
+def _rms(errors: NDArray[np.float64], reference_error: float) -> NDArray[np.float64]:
+    return np.asarray(np.sqrt(np.mean(errors**2, axis=-1) + reference_error**2), dtype=np.float64)
+
+
+def power_law(levels: Sequence[Summary]) -> tuple[float, float]:
+    """Return (a, b) of rmse = a n^(-b) through the levels; b is 1/2 with one level only."""
+    n = np.log([summary.trajectories for summary in levels])
+    rmse = np.log([summary.rmse for summary in levels])
+    b = -float(np.polyfit(n, rmse, 1)[0]) if len(levels) > 1 else 0.5
+    # Statistics cannot do worse than stand still; a flat law would make every ratio nothing or infinite.
+    b = max(b, 0.1)
+    return float(np.exp(np.mean(rmse + b * n))), b
+
+
+def row_of(steerer: str, where: str, level: int, found: Summary, uniform: tuple[float, float]) -> SteeringRow:
+    """Return the row of a cell, with uniform's law (a, b) to compare with."""
+    a, b = uniform
+    return SteeringRow(
+        steerer=steerer,
+        range=where,
+        level=level,
+        seeds=found.seeds,
+        trajectories=found.trajectories,
+        rmse=found.rmse,
+        low=found.low,
+        high=found.high,
+        quoted_error=found.quoted_error,
+        coverage=found.within_one,
+        trajectory_ratio=found.trajectories / (a / found.rmse) ** (1 / b),
+    )

@@ -1,0 +1,102 @@
+"""A campaign in miniature: a steerer asks, a source draws, the steerer is told, until the budget of updates is spent.
+
+Every steerer lives by the same rules. A point at a beta it has asked before goes on with the chain there; a new one
+starts a chain, whose warm-up is paid. A block is a 64th of the budget, at least 250 updates; what is left at the end
+is spent on a shorter one. The final beta_c is `locate` on all rows; a run in which it cannot say stays
+in, with the place of the largest susceptibility and no error.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from metalforge.campaign.physics.observation import observe
+from metalforge.campaign.physics.series import PointSeries
+from metalforge.campaign.physics.transition import NotLocated, locate
+from metalforge.core.steering import Steerer
+
+from .drawing import Source
+
+__all__ = ["Outcome", "Rules", "joined", "run_campaign"]
+
+BLOCKS = 64
+"""Blocks in a budget: enough decisions to steer by, few enough that warm-up does not eat them."""
+SHORTEST_BLOCK = 250
+"""Updates in a block, at least: ten autocorrelation times at the transition, less says nothing to decide by."""
+SHORTEST_LAST = 50
+"""Updates of a last block that are worth drawing."""
+SAME = 1e-9
+"""Two asked beta closer than this are one chain."""
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may be spent, in updates with warm-up included, and what a new chain costs before its first row."""
+
+    budget: int
+    warmup: int = 150
+    n_bootstrap: int = 50
+
+    @property
+    def block(self) -> int:
+        """Updates between two decisions."""
+        return max(SHORTEST_BLOCK, self.budget // BLOCKS)
+
+
+class Outcome(NamedTuple):
+    """beta_c and its error; what was spent, and on how many chains.
+
+    When the data did not say, the error is None and beta_c the place of the largest measured susceptibility.
+    """
+
+    spent: int
+    chains: int
+    beta_c: float
+    error: float | None
+
+
+class _Running(NamedTuple):
+    beta: float
+    blocks: list[PointSeries]
+    cost: int
+
+
+def run_campaign(steerer: Steerer, source: Source, rules: Rules, seed: int) -> Outcome:
+    """Return beta_c after the budget is spent, or before if the steerer has no more to ask for."""
+    chains: list[_Running] = []
+    spent = 0
+    while suggestions := steerer.ask(1):
+        beta = suggestions[0].beta
+        number = next((i for i, chain in enumerate(chains) if abs(chain.beta - beta) < SAME), len(chains))
+        fresh = number == len(chains)
+        warmup = rules.warmup if fresh else 0
+        updates = min(rules.block, rules.budget - spent - warmup)
+        if updates < SHORTEST_LAST:
+            break
+        if fresh:
+            chains.append(_Running(beta, [], 0))
+        chain = chains[number]
+        chain.blocks.append(source.draw(beta, updates, chain=number))
+        chains[number] = chain._replace(cost=chain.cost + warmup + updates)
+        spent += warmup + updates
+        seen = observe(joined(chain.blocks), id=f"chain-{number}", cost=float(chains[number].cost))
+        if seen is not None:
+            # The tape's beta is up to half its spacing away; the steerer hears of the one it asked for.
+            steerer.tell([msgspec.structs.replace(seen, beta=beta)])
+    series = [joined(chain.blocks) for chain in chains]
+    try:
+        peak = locate(series, seed=seed, n_bootstrap=rules.n_bootstrap)
+    except NotLocated:
+        highest = max(series, key=lambda one: float(np.var(one.abs_loop)))
+        return Outcome(spent, len(chains), highest.beta, None)
+    return Outcome(spent, len(chains), peak.beta_c, peak.error)
+
+
+def joined(blocks: Sequence[PointSeries]) -> PointSeries:
+    """Return consecutive blocks of one chain as one series."""
+    first = blocks[0]
+    if len(blocks) == 1:
+        return first
+    plaquette = np.concatenate([block.plaquette for block in blocks])
+    return PointSeries(first.beta, first.dims, plaquette, np.concatenate([block.polyakov for block in blocks]))

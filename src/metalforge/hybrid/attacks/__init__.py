@@ -1,0 +1,12 @@
+"""Robustness: inputs and a network go in, perturbed inputs and what they do on every substrate come out.
+
+A `Victim` is a classifier on its substrate; `fgsm`, `pgd` and `square_attack` make sequences that it misreads,
+`random_signs` is the control, and `outcomes` counts with intervals.
+"""
+
+from .gradient_attacks import fgsm, pgd, random_signs
+from .outcomes import share, share_difference, transfer_rate
+from .square import square_attack
+from .victim import Victim
+
+__all__ = ["Victim", "fgsm", "pgd", "random_signs", "share", "share_difference", "square_attack", "transfer_rate"]

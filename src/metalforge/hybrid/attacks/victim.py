@@ -1,0 +1,103 @@
+r"""A classifier of sequences under attack: inputs go in; scores, losses and the losses' slopes in the inputs come out.
+
+The class is read from the last state, z = W_out s_T + b_out, wherever that state was computed. Losses, a sequence:
+
+    cross_entropy   -log softmax(z)_y
+    margin          max over k != y of z_k, less z_y: above 0 the attack has won (N. Carlini, D. Wagner, 2017)
+
+Slopes go through the float twin, with the weights that the substrate really has (`effective`), at the states that the
+substrate really had (`straight_through`): exact in software, the best known estimate on a device.
+"""
+
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_softmax
+
+from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.hybrid.esn.network import HybridEsn
+from metalforge.reservoir.weights import EsnWeights
+
+from .effective import effective_weights
+from .straight_through import input_slope
+
+__all__ = ["Labels", "Objective", "Reals", "Victim"]
+
+Reals: TypeAlias = NDArray[np.floating[Any]]
+Labels: TypeAlias = NDArray[np.integer[Any]]
+Objective: TypeAlias = Literal["cross_entropy", "margin"]
+
+
+class Victim:
+    """A trained network on its substrate. `queries` counts the sequences it was shown, the attacker's bill."""
+
+    def __init__(self, esn: HybridEsn, *, name: str = "") -> None:
+        if esn.weights.outputs < 2:
+            raise SpecError(
+                f"a classifier has a readout of two classes or more. Got {esn.weights.outputs}\nhint: refit(esn, task)"
+            )
+        self.esn = esn
+        self.name = name or f"{esn.mode} {esn.precision or esn.weights.dtype}"
+        self.queries = 0
+        self.twin: EsnWeights = effective_weights(esn)
+        """The float network whose derivatives are taken."""
+
+    def scores(self, u: Reals) -> Reals:
+        """Return scores (series, classes) of sequences (series, steps, inputs)."""
+        return self._read(u, self._states(u))
+
+    def predict(self, u: Reals) -> NDArray[np.int64]:
+        """Return the class of each sequence."""
+        return np.asarray(self.scores(u).argmax(axis=1), np.int64)
+
+    def loss(self, u: Reals, labels: Labels, objective: Objective = "margin") -> Reals:
+        """Return the loss of each sequence, without slopes: what an attacker sees who can only ask."""
+        return _loss(self.scores(u), self._checked(u, labels), objective)[0]
+
+    def loss_and_slope(self, u: Reals, labels: Labels, objective: Objective = "cross_entropy") -> tuple[Reals, Reals]:
+        """Return the loss of each sequence (series,) and its slope in that sequence (series, steps, inputs)."""
+        labels = self._checked(u, labels)
+        states = self._states(u)
+        losses, in_scores = _loss(self._read(u, states), labels, objective)
+        twin = self.twin
+        assert twin.w_out is not None  # checked when the victim was made
+        seen = in_scores @ twin.w_out
+        slope = input_slope(twin, u, states, seen[:, : twin.units])
+        if twin.passthrough:
+            slope[:, -1] += seen[:, twin.units :]
+        return losses, slope
+
+    def _states(self, u: Reals) -> Reals:
+        if u.ndim != 3 or u.shape[2] != self.esn.weights.inputs or 0 in u.shape:
+            raise SpecError(f"`u` must be (series, steps, {self.esn.weights.inputs}), not empty. Got {u.shape}")
+        self.queries += len(u)
+        return self.esn.states(u)
+
+    def _read(self, u: Reals, states: Reals) -> Reals:
+        return self.esn.weights.output(states[:, -1], np.asarray(u[:, -1], self.esn.weights.dtype))
+
+    def _checked(self, u: Reals, labels: Labels) -> Labels:
+        classes = self.esn.weights.outputs
+        if labels.dtype.kind not in "iu" or labels.shape != (len(u),) or labels.min() < 0 or labels.max() >= classes:
+            raise SpecError(
+                f"`labels` must be {len(u)} whole numbers of 0 .. {classes - 1}. Got {labels.dtype} {labels.shape}"
+            )
+        return labels
+
+
+def _loss(scores: Reals, labels: Labels, objective: Objective) -> tuple[Reals, Reals]:
+    """Return losses (series,) and their slopes in the scores (series, classes)."""
+    if objective not in ("cross_entropy", "margin"):
+        raise UnknownNameError("objective", objective, ("cross_entropy", "margin"))
+    rows = np.arange(len(labels))
+    right = np.zeros_like(scores)
+    right[rows, labels] = 1
+    if objective == "cross_entropy":
+        logs = log_softmax(scores, axis=1)
+        return -logs[rows, labels], np.exp(logs) - right
+    others = np.where(right > 0, -np.inf, scores)
+    rival = others.argmax(axis=1)
+    slope = -right
+    slope[rows, rival] += 1
+    return others[rows, rival] - scores[rows, labels], slope

@@ -1,0 +1,8 @@
+"""Reservoirs larger than the chip: rows of a network split over programs and software, one step for the user."""
+
+from .network import ChunkedEsn, ChunkStatistics
+from .placing import plan_chunks
+from .plan import Chunk, ChunkPlan, chunk_rows
+from .tenants import Tenants
+
+__all__ = ["Chunk", "ChunkPlan", "ChunkStatistics", "ChunkedEsn", "Tenants", "chunk_rows", "plan_chunks"]

@@ -1,0 +1,234 @@
+r"""A reservoir in chunks of rows, with one `step` for its user: every chunk computes, then the state is gathered.
+
+    s' = gather over chunks R of  (1 - a) s_R + a f(W_in,R u + W_res,R s + b_R)
+
+All chunks read the same s, so they may run anywhere and in any order. In software alone a step gives the bits of the
+unchunked `Engine`; on a device alone those of an unchunked `HybridEsn` of the same precision (`parts` says why).
+"""
+
+import time
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError
+from metalforge.core.quantities import Measured, Modelled
+from metalforge.hybrid.esn.paths import input_weights
+from metalforge.hybrid.running.failure import DeviceGuard, OnFailure
+from metalforge.reservoir.weights import EsnWeights
+from metalforge.substrates.npu.device import NpuDevice
+
+from .parts import DeviceRows, SoftwareRows, activated
+from .placing import plan_chunks
+from .plan import Chunk, ChunkPlan
+from .tenants import Tenants, room_of
+
+__all__ = ["ChunkStatistics", "ChunkedEsn"]
+
+Reals: TypeAlias = NDArray[np.floating[Any]]
+
+
+class ChunkStatistics(NamedTuple):
+    """What a network did since it was made: host time measured, device time modelled, never added up."""
+
+    steps: int
+    """Steps of all samples together."""
+    host: Measured
+    device: Modelled | None
+    """Seconds the device would have been busy, loads included; None without a device or a model of it."""
+    energy: Modelled | None
+    loads: int
+    reloads: int
+    evictions: int
+    fallbacks: dict[str, int]
+    """Steps that software took over, by chunk."""
+
+
+class ChunkedEsn:
+    """A network whose rows are where a plan put them. Its state is (units,) or, after ``reset(batch=n)``, (n, units).
+
+    A device that fails is survived chunk by chunk: the chunk's rows are computed again in software from the state
+    before the step, and stay there (`on_device_failure="fallback"`); or the error comes through and nothing has
+    changed ("raise").
+    """
+
+    def __init__(
+        self,
+        weights: EsnWeights,
+        plan: ChunkPlan,
+        device: NpuDevice | None = None,
+        *,
+        on_device_failure: OnFailure = "fallback",
+    ) -> None:
+        if plan.units != weights.units:
+            raise SpecError(f"the plan is for {plan.units} units, the network has {weights.units}")
+        if device is None and plan.programs:
+            raise SpecError(
+                f"the plan puts {plan.device_units} rows on a device: give `device`"
+                "\nhint: EmulatedDevice(plan.profile), or plan_chunks(..., device_units=0)"
+            )
+        self.weights, self.plan = weights, plan
+        self._device = device
+        self._tenants = None if device is None else Tenants(room_of(device))
+        self._w_in = input_weights(weights).T.astype(np.float64) if plan.inputs == "host" else None
+        now = None if device is None else device.statistics()
+        self._before = (now.busy.value, now.energy.value) if now and now.busy and now.energy else (0.0, 0.0)
+        self._parts = [_Part(weights, chunk, self._tenants, on_device_failure) for chunk in plan.chunks]
+        self._steps, self._passes, self._host_s = 0, 0, 0.0
+        self._state: Reals = np.zeros(weights.units, weights.dtype)
+        self._output: Reals = np.zeros(max(weights.outputs, weights.feedback), weights.dtype)
+
+    @classmethod
+    def from_weights(
+        cls,
+        weights: EsnWeights,
+        device: NpuDevice | None = None,
+        *,
+        on_device_failure: OnFailure = "fallback",
+        **planning: Any,
+    ) -> "ChunkedEsn":
+        """Return the network by a plan of its own; `planning` goes to `plan_chunks`. Without a device: in software."""
+        if device is None:
+            planning.setdefault("device_units", 0)
+        elif "profile" not in planning and hasattr(device, "profile"):
+            planning["profile"] = device.profile
+        plan = plan_chunks(weights, **planning)
+        return cls(weights, plan, device, on_device_failure=on_device_failure)
+
+    @property
+    def state(self) -> Reals:
+        """A copy of the state."""
+        return self._state.copy()
+
+    @state.setter
+    def state(self, value: Reals) -> None:
+        given = np.asarray(value, self.weights.dtype)
+        if given.shape[-1:] != (self.weights.units,) or given.ndim > 2 or not np.all(np.isfinite(given)):
+            raise SpecError(f"a state is finite, ({self.weights.units},) or (batch, units). Got shape {given.shape}")
+        self._state = given.copy()
+        self._output = np.zeros((*given.shape[:-1], self._output.shape[-1]), self.weights.dtype)
+
+    @property
+    def tenants(self) -> Tenants:
+        """The programs of all chunks on the device, by name."""
+        if self._tenants is None:
+            raise SpecError("this network is in software: it has no programs")
+        return self._tenants
+
+    def programs_of(self, chunk: int) -> tuple[str, ...]:
+        """Return the names that a chunk's programs have among the tenants; none for a chunk in software."""
+        part = self._parts[chunk].device
+        return () if part is None else part.names
+
+    def reset(self, *, batch: int | None = None) -> None:
+        """Bring the state to rest, for one sample or for a batch."""
+        self.state = np.zeros(self.weights.units if batch is None else (batch, self.weights.units))
+
+    def step(self, u: Reals) -> Reals:
+        """Take one step with input (inputs,) or (batch, inputs); return the output, or the state without a readout."""
+        started = time.perf_counter()
+        given = np.asarray(u, self.weights.dtype)
+        wanted = (*self._state.shape[:-1], self.weights.inputs)
+        if given.shape != wanted:
+            raise SpecError(
+                f"`u` must have shape {wanted}. Got {given.shape}\nhint: reset(batch=n) for n samples at once"
+            )
+        if not np.all(np.isfinite(given)):
+            raise SpecError("`u` must hold finite numbers")
+        full = given if self.weights.w_fb is None else np.concatenate([given, self._output], axis=-1)
+        rows = np.atleast_2d(full)
+        self._state = self._gathered(rows, np.atleast_2d(self._state)).reshape(self._state.shape)
+        self._steps += len(rows)
+        self._passes += 1
+        if self.weights.w_out is not None:
+            self._output = self.weights.output(self._state, given)
+        self._host_s += time.perf_counter() - started
+        return self._output if self.weights.w_out is not None else self._state
+
+    def run(self, u: Reals) -> Reals:
+        """Step through (steps, inputs), or (batch, steps, inputs) from a state of that batch; return all outputs."""
+        given = np.asarray(u, self.weights.dtype)
+        if given.ndim not in (2, 3):
+            raise SpecError(f"`u` must have shape (steps, inputs) or (batch, steps, inputs). Got {given.shape}")
+        return np.stack([self.step(given[..., t, :]).copy() for t in range(given.shape[-2])], axis=-2)
+
+    def explain(self) -> str:
+        """Return the plan as a table."""
+        return str(self.plan)
+
+    def statistics(self) -> ChunkStatistics:
+        """Return counts, measured host time and modelled device time since the network was made."""
+        device = energy = None
+        now = None if self._device is None else self._device.statistics()
+        if now is not None and now.busy is not None and now.energy is not None:
+            busy, joules = self._before
+            device = Modelled(value=now.busy.value - busy, unit="s", profile=now.busy.profile)
+            energy = Modelled(value=now.energy.value - joules, unit="J", profile=now.energy.profile)
+        tenants = self._tenants
+        return ChunkStatistics(
+            steps=self._steps,
+            host=Measured(value=self._host_s, unit="s", how="perf_counter around each step"),
+            device=device,
+            energy=energy,
+            loads=tenants.loads if tenants else 0,
+            reloads=tenants.reloads if tenants else 0,
+            evictions=tenants.evictions if tenants else 0,
+            fallbacks={part.chunk.name: part.guard.fallbacks for part in self._parts if part.guard.fallbacks},
+        )
+
+    def close(self) -> None:
+        """Take this network's programs off the device."""
+        if self._tenants is not None:
+            self._tenants.close()
+
+    def _gathered(self, u: Reals, s: Reals) -> Reals:
+        """Return the next state of all units from (u, s), rows of samples."""
+        backwards = self._passes % 2 == 1  # by turns, so that programs that share the device are evicted least
+        lines = s if self._w_in is not None else np.concatenate([u, s], axis=1)
+        pre = np.zeros(s.shape)
+        done: list[tuple[slice, Reals]] = []
+        on_device = False
+        for part in reversed(self._parts) if backwards else self._parts:
+            found, raw = part.compute(u, s, lines, backwards)
+            span = slice(part.chunk.rows.start, part.chunk.rows.stop)
+            if raw:
+                pre[:, span], on_device = found, True
+            else:
+                done.append((span, found))
+        if on_device:
+            # The activation runs over all units at once, as in an unchunked network: the same vectors, the same bits.
+            new = activated(self.weights, pre if self._w_in is None else pre + u @ self._w_in, s)
+        else:
+            new = np.empty_like(s)
+        for span, states in done:
+            new[:, span] = states
+        return new
+
+
+class _Part:
+    """One chunk at work: its rows on the device, in software, or in software since the device failed."""
+
+    def __init__(self, weights: EsnWeights, chunk: Chunk, tenants: Tenants | None, policy: OnFailure) -> None:
+        self.chunk, self.guard = chunk, DeviceGuard(policy)
+        self._weights = weights
+        self._software: SoftwareRows | None = None
+        self.device: DeviceRows | None = None
+        if chunk.compiled is not None and tenants is not None:
+            self.device = DeviceRows(chunk.name, chunk.compiled, tenants)
+        else:
+            self._software = SoftwareRows(weights, chunk.rows)
+
+    def compute(self, u: Reals, s: Reals, lines: Reals, backwards: bool) -> tuple[Reals, bool]:
+        """Return pre-activations from the device and True, or new states from software and False."""
+        if self.device is None:
+            return self._in_software(u, s), False
+        device = self.device
+        return self.guard.call(
+            lambda: (device(lines, backwards=backwards), True), lambda: (self._in_software(u, s), False)
+        )
+
+    def _in_software(self, u: Reals, s: Reals) -> Reals:
+        if self._software is None:  # the device failed: from now on these rows are the host's
+            self._software = SoftwareRows(self._weights, self.chunk.rows)
+        return self._software(u, s)

@@ -1,0 +1,153 @@
+r"""Training of the whole network, in software: windows of a stream go in, other weights come out, by exact gradients.
+
+Gradients are those of `reservoir.gradient`, backpropagation through time over the window; the state goes on from window
+to window (truncated where one ends). Steps are plain, or Adam's:
+
+    m <- b1 m + (1 - b1) g,   v <- b2 v + (1 - b2) g^2,   w -= rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+
+(D. P. Kingma, J. Ba, arXiv:1412.6980.) Gradients longer than `clip` are shortened to it. `push` gives the result to a
+network on a device, requantised: its readout, and its reservoir if that was trained.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.reservoir.gradient import Gradients, states_and_vjp
+from metalforge.reservoir.series import DivergenceError, SeriesError
+from metalforge.reservoir.sparse import to_dense
+from metalforge.reservoir.weights import EsnWeights
+
+from .losses import LossName, check_loss, loss_and_slope
+from .matrix import Push
+from .network import DeviceNetwork
+
+__all__ = ["BackpropagationTrainer", "Part"]
+
+Reals: TypeAlias = NDArray[np.floating[Any]]
+Part: TypeAlias = Literal["w_in", "w_res", "bias", "w_fb", "w_out", "out_bias"]
+DECAY = (0.9, 0.999)
+"""Adam's b1 and b2, as its authors have them."""
+SMALL = 1e-8
+"""Adam's eps."""
+
+
+@dataclass(slots=True)
+class _Moments:
+    first: dict[str, Reals] = field(default_factory=dict)
+    second: dict[str, Reals] = field(default_factory=dict)
+    steps: int = 0
+
+
+class BackpropagationTrainer:
+    """Trains `parts` of a network with a dense recurrent matrix (a sparse one becomes dense, its zeros stay zero)."""
+
+    def __init__(
+        self,
+        weights: EsnWeights,
+        *,
+        rate: float,
+        loss: LossName = "mse",
+        parts: tuple[Part, ...] = ("w_in", "w_res", "bias", "w_out", "out_bias"),
+        optimiser: Literal["plain", "adam"] = "adam",
+        clip: float | None = 1.0,
+    ) -> None:
+        check_loss(loss)
+        if weights.w_out is None:
+            raise SpecError(
+                "a network that is trained wants a readout to start from\nhint: weights.with_readout(zeros)"
+            )
+        if not 0 < rate < float("inf") or (clip is not None and not clip > 0):
+            raise SpecError(f"`rate` and `clip` must be positive numbers. Got {rate} and {clip}")
+        if optimiser not in ("plain", "adam"):
+            raise UnknownNameError("optimiser", optimiser, ("plain", "adam"))
+        for part in parts:
+            if part not in get_args(Part) or getattr(weights, part) is None:
+                raise UnknownNameError("part of the network", part, [p for p in get_args(Part) if _has(weights, p)])
+        self._connected = None if isinstance(weights.w_res, np.ndarray) else to_dense(weights.w_res) != 0
+        self.weights = replace(weights, w_res=to_dense(weights.w_res))
+        """The network as trained so far."""
+        self.loss, self.rate, self.parts, self.optimiser, self.clip = loss, rate, parts, optimiser, clip
+        self._moments = _Moments()
+        self._state = np.zeros(weights.units, weights.dtype)
+
+    def reset(self) -> None:
+        """Begin the next window from rest."""
+        self._state = np.zeros(self.weights.units, self.weights.dtype)
+
+    def step(self, inputs: Reals, targets: NDArray[Any], *, washout: int = 0) -> float:
+        """Return the loss on a window, (steps, inputs) and (steps - washout, outputs), and learn it.
+
+        Classes, (steps - washout,) whole numbers, are targets of cross-entropy too.
+        """
+        weights = self.weights
+        assert weights.w_out is not None
+        states, back = states_and_vjp(weights, inputs, self._state)
+        if not 0 <= washout < len(states):
+            raise SeriesError(f"`washout` must leave at least one of {len(states)} steps. Got {washout}")
+        own = np.asarray(inputs, weights.dtype)[:, : weights.inputs]
+        seen = np.concatenate([states, own], axis=1) if weights.passthrough else states
+        y = np.asarray(weights.output(states, own)[washout:], np.float64)
+        value, in_y = loss_and_slope(y, self._wanted(targets, y.shape), self.loss)
+        slope = in_y.astype(weights.dtype)
+        in_states = np.zeros_like(states)
+        in_states[washout:] = (slope @ weights.w_out)[:, : weights.units]
+        found = back(in_states)._replace(w_out=slope.T @ seen[washout:], out_bias=slope.sum(axis=0))
+        self._state = states[-1].copy()
+        self._descend(found)
+        return value
+
+    def push(self, network: DeviceNetwork, *, reservoir: bool | None = None) -> tuple[Push, Push | None]:
+        """Give the weights to a device; the reservoir's too where any of it is trained, or as `reservoir` says."""
+        trained = bool({"w_in", "w_res", "bias", "w_fb"} & set(self.parts)) if reservoir is None else reservoir
+        inner = network.push_reservoir(self.weights) if trained else None
+        w_out, out_bias = self.weights.w_out, self.weights.out_bias
+        assert w_out is not None
+        assert out_bias is not None
+        return network.push(w_out.astype(np.float64), out_bias.astype(np.float64)), inner
+
+    def _wanted(self, targets: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """Return targets of the counted steps as numbers; classes become probabilities of one."""
+        given = np.asarray(targets)
+        if self.loss == "cross_entropy" and given.dtype.kind in "iu" and given.shape == shape[:1]:
+            if given.min() < 0 or given.max() >= shape[1]:
+                raise SeriesError(f"classes must be 0 .. {shape[1] - 1}. Got {given.min()} .. {given.max()}")
+            return np.asarray(np.eye(shape[1])[given])
+        if given.dtype.kind not in "iufb" or given.shape != shape or not np.all(np.isfinite(given)):
+            raise SeriesError(
+                f"targets must be finite, {shape}, as the counted outputs. Got {given.dtype} {given.shape}"
+            )
+        return given.astype(np.float64)
+
+    def _descend(self, slopes: Gradients) -> None:
+        found = {part: np.asarray(getattr(slopes, part)) for part in self.parts}
+        if self._connected is not None and "w_res" in found:
+            found["w_res"] = np.where(self._connected, found["w_res"], 0)
+        length = float(np.sqrt(sum(float(np.sum(np.square(g, dtype=np.float64))) for g in found.values())))
+        if not np.isfinite(length):
+            raise DivergenceError(
+                "backpropagation diverged: its gradient is not finite\nhint: a smaller rate, or `clip`"
+            )
+        shrink = 1.0 if self.clip is None or length <= self.clip else self.clip / length
+        self._moments.steps += 1
+        changed = {
+            part: np.asarray(getattr(self.weights, part) - self._move(part, shrink * g), self.weights.dtype)
+            for part, g in found.items()
+        }
+        self.weights = replace(self.weights, **changed)  # type: ignore[arg-type]  # by name
+
+    def _move(self, part: str, slope: Reals) -> Reals:
+        if self.optimiser == "plain":
+            return np.asarray(self.rate * slope)
+        (b1, b2), m = DECAY, self._moments
+        m.first[part] = b1 * m.first.get(part, np.zeros_like(slope)) + (1 - b1) * slope
+        m.second[part] = b2 * m.second.get(part, np.zeros_like(slope)) + (1 - b2) * slope**2
+        size = np.sqrt(m.second[part] / (1 - b2**m.steps)) + SMALL
+        return np.asarray(self.rate * m.first[part] / (1 - b1**m.steps) / size)
+
+
+def _has(weights: EsnWeights, part: str) -> bool:
+    return getattr(weights, part) is not None

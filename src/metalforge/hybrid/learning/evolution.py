@@ -1,0 +1,198 @@
+r"""Evolution on the device: a (1 + lambda) strategy over the integers of a matrix, by `set_variable` alone.
+
+A generation scores the parent on the present window of the stream, then each of lambda children: the parent's integers
+with a few of them moved,
+
+    q_i <- q_i + d,   d = sign * (1 + floor(|N(0, sigma limit)|)),   clipped to the grid, never the same integer
+
+each entry with probability `rate`, and one at least. A child is written to the device, scored there, and takes the
+parent's place if it is no worse (ties move on, as plateaus of a coarse grid want). At the end of a generation the
+device holds the new parent: losers are written over. sigma follows the one-fifth rule (I. Rechenberg, 1973): times 1.5
+after a success, times 1.5^(-1/4) after a failure.
+
+Nothing is differentiated, so the loss may be anything that the device's outputs decide.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError
+from metalforge.reservoir.series import SeriesError
+
+from .losses import LossName, check_loss, loss_and_slope
+from .network import DeviceNetwork
+from .windows import Window
+
+__all__ = ["Evolution", "EvolutionInfo", "Generation", "mutate"]
+
+Integers: TypeAlias = NDArray[np.int64]
+What: TypeAlias = Literal["readout", "reservoir"]
+GROWTH = 1.5
+"""Of sigma after a success; its fourth root after a failure, so that one success in five keeps it."""
+
+
+class Generation(NamedTuple):
+    """What one generation did: the loss of the parent before and after it, on one window, and what it sent."""
+
+    before: float
+    after: float
+    improved: bool
+    evaluations: int
+    pushes: int
+    bytes: int
+
+
+class EvolutionInfo(NamedTuple):
+    """A run: its generations, and why it ended: `generations` (all were made), `goal`, or `stalled`."""
+
+    generations: tuple[Generation, ...]
+    ended: str
+
+
+def mutate(integers: Integers, limit: int, rate: float, sigma: float, rng: np.random.Generator) -> Integers:
+    """Return integers within +-limit of which at least one is another, by the module's rule."""
+    chosen = rng.random(integers.shape) < rate
+    if not chosen.any():
+        chosen.flat[int(rng.integers(chosen.size))] = True
+    old = integers[chosen]
+    size = 1 + np.floor(np.abs(rng.normal(0, sigma * limit, old.size))).astype(np.int64)
+    move = np.where(rng.random(old.size) < 0.5, -size, size)
+    # At the edge of the grid the only way is back: clipping there would leave the integer as it was.
+    move = np.where((old == limit) & (move > 0) | (old == -limit) & (move < 0), -move, move)
+    child = integers.copy()
+    child[chosen] = np.clip(old + move, -limit, limit)
+    return child
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvolutionSettings:
+    """Children a generation, share of mutated entries, first step size in units of the grid's limit."""
+
+    children: int = 4
+    rate: float = 0.05
+    sigma: float = 0.1
+    smallest_sigma: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if self.children < 1 or not 0 < self.rate <= 1 or not 0 < self.sigma <= 1 or not self.smallest_sigma > 0:
+            raise SpecError(
+                "`children` must be at least 1, `rate` and `sigma` in (0, 1], `smallest_sigma` above 0. "
+                f"Got {self.children}, {self.rate}, {self.sigma}, {self.smallest_sigma}"
+            )
+
+
+class Evolution:
+    """Evolves the readout (or the reservoir) of a network on its device.
+
+    With `fit_bias` (mean squares and the readout only) every candidate gets the bias that suits its window best, on the
+    host, where the bias is: the mean of what is left.
+    """
+
+    def __init__(
+        self,
+        network: DeviceNetwork,
+        *,
+        seed: int,
+        children: int = 4,
+        rate: float = 0.05,
+        sigma: float = 0.1,
+        smallest_sigma: float = 1e-3,
+        loss: LossName = "mse",
+        what: What = "readout",
+        fit_bias: bool = True,
+    ) -> None:
+        check_loss(loss)
+        if what not in ("readout", "reservoir"):
+            raise SpecError(f"`what` must be readout or reservoir. Got `{what}`")
+        self.settings = EvolutionSettings(children=children, rate=rate, sigma=sigma, smallest_sigma=smallest_sigma)
+        self.network, self.loss, self.what = network, loss, what
+        self.fit_bias = fit_bias and loss == "mse" and what == "readout"
+        self.sigma = sigma
+        self.evaluations = self.pushes = self.bytes_pushed = 0
+        self._rng = np.random.default_rng(seed)
+
+    @property
+    def integers(self) -> Integers:
+        """A copy of the parent."""
+        return (self.network.readout if self.what == "readout" else self.network.reservoir).integers
+
+    def generation(self, window: Window) -> Generation:
+        """Return what one generation on a window did; the device holds the better of parent and children after it."""
+        before_pushes, before_bytes, before_evaluations = self.pushes, self.bytes_pushed, self.evaluations
+        parent, bias = self.integers, self.network.master().out_bias
+        limit = (self.network.readout if self.what == "readout" else self.network.reservoir).limit
+        first, best_bias = self._score(window)
+        least, best, improved = first, parent, False
+        for _ in range(self.settings.children):
+            child = mutate(parent, limit, self.settings.rate, self.sigma, self._rng)
+            self._write(child, bias)
+            found, own_bias = self._score(window)
+            if found <= least:
+                improved |= found < first
+                least, best, best_bias = found, child, own_bias
+        self._write(best, best_bias)
+        self.sigma = float(
+            np.clip(self.sigma * (GROWTH if improved else GROWTH**-0.25), self.settings.smallest_sigma, 1.0)
+        )
+        return Generation(
+            first,
+            least,
+            improved,
+            self.evaluations - before_evaluations,
+            self.pushes - before_pushes,
+            self.bytes_pushed - before_bytes,
+        )
+
+    def run(
+        self,
+        windows: Callable[[], Window] | Window,
+        generations: int,
+        *,
+        goal: float | None = None,
+        patience: int | None = None,
+    ) -> EvolutionInfo:
+        """Return the generations made on windows, one each; a single window serves all.
+
+        Ends early when the loss reaches `goal`, or after `patience` generations in a row without an improvement.
+        """
+        done: list[Generation] = []
+        idle = 0
+        for window in _each(windows, generations):
+            made = self.generation(window)
+            done.append(made)
+            idle = 0 if made.improved else idle + 1
+            if goal is not None and made.after <= goal:
+                return EvolutionInfo(tuple(done), "goal")
+            if patience is not None and idle >= patience:
+                return EvolutionInfo(tuple(done), "stalled")
+        return EvolutionInfo(tuple(done), "generations")
+
+    def _score(self, window: Window) -> tuple[float, NDArray[np.float64]]:
+        """Return the loss of what the device holds, and the bias that it is with."""
+        self.evaluations += 1
+        bias = self.network.master().out_bias
+        outputs = window.outputs(self.network, rerun=self.what == "reservoir")
+        if self.fit_bias:
+            # What the device said is with the bias of the host; another bias is another sum.
+            shift = (window.targets - outputs).mean(axis=0)
+            outputs, bias = outputs + shift, bias + shift
+        return loss_and_slope(outputs, window.targets, self.loss).value, bias
+
+    def _write(self, integers: Integers, bias: NDArray[np.float64]) -> None:
+        if self.what == "readout":
+            push = self.network.push_integers(integers, bias)
+        else:
+            push = self.network.push_reservoir_integers(integers)
+        self.pushes += push.bytes > 0
+        self.bytes_pushed += push.bytes
+
+
+def _each(windows: Callable[[], Window] | Window, generations: int) -> Iterator[Window]:
+    if generations < 1:
+        raise SeriesError(f"`generations` must be at least 1. Got {generations}")
+    for _ in range(generations):
+        yield windows if isinstance(windows, Window) else windows()

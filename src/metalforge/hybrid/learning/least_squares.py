@@ -1,0 +1,70 @@
+r"""Recursive least squares for several rows at once: the same readout as row by row, by products of matrices.
+
+With P the inverse of the weighted normal matrix, l the forgetting, and k new rows X, Y, row i of weight l^(k-i):
+
+    Z = D X,  E = D (Y - X W^T),  D = diag(l^((k-i)/2))
+    L L^T = l^k 1 + Z P Z^T,      V = L^-1 Z P            Cholesky's root (k, k)
+    W <- W + (L^-1 E)^T V,        P <- (P - V^T V) / l^k
+
+which is `reservoir.online.Rls` (without bias) after k rows, to rounding: the matrix inversion lemma with k rows instead
+of one. Row by row, P is read and written k times; here once, so weights that are pushed every k steps cost far less.
+"""
+
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotrf, dtrtrs
+
+from metalforge.reservoir.series import DivergenceError
+
+__all__ = ["LeastSquares", "absorb", "begin"]
+
+Doubles: TypeAlias = NDArray[np.float64]
+
+
+class LeastSquares(NamedTuple):
+    """A readout (outputs, width), the inverse (width, width), and the rows learned."""
+
+    w_out: Doubles
+    inverse: Doubles
+    rows: int
+
+
+def begin(w_out: Doubles, alpha: float) -> LeastSquares:
+    """Return a state that is drawn to a readout with penalty alpha |W - W_0|^2."""
+    return LeastSquares(w_out, np.eye(w_out.shape[1]) / alpha, 0)
+
+
+def absorb(state: LeastSquares, x: Doubles, y: Doubles, forgetting: float) -> LeastSquares:
+    """Return the state after rows x (rows, width), y (rows, outputs), the oldest first."""
+    rows = len(x)
+    kept = forgetting**rows
+    left = y - x @ state.w_out.T
+    z = x
+    if forgetting < 1 and rows > 1:
+        ages = forgetting ** (np.arange(rows - 1, -1, -1) / 2)[:, np.newaxis]
+        z, left = x * ages, left * ages
+    with np.errstate(all="ignore"):
+        spread = z @ state.inverse  # the inverse is symmetric
+        inner = spread @ z.T
+        inner.flat[:: rows + 1] += kept
+        root, failed = dpotrf(inner, lower=1)
+        if failed:
+            raise _lost(state.rows + rows)
+        # v^T v is symmetric to the last bit, which P Z^T (...)^-1 Z P would not be: rounding would grow in P.
+        v, _ = dtrtrs(root, spread, lower=1)
+        w_out = state.w_out + dtrtrs(root, left, lower=1)[0].T @ v
+        inverse = v.T @ v
+        np.subtract(state.inverse, inverse, out=inverse)
+        if kept != 1:
+            inverse /= kept
+    if not (np.isfinite(w_out).all() and np.isfinite(np.diagonal(inverse)).all()):
+        raise _lost(state.rows + rows)
+    return LeastSquares(w_out, inverse, state.rows + rows)
+
+
+def _lost(rows: int) -> DivergenceError:
+    return DivergenceError(
+        f"least squares diverged at row {rows}: the weights are lost\nhint: a forgetting nearer to 1, or a larger alpha"
+    )

@@ -1,0 +1,223 @@
+r"""How a readout learns a row: what it held, the features and the target go in, what it shall hold comes out.
+
+- `GradientStep`: one step down the loss. Normalised, the rate is divided by |x|^2 + 1: the usual NLMS for `mse`.
+- `RecursiveLeastSquares`: the least squares of all rows so far, older ones forgotten, drawn to the readout that it
+  started from (`least_squares`, on [x; 1]). Inside a loop of output feedback this is FORCE (D. Sussillo, L. F. Abbott,
+  Neuron 63, 2009).
+- `RidgeRefit`: one ridge solve (`reservoir.readout`) of the last rows, every so often.
+
+All work on the float master in float64. Rules are parameters; what they remember is in the state that `init` makes. A
+rule may let rows wait, as weights that nobody asks for need not be known; `settle` learns what waits.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError
+from metalforge.reservoir.readout import ridge as ridge_readout
+
+from .least_squares import LeastSquares, absorb, begin
+from .losses import LossName, LossSlope
+from .network import Master
+
+__all__ = ["ErrorOf", "GradientStep", "Lesson", "RecursiveLeastSquares", "RidgeRefit", "Rule", "Rules"]
+
+Doubles: TypeAlias = NDArray[np.float64]
+ErrorOf: TypeAlias = Literal["auto", "device", "master"]
+State = TypeVar("State")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Lesson:
+    """One row: features, target, and the loss with its slope for the output that the rule is to correct."""
+
+    features: Doubles
+    target: Doubles
+    at: LossSlope
+
+
+class Rule(Protocol[State]):
+    """What the rules have in common. `losses` are those they can learn."""
+
+    @property
+    def losses(self) -> tuple[LossName, ...]:
+        """The losses that this rule lowers."""
+        ...
+
+    def init(self, master: Master) -> State:
+        """Return the state before the first row."""
+        ...
+
+    def step(self, state: State, master: Master, lesson: Lesson) -> tuple[State, Master]:
+        """Return the state and the readout after a row."""
+        ...
+
+    def settle(self, state: State, master: Master) -> tuple[State, Master]:
+        """Return the state and the readout after all rows that were left waiting."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientStep:
+    """W -= rate dL/dy x^T, b -= rate dL/dy.
+
+    `error` says whose output is corrected: the `device`'s, which rounding is part of, or the float `master`'s. `auto`
+    takes the device's while every step is pushed; when pushes are apart, the device repeats an error that the master
+    has learned already, and correcting it again and again would overshoot.
+    """
+
+    rate: float
+    normalised: bool = False
+    error: ErrorOf = "auto"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate < float("inf"):
+            raise SpecError(f"`rate` must be a positive number. Got {self.rate}")
+        if self.error not in ("auto", "device", "master"):
+            raise SpecError(f"`error` must be auto, device or master. Got `{self.error}`")
+
+    @property
+    def losses(self) -> tuple[LossName, ...]:
+        """Both."""
+        return ("mse", "cross_entropy")
+
+    def init(self, master: Master) -> float:
+        """Return the rate, which a rollback may lower."""
+        return self.rate
+
+    def step(self, state: float, master: Master, lesson: Lesson) -> tuple[float, Master]:
+        """Return the readout one step further down."""
+        x, slope = lesson.features, lesson.at.slope
+        rate = state / float(x @ x + 1) if self.normalised else state
+        with np.errstate(all="ignore"):  # what overflows is seen by the guard
+            return state, Master(master.w_out - rate * np.outer(slope, x), master.out_bias - rate * slope)
+
+    def settle(self, state: float, master: Master) -> tuple[float, Master]:
+        """Return both as they are."""
+        return state, master
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecursiveLeastSquares:
+    """Recursive least squares with a memory of 1 / (1 - forgetting) rows, which must be several times the width.
+
+    `alpha` is the pull towards the readout that it started from: small where that is of little worth, but a tiny one
+    makes a readout that is useless when there are about as many rows as features. Up to `block` rows wait for the next
+    push and are then learned together, at a fraction of the cost and with the same result. Rows that were seen before,
+    elsewhere, may count as the stream's beginning: `inverse` is that of their (penalised) normal matrix, [x; 1] wide,
+    and takes the place of 1 / alpha.
+    """
+
+    alpha: float = 1e-3
+    forgetting: float = 1.0
+    block: int = 64
+    inverse: Doubles | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < float("inf"):
+            raise SpecError(f"`alpha` must be a positive number. Got {self.alpha}")
+        if not 0 < self.forgetting <= 1:
+            raise SpecError(f"`forgetting` must be above 0 and at most 1. Got {self.forgetting}")
+        if self.block < 1:
+            raise SpecError(f"`block` must be at least 1. Got {self.block}")
+        p = self.inverse
+        if p is not None and (p.ndim != 2 or p.shape[0] != p.shape[1] or not np.all(np.isfinite(p))):
+            raise SpecError(f"`inverse` must be a square matrix of finite numbers. Got shape {p.shape}")
+
+    @property
+    def losses(self) -> tuple[LossName, ...]:
+        """Squares only."""
+        return ("mse",)
+
+    def init(self, master: Master) -> "Waiting":
+        """Return a state that knows the readout and its penalty."""
+        start = np.concatenate([master.w_out, master.out_bias[:, np.newaxis]], axis=1)
+        solved = begin(start, self.alpha)
+        if self.inverse is not None:
+            if self.inverse.shape != solved.inverse.shape:
+                raise SpecError(
+                    f"`inverse` must be {solved.inverse.shape}, features and one. Got shape {self.inverse.shape}"
+                )
+            solved = solved._replace(inverse=np.array(self.inverse, np.float64))
+        return Waiting(*solved, [])
+
+    def step(self, state: "Waiting", master: Master, lesson: Lesson) -> tuple["Waiting", Master]:
+        """Return the readout, the same until the block is full. The rows that wait are shared with the state before."""
+        state.waiting.append((lesson.features, lesson.target))
+        return (state, master) if len(state.waiting) < self.block else self.settle(state, master)
+
+    def settle(self, state: "Waiting", master: Master) -> tuple["Waiting", Master]:
+        """Return the least squares with the rows that waited."""
+        if not state.waiting:
+            return state, master
+        features, targets = (np.stack(part) for part in zip(*state.waiting, strict=True))
+        seen = np.concatenate([features, np.ones((len(features), 1))], axis=1)
+        after = absorb(LeastSquares(*state[:3]), seen, targets, self.forgetting)
+        return Waiting(*after, []), Master(after.w_out[:, :-1], after.w_out[:, -1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RidgeRefit:
+    """A ridge solve of the last `window` rows, every `every` rows once there are `least` of them (default: window)."""
+
+    window: int
+    every: int
+    ridge: float = 1e-6
+    least: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.window < 2 or self.every < 1 or not 0 <= self.ridge < float("inf"):
+            raise SpecError(
+                "a refit wants a window of 2 rows or more, `every` of 1 or more and a finite ridge. "
+                f"Got {self.window}, {self.every} and {self.ridge}"
+            )
+        if self.least is not None and not 2 <= self.least <= self.window:
+            raise SpecError(f"`least` must lie in 2 .. {self.window}, the window. Got {self.least}")
+
+    @property
+    def losses(self) -> tuple[LossName, ...]:
+        """Squares only."""
+        return ("mse",)
+
+    def init(self, master: Master) -> "Rows":
+        """Return an empty window."""
+        return Rows(deque(maxlen=self.window), 0)
+
+    def step(self, state: "Rows", master: Master, lesson: Lesson) -> tuple["Rows", Master]:
+        """Return the readout, fitted anew where its turn has come. The window is shared with the state before."""
+        state.rows.append((lesson.features, lesson.target))
+        after = Rows(state.rows, state.seen + 1)
+        enough = len(after.rows) >= (self.window if self.least is None else self.least)
+        if not enough or after.seen % self.every:
+            return after, master
+        features, targets = (np.stack(part) for part in zip(*after.rows, strict=True))
+        found = ridge_readout(features, targets, self.ridge)
+        return after, Master(found.w_out, found.out_bias)
+
+    def settle(self, state: "Rows", master: Master) -> tuple["Rows", Master]:
+        """Return both as they are."""
+        return state, master
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The last rows (features, target), and how many there were in all."""
+
+    rows: deque[tuple[Doubles, Doubles]]
+    seen: int
+
+
+class Waiting(NamedTuple):
+    """A `LeastSquares` solution, and rows (features, target) that are not in it yet."""
+
+    w_out: Doubles
+    inverse: Doubles
+    rows: int
+    waiting: list[tuple[Doubles, Doubles]]
+
+
+Rules: TypeAlias = GradientStep | RecursiveLeastSquares | RidgeRefit

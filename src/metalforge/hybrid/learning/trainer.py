@@ -1,0 +1,313 @@
+r"""Learning on a stream: the device answers, software corrects, the device is given new weights.
+
+    y = network(u) on the device  ->  L(y, t), dL/dy  ->  the rule moves the float master  ->  requantised, pushed
+
+with a rule, a schedule of pushes, a guard against divergence, and counts of everything. `steps` has one step of it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from metalforge.core.errors import SpecError
+from metalforge.core.quantities import Measured
+from metalforge.hybrid.running.executor import HybridExecutor
+from metalforge.reservoir.series import DivergenceError, SeriesError
+
+from .executors import ExecutorReadout
+from .guard import DivergenceGuard, GuardState
+from .losses import LossName, LossSlope, as_target, check_loss, loss_and_slope
+from .matrix import Push
+from .network import Forward, Master, Trainable
+from .rules import GradientStep, Lesson, Rules
+from .schedule import PushSchedule
+from .statistics import TrainerStatistics, device_time
+
+__all__ = ["OnNan", "OnlineTrainer", "StepInfo", "Training"]
+
+Doubles: TypeAlias = NDArray[np.float64]
+OnNan: TypeAlias = Literal["skip", "stop"]
+
+
+class StepInfo(NamedTuple):
+    """What a step did. `output` is None and `loss` NaN where the row could not be used."""
+
+    output: Doubles | None
+    loss: float
+    learned: bool
+    pushed: bool
+    rolled_back: bool
+
+
+class Training(NamedTuple):
+    """A run: outputs before each row was learned (NaN where skipped), losses, and the trainer's counts at its end."""
+
+    outputs: Doubles
+    losses: Doubles
+    statistics: TrainerStatistics
+
+
+@dataclass(slots=True)
+class _Counts:
+    steps: int = 0
+    learned: int = 0
+    skipped_inputs: int = 0
+    skipped_targets: int = 0
+    pushes: int = 0
+    bytes_pushed: int = 0
+    integers_changed: int = 0
+    push_failures: int = 0
+    rollbacks: int = 0
+    mended: int = 0
+    total_s: float = 0.0
+    learning_s: float = 0.0
+
+
+class OnlineTrainer:
+    """Trains the readout of a network on a stream, one row at a time.
+
+    `washout` steps at the start are answered and not learned. `on_nan`: a row with a NaN or infinity is skipped and
+    counted (a bad input leaves the state where it was; a bad target is answered and not learned), or ends the run with
+    an error before anything moved. Every `verify_every` steps the device is read back and, if need be, written again.
+    """
+
+    def __init__(
+        self,
+        network: HybridExecutor | Trainable,
+        rule: Rules,
+        *,
+        loss: LossName = "mse",
+        schedule: PushSchedule = PushSchedule(),  # noqa: B008  frozen
+        guard: DivergenceGuard | None = DivergenceGuard(),  # noqa: B008  frozen
+        on_nan: OnNan = "skip",
+        washout: int = 0,
+        verify_every: int | None = None,
+    ) -> None:
+        check_loss(loss)
+        if loss not in rule.losses:
+            raise SpecError(f"{type(rule).__name__} learns {', '.join(rule.losses)}. Got `{loss}`\nhint: GradientStep")
+        if on_nan not in ("skip", "stop"):
+            raise SpecError(f"`on_nan` must be skip or stop. Got `{on_nan}`")
+        if washout < 0 or (verify_every is not None and verify_every < 1):
+            raise SpecError("`washout` must be at least 0 and `verify_every` at least 1, or None")
+        self.network: Trainable = ExecutorReadout(network) if isinstance(network, HybridExecutor) else network
+        self.loss, self.schedule, self.guard = loss, schedule, guard
+        self.on_nan, self.washout, self.verify_every = on_nan, washout, verify_every
+        self._rule = rule
+        self._master = self.network.master()
+        self._since_push = 0
+        self._count = _Counts()
+        self._before = self.network.device.statistics()
+        self._state: Any = None
+        self._watch: GuardState | None = None
+        self._bench = self._benched = False
+        self._restart()
+
+    @property
+    def rule(self) -> Rules:
+        """The rule; its rate shrinks with every rollback."""
+        return self._rule
+
+    @property
+    def master(self) -> Master:
+        """A copy of the float readout after the rows learned so far; the device holds that of the last push."""
+        return Master(self._master.w_out.copy(), self._master.out_bias.copy())
+
+    @property
+    def outputs(self) -> int:
+        """Size of a target."""
+        return int(self._master.out_bias.size)
+
+    # The stream.
+
+    def step(self, u: ArrayLike, target: ArrayLike | None = None, *, learn: bool = True) -> StepInfo:
+        """Answer one input (inputs,), and learn its target (outputs,), or class, where there is one."""
+        begin = perf_counter()
+        given = np.asarray(u, np.float64)
+        if given.shape != (self.network.inputs,):
+            raise SeriesError(f"an input must be {self.network.inputs} real numbers. Got shape {given.shape}")
+        wanted = None if target is None else as_target(target, self.outputs, self.loss)
+        bad_input = not np.all(np.isfinite(given))
+        bad_target = wanted is not None and not np.all(np.isfinite(wanted))
+        if (bad_input or bad_target) and self.on_nan == "stop":
+            which = "input" if bad_input else "target"
+            raise SeriesError(
+                f"step {self._count.steps}: the {which} is not finite; nothing was learned from it"
+                "\nhint: on_nan=`skip` goes on without such rows"
+            )
+        self._count.steps += 1
+        if bad_input:
+            self._count.skipped_inputs += 1
+            return StepInfo(None, float("nan"), learned=False, pushed=False, rolled_back=False)
+        forward = self.network.forward(given)
+        info = StepInfo(forward.output, float("nan"), learned=False, pushed=False, rolled_back=False)
+        if bad_target:
+            self._count.skipped_targets += 1
+        elif wanted is not None:
+            at = loss_and_slope(forward.output, wanted, self.loss)
+            info = info._replace(loss=at.value)
+            if learn and self._count.steps > self.washout:
+                info = self._learn(forward, wanted, at)
+        if self.verify_every is not None and self._count.steps % self.verify_every == 0:
+            self.mend()
+        self._count.total_s += perf_counter() - begin
+        return info
+
+    def run(self, inputs: ArrayLike, targets: Iterable[Any], *, learn: bool = True) -> Training:
+        """Step through inputs (steps, inputs) with as many targets; what was not pushed at the end is pushed."""
+        rows, wanted = np.asarray(inputs, np.float64), list(targets)
+        if rows.ndim != 2 or len(rows) != len(wanted):
+            raise SeriesError(
+                f"inputs must be (steps, {self.network.inputs}) with one target a step. "
+                f"Got {rows.shape} and {len(wanted)} targets"
+            )
+        outputs, losses = np.full((len(rows), self.outputs), np.nan), np.full(len(rows), np.nan)
+        for t, (u, target) in enumerate(zip(rows, wanted, strict=True)):
+            info = self.step(u, target, learn=learn)
+            losses[t] = info.loss
+            if info.output is not None:
+                outputs[t] = info.output
+        self.flush()
+        return Training(outputs, losses, self.statistics())
+
+    # The device.
+
+    def flush(self) -> Push:
+        """Push the master now, whatever the schedule says; rows that waited are learned first."""
+        self._settle()
+        deployed = self._watch.kept if self._benched and self._watch is not None else self._master
+        push = self.network.push(deployed.w_out, deployed.out_bias)
+        self._since_push = 0
+        self._count.pushes += push.bytes > 0
+        self._count.bytes_pushed += push.bytes
+        self._count.integers_changed += push.changed
+        self._count.push_failures += push.failures
+        return push
+
+    def mend(self) -> bool:
+        """Return whether the device held other weights than it was given, and was written again."""
+        if self.network.verify():
+            return False
+        self.network.restore()
+        self._count.mended += 1
+        return True
+
+    def load(self, master: Master) -> None:
+        """Take another readout as master, push it, and let the rule begin anew."""
+        self._master = Master(np.array(master.w_out, np.float64), np.array(master.out_bias, np.float64))
+        self._restart()
+        self.flush()
+
+    def statistics(self) -> TrainerStatistics:
+        """Return counts, measured host time and modelled device time since the trainer was made."""
+        count = self._count
+        busy, energy = device_time(self._before, self.network.device.statistics())
+        return TrainerStatistics(
+            steps=count.steps,
+            learned=count.learned,
+            skipped_inputs=count.skipped_inputs,
+            skipped_targets=count.skipped_targets,
+            pushes=count.pushes,
+            bytes_pushed=count.bytes_pushed,
+            integers_changed=count.integers_changed,
+            push_failures=count.push_failures,
+            rollbacks=count.rollbacks,
+            mended=count.mended,
+            host=Measured(value=count.total_s, unit="s", how="perf_counter around steps, emulation included"),
+            learning=Measured(value=count.learning_s, unit="s", how="perf_counter around loss, rule and guard"),
+            device=busy,
+            energy=energy,
+            schedule=self.schedule.reason,
+        )
+
+    # One lesson.
+
+    def _learn(self, forward: Forward, wanted: Doubles, at: LossSlope) -> StepInfo:
+        begin = perf_counter()
+        said = at
+        if not self._from_device():
+            said = loss_and_slope(self._master(forward.features), wanted, self.loss)
+        lesson = Lesson(features=forward.features, target=wanted, at=said)
+        try:
+            state, new = self._rule.step(self._state, self._master, lesson)
+            fine = self._judge(new, lesson)
+        except DivergenceError:
+            fine = False
+        if fine:
+            self._state, self._master = state, new
+        self._count.learned += 1
+        self._count.learning_s += perf_counter() - begin
+        before = self._count.rollbacks
+        if not fine:
+            self._roll_back()
+        elif self._benched != self._bench:
+            self._change_bench()
+        rolled_back = self._count.rollbacks > before
+        self._since_push += 1
+        share = None
+        if self.schedule.changed is not None:
+            self._settle()
+            share = self.network.changed(self._master.w_out) / self._master.w_out.size
+        pushed = self.schedule.due(self._since_push, share) and self.flush().bytes > 0
+        return StepInfo(forward.output, at.value, learned=True, pushed=pushed, rolled_back=rolled_back)
+
+    def _settle(self) -> None:
+        """Let the rule learn the rows that it left waiting."""
+        begin = perf_counter()
+        try:
+            self._state, self._master = self._rule.settle(self._state, self._master)
+        except DivergenceError:
+            self._roll_back()
+        self._count.learning_s += perf_counter() - begin
+
+    def _judge(self, new: Master, lesson: Lesson) -> bool:
+        """Return whether the new readout may be taken; whether it may be deployed is left in `_bench`."""
+        if self.guard is None or self._watch is None:
+            return True
+        present = loss_and_slope(self._master(lesson.features), lesson.target, self.loss).value
+        kept = loss_and_slope(self._watch.kept(lesson.features), lesson.target, self.loss).value
+        self._watch, harm = self.guard.step(self._watch, new, present, kept)
+        finite = all(np.all(np.isfinite(part)) for part in new)
+        if isinstance(self._rule, GradientStep) or not finite:
+            return not harm
+        self._bench = harm or (self._benched and self._watch.present_loss > self._watch.kept_loss)
+        return True
+
+    def _change_bench(self) -> None:
+        """Deploy the kept readout while the rule gets over a bad spell, or the rule's own again."""
+        self._benched = self._bench
+        if self._benched:
+            self._count_rollback()
+        self.flush()
+
+    def _roll_back(self) -> None:
+        """Go back to the kept readout, on the device too, and learn on more carefully."""
+        guard, watch = self._count_rollback()
+        if isinstance(self._rule, GradientStep):
+            self._rule = replace(self._rule, rate=self._rule.rate * guard.backoff)
+        self.load(watch.kept)
+
+    def _count_rollback(self) -> tuple[DivergenceGuard, GuardState]:
+        """Return the guard and what it knows, unless there is none or there were too many rollbacks."""
+        self._count.rollbacks += 1
+        if self.guard is None or self._watch is None or self._count.rollbacks > self.guard.most:
+            raise DivergenceError(
+                f"learning diverged at step {self._count.steps} ({self._count.rollbacks - 1} rollbacks before)"
+                "\nhint: a smaller rate, a forgetting nearer to 1, or a larger alpha or ridge"
+            )
+        return self.guard, self._watch
+
+    def _restart(self) -> None:
+        self._state = self._rule.init(self._master)
+        self._watch = None if self.guard is None else self.guard.init(self._master)
+        self._bench = self._benched = False
+
+    def _from_device(self) -> bool:
+        """Whether the rule corrects what the device said rather than what the master says."""
+        if not isinstance(self._rule, GradientStep):
+            return False
+        return self._rule.error == "device" or (self._rule.error == "auto" and self.schedule.each_step)

@@ -1,0 +1,34 @@
+"""Search, then compile: a task and bounds go in, a network within an accuracy and latency budget comes out.
+
+`study` searches (phase 1), `choosing` decides on the chip's own arithmetic and compiles (phase 2), `fine_tuning` learns
+on the device (phase 3); `run.search` does all three. Optuna's home is `optuna_`, matplotlib's is `plot`.
+"""
+
+from .choosing import Choice, Finalist, choose
+from .pareto import Budget, front
+from .run import Best, Deployment, SearchReport, search, summary
+from .space import Parameters, Space, build
+from .study import StudyResult, evaluate_many, run_study
+from .tasks import TASKS, SearchTask, search_task
+
+__all__ = [
+    "TASKS",
+    "Best",
+    "Budget",
+    "Choice",
+    "Deployment",
+    "Finalist",
+    "Parameters",
+    "SearchReport",
+    "SearchTask",
+    "Space",
+    "StudyResult",
+    "build",
+    "choose",
+    "evaluate_many",
+    "front",
+    "run_study",
+    "search",
+    "search_task",
+    "summary",
+]

@@ -1,0 +1,198 @@
+r"""Phase 2: among the best candidates, the one that is best on the chip, within a budget.
+
+A finalist is put on an emulated device with its weights in four bits and its activation on the host, and its readout is
+fitted again to the states it has there. Activation bits climb (4, 8, 12, 16: one to four chip rows a step) until
+
+    error_int4 <= (1 + tolerance) error          both NRMSE on validation data
+
+or the budget ends. The finalist with the least error_int4 is chosen. It meets the constraint if it got there, or if
+one that got there is no better: losing more from a better start is no reason to take a worse network.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from metalforge.core.errors import PlacementError
+from metalforge.core.quantities import Modelled
+from metalforge.hybrid.esn.network import HybridEsn
+from metalforge.hybrid.esn.paths import LastLayer
+from metalforge.hybrid.routing.precision import encoding_of
+from metalforge.hybrid.routing.pricing import device_cost
+from metalforge.reservoir.weights import EsnWeights
+from metalforge.substrates.npu.emulator import EmulatedDevice
+from metalforge.substrates.npu.program import Program
+from metalforge.substrates.profiles import DeviceProfile
+
+from .evaluate import Candidate, HeadSums, head_parts, score
+from .pareto import Budget, Point, front, points, price
+from .space import Parameters
+from .study import StudyResult
+from .tasks import SearchTask
+
+__all__ = ["INT4_LADDER", "Choice", "Finalist", "OnChip", "choose", "finalists", "on_chip"]
+
+INT4_LADDER = ("W4A4", "W4A8", "W4A12", "W4A16")
+"""Four-bit weights with activations of one to four nibbles, cheapest first."""
+RIDGE_FACTORS = (1.0, 1e2, 1e4)
+"""Ridges that the second fit tries, times the candidate's: rounded states may want more."""
+
+
+class Finalist(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A candidate on the chip: validation errors in software and there, and what a step takes."""
+
+    parameters: Parameters
+    precision: str
+    error: float
+    error_int4: float
+    latency: Modelled
+    energy: Modelled
+    within_tolerance: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OnChip:
+    """A candidate as it runs on the device: its network with the readout fitted there, and its programs."""
+
+    esn: HybridEsn
+    weights: EsnWeights
+    programs: tuple[Program, ...]
+    precision: str
+    error: float
+    """NRMSE on validation data."""
+    latency: Modelled
+    energy: Modelled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Choice:
+    """What phase 2 decided, and everything it looked at."""
+
+    best: Finalist
+    on_chip: OnChip
+    software: EsnWeights
+    """The same candidate in software, with the readout fitted there."""
+    finalists: tuple[Finalist, ...]
+
+    @property
+    def within_tolerance(self) -> bool:
+        """Whether the chosen one is within the tolerance, or no worse on the chip than one that is."""
+        return any(f.within_tolerance for f in self.finalists)
+
+
+def finalists(study: StudyResult, task: SearchTask, profile: DeviceProfile, budget: Budget, count: int) -> list[Point]:
+    """Return up to `count` candidates to put on the chip: the front of error and price, then the least errors.
+
+    Prices are those of the cheapest precision; raises PlacementError where not one is within the budget.
+    """
+    study.best  # noqa: B018  raises where nothing was evaluated in full
+    priced = points(study.complete, task.inputs, INT4_LADDER[0], profile)
+    allowed = [point for point in priced if budget.allows(point.latency, point.energy)]
+    if not allowed:
+        cheapest = min(priced, key=lambda p: p.latency.value)
+        raise PlacementError(
+            f"no candidate is within the budget: the cheapest step takes {cheapest.latency} and {cheapest.energy}"
+            "\nhint: a larger budget, another profile, or smaller networks in the space"
+        )
+    # Half of the places go to the front, the least error first: cheaper ones may do as well on the chip.
+    edge = front(allowed)[::-1]
+    picked = [*edge[: max(1, count // 2)], *sorted(allowed, key=lambda p: p.error)]
+    unique: list[Point] = []
+    for point in picked:
+        if all(point.parameters != other.parameters for other in unique):
+            unique.append(point)
+    return unique[:count]
+
+
+def on_chip(
+    parameters: Parameters, reservoir: EsnWeights, task: SearchTask, precision: str, profile: DeviceProfile
+) -> OnChip:
+    """Return a candidate on an emulated device of this profile, with its readout fitted to the states there."""
+    esn = HybridEsn.from_weights(reservoir, calibration=task.training.inputs).with_hardware_linear(
+        EmulatedDevice(profile), precision=precision, refit_readout=False
+    )
+    assert isinstance(esn.path, LastLayer)
+    training, validation = task.training, task.validation
+    sums = HeadSums(head_parts(parameters.heads, parameters.units, task.outputs))
+    both = esn.states(np.concatenate([training.inputs, validation.inputs]))  # side by side: half the steps
+    fitted_on, states = both[: len(training.inputs)], both[len(training.inputs) :]
+    sums.add_series(fitted_on, training.targets, training.washout)
+    readouts = [sums.readout(parameters.ridge * factor) for factor in RIDGE_FACTORS]
+    errors = [score(w_out, out_bias, states, validation) for w_out, out_bias in readouts]
+    w_out, out_bias = readouts[int(np.argmin(errors))]
+    fitted = reservoir.with_readout(w_out.astype(np.float32), out_bias.astype(np.float32))
+    cost = device_cost(esn.path.programs, encoding_of(precision).activation_bits // 4, profile)
+    assert isinstance(cost.latency, Modelled)
+    assert isinstance(cost.energy, Modelled)
+    return OnChip(
+        esn=esn.with_weights(fitted),
+        weights=fitted,
+        programs=esn.path.programs,
+        precision=precision,
+        error=min(errors),
+        latency=cost.latency,
+        energy=cost.energy,
+    )
+
+
+def choose(
+    study: StudyResult,
+    task: SearchTask,
+    profile: DeviceProfile,
+    *,
+    seed: int,
+    budget: Budget = Budget(),  # noqa: B008  frozen
+    tolerance: float = 0.1,
+    count: int = 8,
+    progress: Callable[[Finalist], None] | None = None,
+) -> Choice:
+    """Return the candidate to deploy, with all finalists and what they reached.
+
+    Where none is within the tolerance, the choice says so.
+    """
+    tried: list[tuple[Finalist, OnChip, EsnWeights]] = []
+    with threadpool_limits(1):  # matrices of a few hundred: BLAS threads would only wait for each other
+        for point in finalists(study, task, profile, budget, count):
+            found = _climb(point, task, profile, seed, budget, tolerance)
+            tried.append(found)
+            if progress is not None:
+                progress(found[0])
+    best = min(tried, key=lambda t: (t[0].error_int4, t[0].latency.value))
+    return Choice(best=best[0], on_chip=best[1], software=best[2], finalists=tuple(t[0] for t in tried))
+
+
+def _climb(
+    point: Point, task: SearchTask, profile: DeviceProfile, seed: int, budget: Budget, tolerance: float
+) -> tuple[Finalist, OnChip, EsnWeights]:
+    """Return the first precision within the tolerance, or the best that the budget allows."""
+    p = point.parameters
+    candidate = Candidate(p, task, seed)
+    candidate.climb()
+    candidate.climb()
+    software = candidate.weights()
+    best: tuple[Finalist, OnChip] | None = None
+    for precision in _affordable(p, task, profile, budget):
+        chip = on_chip(p, software, task, precision, profile)
+        finalist = Finalist(
+            parameters=p,
+            precision=precision,
+            error=point.error,
+            error_int4=chip.error,
+            latency=chip.latency,
+            energy=chip.energy,
+            within_tolerance=chip.error <= (1 + tolerance) * point.error,
+        )
+        if best is None or finalist.error_int4 < best[0].error_int4:
+            best = finalist, chip
+        if finalist.within_tolerance:
+            break
+    assert best is not None
+    return best[0], best[1], software
+
+
+def _affordable(p: Parameters, task: SearchTask, profile: DeviceProfile, budget: Budget) -> Sequence[str]:
+    prices = [(name, *price(p.units, task.inputs, name, profile)) for name in INT4_LADDER]
+    return [name for name, latency, energy in prices if budget.allows(latency, energy)]

@@ -1,0 +1,148 @@
+r"""The error of a candidate: states in one native batch, a ridge solve, the NRMSE on validation series.
+
+The first rung looks at a share of the series only; what passes is given the rest, and nothing is computed twice:
+series are added to the same sums. Everything heavy releases the interpreter, so candidates run in threads.
+"""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.hybrid.esn.tasks import Task
+from metalforge.reservoir.engine import Engine
+from metalforge.reservoir.metrics import nrmse
+from metalforge.reservoir.readout import NormalEquations
+from metalforge.reservoir.weights import EsnWeights
+
+from .space import HeadPlan, Parameters, build
+from .tasks import SearchTask
+
+__all__ = ["RUNGS", "Candidate", "HeadSums", "head_parts", "score"]
+
+Reals: TypeAlias = NDArray[np.floating[Any]]
+RUNGS = (0.25, 1.0)
+"""Shares of the training and validation series that each rung has seen."""
+
+
+def head_parts(plan: HeadPlan, units: int, outputs: int) -> list[tuple[slice, slice]]:
+    """Return (units, outputs) of each readout: one of everything, or one a head with a run of units of its own."""
+    if plan == "shared" or outputs == 1:
+        return [(slice(0, units), slice(0, outputs))]
+    ends = np.linspace(0, units, outputs + 1).astype(int)
+    return [(slice(int(ends[i]), int(ends[i + 1])), slice(i, i + 1)) for i in range(outputs)]
+
+
+class HeadSums:
+    """The sums of one ridge readout a head part; series are added as they come."""
+
+    def __init__(self, parts: Sequence[tuple[slice, slice]]) -> None:
+        self._parts = list(parts)
+        self._sums = [NormalEquations(x.stop - x.start, y.stop - y.start) for x, y in self._parts]
+
+    def add(self, features: Reals, targets: Reals) -> None:
+        """Add rows of features (rows, units) and targets (rows, outputs)."""
+        for sums, (x, y) in zip(self._sums, self._parts, strict=True):
+            sums.add(features[:, x], targets[:, y])
+
+    def add_series(self, states: Reals, targets: Reals, washout: int) -> None:
+        """Add series (series, steps, units) and (series, steps, outputs) without their washout.
+
+        One at a time: its rows stay in the cache, and all together would be fresh pages from the system every time,
+        which takes longer than the sums.
+        """
+        for features, wanted in zip(states, targets, strict=True):
+            self.add(features[washout:], wanted[washout:])
+
+    def readout(self, ridge: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return w_out (outputs, units), zero where a head does not read, and out_bias (outputs,)."""
+        units, outputs = self._parts[-1][0].stop, self._parts[-1][1].stop
+        w_out, out_bias = np.zeros((outputs, units)), np.zeros(outputs)
+        for sums, (x, y) in zip(self._sums, self._parts, strict=True):
+            (found,) = sums.solve([ridge])
+            w_out[y, x], out_bias[y] = found.w_out, found.out_bias
+        return w_out, out_bias
+
+
+def counted(values: Reals, washout: int) -> Reals:
+    """Return (series, steps, n) as rows (rows, n) without each series' washout."""
+    return values[:, washout:].reshape(-1, values.shape[2])
+
+
+def score(w_out: Reals, out_bias: Reals, states: Reals, task: Task) -> float:
+    """Return the NRMSE of a readout on states (series, steps, units) of a task."""
+    predicted = counted(states, task.washout) @ w_out.T + out_bias
+    return nrmse(counted(task.targets, task.washout), predicted)
+
+
+@dataclass(slots=True, eq=False)
+class Candidate:
+    """One point of the space on its way through the rungs."""
+
+    parameters: Parameters
+    task: SearchTask
+    seed: int
+    errors: list[float] = field(default_factory=list)
+    """Validation NRMSE after each rung; infinite where the state left the finite numbers."""
+    _engine: Engine | None = None
+    _sums: HeadSums | None = None
+    _seen: list[Reals] = field(default_factory=list)
+    """Counted states of each validation series so far."""
+
+    def climb(self) -> float:
+        """Evaluate on the next rung's series and return the error."""
+        rung = len(self.errors)
+        self.errors.append(self._error(rung))
+        return self.errors[-1]
+
+    def weights(self) -> EsnWeights:
+        """Return the network with the readout of everything it has seen."""
+        if self._engine is None or self._sums is None:
+            self.climb()
+        assert self._engine is not None
+        assert self._sums is not None
+        w_out, out_bias = self._sums.readout(self.parameters.ridge)
+        return self._engine.weights.with_readout(w_out.astype(np.float32), out_bias.astype(np.float32))
+
+    def _error(self, rung: int) -> float:
+        task, p = self.task, self.parameters
+        if self._engine is None or self._sums is None:
+            self._engine = Engine(build(p, task.inputs, seed=self.seed), threads=1)
+            self._sums = HeadSums(head_parts(p.heads, p.units, task.outputs))
+        try:
+            training, validation = task.training, task.validation
+            rows = _rung(rung, len(training.inputs))
+            states = _run(self._engine, training.inputs[rows])
+            self._sums.add_series(states, training.targets[rows], training.washout)
+            rows = _rung(rung, len(validation.inputs))
+            self._seen += [s[validation.washout :].copy() for s in _run(self._engine, validation.inputs[rows])]
+            w_out, out_bias = self._sums.readout(p.ridge)
+        except OverflowError:  # relu with a large radius: the kernel refuses what is not finite
+            return float("inf")
+        truth = counted(validation.targets[: rows.stop], validation.washout)
+        return nrmse(truth, np.concatenate([states @ w_out.T + out_bias for states in self._seen]))
+
+
+_SCRATCH = threading.local()
+
+
+def _run(engine: Engine, inputs: Reals) -> Reals:
+    """Return the states (series, steps, units), in memory that this thread's next call writes over.
+
+    Fresh memory for every candidate would cost as much in page faults as the kernels take.
+    """
+    shape = (*inputs.shape[:2], engine.units)
+    size = shape[0] * shape[1] * shape[2]
+    buffer: NDArray[np.float32] | None = getattr(_SCRATCH, "buffer", None)
+    if buffer is None or buffer.size < size:
+        buffer = _SCRATCH.buffer = np.empty(size, np.float32)
+    return engine.run(inputs, out=buffer[:size].reshape(shape))
+
+
+def _rung(rung: int, series: int) -> slice:
+    """Return the series that a rung adds."""
+    before = 0 if rung == 0 else round(RUNGS[rung - 1] * series)
+    return slice(before, max(before + 1, round(RUNGS[rung] * series)))

@@ -1,0 +1,137 @@
+"""Phase 3: the deployed network goes on learning on the device, from a stream it was not fitted on.
+
+Reservoir and readout are both on the chip (`hybrid.learning.DeviceNetwork`), the readout in three digits: one digit
+breaks regression. Rounded weights want to be small, so the ridge is chosen anew by what the device itself says of the
+training data, and what rounding does on average is made good (`centred`). Recursive least squares then goes on from the
+training rows as if they had been the stream's beginning, and new integers are pushed as often as the profile makes
+worth while.
+"""
+
+import msgspec
+import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from metalforge.core.quantities import Modelled
+from metalforge.hybrid.esn.tasks import Task
+from metalforge.hybrid.learning import DeviceNetwork, OnlineTrainer, RecursiveLeastSquares, plan_updates
+from metalforge.reservoir.metrics import nrmse
+from metalforge.reservoir.weights import EsnWeights
+from metalforge.substrates.npu.emulator import EmulatedDevice
+from metalforge.substrates.profiles import DeviceProfile
+
+from .centred import CentredReadout, Doubles
+from .choosing import OnChip
+from .evaluate import HeadSums, Reals, counted, head_parts
+from .space import Parameters
+
+__all__ = ["FineTuned", "fine_tune"]
+
+READOUT = "W12A16"
+"""Precision of the readout on the chip."""
+RIDGES = tuple(10.0**k for k in range(-6, 3))
+
+
+FORGETTING = 0.9995
+"""Of recursive least squares: a memory of 2,000 rows, as many as the readout was fitted on."""
+
+
+class FineTuned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """NRMSE of what the device says of held-out series, before and after a stream, and what learning it took."""
+
+    steps: int
+    ridge: float
+    error_before: float
+    error_after: float
+    pushes: int
+    bytes_pushed: int
+    schedule: str
+    device: Modelled | None
+    energy: Modelled | None
+
+
+def fine_tune(
+    chip: OnChip,
+    parameters: Parameters,
+    training: Task,
+    stream: Task,
+    held_out: Task,
+    profile: DeviceProfile,
+    *,
+    forgetting: float = FORGETTING,
+) -> tuple[FineTuned, EsnWeights]:
+    """Return how a stream changed the error on held-out series, and the network with its new readout.
+
+    The series of the stream follow one another, each from rest; its washouts are answered and not learned.
+    """
+    with threadpool_limits(1):  # matrices of a few hundred: BLAS threads would only wait for each other
+        return _fine_tune(chip, parameters, training, stream, held_out, profile, forgetting)
+
+
+def _fine_tune(
+    chip: OnChip,
+    parameters: Parameters,
+    training: Task,
+    stream: Task,
+    held_out: Task,
+    profile: DeviceProfile,
+    forgetting: float,
+) -> tuple[FineTuned, EsnWeights]:
+    features = counted(chip.esn.states(training.inputs), training.washout).astype(np.float64)
+    on_device = DeviceNetwork(
+        chip.weights,
+        EmulatedDevice(profile),
+        precision=chip.precision,
+        readout=READOUT,
+        calibration=training.inputs,
+    )
+    network = CentredReadout(on_device, features.mean(axis=0))
+    ridge = _start(network, features, parameters, counted(training.targets, training.washout))
+    # States do not depend on the readout: those of the same reservoir, run side by side, serve for both looks.
+    unseen = counted(chip.esn.states(held_out.inputs), held_out.washout).astype(np.float64)
+    truth = counted(held_out.targets, held_out.washout)
+    before = nrmse(truth, network.read(unseen))
+    trainer = OnlineTrainer(
+        network,
+        RecursiveLeastSquares(forgetting=forgetting, inverse=_inverse(features, ridge)),
+        schedule=plan_updates(profile, on_device).schedule(),
+    )
+    for inputs, targets in zip(stream.inputs, stream.targets, strict=True):
+        on_device.reset()
+        for t, (u, y) in enumerate(zip(inputs, targets, strict=True)):
+            trainer.step(u, y, learn=t >= stream.washout)
+    trainer.flush()
+    done, master, dtype = trainer.statistics(), network.master(), chip.weights.dtype
+    after = nrmse(truth, network.read(unseen))
+    on_device.close()
+    record = FineTuned(
+        steps=done.steps,
+        ridge=ridge,
+        error_before=before,
+        error_after=after,
+        pushes=done.pushes,
+        bytes_pushed=done.bytes_pushed,
+        schedule=done.schedule,
+        device=done.device,
+        energy=done.energy,
+    )
+    return record, chip.weights.with_readout(master.w_out.astype(dtype), master.out_bias.astype(dtype))
+
+
+def _inverse(features: Doubles, ridge: float) -> Doubles:
+    """Return (X^T X + ridge 1)^-1 of rows [x; 1]; `ridge` also keeps it finite where features say nothing."""
+    rows = np.hstack([features, np.ones((len(features), 1))])
+    values, vectors = np.linalg.eigh(rows.T @ rows)
+    return np.asarray((vectors / (np.maximum(values, 0.0) + ridge)) @ vectors.T)
+
+
+def _start(network: CentredReadout, features: Doubles, parameters: Parameters, targets: Reals) -> float:
+    """Push the readout whose rounded weights do best on the training data; return its ridge."""
+    sums = HeadSums(head_parts(parameters.heads, parameters.units, targets.shape[1]))
+    sums.add(features, targets)
+    found: list[tuple[float, float]] = []
+    for ridge in RIDGES:
+        network.push(*sums.readout(ridge))
+        found.append((nrmse(targets, network.read(features)), ridge))
+    best = min(found)[1]
+    network.push(*sums.readout(best))
+    return best

@@ -1,0 +1,195 @@
+"""Search, then compile, then learn on: the three phases in a row, and the files they leave."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from metalforge.core.files import naming, replacing
+from metalforge.core.quantities import Measured, Modelled
+from metalforge.hybrid.esn.network import HybridEsn
+from metalforge.reservoir.engine import Engine
+from metalforge.reservoir.files import save_weights
+from metalforge.reservoir.weights import EsnWeights
+from metalforge.substrates.npu import wire
+from metalforge.substrates.npu.program import Program
+from metalforge.substrates.profiles import DeviceProfile
+from metalforge.substrates.profiles import profile as find_profile
+
+from .baselines import Baselines, baselines
+from .choosing import Choice, Finalist, choose
+from .evaluate import score
+from .fine_tuning import FineTuned, fine_tune
+from .pareto import Budget, points
+from .space import Parameters, Space
+from .study import Progress, StudyResult, run_study
+from .tasks import SearchTask, search_task
+
+__all__ = ["Best", "Deployment", "SearchReport", "search", "summary"]
+
+PLOT_PRECISION = "W4A8"
+"""Software candidates are shown at the price that they would have at this precision."""
+
+
+class Best(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The chosen candidate: NRMSE on test data that no phase has seen, in software and on the chip, and its price."""
+
+    params: Parameters
+    error: float
+    error_int4: float
+    latency: Modelled
+    energy: Modelled
+
+
+class SearchReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that a search found, as it is written beside its files."""
+
+    task: str
+    profile: str
+    candidates: int
+    pruned: int
+    new: int
+    """Candidates of this run; the others come from the file."""
+    seconds: Measured
+    best: Best
+    precision: str
+    tolerance: float
+    within_tolerance: bool
+    baselines: Baselines
+    finalists: tuple[Finalist, ...]
+    fine_tuned: FineTuned | None = None
+
+    @property
+    def rate(self) -> Measured:
+        """Candidates a second."""
+        return Measured(value=self.candidates / self.seconds.value, unit="Hz", how=self.seconds.how)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Deployment:
+    """A search's network, ready to run: `esn` on an emulated device, `weights` and `programs` as they are written."""
+
+    report: SearchReport
+    esn: HybridEsn
+    weights: EsnWeights
+    programs: tuple[Program, ...]
+    study: StudyResult
+    files: tuple[Path, ...]
+
+
+def search(
+    task: str | SearchTask,
+    *,
+    trials: int = 1000,
+    space: Space | None = None,
+    seed: int = 1,
+    storage: Path | None = None,
+    profile: DeviceProfile | str = "akd1000-published",
+    budget: Budget = Budget(),  # noqa: B008  frozen
+    tolerance: float = 0.1,
+    finalists: int = 8,
+    learn_on: bool = False,
+    out: Path | None = None,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    on_finalist: Callable[[Finalist], None] | None = None,
+) -> Deployment:
+    """Return the network that a search chose, compiled and scored on data that no phase has seen.
+
+    `storage` is an SQLite file that a search is kept in and goes on from. With `learn_on` the readout learns on the
+    device from the validation part as a stream. `out` is a folder for the weights, programs, report and plot.
+    """
+    chip = find_profile(profile) if isinstance(profile, str) else profile
+    about = search_task(task, seed=seed) if isinstance(task, str) else task
+    study = run_study(about, trials=trials, space=space, seed=seed, storage=storage, threads=threads, progress=progress)
+    choice = choose(
+        study, about, chip, seed=seed, budget=budget, tolerance=tolerance, count=finalists, progress=on_finalist
+    )
+    chosen, chip_side = choice.best, choice.on_chip
+    tuned, weights, esn = None, chip_side.weights, chip_side.esn
+    best = _best(choice, about)
+    if learn_on:
+        tuned, weights = fine_tune(chip_side, chosen.parameters, about.training, about.validation, about.test, chip)
+        esn = esn.with_weights(weights)
+    report = SearchReport(
+        task=about.name,
+        profile=chip.name,
+        candidates=len(study.finished),
+        pruned=len(study.finished) - len(study.complete),
+        new=study.new,
+        seconds=study.seconds,
+        best=best,
+        precision=chosen.precision,
+        tolerance=tolerance,
+        within_tolerance=choice.within_tolerance,
+        baselines=baselines(about, seed=seed),
+        finalists=choice.finalists,
+        fine_tuned=tuned,
+    )
+    programs = _labelled(chip_side.programs, report)
+    files = () if out is None else _write(out, report, weights, programs, study, about, chip)
+    return Deployment(report=report, esn=esn, weights=weights, programs=programs, study=study, files=files)
+
+
+def summary(report: SearchReport) -> dict[str, object]:
+    """Return what the command line gives as JSON: candidates, seconds, best."""
+    return {"candidates": report.candidates, "seconds": report.seconds.value, "best": report.best}
+
+
+def _best(choice: Choice, task: SearchTask) -> Best:
+    software, chip = choice.software, choice.on_chip
+    assert software.w_out is not None
+    assert software.out_bias is not None
+    assert chip.weights.w_out is not None
+    assert chip.weights.out_bias is not None
+    test = task.test
+    return Best(
+        params=choice.best.parameters,
+        error=score(software.w_out, software.out_bias, Engine(software).run(test.inputs), test),
+        error_int4=score(chip.weights.w_out, chip.weights.out_bias, chip.esn.states(test.inputs), test),
+        latency=chip.latency,
+        energy=chip.energy,
+    )
+
+
+def _labelled(programs: tuple[Program, ...], report: SearchReport) -> tuple[Program, ...]:
+    """Return the programs with where they come from."""
+    origin = (
+        ("made by", "metalforge search"),
+        ("task", report.task),
+        ("precision", report.precision),
+        ("test NRMSE", f"{report.best.error_int4:.6g}"),
+    )
+    return tuple(replace(program, provenance=origin) for program in programs)
+
+
+def _write(
+    out: Path,
+    report: SearchReport,
+    weights: EsnWeights,
+    programs: tuple[Program, ...],
+    study: StudyResult,
+    task: SearchTask,
+    chip: DeviceProfile,
+) -> tuple[Path, ...]:
+    """Write everything to a folder, which is made where there is none; return the files."""
+    from .plot import plot_pareto
+
+    with naming(out, "made"):
+        out.mkdir(parents=True, exist_ok=True)
+    files = [out / "weights.safetensors"]
+    save_weights(weights, files[0])
+    for program in programs:
+        files.append(out / f"{program.name}.mfp")
+        wire.save(program, files[-1])
+    files.append(out / "report.json")
+    with replacing(files[-1]) as stream:
+        stream.write(msgspec.json.format(msgspec.json.encode(report), indent=2))
+    chosen = next(f for f in report.finalists if f.parameters == report.best.params)
+    title = f"{report.task}: {report.candidates} candidates"
+    for suffix in (".png", ".svg"):
+        files.append(out / f"pareto{suffix}")
+        shown = points(study.complete, task.inputs, PLOT_PRECISION, chip)
+        plot_pareto(files[-1], shown, report.finalists, chosen, title=title)
+    return tuple(files)

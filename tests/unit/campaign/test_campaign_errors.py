@@ -1,0 +1,141 @@
+"""Bad input and bad luck: each a clear error, and nothing that was computed is lost."""
+
+import errno
+import os
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from metalforge.campaign.running.campaign import JOURNAL, Campaign
+from metalforge.campaign.spec import Budget, CampaignSpec, Running, load_spec
+from metalforge.campaign.store import DirectoryLockedError, JournalError, read_journal
+from metalforge.campaign.store.records import Record
+from metalforge.core.errors import MetalforgeError, SpecError
+from reference.small_campaigns import QUICK, ROUNDS
+
+
+@pytest.fixture
+def interrupted(tmp_path):
+    """A campaign that was asked to stop after its first blocks."""
+    directory = tmp_path / "campaign"
+    with Campaign.open(ROUNDS, directory) as campaign:
+        write, seen = campaign.book.write, []
+
+        def writing(*records):
+            write(*records)
+            seen.extend(records)
+            if campaign.state.trajectories >= 150:
+                campaign.interrupt("test")
+
+        campaign.book.write = writing
+        state = campaign.run()
+    assert state.finished is None
+    assert state.interrupted[-1].reason == "test"
+    return directory
+
+
+def test_an_interrupted_campaign_goes_on_to_the_same_end(interrupted, tmp_path):
+    with Campaign.resume(interrupted) as campaign:
+        resumed = campaign.run()
+    with Campaign.open(ROUNDS, tmp_path / "whole") as campaign:
+        assert campaign.run().digest() == resumed.digest()
+
+
+def test_a_changed_spec_is_refused_and_nothing_is_touched(interrupted):
+    before = (interrupted / JOURNAL).read_bytes()
+    with pytest.raises(SpecError, match="another spec"):
+        Campaign.resume(interrupted, spec=msgspec.structs.replace(ROUNDS, seed=8))
+    assert (interrupted / JOURNAL).read_bytes() == before
+
+
+def test_a_damaged_checkpoint_is_named_and_can_be_recomputed(interrupted):
+    victim = sorted((interrupted / "chains").iterdir())[0]
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    victim.write_bytes(bytes(data))
+    with Campaign.resume(interrupted) as campaign, pytest.raises(MetalforgeError, match=victim.name):
+        campaign.run()
+    victim.unlink()
+    with Campaign.resume(interrupted) as campaign:
+        assert campaign.run().finished is not None
+
+
+def test_a_checkpoint_of_another_chain_is_refused(interrupted):
+    first, second = sorted((interrupted / "chains").iterdir())[:2]
+    second.write_bytes(first.read_bytes())
+    with Campaign.resume(interrupted) as campaign, pytest.raises(MetalforgeError, match="another chain"):
+        campaign.run()
+
+
+def test_a_second_process_is_refused(interrupted):
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom metalforge.campaign.store import DirectoryLock\n"
+        "with DirectoryLock(Path(sys.argv[1])):\n    print('held', flush=True)\n    sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", code, str(interrupted)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(DirectoryLockedError, match=str(other.pid)):
+            Campaign.resume(interrupted)
+        other.stdin.close()
+
+
+def test_an_existing_campaign_is_not_overwritten(interrupted):
+    with pytest.raises(JournalError, match="resume it"):
+        Campaign.open(ROUNDS, interrupted)
+
+
+def test_a_directory_without_a_campaign_says_how_to_begin_one(tmp_path):
+    with pytest.raises(SpecError, match="metalforge scan"):
+        Campaign.resume(tmp_path)
+
+
+def test_a_full_disk_ends_the_campaign_and_keeps_what_was_written(tmp_path):
+    directory = tmp_path / "full"
+    with Campaign.open(QUICK, directory) as campaign:
+        write, left = campaign.book.journal._write, [40]
+
+        def failing(file, data):
+            left[0] -= 1
+            if left[0] < 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return write(file, data)
+
+        campaign.book.journal._write = failing
+        with pytest.raises(MetalforgeError, match="disk is full"):
+            campaign.run()
+    assert len(read_journal(directory / JOURNAL, Record).records) >= 30
+    with Campaign.resume(directory) as campaign:
+        assert campaign.run().finished is not None
+
+
+def test_an_unknown_field_is_named_with_its_path(tmp_path):
+    (tmp_path / "spec.toml").write_text("[lattice]\nbeta_mim = 5.0\n")
+    with pytest.raises(SpecError, match=r"beta_mim.*\$\.lattice"):
+        load_spec(tmp_path / "spec.toml")
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({"running": Running(deterministic=True), "budget": Budget(seconds=3.0)}, "trajectories only"),
+        ({"running": Running(deterministic=True), "ordering": "auto", "budget": Budget(trajectories=9)}, "clock"),
+        ({"ordering": "B"}, "two volumes"),
+        ({"seed": -1}, "seed"),
+    ],
+)
+def test_specs_that_cannot_be_run_are_refused(changes, wanted):
+    with pytest.raises(SpecError, match=wanted):
+        CampaignSpec(**changes)
+
+
+def test_a_budget_without_a_limit_is_refused():
+    with pytest.raises(SpecError, match="one of trajectories, seconds, joules"):
+        Budget(target_error=0.01)
+
+
+def test_the_journal_of_a_campaign_that_failed_can_be_read_at_once(interrupted):
+    records = read_journal(interrupted / JOURNAL, Record).records
+    assert records[0].spec == ROUNDS

@@ -1,0 +1,225 @@
+"""Reading a journal: torn ends are reported, damage is an error, and another process can be followed."""
+
+import os
+import zlib
+
+import pytest
+
+from metalforge.campaign.store import Journal, JournalError, follow, read_journal
+from reference.journaling import Measured, Record, numbered, put
+
+COUNT = 6
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    with Journal.open(path, Record, mode="create") as journal:
+        for i in range(COUNT):
+            journal.append(numbered(i))
+    return path
+
+
+def lines(path):
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def checked(text):
+    """A line with the right checksum, whatever it says."""
+    return b'{"crc":"%08x",%b\n' % (zlib.crc32(text), text)
+
+
+def test_version_1_is_read_for_ever(tmp_path):
+    path = tmp_path / "old.jsonl"
+    path.write_text(
+        '{"crc":"9ed2cf9a","v":1,"n":0,"body":{"type":"measured","chain":1,"value":1.5,"history":[0.1]}}\n'
+        '{"crc":"5b2e382c","v":1,"n":1,"body":{"type":"noted","text":"é\\n","raw":null}}\n'
+    )
+    measured, noted = read_journal(path, Record).records
+    assert (measured, noted.text) == (Measured(chain=1, value=1.5, history=(0.1,)), "é\n")
+    with Journal.open(tmp_path / "new.jsonl", Record, mode="create") as journal:
+        journal.append(measured)
+        journal.append(noted)
+    assert (tmp_path / "new.jsonl").read_bytes() == path.read_bytes()
+
+
+def test_offsets_are_where_lines_begin(path):
+    contents = read_journal(path, Record)
+    data = path.read_bytes()
+    starts = [data.index(line) for line in lines(path)]
+    assert (contents.offsets, contents.bytes_good) == (starts, len(data))
+
+
+def test_every_cut_of_the_last_three_records_resumes_to_the_whole_ones(path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda file: None)  # hundreds, of which nothing is asked here
+    data = path.read_bytes()
+    ends = [0]
+    for line in lines(path):
+        ends.append(ends[-1] + len(line))
+    for size in range(ends[3], len(data) + 1):
+        put(path, data[:size])
+        whole = sum(end <= size for end in ends) - 1
+        contents = read_journal(path, Record)
+        assert contents.records == [numbered(i) for i in range(whole)]
+        assert contents.bytes_good == ends[whole]
+        if size == ends[whole]:
+            assert contents.torn is None
+        else:
+            assert (contents.torn.n, contents.torn.offset) == (whole, ends[whole])
+            assert contents.torn.data == data[ends[whole] : size]
+        with Journal.open(path, Record, mode="resume") as journal:
+            assert (journal.message is None) == (contents.torn is None)
+            assert journal.append(numbered(whole)) == whole
+        expected = data[: ends[whole + 1]] if whole < COUNT else data
+        assert path.read_bytes()[: len(data)] == expected
+
+
+def test_the_bytes_that_resume_cuts_are_kept_and_the_message_says_where(path):
+    data = path.read_bytes()
+    for number, size in enumerate((len(data) - 1, len(data) - 30)):
+        path.write_bytes(data[:size])
+        with Journal.open(path, Record, mode="resume") as journal:
+            torn = journal.found.torn
+            assert (
+                f"record 5 (line 6) is half written ({len(torn.data)} bytes from byte {torn.offset} on)"
+                in journal.message
+            )
+            assert f"kept in journal.torn-{number}" in journal.message
+        assert path.with_name(f"journal.torn-{number}").read_bytes() == data[torn.offset : size]
+        assert path.read_bytes() == data[: torn.offset]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 9, 40])
+@pytest.mark.parametrize("zeros", [1, 4096])
+def test_zeros_after_a_power_cut_are_a_torn_tail(path, kept, zeros):
+    whole, last = b"".join(lines(path)[:-1]), lines(path)[-1]
+    path.write_bytes(whole + last[:kept] + bytes(zeros))
+    contents = read_journal(path, Record)
+    assert contents.records == [numbered(i) for i in range(COUNT - 1)]
+    assert contents.torn.data == last[:kept] + bytes(zeros)
+
+
+def test_zeros_inside_the_last_line_and_after_it_are_a_torn_tail(path):
+    whole, last = b"".join(lines(path)[:-1]), lines(path)[-1]
+    path.write_bytes(whole + last[:9] + bytes(10) + last[19:] + bytes(100))
+    contents = read_journal(path, Record)
+    assert (len(contents.records), contents.torn.why) == (COUNT - 1, "its checksum does not agree")
+
+
+def test_an_empty_journal_and_a_torn_first_record_have_no_records(path):
+    first = lines(path)[0]
+    for size in range(len(first)):
+        put(path, first[:size])
+        contents = read_journal(path, Record)
+        assert contents.records == []
+        assert (contents.torn is None) == (size == 0)
+
+
+@pytest.mark.parametrize("text", [b"hello\n", b"hello", b'{"v":1}\n', b"\xff\xfe"])
+def test_another_kind_of_file_is_refused_and_not_cut(path, text):
+    path.write_bytes(text)
+    with pytest.raises(JournalError, match="must be a journal"):
+        Journal.open(path, Record, mode="resume")
+    assert path.read_bytes() == text
+
+
+@pytest.mark.parametrize("line", range(COUNT - 1))
+def test_damage_before_the_end_names_the_line_and_changes_nothing(path, line):
+    before = lines(path)
+    damaged = [*before]
+    damaged[line] = damaged[line].replace(b'"body"', b'"bodx"')
+    path.write_bytes(b"".join(damaged))
+    offset = sum(map(len, before[:line]))
+    match = rf"journal.jsonl: line {line + 1} \(byte {offset}\) is damaged .*the {line} records before it are whole"
+    with pytest.raises(JournalError, match=match):
+        Journal.open(path, Record, mode="resume")
+    assert path.read_bytes() == b"".join(damaged)
+    with pytest.raises(JournalError, match=f"truncate -s {offset}"):
+        read_journal(path, Record)
+
+
+@pytest.mark.parametrize("line", range(COUNT - 1))
+def test_a_changed_line_break_is_damage_also_before_the_last_line(path, line):
+    found = lines(path)
+    found[line] = found[line][:-1] + b" "
+    path.write_bytes(b"".join(found))
+    with pytest.raises(JournalError, match=rf"line {line + 1} .*is damaged"):
+        read_journal(path, Record)
+
+
+def test_a_newer_format_is_refused_with_both_versions(path):
+    path.write_bytes(path.read_bytes() + checked(b'"v":2,"sequence":6,"zip":"..."}'))
+    with pytest.raises(JournalError, match=r"line 7: the format is version 2; this metalforge reads version 1"):
+        read_journal(path, Record)
+
+
+@pytest.mark.parametrize("change", ["removed", "twice", "swapped"])
+def test_whole_lines_out_of_order_are_an_error(path, change):
+    found = lines(path)
+    if change == "removed":
+        del found[4]
+    elif change == "twice":
+        found.append(found[5])
+    else:
+        found[4], found[5] = found[5], found[4]
+    path.write_bytes(b"".join(found))
+    expected = {
+        "removed": "record 4 must stand here. Got record 5",
+        "twice": "record 6 must",
+        "swapped": "record 4 must",
+    }
+    with pytest.raises(JournalError, match=expected[change]):
+        read_journal(path, Record)
+
+
+def test_a_whole_line_of_an_unknown_record_is_an_error_and_not_a_torn_tail(path):
+    path.write_bytes(path.read_bytes() + checked(b'"v":1,"n":6,"body":{"type":"dreamt"}}'))
+    with pytest.raises(JournalError, match=r"line 7: whole, but not a record .*Invalid value 'dreamt'"):
+        read_journal(path, Record)
+
+
+def test_the_type_decides_what_is_read(tmp_path):
+    path = tmp_path / "one.jsonl"
+    with Journal.open(path, Measured, mode="create") as journal:
+        journal.append(Measured(chain=1, value=2.0))
+    assert read_journal(path, Measured).records == [Measured(chain=1, value=2.0)]
+    with pytest.raises(JournalError, match="line 1: whole, but not a record"):
+        read_journal(path, dict[str, int])
+
+
+def test_a_follower_gives_each_record_once_however_the_file_grows(path, tmp_path):
+    data, copy = path.read_bytes(), tmp_path / "copy.jsonl"
+    follower = follow(copy, Record)
+    assert follower.poll() == []  # no file yet
+    copy.touch()
+    seen = []
+    for size in range(len(data) + 1):
+        put(copy, data[:size])
+        new = follower.poll()
+        assert len(new) <= 1
+        seen += new
+    assert seen == [numbered(i) for i in range(COUNT)]
+    assert follower.poll() == []
+
+
+def test_a_follower_waits_out_a_cut_and_goes_on(path):
+    data = path.read_bytes()
+    path.write_bytes(data[:-5])
+    follower = follow(path, Record)
+    assert len(follower.poll()) == COUNT - 1
+    with Journal.open(path, Record, mode="resume") as journal:
+        assert follower.poll() == []
+        journal.append(Measured(chain=9, value=9.0))
+        assert follower.poll() == [Measured(chain=9, value=9.0)]
+
+
+def test_a_follower_notices_damage_and_a_file_that_lost_what_was_read(path):
+    data = path.read_bytes()
+    follower = follow(path, Record)
+    assert len(follower.poll()) == COUNT
+    path.write_bytes(data + b"x\ny\n")
+    with pytest.raises(JournalError, match="line 7"):
+        follower.poll()
+    path.write_bytes(data[:-1])
+    with pytest.raises(JournalError, match="it was cut"):
+        follower.poll()

@@ -1,0 +1,168 @@
+import base64
+import os
+import re
+from html import unescape
+from html.parser import HTMLParser
+
+import msgspec
+import pytest
+from PIL import Image
+
+from metalforge.campaign.report.drawing import png_bytes
+from metalforge.campaign.report.figures import draw_all
+from metalforge.campaign.report.html import Raw, table
+from metalforge.campaign.report.page import page_of, write_report
+from metalforge.campaign.report.result import result_of
+from metalforge.campaign.report.spec_text import spec_text
+from metalforge.campaign.state import fold
+from metalforge.core.errors import SpecError
+from metalforge.lattice.analysis import with_error
+from reference.campaigns import ending, interrupted, opened, records_of, spec_of
+
+NASTY = "<script>alert('x')</script> & \"more\""
+EMPTY = {"meta", "img", "br"}
+
+
+class Page(HTMLParser):
+    """Tags that balance, addresses that a browser would fetch, and the text that it shows."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.open, self.tags, self.addresses, self.text = [], [], [], ""
+        self.html = path.read_text()
+        self.feed(self.html)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attributes if name in ("src", "href")]
+        if tag not in EMPTY:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+    def has(self, *words):
+        plain = " ".join(self.text.split())
+        return [word for word in words if word not in plain] == []
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    records = records_of(spec_of(name=NASTY, algorithm="hmc", flavors=4, trajectories=9999), head=True)
+    records[0] = msgspec.structs.replace(records[0], command=("metalforge", "scan", "a file.toml", "--seed", "1"))
+    state = fold(ending(records))
+    directory = tmp_path_factory.mktemp("report")
+    return state, write_report(state, directory)
+
+
+def test_the_page_stands_alone(written):
+    _, path = written
+    page = Page(path)
+    assert len(page.addresses) >= 6
+    assert all(address.startswith("data:image/svg+xml;base64,") for address in page.addresses)
+    assert not {"script", "link", "iframe", "object"} & set(page.tags)
+    assert "url(" not in page.html
+    for address in page.addresses:
+        assert b"<svg" in base64.b64decode(address.split(",")[1])
+
+
+def test_what_users_wrote_is_text(written):
+    _, path = written
+    page = Page(path)
+    assert page.has(NASTY, "a first look <spread> evenly; hint: none")
+    assert "<script" not in page.html
+    assert "<spread" not in page.html
+
+
+def test_the_numbers_are_those_of_the_result(written):
+    state, path = written
+    result, page = result_of(state), Page(path)
+    found = result.headline.transition
+    assert page.has(
+        with_error(found.beta_c, found.error),
+        with_error(found.height, found.height_error),
+        "the budget in seconds was spent",
+        "metalforge scan 'a file.toml' --seed 1",
+        result.digest,
+        state.opened.spec_sha256,
+        "thermalization",
+        "+0.61",
+        "120 J",
+        "modelled: akd1000-published",
+        "1.25 s",
+        "f64 against f80",
+        "93%",
+        "3.0e-16",
+        "There is no figure a joule",  # measured and modelled energy are not added
+    )
+    for chain in result.chains:
+        assert page.has(chain.id, f"{chain.beta:.5f}", with_error(chain.chi.mean, chain.chi.error))
+        assert page.has(f"{chain.acceptance:.0%}", f"{chain.cg_iterations:.0f}")
+
+
+def test_the_spec_in_the_page_can_be_run_again(written):
+    state, path = written
+    shown = re.search(r"<pre>(.*?)</pre>", Page(path).html, re.DOTALL).group(1)
+    assert unescape(shown) == spec_text(state.spec)
+
+
+def test_figures_are_png_files_of_a_size_to_print(written):
+    _, path = written
+    names = {figure.stem for figure in (path.parent / "figures").iterdir()}
+    assert names == {"transition", "plaquette", "histories", "hmc", "updates", "error", "decisions"}
+    for figure in (path.parent / "figures").iterdir():
+        with Image.open(figure) as image:
+            assert image.width > 1000
+            assert len(image.convert("L").getcolors()) > 20  # something is drawn
+
+
+def test_an_old_report_stays_when_the_new_one_cannot_be_written(tmp_path, monkeypatch):
+    (tmp_path / "report.html").write_text("old")
+    replace = os.replace
+
+    def full(source, target, **options):
+        if str(target).endswith(".html"):
+            raise OSError(28, "No space left on device")
+        replace(source, target, **options)
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(SpecError, match=r"report\.html: cannot be written"):
+        write_report(fold([opened(spec_of())]), tmp_path)
+    assert (tmp_path / "report.html").read_text() == "old"
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_campaign_without_a_row_has_a_report(tmp_path):
+    page = Page(write_report(fold([opened(spec_of())]), tmp_path))
+    assert page.has("is not located", "nothing has been measured", "It has not finished")
+    assert page.addresses == []
+
+
+def test_a_campaign_that_located_nothing_and_was_interrupted(tmp_path):
+    state = fold(interrupted(records_of(spec_of(volumes=((8, 8, 8, 4), (6, 6, 6, 4))), betas=(5.62,), rows=60)))
+    page = Page(write_report(state, tmp_path))
+    assert page.has("is not located", result_of(state).headline.reason, "It was interrupted (SIGTERM)")
+    assert page.has("6\u00b3\u00d74 is not located")
+
+
+def test_the_same_journal_gives_the_same_bytes():
+    state = fold(records_of(spec_of(), betas=(5.68, 5.7), rows=40))
+    result = result_of(state)
+    pages, pictures = [], []
+    for _ in range(2):
+        first = draw_all(state, result)[:1]
+        pages.append(page_of(state, result, first))
+        pictures.append(png_bytes(first[0].figure))
+    assert pages[0] == pages[1]
+    assert pictures[0] == pictures[1]
+
+
+def test_tables_escape_every_cell_but_raw_ones():
+    made = table((">n", "a<b"), [(1, "<i>"), (2, Raw("<b>2</b>"))])
+    assert made.count("&lt;i&gt;") == 1
+    assert "<b>2</b>" in made
+    assert '<th class="n">n</th><th>a&lt;b</th>' in made

@@ -1,0 +1,159 @@
+import msgspec
+import numpy as np
+import pytest
+
+from metalforge.campaign.report.result import result_of, summary_of
+from metalforge.campaign.state import fold
+from metalforge.campaign.store.journal import Journal
+from metalforge.campaign.store.reading import read_journal
+from metalforge.campaign.store.records import Record
+from metalforge.lattice.analysis import gamma_method, susceptibility
+from reference.campaigns import BEGAN, WARMUP, ending, interrupted, opened, records_of, spec_of
+from reference.landau_chain import VOLUME, exact_chi
+
+
+def exact_peak():
+    betas = np.linspace(5.68, 5.70, 81)
+    chi = exact_chi(betas)
+    assert 0 < chi.argmax() < 80
+    return betas[chi.argmax()], chi.max()
+
+
+@pytest.fixture(scope="module")
+def records():
+    return ending(records_of(spec_of()))
+
+
+@pytest.fixture(scope="module")
+def state(records):
+    return fold(records)
+
+
+@pytest.fixture(scope="module")
+def result(state):
+    return result_of(state)
+
+
+def test_beta_c_is_that_of_the_model(result):
+    found = result.headline.transition
+    beta_c, height = exact_peak()
+    assert found.error < 0.01
+    assert abs(found.beta_c - beta_c) < 4 * found.error
+    assert abs(found.height - height) < 4 * found.height_error
+    assert found.n_bootstrap == 200
+
+
+def test_a_replay_gives_the_same_bytes(records, result, tmp_path):
+    path = tmp_path / "journal.jsonl"
+    with Journal.open(path, Record, mode="create") as journal:
+        for record in records:
+            journal.append(record)
+    again = result_of(fold(read_journal(path, Record).records))
+    assert msgspec.json.encode(again) == msgspec.json.encode(result)
+
+
+def test_the_time_of_day_is_no_part_of_the_result(records, result):
+    later = [msgspec.structs.replace(record, at=record.at + 1e6) for record in records]
+    assert result_of(fold(later)) == result
+
+
+def test_every_chain_is_measured_after_its_warm_up(state, result):
+    assert [chain.beta for chain in result.chains] == sorted(chain.beta for chain in result.chains)
+    for chain in result.chains:
+        log = state.chains[chain.id]
+        plaquette = np.array(log.columns["plaquette"])[WARMUP:]
+        loop = np.hypot(log.columns["polyakov_re"], log.columns["polyakov_im"])[WARMUP:]
+        assert chain.plaquette == gamma_method(plaquette)
+        assert chain.chi == susceptibility(loop, 512)
+        assert (chain.warmup, chain.measured, chain.quenched) == (WARMUP, 2000, 0)
+        assert chain.effective == pytest.approx(2000 / (2 * chain.abs_loop.tau_int))
+        assert chain.acceptance is None
+    assert sum(chain.warmup + chain.measured for chain in result.chains) == result.trajectories
+
+
+def test_the_json_form_has_these_fields_and_no_others(result, tmp_path):
+    found = msgspec.to_builtins(summary_of(result, tmp_path / "report.html"))
+    assert list(found) == ["beta_c", "trajectories", "seconds", "stopped_by", "substrates", "energy", "report"]
+    assert found["beta_c"] == {"value": result.headline.transition.beta_c, "error": result.headline.transition.error}
+    assert found["trajectories"] == 5 * 2040
+    assert found["stopped_by"] == "seconds"
+    assert found["substrates"] == ("cpu:0", "cpu:1")
+    assert found["report"].endswith("report.html")
+
+
+def test_energy_stays_apart_by_source(result):
+    assert [(e.substrate, e.source) for e in result.energy] == [
+        ("cpu0", "measured"),
+        ("host", "emulation"),
+        ("npu", "modelled"),
+    ]
+    emulation = result.energy[1]
+    assert (emulation.energy, emulation.emulation_s) == (None, 1.25)
+
+
+def test_drift_is_the_largest_of_all_checks(result):
+    (drift,) = result.drift
+    assert (drift.checks, drift.action, drift.polyakov) == (2, 3e-16, 7e-17)
+
+
+def test_one_beta_locates_nothing_and_says_why():
+    result = result_of(fold(ending(records_of(spec_of(), betas=(5.62,), rows=100))))
+    assert result.headline.transition is None
+    summary = msgspec.to_builtins(summary_of(result))
+    assert (summary["beta_c"]["value"], summary["beta_c"]["error"]) == (None, None)
+    assert "hint" in summary["beta_c"]["reason"]
+    assert "\n" not in summary["beta_c"]["reason"]
+
+
+def test_a_campaign_that_has_just_begun():
+    result = result_of(fold([opened(spec_of())]))
+    assert (result.trajectories, result.chains, result.stopped_by) == (0, (), None)
+    assert result.headline.reason == "nothing has been measured"
+
+
+def test_an_unfinished_campaign_counts_time_until_its_last_record():
+    records = records_of(spec_of(), rows=100)
+    assert result_of(fold(records)).seconds == records[-1].at - BEGAN
+    stopped = interrupted(records)
+    assert result_of(fold(stopped)).seconds == stopped[-1].seconds
+    assert result_of(fold(stopped)).stopped_by is None
+
+
+def test_heads_and_whose_word_was_taken():
+    decisions = result_of(fold(records_of(spec_of(), rows=120, head=True))).decisions
+    counts = {(c.what, c.by): (c.count, c.trusted) for c in decisions.counts}
+    assert counts == {("visit", "gaussian-process"): (5, 0), ("warmup-ends", "head:thermalization"): (5, 5)}
+    assert [(h.name, h.acts, h.skill) for h in decisions.heads] == [
+        ("thermalization", True, 0.61),
+        ("cg_estimate", False, None),
+    ]
+
+
+def test_a_warm_up_that_was_long_enough_passes_the_check_afterwards(result):
+    (check,) = result.decisions.warmups
+    assert (check.chains, check.judged, check.over) == (5, 5, 5)
+    assert check.mean_updates == WARMUP
+
+
+def test_a_warm_up_that_was_too_short_does_not():
+    short = records_of(spec_of(), warmup=2, relaxing=60.0)
+    (check,) = result_of(fold(short)).decisions.warmups
+    assert (check.judged, check.over) == (5, 0)
+
+
+def test_several_volumes_are_fitted_when_there_are_three():
+    volumes = (VOLUME, (12, 12, 12, 4), (10, 10, 10, 4))
+    three = result_of(fold(records_of(spec_of(volumes=volumes))))
+    assert [peak.dims for peak in three.finite_size.peaks] == [volumes[0], volumes[2], volumes[1]]
+    fit = three.finite_size.fit
+    # The model's peak does not move with the volume.
+    assert abs(fit.h) < 4 * fit.h_error
+    assert abs(fit.beta_c - exact_peak()[0]) < 4 * fit.error
+
+
+def test_hmc_has_acceptance_and_creutz_equality():
+    result = result_of(fold(records_of(spec_of(algorithm="hmc", flavors=4, trajectories=9999))))
+    for chain in result.chains:
+        assert chain.acceptance == pytest.approx(0.9, abs=0.06)
+        assert abs(chain.exp_minus_delta_h.mean - 1) < 5 * chain.exp_minus_delta_h.error
+        assert chain.cg_iterations == pytest.approx(200, abs=2)

@@ -1,0 +1,62 @@
+import tomllib
+
+import msgspec
+import pytest
+
+from metalforge.campaign.report.spec_text import NOTES, TABLES, field_paths, spec_text
+from metalforge.campaign.spec import PRESETS, Budget, CampaignSpec, Lattice, Running, load_spec
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_reads_back_as_itself(name, tmp_path):
+    path = tmp_path / "spec.toml"
+    path.write_text(spec_text(PRESETS[name]))
+    assert load_spec(path) == PRESETS[name]
+    assert load_spec(path).sha256 == PRESETS[name].sha256
+
+
+def test_unusual_values_read_back(tmp_path):
+    spec = CampaignSpec(
+        name='a "quoted" \\ name\nover two lines # not a comment',
+        seed=2**32 - 1,
+        lattice=Lattice(volumes=((8, 8, 8, 4), (6, 6, 6, 4)), beta_min=1e-05, beta_max=5.123456789012345),
+        budget=Budget(trajectories=10**12, target_error=1e-300),
+        running=Running(deterministic=True),
+    )
+    path = tmp_path / "spec.toml"
+    path.write_text(spec_text(spec))
+    assert load_spec(path) == spec
+
+
+def test_every_field_is_explained_and_nothing_else_is():
+    fields = dict(field_paths())
+    assert set(NOTES) == set(fields)
+    assert len(fields) > 35
+    tables = {path.split(".")[0] for path in fields if "." in path}
+    assert set(TABLES) == tables
+
+
+def test_every_number_has_a_unit():
+    numbers = [path for path, kind in field_paths() if any(word in str(kind) for word in ("int", "float"))]
+    assert "budget.seconds" in numbers
+    assert "lattice.volumes" in numbers
+    assert [path for path in numbers if not NOTES[path].unit] == []
+
+
+def test_the_file_shows_every_field_with_default_and_choices():
+    text = spec_text(CampaignSpec())
+    values = tomllib.loads(text)
+    assert values["budget"] == {"seconds": 150.0}  # what is not set is there as a comment
+    assert "# joules =" in text
+    for path, _ in field_paths():
+        assert f"{path.split('.')[-1]} =" in text
+    assert 'one of "heatbath", "hmc"' in " ".join(text.replace("\n#", " ").split())
+    assert text.count("default:") == len(NOTES)
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_defaults_in_the_comments_are_those_of_the_records():
+    text = spec_text(CampaignSpec()).replace("\n# ", " ")
+    longest = next(line for line in text.splitlines() if "never exceeded" in line)
+    default = next(f.default for f in msgspec.structs.fields(CampaignSpec().warmup) if f.name == "longest")
+    assert f"default: {default})" in longest

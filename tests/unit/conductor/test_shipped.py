@@ -1,0 +1,48 @@
+"""The weights in the package: they load, they are what they say, and their scores are beside them."""
+
+import numpy as np
+
+from metalforge.conductor.features import FEATURES, FrameBuilder, scaled
+from metalforge.conductor.features import ChainContext as Context
+from metalforge.conductor.layouts import CONDUCTOR_11
+from metalforge.conductor.predicting import ROUTES
+from metalforge.conductor.program import ConductorProgram
+from metalforge.conductor.shipped import WEIGHTS, default_provenance, default_scores, default_weights
+from metalforge.reservoir.files import expect_features
+
+
+def test_the_shipped_network_has_the_features_and_heads_of_the_package() -> None:
+    weights = default_weights()
+    expect_features(weights, FEATURES)
+    assert (weights.units, weights.inputs, weights.dtype) == (128, 50, np.float32)
+    assert weights.heads is not None
+    assert weights.heads.names == CONDUCTOR_11.names
+    untrained = {head.name for head in weights.heads.heads if not head.trained}
+    assert untrained == {"transport_D", "transport_eta"}
+    assert len(WEIGHTS.read_bytes()) < 130_000
+    frame = scaled(FrameBuilder(Context(beta=5.4, dims=(4, 4, 4, 4))).before("warmup"))
+    with ConductorProgram(weights=weights).run_on() as run:
+        said = run.run_conductor(frame)
+    assert all(np.isfinite(values).all() for values in said.values())
+
+
+def test_every_trained_head_has_a_score_on_every_route() -> None:
+    found = default_scores()
+    weights = default_weights()
+    assert weights.heads is not None
+    trained = {head.name for head in weights.heads.heads if head.trained}
+    assert {(s.name, s.route) for s in found.heads} == {(name, route) for name in trained for route in ROUTES}
+    for score in found.heads:
+        assert score.low <= score.value <= score.high
+        assert score.skill > 0 or not score.trusted
+    rules = {rule.rule: rule for rule in found.thermalisation_stop.rules}
+    assert not rules["trajectory 3"].unbiased
+    assert found.thermalisation_stop.chains >= 80
+    assert len(found.thermalisation_stop.betas) >= 3
+
+
+def test_the_file_says_how_it_was_made() -> None:
+    made = default_provenance()
+    assert made.command.startswith("metalforge conductor corpus --out corpus.h5")
+    assert "conductor train" in made.command
+    assert len(made.corpus_sha256) == 64

@@ -1,0 +1,163 @@
+"""Plans of chunks: what fits goes to the device, the rest where it was said, and every figure is modelled."""
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.quantities import Modelled
+from metalforge.hybrid.chunking import ChunkedEsn, Tenants, chunk_rows, plan_chunks
+from metalforge.hybrid.chunking.tenants import PaperDevice, room_of
+from metalforge.reservoir.generate import make_esn, random_matrix
+from metalforge.reservoir.weights import EsnWeights
+from metalforge.substrates.npu import Activation, EmulatedDevice, FullyConnected, Program, ResourceError
+from metalforge.substrates.npu.costs import cost
+from metalforge.substrates.npu.device import image_bytes
+from metalforge.substrates.profiles import profile
+
+
+@pytest.fixture(scope="module")
+def weights():
+    rng = np.random.default_rng(1)  # scaled by hand: eigenvalues of 600 units take longer than all plans
+    w_res = random_matrix(rng, 600, 600, connectivity=0.05, kind="csr") / 6
+    return EsnWeights(w_in=rng.uniform(-1, 1, (600, 1)), w_res=w_res)
+
+
+def program(name, lines=20, units=10):
+    return Program(name=name, layers=(FullyConnected(name=name, weights=np.ones((lines, units), np.int8)),))
+
+
+def test_rows_are_split_without_gap_or_overlap():
+    for units, size in ((10, 3), (10, 10), (10, 99), (1, 1)):
+        assert [i for rows in chunk_rows(units, size) for i in rows] == list(range(units))
+    with pytest.raises(SpecError, match="at least one"):
+        chunk_rows(10, 0)
+
+
+def test_what_fits_goes_to_the_device_and_the_rest_to_software(weights):
+    plan = plan_chunks(weights, chunk_units=20)
+    assert plan.device_units == 22 * 20  # 18 on-chip processors and 4 with external memory
+    assert [chunk.place for chunk in plan.chunks] == ["device"] * 22 + ["software"] * 8
+    processors = [p for chunk in plan.chunks[:22] for p in chunk.processors]
+    assert len(set(processors)) == 22
+    assert plan.swaps.reloads == 0
+
+
+def test_the_device_figure_is_the_sum_of_the_programs_calls(weights):
+    plan = plan_chunks(weights, chunk_units=50, precision="W4A8")
+    wanted = sum(cost(p, 2, "akd1000-published").latency.value for c in plan.chunks for p in c.compiled.programs)
+    assert plan.device.latency.value == pytest.approx(wanted)
+    assert isinstance(plan.device.latency, Modelled)
+    assert plan.device.latency.profile == "akd1000-published"
+    assert plan.chunks[0].bytes == image_bytes(plan.chunks[0].compiled.program)
+
+
+def test_without_a_size_the_cheapest_of_a_few_is_taken(weights):
+    best = plan_chunks(weights)
+    for size in (100, 150, 200, 300, 600):
+        other = plan_chunks(weights, chunk_units=size)
+        assert best.device.latency.value <= other.device.latency.value
+
+
+def test_profiles_change_the_plan(weights):
+    claimed = plan_chunks(weights, "akd1000-claimed", chunk_units=100)
+    assert claimed.device_units == 500  # five programs of 179 NPs among 1000
+    assert claimed.device.latency.value == pytest.approx(5 * 2 * 54e-6)
+    swapped = plan_chunks(weights, "akd1000-claimed", chunk_units=100, overflow="swap")
+    assert swapped.device_units == 600
+    assert swapped.swaps.reloads == 1
+    # The claims have no figure for transfers, so a step with reloads has none either; it is not called free.
+    assert swapped.device.latency is None
+    assert "nothing of transfers" in swapped.device.unknown
+
+
+def test_a_plan_explains_itself(weights):
+    text = str(plan_chunks(weights, chunk_units=20, device_units=60, overflow="swap"))
+    lines = text.splitlines()
+    assert lines[0].startswith("600 units in 30 chunks: 60 on akd1000-published at W4A8")
+    assert lines[1].split() == ["chunk", "place", "programs", "processors", "bytes", "a", "step", "why"]
+    assert "on-chip 0" in lines[2]
+    assert "beyond the rows asked for" in lines[6]
+    assert "device, a step:" in text
+    assert "(modelled: akd1000-published)" in text
+    assert "host, a step:" in text
+    swapped = str(plan_chunks(weights, chunk_units=20, overflow="swap"))
+    assert "reloads, a step: 8 programs" in swapped
+    assert "by turns" in swapped
+    esn = ChunkedEsn.from_weights(weights)
+    assert esn.explain() == str(esn.plan)
+
+
+def with_mesh(**counts):
+    """The published chip with other numbers of processors, or another size of them."""
+    chip = profile("akd1000-published")
+    changed = {name: replace(getattr(chip.mesh, name), value=value) for name, value in counts.items()}
+    return replace(chip, mesh=replace(chip.mesh, **changed))
+
+
+def test_a_smaller_chip_takes_fewer_chunks_or_more_turns():
+    weights = make_esn(200, 1, seed=1)
+    tiny = with_mesh(external_processors=1, onchip_bytes=64)  # nothing fits on chip, one chunk in external memory
+    assert plan_chunks(weights, tiny, chunk_units=100).device_units == 100
+    swapped = plan_chunks(weights, tiny, chunk_units=50, overflow="swap")
+    assert swapped.device_units == 200
+    assert swapped.swaps.reloads == 3
+    with pytest.raises(SpecError, match="software or swap"):
+        plan_chunks(weights, overflow="disk")
+
+
+def test_tenants_evict_what_was_used_longest_ago():
+    tenants = Tenants(PaperDevice(profile("akd1000-claimed")))
+    for name in "abcde":
+        tenants.add(name, program(name))
+    assert (tenants.loads, tenants.reloads) == (5, 0)
+    tenants.bring("a")
+    tenants.add("f", program("f"))  # full: it waits for its first call
+    assert "f" not in tenants.resident
+    tenants.bring("f")
+    assert tenants.resident == ("c", "d", "e", "a", "f")
+    tenants.bring("b")
+    assert (tenants.loads, tenants.reloads, tenants.evictions) == (7, 1, 2)
+    assert tenants.reloaded_bytes == image_bytes(program("b"))
+    with pytest.raises(UnknownNameError):
+        tenants.bring("z")
+    with pytest.raises(ResourceError, match="on paper"):
+        tenants.infer("b", np.zeros((1, 20), np.uint8))
+
+
+def test_a_program_that_never_fits_says_by_how_much():
+    tenants = Tenants(PaperDevice(profile("akd1000-published")))
+    deep = Program(
+        name="deep",
+        layers=tuple(
+            FullyConnected(name=f"l{i}", weights=np.ones((4, 4), np.int8), activation=Activation.BOUNDED_RELU)
+            for i in range(23)
+        ),
+    )
+    tenants.add("deep", deep)
+    with pytest.raises(ResourceError, match="23 layers"):
+        tenants.bring("deep")
+
+
+def test_a_device_of_one_program_takes_turns():
+    emulator = EmulatedDevice()
+
+    class OneProgram:
+        """The protocol's methods without slots."""
+
+        load = staticmethod(lambda p: emulator.load(p))
+        infer = staticmethod(lambda x: emulator.infer(x))
+        unload = staticmethod(lambda: emulator.unload())
+        set_variable = staticmethod(lambda name, values: emulator.set_variable(name, values))
+
+    tenants = Tenants(room_of(OneProgram()))
+    tenants.add("a", program("a"))
+    tenants.add("b", program("b", units=7))
+    x = np.ones((2, 20), np.uint8)
+    assert tenants.infer("b", x).shape == (2, 7)
+    assert tenants.infer("a", x).shape == (2, 10)
+    tenants.set_variable("a", "a/weights", 2 * np.ones((20, 10), np.int8))
+    assert (tenants.infer("a", x) == 40).all()
+    assert tenants.infer("b", x).max() == 20
+    assert (tenants.infer("a", x) == 40).all()
+    assert (tenants.loads, tenants.reloads, tenants.evictions) == (5, 3, 4)

@@ -1,0 +1,135 @@
+"""When to push: what profiles cost, schedules with reasons, and the seeds' line of 4,200 steps put together."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from metalforge.core.errors import PlacementError, SpecError
+from metalforge.core.quantities import Measured, Modelled
+from metalforge.hybrid.learning import (
+    DeviceNetwork,
+    GradientStep,
+    OnlineTrainer,
+    PushSchedule,
+    UpdatePlan,
+    measure_speed,
+    plan_updates,
+    seed_step,
+)
+from metalforge.hybrid.learning.schedule import step_seconds
+from metalforge.reservoir import make_esn
+from metalforge.substrates.npu import EmulatedDevice
+from metalforge.substrates.profiles import profile
+
+PROFILES = ("akd1000-published", "akd1000-claimed")
+
+
+def weights(units=128):
+    return make_esn(units, 2, seed=1, connectivity=1.0).with_readout(np.zeros((1, units)))
+
+
+def test_the_seeds_line_under_the_claimed_profile():
+    step = seed_step("akd1000-claimed")
+    parts = [step.forward.value, step.loss.value, step.backward.value, step.update.value]
+    assert parts == pytest.approx([54e-6, 1e-6, 100e-6, 86e-6])
+    assert step.total.value == pytest.approx(241e-6)  # "about 240 us"
+    assert step.rate.value == pytest.approx(4149, abs=1)
+    assert round(1 / 240e-6, -2) == 4200  # which is how the seeds round it
+    assert isinstance(step.rate, Modelled)
+    assert step.rate.profile == "akd1000-claimed"
+
+
+def test_and_under_the_published_one():
+    step = seed_step("akd1000-published")
+    assert step.rate.value == pytest.approx(67.8, abs=0.1)
+    assert step.update.value > 0.9 * step.total.value
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_planned_step_costs_what_the_emulator_charges(name):
+    device = EmulatedDevice(name)
+    with DeviceNetwork(weights(), device, precision="W8A12", readout="W12A8") as net:
+        before = device.clock.now
+        net.forward([0.1, 0.2])
+        assert device.clock.now - before == pytest.approx(step_seconds(net, name))
+        plan = plan_updates(name, net)
+        before = device.clock.now
+        net.push(np.ones((1, 128)), np.zeros(1))
+        assert device.clock.now - before == pytest.approx(plan.update.value)
+
+
+def test_the_best_schedule_depends_on_the_profile():
+    with DeviceNetwork(weights(), EmulatedDevice()) as net:
+        published, claimed = (plan_updates(name, net) for name in PROFILES)
+    assert claimed.every == 1
+    assert published.every >= 8
+    assert "14 ms" in published.reason
+    assert f"every {published.every} steps" in published.reason
+    assert "86 us" in claimed.reason
+    assert published.rate.value > 4 * published.rate_each_step.value
+    assert published.schedule() == PushSchedule(every=published.every, reason=published.reason)
+    assert msgspec.json.decode(msgspec.json.encode(published), type=UpdatePlan) == published
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.5, 0.9])
+@pytest.mark.parametrize("name", PROFILES)
+def test_updates_take_their_share_and_no_fewer_steps_would_do(name, share):
+    plan = plan_updates(name, share=share)
+    device = profile(name)
+    assert plan.forward.value == device.call_s
+    assert plan.update_share <= share * (1 + 1e-9)
+    if plan.every > 1:
+        often = device.weight_update_s / (plan.every - 1)
+        assert often / (often + device.call_s) > share
+    assert plan.rate.value == pytest.approx(1 / (device.call_s + device.weight_update_s / plan.every))
+
+
+def test_a_stream_sets_how_often_too():
+    plan = plan_updates("akd1000-published", share=0.9, period_s=1e-3)
+    assert plan.every == 40  # 0.35 ms are left of each millisecond
+    assert "a row every 1 ms" in plan.reason
+    assert 1 / plan.rate.value <= 1e-3 * (1 + 1e-9)
+    with pytest.raises(PlacementError, match="hint: a slower stream"):
+        plan_updates("akd1000-published", period_s=1e-4)
+    for wrong in ({"share": 0}, {"share": 1}, {"period_s": -1}):
+        with pytest.raises(SpecError):
+            plan_updates("akd1000-published", **wrong)
+
+
+def test_schedules_fall_due():
+    every = PushSchedule(every=3)
+    assert [every.due(n, None) for n in (1, 2, 3, 4)] == [False, False, True, True]
+    moved = PushSchedule(every=None, changed=0.2)
+    assert [moved.due(9, share) for share in (None, 0.1, 0.2)] == [False, False, True]
+    both = PushSchedule(every=5, changed=0.2)
+    assert both.due(1, 0.5)
+    assert both.due(5, 0.0)
+    assert not both.due(4, 0.1)
+
+
+def test_speed_is_measured_here_and_modelled_there():
+    rng = np.random.default_rng(1)
+    u, y = rng.uniform(-1, 1, (66, 2)), rng.normal(size=(66, 1))
+    rows = measure_speed(weights(32), u, y, GradientStep(rate=0.1, normalised=True))
+    assert [row.plan.profile for row in rows] == list(PROFILES)
+    for row in rows:
+        assert isinstance(row.host, Measured)
+        assert isinstance(row.device, Modelled)
+        assert row.host.value > 0
+        assert 0 < row.learning.value < 1
+        assert row.pushes <= -(-66 // row.plan.every) + 1
+        assert row.device.value == pytest.approx(row.plan.rate.value, rel=0.15)
+    assert rows[1].device.value > 5 * rows[0].device.value
+    assert rows[1].pushes > 5 * rows[0].pushes
+
+
+def test_the_trainer_says_why_it_pushes_when_it_does():
+    device = EmulatedDevice()
+    with DeviceNetwork(weights(16), device) as net:
+        plan = plan_updates("akd1000-published", net)
+        trainer = OnlineTrainer(net, GradientStep(rate=0.1), schedule=plan.schedule())
+        trainer.step([0.1, 0.1], [0.5])
+        said = trainer.statistics()
+    assert said.schedule == plan.reason
+    assert said.host_rate.value > 0
+    assert said.device_rate.profile == "akd1000-published"
