@@ -20,7 +20,7 @@ def log_density(loop, beta):
 
 def exact_chi(betas):
     """Return N_s^3 var(O) at each beta, by quadrature."""
-    grid = np.linspace(1e-6, 0.5, 20001)
+    grid = np.linspace(1e-6, 0.5, 4001)
     found = []
     for beta in np.atleast_1d(betas):
         weight = log_density(grid, beta)
@@ -33,7 +33,7 @@ def exact_chi(betas):
 
 def exact_peak():
     """Return beta_c and the height of the peak."""
-    betas = np.linspace(5.6, 5.8, 2001)
+    betas = np.linspace(5.65, 5.75, 401)
     chi = exact_chi(betas)
     return betas[chi.argmax()], chi.max()
 

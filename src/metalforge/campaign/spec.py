@@ -174,7 +174,7 @@ class Screening(_Part, frozen=True, kw_only=True):
     window: int = 200
     chi: float = 1.0
     variance: float = 0.02
-    device: Literal["npu", "software"] = "software"
+    device: Literal["npu", "software"] = "npu"
 
     def __post_init__(self) -> None:
         _least("screening.every", self.every, 1)

@@ -133,7 +133,10 @@ def evaluate(
         [name for name in wanted.names if name not in {score.name for score in heads}],
     )
     if table is not None:
-        table.write_text(as_markdown(shown, _command(source, quick, seed, layout, chains, table)), encoding="utf-8")
+        made_by = _command(
+            corpus=source, weights=weights, seed=seed, layout=layout, chains=chains, table=table, quick=quick
+        )
+        table.write_text(as_markdown(shown, made_by), encoding="utf-8")
     if as_json:
         print_json(found)
         return
@@ -141,12 +144,13 @@ def evaluate(
         print_table(one.title, one.columns, one.rows)
 
 
-def _command(source: Path | None, quick: bool, seed: int, layout: str, chains: int | None, table: Path) -> str:
-    """Return the command that makes a table, with its files as they were given."""
-    words = ["metalforge conductor evaluate", f"--corpus {source}" if source else "", "--quick" if quick else ""]
-    words += [f"--seed {seed}" if seed != 1 else "", f"--layout {layout}" if layout != "conductor-11" else ""]
-    words += [f"--chains {chains}" if chains else "", f"--table {table}"]
-    return " ".join(word for word in words if word)
+def _command(**options: object) -> str:
+    """Return the command that makes a table, with its options as they were given; those left out are left out."""
+    words = [
+        f"--{name} {value}" for name, value in options.items() if value is not None and not isinstance(value, bool)
+    ]
+    words += [f"--{name}" for name, value in options.items() if value is True]
+    return " ".join(["metalforge conductor evaluate", *words])
 
 
 def _provenance(made: "Corpus", *, seed: int, layout: str) -> "Provenance":

@@ -34,21 +34,25 @@ def run(settings: Settings, progress: Progress) -> Result:
         for i, (name, spec) in enumerate(specs.items()):
             progress(i, len(specs), f"{name}, {spec.budget.seconds:g} s")
             outcomes[name] = run_strategy(name, spec, Path(folder) / name)
+    load = (
+        f"load of the machine before the first run {before}, after the last {busy()}: where it is above the number of "
+        "cores, others computed too, and rates by the clock are a share of the machine; those by core seconds are not"
+    )
     base, plan = outcomes[SEQUENTIAL], plan_of(settings)
     rows = [row for outcome in outcomes.values() for row in _rows(outcome, base, plan)]
     return Result(
         rows=tuple(rows),
         table=lines(outcomes),
-        words=(*words(outcomes), f"{before}; {busy()} at the end"),
+        words=(*words(outcomes), load),
         checks=checks(outcomes),
     )
 
 
 def busy() -> str:
-    """Return what else the machine does, in words: rates by the clock mean little where others compute too."""
+    """Return how busy the machine is, in words."""
     if not hasattr(os, "getloadavg"):
-        return "load unknown"
-    return f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
+        return "unknown"
+    return f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
 
 
 def _rows(outcome: Outcome, base: Outcome, plan: Plan) -> list[Row]:

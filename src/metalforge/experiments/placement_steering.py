@@ -27,11 +27,12 @@ from .protocol import Settings
 from .tape import Tape, TapeSpec
 from .virtual_campaign import Rules, run_campaign
 
-__all__ = ["Steered", "steer"]
+__all__ = ["RANGES", "Steered", "steer"]
 
 Doubles = NDArray[np.float64]
-LOW, HIGH = 4.7, 5.5
-"""The couplings of the corpus on this lattice."""
+RANGES = ((4.7, 5.5), (4.9, 5.3))
+"""The couplings of the corpus on this lattice, and the half of them around the transition: apart, since an even scan
+wastes little of a range that is hardly wider than the peak."""
 POINTS = 9
 INITIAL = 4
 
@@ -39,6 +40,7 @@ INITIAL = 4
 class Steered(NamedTuple):
     """The ratio of trajectories at the same error, RMS errors of both, and how many runs did not find beta_c."""
 
+    range: tuple[float, float]
     ratio: Figure
     steered: float
     even: float
@@ -46,13 +48,18 @@ class Steered(NamedTuple):
     seeds: int
     budget: int
 
+    @property
+    def saved(self) -> Figure:
+        """The share of trajectories that steering saves at the same error."""
+        return Figure(1 - self.ratio.value, 1 - self.ratio.high, 1 - self.ratio.low)
 
-def steer(settings: Settings) -> Steered:
-    """Return what the Gaussian process needs of an even scan's trajectories."""
+
+def steer(settings: Settings, low: float, high: float) -> Steered:
+    """Return what the Gaussian process needs of an even scan's trajectories, over one range."""
     spec = TapeSpec(
         dims=(4, 4, 4, 2),
-        betas=tuple(round(float(b), 4) for b in np.linspace(LOW, HIGH, 9 if settings.quick else 33)),
-        updates=(700,) * 9 if settings.quick else (3000,) * 33,
+        betas=tuple(round(float(b), 4) for b in np.linspace(low, high, 9 if settings.quick else 33)),
+        updates=(400,) * 9 if settings.quick else (3000,) * 33,
         warmup=100,
     )
     tape = _tape(spec)
@@ -60,8 +67,8 @@ def steer(settings: Settings) -> Steered:
     truth = locate([as_series(b, spec.dims, r) for b, r in zip(spec.betas, tape.rows, strict=True)], seed=1).beta_c
     fresh = 1 + rules.warmup / rules.block
     makers: dict[str, Callable[[int], Steerer]] = {
-        "steered": lambda seed: GaussianProcess(LOW, HIGH, initial=INITIAL, fresh_cost=fresh, seed=seed),
-        "even": lambda seed: build_steerer("uniform", LOW, HIGH, points=POINTS),
+        "steered": lambda seed: GaussianProcess(low, high, initial=INITIAL, fresh_cost=fresh, seed=seed),
+        "even": lambda seed: build_steerer("uniform", low, high, points=POINTS),
     }
     errors: dict[str, list[float]] = {name: [] for name in makers}
     lost = dict.fromkeys(makers, 0)
@@ -70,10 +77,11 @@ def steer(settings: Settings) -> Steered:
             seed = settings.seed + k
             found = run_campaign(make(seed), TapeSource(tape, seed), rules, seed).beta_c
             lost[name] += found is None
-            errors[name].append((HIGH - LOW) / np.sqrt(12) if found is None else found - truth)
+            errors[name].append((high - low) / np.sqrt(12) if found is None else found - truth)
     squares = {name: np.square(values) for name, values in errors.items()}
     ratio = bootstrap(lambda drawn: float(squares["steered"][drawn].sum() / squares["even"][drawn].sum()), seeds)
     return Steered(
+        (low, high),
         ratio,
         float(np.sqrt(squares["steered"].mean())),
         float(np.sqrt(squares["even"].mean())),

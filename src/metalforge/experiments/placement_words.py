@@ -68,7 +68,8 @@ class Findings:
     scores: Mapping[str, HeadScore]
     length_score: HeadScore
     equal_premature: Figure
-    steered: Steered
+    steered: tuple[Steered, ...]
+    """By range."""
 
     @property
     def whole(self) -> int:
@@ -80,20 +81,13 @@ class Findings:
         return Figure(*(value / self.whole for value in saved))
 
     @property
-    def saved_by_steering(self) -> Figure:
-        """The share of trajectories that steering saves at the same error."""
-        ratio = self.steered.ratio
-        return Figure(1 - ratio.value, 1 - ratio.high, 1 - ratio.low)
-
-    @property
     def saved_mid_run(self) -> Figure:
         """Steps of warm-up saved at a quarter of trajectories, as a share of a standard chain's."""
         return Figure(*(value * self.standard / self.whole for value in self.mid_run.saved))
 
-    @property
-    def saved_together(self) -> Figure:
-        """1 - (trajectories of steering over an even scan) (what A and E leave of a chain), ends with ends."""
-        chain, ratio = self.of_all(self.judged["head and predicted"].saved), self.steered.ratio
+    def saved_together(self, steered: Steered) -> Figure:
+        """Return 1 - (trajectories of steering over an even scan) (what A and E leave of a chain), ends with ends."""
+        chain, ratio = self.of_all(self.judged["head and predicted"].saved), steered.ratio
         return Figure(
             1 - ratio.value * (1 - chain.value), 1 - ratio.high * (1 - chain.low), 1 - ratio.low * (1 - chain.high)
         )
@@ -103,17 +97,22 @@ def lines(found: Findings) -> tuple[tuple[str, ...], ...]:
     """Return the table: one line a placement, ours beside the origin's."""
     warm, rejection, phase = (found.scores.get(name) for name in ("thermalization", "rejection", "phase"))
     head, predicted, both = (found.judged[name] for name in ("head", "predicted", "head and predicted"))
-    steered, length = found.steered, found.length_score
+    length = found.length_score
+    usual_stop = f"{_baseline(warm)}; MSER saves {_percent(found.of_all(found.judged['MSER'].saved))}"
+    by_range = {s.range: (_percent(s.saved), _percent(found.saved_together(s))) for s in found.steered}
+    scans, whole = (
+        "; ".join(f"{cell[k]} of {low:g} .. {high:g}" for (low, high), cell in by_range.items()) for k in (0, 1)
+    )
     rejected = f"{_percent(found.mid_run.accuracy)}" + ("" if rejection is None else f"; {_score(rejection)}")
     usual = f"{found.mid_run.majority:.1%} (always the same answer)"
     usual += "" if rejection is None else f"; Brier {rejection.baseline:.3f} ({rejection.baseline_name})"
     priority = found.scores.get("beta_priority")
     none = "0, by construction"
     rows = {
-        "A": (_score(warm), _baseline(warm), _percent(found.of_all(head.saved)), _percent(head.premature), _two(head)),
+        "A": (_score(warm), usual_stop, _percent(found.of_all(head.saved)), _percent(head.premature), _two(head)),
         "B": (rejected, usual, f"{_percent(found.saved_mid_run)}, of steps, in warm-up only", "", none),
         "C": (_score(phase), _baseline(phase), "0", "", none),
-        "D": (_score(priority), _baseline(priority), _percent(found.saved_by_steering), "", "0: chains stay exact"),
+        "D": (_score(priority), _baseline(priority), scans, "", "0: chains stay exact"),
         "E": (
             _score(length),
             _baseline(length),
@@ -121,35 +120,43 @@ def lines(found: Findings) -> tuple[tuple[str, ...], ...]:
             _percent(predicted.premature),
             _two(predicted),
         ),
-        "F": ("", "", _percent(found.saved_together), _percent(both.premature), _two(both)),
+        "F": ("", "", whole, _percent(both.premature), _two(both)),
     }
-    assert steered.seeds > 0
     return (HEAD, *((name, *SEED[name], *row, WHY[name]) for name, row in rows.items()))
 
 
 def words(found: Findings) -> tuple[str, ...]:
     """Return what the table does not say."""
     head, mser, fixed, control = (found.judged[name] for name in ("head", "MSER", "standard", "control"))
-    steered, equal = found.steered, found.equal_premature
+    equal = found.equal_premature
     priority = found.scores.get("beta_priority")
     trusted = priority is not None and priority.trusted
     return (
         f"chains: {found.chains} held-out quenched chains that accept most trajectories; a standard one has "
         f"{found.standard} trajectories of warm-up and {found.measured} of measurement; intervals are 95 %",
         f"A waits {found.factor:g} times as long as the head took to be sure, {found.standard} trajectories at most: "
-        f"it saves {_number(head.saved)} of them; MSER saves {_number(mser.saved)} with "
-        f"{_percent(mser.premature)} premature, the standard length has {_percent(fixed.premature)}; what is left of "
-        f"the start is {_two(head, 'left')} errors of a measurement, after the standard length {_two(fixed, 'left')}",
+        f"it saves {_number(head.saved)} of them; MSER saves {_number(mser.saved)} with {_percent(mser.premature)} "
+        f"premature and adds {_two(mser)}, the standard length has {_percent(fixed.premature)}; what is left of the "
+        f"start is {_two(head, 'left')} errors of a measurement, after the standard length {_two(fixed, 'left')}",
         f"the control starts at the third trajectory and adds {_two(control)}: the test sees a bias",
         f"B breaks off {_percent(found.mid_run.broken_wrongly)} of warm-up trajectories that would have been accepted; "
         "in measurement it is written down only, since a chain that looks at its own rejections is not exact",
-        f"D: RMS error of beta_c {steered.steered:.4f} steered and {steered.even:.4f} even, {steered.seeds} seeds of "
-        f"{steered.budget} updates on 4^3x2, {steered.lost[0]} and {steered.lost[1]} runs did not find it; steered by "
-        f"the Gaussian process, since the priority head {'is' if trusted else 'is not'} better than its baseline",
+        *(_scan(steered) for steered in found.steered),
+        f"D is steered by the Gaussian process: the priority head {'is' if trusted else 'is not'} better than its "
+        "baseline; experiment `steering` compares all steerers on 8^3x4",
         f"E at the same premature share as the standard length: {_number(equal)} trajectories a chain saved; a head "
         "that sees first frames knows coupling, lattice and start, and most of a length is chance",
         "F multiplies what A and E leave of a chain with what D leaves of a scan, as if neither changed the other; "
         "its interval takes the ends of both",
+    )
+
+
+def _scan(steered: Steered) -> str:
+    low, high = steered.range
+    return (
+        f"D over {low:g} .. {high:g}: RMS error of beta_c {steered.steered:.4f} steered and {steered.even:.4f} even, "
+        f"{steered.seeds} seeds of {steered.budget} updates on 4^3x2; {steered.lost[0]} and {steered.lost[1]} runs did "
+        "not find it"
     )
 
 

@@ -4,13 +4,13 @@ On chains of the conductor's corpus whose couplings and seeds no head was traine
 judged; a standard chain has 50 trajectories of warm-up and 100 of measurement, as the origin's had):
 
 - A: the thermalisation head ends warm-ups, after a multiple of the trajectories it took to be sure; the multiple is
-  the least that adds no premature start on training chains. Beside it MSER, and the control that waits for nothing.
+  chosen on training chains (`stop_rule`). Beside it MSER, and the control that waits for nothing.
 - B: the rejection head speaks at a quarter of a trajectory. In warm-up a trajectory that it is sure of is broken off:
   a true rejection saves three quarters of its steps, a wrong one costs the quarter that was run. In measurement it is
   written down and nothing else: acting on it would make the chain inexact.
 - C: the phase head speaks after a trajectory. It saves nothing.
-- D: steering between couplings, from the tape of experiment `steering`: trajectories for the same error over those of
-  an even scan.
+- D: steering between couplings: trajectories for the same error on beta_c over those of an even scan, for two ranges
+  (`placement_steering`).
 - E: the length of the warm-up is read off before the run, from the coupling, the lattice and the start, by a head that
   saw first frames only; so many trajectories are added that training chains end too early as often as with the
   standard length.
@@ -41,7 +41,7 @@ from metalforge.core.schema import HeadLayout
 
 from .cache import cache_folder
 from .placement_rules import Figure, WarmUps, bootstrap, mser_start, offset_for, pooled_mean
-from .placement_steering import steer
+from .placement_steering import RANGES, steer
 from .placement_words import Findings, MidRun, lines, words
 from .protocol import Experiment, Progress, Result, Row, Settings, register
 
@@ -118,7 +118,7 @@ def run(settings: Settings, progress: Progress) -> Result:
         scores=scores,
         length_score=predicted,
         equal_premature=warmups.at_equal_premature(lengths),
-        steered=steer(settings),
+        steered=tuple(steer(settings, low, high) for low, high in RANGES),
     )
     return Result(rows=tuple(_rows(found)), table=lines(found), words=words(found), checks=_checks(found))
 
@@ -196,10 +196,12 @@ def _rows(found: Findings) -> list[Row]:
         row("B", "head", "accuracy", found.mid_run.accuracy, found.mid_run.majority),
         row("B", "head", "saved_share_of_warmup_steps", found.mid_run.saved, 0.0),
         row("B", "head", "broken_off_wrongly", found.mid_run.broken_wrongly, 0.0, less=True),
-        row("D", "gaussian-process", "trajectory_ratio", found.steered.ratio, 1.0, less=True),
         row("E", "predicted", "saved_at_equal_premature_share", found.equal_premature, 0.0),
-        row("F", "A, D and E", "saved_share_of_all", found.saved_together, 0.0),
     ]
+    for steered in found.steered:
+        where = "gaussian-process, {:g} .. {:g}".format(*steered.range)
+        rows.append(row("D", where, "trajectory_ratio", steered.ratio, 1.0, less=True))
+        rows.append(row("F", where, "saved_share_of_all", found.saved_together(steered), 0.0))
     asked = {"thermalization": "A", "rejection": "B", "phase": "C", "beta_priority": "D", HEAD: "E"}
     for score in (*found.scores.values(), found.length_score):
         figure = Figure(score.value, score.low, score.high)
@@ -211,7 +213,15 @@ def _rows(found: Findings) -> list[Row]:
 
 def _checks(found: Findings) -> tuple[tuple[str, str, bool], ...]:
     head, control, both = (found.judged[name] for name in ("head", "control", "head and predicted"))
-    steered = found.steered.ratio
+    mser = found.judged["MSER"]
+    scans = [
+        (
+            "D needs fewer trajectories than an even scan of {:g} .. {:g}".format(*steered.range),
+            f"{steered.ratio.low:.2f} .. {steered.ratio.high:.2f} of them",
+            steered.ratio.high < 1,
+        )
+        for steered in found.steered
+    ]
     return (
         (
             "the control is seen to be biased",
@@ -224,7 +234,12 @@ def _checks(found: Findings) -> tuple[tuple[str, str, bool], ...]:
             head.added.high < ALLOWED,
         ),
         ("A saves trajectories", f"{head.saved.low:.1f} .. {head.saved.high:.1f} a chain", head.saved.low > 0),
-        ("D needs fewer trajectories than an even scan", f"{steered.low:.2f} .. {steered.high:.2f}", steered.high < 1),
+        (
+            "A saves more than MSER",
+            f"{head.saved.value:.1f} against {mser.saved.value:.1f} a chain",
+            head.saved.value > mser.saved.value,
+        ),
+        *scans,
         (
             f"F adds less than {ALLOWED:g} errors of a measurement",
             f"at most {both.added.high:.2f}",

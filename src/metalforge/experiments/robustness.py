@@ -165,7 +165,8 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
     safer, weaker = sum(r.low > 0 for r in rounded), sum(r.high < 0 for r in rounded)
     lines = [
         f"Rounding to int4 is {'a' if safer > weaker else 'no'} defence here: of {len(rounded)} worst cases a chip is "
-        f"safer than the float network with the same weights in {safer}, weaker in {weaker}, not told apart in the others."
+        f"safer than the float network with the same weights in {safer}, weaker in {weaker}, not told apart in "
+        f"{len(rounded) - safer - weaker}."
     ]
     for model in CHIPS:
         approach, precision = MODELS[model]

@@ -75,11 +75,11 @@ FULL = Plan(
     live_seeds=8,
     warmup=150,
 )
-QUICK = Plan(ranges=(Range("4.8-5.4", 4.8, 5.4, (2000, 4000)),), seeds=5, live_seeds=2, warmup=60)
+QUICK = Plan(ranges=(Range("4.8-5.4", 4.8, 5.4, (1500, 2500)),), seeds=5, live_seeds=2, warmup=60)
 QUICK_TAPE = TapeSpec(
     dims=(4, 4, 4, 2),
     betas=tuple(round(4.76 + 0.04 * i, 4) for i in range(18)),
-    updates=(1000,) * 18,
+    updates=(600,) * 18,
     warmup=60,
 )
 

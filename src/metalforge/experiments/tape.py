@@ -103,12 +103,13 @@ def build_tape(
     ends = None if seconds is None else time.monotonic() + seconds
     shares = _dealt(spec, workers)
     if workers == 1:
-        return Tape(spec, tuple(_run_share(spec, shares[0], ends, parts, talk)[i] for i in range(len(spec.betas))))
+        made = _run_share(spec, shares[0], ends, parts, talk)
+        return Tape(spec, tuple(made[i] for i in range(len(spec.betas))))
     found: dict[int, Rows] = {}
     # Spawned rather than forked: a fork of a process with threads may hang.
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for made in pool.map(_run_share, *zip(*[(spec, share, ends, parts, talk) for share in shares], strict=True)):
-            found |= made
+        for some in pool.map(_run_share, *zip(*[(spec, share, ends, parts, talk) for share in shares], strict=True)):
+            found |= some
     return Tape(spec, tuple(found[i] for i in range(len(spec.betas))))
 
 
@@ -211,7 +212,8 @@ def _write(path: Path, spec: TapeSpec, rows: dict[int, Rows]) -> None:
 
 def _read(path: Path) -> tuple[TapeSpec, dict[int, Rows]]:
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        # Opened here: a broken archive would leave the file open.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             header = msgspec.json.decode(stored["header"].tobytes(), type=_Header)
             rows = {int(name[5:]): stored[name] for name in stored.files if name.startswith("chain")}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, msgspec.MsgspecError) as error:

@@ -305,3 +305,18 @@ def test_adaptive_refuses_wrong_settings_when_it_is_made():
         Adaptive(LOW, HIGH, exclusion=-0.1)
     with pytest.raises(SpecError, match=r"must be finite\. Got nan"):
         steer_adaptive([float("nan")], [], LOW, HIGH)
+
+
+def test_an_even_grid_gives_its_second_round_where_least_was_spent():
+    """A chain that goes on keeps its id and costs more: the grid is visited again in the same order."""
+    steerer = Uniform(0.0, 1.0, points=4)
+    spent: dict[float, float] = {}
+    visits = []
+    for _ in range(12):
+        beta = steerer.ask(1)[0].beta
+        visits.append(beta)
+        spent[beta] = spent.get(beta, 50.0) + 100.0
+        steerer.tell([Observation(beta=beta, value=1.0, error=0.1, cost=spent[beta], id=f"chain at {beta}")])
+    assert visits[:4] == visits[4:8] == visits[8:]
+    assert len(set(visits)) == 4
+    assert steerer.ask(2, [visits[0]])[0].beta == visits[1]

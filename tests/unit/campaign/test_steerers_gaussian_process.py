@@ -3,10 +3,11 @@
 import time
 from statistics import NormalDist
 
+import msgspec
 import numpy as np
 import pytest
 
-from metalforge.campaign.steerers import Gaps, GaussianProcess, Uniform, posterior
+from metalforge.campaign.steerers import Gaps, GaussianProcess, Uniform, posterior, reweighting_reach
 from metalforge.campaign.steerers.gaussian_process import _expected_error
 from metalforge.campaign.steerers.posterior import Curves, find_peaks, fit_processes
 from metalforge.core.errors import SpecError, UnknownNameError
@@ -293,3 +294,28 @@ def test_the_process_beats_an_even_grid_and_gaps_on_a_noisy_peak():
     assert rms(gaps) > 0.6 * rms(uniform)  # the gate is not open to whatever spreads its points
     # The quoted error is meant: it covers 68 % of the truths, by 50 seeds to 7 %. It may be modest but not boast.
     assert np.mean(np.abs(process[:, 0]) < process[:, 1]) > 0.5
+
+
+def test_with_a_reach_the_samples_gather_within_it_of_the_peak_on_few_chains():
+    """Thirty blocks: most are within two reaches of the peak, on chains that are already there."""
+    rng = np.random.default_rng(6)
+    steerer = GaussianProcess(5.4, 6.0, fresh_cost=1.6, reach=0.03)
+    blocks: dict[float, int] = {}
+    for _ in range(30):
+        beta = steerer.ask(1)[0].beta
+        blocks[beta] = blocks.get(beta, 0) + 1
+        seen = measure(lorentz, beta, 5.69, 0.4 / np.sqrt(blocks[beta]), rng, f"{beta}")
+        steerer.tell([msgspec.structs.replace(seen, cost=blocks[beta] + 0.6)])
+    near = sum(n for beta, n in blocks.items() if abs(beta - 5.69) < 0.06)
+    assert near > 15
+    assert len(blocks) < 15
+    # Both sides of the peak have their share: a maximum is one by what is beside it.
+    assert sum(n for beta, n in blocks.items() if 5.62 < beta < 5.69) >= 4
+    assert sum(n for beta, n in blocks.items() if 5.69 < beta < 5.76) >= 4
+    assert "within reach" in steerer.ask(1)[0].reason
+
+
+def test_the_reach_of_a_lattice_is_its_energys_spread():
+    assert reweighting_reach((8, 8, 8, 4)) == pytest.approx(1 / 64)
+    with pytest.raises(SpecError, match="reach"):
+        GaussianProcess(5.4, 6.0, reach=-1.0)

@@ -110,6 +110,14 @@ def test_iterations_are_those_of_a_solve_and_rise_in_a_stall() -> None:
     assert rate[stalled.faulty].min() > rate[~stalled.faulty].max()
 
 
+def test_processes_change_no_link_and_leave_quietly(corpus: Corpus, capfd) -> None:
+    chosen = [msgspec.structs.replace(chain.entry, trajectories=8) for chain in corpus.chains[:3]]
+    for entry, made in zip(chosen, run_chains(chosen, SPEC, workers=2), strict=True):
+        alone = next(run_chains([entry], SPEC))
+        np.testing.assert_array_equal(made.series, alone.series)
+    assert capfd.readouterr().err == ""
+
+
 @pytest.mark.parametrize(
     ("wrong", "match"),
     [({"test": (4.7,)}, "both"), ({"mass": 0.1}, "flavors"), ({"faults": ("cg_stall",)}, "solves nothing")],

@@ -196,7 +196,7 @@ def test_the_command_line_prints_the_records(corpus, tmp_path) -> None:
     assert rules["trajectory 3"]["saved"] == pytest.approx(1 - 3 / record["thermalisation_stop"]["fixed"])
     assert rules["fixed"]["saved"] == 0
     page = table.read_text()
-    assert f"--corpus {path} --quick --table {table}" in page
+    assert f"`metalforge conductor evaluate --corpus {path} --weights {weights} --seed 1" in page
     for title in ("Heads", "Chains of neither phase", "Calibration", "Early stop of warm-up"):
         assert f"## {title}\n" in page
     assert page.count("| thermalization |") >= len(ROUTES)

@@ -9,9 +9,7 @@
     DIR/index.sqlite     where which record is; can be deleted
 """
 
-import itertools
 import platform
-import threading
 import time
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -22,48 +20,41 @@ import msgspec
 import tomli_w
 
 from metalforge import __version__, native
-from metalforge.campaign.spec import CampaignSpec, Dims, Ordering
+from metalforge.campaign.spec import CampaignSpec, Ordering
 from metalforge.campaign.state import CampaignState, fold
-from metalforge.campaign.steerers import GaussianProcess, build_steerer
 from metalforge.campaign.store.directory import writable_directory
 from metalforge.campaign.store.index import open_index
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.lock import DirectoryLock
 from metalforge.campaign.store.records import (
-    Decided,
-    Energy,
     Finished,
     Interrupted,
     Opened,
     Record,
     Resumed,
-    StageUse,
     StoppedBy,
-    Utilisation,
     describe,
 )
 from metalforge.campaign.view import View, view_of
-from metalforge.conductor.steerer import ConductorSteerer
-from metalforge.conductor.trust import Trust, mark_scores, trust_of
+from metalforge.conductor.trust import Trust
 from metalforge.core.closing import Closing
-from metalforge.core.errors import MeterUnavailableError, SpecError
+from metalforge.core.errors import SpecError
 from metalforge.core.files import replacing
-from metalforge.core.steering import Steerer
-from metalforge.pipeline import Run
 from metalforge.substrates.cpu import CpuSubstrate
 
 from .book import Book
+from .equipment import steerer_of, watches_of
 from .estimator import Estimator
 from .graph import build_graph
-from .heads import Heads, context_of, load_heads, open_device
+from .heads import Heads, load_heads, open_device
 from .monitor import Monitor
-from .orderings import Arrangement, arrange, silicon_of
+from .notes import EnergyNotes, note_heads, note_judged, note_use
+from .orderings import arrange, silicon_of
 from .planner import Planner
-from .point import start_of
 from .pool import ChainPool
 from .screen import Screen
 from .sleeping import make_sleep
-from .watch import HeadWatch
+from .visits import VisitPlan
 
 __all__ = ["JOURNAL", "Campaign", "producers_here"]
 
@@ -87,9 +78,8 @@ class Campaign(Closing):
         self.directory, self._lock, self.book, self._clock = directory, lock, book, clock
         self.spec = book.state.spec
         self._halt: str | None = None
-        self._run: Run | None = None
-        self._began = clock()
         self._meter = CpuSubstrate().meter()
+        self._energy = EnergyNotes(book, self._meter)
         self._trust = Trust()
         self._wall = time.monotonic()
         self.message = book.journal.message
@@ -192,7 +182,7 @@ class Campaign(Closing):
         if self.state.finished is not None:
             return self.state
         heads = load_heads(self.spec)
-        self._say_what_applies(heads)
+        note_heads(self.book, heads)
         pool = ChainPool(
             self.directory,
             self.spec,
@@ -202,11 +192,12 @@ class Campaign(Closing):
                 early=self.spec.placement in ("A", "F"),
                 head_trusted=heads.acts("thermalization"),
             ),
-            make_watch=self._watches(heads),
+            make_watch=watches_of(self.spec, heads, self._trust),
         )
         ordering = self._ordering(pool, heads)
         stopped = self.segment(ordering, pool, heads)
-        self._say_what_was_learned()
+        note_judged(self.book, self._trust)
+        self._energy.write()
         if self.halted:
             pool.save_all()
             self.book.write(
@@ -229,16 +220,20 @@ class Campaign(Closing):
         """Run the graph of an ordering until the campaign stops, or `until` says so."""
         spec = self.spec
         arrangement = arrange(ordering, spec, producers_here(spec))
-        estimator = Estimator(spec, self.book)
+        plan = VisitPlan(
+            spec=spec,
+            steerers={dims: steerer_of(spec, dims, heads) for dims in spec.lattice.volumes},
+            clock=self._clock,
+            sleep=make_sleep(self.book, spec) if arrangement.sleeps else None,
+        )
         planner = Planner(
             spec,
             self.book,
             arrangement.lanes,
-            {dims: self._steerer(dims, heads) for dims in spec.lattice.volumes},
+            plan,
             stop=lambda: self._stops(until),
             halted=lambda: self.halted,
-            estimate=estimator,
-            sleep=make_sleep(self.book, spec) if arrangement.sleeps else None,
+            estimate=Estimator(spec, self.book),
         )
         device = open_device(spec) if arrangement.screens else None
         screen = Screen(spec, heads, device, self._clock) if arrangement.screens else None
@@ -254,8 +249,10 @@ class Campaign(Closing):
         began = time.monotonic()
         with graph.start() as run:
             run.wait()
-            self._note_use(run, arrangement, time.monotonic() - began)
-        self._note_energy(screen, device)
+            note_use(self.book, run, time.monotonic() - began)
+        if screen is not None and device is not None:
+            self._energy.device(device.statistics().energy, screen.emulation_s)
+            device.close()
         return planner.stopped_by
 
     def _ordering(self, pool: ChainPool, heads: Heads) -> Ordering:
@@ -296,123 +293,6 @@ class Campaign(Closing):
         if self.spec.running.energy == "modelled":
             return f"no profile states the power of this CPU, and its meter cannot be read ({reason.split(':')[0]})"
         return f"cpu0 is not metered ({reason.split(':')[0]})"
-
-    # -- parts ------------------------------------------------------------------------------------------------------
-
-    def _steerer(self, dims: Dims, heads: Heads) -> Steerer:
-        low, high = self.spec.lattice.beta_min, self.spec.lattice.beta_max
-        steering, policy = self.spec.steering, self.spec.warmup
-        fresh = 1 + policy.longest / 2 / steering.visit
-
-        def process() -> GaussianProcess:
-            return GaussianProcess(low, high, initial=steering.initial, fresh_cost=fresh, seed=self.spec.seed)
-
-        if steering.steerer == "gaussian-process":
-            return process()
-        if steering.steerer == "conductor":
-            conductor = heads.conductor()
-            trust = trust_of(conductor.layout)
-            mark_scores(trust, heads.scores)
-            return ConductorSteerer(
-                low,
-                high,
-                conductor=conductor,
-                context=context_of(self.spec, low, dims),
-                trust=trust,
-                fallback=process(),
-            )
-        if steering.steerer == "uniform":
-            return build_steerer("uniform", low, high, points=2 * steering.initial + 1)
-        return build_steerer(steering.steerer, low, high)
-
-    def _watches(self, heads: Heads) -> Callable[[str, float, Dims, int], HeadWatch | None]:
-        if self.spec.lattice.algorithm != "hmc":
-            return lambda chain, beta, dims, stream: None
-        local = threading.local()
-        ids = itertools.count()
-
-        def make(chain: str, beta: float, dims: Dims, stream: int) -> HeadWatch:
-            # A conductor is for one thread, and every producer has its own.
-            if not hasattr(local, "conductor"):
-                local.conductor = heads.conductor()
-            return HeadWatch(
-                local.conductor,
-                chain,
-                context_of(self.spec, beta, dims),
-                start=0.0 if start_of(stream) == "hot" else 1.0,
-                tau=self.spec.lattice.tau,
-                rule=heads.stop,
-                trust=self._trust,
-                next_id=lambda: next(ids),
-            )
-
-        return make
-
-    def _say_what_was_learned(self) -> None:
-        """Write how the heads that were judged while it ran did against their baselines."""
-        for name in ("cg_estimate", "rejection"):
-            standing = self._trust.standing(name)
-            if standing.pairs:
-                self.book.write(
-                    Decided(
-                        at=self._clock(),
-                        what="judged",
-                        by=name,
-                        reason=f"{standing.why}, judged while the campaign ran",
-                        value=standing.skill,
-                        trusted=standing.trusted,
-                    )
-                )
-
-    def _say_what_applies(self, heads: Heads) -> None:
-        """Write once which heads are used."""
-        if any(decision.what == "head" for decision in self.state.decisions):
-            return
-        for name in heads.weights.heads.names if heads.weights.heads is not None else ():
-            if name in heads.unused:
-                reason, used = f"does not apply: {heads.unused[name]}", False
-            elif heads.domain is not None:
-                reason, used = f"recorded, not acted on: {heads.domain}", False
-            elif not heads.trusted.get(name, False):
-                reason, used = "recorded, not acted on: no skill on held-out couplings", False
-            else:
-                reason, used = f"skill {heads.skill[name]:+.2f} on held-out couplings", True
-            self.book.write(
-                Decided(
-                    at=self._clock(),
-                    what="head",
-                    by=name,
-                    reason=reason,
-                    value=heads.skill.get(name),
-                    trusted=used,
-                )
-            )
-
-    def _note_use(self, run: Run, arrangement: Arrangement, window: float) -> None:
-        stages = tuple(
-            StageUse(
-                stage=name,
-                substrate=seen.substrate,
-                items=seen.items_processed,
-                utilisation=seen.utilization,
-                waited_s=seen.blocked_get_s,
-            )
-            for name, seen in run.snapshot().items()
-        )
-        self.book.write(Utilisation(at=self._clock(), window_s=window, stages=stages))
-
-    def _note_energy(self, screen: Screen | None, device: Any) -> None:
-        now = self._clock()
-        try:
-            total = self._meter.total()
-            self.book.write(Energy(at=now, substrate="cpu0", source="measured", energy=total))
-        except MeterUnavailableError as error:
-            self.book.write(Energy(at=now, substrate="cpu0", source="unknown", reason=str(error).splitlines()[0]))
-        if screen is not None and device is not None:
-            spent = device.statistics.energy
-            self.book.write(Energy(at=now, substrate="npu", source="modelled", energy=spent))
-            self.book.write(Energy(at=now, substrate="host", source="emulation", emulation_s=screen.emulation_s))
-            device.close()
 
     def _index(self) -> None:
         """Make the index of the journal, for whoever looks things up; nothing here depends on it."""

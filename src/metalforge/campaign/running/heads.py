@@ -46,6 +46,12 @@ class Heads:
         """Return whether a head's word is taken."""
         return self.domain is None and head not in self.unused and self.trusted.get(head, False)
 
+    def why_not(self, head: str) -> str:
+        """Return why a head that applies is not trusted."""
+        if self.skill.get(head, 0.0) > 0:
+            return f"skill {self.skill[head]:+.2f}, but its early stop was not shown to be unbiased"
+        return "no skill on held-out couplings"
+
     def conductor(self, device: NpuDevice | None = None) -> NetworkConductor:
         """Return a conductor of its own for one thread."""
         return NetworkConductor(self.weights, device=device)

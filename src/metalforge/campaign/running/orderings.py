@@ -16,7 +16,7 @@ from metalforge.campaign.spec import CampaignSpec, Ordering
 from metalforge.campaign.store.records import Silicon
 from metalforge.core.errors import SpecError
 
-from .planner import Lane
+from .visits import Assignee
 
 __all__ = ["Arrangement", "arrange", "silicon_of"]
 
@@ -28,7 +28,7 @@ class Arrangement:
     """One ordering on this machine: its lanes, what is checked and where, whether it screens and may sleep."""
 
     ordering: Ordering
-    lanes: tuple[Lane, ...]
+    lanes: tuple[Assignee, ...]
     checks: Checks = "none"
     checker: str | None = None
     screens: bool = True
@@ -40,7 +40,7 @@ def arrange(ordering: Ordering, spec: CampaignSpec, substrates: tuple[str, ...])
     volumes = spec.lattice.volumes
     first, second = substrates[0], substrates[1 % len(substrates)]
     if ordering == "A":
-        return Arrangement(ordering="A", lanes=(Lane(first, volumes[:1]),), checks="flagged", checker=second)
+        return Arrangement(ordering="A", lanes=(Assignee(first, volumes[:1]),), checks="flagged", checker=second)
     if ordering == "B":
         if len(volumes) < 2:
             raise SpecError(
@@ -49,13 +49,15 @@ def arrange(ordering: Ordering, spec: CampaignSpec, substrates: tuple[str, ...])
             )
         scout, target = volumes[1], volumes[0]
         large = second if len(substrates) > 1 else f"{first}.large"
-        return Arrangement(ordering="B", lanes=(Lane(first, (scout,)), Lane(large, (target,), follows=scout)))
+        return Arrangement(ordering="B", lanes=(Assignee(first, (scout,)), Assignee(large, (target,), follows=scout)))
     if ordering == "C":
-        return Arrangement(ordering="C", lanes=tuple(Lane(name, volumes) for name in substrates))
+        return Arrangement(ordering="C", lanes=tuple(Assignee(name, volumes) for name in substrates))
     if ordering == "D":
-        return Arrangement(ordering="D", lanes=(Lane(first, volumes[:1]),), checks="all", checker=second, screens=False)
+        return Arrangement(
+            ordering="D", lanes=(Assignee(first, volumes[:1]),), checks="all", checker=second, screens=False
+        )
     if ordering == "E":
-        return Arrangement(ordering="E", lanes=(Lane(first, volumes[:1]),), sleeps=True)
+        return Arrangement(ordering="E", lanes=(Assignee(first, volumes[:1]),), sleeps=True)
     raise SpecError(f"`ordering` must be one of A to E here. Got {ordering}")
 
 

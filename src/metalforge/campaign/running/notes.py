@@ -1,0 +1,104 @@
+"""What a campaign writes about itself: which heads it uses, how they did, how busy its stages were, what it spent."""
+
+from metalforge.campaign.store.records import Decided, Energy, StageUse, Utilisation
+from metalforge.conductor.trust import Trust
+from metalforge.core.energy import EnergyMeter
+from metalforge.core.errors import MeterUnavailableError
+from metalforge.core.quantities import Quantity
+from metalforge.pipeline import Run
+
+from .book import Book
+from .heads import Heads
+
+__all__ = ["EnergyNotes", "note_heads", "note_judged", "note_use"]
+
+
+def note_heads(book: Book, heads: Heads) -> None:
+    """Write once, for every head, whether its word is taken, and why not."""
+    if any(decision.what == "head" for decision in book.state.decisions) or heads.weights.heads is None:
+        return
+    for name in heads.weights.heads.names:
+        if name in heads.unused:
+            reason, used = f"does not apply: {heads.unused[name]}", False
+        elif heads.domain is not None:
+            reason, used = f"recorded, not acted on: {heads.domain}", False
+        elif not heads.trusted.get(name, False):
+            reason, used = f"recorded, not acted on: {heads.why_not(name)}", False
+        else:
+            reason, used = f"skill {heads.skill[name]:+.2f} on held-out couplings", True
+        skill = heads.skill.get(name)
+        book.write(Decided(at=book.clock(), what="head", by=name, reason=reason, value=skill, trusted=used))
+
+
+def note_judged(book: Book, trust: Trust) -> None:
+    """Write how the heads that were judged while it ran did against their baselines."""
+    for name in ("cg_estimate", "rejection"):
+        standing = trust.standing(name)
+        if standing.pairs:
+            reason = f"{standing.why}, judged while the campaign ran"
+            book.write(
+                Decided(
+                    at=book.clock(),
+                    what="judged",
+                    by=name,
+                    reason=reason,
+                    value=standing.skill,
+                    trusted=standing.trusted,
+                )
+            )
+
+
+def note_use(book: Book, run: Run, window_s: float) -> None:
+    """Write how busy every stage was."""
+    stages = tuple(
+        StageUse(
+            stage=name,
+            substrate=seen.substrate,
+            items=seen.items_processed,
+            utilisation=seen.utilization,
+            waited_s=seen.blocked_get_s,
+        )
+        for name, seen in run.snapshot().items()
+    )
+    book.write(Utilisation(at=book.clock(), window_s=window_s, stages=stages))
+
+
+class EnergyNotes:
+    """The ledger by (substrate, source), over all processes that worked on a campaign; sources are never added up."""
+
+    def __init__(self, book: Book, meter: EnergyMeter) -> None:
+        self._book, self._meter = book, meter
+        self._before = dict(book.state.energy)
+        self._device: Quantity | None = None
+        self._emulation_s = 0.0
+
+    def device(self, energy: Quantity | None, emulation_s: float) -> None:
+        """Take what a device spent, and the processor time that its emulation took."""
+        self._device = _sum(self._device, energy)
+        self._emulation_s += emulation_s
+
+    def write(self) -> None:
+        """Write every line as it stands."""
+        now = self._book.clock()
+        try:
+            self._energy("cpu0", "measured", self._meter.total())
+        except MeterUnavailableError as error:
+            reason = str(error).splitlines()[0]
+            self._book.write(Energy(at=now, substrate="cpu0", source="unknown", reason=reason))
+        if self._device is not None:
+            self._energy("npu", "modelled", self._device)
+        if self._emulation_s:
+            known = self._before.get(("host", "emulation"))
+            spent = self._emulation_s + ((known.emulation_s or 0.0) if known is not None else 0.0)
+            self._book.write(Energy(at=now, substrate="host", source="emulation", emulation_s=spent))
+
+    def _energy(self, substrate: str, source: str, energy: Quantity) -> None:
+        known = self._before.get((substrate, source))
+        total = energy if known is None else _sum(known.energy, energy)
+        self._book.write(Energy(at=self._book.clock(), substrate=substrate, source=source, energy=total))
+
+
+def _sum(one: Quantity | None, other: Quantity | None) -> Quantity | None:
+    if one is None or other is None:
+        return one or other
+    return one + other  # type: ignore[operator]  # one source, one kind

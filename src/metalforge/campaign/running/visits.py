@@ -1,0 +1,198 @@
+"""What one visit should be: a volume, a beta, a chain that is there or a new one, and the updates it may have.
+
+Decisions are functions of the journal's state, of the visits that are under way and of what the steerers were told; so
+a round that was half written when its process died can be planned again, and comes out the same.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from metalforge.campaign.spec import CampaignSpec, Dims
+from metalforge.campaign.state import CampaignState, ChainLog
+from metalforge.campaign.store.records import Assigned, StoppedBy
+from metalforge.conductor.heuristics import quenched_length
+from metalforge.core.steering import Steerer, Suggestion
+
+__all__ = ["Assignee", "Nothing", "Sleep", "VisitPlan"]
+
+SNAP = 0.01
+"""Part of the range within which a suggestion continues a chain that is there: a new one would have to warm up, and
+reweighting makes no difference between the two."""
+
+Sleep = Callable[[Dims], str | None]
+"""Whether a volume is known well enough to let the producers sleep, and why."""
+
+
+class Assignee(NamedTuple):
+    """Who a visit is for: a substrate and the volumes it may run.
+
+    `follows` makes it run only at beta that chains of another volume have flagged.
+    """
+
+    substrate: str
+    volumes: tuple[Dims, ...]
+    follows: Dims | None = None
+
+
+class Nothing(NamedTuple):
+    """There is no visit now; `ends` where there will be none any more, and why."""
+
+    ends: StoppedBy | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class VisitPlan:
+    """Decides visits of one campaign."""
+
+    spec: CampaignSpec
+    steerers: Mapping[Dims, Steerer]
+    clock: Callable[[], float]
+    sleep: Sleep | None = None
+
+    def next(
+        self,
+        who: Assignee,
+        state: CampaignState,
+        pending: Sequence[Assigned],
+        *,
+        rounds: int,
+        number: int,
+        skip: AbstractSet[int] = frozenset(),
+    ) -> Assigned | Nothing:
+        """Return the next visit; `pending` ones are under way, those of `skip` are taken as not there."""
+        chains = [c for c in state.chains.values() if not (c.visits and c.visits[0] in skip)]
+        made = {v.visit: v.dims for v in (*state.visits, *pending) if v.visit not in skip}
+        for dims in sorted(who.volumes, key=lambda d: self._need(d, state, list(made.values()))):
+            here = [c for c in chains if c.dims == dims and not c.abandoned]
+            waiting = [visit for visit in pending if visit.dims == dims]
+            suggestion = self._suggest(who, state, dims, here, waiting)
+            if isinstance(suggestion, Nothing):
+                return suggestion
+            if suggestion is None:
+                continue
+            chain = self._chain_for(suggestion.beta, here, {visit.chain for visit in pending})
+            updates = self._affordable(state, pending, fresh=chain is None)
+            if updates is None:
+                return Nothing("trajectories")
+            return self._assigned(
+                who, dims, chain, suggestion, updates, rounds=rounds, number=number,
+                born={c.id for c in chains}, pending=pending, state=state,
+            )  # fmt: skip
+        return Nothing()
+
+    def _assigned(
+        self,
+        who: Assignee,
+        dims: Dims,
+        chain: ChainLog | None,
+        wanted: Suggestion,
+        updates: int,
+        *,
+        rounds: int,
+        number: int,
+        born: AbstractSet[str],
+        pending: Sequence[Assigned],
+        state: CampaignState,
+    ) -> Assigned:
+        new = len(born) + sum(visit.fresh and visit.chain not in born for visit in pending)
+        reason = wanted.reason
+        if chain is not None and abs(wanted.beta - chain.beta) > 1e-12:
+            reason += f"; asked for {wanted.beta:.5g}, {chain.id} is near enough"
+        return Assigned(
+            at=self.clock(),
+            visit=number,
+            round=rounds,
+            chain=f"c{new:04d}" if chain is None else chain.id,
+            stream=new if chain is None else chain.stream,
+            dims=dims,
+            beta=wanted.beta if chain is None else chain.beta,
+            updates=updates,
+            fresh=chain is None,
+            substrate=who.substrate,
+            by="follow" if who.follows is not None else self.steerers[dims].name,
+            reason=reason,
+            score=wanted.score,
+            quenched=self._quenched_length(state, dims, wanted.beta) if chain is None else 0,
+        )
+
+    def _suggest(
+        self,
+        who: Assignee,
+        state: CampaignState,
+        dims: Dims,
+        here: Sequence[ChainLog],
+        pending: Sequence[Assigned],
+    ) -> Suggestion | Nothing | None:
+        if who.follows is not None:
+            return self._follow(who.follows, state, here, pending)
+        if self.sleep is not None and (why := self.sleep(dims)) is not None:
+            return Nothing("asleep", why)
+        asked = self.steerers[dims].ask(1, [visit.beta for visit in pending])
+        if asked:
+            return asked[0]
+        idle = [c for c in here if c.id not in {visit.chain for visit in pending}]
+        if not idle:
+            return None
+        least = min(idle, key=lambda c: (c.complete, c.id))
+        return Suggestion(beta=least.beta, reason="the steerer has no wish: more for the chain that has least")
+
+    def _follow(
+        self, scout: Dims, state: CampaignState, here: Sequence[ChainLog], pending: Sequence[Assigned]
+    ) -> Suggestion | None:
+        """Return a flagged beta: one that was not visited yet, else the one with the least updates."""
+        scouts = [c for c in state.chains.values() if c.dims == scout]
+        flagged = sorted({c.beta for c in scouts if any(seen.flagged for seen in list(c.screened))})
+        under_way = [visit.beta for visit in pending]
+        free = [beta for beta in flagged if not self._near(beta, under_way)]
+        fresh = [beta for beta in free if not self._near(beta, [c.beta for c in here])]
+        if fresh:
+            return Suggestion(beta=fresh[0], reason=f"flagged by the scout on {scout}")
+        chains = [c for c in here if self._near(c.beta, free)]
+        if not chains:
+            return None
+        least = min(chains, key=lambda c: (c.complete, c.id))
+        return Suggestion(beta=least.beta, reason=f"flagged by the scout on {scout}, more statistics")
+
+    def _chain_for(self, beta: float, here: Sequence[ChainLog], busy: AbstractSet[str]) -> ChainLog | None:
+        """Return an idle chain that a visit at this beta continues; None where it wants a new one."""
+        idle = [c for c in here if c.id not in busy]
+        if not idle:
+            return None
+        nearest = min(idle, key=lambda c: (abs(c.beta - beta), c.id))
+        full = len(here) >= self.spec.steering.most
+        return nearest if full or self._near(beta, [nearest.beta]) else None
+
+    def _near(self, beta: float, others: Sequence[float]) -> bool:
+        width = self.spec.lattice.beta_max - self.spec.lattice.beta_min
+        return any(abs(beta - other) <= SNAP * width for other in others)
+
+    def _need(self, dims: Dims, state: CampaignState, visited: Sequence[Dims]) -> tuple[bool, float, int]:
+        """Return what orders volumes, the one in greatest need first: few points, then a large error on beta_c."""
+        visits = visited.count(dims)
+        latest = state.latest(dims)
+        error = float("inf") if latest is None or latest.error is None else latest.error
+        return visits >= self.spec.steering.initial, -error, visits
+
+    def _affordable(self, state: CampaignState, pending: Sequence[Assigned], *, fresh: bool) -> int | None:
+        """Return the updates of the next visit within the budget; None where it is spent."""
+        wanted = self.spec.steering.visit
+        budget = self.spec.budget.trajectories
+        if budget is None:
+            return wanted
+        warmup = self.spec.warmup.longest + self.spec.warmup.quenched
+        used = sum(chain.complete for chain in state.chains.values())
+        promised = sum(visit.updates + (warmup if visit.fresh else 0) for visit in pending)
+        left = budget - used - promised - (warmup if fresh else 0)
+        # A visit much shorter than the others would be too short to say anything.
+        return None if left < max(wanted // 4, 10) else min(wanted, left)
+
+    def _quenched_length(self, state: CampaignState, dims: Dims, beta: float) -> int:
+        """Return how long a new dynamical chain runs without its sea quarks: longest near the transition, if known."""
+        longest = self.spec.warmup.quenched
+        if not longest or not self.spec.lattice.flavors:
+            return 0
+        latest = state.latest(dims)
+        return min(longest, quenched_length(beta, dims[0], None if latest is None else latest.beta_c))
