@@ -52,7 +52,8 @@ class Lattice(_Part, frozen=True, kw_only=True):
 
     `volumes` are lattices (x, y, z, t), the first one is the one that beta_c is quoted for; `beta_min` and `beta_max`
     bound the scan. `algorithm`: `heatbath` (one update is `heatbath` + `overrelax` sweeps) or `hmc`. With `flavors` 4
-    there are staggered sea quarks of `mass`, and the algorithm is hmc.
+    there are staggered sea quarks of `mass`, and the algorithm is hmc; `tolerance` and `force_tolerance` are relative
+    residuals of solves, for the accept test and for forces (those of the chains that the heads were trained on).
     """
 
     volumes: tuple[Dims, ...] = ((8, 8, 8, 4),)
@@ -66,6 +67,8 @@ class Lattice(_Part, frozen=True, kw_only=True):
     integrator: str = "omelyan2"
     flavors: Literal[0, 4] = 0
     mass: float = 0.0
+    tolerance: float = 1e-8
+    force_tolerance: float = 1e-6
     precision: Literal["f64", "f32"] = "f64"
 
     def __post_init__(self) -> None:
@@ -88,7 +91,12 @@ class Lattice(_Part, frozen=True, kw_only=True):
         """Return the chain of one point."""
         sea = None
         if self.flavors:
-            sea = FermionSpec(flavors=(self.flavors,), masses=(self.mass,))
+            sea = FermionSpec(
+                flavors=(self.flavors,),
+                masses=(self.mass,),
+                tolerance=self.tolerance,
+                force_tolerance=self.force_tolerance,
+            )
         return ChainSpec(
             dims=dims,
             beta=beta,
@@ -275,6 +283,8 @@ PRESETS: dict[str, CampaignSpec] = {
             mass=0.1,
             tau=1.0,
             n_steps=8,
+            # As the chains that the heads were trained on.
+            integrator="leapfrog",
         ),
         budget=Budget(trajectories=6000, target_error=0.02),
         warmup=WarmUpPolicy(longest=60, shortest=20, quenched=20, safety=1.5),

@@ -51,6 +51,8 @@ class ChainLog:
     """The last update that was closed by a block."""
     complete: int = 0
     """Updates at the end of its last complete visit."""
+    ends: dict[int, int] = field(default_factory=dict)
+    """Updates at the end of each complete visit."""
     links: str = ""
     """Digest of the links there."""
     seconds: float = 0.0
@@ -197,6 +199,7 @@ class CampaignState:
                 chain.step, chain.substrate = record.step, record.substrate
                 if record.done:
                     chain.complete, chain.links = record.step, record.links
+                    chain.ends[record.visit] = record.step
                     self.open_visits.pop(record.visit, None)
             case Migrated():
                 self.migrations.append(record)

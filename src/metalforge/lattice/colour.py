@@ -1,5 +1,6 @@
 """Colour fields: three complex numbers a site on the sites of one parity, in the kernels' own layout."""
 
+import atexit
 from functools import lru_cache
 from types import ModuleType
 from typing import Any, Protocol, Self
@@ -116,3 +117,7 @@ class ColourField:
 def layout_of(module: ModuleType, dims: tuple[int, int, int, int], precision: Precision) -> Any:
     """Return the layout of a lattice, the same object every time: it takes longer to make than a small field."""
     return getattr(module, f"layout_{precision}")(dims)
+
+
+# At the end of the process the extension goes before this module: what the cache holds must not outlive it.
+atexit.register(layout_of.cache_clear)

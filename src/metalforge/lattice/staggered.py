@@ -6,6 +6,7 @@ with eta_x = 1, eta_y = (-1)^x, eta_z = (-1)^(x+y), eta_t = (-1)^(x+y+z). H is a
 opposite parity, so D^dagger D = m^2 - H H acts on each parity alone and has the same determinant on both.
 """
 
+import atexit
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -169,6 +170,10 @@ class StaggeredOperator:
 def precision_map(module: ModuleType, dims: tuple[int, int, int, int]) -> Any:
     """Return the map between the single and the double precision layout of a lattice."""
     return module.precision_map(layout_of(module, dims, "f64"))
+
+
+# As that of layouts: what the cache holds must not outlive the extension.
+atexit.register(precision_map.cache_clear)
 
 
 def _checked_mass(mass: float) -> float:

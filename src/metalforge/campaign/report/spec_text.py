@@ -54,6 +54,8 @@ NOTES: dict[str, Note] = {
     "lattice.integrator": Note("Integrator of an HMC trajectory"),
     "lattice.flavors": Note("Staggered sea quarks; 0 is the quenched theory", "flavors"),
     "lattice.mass": Note("Mass of the sea quarks; 0 with flavors = 0", "a m, lattice units"),
+    "lattice.tolerance": Note("Relative residual of solves for the accept test", "|r| / |b|"),
+    "lattice.force_tolerance": Note("Relative residual of solves for forces", "|r| / |b|"),
     "lattice.precision": Note("Real type of the links"),
     "budget.trajectories": Note("Updates of all chains together, warm-up too", "updates"),
     "budget.seconds": Note("Wall time of the compute, without pauses between two processes", "s"),

@@ -4,12 +4,13 @@ import itertools
 import threading
 
 from metalforge.campaign.spec import CampaignSpec, Dims
+from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.campaign.steerers import GaussianProcess, build_steerer
 from metalforge.conductor.steerer import ConductorSteerer
 from metalforge.conductor.trust import Trust, mark_scores, trust_of
 from metalforge.core.steering import Steerer
 
-from .heads import Heads, context_of
+from .heads import Heads, context_of, neighbours_of
 from .point import start_of
 from .pool import MakeWatch
 from .watch import HeadWatch
@@ -40,19 +41,20 @@ def steerer_of(spec: CampaignSpec, dims: Dims, heads: Heads) -> Steerer:
 def watches_of(spec: CampaignSpec, heads: Heads, trust: Trust) -> MakeWatch:
     """Return what makes a watch for a chain; sweeps have no trajectories to watch."""
     if spec.lattice.algorithm != "hmc":
-        return lambda chain, beta, dims, stream: None
+        return lambda state, log: None
     local = threading.local()
     ids = itertools.count()
 
-    def make(chain: str, beta: float, dims: Dims, stream: int) -> HeadWatch:
+    def make(state: CampaignState, log: ChainLog) -> HeadWatch:
         # A conductor is for one thread, and every producer has its own.
         if not hasattr(local, "conductor"):
             local.conductor = heads.conductor()
         return HeadWatch(
             local.conductor,
-            chain,
-            context_of(spec, beta, dims),
-            start=0.0 if start_of(stream) == "hot" else 1.0,
+            log.id,
+            context_of(spec, log.beta, log.dims),
+            start=0.0 if start_of(log.stream) == "hot" else 1.0,
+            meta=neighbours_of(state, log),
             tau=spec.lattice.tau,
             rule=heads.stop,
             trust=trust,

@@ -7,9 +7,13 @@ what they say there was not measured on held-out data.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from metalforge.campaign.spec import CampaignSpec, Dims
+from metalforge.campaign.state import CampaignState, ChainLog
+from metalforge.campaign.store.records import Assigned
 from metalforge.conductor.corpus_spec import CorpusSpec
-from metalforge.conductor.features import ChainContext
+from metalforge.conductor.features import ChainContext, MetaRow
 from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.scores import HeadScore
 from metalforge.conductor.shipped import default_scores, default_weights
@@ -20,11 +24,13 @@ from metalforge.substrates.profiles import profile
 
 from .watch import StopRule
 
-__all__ = ["Heads", "context_of", "load_heads", "open_device", "trained_lattices"]
+__all__ = ["Heads", "context_of", "load_heads", "neighbours_of", "open_device", "trained_lattices"]
 
 NEEDS_TRAJECTORIES = ("rejection",)
 NEEDS_SEA = ("cg_estimate",)
 PROFILE = "akd1000-published"
+FEWEST = 20
+"""Measured updates below which a chain says nothing about its coupling."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -73,6 +79,8 @@ def load_heads(spec: CampaignSpec) -> Heads:
     known = trained_lattices(sea=lattice.flavors > 0)
     if lattice.algorithm != "hmc":
         domain = "the heads were trained on HMC, these chains are heat bath sweeps"
+    elif lattice.integrator != "leapfrog":
+        domain = f"the heads were trained on leapfrog trajectories, these are {lattice.integrator}"
     elif not set(lattice.volumes) <= known:
         domain = f"the heads were trained on {sorted(known)}, these lattices are others"
     measured = default_scores()
@@ -96,6 +104,34 @@ def load_heads(spec: CampaignSpec) -> Heads:
 def trained_lattices(*, sea: bool) -> set[Dims]:
     """Return the lattices of the corpus, with or without sea quarks."""
     return {grid.dims for grid in CorpusSpec().grids if (grid.flavors > 0) == sea}
+
+
+def neighbours_of(state: CampaignState, log: ChainLog) -> list[MetaRow]:
+    """Return what chains of the same lattice had found when this one was decided: never what came later.
+
+    A chain that is resumed must see what it saw when it began, or its heads would say something else.
+    """
+    first = state.visits[log.visits[0]]
+    rows = []
+    for other in state.chains.values():
+        before = [end for visit, end in other.ends.items() if _earlier(state.visits[visit], first)]
+        measured = max(before, default=0) - other.warmup
+        if other.id == log.id or other.dims != log.dims or other.abandoned or measured < FEWEST:
+            continue
+        loop = np.hypot(other.column("polyakov_re")[:measured], other.column("polyakov_im")[:measured])
+        rows.append(
+            MetaRow(
+                beta=other.beta,
+                plaquette=float(other.column("plaquette")[:measured].mean()),
+                susceptibility=float(np.prod(other.dims[:3]) * loop.var()),
+            )
+        )
+    return sorted(rows, key=lambda row: row.beta)
+
+
+def _earlier(one: Assigned, other: Assigned) -> bool:
+    """Return whether a visit was decided before another: of an earlier round, where there are rounds."""
+    return (one.round, one.visit if one.round == 0 else 0) < (other.round, other.visit if one.round == 0 else 0)
 
 
 def context_of(spec: CampaignSpec, beta: float, dims: Dims) -> ChainContext:

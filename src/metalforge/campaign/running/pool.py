@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from metalforge.campaign.spec import CampaignSpec
+from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.campaign.store.records import Decided, Migrated
 from metalforge.core.errors import MetalforgeError, SpecError
 
@@ -19,8 +20,8 @@ __all__ = ["ChainPool"]
 SHARE = 0.05
 """Part of a chain's run time that its checkpoints may cost."""
 
-MakeWatch = Callable[[str, float, tuple[int, int, int, int], int], HeadWatch | None]
-"""A watch for a chain: its id, beta, lattice and stream."""
+MakeWatch = Callable[[CampaignState, ChainLog], HeadWatch | None]
+"""A watch for a chain of a campaign."""
 
 
 class ChainPool:
@@ -85,7 +86,7 @@ class ChainPool:
     def _open(self, chain: str) -> PointChain:
         with self._book.reading() as state:
             log = state.chains[chain]
-            watch = self._make_watch(chain, log.beta, log.dims, log.stream)
+            watch = self._make_watch(state, log)
             path = self.path(chain)
             try:
                 return PointChain(

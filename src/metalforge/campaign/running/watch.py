@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from metalforge.campaign.store.records import Phase
-from metalforge.conductor.features import ChainContext, FrameBuilder, Stage, Trajectory
+from metalforge.conductor.features import ChainContext, FrameBuilder, MetaRow, Stage, Trajectory
 from metalforge.conductor.heads import HeadReading
 from metalforge.conductor.heuristics import rejection_probability
 from metalforge.conductor.reading import NetworkConductor
@@ -43,8 +43,9 @@ class HeadWatch:
         rule: StopRule,
         trust: Trust,
         next_id: Callable[[], int],
+        meta: Sequence[MetaRow] = (),
     ) -> None:
-        self._conductor, self._chain, self._context = conductor, chain, context
+        self._conductor, self._chain, self._context, self._meta = conductor, chain, context, meta
         self._start, self._tau, self._rule = start, tau, rule
         self._trust, self._next_id = trust, next_id
         self._before = start, start
@@ -119,7 +120,7 @@ class HeadWatch:
 
     def _begin_again(self) -> None:
         self._conductor.end(self._chain)
-        self._builder = FrameBuilder(self._context)
+        self._builder = FrameBuilder(self._context, self._meta)
         self._before = self._start, self._start
         self._run, self._updates, self._probability = 0, 0, 0.0
         self._first = self._last_cg = None
