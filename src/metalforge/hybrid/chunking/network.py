@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Measured, Modelled
+from metalforge.hybrid.esn.carried import CarriedState
 from metalforge.hybrid.esn.paths import input_weights
 from metalforge.hybrid.running.failure import DeviceGuard, OnFailure
 from metalforge.reservoir.weights import EsnWeights
@@ -45,7 +46,7 @@ class ChunkStatistics(NamedTuple):
     """Steps that software took over, by chunk."""
 
 
-class ChunkedEsn:
+class ChunkedEsn(CarriedState):
     """A network whose rows are where a plan put them. Its state is (units,) or, after ``reset(batch=n)``, (n, units).
 
     A device that fails is survived chunk by chunk: the chunk's rows are computed again in software from the state
@@ -97,19 +98,6 @@ class ChunkedEsn:
         return cls(weights, plan, device, on_device_failure=on_device_failure)
 
     @property
-    def state(self) -> Reals:
-        """A copy of the state."""
-        return self._state.copy()
-
-    @state.setter
-    def state(self, value: Reals) -> None:
-        given = np.asarray(value, self.weights.dtype)
-        if given.shape[-1:] != (self.weights.units,) or given.ndim > 2 or not np.all(np.isfinite(given)):
-            raise SpecError(f"a state is finite, ({self.weights.units},) or (batch, units). Got shape {given.shape}")
-        self._state = given.copy()
-        self._output = np.zeros((*given.shape[:-1], self._output.shape[-1]), self.weights.dtype)
-
-    @property
     def tenants(self) -> Tenants:
         """The programs of all chunks on the device, by name."""
         if self._tenants is None:
@@ -121,19 +109,10 @@ class ChunkedEsn:
         part = self._parts[chunk].device
         return () if part is None else part.names
 
-    def reset(self, *, batch: int | None = None) -> None:
-        """Bring the state to rest, for one sample or for a batch."""
-        self.state = np.zeros(self.weights.units if batch is None else (batch, self.weights.units))
-
     def step(self, u: Reals) -> Reals:
         """Take one step with input (inputs,) or (batch, inputs); return the output, or the state without a readout."""
         started = time.perf_counter()
-        given = np.asarray(u, self.weights.dtype)
-        wanted = (*self._state.shape[:-1], self.weights.inputs)
-        if given.shape != wanted:
-            raise SpecError(
-                f"`u` must have shape {wanted}. Got {given.shape}\nhint: reset(batch=n) for n samples at once"
-            )
+        given = self._checked_input(u)
         if not np.all(np.isfinite(given)):
             raise SpecError("`u` must hold finite numbers")
         full = given if self.weights.w_fb is None else np.concatenate([given, self._output], axis=-1)

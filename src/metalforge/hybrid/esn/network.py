@@ -27,6 +27,7 @@ from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import NpuDevice
 
 from .auto import PrecisionChoice, climb
+from .carried import CarriedState
 from .native_path import NativeLayer
 from .paths import InputPlace, LastLayer, LinearPath, Ranges, Rectified
 from .tasks import Task, refit
@@ -55,7 +56,7 @@ class HybridStatistics(NamedTuple):
     fallbacks: int
 
 
-class HybridEsn:
+class HybridEsn(CarriedState):
     """A network that is stepped from Python, one sample or a batch at a time, on either substrate.
 
     Its state is (units,) or, after ``reset(batch=n)``, (n, units). `step` gives the output, or the state where there is
@@ -183,36 +184,12 @@ class HybridEsn:
 
     # State.
 
-    @property
-    def state(self) -> Reals:
-        """A copy of the state."""
-        return self._state.copy()
-
-    @state.setter
-    def state(self, value: Reals) -> None:
-        given = np.asarray(value, self.weights.dtype)
-        if given.shape[-1:] != (self.weights.units,) or given.ndim > 2 or not np.all(np.isfinite(given)):
-            raise SpecError(f"a state is finite, ({self.weights.units},) or (batch, units). Got shape {given.shape}")
-        self._state = given.copy()
-        self._output = np.zeros((*given.shape[:-1], self._output.shape[-1]), self.weights.dtype)
-
-    def reset(self, *, batch: int | None = None) -> None:
-        """Bring the state to rest, for one sample or for a batch."""
-        shape = () if batch is None else (batch,)
-        self._state = np.zeros((*shape, self.weights.units), self.weights.dtype)
-        self._output = np.zeros((*shape, self._output.shape[-1]), self.weights.dtype)
-
     # Running.
 
     def step(self, u: Reals) -> Reals:
         """Take one step with input (inputs,) or (batch, inputs); return the output, or the state without a readout."""
         started = time.perf_counter()
-        given = np.asarray(u, self.weights.dtype)
-        if given.shape != (*self._state.shape[:-1], self.weights.inputs):
-            wanted = (*self._state.shape[:-1], self.weights.inputs)
-            raise SpecError(
-                f"`u` must have shape {wanted}. Got {given.shape}\nhint: reset(batch=n) for n samples at once"
-            )
+        given = self._checked_input(u)
         if not np.all(np.isfinite(given)):
             raise SpecError("`u` must hold finite numbers")
         full = given if self.weights.w_fb is None else np.concatenate([given, self._output], axis=-1)

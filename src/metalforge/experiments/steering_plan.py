@@ -1,0 +1,86 @@
+"""What the steering experiment runs: ranges and budgets, and the steerers as a campaign would make them."""
+
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from metalforge.campaign.steerers import Gaps, GaussianProcess, Uniform, reweighting_reach
+from metalforge.conductor.features import ChainContext
+from metalforge.conductor.reading import NetworkConductor
+from metalforge.conductor.shipped import default_scores, default_weights
+from metalforge.conductor.steerer import ConductorSteerer
+from metalforge.conductor.trust import mark_scores, trust_of
+from metalforge.core.errors import SpecError
+from metalforge.core.steering import Steerer
+
+from .protocol import Settings
+from .tape import TapeSpec
+from .virtual_campaign import Rules
+
+__all__ = ["FULL", "QUICK", "QUICK_TAPE", "SHIFT", "STEERERS", "Plan", "Range", "build", "plan_of"]
+
+STEERERS = ("conductor", "gaussian-process", "gaps", "uniform")
+SPACING = 2.5
+"""Distance of uniform's points in reaches: neighbours then overlap by a sixth or more, and fewer warm-ups are paid."""
+SHIFT = 0.02
+"""Largest random shift of a range, in beta: half the distance of uniform's points on 8^3 x 4."""
+
+
+class Range(NamedTuple):
+    """A range of beta to scan, its name, and the budgets it is scanned with, in updates."""
+
+    name: str
+    low: float
+    high: float
+    levels: tuple[int, ...]
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is run: ranges, seeds, and the seeds of live campaigns with their budget."""
+
+    ranges: tuple[Range, ...]
+    seeds: int
+    live_seeds: int
+    warmup: int
+    shift: float = SHIFT
+
+
+FULL = Plan(
+    ranges=(Range("5.6-5.8", 5.6, 5.8, (6000, 12000, 24000)), Range("5.0-6.5", 5.0, 6.5, (16000, 24000, 32000))),
+    seeds=200,
+    live_seeds=8,
+    warmup=150,
+)
+QUICK = Plan(ranges=(Range("4.8-5.4", 4.8, 5.4, (1500, 2500)),), seeds=5, live_seeds=2, warmup=60)
+QUICK_TAPE = TapeSpec(
+    dims=(4, 4, 4, 2),
+    betas=tuple(round(4.76 + 0.04 * i, 4) for i in range(18)),
+    updates=(600,) * 18,
+    warmup=60,
+)
+
+
+def plan_of(settings: Settings) -> Plan:
+    """Return what is run with these settings."""
+    return QUICK if settings.quick else FULL
+
+
+def build(name: str, low: float, high: float, dims: tuple[int, int, int, int], rules: Rules) -> Steerer:
+    """Return a steerer as a campaign on this lattice would make it."""
+    reach = reweighting_reach(dims)
+    fresh = (rules.warmup + rules.block) / rules.block
+    if name == "uniform":
+        return Uniform(low, high, points=max(4, int(np.ceil((high - low) / (SPACING * reach)))))
+    if name == "gaps":
+        return Gaps(low, high)
+    process = GaussianProcess(low, high, fresh_cost=fresh, reach=reach, grid=151, paths=256)
+    if name == "gaussian-process":
+        return process
+    if name != "conductor":
+        raise SpecError(f"`steerer` must be one of {', '.join(STEERERS)}. Got {name}")
+    conductor = NetworkConductor(default_weights())
+    trust = trust_of(conductor.layout)
+    mark_scores(trust, default_scores().heads)
+    context = ChainContext(beta=low, dims=dims)
+    return ConductorSteerer(low, high, conductor=conductor, context=context, trust=trust, fallback=process)

@@ -1,0 +1,43 @@
+"""Campaigns against independent values: minutes each, `make test-long`."""
+
+import msgspec
+import pytest
+
+from metalforge.campaign.report.result import result_of
+from metalforge.campaign.running.campaign import Campaign
+from metalforge.campaign.spec import Budget, preset
+
+PEAK, PEAK_ERROR = 5.6916, 0.0015
+"""The chi peak of 8^3 x 4 from 58,000 independent measurements at four couplings, multi-histogram."""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [11, 12])
+def test_the_demo_finds_the_transition_of_8x8x8x4(seed, tmp_path):
+    """Gate: the quoted error is at most 0.006, the value within 3 combined sigma."""
+    spec = msgspec.structs.replace(preset("demo"), seed=seed, budget=Budget(trajectories=25_000))
+    with Campaign.open(spec, tmp_path / "run") as campaign:
+        found = result_of(campaign.run()).headline.transition
+    assert found.error <= 0.006
+    assert abs(found.beta_c - PEAK) < 3 * (found.error**2 + PEAK_ERROR**2) ** 0.5
+    assert found.height == pytest.approx(1.327, abs=3 * (found.height_error**2 + 0.019**2) ** 0.5)
+
+
+@pytest.mark.long
+def test_a_dynamical_campaign_uses_its_heads_and_finds_a_peak(tmp_path):
+    """Four flavours on 4^3 x 4: quenched starts, tuned and frozen steps, CG and rejection judged while it runs."""
+    spec = preset("dynamical-nf4")
+    with Campaign.open(spec, tmp_path / "run") as campaign:
+        state = campaign.run()
+    assert state.finished.trajectories <= spec.budget.trajectories
+    for chain in state.chains.values():
+        assert 0 < chain.phases.count("quench") <= spec.warmup.quenched
+        if chain.measured > 50:
+            assert chain.column("accepted").mean() > 0.5
+            assert chain.column("cg_iterations").min() > 0
+    judged = {d.by: d for d in state.decisions if d.what == "judged"}
+    assert set(judged) == {"cg_estimate", "rejection"}
+    found = result_of(state).headline.transition
+    assert spec.lattice.beta_min < found.beta_c < spec.lattice.beta_max
+    # Strong first order at am = 0.1 lies above beta_c(am = 0.05) ~ 5.04 and far below the quenched 5.69.
+    assert 5.0 < found.beta_c < 5.35
