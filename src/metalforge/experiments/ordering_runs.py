@@ -74,10 +74,24 @@ class Outcome:
     effective: tuple[float, float]
 
     @property
+    def core_seconds(self) -> float:
+        """Processor time of the producers, over all volumes."""
+        return sum(chain.seconds for chain in self.state.chains.values())
+
+    @property
     def core_rate(self) -> float:
-        """Updates a second of the producers' processor time, over all volumes."""
-        spent = sum(chain.seconds for chain in self.state.chains.values())
-        return self.state.trajectories / spent if spent else 0.0
+        """Updates a second of that."""
+        return self.state.trajectories / self.core_seconds if self.core_seconds else 0.0
+
+    @property
+    def cores(self) -> float:
+        """Cores that the producers had, on average: on a busy machine fewer than they could use."""
+        return self.core_seconds / self.state.seconds if self.state.seconds else 0.0
+
+    @property
+    def effective_core_rate(self) -> float:
+        """Effective samples of |L| a second of the producers' processor time."""
+        return self.effective[0] / self.cores if self.cores else 0.0
 
     @property
     def utilisation(self) -> dict[str, float]:

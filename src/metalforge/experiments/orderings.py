@@ -8,8 +8,8 @@ have two logical substrates, `cpu:0` and `cpu:1`; B has a scout on a smaller vol
     beta_c                  by reweighting of all its chains; pull = (beta_c - sequential's) / combined error
     utilisation             share of the time in which the stages of a substrate were busy
 
-Updates a *core second* divide by the processor time of the producers instead: what other work on the machine takes
-away does not enter it. Energies are those of meters, or modelled and labelled so; the emulator's own time is a line of
+Those a *core second* divide by the processor time of the producers instead: what other work on the machine takes away
+does not enter them. Energies are those of meters, or modelled and labelled so; the emulator's own time is a line of
 its own and no ordering's cost. The steerer is the campaign's own and costs what it costs.
 """
 
@@ -76,6 +76,8 @@ def _rows(outcome: Outcome, base: Outcome, plan: Plan) -> list[Row]:
         row("updates_per_s", *outcome.rate, base.rate[0]),
         row("updates_per_core_s", outcome.core_rate, 0.0, base.core_rate),
         row("effective_samples_per_s", *outcome.effective, base.effective[0]),
+        row("effective_samples_per_core_s", outcome.effective_core_rate, 0.0, base.effective_core_rate),
+        row("cores", outcome.cores, 0.0, base.cores),
     ]
     if outcome.found is not None:
         # A spread of n replicas is known to 1 / sqrt(2 (n - 1)) of itself.

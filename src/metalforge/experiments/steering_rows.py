@@ -8,6 +8,9 @@ For the same reason a draw is covered when (beta_c - reference)^2 <= sigma^2 - s
 could not say gives the beta of its largest measured susceptibility, without an error: it counts in the rmse and is
 counted apart.
 
+Campaigns of different seeds share a tape of finite length: those that draw m rows near the peak of a tape that holds M
+there are worth M / m independent ones, and the interval of the rmse is that of so many.
+
     trajectory_ratio = n / n_uniform(rmse),     rmse_uniform ~ a n^(-b) through uniform's levels, in logarithms
 """
 
@@ -27,10 +30,11 @@ INTERVAL = (2.5, 97.5)
 
 
 class Reference(NamedTuple):
-    """beta_c of the whole tape and its error."""
+    """beta_c of the whole tape and its error, and how many rows the tape holds near it."""
 
     beta_c: float
     error: float
+    near: float = float("inf")
 
 
 class SteeringRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,6 +71,7 @@ class Summary(NamedTuple):
     unlocated: int
     chains: float
     bias: float
+    independent: int
 
 
 def summarise(outcomes: Sequence[Outcome], reference: Reference, seed: int) -> Summary:
@@ -75,7 +80,9 @@ def summarise(outcomes: Sequence[Outcome], reference: Reference, seed: int) -> S
     quoted = np.array([np.nan if outcome.error is None else outcome.error for outcome in outcomes])
     located = np.isfinite(quoted)
     rng = np.random.default_rng([seed, len(outcomes)])
-    draws = rng.integers(len(errors), size=(RESAMPLES, len(errors)))
+    drawn = max(float(np.mean([outcome.near for outcome in outcomes])), 1.0)
+    independent = int(min(max(reference.near / drawn, 2.0), len(errors)))
+    draws = rng.integers(len(errors), size=(RESAMPLES, independent))
     low, high = np.percentile(_rms(errors[draws], reference.error), INTERVAL)
     own = np.sqrt(np.maximum(quoted[located] ** 2 - reference.error**2, 0.0))
     return Summary(
@@ -90,6 +97,7 @@ def summarise(outcomes: Sequence[Outcome], reference: Reference, seed: int) -> S
         unlocated=int(np.sum(~located)),
         chains=float(np.mean([outcome.chains for outcome in outcomes])),
         bias=float(np.mean(errors)),
+        independent=independent,
     )
 
 

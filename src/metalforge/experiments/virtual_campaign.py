@@ -37,6 +37,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     budget: int
     warmup: int = 150
     n_bootstrap: int = 50
+    near: float = float("inf")
+    """Distance from beta_c within which rows are counted in `Outcome.near`."""
 
     @property
     def block(self) -> int:
@@ -45,7 +47,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Outcome(NamedTuple):
-    """beta_c and its error; what was spent, and on how many chains.
+    """beta_c and its error; what was spent, on how many chains, and how many rows of it are near beta_c.
 
     When the data did not say, the error is None and beta_c the place of the largest measured susceptibility.
     """
@@ -54,6 +56,7 @@ class Outcome(NamedTuple):
     chains: int
     beta_c: float
     error: float | None
+    near: int = 0
 
 
 class _Running(NamedTuple):
@@ -85,12 +88,17 @@ def run_campaign(steerer: Steerer, source: Source, rules: Rules, seed: int) -> O
             # The tape's beta is up to half its spacing away; the steerer hears of the one it asked for.
             steerer.tell([msgspec.structs.replace(seen, beta=beta)])
     series = [joined(chain.blocks) for chain in chains]
+    beta_c, error = _located(series, rules, seed)
+    near = sum(one.plaquette.size for one in series if abs(one.beta - beta_c) <= rules.near)
+    return Outcome(spent, len(chains), beta_c, error, near)
+
+
+def _located(series: Sequence[PointSeries], rules: Rules, seed: int) -> tuple[float, float | None]:
     try:
         peak = locate(series, seed=seed, n_bootstrap=rules.n_bootstrap)
     except NotLocated:
-        highest = max(series, key=lambda one: float(np.var(one.abs_loop)))
-        return Outcome(spent, len(chains), highest.beta, None)
-    return Outcome(spent, len(chains), peak.beta_c, peak.error)
+        return max(series, key=lambda one: float(np.var(one.abs_loop))).beta, None
+    return peak.beta_c, peak.error
 
 
 def joined(blocks: Sequence[PointSeries]) -> PointSeries:

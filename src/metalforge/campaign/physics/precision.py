@@ -1,7 +1,7 @@
 """A configuration evaluated again in higher precision: how far the action, the plaquette and |L| of a run are off.
 
-Single-precision links are evaluated in double precision by the compiled kernels, double-precision ones in extended
-precision (the C long double: 64 bits of mantissa on x86) by NumPy.
+Single-precision links are evaluated in double precision, double-precision ones in extended precision (the C long
+double: 64 bits of mantissa on x86), both by NumPy: independent of the kernels that measured them.
 """
 
 from typing import Any, NamedTuple, TypeAlias

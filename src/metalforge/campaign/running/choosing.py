@@ -37,11 +37,23 @@ FEWEST = 20
 
 def effective_samples(state: CampaignState) -> float:
     """Return the effective number of measurements of |L| of the first volume, over all chains."""
-    total = 0.0
+    return measured_rows(state) / (2 * pooled_tau_of(state))
+
+
+def measured_rows(state: CampaignState) -> int:
+    """Return the updates of the first volume that were measured."""
+    dims = state.spec.lattice.volumes[0]
+    return sum(chain.measured for chain in state.chains.values() if chain.dims == dims and not chain.abandoned)
+
+
+def pooled_tau_of(state: CampaignState) -> float:
+    """Return tau_int of |L| of the first volume, the mean over chains weighted by their length; 1/2 without any."""
+    taus, rows = [], []
     for point in state.points(state.spec.lattice.volumes[0]):
         if len(point.polyakov) >= FEWEST and np.ptp(point.abs_loop) > 0:
-            total += len(point.polyakov) / (2 * gamma_method(point.abs_loop).tau_int)
-    return total
+            taus.append(gamma_method(point.abs_loop).tau_int)
+            rows.append(len(point.polyakov))
+    return float(np.average(taus, weights=rows)) if taus else 0.5
 
 
 def choose_ordering(campaign: "Campaign", pool: ChainPool, heads: Heads) -> Ordering:
@@ -52,14 +64,15 @@ def choose_ordering(campaign: "Campaign", pool: ChainPool, heads: Heads) -> Orde
     gained: dict[str, list[float]] = {ordering: [] for ordering in candidates}
     for _ in range(ROUNDS):
         for ordering in candidates:
-            before, began = effective_samples(campaign.state), time.monotonic()
+            before, began = measured_rows(campaign.state), time.monotonic()
             ends = began + window
             campaign.segment(ordering, pool, heads, until=lambda ends=ends: time.monotonic() >= ends)  # type: ignore[misc, arg-type]
             if campaign.halted:
                 return "C"
-            after = effective_samples(campaign.state)
-            gained[ordering].append((after - before) / (time.monotonic() - began))
-    figures = {ordering: float(np.mean(values)) for ordering, values in gained.items()}
+            gained[ordering].append((measured_rows(campaign.state) - before) / (time.monotonic() - began))
+    # The chains are the same whoever runs them: one tau for all, or its noise would decide.
+    tau = pooled_tau_of(campaign.state)
+    figures = {ordering: float(np.mean(values)) / (2 * tau) for ordering, values in gained.items()}
     best = max(figures, key=lambda ordering: figures[ordering])
     joules = campaign.why_no_joules()
     said = ", ".join(f"{ordering} {figure:.3g}" for ordering, figure in figures.items())

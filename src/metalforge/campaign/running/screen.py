@@ -19,7 +19,7 @@ __all__ = ["Screen"]
 
 
 class Screen(Stage[Block, Block]):
-    """Reads all heads along every chain; chi above the threshold flags, and a trusted phase head in doubt does too.
+    """Reads all heads along every chain; a chain whose chi is above the threshold is flagged.
 
     `emulation_s` is the processor time that the device's emulation took here: no board would have spent it.
     """

@@ -1,0 +1,103 @@
+"""The shipped heads in a campaign: where they may act, what they see of other chains, and that they change no bit."""
+
+import msgspec
+import pytest
+
+from metalforge.campaign.running.campaign import JOURNAL, Campaign
+from metalforge.campaign.running.heads import load_heads, neighbours_of
+from metalforge.campaign.spec import Budget, Lattice, Running, Steering, WarmUpPolicy, preset
+from metalforge.campaign.state import fold
+from metalforge.campaign.store import read_journal
+from metalforge.campaign.store.records import Record
+from metalforge.lattice.chain import Chain
+from metalforge.lattice.observables import measure
+from metalforge.lattice.warmup import WarmUp, warm_up_step
+from reference.small_campaigns import ROUNDS
+
+SEA = msgspec.structs.replace(
+    ROUNDS,
+    name="sea",
+    lattice=Lattice(
+        volumes=((4, 4, 4, 2),),
+        beta_min=4.6,
+        beta_max=5.0,
+        algorithm="hmc",
+        integrator="leapfrog",
+        n_steps=6,
+        flavors=4,
+        mass=0.3,
+    ),
+    budget=Budget(trajectories=160),
+    warmup=WarmUpPolicy(longest=12, shortest=10, quenched=4),
+    steering=Steering(visit=20, initial=3),
+    running=Running(block=10, deterministic=True, producers=2),
+)
+
+
+@pytest.fixture(scope="module")
+def sea(tmp_path_factory):
+    """A short dynamical campaign."""
+    directory = tmp_path_factory.mktemp("sea") / "run"
+    with Campaign.open(SEA, directory) as campaign:
+        campaign.run()
+    return fold(read_journal(directory / JOURNAL, Record).records)
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        (preset("demo"), "heat bath"),
+        (msgspec.structs.replace(SEA, lattice=msgspec.structs.replace(SEA.lattice, integrator="omelyan2")), "leapfrog"),
+        (preset("dynamical-nf4"), "lattices are others"),
+    ],
+)
+def test_heads_do_not_act_on_chains_they_were_not_trained_on(spec, why):
+    heads = load_heads(spec)
+    assert why in heads.domain
+    assert not any(heads.acts(name) for name in heads.trusted)
+
+
+def test_on_their_own_kind_of_chains_trusted_heads_act():
+    heads = load_heads(SEA)
+    assert heads.domain is None
+    assert heads.acts("anomaly")
+    assert not heads.acts("beta_priority")
+
+
+def test_every_head_is_named_with_its_reason(sea):
+    said = {d.by: d for d in sea.decisions if d.what == "head"}
+    assert len(said) == 11
+    assert "plasma" in said["transport_D"].reason
+    assert said["anomaly"].trusted
+
+
+def test_heads_that_watch_a_dynamical_chain_change_no_bit_of_it(sea):
+    """The same chain alone, without any head: quenched start, tuned warm-up, frozen measurement."""
+    log = sea.chains["c0000"]
+    chain = Chain(SEA.lattice.chain(log.dims, log.beta, seed=SEA.seed, stream=log.stream, start="hot"), threads=1)
+    warmup = WarmUp(total=log.quenched + SEA.warmup.longest, quenched=log.quenched)
+    plaquettes = []
+    for i in range(log.rows):
+        if i < log.warmup:
+            warmup, _ = warm_up_step(chain, warmup)
+        else:
+            chain.update()
+        plaquettes.append(measure(chain.field).plaquette)
+    assert log.phases.count("quench") == log.quenched > 0
+    assert plaquettes == log.columns["plaquette"]
+
+
+def test_predictions_are_judged_against_their_baselines(sea):
+    judged = {d.by: d for d in sea.decisions if d.what == "judged"}
+    assert set(judged) == {"cg_estimate", "rejection"}
+    assert all("pairs" in d.reason for d in judged.values())
+
+
+def test_a_chain_sees_only_what_was_known_when_it_was_decided(sea):
+    first = sea.chains["c0000"]
+    assert neighbours_of(sea, first) == []
+    last = max(sea.chains.values(), key=lambda chain: chain.visits[0])
+    seen = neighbours_of(sea, last)
+    earlier = {v.beta for v in sea.visits if v.round < sea.visits[last.visits[0]].round}
+    assert seen
+    assert {row.beta for row in seen} <= earlier
