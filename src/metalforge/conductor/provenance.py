@@ -4,9 +4,7 @@ The record is the metadata entry `provenance` of a safetensors file. It is infor
 not cover it, and nothing that is read depends on it.
 """
 
-import json
 import os
-import struct
 from pathlib import Path
 
 import msgspec
@@ -21,8 +19,6 @@ from metalforge.reservoir.weights import EsnWeights
 __all__ = ["Provenance", "read_provenance", "save_with_provenance"]
 
 ENTRY = "provenance"
-ALIGNED = 8
-"""Bytes: the header of a safetensors file is filled up to a multiple of it."""
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,13 +38,8 @@ def save_with_provenance(weights: EsnWeights, provenance: Provenance, path: Path
         raise SpecError(f"{path}: weights with provenance are written as .safetensors. Got `{Path(path).suffix}`")
     with naming(path, "written"):
         data = tensors.encode(weights)
-    (size,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8 : 8 + size])
-    header["__metadata__"][ENTRY] = msgspec.json.encode(provenance).decode()
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % ALIGNED)
     with replacing(path) as stream:
-        stream.write(struct.pack("<Q", len(text)) + text + data[8 + size :])
+        stream.write(tensors.with_metadata(data, ENTRY, msgspec.json.encode(provenance).decode()))
 
 
 def read_provenance(path: PathLike) -> Provenance | None:

@@ -57,7 +57,7 @@ def save_members(members: Sequence[EsnWeights], spreads: Mapping[str, float], pa
     known = {name: float(value) for name, value in spreads.items() if math.isfinite(value)}
     record = _Record(spreads=known, members=tuple(others))
     with replacing(path) as stream:
-        stream.write(_with_entry(tensors.encode(members[0]), record))
+        stream.write(tensors.with_metadata(tensors.encode(members[0]), ENTRY, msgspec.json.encode(record).decode()))
     for member in old:
         if member not in others:
             target.with_name(member.file).unlink(missing_ok=True)
@@ -105,13 +105,3 @@ def _record(path: PathLike) -> _Record:
             return _Record() if text is None else msgspec.json.decode(text, type=_Record)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise SpecError(f"metadata entry `{ENTRY}`: {error}") from error
-
-
-def _with_entry(data: bytes, record: _Record) -> bytes:
-    """Return a safetensors file with one more entry in its metadata; its arrays are addressed from the header's end."""
-    length = int.from_bytes(data[:8], "little")
-    header = msgspec.json.decode(data[8 : 8 + length])
-    header["__metadata__"][ENTRY] = msgspec.json.encode(record).decode()
-    text = msgspec.json.encode(header)
-    text += b" " * (-len(text) % 8)  # the format wants arrays aligned
-    return len(text).to_bytes(8, "little") + text + data[8 + length :]

@@ -16,72 +16,28 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from metalforge.campaign.physics.transition import locate
-from metalforge.campaign.steerers import Gaps, GaussianProcess, Uniform, reweighting_reach
+from metalforge.campaign.steerers import reweighting_reach
 from metalforge.campaign.steerers.posterior import one_thread
-from metalforge.conductor.features import ChainContext
-from metalforge.conductor.reading import NetworkConductor
-from metalforge.conductor.shipped import default_scores, default_weights
 from metalforge.conductor.steerer import ConductorSteerer
-from metalforge.conductor.trust import mark_scores, trust_of
 from metalforge.core.errors import SpecError
-from metalforge.core.steering import Steerer
 
 from .cache import cache_folder
 from .drawing import LiveSource, Source, TapeSource, as_series
 from .protocol import Experiment, Progress, Result, Settings, register
+from .steering_plan import QUICK_TAPE, SHIFT, STEERERS, Plan, Range, build, plan_of
 from .steering_rows import Reference, SteeringRow, Summary, power_law, row_of, summarise
-from .tape import Tape, TapeSpec, build_tape, full_spec, load_tape, save_tape
+from .tape import Tape, build_tape, full_spec, load_tape, save_tape
 from .virtual_campaign import Outcome, Rules, run_campaign
 
-__all__ = ["EXPERIMENT", "STEERERS", "Plan", "Range", "build", "plan_of", "run"]
+__all__ = ["EXPERIMENT", "GOAL", "mean_ratio", "run"]
 
-STEERERS = ("conductor", "gaussian-process", "gaps", "uniform")
 GOAL = 0.6
-SPACING = 2.5
-"""Distance of uniform's points in reaches: neighbours then overlap by a sixth or more, and fewer warm-ups are paid."""
-SHIFT = 0.02
-"""Largest random shift of a range, in beta: half the distance of uniform's points on 8^3 x 4."""
 FILE = "steering-tape.npz"
 TAPE_UPDATES = 300_000
 LIVE = "conductor"
-
-
-class Range(NamedTuple):
-    """A range of beta to scan, its name, and the budgets it is scanned with, in updates."""
-
-    name: str
-    low: float
-    high: float
-    levels: tuple[int, ...]
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is run: ranges, seeds, and the seeds of live campaigns with their budget."""
-
-    ranges: tuple[Range, ...]
-    seeds: int
-    live_seeds: int
-    warmup: int
-    shift: float = SHIFT
-
-
-FULL = Plan(
-    ranges=(Range("5.6-5.8", 5.6, 5.8, (6000, 12000, 24000)), Range("5.0-6.5", 5.0, 6.5, (16000, 24000, 32000))),
-    seeds=200,
-    live_seeds=8,
-    warmup=150,
-)
-QUICK = Plan(ranges=(Range("4.8-5.4", 4.8, 5.4, (1500, 2500)),), seeds=5, live_seeds=2, warmup=60)
-QUICK_TAPE = TapeSpec(
-    dims=(4, 4, 4, 2),
-    betas=tuple(round(4.76 + 0.04 * i, 4) for i in range(18)),
-    updates=(600,) * 18,
-    warmup=60,
-)
 
 
 class _Task(NamedTuple):
@@ -91,31 +47,6 @@ class _Task(NamedTuple):
     seed: int
     plan: Plan
     live: bool = False
-
-
-def plan_of(settings: Settings) -> Plan:
-    """Return what is run with these settings."""
-    return QUICK if settings.quick else FULL
-
-
-def build(name: str, low: float, high: float, dims: tuple[int, int, int, int], rules: Rules) -> Steerer:
-    """Return a steerer as a campaign on this lattice would make it."""
-    reach = reweighting_reach(dims)
-    fresh = (rules.warmup + rules.block) / rules.block
-    if name == "uniform":
-        return Uniform(low, high, points=max(4, int(np.ceil((high - low) / (SPACING * reach)))))
-    if name == "gaps":
-        return Gaps(low, high)
-    process = GaussianProcess(low, high, fresh_cost=fresh, reach=reach, grid=151, paths=256)
-    if name == "gaussian-process":
-        return process
-    if name != "conductor":
-        raise SpecError(f"`steerer` must be one of {', '.join(STEERERS)}. Got {name}")
-    conductor = NetworkConductor(default_weights())
-    trust = trust_of(conductor.layout)
-    mark_scores(trust, default_scores().heads)
-    context = ChainContext(beta=low, dims=dims)
-    return ConductorSteerer(low, high, conductor=conductor, context=context, trust=trust, fallback=process)
 
 
 _tape: Tape | None = None
@@ -135,7 +66,7 @@ def _run_task(task: _Task) -> Outcome:
     key = [task.seed, STEERERS.index(task.steerer), task.level, int(task.live)]
     shift = np.random.default_rng([task.seed, 5]).uniform(-task.plan.shift, task.plan.shift)
     number = int(np.random.SeedSequence(key).generate_state(1)[0])
-    rules = Rules(budget=task.level, warmup=task.plan.warmup)
+    rules = Rules(budget=task.level, warmup=task.plan.warmup, near=_near(dims))
     source: Source = LiveSource(dims, number, warmup=rules.warmup) if task.live else TapeSource(_tape, number)
     steerer = build(task.steerer, task.where.low + shift, task.where.high + shift, dims, rules)
     return run_campaign(steerer, source, rules, number)
@@ -160,7 +91,8 @@ def run(settings: Settings, progress: Progress) -> Result:
         where = plan.ranges[0]
         progress(total - 1, total, f"live: {plan.live_seeds} campaigns of real chains")
         tasks = [_Task(LIVE, where, where.levels[0], first + s, plan, True) for s in range(plan.live_seeds)]
-        live = summarise(list(run_all(tasks)), references[where.name], settings.seed)
+        alone = references[where.name]._replace(near=float("inf"))  # every live chain is its own
+        live = summarise(list(run_all(tasks)), alone, settings.seed)
     return _result(plan, found, live, references, tape)
 
 
@@ -210,7 +142,13 @@ def _reference(tape: Tape, where: Range) -> Reference:
     inside = [as_series(b, tape.spec.dims, rows) for b, rows in chains if where.low - SHIFT <= b <= where.high + SHIFT]
     with one_thread():
         peak = locate(inside, seed=0, n_bootstrap=200)
-    return Reference(peak.beta_c, peak.error)
+    near = sum(one.plaquette.size for one in inside if abs(one.beta - peak.beta_c) <= _near(tape.spec.dims))
+    return Reference(peak.beta_c, peak.error, near)
+
+
+def _near(dims: Sequence[int]) -> float:
+    """Return the distance from the peak within which rows decide beta_c, one and a half reaches."""
+    return 1.5 * reweighting_reach(dims)
 
 
 def _result(
@@ -221,9 +159,8 @@ def _result(
     tape: Tape,
 ) -> Result:
     rows: list[SteeringRow] = []
-    table: list[tuple[str, ...]] = [
-        ("range", "budget", "steerer", "rmse", "95 %", "quoted", "in 1, 2 sigma", "not located", "chains", "ratio")
-    ]
+    head = "range, budget, steerer, rmse, 95 %, quoted, in 1 and 2 sigma, not located, chains, independent, ratio"
+    table: list[tuple[str, ...]] = [tuple(head.split(", "))]
 
     def add(steerer: str, where: Range, level: int, cell: Summary, law: tuple[float, float]) -> None:
         row = row_of(steerer, where.name, level, cell, law)
@@ -256,6 +193,7 @@ def _line(row: SteeringRow, cell: Summary) -> tuple[str, ...]:
         f"{cell.within_one:.2f}, {cell.within_two:.2f}",
         f"{cell.unlocated} of {cell.seeds}",
         f"{cell.chains:.1f}",
+        str(cell.independent),
         f"{row.trajectory_ratio:.2f}",
     )
 
@@ -264,6 +202,13 @@ def mean_ratio(rows: Sequence[SteeringRow], steerer: str, where: str) -> float:
     """Return the geometric mean of a steerer's ratio over the levels of a range."""
     ratios = [row.trajectory_ratio for row in rows if row.steerer == steerer and row.range == where]
     return float(np.exp(np.mean(np.log(ratios))))
+
+
+def _quoted_ratio(rows: Sequence[SteeringRow], steerer: str, where: str) -> float:
+    """Return the geometric mean over levels of (quoted error / uniform's)^2: the ratio if errors fall as n^-1/2."""
+    quoted = {(row.steerer, row.level): row.quoted_error for row in rows if row.range == where}
+    levels = sorted({level for name, level in quoted if name == "uniform"})
+    return float(np.exp(np.mean([2 * np.log(quoted[steerer, n] / quoted["uniform", n]) for n in levels])))
 
 
 def _words(
@@ -282,8 +227,11 @@ def _words(
             f"{where.name}: reference beta_c = {reference.beta_c:.5f} +- {reference.error:.5f}; trajectories for equal "
             f"rmse over uniform's, mean over levels: {ratios}"
         )
+        quoted = ", ".join(f"{s} {_quoted_ratio(rows, s, where.name):.2f}" for s in STEERERS if s != "uniform")
+        yield f"{where.name}: the same from quoted errors, (quoted / uniform's)^2 at equal budget: {quoted}"
         b = power_law([found["uniform", where.name, level] for level in where.levels])[1]
         yield f"{where.name}: uniform's rmse falls as n^-{b:.2f}; beyond its levels the ratio extrapolates"
+    yield "independent: how many campaigns the tape's rows near the peak are worth; the interval is that of so many"
     unlocated = sum(cell.unlocated for cell in found.values())
     yield (
         f"{unlocated} of {sum(cell.seeds for cell in found.values())} campaigns could not locate a peak; their beta_c "

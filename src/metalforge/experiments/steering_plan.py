@@ -3,9 +3,8 @@
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
 
-from metalforge.campaign.steerers import Gaps, GaussianProcess, Uniform, reweighting_reach
+from metalforge.campaign.steerers import Gaps, GaussianProcess, Uniform, even_points, reweighting_reach
 from metalforge.conductor.features import ChainContext
 from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.shipped import default_scores, default_weights
@@ -21,8 +20,6 @@ from .virtual_campaign import Rules
 __all__ = ["FULL", "QUICK", "QUICK_TAPE", "SHIFT", "STEERERS", "Plan", "Range", "build", "plan_of"]
 
 STEERERS = ("conductor", "gaussian-process", "gaps", "uniform")
-SPACING = 2.5
-"""Distance of uniform's points in reaches: neighbours then overlap by a sixth or more, and fewer warm-ups are paid."""
 SHIFT = 0.02
 """Largest random shift of a range, in beta: half the distance of uniform's points on 8^3 x 4."""
 
@@ -71,7 +68,7 @@ def build(name: str, low: float, high: float, dims: tuple[int, int, int, int], r
     reach = reweighting_reach(dims)
     fresh = (rules.warmup + rules.block) / rules.block
     if name == "uniform":
-        return Uniform(low, high, points=max(4, int(np.ceil((high - low) / (SPACING * reach)))))
+        return Uniform(low, high, points=max(4, even_points(low, high, reach)))
     if name == "gaps":
         return Gaps(low, high)
     process = GaussianProcess(low, high, fresh_cost=fresh, reach=reach, grid=151, paths=256)

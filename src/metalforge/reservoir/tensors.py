@@ -25,7 +25,7 @@ from .matrices import Kind, kind_of
 from .sparse import BlockSparse, Matrix
 from .weights import EsnWeights
 
-__all__ = ["FORMAT", "VERSION", "encode", "read"]
+__all__ = ["FORMAT", "VERSION", "encode", "read", "with_metadata"]
 
 FORMAT: Final = "metalforge.esn"
 VERSION = 1
@@ -210,3 +210,13 @@ def _checksum(record: _Record, arrays: dict[str, NDArray[Any]]) -> str:
         digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
+
+
+def with_metadata(data: bytes, name: str, text: str) -> bytes:
+    """Return an encoded network with one more entry of text in its metadata; its checksum does not cover it."""
+    length = int.from_bytes(data[:8], "little")
+    header = msgspec.json.decode(data[8 : 8 + length])
+    header["__metadata__"][name] = text
+    encoded = msgspec.json.encode(header)
+    encoded += b" " * (-len(encoded) % 8)  # the format wants arrays aligned; they are addressed from the header's end
+    return len(encoded).to_bytes(8, "little") + encoded + data[8 + length :]

@@ -139,7 +139,7 @@ def runs(tmp_path_factory):
             even,
             ordering="B",
             lattice={"volumes": (TARGET, SCOUT)},
-            screening={"chi": 0.19},
+            screening={"chi": 0.22},
             budget={"trajectories": 1600},
         ),
         "C": SPEC,

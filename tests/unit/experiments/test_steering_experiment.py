@@ -8,7 +8,8 @@ from metalforge.campaign.physics.series import PointSeries
 from metalforge.core.errors import SpecError
 from metalforge.experiments.drawing import LiveSource, TapeSource
 from metalforge.experiments.protocol import EXPERIMENTS, Settings, quiet
-from metalforge.experiments.steering import GOAL, STEERERS, build, mean_ratio, run
+from metalforge.experiments.steering import GOAL, mean_ratio, run
+from metalforge.experiments.steering_plan import STEERERS, build
 from metalforge.experiments.steering_rows import Reference, SteeringRow, power_law, row_of, summarise
 from metalforge.experiments.tape import Tape, TapeSpec, assemble, build_tape, full_spec, load_tape, save_tape
 from metalforge.experiments.virtual_campaign import Outcome, Rules, run_campaign
@@ -192,6 +193,12 @@ def test_figures_of_campaigns_are_those_of_their_definition():
     worse = summarise(outcomes, Reference(5.69, 0.002), 1)
     assert worse.rmse == pytest.approx(np.hypot(found.rmse, 0.002))
     assert worse.within_one < found.within_one
+    # A tape that holds ten campaigns' rows near the peak: the interval is that of ten.
+    shared = [outcome._replace(near=1000) for outcome in outcomes]
+    few = summarise(shared, Reference(5.69, 0.0, 10_000), 1)
+    assert few.independent == 10
+    assert few.rmse == found.rmse
+    assert few.high - few.low > 3 * (found.high - found.low)
 
 
 def test_the_ratio_is_that_of_equal_error():
@@ -215,8 +222,9 @@ def test_rows_have_the_promised_fields_and_hold_together(quick):
     again = msgspec.json.decode(msgspec.json.encode(quick.rows), type=list[SteeringRow])
     assert {row.steerer for row in again} == {*STEERERS, "conductor (live)"}
     for row in again:
-        assert 0 < row.low <= row.rmse * 1.0001
-        assert row.rmse <= row.high * 1.0001
+        assert 0 < row.low <= row.high
+        assert row.low <= 1.01 * row.rmse
+        assert row.rmse <= 1.01 * row.high
         assert row.trajectories <= row.level
         assert row.trajectory_ratio > 0
         assert row.rmse < 0.2

@@ -5,7 +5,7 @@ import threading
 
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.state import CampaignState, ChainLog
-from metalforge.campaign.steerers import GaussianProcess, build_steerer
+from metalforge.campaign.steerers import GaussianProcess, build_steerer, even_points, reweighting_reach
 from metalforge.conductor.steerer import ConductorSteerer
 from metalforge.conductor.trust import Trust, mark_scores, trust_of
 from metalforge.core.steering import Steerer
@@ -24,7 +24,8 @@ def steerer_of(spec: CampaignSpec, dims: Dims, heads: Heads) -> Steerer:
     steering = spec.steering
     # A new beta costs a warm-up over more statistics at one that is there: half of the longest, as it turns out.
     fresh = 1 + spec.warmup.longest / 2 / steering.visit
-    process = GaussianProcess(low, high, initial=steering.initial, fresh_cost=fresh, seed=spec.seed)
+    reach = reweighting_reach(dims)
+    process = GaussianProcess(low, high, initial=steering.initial, fresh_cost=fresh, reach=reach, seed=spec.seed)
     if steering.steerer == "gaussian-process":
         return process
     if steering.steerer == "conductor":
@@ -34,7 +35,7 @@ def steerer_of(spec: CampaignSpec, dims: Dims, heads: Heads) -> Steerer:
         context = context_of(spec, low, dims)
         return ConductorSteerer(low, high, conductor=conductor, context=context, trust=trust, fallback=process)
     if steering.steerer == "uniform":
-        return build_steerer("uniform", low, high, points=2 * steering.initial + 1)
+        return build_steerer("uniform", low, high, points=max(steering.initial, even_points(low, high, reach)))
     return build_steerer(steering.steerer, low, high)
 
 

@@ -1,6 +1,8 @@
 r"""Whether anything is still uncertain enough to wake a producer, for ordering E.
 
-    variance = max over beta of Var[log chi(beta)]         under the Gaussian process through what was measured
+    variance = mean over b of Var[log chi(b)],     b drawn from the posterior of the peak's place,
+
+under the Gaussian process through what was measured: what happens far from the peak does not wake anybody.
 
 Below the threshold the producer sleeps; since only a measurement could change that, the campaign is over.
 """
@@ -24,7 +26,7 @@ PATHS = 256
 
 
 def predictive_variance(book: Book, spec: CampaignSpec, dims: Dims) -> float | None:
-    """Return the largest variance of log chi over the range; None while there are too few chains."""
+    """Return the variance of log chi where the peak may be; None while there are too few chains."""
     with book.reading() as state:
         chains = [c for c in state.chains.values() if c.dims == dims and c.complete and not c.abandoned]
         series = [(c.series(complete=True), c.id, float(c.complete)) for c in chains]
@@ -38,7 +40,8 @@ def predictive_variance(book: Book, spec: CampaignSpec, dims: Dims) -> float | N
         curves = Curves(
             fit_processes(told, x, "log"), np.linspace(0, 1, GRID), GRID, PATHS, np.random.default_rng(spec.seed)
         )
-    return float(curves.paths.var(axis=1).max())
+    spread = curves.paths.var(axis=1)
+    return float(np.interp(curves.peaks(), curves.x, spread).mean())
 
 
 def make_sleep(book: Book, spec: CampaignSpec) -> Callable[[Dims], str | None]:
@@ -48,6 +51,6 @@ def make_sleep(book: Book, spec: CampaignSpec) -> Callable[[Dims], str | None]:
         variance = predictive_variance(book, spec, dims)
         if variance is None or variance > spec.screening.variance:
             return None
-        return f"the largest variance of log chi is {variance:.3g}, below {spec.screening.variance:g}"
+        return f"the variance of log chi around the peak is {variance:.3g}, below {spec.screening.variance:g}"
 
     return sleep

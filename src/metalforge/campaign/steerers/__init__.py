@@ -15,7 +15,7 @@ from .gaps import Gaps
 from .gaussian_process import GaussianProcess, reweighting_reach
 from .generator import as_generator, from_generator
 from .posterior import Peak
-from .uniform import Uniform
+from .uniform import Uniform, even_points
 
 __all__ = [
     "STEERERS",
@@ -26,6 +26,7 @@ __all__ = [
     "Uniform",
     "as_generator",
     "build_steerer",
+    "even_points",
     "from_generator",
     "restore",
     "reweighting_reach",

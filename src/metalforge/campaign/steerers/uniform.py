@@ -2,11 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import count
+from math import ceil
 
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import History, Observation, SteererState, Suggestion
 
-__all__ = ["Uniform", "van_der_corput"]
+__all__ = ["Uniform", "even_points", "van_der_corput"]
+
+SPACING = 2.5
+"""Distance of an even scan's points in reaches: neighbours overlap by a sixth or more, and fewer warm-ups are paid."""
+
+
+def even_points(beta_min: float, beta_max: float, reach: float) -> int:
+    """Return how many points an even scan wants, so that its runs can be joined; `reach` as of `reweighting_reach`."""
+    return ceil((beta_max - beta_min) / (SPACING * reach))
 
 
 def van_der_corput(index: int) -> float:

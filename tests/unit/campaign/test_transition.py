@@ -1,0 +1,164 @@
+"""beta_c from chains: right on a model that can be solved, with errors that hold, and no number where there is none."""
+
+import numpy as np
+import pytest
+
+from metalforge.campaign.physics.memory import pooled_tau
+from metalforge.campaign.physics.transition import NotLocated, PointSeries, curve, locate
+from metalforge.core.errors import SpecError
+from metalforge.lattice.analysis import BetaRun, combine, gamma_method, reweight
+from reference.landau_chain import VOLUME, exact_chi, exact_peak, run_chains
+
+PEAK, HEIGHT = exact_peak()
+AROUND = [5.65, 5.665, 5.68, 5.695, 5.71, 5.73]
+
+
+def points(betas, rows, seed=1):
+    plaquette, loop = run_chains(betas, rows, np.random.default_rng(seed))
+    return [PointSeries(b, VOLUME, plaquette[:, i], loop[:, i].astype(complex)) for i, b in enumerate(betas)]
+
+
+@pytest.fixture(scope="module")
+def around():
+    return points(AROUND, 3000)
+
+
+def test_the_peak_of_a_solved_model_is_found(around):
+    found = locate(around, seed=1)
+    assert abs(found.beta_c - PEAK) < 3 * found.error
+    assert abs(found.height - HEIGHT) < 3 * found.height_error
+    assert 0.001 < found.error < 0.01
+    assert found.dims == VOLUME
+    assert found.chains == len(AROUND)
+    assert found.samples == 3000 * len(AROUND)
+    assert found.left_out == ()
+    assert found.betas == tuple(AROUND)
+    assert 1.5 < found.b4 < 4
+    assert 10 < found.n_effective < 1000
+
+
+def test_bins_of_energy_change_nothing_that_matters(around):
+    """The bin-free solution on rows thinned to independent ones is the same within a part of the error."""
+    targets = np.array([5.66, 5.68, 5.69, 5.71])
+    ours = curve(around, targets, seed=2)
+    runs = [BetaRun(p.beta, p.energy, p.abs_loop) for p in around]
+    theirs = reweight(combine(runs, rng=1, n_bootstrap=20), targets, spatial_volume=512)
+    # Theirs drops 19 of 20 rows: the difference is that noise, well below the error.
+    assert ours.chi == pytest.approx(theirs.susceptibility, abs=0.6 * float(np.mean(ours.chi_error)))
+    assert ours.abs_loop == pytest.approx(theirs.mean, abs=0.6 * float(np.mean(ours.abs_loop_error)))
+
+
+def test_the_curve_follows_the_exact_one_within_its_band(around):
+    found = curve(around, np.linspace(5.5, 5.9, 81), seed=3)
+    pulls = (np.array(found.chi) - exact_chi(found.beta)) / np.array(found.chi_error)
+    assert len(found.beta) > 15
+    assert min(found.beta) > 5.63
+    assert max(found.beta) < 5.75
+    assert np.abs(pulls).max() < 3.5
+    assert set(found.segment) == {0}
+    assert [p.beta for p in found.points] == AROUND
+    for point in found.points:
+        assert abs(point.chi - exact_chi(point.beta)[0]) < 4 * point.chi_error
+
+
+def test_errors_hold_for_chains_of_thirty_tau():
+    """60 campaigns of 700 updates a chain: the share inside one and two quoted errors is that of a Gaussian."""
+    betas, n = np.linspace(5.66, 5.73, 6), 60
+    plaquette, loop = run_chains(np.tile(betas, n), 700, np.random.default_rng(11))
+    pulls = []
+    for s in range(n):
+        chains = [
+            PointSeries(b, VOLUME, plaquette[:, s * 6 + i], loop[:, s * 6 + i].astype(complex))
+            for i, b in enumerate(betas)
+        ]
+        try:
+            found = locate(chains, seed=s, n_bootstrap=40)
+        except NotLocated:
+            continue
+        pulls.append((found.beta_c - PEAK) / found.error)
+    pulls = np.abs(pulls)
+    assert len(pulls) > 0.8 * n
+    assert np.mean(pulls < 1) > 0.5  # 0.68, less 2.8 of its own standard errors
+    assert np.mean(pulls < 2) > 0.84  # 0.95, less 3.8
+    # The negative control: errors three times too small would be seen.
+    assert np.mean(pulls < 1 / 3) < 0.5
+
+
+def test_order_of_chains_does_not_matter_and_seeds_do(around):
+    mixed = [around[i] for i in (3, 0, 5, 1, 4, 2)]
+    assert locate(mixed, seed=1, n_bootstrap=20) == locate(around, seed=1, n_bootstrap=20)
+    assert locate(around, seed=2, n_bootstrap=20).error != locate(around, seed=1, n_bootstrap=20).error
+
+
+def test_several_chains_at_one_beta_join_and_all_lengths_count(around):
+    extra = points([5.68, 5.68, 5.7], 400, seed=5)
+    short = PointSeries(5.69, VOLUME, extra[0].plaquette[:10], extra[0].polyakov[:10])
+    found = locate([*around, *extra, short], seed=1, n_bootstrap=30)
+    assert found.chains == 9
+    assert abs(found.beta_c - PEAK) < 3 * found.error
+    assert [(out.beta, out.rows) for out in found.left_out] == [(5.69, 10)]
+    assert "fewer than" in found.left_out[0].reason
+
+
+def test_runs_far_away_are_left_out_and_named(around):
+    found = locate([*around, *points([5.2, 6.2], 500, seed=6)], seed=1, n_bootstrap=30)
+    assert [out.beta for out in found.left_out] == [5.2, 6.2]
+    assert all("does not overlap" in out.reason for out in found.left_out)
+
+
+def test_a_chain_that_is_not_thermalised_is_left_out_and_named(around):
+    drift = points([5.7], 1000, seed=7)[0]
+    cold = PointSeries(5.7, VOLUME, drift.plaquette + 0.006, drift.polyakov)
+    found = locate([*around, cold], seed=1, n_bootstrap=30)
+    (out,) = found.left_out
+    assert out.beta == 5.7
+    assert "not thermalised" in out.reason
+    assert abs(found.beta_c - PEAK) < 3 * found.error
+
+
+@pytest.mark.parametrize(
+    ("betas", "rows", "words"),
+    [
+        ([5.6, 5.62, 5.64], 2000, "edge"),  # the peak lies above
+        ([5.74, 5.76, 5.78], 2000, "edge"),
+        ([5.4, 5.69, 6.0], 1000, "edge"),  # one run at the peak alone
+        ([5.66, 5.69, 5.72], 15, "too short"),
+    ],
+)
+def test_no_number_where_there_is_no_peak(betas, rows, words):
+    with pytest.raises(NotLocated, match=words) as raised:
+        locate(points(betas, rows, seed=8), seed=1)
+    assert "hint:" in str(raised.value)
+
+
+def test_nothing_measured_and_mixed_lattices_are_refused(around):
+    with pytest.raises(NotLocated, match="no chain"):
+        locate([], seed=1)
+    other = around[0]._replace(dims=(12, 12, 12, 4))
+    with pytest.raises(SpecError, match="one lattice"):
+        locate([*around, other], seed=1)
+    broken = around[0]._replace(plaquette=np.full(3000, np.nan))
+    with pytest.raises(SpecError, match="finite"):
+        locate([broken], seed=1)
+    with pytest.raises(SpecError, match="n_bootstrap"):
+        locate(around, seed=1, n_bootstrap=3)
+
+
+def test_a_higher_susceptibility_elsewhere_is_not_passed_over(around):
+    """A run that cannot be joined fluctuates more than the peak that is found: no number."""
+    far = points([6.2], 2000, seed=9)[0]
+    loop = far.abs_loop
+    scale = np.sqrt(1.5 * HEIGHT / (512 * loop.var()))
+    wild = far._replace(polyakov=(1 + scale * (loop - loop.mean())).astype(complex))
+    with pytest.raises(NotLocated, match="hint: add"):
+        locate([*around, wild], seed=1, n_bootstrap=30)
+
+
+def test_memory_of_short_chains_is_that_of_long_ones():
+    """Thirty chains of 300 rows know tau_int together; one alone says too little."""
+    _, loop = run_chains([5.69] * 31, 300, np.random.default_rng(3))
+    _, long_loop = run_chains([5.69] * 8, 6000, np.random.default_rng(4))
+    truth = np.mean([gamma_method(x).tau_int for x in long_loop.T])
+    pooled = pooled_tau(np.full(31, 5.69), list(loop.T), 60.0)
+    assert pooled[0] == pytest.approx(truth, rel=0.3)
+    assert pooled_tau(np.array([5.69]), [np.ones(50)], 60.0)[0] == 0.5
