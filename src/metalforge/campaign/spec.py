@@ -264,7 +264,7 @@ def _quenched(nt: int, low: float, high: float, **budget: Any) -> CampaignSpec:
 
 
 PRESETS: dict[str, CampaignSpec] = {
-    "demo": CampaignSpec(name="demo", seed=2026, budget=Budget(seconds=150.0, target_error=0.0025)),
+    "demo": CampaignSpec(name="demo", seed=2026, budget=Budget(seconds=150.0, target_error=0.0015)),
     "quenched-nt4": _quenched(4, 5.6, 5.8, seconds=1800.0, target_error=0.001),
     "quenched-nt2": CampaignSpec(
         name="quenched-nt2",
