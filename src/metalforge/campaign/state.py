@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge import __version__
 from metalforge.core.errors import SpecError
 
 from .physics.transition import PointSeries
@@ -254,7 +255,8 @@ def fold(records: Iterable[Record]) -> CampaignState:
     first = next(iterator, None)
     if not isinstance(first, Opened):
         raise SpecError("not a campaign's journal: it must begin with an `opened` record")
-    if first.spec.sha256 != first.spec_sha256:
+    # A later version may have fields that the one that wrote it did not know; their defaults are in its hash.
+    if first.package_version == __version__ and first.spec.sha256 != first.spec_sha256:
         raise SpecError("journal: the spec in it is not the one it was opened with (its hash differs)")
     state = CampaignState(opened=first, last_at=first.at)
     state._since = first.at

@@ -43,6 +43,17 @@ def test_an_interrupted_campaign_goes_on_to_the_same_end(interrupted, tmp_path):
         assert campaign.run().digest() == resumed.digest()
 
 
+def test_the_end_of_the_wall_time_leaves_a_campaign_to_resume(tmp_path):
+    """The limit is over before the first update: nothing runs, and everything is written for the next process."""
+    limited = msgspec.structs.replace(ROUNDS, budget=Budget(trajectories=1200, max_wall=1e-6))
+    with Campaign.open(limited, tmp_path / "run") as campaign:
+        state = campaign.run()
+    assert state.finished is None
+    assert "wall time" in state.interrupted[-1].reason
+    assert state.visits
+    assert state.trajectories <= 2
+
+
 def test_a_changed_spec_is_refused_and_nothing_is_touched(interrupted):
     before = (interrupted / JOURNAL).read_bytes()
     with pytest.raises(SpecError, match="another spec"):

@@ -59,8 +59,8 @@ from .visits import VisitPlan
 __all__ = ["JOURNAL", "Campaign", "producers_here"]
 
 JOURNAL = "journal.jsonl"
-MARGIN_S = 10.0
-"""Seconds before `max_wall` at which the campaign stops to write its checkpoints."""
+MARGIN, MARGIN_S = 0.2, 10.0
+"""Part of `max_wall`, and seconds at most, that are left for the last checkpoints."""
 VERSIONS = ("numpy", "scipy", "h5py", "msgspec", "scikit-learn")
 
 
@@ -133,7 +133,7 @@ class Campaign(Closing):
         try:
             journal: Journal[Record] = Journal.open(directory / JOURNAL, Record, mode="resume")
             state = fold(journal.found.records)
-            if spec is not None and spec.sha256 != state.opened.spec_sha256:
+            if spec is not None and spec != state.spec:
                 raise SpecError(
                     f"{directory}: was begun with another spec (sha256 {state.opened.spec_sha256[:12]}, this one "
                     f"{spec.sha256[:12]})\nhint: resume without a spec, or begin in another directory"
@@ -173,7 +173,7 @@ class Campaign(Closing):
     def halted(self) -> bool:
         """Whether it was asked to stop, or must because its wall time ends."""
         limit = self.spec.budget.max_wall
-        if self._halt is None and limit is not None and time.monotonic() - self._wall > limit - MARGIN_S:
+        if self._halt is None and limit is not None and time.monotonic() - self._wall > limit - self._margin(limit):
             self._halt = f"{limit:g} seconds of wall time"
         return self._halt is not None
 
@@ -244,7 +244,7 @@ class Campaign(Closing):
             pool=pool,
             planner=planner,
             screen=screen,
-            stopping=lambda: self.halted,
+            stopping=self._stopping,
         )
         began = time.monotonic()
         with graph.start() as run:
@@ -254,6 +254,15 @@ class Campaign(Closing):
             self._energy.device(device.statistics().energy, screen.emulation_s)
             device.close()
         return planner.stopped_by
+
+    def _stopping(self) -> bool:
+        """Return whether chains should stop; asked at every update, so that a sync is never late in a long block."""
+        self.book.journal.tick()
+        return self.halted
+
+    @staticmethod
+    def _margin(limit: float) -> float:
+        return min(MARGIN * limit, MARGIN_S)
 
     def _ordering(self, pool: ChainPool, heads: Heads) -> Ordering:
         decided = [d for d in self.state.decisions if d.what == "ordering"]
