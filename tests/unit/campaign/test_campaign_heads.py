@@ -101,3 +101,46 @@ def test_a_chain_sees_only_what_was_known_when_it_was_decided(sea):
     earlier = {v.beta for v in sea.visits if v.round < sea.visits[last.visits[0]].round}
     assert seen
     assert {row.beta for row in seen} <= earlier
+
+
+HMC = msgspec.structs.replace(
+    ROUNDS,
+    name="hmc",
+    seed=3,
+    lattice=Lattice(
+        volumes=((4, 4, 4, 4),), beta_min=5.3, beta_max=5.9, algorithm="hmc", integrator="leapfrog", n_steps=10
+    ),
+    budget=Budget(trajectories=1200),
+    warmup=WarmUpPolicy(longest=150, shortest=20),
+    steering=Steering(visit=60, initial=5),
+    running=Running(block=25, deterministic=True, producers=2),
+)
+
+
+def test_a_trusted_head_ends_warm_ups_and_a_resumed_campaign_ends_them_alike(tmp_path):
+    """Interrupted in every warm-up it comes to: the heads are told the past again and say the same."""
+    with Campaign.open(HMC, tmp_path / "whole") as campaign:
+        whole = campaign.run()
+    ended = [d for d in whole.decisions if d.what == "warmup-ends" and d.by == "head:thermalization"]
+    assert ended
+    assert all(d.trusted and d.value > 0.5 for d in ended)
+    directory = tmp_path / "parts"
+    with Campaign.open(HMC, directory) as campaign:
+        state = _until(campaign, 90)
+    while state.finished is None:
+        with Campaign.resume(directory) as campaign:
+            state = _until(campaign, state.trajectories + 250)
+    assert state.digest() == whole.digest()
+
+
+def _until(campaign, trajectories):
+    """Run a campaign until it has so many updates, or to its end."""
+    write = campaign.book.write
+
+    def writing(*records):
+        write(*records)
+        if campaign.state.trajectories >= trajectories:
+            campaign.interrupt("test")
+
+    campaign.book.write = writing
+    return campaign.run()
