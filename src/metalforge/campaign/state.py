@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -159,10 +158,6 @@ class CampaignState:
         series = [chain.series(complete=complete) for chain in sorted(chosen, key=lambda c: (c.beta, c.id))]
         return [point for point in series if len(point.plaquette)]
 
-    def visit_began(self, visit: int) -> int:
-        """Return the step of its chain at which a visit began."""
-        return self.open_visits[visit]
-
     def digest(self) -> str:
         """Identify what was computed and decided, without clocks: equal for campaigns that are bitwise the same."""
         seen = hashlib.sha256(self.opened.spec_sha256.encode())
@@ -263,12 +258,3 @@ def fold(records: Iterable[Record]) -> CampaignState:
     for record in iterator:
         state.apply(record)
     return state
-
-
-def open_visits(state: CampaignState) -> list[Assigned]:
-    """Return the visits that were decided and are not complete, in order."""
-    return [visit for visit in state.visits if visit.visit in state.open_visits]
-
-
-# msgspec resolves the union once, at import.
-DECODER = msgspec.json.Decoder(Record)
