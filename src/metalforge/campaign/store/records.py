@@ -14,7 +14,6 @@ from metalforge.core.quantities import Quantity
 from .index import IndexRow
 
 __all__ = [
-    "COLUMNS",
     "Assigned",
     "BlockDone",
     "Checked",
@@ -39,17 +38,6 @@ __all__ = [
 
 Phase: TypeAlias = Literal["quench", "warmup", "measure"]
 StoppedBy: TypeAlias = Literal["target", "trajectories", "seconds", "joules", "exhausted", "asleep"]
-COLUMNS = (
-    "plaquette",
-    "plaquette_spatial",
-    "polyakov_re",
-    "polyakov_im",
-    "delta_h",
-    "accepted",
-    "delta_h_quarter",
-    "cg_iterations",
-)
-"""What every update leaves; columns that an algorithm does not have are left out of its rows."""
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -126,7 +114,7 @@ class Decided(_Record, frozen=True, kw_only=True, tag="decided"):
 
 
 class Rows(_Record, frozen=True, kw_only=True, tag="rows"):
-    """What updates `first`, `first` + 1, ... of a chain gave, by column."""
+    """What updates `first`, `first` + 1, ... of a chain gave, by column (names: `running.point.columns_of`)."""
 
     chain: str
     phase: Phase
