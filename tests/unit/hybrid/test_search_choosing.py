@@ -39,11 +39,6 @@ POINT = Parameters(
 
 
 @pytest.fixture(scope="module")
-def narma():
-    return search_task("narma10")
-
-
-@pytest.fixture(scope="module")
 def study(narma):
     return run_study(narma, trials=24, space=Space(units=(20, 60, 20), activation=("tanh",)), batch=12)
 

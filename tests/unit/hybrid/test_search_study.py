@@ -25,11 +25,6 @@ POINT = Parameters(
 )
 
 
-@pytest.fixture(scope="module")
-def narma():
-    return search_task("narma10")
-
-
 @pytest.mark.parametrize(("name", "horizon", "heads"), [("mackey-glass", 84, 1), ("lorenz", 25, 3)])
 def test_forecasts_are_the_series_itself_later(name, horizon, heads):
     task = search_task(name)

@@ -6,7 +6,6 @@ All chunks read the same s, so they may run anywhere and in any order. In softwa
 unchunked `Engine`; on a device alone those of an unchunked `HybridEsn` of the same precision (`parts` says why).
 """
 
-import time
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -69,16 +68,15 @@ class ChunkedEsn(CarriedState):
                 f"the plan puts {plan.device_units} rows on a device: give `device`"
                 "\nhint: EmulatedDevice(plan.profile), or plan_chunks(..., device_units=0)"
             )
-        self.weights, self.plan = weights, plan
+        super().__init__(weights)
+        self.plan = plan
         self._device = device
         self._tenants = None if device is None else Tenants(room_of(device))
         self._w_in = input_weights(weights).T.astype(np.float64) if plan.inputs == "host" else None
         now = None if device is None else device.statistics()
         self._before = (now.busy.value, now.energy.value) if now and now.busy and now.energy else (0.0, 0.0)
         self._parts = [_Part(weights, chunk, self._tenants, on_device_failure) for chunk in plan.chunks]
-        self._steps, self._passes, self._host_s = 0, 0, 0.0
-        self._state: Reals = np.zeros(weights.units, weights.dtype)
-        self._output: Reals = np.zeros(max(weights.outputs, weights.feedback), weights.dtype)
+        self._passes = 0
 
     @classmethod
     def from_weights(
@@ -109,28 +107,10 @@ class ChunkedEsn(CarriedState):
         part = self._parts[chunk].device
         return () if part is None else part.names
 
-    def step(self, u: Reals) -> Reals:
-        """Take one step with input (inputs,) or (batch, inputs); return the output, or the state without a readout."""
-        started = time.perf_counter()
-        given = self._checked_input(u)
-        if not np.all(np.isfinite(given)):
-            raise SpecError("`u` must hold finite numbers")
-        full = given if self.weights.w_fb is None else np.concatenate([given, self._output], axis=-1)
-        rows = np.atleast_2d(full)
-        self._state = self._gathered(rows, np.atleast_2d(self._state)).reshape(self._state.shape)
-        self._steps += len(rows)
+    def _next(self, rows: Reals, states: Reals) -> Reals:
+        new = self._gathered(rows, states)
         self._passes += 1
-        if self.weights.w_out is not None:
-            self._output = self.weights.output(self._state, given)
-        self._host_s += time.perf_counter() - started
-        return self._output if self.weights.w_out is not None else self._state
-
-    def run(self, u: Reals) -> Reals:
-        """Step through (steps, inputs), or (batch, steps, inputs) from a state of that batch; return all outputs."""
-        given = np.asarray(u, self.weights.dtype)
-        if given.ndim not in (2, 3):
-            raise SpecError(f"`u` must have shape (steps, inputs) or (batch, steps, inputs). Got {given.shape}")
-        return np.stack([self.step(given[..., t, :]).copy() for t in range(given.shape[-2])], axis=-2)
+        return new
 
     def explain(self) -> str:
         """Return the plan as a table."""

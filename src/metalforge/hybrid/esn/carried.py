@@ -1,5 +1,6 @@
-"""The state that a network on two substrates carries from step to step: checked when set, copied when read."""
+"""A network on two substrates as a state that is carried from step to step: checked when set, copied when read."""
 
+import time
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,14 @@ Reals = NDArray[np.floating[Any]]
 
 
 class CarriedState:
-    """State (units,) or (batch, units) and the last output beside it, for networks with `weights`."""
+    """State (units,) or (batch, units) and the last output beside it; a network adds what the next state is."""
 
-    weights: EsnWeights
-    _state: Reals
-    _output: Reals
+    def __init__(self, weights: EsnWeights) -> None:
+        self.weights = weights
+        self._state: Reals = np.zeros(weights.units, weights.dtype)
+        self._output: Reals = np.zeros(max(weights.outputs, weights.feedback), weights.dtype)
+        self._steps = 0
+        self._host_s = 0.0
 
     @property
     def state(self) -> Reals:
@@ -39,6 +43,30 @@ class CarriedState:
         self._state = np.zeros((*shape, self.weights.units), self.weights.dtype)
         self._output = np.zeros((*shape, self._output.shape[-1]), self.weights.dtype)
 
+    def step(self, u: Reals) -> Reals:
+        """Take one step with input (inputs,) or (batch, inputs); return the output, or the state without a readout."""
+        started = time.perf_counter()
+        given = self._checked_input(u)
+        full = given if self.weights.w_fb is None else np.concatenate([given, self._output], axis=-1)
+        rows = np.atleast_2d(full)
+        self._state = self._next(rows, np.atleast_2d(self._state)).reshape(self._state.shape)
+        self._steps += len(rows)
+        if self.weights.w_out is not None:
+            self._output = self.weights.output(self._state, given)
+        self._host_s += time.perf_counter() - started
+        return self._output if self.weights.w_out is not None else self._state
+
+    def run(self, u: Reals) -> Reals:
+        """Step through (steps, inputs), or (batch, steps, inputs) from a state of that batch; return all outputs."""
+        given = np.asarray(u, self.weights.dtype)
+        if given.ndim not in (2, 3):
+            raise SpecError(f"`u` must have shape (steps, inputs) or (batch, steps, inputs). Got {given.shape}")
+        return np.stack([self.step(given[..., t, :]).copy() for t in range(given.shape[-2])], axis=-2)
+
+    def _next(self, rows: Reals, states: Reals) -> Reals:
+        """Return the states after `rows` (batch, inputs with feedback); every network has its own."""
+        raise TypeError(f"{type(self).__name__} does not say where its next state comes from")
+
     def _checked_input(self, u: Reals) -> Reals:
         """Return an input as the network's real type, if it fits the state."""
         given = np.asarray(u, self.weights.dtype)
@@ -47,4 +75,6 @@ class CarriedState:
             raise SpecError(
                 f"`u` must have shape {wanted}. Got {given.shape}\nhint: reset(batch=n) for n samples at once"
             )
+        if not np.all(np.isfinite(given)):
+            raise SpecError("`u` must hold finite numbers")
         return given

@@ -64,7 +64,7 @@ class HybridEsn(CarriedState):
     """
 
     def __init__(self, weights: EsnWeights, *, ranges: Ranges | None = None) -> None:
-        self.weights = weights
+        super().__init__(weights)
         self.mode: Mode = "software"
         self.approach: Approach | None = None
         self.precision: str | None = None
@@ -75,10 +75,8 @@ class HybridEsn(CarriedState):
         self._guard = DeviceGuard("fallback")
         self._device: NpuDevice | None = None
         self._programs: DevicePrograms | None = None
-        self._state: Reals = np.zeros(weights.units, weights.dtype)
-        self._output: Reals = np.zeros(max(weights.outputs, weights.feedback), weights.dtype)
-        self._steps = self._rows = 0
-        self._host_s = self._activation_s = 0.0
+        self._rows = 0
+        self._activation_s = 0.0
         self._before: tuple[float, float] = (0.0, 0.0)
 
     @classmethod
@@ -182,33 +180,8 @@ class HybridEsn(CarriedState):
         other._state, other._output = self._state.copy(), np.zeros(weights.outputs, weights.dtype)
         return other
 
-    # State.
-
-    # Running.
-
-    def step(self, u: Reals) -> Reals:
-        """Take one step with input (inputs,) or (batch, inputs); return the output, or the state without a readout."""
-        started = time.perf_counter()
-        given = self._checked_input(u)
-        if not np.all(np.isfinite(given)):
-            raise SpecError("`u` must hold finite numbers")
-        full = given if self.weights.w_fb is None else np.concatenate([given, self._output], axis=-1)
-        rows, states = np.atleast_2d(full), np.atleast_2d(self._state)
-        new = self._guard.call(lambda: self._advance(rows, states), lambda: self._software_step(rows, states))
-        self._state = new.reshape(self._state.shape)
-        self._steps += len(rows)
-        if self.weights.w_out is not None:
-            self._output = self.weights.output(self._state, given)
-        self._host_s += time.perf_counter() - started
-        return self._output if self.weights.w_out is not None else self._state
-
-    def run(self, u: Reals) -> Reals:
-        """Step through (steps, inputs), or (batch, steps, inputs) from a state of that batch; return all outputs."""
-        given = np.asarray(u, self.weights.dtype)
-        if given.ndim not in (2, 3):
-            raise SpecError(f"`u` must have shape (steps, inputs) or (batch, steps, inputs). Got {given.shape}")
-        outputs = [self.step(given[..., t, :]).copy() for t in range(given.shape[-2])]
-        return np.stack(outputs, axis=-2)
+    def _next(self, rows: Reals, states: Reals) -> Reals:
+        return self._guard.call(lambda: self._advance(rows, states), lambda: self._software_step(rows, states))
 
     def states(self, u: Reals) -> Reals:
         """Return the states after every step of (steps, inputs) or (batch, steps, inputs), from rest.
