@@ -46,3 +46,22 @@ def test_the_file_says_how_it_was_made() -> None:
     assert made.command.startswith("metalforge conductor corpus --out corpus.h5")
     assert "conductor train" in made.command
     assert len(made.corpus_sha256) == 64
+
+
+def test_the_shipped_scores_hold_what_the_documents_say() -> None:
+    """Expected skill on held-out couplings, the NPU within half a point of software, an early stop without bias."""
+    found = default_scores()
+    scores = {(s.name, s.route): s for s in found.heads}
+    trusted = {name for (name, route), s in scores.items() if route == "f32-software" and s.trusted}
+    assert trusted == {"thermalization", "phase", "anomaly", "cg_estimate", "rejection"}
+    for head in ("thermalization", "phase"):
+        software = scores[head, "f32-software"]
+        assert software.metric == "accuracy"
+        for route in ("npu-w4a8-refit", "npu-w8a8"):
+            assert abs(scores[head, route].value - software.value) < 0.005
+    rules = {rule.rule: rule for rule in found.thermalisation_stop.rules}
+    head = rules["head"]
+    assert max(head.bias_plaquette, head.bias_polyakov) < 0.3
+    assert head.unbiased
+    assert head.saved > 0.3
+    assert head.premature < rules["MSER"].premature

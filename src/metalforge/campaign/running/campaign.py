@@ -38,6 +38,7 @@ from metalforge.campaign.store.records import (
 from metalforge.campaign.view import View, view_of
 from metalforge.conductor.trust import Trust
 from metalforge.core.closing import Closing
+from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import SpecError
 from metalforge.core.files import replacing
 from metalforge.substrates.cpu import CpuSubstrate
@@ -78,8 +79,7 @@ class Campaign(Closing):
         self.directory, self._lock, self.book, self._clock = directory, lock, book, clock
         self.spec = book.state.spec
         self._halt: str | None = None
-        self._meter = CpuSubstrate().meter()
-        self._energy = EnergyNotes(book, self._meter)
+        self.metered_by(CpuSubstrate().meter())
         self._trust = Trust()
         self._wall = time.monotonic()
         self.message = book.journal.message
@@ -160,6 +160,11 @@ class Campaign(Closing):
         """What the journal says."""
         return self.book.state
 
+    def metered_by(self, meter: EnergyMeter) -> None:
+        """Take the joules of the producers from this meter; by default the processor's own."""
+        self._meter = meter
+        self._energy = EnergyNotes(self.book, meter)
+
     def view(self) -> View:
         """Return what a person watches, from any thread."""
         with self.book.reading() as state:
@@ -181,6 +186,8 @@ class Campaign(Closing):
         """Run to the end or to an interruption; `state.finished` tells which."""
         if self.state.finished is not None:
             return self.state
+        if self.spec.budget.joules is not None:
+            self._joules()
         heads = load_heads(self.spec)
         note_heads(self.book, heads)
         pool = ChainPool(

@@ -151,10 +151,8 @@ class PointChain:
 
     def recent_loop(self, window: int) -> NDArray[np.complex128]:
         """Return the Polyakov loop of the last measurements, at most `window`."""
-        count = min(window, self.measured, len(self._phases))
-        if count == 0:
-            return np.zeros(0, np.complex128)
-        return np.array(self._columns["polyakov_re"][-count:]) + 1j * np.array(self._columns["polyakov_im"][-count:])
+        count = min(window, self.measured)
+        return np.array(self._tail("polyakov_re", count)) + 1j * np.array(self._tail("polyakov_im", count))
 
     def links_digest(self) -> str:
         """Identify the links."""
@@ -295,6 +293,13 @@ class PointChain:
         every = {name: self._all(name) for name in ("plaquette", "polyakov_re", "polyakov_im")}
         loop = np.hypot(every["polyakov_re"][quenched:], every["polyakov_im"][quenched:])
         return every["plaquette"][quenched:], loop.tolist()
+
+    def _tail(self, name: str, count: int) -> list[float]:
+        """Return the last entries of a column, from kept rows and, before them, from the journal."""
+        kept = self._columns[name]
+        if count <= len(kept):
+            return kept[len(kept) - count :]
+        return [*self._known.columns[name][self._first - (count - len(kept)) : self._first], *kept]
 
     def _all(self, name: str) -> list[float]:
         return [*self._known.columns.get(name, ())[: self._first], *self._columns.get(name, [])]
