@@ -47,6 +47,8 @@ class ChainLog:
     phases: list[Phase] = field(default_factory=list)
     columns: dict[str, list[float]] = field(default_factory=dict)
     visits: list[int] = field(default_factory=list)
+    warmup: int = 0
+    """Updates before measurement."""
     step: int = 0
     """The last update that was closed by a block."""
     complete: int = 0
@@ -73,11 +75,6 @@ class ChainLog:
     def measured(self) -> int:
         """Updates of measurement."""
         return self.rows - self.warmup
-
-    @property
-    def warmup(self) -> int:
-        """Updates before measurement."""
-        return next((i for i, phase in enumerate(self.phases) if phase == "measure"), self.rows)
 
     @property
     def abandoned(self) -> bool:
@@ -111,6 +108,8 @@ class ChainLog:
                 )
             column.extend(values[known:])
         self.phases.extend([rows.phase] * (count - known))
+        if rows.phase != "measure":
+            self.warmup = self.rows
         self.seconds += rows.seconds
 
 
@@ -177,9 +176,8 @@ class CampaignState:
             case Opened():
                 raise SpecError("journal: a second `opened` record")
             case Resumed():
-                if not self.interrupted or self._since != before:
-                    # The process before was killed: it worked until its last record.
-                    self.seconds += max(before - self._since, 0.0)
+                # A process that was killed worked until its last record; one that was interrupted has said so.
+                self.seconds += max(before - self._since, 0.0)
                 self.resumed.append(record)
                 self._since = record.at
             case Assigned():

@@ -121,7 +121,7 @@ def view_of(state: CampaignState, now: float, *, last_decisions: int = 20) -> Vi
     rate = trajectories / elapsed if elapsed > 0 else 0.0
     budgets = _budgets(state, elapsed, trajectories, rate)
     first = min((b for b in budgets if b.left_s is not None), key=lambda b: b.left_s or 0.0, default=None)
-    decisions = _decisions(state)
+    others = [d for d in state.decisions if d.what != "head"]
     spec = state.spec
     busy = {visit.chain for visit in state.visits if visit.visit in state.open_visits} if status == "running" else set()
     return View(
@@ -138,9 +138,9 @@ def view_of(state: CampaignState, now: float, *, last_decisions: int = 20) -> Vi
         per_second=rate,
         chains=tuple(_chain(chain, chain.id in busy) for chain in state.chains.values()),
         volumes=tuple(_volume(state, dims) for dims in spec.lattice.volumes),
-        decisions=decisions[-last_decisions:] if last_decisions else (),
+        decisions=_decisions(state, others, last_decisions),
         visits=len(state.visits),
-        decided=len(decisions) - len(state.visits),
+        decided=len(others),
         heads=_heads(state),
         budgets=budgets,
         ends_by="" if first is None or status != "running" else first.name,
@@ -167,7 +167,7 @@ def _ordering(state: CampaignState) -> str:
 
 def _chain(chain: ChainLog, busy: bool) -> ChainView:
     accepted, iterations = chain.columns.get("accepted"), chain.columns.get("cg_iterations")
-    begin = chain.warmup if chain.measured else 0
+    begin = chain.warmup if chain.measured else chain.quenched
     return ChainView(
         id=chain.id,
         dims=chain.dims,
@@ -190,8 +190,7 @@ def _phase(chain: ChainLog, busy: bool) -> str:
 
 
 def _mean(column: list[float] | None, begin: int) -> float | None:
-    recent = [] if column is None else column[max(begin, len(column) - RECENT) :]
-    rows = [value for value in recent if value == value]  # an update without the column's meaning has NaN
+    rows = [] if column is None else column[max(begin, len(column) - RECENT) :]
     return sum(rows) / len(rows) if rows else None
 
 
@@ -204,13 +203,13 @@ def _volume(state: CampaignState, dims: Dims) -> VolumeView:
     return VolumeView(dims=dims, beta_c=latest.beta_c, error=latest.error, height=latest.height, reason="")
 
 
-def _decisions(state: CampaignState) -> tuple[DecisionView, ...]:
-    """Return visits and decisions in order of time; what was said about heads is in `heads`."""
+def _decisions(state: CampaignState, others: list[Decided], last: int) -> tuple[DecisionView, ...]:
+    """Return the last visits and decisions in order of time; what was said about heads is in `heads`."""
     began = state.opened.at
-    others = [d for d in state.decisions if d.what != "head"]
     numbered: list[tuple[int, Assigned | Decided]] = [*enumerate(state.visits), *enumerate(others)]
     numbered.sort(key=lambda pair: pair[1].at)
-    return tuple(_decision(i, record, record.at - began, state) for i, record in numbered)
+    shown = numbered[-last:] if last else []
+    return tuple(_decision(i, record, record.at - began, state) for i, record in shown)
 
 
 def _decision(number: int, record: Assigned | Decided, seconds: float, state: CampaignState) -> DecisionView:

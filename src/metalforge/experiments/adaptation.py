@@ -9,12 +9,11 @@ soon one would know.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import sqrt
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
 from metalforge.hybrid.learning.drift import DriftMonitor, choose_threshold, false_alarms
 from metalforge.hybrid.learning.evolution import Evolution
@@ -33,6 +32,7 @@ from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
 from .protocol import Experiment, Progress, Result, Row, Settings, register
+from .scores import student_interval
 
 __all__ = ["EXPERIMENT"]
 
@@ -226,9 +226,11 @@ def _figures(traces: list[list[_Point]], goals: list[float]) -> _Figures:
 
 
 def _mean(values: list[float]) -> tuple[float, float, float]:
-    mean, n = float(np.mean(values)), len(values)
-    half = float(student.ppf(0.975, n - 1) * np.std(values, ddof=1) / sqrt(n))
-    return mean, mean - half, mean + half
+    """Return the mean with its interval; of one value nothing is known of the spread, of none not even a mean."""
+    if len(values) > 1:
+        return student_interval(values)
+    mean = values[0] if values else inf
+    return mean, mean, mean
 
 
 class _Drift(NamedTuple):

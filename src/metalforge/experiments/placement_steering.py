@@ -75,9 +75,10 @@ def steer(settings: Settings, low: float, high: float) -> Steered:
     for k in range(seeds):
         for name, make in makers.items():
             seed = settings.seed + k
-            found = run_campaign(make(seed), TapeSource(tape, seed), rules, seed).beta_c
-            lost[name] += found is None
-            errors[name].append((high - low) / np.sqrt(12) if found is None else found - truth)
+            done = run_campaign(make(seed), TapeSource(tape, seed), rules, seed)
+            missed = done.error is None
+            lost[name] += missed
+            errors[name].append((high - low) / np.sqrt(12) if missed else done.beta_c - truth)
     squares = {name: np.square(values) for name, values in errors.items()}
     ratio = bootstrap(lambda drawn: float(squares["steered"][drawn].sum() / squares["even"][drawn].sum()), seeds)
     return Steered(

@@ -11,7 +11,7 @@ from metalforge.reservoir.accuracy import wilson
 
 from .protocol import Row
 
-__all__ = ["WORSE_SIGN", "Metric", "Score", "pooled", "row_of"]
+__all__ = ["WORSE_SIGN", "Metric", "Score", "pooled", "row_of", "student_interval"]
 
 Metric: TypeAlias = Literal["accuracy", "nrmse"]
 WORSE_SIGN = {"accuracy": -1.0, "nrmse": 1.0}
@@ -72,7 +72,11 @@ def _proportion(scores: Sequence[Score], shared_test: bool) -> tuple[float, floa
 def _mean(scores: Sequence[Score]) -> tuple[float, float, float]:
     if len(scores) == 1:
         return scores[0].value, scores[0].low, scores[0].high
-    values = np.array([s.value for s in scores])
-    half = float(student.ppf(0.975, len(values) - 1) * values.std(ddof=1) / sqrt(len(values)))
-    mean = float(values.mean())
+    return student_interval([s.value for s in scores])
+
+
+def student_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the mean of at least two values with Student's interval of 95 %."""
+    mean = float(np.mean(values))
+    half = float(student.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / sqrt(len(values)))
     return mean, mean - half, mean + half

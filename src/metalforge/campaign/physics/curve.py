@@ -8,8 +8,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.errors import SpecError
 from metalforge.lattice.analysis import gamma_method
+from metalforge.lattice.analysis.susceptibility import kurtosis
 
-from .histograms import BEYOND, MIN_EFFECTIVE, Joint, join, kurtosis, variance
+from .histograms import BEYOND, MIN_EFFECTIVE, Joint, join, variance
 from .selection import LeftOut, Measured, block_lengths, clusters, prepare, without_outliers
 from .series import Dims, PointSeries
 
@@ -102,7 +103,7 @@ def _columns(joint: Joint, betas: Floats, volume: int) -> Floats:
     moments = joint.moments(betas)
     scale = np.array([joint.spread_to_error(float(beta)) for beta in betas])
     rows: list[Floats] = [betas]
-    for values in (joint.centre + moments[1], volume * variance(moments), kurtosis(moments)):
+    for values in (joint.centre + moments[1], volume * variance(moments), kurtosis(moments[1:])):
         rows += [values[0], scale * np.std(values[1:], axis=0, ddof=1)]
     return np.stack(rows)
 

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError
+from .series import NotLocated
 
-__all__ = ["BEYOND", "MIN_EFFECTIVE", "ChainRows", "Joint", "join", "kurtosis", "variance"]
+__all__ = ["BEYOND", "MIN_EFFECTIVE", "ChainRows", "Joint", "join", "variance"]
 
 Floats = NDArray[np.float64]
 BINS_PER_SPREAD = 24
@@ -221,7 +221,7 @@ def _free_energies(betas: Floats, energy: Floats, counts: Floats, samples: Float
             break
         longest = np.maximum(np.abs(step).max(axis=1, keepdims=True), 1e-300)
         f[open_rows, 1:] += step * np.minimum(1.0, REACH / longest)
-    raise SpecError(
+    raise NotLocated(
         "the multi-histogram equations did not settle: the runs hardly overlap\nhint: add runs between their betas"
     )
 
@@ -229,10 +229,3 @@ def _free_energies(betas: Floats, energy: Floats, counts: Floats, samples: Float
 def variance(moments: Floats) -> Floats:
     """Return <O^2> - <O>^2 from moments about a constant."""
     return np.asarray(moments[2] - moments[1] ** 2, dtype=np.float64)
-
-
-def kurtosis(moments: Floats) -> Floats:
-    """Return <dO^4> / <dO^2>^2 from moments about a constant."""
-    _, m1, m2, m3, m4 = moments
-    fourth = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
-    return np.asarray(fourth / (m2 - m1**2) ** 2, dtype=np.float64)

@@ -20,6 +20,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.lattice.analysis.gamma import lagged_sums
+
 __all__ = ["pooled_tau"]
 
 Floats = NDArray[np.float64]
@@ -37,20 +39,13 @@ def pooled_tau(betas: Floats, series: Sequence[Floats], spread: float) -> Floats
     pairs = np.zeros((len(series), n_lags))
     for row, count, x in zip(covariances, pairs, series, strict=True):
         lags = max(1, min(x.size // 2, n_lags))
-        row[:lags] = _lagged_sums(x - x.mean(), lags)
+        row[:lags] = lagged_sums(x - x.mean(), lags)
         count[:lags] = x.size - np.arange(lags)
     near = np.exp(-((np.subtract.outer(betas, betas) * spread) ** 2))
     total, weight = near @ covariances, near @ pairs
     gamma = np.divide(total, weight, out=np.zeros_like(total), where=weight > 0)
     length = near @ (lengths * lengths.astype(float)) / (near @ lengths.astype(float))
     return np.array([_tau(row, n) for row, n in zip(gamma, length, strict=True)])
-
-
-def _lagged_sums(x: Floats, n_lags: int) -> Floats:
-    """Return sum_i x_i x_(i + t) for t < n_lags, zero-padded so that the ends do not meet."""
-    padded = 1 << (x.size + n_lags - 1).bit_length()
-    power = np.abs(np.fft.rfft(x, padded)) ** 2
-    return np.asarray(np.fft.irfft(power, padded)[:n_lags], dtype=np.float64)
 
 
 def _tau(gamma: Floats, length: float) -> float:

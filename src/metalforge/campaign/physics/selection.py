@@ -17,7 +17,7 @@ from metalforge.lattice.analysis.mbar import pair_overlap
 
 from .histograms import ChainRows, Joint, join
 from .memory import pooled_tau
-from .series import PointSeries, as_point
+from .series import NotLocated, PointSeries, as_point
 
 __all__ = [
     "LeftOut",
@@ -44,10 +44,6 @@ MAX_PULL = 5.0
 BLOCK_TAU = 3.0
 """Length of a block, in tau_int. Short ones, because what they miss is made up for (`histograms`) while too few of them
 cannot be: with 6 tau_int and more, errors from chains of 30 tau_int came out a third too small on an exact model."""
-
-
-class NotLocated(SpecError):  # noqa: N818  # a verdict on the data, read as one: except NotLocated
-    """The data do not say where the peak is; the reason and what to measure next are in the message."""
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

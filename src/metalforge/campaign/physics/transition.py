@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
+from metalforge.lattice.analysis.susceptibility import kurtosis
 
 from .curve import ChainPoint, TransitionCurve, curve
-from .histograms import BEYOND, MIN_EFFECTIVE, Joint, join, kurtosis, variance
-from .selection import LeftOut, Measured, NotLocated, block_lengths, clusters, prepare, without_outliers
-from .series import Dims, PointSeries
+from .histograms import BEYOND, MIN_EFFECTIVE, Joint, join, variance
+from .selection import LeftOut, Measured, block_lengths, clusters, prepare, without_outliers
+from .series import Dims, NotLocated, PointSeries
 
 __all__ = [
     "ChainPoint",
@@ -151,7 +152,7 @@ def _peak(joint: Joint, chains: Sequence[Measured], left: list[LeftOut], n_boots
         )
     errors = joint.spread_to_error(beta_c) * np.std(np.stack([places, volume * heights])[:, 1:], axis=1, ddof=1)
     # The step of the grid is far below the error, and B4 changes little on it: the nearest point will do.
-    b4 = kurtosis(moments[:, np.arange(len(top)), top])
+    b4 = kurtosis(moments[1:, np.arange(len(top)), top])
     shares = np.bincount(joint.chain_of_block, joint.shares(beta_c), minlength=len(chains))
     return Transition(
         dims=chains[0].point.dims,

@@ -109,12 +109,16 @@ def _deviations(x: Floats) -> Floats:
     return np.zeros_like(x) if np.ptp(x) == 0 else x - np.mean(x)
 
 
-def _autocovariance(deviations: Floats, n_lags: int) -> Floats:
-    """Return Gamma(t) for t < n_lags through the power spectrum, zero-padded so that the ends do not meet."""
-    n = deviations.size
-    padded = 1 << (n + n_lags - 1).bit_length()
+def lagged_sums(deviations: Floats, n_lags: int) -> Floats:
+    """Return sum_i x_i x_(i + t) for t < n_lags by the power spectrum, zero-padded so that the ends do not meet."""
+    padded = 1 << (deviations.size + n_lags - 1).bit_length()
     power = np.abs(np.fft.rfft(deviations, padded)) ** 2
-    return np.asarray(np.fft.irfft(power, padded)[:n_lags] / (n - np.arange(n_lags)), dtype=np.float64)
+    return np.asarray(np.fft.irfft(power, padded)[:n_lags], dtype=np.float64)
+
+
+def _autocovariance(deviations: Floats, n_lags: int) -> Floats:
+    """Return Gamma(t) for t < n_lags."""
+    return lagged_sums(deviations, n_lags) / (deviations.size - np.arange(n_lags))
 
 
 def _estimate(value: float, deviations: Floats, s: float) -> Estimate:

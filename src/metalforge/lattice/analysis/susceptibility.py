@@ -46,7 +46,7 @@ def binder_b4(series: ArrayLike, *, centred: bool = True, s: float = DEFAULT_S) 
         raise SpecError("`series` must fluctuate to have a Binder ratio. Got a constant series")
     if centred:
         y = (x - np.mean(x)) / spread
-        return gamma_method_derived([y, y**2, y**3, y**4], _kurtosis, s)
+        return gamma_method_derived([y, y**2, y**3, y**4], lambda m: float(kurtosis(m)), s)
     z = x / np.sqrt(np.mean(x**2))
     return gamma_method_derived([z**2, z**4], lambda m: float(m[1] / m[0] ** 2), s)
 
@@ -58,8 +58,8 @@ def checked_volume(spatial_volume: float) -> float:
     return float(spatial_volume)
 
 
-def _kurtosis(moments: Floats) -> float:
-    """Return <dx^4> / <dx^2>^2 from the raw moments <x>, <x^2>, <x^3>, <x^4>."""
+def kurtosis(moments: Floats) -> Floats:
+    """Return <dx^4> / <dx^2>^2 from the moments <x>, <x^2>, <x^3>, <x^4> about any constant, for arrays of them too."""
     m1, m2, m3, m4 = moments
     fourth = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
-    return float(fourth / (m2 - m1**2) ** 2)
+    return np.asarray(fourth / (m2 - m1**2) ** 2, dtype=np.float64)
