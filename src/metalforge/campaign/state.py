@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,14 @@ from .store.records import (
     Utilisation,
 )
 
-__all__ = ["CampaignState", "ChainLog", "fold"]
+__all__ = ["CampaignState", "ChainLog", "Start", "fold", "start_of"]
+
+Start = Literal["hot", "cold"]
+
+
+def start_of(stream: int) -> Start:
+    """Return the start of a chain whose visit named none: hot and cold in turn."""
+    return "hot" if stream % 2 == 0 else "cold"
 
 
 @dataclass(slots=True)
@@ -43,6 +51,7 @@ class ChainLog:
     dims: Dims
     beta: float
     substrate: str
+    start: Start
     quenched: int = 0
     phases: list[Phase] = field(default_factory=list)
     columns: dict[str, list[float]] = field(default_factory=dict)
@@ -89,7 +98,7 @@ class ChainLog:
         """Return the measurement; `complete` leaves out what a visit under way has added."""
         end = max(self.complete - self.warmup, 0) if complete else None
         loop = self.column("polyakov_re") + 1j * self.column("polyakov_im")
-        return PointSeries(self.beta, self.dims, self.column("plaquette")[:end], loop[:end])
+        return PointSeries(self.beta, self.dims, self.column("plaquette")[:end], loop[:end], self.start)
 
     def take(self, rows: Rows) -> None:
         """Add rows; those that were there already must be the same, bit for bit."""
@@ -230,6 +239,7 @@ class CampaignState:
                 dims=record.dims,
                 beta=record.beta,
                 substrate=record.substrate,
+                start=record.start or start_of(record.stream),
                 quenched=record.quenched,
             )
         chain = self.chains[record.chain]

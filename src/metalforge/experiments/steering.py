@@ -20,9 +20,9 @@ import numpy as np
 
 from metalforge.campaign.physics.transition import locate
 from metalforge.campaign.steerers import reweighting_reach
-from metalforge.campaign.steerers.posterior import one_thread
 from metalforge.conductor.steerer import ConductorSteerer
 from metalforge.core.errors import SpecError
+from metalforge.core.threads import one_thread
 
 from .cache import cache_folder
 from .drawing import LiveSource, Source, TapeSource, as_series

@@ -12,6 +12,7 @@ from metalforge.campaign.steerers.gaussian_process import _expected_error
 from metalforge.campaign.steerers.posterior import Curves, find_peaks, fit_processes
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.steering import Observation
+from metalforge.core.threads import one_thread
 
 
 def lorentz(beta, center, width=0.038):
@@ -47,7 +48,7 @@ def one_process(monkeypatch):
 
 @pytest.fixture
 def single_thread():
-    with posterior.one_thread():
+    with one_thread():
         yield
 
 

@@ -11,7 +11,7 @@ from metalforge.lattice.analysis import gamma_method
 from metalforge.lattice.analysis.susceptibility import kurtosis
 
 from .histograms import BEYOND, MIN_EFFECTIVE, Joint, join, variance
-from .selection import LeftOut, Measured, block_lengths, clusters, prepare, without_outliers
+from .selection import LeftOut, Measured, block_lengths, clusters, prepare
 from .series import Dims, PointSeries
 
 __all__ = ["ChainPoint", "TransitionCurve", "curve"]
@@ -63,13 +63,7 @@ def curve(points: Sequence[PointSeries], betas: ArrayLike, *, seed: int) -> Tran
     rng = np.random.default_rng([seed, len(usable)])
     columns: list[Floats] = []
     segments: list[int] = []
-    stretches = clusters(usable)
-    while stretches:
-        kept, outliers = without_outliers(stretches.pop(0), rng)
-        left += outliers
-        if outliers:  # a removal may have opened a gap
-            stretches = clusters(kept) + stretches
-            continue
+    for kept in clusters(usable):
         joint = join([c.rows(b) for c, b in zip(kept, block_lengths(kept), strict=True)], rng, REPLICAS)
         inside = _covered(joint, wanted)
         if inside.size:

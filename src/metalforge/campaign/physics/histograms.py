@@ -56,8 +56,9 @@ class ChainRows:
 class Joint:
     """Chains joined: tables of bins by block, and the mixture's logarithm in each bin, for the data and replicas.
 
-    `sums` has shape (moments, blocks, bins), already multiplied by 1 / (2 tau); `factors` (1 + replicas, blocks),
-    the data first; `log_mixture` (1 + replicas, bins). The observable is counted from `centre`, E from `origin`.
+    `sums` has shape (blocks, bins), rows already multiplied by 1 / (2 tau); `tables` (moments, 1 + replicas, bins), the
+    data first, each replica's over its mixture; `log_mixture` (bins) is that of the data. The observable is counted
+    from `centre`, E from `origin`.
     """
 
     betas: Floats
@@ -66,30 +67,33 @@ class Joint:
     spread: float
     centre: float
     sums: Floats
-    factors: Floats
+    tables: Floats
     log_mixture: Floats
     chain_of_block: NDArray[np.int64]
     blocking: Floats
 
     def moments(self, betas: Floats) -> Floats:
         """Return <(O - centre)^m>, m = 0 .. 4, of shape (moments, 1 + replicas, betas); m = 0 gives 1."""
-        exponents = -np.outer(betas, self.energy) - self.log_mixture[0]
+        exponents = -np.outer(betas, self.energy) - self.log_mixture
         weights = np.exp(exponents - exponents.max(axis=1, keepdims=True))
-        # The mixture of a replica is that of the data times a factor in each bin; a common factor drops out.
-        change = self.log_mixture[0] - self.log_mixture
-        change = np.exp(change - change.max(axis=1, keepdims=True))
-        rows = np.einsum("rb,mbe->mre", self.factors, self.sums, optimize=True) * change
-        found = rows @ weights.T
+        found = self.tables @ weights.T
         return np.asarray(found / found[:1], dtype=np.float64)
+
+    def row_weights(self, energy: Floats, beta: float) -> Floats:
+        """Return the weights at beta of rows with these E, up to a common factor and to their chain's 1 / (2 tau)."""
+        # The mixture is smooth on the scale of a bin.
+        mixture = np.interp(energy - self.origin, self.energy, self.log_mixture)
+        exponents = -beta * (energy - self.origin) - mixture
+        return np.asarray(np.exp(exponents - exponents.max()), dtype=np.float64)
 
     def shares(self, beta: float) -> Floats:
         """Return the part of the weight at beta that each block carries."""
-        carried = self.sums[0] @ self._weight(beta)
+        carried = self.sums @ self._weight(beta)
         return np.asarray(carried / carried.sum(), dtype=np.float64)
 
     def n_effective(self, betas: Floats) -> Floats:
         """Return how many independent samples carry the average at each beta: (sum w)^2 / sum w^2."""
-        samples = self.sums[0].sum(axis=0)
+        samples = self.sums.sum(axis=0)
         weights = np.array([self._weight(float(beta)) for beta in betas])
         return np.asarray((weights @ samples) ** 2 / (weights**2 @ samples), dtype=np.float64)
 
@@ -107,11 +111,11 @@ class Joint:
     def mean_energies(self) -> Floats:
         """Return <E> at each beta of the runs."""
         weights = np.array([self._weight(float(beta)) for beta in self.betas])
-        samples = self.sums[0].sum(axis=0)
+        samples = self.sums.sum(axis=0)
         return np.asarray(self.origin + weights @ (samples * self.energy) / (weights @ samples), dtype=np.float64)
 
     def _weight(self, beta: float) -> Floats:
-        exponents = -beta * self.energy - self.log_mixture[0]
+        exponents = -beta * self.energy - self.log_mixture
         return np.asarray(np.exp(exponents - exponents.max()), dtype=np.float64)
 
 
@@ -168,15 +172,18 @@ def join(chains: Sequence[ChainRows], rng: np.random.Generator, n_replicas: int 
     exponents = (np.log(counts) + f)[:, :, None] - np.outer(betas, energy)[None]
     top = exponents.max(axis=1)
     log_mixture = top + np.log(np.exp(exponents - top[:, None]).sum(axis=1))
+    # The mixture of a replica is that of the data times a factor in each bin; a common factor drops out.
+    change = log_mixture[0] - log_mixture
+    tables = (factors @ sums) * np.exp(change - change.max(axis=1, keepdims=True))
     return Joint(
         betas=betas,
         energy=energy,
         origin=origin,
         spread=spread,
         centre=centre,
-        sums=sums,
-        factors=factors,
-        log_mixture=log_mixture,
+        sums=sums[0],
+        tables=tables,
+        log_mixture=log_mixture[0],
         chain_of_block=np.array(owner),
         blocking=np.array(blocking),
     )

@@ -1,7 +1,8 @@
-"""Which chains of a campaign can be joined: long enough, overlapping, in equilibrium; and why the others cannot.
+"""Which chains of a campaign can be joined: long enough and overlapping; and why the others cannot.
 
 A steered campaign leaves chains of all lengths at all places. They are taken in order of beta and cut where neighbours
-do not overlap; the cluster with the largest measured susceptibility is used. Nothing is dropped without a word.
+do not overlap; the cluster with the largest measured susceptibility is used. Nothing is dropped without a word, and
+nothing for disagreeing with the rest: at a first-order point that is the physics, and evidence against a number.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from metalforge.core.errors import SpecError
 from metalforge.lattice.analysis.mbar import pair_overlap
 
-from .histograms import ChainRows, Joint, join
+from .histograms import ChainRows
 from .memory import pooled_tau
 from .series import NotLocated, PointSeries, as_point
 
@@ -26,8 +27,9 @@ __all__ = [
     "block_lengths",
     "clusters",
     "measured_chi",
+    "neighbours",
+    "overlap",
     "prepare",
-    "without_outliers",
 ]
 
 Floats = NDArray[np.float64]
@@ -39,8 +41,6 @@ MIN_OVERLAP = 0.06
 """Least overlap between neighbours, as in `analysis.combine` (Klimovich, Shirts and Mobley 2015)."""
 SURE_OVERLAP = 2.0
 """Distance of two means of E, in standard deviations, below which the overlap is above 0.4 and need not be computed."""
-MAX_PULL = 5.0
-"""Largest disagreement in <E>, in standard errors, of a chain with all together; chance gives less than 4."""
 BLOCK_TAU = 3.0
 """Length of a block, in tau_int. Short ones, because what they miss is made up for (`histograms`) while too few of them
 cannot be: with 6 tau_int and more, errors from chains of 30 tau_int came out a third too small on an exact model."""
@@ -134,40 +134,27 @@ def measured_chi(loop: Floats, spatial_volume: int, tau: float) -> tuple[float, 
     return chi, chi * float(np.sqrt((b4 - 1) * max(tau, 1.0) / n))
 
 
-def clusters(chains: Sequence[Measured]) -> list[list[Measured]]:
-    """Return the chains, in order of beta, cut where neighbouring beta do not overlap."""
+def neighbours(chains: Sequence[Measured]) -> list[list[Measured]]:
+    """Return the chains by beta, in ascending order: those at one beta together."""
     groups: list[list[Measured]] = []
     for chain in chains:
         if groups and chain.beta == groups[-1][0].beta:
             groups[-1].append(chain)
         else:
             groups.append([chain])
+    return groups
+
+
+def clusters(chains: Sequence[Measured]) -> list[list[Measured]]:
+    """Return the chains, in order of beta, cut where neighbouring beta do not overlap."""
+    groups = neighbours(chains)
     found = [list(groups[0])] if groups else []
     for low, high in pairwise(groups):
-        if _overlap(low, high):
+        if _overlaps(low, high):
             found[-1].extend(high)
         else:
             found.append(list(high))
     return found
-
-
-def without_outliers(chains: Sequence[Measured], rng: np.random.Generator) -> tuple[list[Measured], list[LeftOut]]:
-    """Return the chains whose <E> agrees with what all together give at their beta, and the others, named.
-
-    The worst goes first: once it is gone the rest may agree. A removal can open a gap; the caller cuts again.
-    """
-    kept, left = list(chains), list[LeftOut]()
-    while len(kept) > 1:
-        joint = join([chain.rows(chain.energy.size) for chain in kept], rng)
-        pulls = np.array([_pull(chain, joint) for chain in kept])
-        worst = int(np.argmax(np.abs(pulls)))
-        if abs(pulls[worst]) <= MAX_PULL:
-            break
-        reason = f"its <E> is {abs(pulls[worst]):.1f} standard errors from what the others give: not thermalised?"
-        left.append(kept.pop(worst).leave_out(reason))
-        if len(clusters(kept)) > 1:
-            break
-    return kept, left
 
 
 def block_lengths(chains: Sequence[Measured]) -> list[int]:
@@ -175,16 +162,14 @@ def block_lengths(chains: Sequence[Measured]) -> list[int]:
     return [max(1, min(int(np.ceil(BLOCK_TAU * chain.tau)), chain.energy.size)) for chain in chains]
 
 
-def _pull(chain: Measured, joint: Joint) -> float:
-    expected = joint.mean_energies()[int(np.searchsorted(joint.betas, chain.beta))]
-    error = np.sqrt(2 * chain.tau_energy * np.var(chain.energy) / chain.energy.size)
-    return float((chain.energy.mean() - expected) / error)
+def overlap(low: Sequence[Measured], high: Sequence[Measured]) -> float:
+    """Return the overlap in E of the chains at two neighbouring beta, 0 to 1, from at most 1000 rows of each."""
+    below, above = (np.concatenate([chain.energy for chain in group]) for group in (low, high))
+    stride = [max(1, rows.size // 1000) for rows in (below, above)]
+    return pair_overlap(low[0].beta, below[:: stride[0]], high[0].beta, above[:: stride[1]])
 
 
-def _overlap(low: Sequence[Measured], high: Sequence[Measured]) -> bool:
+def _overlaps(low: Sequence[Measured], high: Sequence[Measured]) -> bool:
     below, above = (np.concatenate([chain.energy for chain in group]) for group in (low, high))
     distance = abs(below.mean() - above.mean()) / max(np.sqrt((below.var() + above.var()) / 2), 1e-300)
-    if distance < SURE_OVERLAP:
-        return True
-    stride = [max(1, rows.size // 1000) for rows in (below, above)]
-    return pair_overlap(low[0].beta, below[:: stride[0]], high[0].beta, above[:: stride[1]]) >= MIN_OVERLAP
+    return bool(distance < SURE_OVERLAP) or overlap(low, high) >= MIN_OVERLAP

@@ -23,6 +23,8 @@ class PointSeries(NamedTuple):
     dims: Dims
     plaquette: NDArray[np.float64]
     polyakov: NDArray[np.complex128]
+    start: str = ""
+    """`hot` or `cold`, where it is known."""
 
     @property
     def spatial_volume(self) -> int:
@@ -51,4 +53,4 @@ def as_point(point: PointSeries) -> PointSeries:
         )
     if not np.isfinite(point.beta) or not (np.all(np.isfinite(plaquette)) and np.all(np.isfinite(polyakov))):
         raise SpecError(f"{name} must be finite. Got NaN or infinity\nhint: find out why the run diverged")
-    return PointSeries(float(point.beta), point.dims, plaquette, polyakov)
+    return point._replace(beta=float(point.beta), plaquette=plaquette, polyakov=polyakov)

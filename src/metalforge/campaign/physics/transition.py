@@ -1,33 +1,45 @@
 r"""beta_c of one lattice from the chains of a campaign: the peak of chi(beta) = N_s^3 (<|L|^2> - <|L|>^2).
 
 The chains that can be joined are (`selection`), multi-histogram reweighting gives chi at every beta between them
-(`histograms`), and the peak of every bootstrap replica is looked for on its own: their spread is the error. A peak at
-the edge of what the chains cover is no peak, and is an error with what to measure next, not a number.
+(`histograms`), and the peak of every bootstrap replica is looked for on its own: their spread is the error. Where the
+chains that carry the peak contradict each other, a chain's own blocks say little of how far it is off, and the errors
+are those of chains that scatter so,
+
+    error = spread * sqrt(chi^2 / dof),     chi^2 = sum over chains of ((own mean - joint mean) / own error)^2,
+
+for E or |L|, whichever disagrees more, if chance gives such a chi^2 less than once in a hundred times (the scale factor
+of R. T. Birge, Phys. Rev. 40 (1932) 207). A peak at the edge of what the chains cover is no peak, and is an error with
+what to measure next, not a number. Whether a peak that was found may be quoted is for `evidence` to say.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import chdtri
 
 from metalforge.core.errors import SpecError
+from metalforge.core.threads import one_thread
 from metalforge.lattice.analysis.susceptibility import kurtosis
 
 from .curve import ChainPoint, TransitionCurve, curve
 from .histograms import BEYOND, MIN_EFFECTIVE, Joint, join, variance
-from .selection import LeftOut, Measured, block_lengths, clusters, prepare, without_outliers
+from .selection import LeftOut, Measured, block_lengths, clusters, prepare
 from .series import Dims, NotLocated, PointSeries
 
 __all__ = [
     "ChainPoint",
     "LeftOut",
+    "Located",
     "NotLocated",
     "PointSeries",
     "Transition",
     "TransitionCurve",
     "curve",
     "locate",
+    "locate_with",
 ]
 
 Floats = NDArray[np.float64]
@@ -39,13 +51,18 @@ MAX_EDGE_FRACTION = 0.05
 """Part of the replicas with their peak at an edge above which there may be none inside: one-sided 5 %."""
 MIN_BLOCKS = 8.0
 """Fewest blocks that carry the peak: the error itself is then known to a quarter."""
+CARRIES = 0.01
+"""Part of the weight at the peak above which a chain carries it."""
+BY_CHANCE = 0.01
+"""Chance of a disagreement between chains below which it is taken for one."""
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The peak of the susceptibility: position, height and B4 there with bootstrap errors, and what they rest on.
 
-    `samples` counts rows of the chains used, `n_effective` the independent samples that carry the average at the
-    peak; `betas` are those used, `left_out` names every other chain with its reason.
+    `samples` counts rows of the chains used, `n_effective` the independent samples that carry the average at the peak
+    and `n_blocks` the blocks; `width` is half of the peak's width at half of its height; `scatter` is the factor in the
+    errors for chains that contradict each other. `betas` are those used, `left_out` names every other chain.
     """
 
     dims: Dims
@@ -62,6 +79,17 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     betas: tuple[float, ...]
     left_out: tuple[LeftOut, ...]
     n_bootstrap: int
+    n_blocks: float = 0.0
+    width: float = 0.0
+    scatter: float = 1.0
+
+
+class Located(NamedTuple):
+    """A peak with what it was found from: the chains that were joined, and their tables."""
+
+    transition: Transition
+    joint: Joint
+    chains: tuple[Measured, ...]
 
 
 def locate(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 100) -> Transition:
@@ -73,14 +101,25 @@ def locate(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 100) 
         Too little data, no two overlapping runs around a maximum, a maximum at the edge of what the runs cover, or a
         larger susceptibility measured somewhere that cannot be joined. The message says which, and what to measure.
     """
+    return locate_with(points, seed=seed, n_bootstrap=n_bootstrap).transition
+
+
+def locate_with(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 100) -> Located:
+    """Return what `locate` does, together with what it was found from."""
+    with one_thread():
+        return _located(points, seed, n_bootstrap)
+
+
+def _located(points: Sequence[PointSeries], seed: int, n_bootstrap: int) -> Located:
     if n_bootstrap < 10:
         raise SpecError(f"`n_bootstrap` must be at least 10. Got {n_bootstrap}\nhint: 100 gives errors to 7 %")
     usable, left = prepare(points)
     if not usable:
         raise NotLocated(f"all {len(left)} chains are too short: {left[0].reason}\nhint: run them for longer")
     rng = np.random.default_rng([seed, len(usable)])
-    chains, apart, dropped = _cluster(usable, rng)
-    left += dropped
+    chains, apart = _cluster(usable)
+    span = f"the cluster at beta {chains[0].beta:g} .. {chains[-1].beta:g}"
+    left += [chain.leave_out(f"does not overlap with {span}") for chain in apart]
     coarse = join([chain.rows(chain.energy.size) for chain in chains], rng)
     grid = _search_grid(coarse, coarse.betas[0], coarse.betas[-1])
     centre = grid[int(np.argmax(variance(coarse.moments(grid))[0]))]
@@ -89,26 +128,14 @@ def locate(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 100) 
     joint = join([chain.rows(block) for chain, block in zip(near, block_lengths(near), strict=True)], rng, n_bootstrap)
     found = _peak(joint, near, left, n_bootstrap)
     _refuse_higher(apart, found)
-    return found
+    return Located(found, joint, tuple(near))
 
 
-def _cluster(usable: list[Measured], rng: np.random.Generator) -> tuple[list[Measured], list[Measured], list[LeftOut]]:
-    """Return the overlapping chains with the largest susceptibility, those apart from them, and who is left out."""
-    left: list[LeftOut] = []
-    rest = list(usable)
-    while True:
-        parts = clusters(rest)
-        best = max(parts, key=lambda part: max(chain.chi - chain.chi_error for chain in part))
-        kept, outliers = without_outliers(best, rng)
-        left += outliers
-        if not outliers:
-            break
-        gone = {id(chain) for chain in best} - {id(chain) for chain in kept}
-        rest = [chain for chain in rest if id(chain) not in gone]
-    span = f"the cluster at beta {best[0].beta:g} .. {best[-1].beta:g}"
-    apart = [chain for part in parts if part is not best for chain in part]
-    left += [chain.leave_out(f"does not overlap with {span}") for chain in apart]
-    return best, apart, left
+def _cluster(usable: list[Measured]) -> tuple[list[Measured], list[Measured]]:
+    """Return the overlapping chains with the largest susceptibility, and those apart from them."""
+    parts = clusters(usable)
+    best = max(parts, key=lambda part: max(chain.chi - chain.chi_error for chain in part))
+    return best, [chain for part in parts if part is not best for chain in part]
 
 
 def _refuse_higher(apart: Sequence[Measured], found: Transition) -> None:
@@ -150,7 +177,9 @@ def _peak(joint: Joint, chains: Sequence[Measured], left: list[LeftOut], n_boots
             f"the peak near beta = {beta_c:.5g} needs {MIN_EFFECTIVE:g} effective samples in {MIN_BLOCKS:g} blocks. "
             f"Got {carried:.1f} in {blocks:.1f} from {covered}\nhint: add statistics near beta = {beta_c:.5g}"
         )
-    errors = joint.spread_to_error(beta_c) * np.std(np.stack([places, volume * heights])[:, 1:], axis=1, ddof=1)
+    scatter = _scatter(joint, chains, beta_c)
+    to_error = scatter * joint.spread_to_error(beta_c)
+    errors = to_error * np.std(np.stack([places, volume * heights])[:, 1:], axis=1, ddof=1)
     # The step of the grid is far below the error, and B4 changes little on it: the nearest point will do.
     b4 = kurtosis(moments[1:, np.arange(len(top)), top])
     shares = np.bincount(joint.chain_of_block, joint.shares(beta_c), minlength=len(chains))
@@ -161,7 +190,7 @@ def _peak(joint: Joint, chains: Sequence[Measured], left: list[LeftOut], n_boots
         height=float(volume * heights[0]),
         height_error=float(errors[1]),
         b4=float(b4[0]),
-        b4_error=float(joint.spread_to_error(beta_c) * np.std(b4[1:], ddof=1)),
+        b4_error=float(to_error * np.std(b4[1:], ddof=1)),
         chains=len(chains),
         samples=sum(chain.energy.size for chain in chains),
         n_effective=carried,
@@ -169,7 +198,46 @@ def _peak(joint: Joint, chains: Sequence[Measured], left: list[LeftOut], n_boots
         betas=tuple(float(beta) for beta in joint.betas),
         left_out=tuple(sorted(left, key=lambda out: (out.beta, out.rows, out.reason))),
         n_bootstrap=n_bootstrap,
+        n_blocks=blocks,
+        width=_half_width(grid, curves[0], int(top[0])),
+        scatter=scatter,
     )
+
+
+def _half_width(grid: Floats, curve: Floats, top: int) -> float:
+    """Return half of the distance between the places left and right at which the curve has fallen to half.
+
+    Where it does not fall so far within what is covered, that side ends there.
+    """
+    fallen = curve < curve[top] / 2
+    left = np.flatnonzero(fallen[:top])
+    right = np.flatnonzero(fallen[top:])
+    low = grid[left[-1]] if left.size else grid[0]
+    high = grid[top + right[0]] if right.size else grid[-1]
+    return float((high - low) / 2)
+
+
+def _scatter(joint: Joint, chains: Sequence[Measured], beta_c: float) -> float:
+    """Return the factor by which errors grow because the chains that carry the peak contradict each other."""
+    shares = np.bincount(joint.chain_of_block, joint.shares(beta_c), minlength=len(chains))
+    carrying = [chain for chain, share in zip(chains, shares, strict=True) if share > CARRIES]
+    if len(carrying) < 2:
+        return 1.0
+    dof = len(carrying) - 1
+    worst = float(np.max(np.sum(joint_pulls(joint, carrying) ** 2, axis=1)))
+    return float(np.sqrt(worst / dof)) if worst > chdtri(dof, BY_CHANCE / 2) else 1.0
+
+
+def joint_pulls(joint: Joint, chains: Sequence[Measured]) -> Floats:
+    """Return how far each chain's <E> and <|L|> are from what all together give, in its own errors; shape (2, n)."""
+    at = np.array([chain.beta for chain in chains])
+    expected = [np.interp(at, joint.betas, joint.mean_energies()), joint.centre + joint.moments(at)[1, 0]]
+    own = [[chain.energy for chain in chains], [chain.abs_loop for chain in chains]]
+    rows = []
+    for means, series in zip(expected, own, strict=True):
+        error = [np.sqrt(2 * c.tau * np.var(x) / x.size) for c, x in zip(chains, series, strict=True)]
+        rows.append((np.array([x.mean() for x in series]) - means) / np.array(error))
+    return np.array(rows)
 
 
 def _refined(grid: Floats, curves: Floats, top: NDArray[np.intp]) -> tuple[Floats, Floats]:

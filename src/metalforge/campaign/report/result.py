@@ -9,8 +9,10 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from metalforge.campaign.findings import finding
+from metalforge.campaign.physics.evidence import Evidence
 from metalforge.campaign.physics.finite_size import FiniteSize, analyse_volumes
-from metalforge.campaign.physics.transition import NotLocated, Transition, locate
+from metalforge.campaign.physics.transition import Transition
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.records import Checked, Silicon, StageUse, StoppedBy
@@ -18,7 +20,7 @@ from metalforge.core.quantities import Quantity
 
 from .decisions import Decisions, decisions_of
 from .points import ChainResult, chain_results
-from .words import one_line
+from .words import item_text
 
 __all__ = [
     "BetaC",
@@ -40,11 +42,16 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class VolumeResult(_Part, frozen=True, kw_only=True):
-    """beta_c of one volume, or why it is not located; `updates` counts warm-up too."""
+    """beta_c of one volume with its evidence; `reason` says why it is not located or not established.
+
+    `updates` counts warm-up too.
+    """
 
     dims: Dims
     transition: Transition | None
     reason: str
+    established: bool
+    evidence: tuple[Evidence, ...]
     chains: int
     updates: int
     measured: int
@@ -92,6 +99,8 @@ class CampaignResult(_Part, frozen=True, kw_only=True):
     utilisation_window_s: float
     drift: tuple[DriftResult, ...]
     migrations: int
+    recomputed: bool
+    """The journal is from before there was evidence: its verdict was computed now, by the rules of now."""
     processes: int
     substrates: tuple[Silicon, ...]
     digest: str
@@ -103,17 +112,33 @@ class CampaignResult(_Part, frozen=True, kw_only=True):
 
 
 class BetaC(_Part, frozen=True, kw_only=True):
-    """beta_c and its error; where there is none, why."""
+    """beta_c and its error, None where nothing could be located; `reason` says why it is not established."""
 
     value: float | None
     error: float | None
-    reason: str | msgspec.UnsetType = msgspec.UNSET
+    reason: str | None
+
+
+class VolumeSummary(_Part, frozen=True, kw_only=True):
+    """One volume in the `--json` form."""
+
+    dims: Dims
+    beta_c: BetaC
+    established: bool
+    evidence: tuple[Evidence, ...]
 
 
 class Summary(_Part, frozen=True, kw_only=True):
-    """The `--json` form of a campaign."""
+    """The `--json` form of a campaign.
+
+    `recomputed` says that the journal is from before there was evidence: its verdict was computed now.
+    """
 
     beta_c: BetaC
+    established: bool
+    evidence: tuple[Evidence, ...]
+    volumes: tuple[VolumeSummary, ...]
+    recomputed: bool
     trajectories: int
     seconds: float
     stopped_by: StoppedBy | None
@@ -157,6 +182,7 @@ def result_of(state: CampaignState) -> CampaignResult:
         utilisation_window_s=0.0 if state.utilisation is None else state.utilisation.window_s,
         drift=_drift(state.checks),
         migrations=len(state.migrations),
+        recomputed=bool(state.estimates) and not any(estimate.evidence for estimate in state.estimates),
         processes=1 + len(state.resumed),
         substrates=state.opened.silicon,
         digest=state.digest(),
@@ -165,13 +191,13 @@ def result_of(state: CampaignState) -> CampaignResult:
 
 def summary_of(result: CampaignResult, report: Path | None = None) -> Summary:
     """Return the few numbers that a script wants."""
-    found = result.headline.transition
-    if found is None:
-        beta_c = BetaC(value=None, error=None, reason=result.headline.reason)
-    else:
-        beta_c = BetaC(value=found.beta_c, error=found.error)
+    volumes = tuple(_summary(volume) for volume in result.volumes)
     return Summary(
-        beta_c=beta_c,
+        beta_c=volumes[0].beta_c,
+        established=volumes[0].established,
+        evidence=volumes[0].evidence,
+        volumes=volumes,
+        recomputed=result.recomputed,
         trajectories=result.trajectories,
         seconds=result.seconds,
         stopped_by=result.stopped_by,
@@ -181,26 +207,30 @@ def summary_of(result: CampaignResult, report: Path | None = None) -> Summary:
     )
 
 
+def _summary(volume: VolumeResult) -> VolumeSummary:
+    found = volume.transition
+    beta_c = BetaC(
+        value=None if found is None else found.beta_c,
+        error=None if found is None else found.error,
+        reason=volume.reason or None,
+    )
+    return VolumeSummary(dims=volume.dims, beta_c=beta_c, established=volume.established, evidence=volume.evidence)
+
+
 def _ended(state: CampaignState) -> bool:
     """Return whether the last record is an end, whose seconds count."""
     return state.finished is not None or bool(state.interrupted and state.interrupted[-1].at >= state.last_at)
 
 
 def _volume(state: CampaignState, dims: Dims) -> VolumeResult:
-    points = state.points(dims)
     chains = [chain for chain in state.chains.values() if chain.dims == dims]
-    found, reason = None, ""
-    if not points:
-        reason = "nothing has been measured"
-    else:
-        try:
-            found = locate(points, seed=state.spec.seed, n_bootstrap=N_BOOTSTRAP)
-        except NotLocated as problem:
-            reason = one_line(str(problem))
+    found = finding(state, dims, n_bootstrap=N_BOOTSTRAP)
     return VolumeResult(
         dims=dims,
-        transition=found,
-        reason=reason,
+        transition=found.transition,
+        reason="; ".join(item_text(item) for item in found.lacking),
+        established=found.established,
+        evidence=found.evidence,
         chains=len(chains),
         updates=sum(chain.rows for chain in chains),
         measured=sum(chain.measured for chain in chains),

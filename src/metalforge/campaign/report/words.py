@@ -1,10 +1,24 @@
 """How a campaign is put into words: the names of lattices, durations and endings, said once for view and report."""
 
+from math import floor, log10
+
+from metalforge.campaign.physics.evidence import Evidence
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.store.records import Phase, StoppedBy
 from metalforge.lattice.analysis.estimate import with_error
 
-__all__ = ["ENDINGS", "PHASES", "beta_text", "duration", "lattice_math", "lattice_name", "lattice_text", "one_line"]
+__all__ = [
+    "ENDINGS",
+    "PHASES",
+    "beta_text",
+    "duration",
+    "interval_text",
+    "item_text",
+    "lattice_math",
+    "lattice_name",
+    "lattice_text",
+    "one_line",
+]
 
 ENDINGS: dict[StoppedBy, str] = {
     "target": "the target error was reached",
@@ -41,6 +55,19 @@ def beta_text(value: float | None, error: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.5g}" if error is None else with_error(value, error)
+
+
+def interval_text(value: float, error: float) -> str:
+    """Return ``5.084 to 5.088``, one error to either side: what stands for a number that is not established."""
+    digits = max(1 - floor(log10(error)), 0) if error > 0 else 5
+    return f"{value - error:.{digits}f} to {value + error:.{digits}f}"
+
+
+def item_text(item: Evidence) -> str:
+    """Return an item of evidence as one line: what was found, what was needed, and what it means."""
+    found = item.value if isinstance(item.value, str) else f"{item.value:.3g}"
+    needed = "" if item.needed is None else f", needed {'at most' if item.at_most else 'at least'} {item.needed:.3g}"
+    return f"{item.name}: {found}{needed}" + (f" ({one_line(item.text)})" if item.text else "")
 
 
 def duration(seconds: float) -> str:

@@ -20,6 +20,7 @@ import msgspec
 import tomli_w
 
 from metalforge import __version__, native
+from metalforge.campaign.findings import target_met
 from metalforge.campaign.spec import CampaignSpec, Ordering
 from metalforge.campaign.state import CampaignState, fold
 from metalforge.campaign.store.directory import writable_directory
@@ -289,11 +290,7 @@ class Campaign(Closing):
             return "seconds"
         if budget.joules is not None and self._joules() >= budget.joules:
             return "joules"
-        if budget.target_error is not None:
-            latest = state.latest(self.spec.lattice.volumes[0])
-            if latest is not None and latest.error is not None and latest.error <= budget.target_error:
-                return "target"
-        return None
+        return "target" if target_met(state) else None
 
     def _joules(self) -> float:
         reason = self._meter.unavailable()

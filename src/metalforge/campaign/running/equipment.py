@@ -11,7 +11,6 @@ from metalforge.conductor.trust import Trust, mark_scores, trust_of
 from metalforge.core.steering import Steerer
 
 from .heads import Heads, context_of, neighbours_of
-from .point import start_of
 from .pool import MakeWatch
 from .watch import HeadWatch
 
@@ -54,7 +53,7 @@ def watches_of(spec: CampaignSpec, heads: Heads, trust: Trust) -> MakeWatch:
             local.conductor,
             log.id,
             context_of(spec, log.beta, log.dims),
-            start=0.0 if start_of(log.stream) == "hot" else 1.0,
+            start=0.0 if log.start == "hot" else 1.0,
             meta=neighbours_of(state, log),
             tau=spec.lattice.tau,
             rule=heads.stop,

@@ -2,7 +2,8 @@
 
 import time
 
-from metalforge.campaign.physics.transition import NotLocated, locate
+from metalforge.campaign.findings import plan_of
+from metalforge.campaign.physics.evidence import finding_of
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import Estimated
 
@@ -31,26 +32,27 @@ class Estimator:
         for dims in self._spec.lattice.volumes:
             with self._book.reading() as state:
                 points = state.points(dims, complete=self._spec.running.deterministic)
+                plan = plan_of(state, dims)
                 used = sum(c.complete for c in state.chains.values())
                 known = [e for e in state.estimates if e.dims == dims]
                 trajectories = used if self._spec.running.deterministic else state.trajectories
             if not points or (known and known[-1].trajectories == trajectories):
                 continue
-            try:
-                found = locate(points, seed=self._spec.seed, n_bootstrap=REPLICAS)
-                value, error, height, reason = found.beta_c, found.error, found.height, ""
-            except NotLocated as problem:
-                value = error = height = None  # type: ignore[assignment]
-                reason = str(problem).splitlines()[0]
+            found = finding_of(points, plan, seed=self._spec.seed, n_bootstrap=REPLICAS)
+            peak = found.transition
             self._book.write(
                 Estimated(
                     at=self._book.clock(),
                     dims=dims,
                     trajectories=trajectories,
-                    beta_c=value,
-                    error=error,
-                    height=height,
-                    reason=reason,
+                    beta_c=None if peak is None else peak.beta_c,
+                    error=None if peak is None else peak.error,
+                    height=None if peak is None else peak.height,
+                    reason=found.reason,
+                    effective=0.0 if peak is None else peak.n_effective,
+                    established=found.established,
+                    evidence=found.evidence,
+                    wants=found.wants,
                 )
             )
         self._ended = time.monotonic()

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.campaign.spec import Dims
+from metalforge.campaign.state import Start as StartOfChain
 from metalforge.campaign.store.records import Record
 
 from .point import Segment
@@ -54,7 +55,7 @@ class Block:
 
     visit: int
     chain: str
-    stream: int
+    start: StartOfChain
     beta: float
     dims: Dims
     segments: list[Segment]

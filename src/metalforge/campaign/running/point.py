@@ -9,7 +9,7 @@ import hashlib
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -29,7 +29,7 @@ from metalforge.lattice.warmup import WarmUp, warm_up_step
 from .monitor import Monitor
 from .watch import HeadWatch
 
-__all__ = ["ChainFaultError", "Known", "PointChain", "Segment", "columns_of", "start_of"]
+__all__ = ["ChainFaultError", "Known", "PointChain", "Segment", "columns_of"]
 
 KEPT_BLOCKS = 3
 """Blocks whose rows a checkpoint holds: at most two are on their way to the journal."""
@@ -69,11 +69,6 @@ class _Notes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     first: int
 
 
-def start_of(stream: int) -> Literal["hot", "cold"]:
-    """Return the start of a chain: hot and cold in turn, since what both agree on does not depend on it."""
-    return "hot" if stream % 2 == 0 else "cold"
-
-
 def columns_of(spec: CampaignSpec) -> tuple[str, ...]:
     """Return the columns that rows of this campaign have."""
     names = ["plaquette", "plaquette_spatial", "polyakov_re", "polyakov_im"]
@@ -98,7 +93,7 @@ class PointChain:
         watch: HeadWatch | None = None,
         checkpoint: Path | None = None,
     ) -> None:
-        self.id, self.stream, self.dims, self.beta = log.id, log.stream, log.dims, log.beta
+        self.id, self.start, self.dims, self.beta = log.id, log.start, log.dims, log.beta
         self._known = Known.of(log)
         self._monitor, self._decide, self._now, self._watch = monitor, decide, now, watch
         self._columns: dict[str, list[float]] = {name: [] for name in columns_of(spec)}
@@ -127,7 +122,7 @@ class PointChain:
 
     @staticmethod
     def _chain_spec(log: ChainLog, spec: CampaignSpec) -> ChainSpec:
-        return spec.lattice.chain(log.dims, log.beta, seed=spec.seed, stream=log.stream, start=start_of(log.stream))
+        return spec.lattice.chain(log.dims, log.beta, seed=spec.seed, stream=log.stream, start=log.start)
 
     @property
     def rows(self) -> int:

@@ -64,7 +64,7 @@ class Producer(Stage[Order, Block]):
         block = Block(
             visit=item.visit,
             chain=item.chain,
-            stream=chain.stream,
+            start=chain.start,
             beta=chain.beta,
             dims=chain.dims,
             segments=segments,

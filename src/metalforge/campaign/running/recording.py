@@ -10,7 +10,7 @@ from .book import Book
 from .orders import Block, Order, Start, stage_of
 from .planner import Planner
 
-__all__ = ["Check", "Recorder", "Steer"]
+__all__ = ["Check", "Recorder", "Steer", "records_of"]
 
 
 class Check(Stage[Block, Any]):
@@ -46,35 +46,39 @@ class Recorder(Stage[Block, Block]):
 
     def step(self, state: Any, item: Block) -> tuple[Any, Any]:
         """Write the rows, what the screen said, and where the chain is."""
-        now = self._book.clock()
-        records: list[Record] = []
-        for i, segment in enumerate(item.segments):
-            last = i == len(item.segments) - 1
-            records.append(
-                Rows(
-                    at=now,
-                    chain=item.chain,
-                    phase=segment.phase,
-                    first=segment.first,
-                    columns=segment.columns,
-                    seconds=item.seconds if last else 0.0,
-                )
-            )
-        records += item.screened
-        if item.segments or item.done:
-            records.append(
-                BlockDone(
-                    at=now,
-                    visit=item.visit,
-                    chain=item.chain,
-                    step=item.step,
-                    links=item.links,
-                    done=item.done,
-                    substrate=item.substrate,
-                )
-            )
-        self._book.write(*records)
+        self._book.write(*records_of(item, self._book.clock()))
         return state, Emit(item, chain=item.chain)
+
+
+def records_of(block: Block, now: float) -> list[Record]:
+    """Return what the journal says of a block: its rows, what the screen said, and where the chain is."""
+    records: list[Record] = []
+    for i, segment in enumerate(block.segments):
+        last = i == len(block.segments) - 1
+        records.append(
+            Rows(
+                at=now,
+                chain=block.chain,
+                phase=segment.phase,
+                first=segment.first,
+                columns=segment.columns,
+                seconds=block.seconds if last else 0.0,
+            )
+        )
+    records += block.screened
+    if block.segments or block.done:
+        records.append(
+            BlockDone(
+                at=now,
+                visit=block.visit,
+                chain=block.chain,
+                step=block.step,
+                links=block.links,
+                done=block.done,
+                substrate=block.substrate,
+            )
+        )
+    return records
 
 
 class Steer(Stage[Any, Order]):

@@ -12,7 +12,6 @@ from metalforge.substrates.npu.device import NpuDevice
 
 from .heads import Heads, context_of
 from .orders import Block
-from .point import start_of
 from .watch import trajectory_of
 
 __all__ = ["Screen"]
@@ -73,7 +72,7 @@ class Screen(Stage[Block, Block]):
         assert self._heads is not None
         if block.chain not in self._builders:
             self._builders[block.chain] = FrameBuilder(context_of(self._spec, block.beta, block.dims))
-            start = 0.0 if start_of(block.stream) == "hot" else 1.0
+            start = 0.0 if block.start == "hot" else 1.0
             self._before[block.chain] = start, start
         seen = trajectory_of(phase, values, self._before[block.chain], tau=self._spec.lattice.tau, n_steps=n_steps)
         self._before[block.chain] = values["plaquette"], values["plaquette_spatial"]

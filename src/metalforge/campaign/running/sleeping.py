@@ -13,7 +13,8 @@ import numpy as np
 
 from metalforge.campaign.physics.observation import observe
 from metalforge.campaign.spec import CampaignSpec, Dims
-from metalforge.campaign.steerers.posterior import Curves, fit_processes, one_thread
+from metalforge.campaign.steerers.posterior import Curves, fit_processes
+from metalforge.core.threads import one_thread
 
 from .book import Book
 

@@ -7,13 +7,14 @@ a round that was half written when its process died can be planned again, and co
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+from metalforge.campaign.physics.evidence import Want
 from metalforge.campaign.spec import CampaignSpec, Dims
-from metalforge.campaign.state import CampaignState, ChainLog
+from metalforge.campaign.state import CampaignState, ChainLog, Start, start_of
 from metalforge.campaign.store.records import Assigned, StoppedBy
 from metalforge.conductor.heuristics import quenched_length
-from metalforge.core.steering import Steerer, Suggestion
+from metalforge.core.steering import Steerer
 
 __all__ = ["Assignee", "Nothing", "Sleep", "VisitPlan"]
 
@@ -43,6 +44,28 @@ class Nothing(NamedTuple):
     reason: str = ""
 
 
+class Wish(NamedTuple):
+    """Where somebody wants to measure, why and who; `start` asks for a new chain, `chain` for one that is there."""
+
+    beta: float
+    reason: str
+    by: str
+    score: float = 0.0
+    start: Start | Literal[""] = ""
+    chain: ChainLog | None = None
+
+
+def _serves(beta: float, start: str, want: Want) -> bool:
+    """Return whether a chain at beta from this start is one that is wanted."""
+    return abs(beta - want.beta) <= want.reach and want.start in ("", start)
+
+
+def _start(visit: Assigned, state: CampaignState) -> Start:
+    """Return the start of a visit's chain, which may not be in the journal yet."""
+    chain = state.chains.get(visit.chain)
+    return visit.start or start_of(visit.stream) if chain is None else chain.start
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VisitPlan:
     """Decides visits of one campaign."""
@@ -68,17 +91,19 @@ class VisitPlan:
         for dims in sorted(who.volumes, key=lambda d: self._need(d, state, list(made.values()))):
             here = [c for c in chains if c.dims == dims and not c.abandoned]
             waiting = [visit for visit in pending if visit.dims == dims]
-            suggestion = self._suggest(who, state, dims, here, waiting)
-            if isinstance(suggestion, Nothing):
-                return suggestion
-            if suggestion is None:
+            wish = self._wish(who, state, dims, here, waiting)
+            if isinstance(wish, Nothing):
+                return wish
+            if wish is None:
                 continue
-            chain = self._chain_for(suggestion.beta, here, {visit.chain for visit in pending})
+            chain = wish.chain
+            if chain is None and not wish.start:
+                chain = self._chain_for(wish.beta, here, {visit.chain for visit in pending})
             updates = self._affordable(state, pending, fresh=chain is None)
             if updates is None:
                 return Nothing("trajectories")
             return self._assigned(
-                who, dims, chain, suggestion, updates, rounds=rounds, number=number,
+                who, dims, chain, wish, updates, rounds=rounds, number=number,
                 born={c.id for c in chains}, pending=pending, state=state,
             )  # fmt: skip
         return Nothing()
@@ -88,7 +113,7 @@ class VisitPlan:
         who: Assignee,
         dims: Dims,
         chain: ChainLog | None,
-        wanted: Suggestion,
+        wanted: Wish,
         updates: int,
         *,
         rounds: int,
@@ -112,36 +137,66 @@ class VisitPlan:
             updates=updates,
             fresh=chain is None,
             substrate=who.substrate,
-            by="follow" if who.follows is not None else self.steerers[dims].name,
+            by=wanted.by,
             reason=reason,
             score=wanted.score,
             quenched=self._quenched_length(state, dims, wanted.beta) if chain is None else 0,
+            start=wanted.start if chain is None else "",
         )
 
-    def _suggest(
+    def _wish(
         self,
         who: Assignee,
         state: CampaignState,
         dims: Dims,
         here: Sequence[ChainLog],
         pending: Sequence[Assigned],
-    ) -> Suggestion | Nothing | None:
+    ) -> Wish | Nothing | None:
         if who.follows is not None:
             return self._follow(who.follows, state, here, pending)
+        if (wanted := self._wanted(state, dims, here, pending)) is not None:
+            return wanted
         if self.sleep is not None and (why := self.sleep(dims)) is not None:
             return Nothing("asleep", why)
         asked = self.steerers[dims].ask(1, [visit.beta for visit in pending])
         if asked:
-            return asked[0]
+            return Wish(asked[0].beta, asked[0].reason, self.steerers[dims].name, score=asked[0].score)
         idle = [c for c in here if c.id not in {visit.chain for visit in pending}]
         if not idle:
             return None
         least = min(idle, key=lambda c: (c.complete, c.id))
-        return Suggestion(beta=least.beta, reason="the steerer has no wish: more for the chain that has least")
+        return Wish(least.beta, "the steerer has no wish: more for the chain that has least", self.steerers[dims].name)
+
+    def _wanted(
+        self, state: CampaignState, dims: Dims, here: Sequence[ChainLog], pending: Sequence[Assigned]
+    ) -> Wish | None:
+        """Return a chain that the evidence lacks, once the first points have been looked at: new, or one to continue.
+
+        A chain that is there but too short to count is continued; one that is on its way is waited for.
+        """
+        looks = [estimate for estimate in state.estimates if estimate.dims == dims]
+        if not looks or len({c.beta for c in here}) < self.spec.steering.initial:
+            return None
+        busy = {visit.chain for visit in pending}
+        under_way = [(visit.beta, _start(visit, state)) for visit in pending]
+        for want in looks[-1].wants:
+            if any(_serves(beta, start, want) for beta, start in under_way):
+                continue
+            reason = f"the evidence lacks {want.item}"
+            if there := [c for c in here if _serves(c.beta, c.start, want) and c.id not in busy]:
+                least = min(there, key=lambda c: (c.complete, c.id))
+                return Wish(least.beta, f"{reason}: more for the one that is there", "evidence", chain=least)
+            if len(here) < self.spec.steering.most and self._inside(want.beta):
+                start: Start = "cold" if want.start == "cold" or (not want.start and len(here) % 2) else "hot"
+                return Wish(want.beta, reason, "evidence", start=start)
+        return None
+
+    def _inside(self, beta: float) -> bool:
+        return self.spec.lattice.beta_min <= beta <= self.spec.lattice.beta_max
 
     def _follow(
         self, scout: Dims, state: CampaignState, here: Sequence[ChainLog], pending: Sequence[Assigned]
-    ) -> Suggestion | None:
+    ) -> Wish | None:
         """Return a flagged beta: one that was not visited yet, else the one with the least updates."""
         scouts = [c for c in state.chains.values() if c.dims == scout]
         flagged = sorted({c.beta for c in scouts if any(seen.flagged for seen in list(c.screened))})
@@ -149,12 +204,12 @@ class VisitPlan:
         free = [beta for beta in flagged if not self._near(beta, under_way)]
         fresh = [beta for beta in free if not self._near(beta, [c.beta for c in here])]
         if fresh:
-            return Suggestion(beta=fresh[0], reason=f"flagged by the scout on {scout}")
+            return Wish(fresh[0], f"flagged by the scout on {scout}", "follow")
         chains = [c for c in here if self._near(c.beta, free)]
         if not chains:
             return None
         least = min(chains, key=lambda c: (c.complete, c.id))
-        return Suggestion(beta=least.beta, reason=f"flagged by the scout on {scout}, more statistics")
+        return Wish(least.beta, f"flagged by the scout on {scout}, more statistics", "follow")
 
     def _chain_for(self, beta: float, here: Sequence[ChainLog], busy: AbstractSet[str]) -> ChainLog | None:
         """Return an idle chain that a visit at this beta continues; None where it wants a new one."""

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.steering import SAME_BETA, History, Observation, SteererState, Suggestion, distinct
+from metalforge.core.threads import one_thread
 
-from .posterior import NOISE_FLOOR, Curves, Peak, Processes, Transform, check_values, fit_processes, one_thread
+from .posterior import NOISE_FLOOR, Curves, Peak, Processes, Transform, check_values, fit_processes
 
 __all__ = ["GaussianProcess", "reweighting_reach"]
 

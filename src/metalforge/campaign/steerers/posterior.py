@@ -18,9 +18,7 @@ machine learning", 2006, chapters 2 and 5; the update of paths by a new point is
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from functools import cache
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +36,6 @@ __all__ = [
     "check_values",
     "find_peaks",
     "fit_processes",
-    "one_thread",
 ]
 
 Transform: TypeAlias = Literal["log", "linear"]
@@ -210,21 +207,3 @@ def _cholesky(covariance: Reals, variance: float) -> Reals:
         except np.linalg.LinAlgError:
             continue
     raise SpecError("the covariance of the curve is not positive; are the errors of the observations far too small?")
-
-
-@cache
-def _threads() -> Any:
-    import scipy.linalg  # noqa: F401  # brings a library of its own, which must be there to be limited
-    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]  # comes with scikit-learn
-
-    return ThreadpoolController()
-
-
-def one_thread() -> AbstractContextManager[object]:
-    """Return a context in which linear algebra keeps to one core.
-
-    The matrices are small: more threads are ten times slower on busy cores, and the cores belong to the chains. The
-    limit is the process's, for the 20 ms of an `ask`.
-    """
-    limit: AbstractContextManager[object] = _threads().limit(limits=1)
-    return limit

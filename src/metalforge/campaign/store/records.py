@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from metalforge.campaign.physics.evidence import Evidence, Want
 from metalforge.campaign.spec import CampaignSpec, Dims, Ordering
 from metalforge.core.quantities import Quantity
 
@@ -94,6 +95,8 @@ class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):
     score: float = 0.0
     quenched: int = 0
     """Updates without sea quarks that a new chain begins with."""
+    start: Literal["hot", "cold", ""] = ""
+    """Of a new chain; empty: by its stream, hot and cold in turn."""
 
 
 class Decided(_Record, frozen=True, kw_only=True, tag="decided"):
@@ -168,7 +171,10 @@ class Checked(_Record, frozen=True, kw_only=True, tag="checked"):
 
 
 class Estimated(_Record, frozen=True, kw_only=True, tag="estimated"):
-    """beta_c so far, for one volume, after `trajectories` updates; None where it is not located, and why."""
+    """beta_c so far, for one volume, after `trajectories` updates; None where it is not located, and why.
+
+    `effective` counts the independent samples that carry the peak. Journals from before there was evidence have none.
+    """
 
     dims: Dims
     trajectories: int
@@ -176,6 +182,10 @@ class Estimated(_Record, frozen=True, kw_only=True, tag="estimated"):
     error: float | None
     height: float | None = None
     reason: str = ""
+    effective: float = 0.0
+    established: bool = False
+    evidence: tuple[Evidence, ...] = ()
+    wants: tuple[Want, ...] = ()
 
 
 class Energy(_Record, frozen=True, kw_only=True, tag="energy"):

@@ -1,0 +1,35 @@
+"""What a campaign has found in a volume, from its journal: the peak with its evidence, and every look at it so far."""
+
+from .physics.evidence import Finding, Plan, finding_of
+from .physics.stopping import Look, target_reached
+from .spec import Dims
+from .state import CampaignState
+from .steerers import even_points, reweighting_reach
+
+__all__ = ["finding", "looks_of", "plan_of", "target_met"]
+
+
+def plan_of(state: CampaignState, dims: Dims) -> Plan:
+    """Return how many beta of a volume the steerer means to look at first, and how many have a complete visit."""
+    spec = state.spec
+    points = spec.steering.initial
+    if spec.steering.steerer == "uniform":
+        points = max(points, even_points(spec.lattice.beta_min, spec.lattice.beta_max, reweighting_reach(dims)))
+    visited = {chain.beta for chain in state.chains.values() if chain.dims == dims and chain.ends and chain.measured}
+    return Plan(points, min(len(visited), points))
+
+
+def finding(state: CampaignState, dims: Dims, *, n_bootstrap: int) -> Finding:
+    """Return what all measurements of a volume say."""
+    return finding_of(state.points(dims), plan_of(state, dims), seed=state.spec.seed, n_bootstrap=n_bootstrap)
+
+
+def looks_of(state: CampaignState, dims: Dims) -> list[Look]:
+    """Return every look at a volume, in order."""
+    return [Look(e.error, e.effective, e.established) for e in state.estimates if e.dims == dims]
+
+
+def target_met(state: CampaignState) -> bool:
+    """Return whether the campaign has reached its target error; without a target it never has."""
+    target = state.spec.budget.target_error
+    return target is not None and target_reached(looks_of(state, state.spec.lattice.volumes[0]), target)

@@ -1,0 +1,283 @@
+r"""Whether a peak may be quoted: what it rests on, item by item, each with the number it needed and the number found.
+
+A reweighted curve has a peak whatever the chains did. One that nobody measured, in between chains that each sat in a
+phase of their own, looks as sharp as a good one and has the smallest error. So a number is *established* only when
+
+- every point of the plan was visited, and chains were measured below, at and above the peak, from both kinds of start;
+- its chains went back and forth between the phases, where there are two: |L| from below <|L|> - sd / 2 to above
+  <|L|> + sd / 2 or back, mean and sd those at the peak. Between two thresholds noise at a border does not count. Where
+  |L| has one maximum there are no phases to cross between, and the item reads `not applicable`;
+- enough independent samples and blocks carry it;
+- each chain's own chi, <E> and <|L|> agree with the curve, and neighbouring chains overlap.
+
+The numbers needed are below, chosen on an exactly solved model and on 4^3 x 2 and then left alone;
+`metalforge experiment run coverage` measures what they are worth.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from .selection import Measured, neighbours, overlap
+from .series import NotLocated, PointSeries
+from .transition import Located, Transition, joint_pulls, locate_with
+
+__all__ = ["NOT_APPLICABLE", "Evidence", "Finding", "Plan", "Want", "finding_of"]
+
+Floats = NDArray[np.float64]
+NOT_APPLICABLE = "not applicable"
+AT_PEAK = 0.35
+"""Distance from the peak, in its half width, within which a chain is *at* it: chi is then above 0.85 of its height."""
+MIN_CROSSINGS = 20.0
+"""Crossings of all chains within the peak's width together: the shares of the two phases are then known to a quarter
+even where the memory of the chains is badly known."""
+MIN_EFFECTIVE = 100.0
+"""Independent samples at the peak: chi of as many is known to 15 %."""
+MIN_BLOCKS = 100.0
+"""Blocks of 3 tau_int that carry the peak: the bootstrap's own error is then known to 7 %."""
+MAX_PULL = 4.0
+"""Largest disagreement of a chain with the curve, in standard errors: of 20 pulls of a Gaussian one in 800 is larger;
+those of short chains have longer tails."""
+JUDGED_TAU = 20.0
+"""Length of a chain in tau_int below which its own error is too uncertain to contradict anybody."""
+MIN_OVERLAP = 0.1
+"""Overlap of neighbours within the peak's width: 5 % of the samples of either are typical for the other."""
+TWO_PEAKS = 0.7
+"""Depth of the valley in the distribution of |L|, over its lower maximum, below which there are two phases."""
+GRID = 64
+"""Places at which the distribution of |L| is looked at."""
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One item: whether it holds, the number found and the number needed, and in words what was seen or would help.
+
+    `at_most` says that the number needed is an upper bound; an item without a number needed is for information.
+    """
+
+    name: str
+    holds: bool
+    value: float | str
+    needed: float | None
+    at_most: bool = False
+    text: str = ""
+
+
+class Want(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A chain that the evidence lacks: within `reach` of beta, from which start (empty: either), for which item."""
+
+    beta: float
+    reach: float
+    start: str
+    item: str
+
+
+class Plan(NamedTuple):
+    """How many points of one volume the campaign means to visit before it says anything, and how many it has."""
+
+    points: int = 0
+    visited: int = 0
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the chains of one volume say: the peak or why there is none, the evidence for it, and what it lacks."""
+
+    transition: Transition | None
+    reason: str
+    evidence: tuple[Evidence, ...]
+    wants: tuple[Want, ...] = ()
+
+    @property
+    def established(self) -> bool:
+        """Whether the number may be quoted."""
+        return self.transition is not None and all(item.holds for item in self.evidence)
+
+    @property
+    def lacking(self) -> tuple[Evidence, ...]:
+        """The items that do not hold."""
+        return tuple(item for item in self.evidence if not item.holds)
+
+
+def finding_of(points: Sequence[PointSeries], plan: Plan, *, seed: int, n_bootstrap: int) -> Finding:
+    """Return the peak of chi with its evidence; without a peak, the reason, and the items that can be given."""
+    visited = _at_least("points visited", plan.visited, plan.points, "points of the plan have measurements")
+    try:
+        found = locate_with(points, seed=seed, n_bootstrap=n_bootstrap)
+    except NotLocated as problem:
+        reason, *hint = str(problem).splitlines()
+        missing = Evidence(name="peak located", holds=False, value=0.0, needed=1.0, text=" ".join([reason, *hint]))
+        return Finding(transition=None, reason=reason, evidence=(visited, missing))
+    items, wants = _weigh(found)
+    return Finding(transition=found.transition, reason="", evidence=(visited, *items), wants=wants)
+
+
+def _weigh(found: Located) -> tuple[list[Evidence], tuple[Want, ...]]:
+    peak = found.transition
+    near = [chain for chain in found.chains if abs(chain.beta - peak.beta_c) <= peak.width]
+    judged = [chain for chain in found.chains if chain.energy.size >= JUDGED_TAU * chain.tau]
+    shape = _shape(found)
+    around, wants = _around(peak, near)
+    items = [
+        *around,
+        _crossings(peak, near, shape),
+        _at_least("effective samples", peak.n_effective, MIN_EFFECTIVE, f"more updates near beta = {peak.beta_c:.5g}"),
+        _at_least("independent blocks", peak.n_blocks, MIN_BLOCKS, f"more updates near beta = {peak.beta_c:.5g}"),
+        _largest("pull of chi", judged, _chi_pulls(found, judged)),
+        _largest("pull of E and |L|", judged, _joint_pulls(found, judged)),
+        _overlap(peak, near),
+        Evidence(name="kind of transition", holds=True, value=shape.kind, needed=None, text=shape.text),
+    ]
+    return items, wants
+
+
+# -- chains around the peak -----------------------------------------------------------------------------------------
+
+
+def _around(peak: Transition, near: Sequence[Measured]) -> tuple[list[Evidence], tuple[Want, ...]]:
+    """Return the items that ask for chains below, at and above the peak and from both starts, and those missing."""
+    half = peak.width / 2
+    places = (
+        ("chains below the peak", peak.beta_c - half, half),
+        ("chains at the peak", peak.beta_c, AT_PEAK * peak.width),
+        ("chains above the peak", peak.beta_c + half, half),
+    )
+    items, wants = [], []
+    for name, beta, reach in places:
+        count = sum(abs(chain.beta - beta) <= reach for chain in near)
+        items.append(_at_least(name, count, 1, f"within {reach:.2g} of beta = {beta:.5g}"))
+        if not items[-1].holds:
+            wants.append(Want(beta=beta, reach=reach, start="", item=name))
+    starts = {chain.point.start for chain in near}
+    if near and "" not in starts:
+        name = "starts near the peak"
+        other = "cold" if starts == {"hot"} else "hot"
+        items.append(_at_least(name, len(starts), 2, f"a chain from a {other} start near beta = {peak.beta_c:.5g}"))
+        if not items[-1].holds:
+            wants.append(Want(beta=peak.beta_c, reach=peak.width, start=other, item=name))
+    return items, tuple(wants)
+
+
+def _overlap(peak: Transition, near: Sequence[Measured]) -> Evidence:
+    pairs = [(overlap(low, high), low[0].beta, high[0].beta) for low, high in pairwise(neighbours(near))]
+    least, low, high = min(pairs, default=(0.0, peak.beta_c - peak.width, peak.beta_c + peak.width))
+    return _at_least("overlap of neighbours", least, MIN_OVERLAP, f"a chain between beta = {low:.5g} and {high:.5g}")
+
+
+# -- phases ---------------------------------------------------------------------------------------------------------
+
+
+class _Shape(NamedTuple):
+    """The distribution of |L| at the peak: mean and standard deviation, its kind, and in words why."""
+
+    mean: float
+    spread: float
+    kind: str
+    text: str
+
+
+def _shape(found: Located) -> _Shape:
+    """Return the reweighted distribution of |L| at the peak, smoothed, and how many maxima it has."""
+    peak = found.transition
+    loop, weight = loop_weights(found)
+    mean = float(weight @ loop)
+    spread = float(np.sqrt(weight @ (loop - mean) ** 2))
+    density = loop_density(loop, weight, peak.n_effective)[1]
+    valley = _valley(density)
+    b4 = f"B4 = {peak.b4:.2f} +- {peak.b4_error:.2f} (1 for two sharp phases, 3 for one Gaussian)"
+    if valley < TWO_PEAKS:
+        text = f"|L| has two maxima at the peak, the valley between them {valley:.2f} of the lower one; {b4}"
+        return _Shape(mean, spread, "two phases", text)
+    text = f"|L| has one maximum at the peak: a crossover, or a volume too small to tell; {b4}"
+    return _Shape(mean, spread, "one maximum", text)
+
+
+def loop_weights(found: Located) -> tuple[Floats, Floats]:
+    """Return |L| of every row of the joined chains, and the rows' normalised weights at the peak."""
+    energy = np.concatenate([chain.energy for chain in found.chains])
+    per_row = np.concatenate([np.full(chain.energy.size, 1 / (2 * chain.tau)) for chain in found.chains])
+    weight = per_row * found.joint.row_weights(energy, found.transition.beta_c)
+    return np.concatenate([chain.abs_loop for chain in found.chains]), weight / weight.sum()
+
+
+def loop_density(loop: Floats, weight: Floats, n_effective: float) -> tuple[Floats, Floats]:
+    """Return places and a kernel estimate of the density of |L| there, its width by Silverman's rule.
+
+    (B. W. Silverman, "Density estimation", 1986, eq. (3.31), with 0.9 sd n^(-1/5); at two phases sd is their distance,
+    so that it smooths too much rather than too little.)
+    """
+    mean = weight @ loop
+    spread = np.sqrt(weight @ (loop - mean) ** 2)
+    width = 0.9 * spread * max(n_effective, 2.0) ** -0.2
+    fine = np.linspace(loop.min() - 2 * width, loop.max() + 2 * width, 8 * GRID + 1)
+    counts, edges = np.histogram(loop, fine, weights=weight)
+    middle = (edges[1:] + edges[:-1]) / 2
+    at = np.linspace(fine[0], fine[-1], GRID)
+    kernel = np.exp(-0.5 * ((at[:, None] - middle[None, :]) / width) ** 2) / (width * np.sqrt(2 * np.pi))
+    return at, np.asarray(kernel @ counts, dtype=np.float64)
+
+
+def _valley(density: Floats) -> float:
+    """Return the lowest place between the two highest maxima over the lower of them; 1 where there is one maximum."""
+    inner = density[1:-1]
+    tops = np.flatnonzero((inner >= density[:-2]) & (inner > density[2:])) + 1
+    deepest = 1.0
+    highest = tops[np.argmax(density[tops])] if tops.size else 0
+    for top in tops:
+        if top != highest:
+            between = density[min(top, highest) : max(top, highest) + 1].min()
+            # A bump in a tail is no phase: it must hold a tenth of the highest.
+            if density[top] > 0.1 * density[highest]:
+                deepest = min(deepest, float(between / density[top]))
+    return deepest
+
+
+def crossings(loop: Floats, low: float, high: float) -> int:
+    """Return how often a series went from below `low` to above `high` or back."""
+    side = np.where(loop > high, 1, np.where(loop < low, -1, 0))
+    side = side[side != 0]
+    return int(np.count_nonzero(side[1:] != side[:-1]))
+
+
+def _crossings(peak: Transition, near: Sequence[Measured], shape: _Shape) -> Evidence:
+    low, high = shape.mean - shape.spread / 2, shape.mean + shape.spread / 2
+    count = sum(crossings(chain.abs_loop, low, high) for chain in near)
+    name, where = "crossings between the phases", f"|L| from below {low:.3g} to above {high:.3g} or back"
+    if shape.kind != "two phases":
+        text = f"one phase: {count} times {where}"
+        return Evidence(name=name, holds=True, value=NOT_APPLICABLE, needed=MIN_CROSSINGS, text=text)
+    return _at_least(name, count, MIN_CROSSINGS, f"longer chains near beta = {peak.beta_c:.5g}, or exchange; {where}")
+
+
+# -- agreement ------------------------------------------------------------------------------------------------------
+
+
+def _chi_pulls(found: Located, chains: Sequence[Measured]) -> Floats:
+    """Return how far each chain's own chi is from the curve, in its own errors."""
+    if not chains:
+        return np.zeros(0)
+    moments = found.joint.moments(np.array([chain.beta for chain in chains]))[:, 0]
+    curve = chains[0].point.spatial_volume * (moments[2] - moments[1] ** 2)
+    own, error = (np.array([getattr(chain, name) for chain in chains]) for name in ("chi", "chi_error"))
+    return np.asarray((own - curve) / error, dtype=np.float64)
+
+
+def _joint_pulls(found: Located, chains: Sequence[Measured]) -> Floats:
+    """Return how far each chain's <E> or <|L|>, whichever is farther, is from the curve, in its own errors."""
+    return np.abs(joint_pulls(found.joint, chains)).max(axis=0) if chains else np.zeros(0)
+
+
+def _largest(name: str, chains: Sequence[Measured], pulls: Floats) -> Evidence:
+    if not len(pulls):
+        text = f"no chain is longer than {JUDGED_TAU:g} tau_int: longer chains"
+        return Evidence(name=name, holds=False, value=0.0, needed=MAX_PULL, at_most=True, text=text)
+    worst = int(np.argmax(np.abs(pulls)))
+    value = float(abs(pulls[worst]))
+    text = f"the chain at beta = {chains[worst].beta:.5g} says so of all chains together"
+    return Evidence(name=name, holds=value <= MAX_PULL, value=value, needed=MAX_PULL, at_most=True, text=text)
+
+
+def _at_least(name: str, value: float, needed: float, text: str) -> Evidence:
+    return Evidence(name=name, holds=value >= needed, value=float(value), needed=float(needed), text=text)

@@ -1,0 +1,105 @@
+r"""A model with an exactly known susceptibility peak, and Markov chains of it that remember like lattice chains.
+
+    p_beta(O, E) ~ O exp(-(C - beta A) O^2 - D O^4 - F O^6) N(E; E0 - A O^2 - (beta - beta_0) S^2, S^2),
+
+with C = A beta_0, which is exp(-beta E) times a density that does not know beta, so that reweighting in beta is exact.
+O stands for |L|: a random walk with an accept test moves it (tau_int of tens of steps), an autoregression the Gaussian
+part of E. With D > 0 there is one phase (`CROSSOVER`, tau_int about 24); with D < 0 and F > 0 there are two with a
+barrier between (`FIRST_ORDER`), through which chains go once in some hundred steps.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["CROSSOVER", "FIRST_ORDER", "ExactChains", "ExactModel"]
+
+Floats = NDArray[np.float64]
+DIMS = (8, 8, 8, 4)
+SPATIAL, PLAQUETTES = 512, 6 * 2048
+MEMORY = 5.0
+"""Steps in which the Gaussian part of E forgets."""
+STARTS = {"hot": 0.02, "cold": 0.35}
+
+
+class ExactModel(NamedTuple):
+    """The constants of a model, and the step of its chains; `low` .. `high` is where its peak is looked for."""
+
+    name: str
+    a: float = 4500.0
+    d: float = 2500.0
+    f: float = 0.0
+    s: float = 55.0
+    beta_0: float = 5.672
+    e_0: float = 5600.0
+    step: float = 0.014
+    low: float = 5.6
+    high: float = 5.8
+
+    def log_density(self, loop: Floats, beta: ArrayLike) -> Floats:
+        """Return ln p_beta(O) up to a constant."""
+        square = loop * loop
+        quadratic = self.a * (self.beta_0 - np.asarray(beta))
+        return np.asarray(np.log(loop) - square * (quadratic + square * (self.d + self.f * square)))
+
+    def chi(self, betas: ArrayLike) -> Floats:
+        """Return N_s^3 var(O) at each beta, by quadrature."""
+        grid = np.linspace(1e-6, 0.6, 4001)
+        weight = self.log_density(grid[:, None], np.atleast_1d(betas)[None, :])
+        weight = np.exp(weight - weight.max(axis=0))
+        weight /= weight.sum(axis=0)
+        mean = grid @ weight
+        return np.asarray(SPATIAL * (grid**2 @ weight - mean**2), dtype=np.float64)
+
+    def peak(self) -> tuple[float, float]:
+        """Return beta_c and the height of the peak."""
+        low, high = self.low, self.high
+        for _ in range(3):
+            betas = np.linspace(low, high, 401)
+            chi = self.chi(betas)
+            top = int(chi.argmax())
+            low, high = betas[max(top - 2, 0)], betas[min(top + 2, 400)]
+        return float(betas[top]), float(chi[top])
+
+
+CROSSOVER = ExactModel("exact, one phase")
+"""Like 8^3 x 4."""
+FIRST_ORDER = ExactModel("exact, two phases", a=1780.0, d=-2500.0, f=10000.0, s=35.0, step=0.03, low=5.47, high=5.67)
+"""Like 8^3 x 2: phases 212 apart in E, as E of that lattice depends on |L|, and a crossing in 200 steps."""
+
+
+class ExactChains:
+    """Chains of a model that are moved together: (plaquette, loop) of each, row by row."""
+
+    def __init__(self, model: ExactModel, rng: np.random.Generator) -> None:
+        self.model, self._rng = model, rng
+        self.betas = self._loop = self._noise = np.empty(0)
+
+    def add(self, beta: float, start: str) -> int:
+        """Return the number of a new chain."""
+        self.betas = np.append(self.betas, beta)
+        self._loop = np.append(self._loop, STARTS[start])
+        self._noise = np.append(self._noise, self._rng.normal())
+        return len(self.betas) - 1
+
+    def advance(self, chains: ArrayLike, rows: int) -> tuple[Floats, Floats]:
+        """Move these chains by so many rows; the results have the shape (rows, chains)."""
+        which = np.asarray(chains, dtype=np.int64)
+        model, rng, betas = self.model, self._rng, self.betas[which]
+        loop, noise = self._loop[which], self._noise[which]
+        now = model.log_density(loop, betas)
+        kick = float(np.exp(-1 / MEMORY))
+        loops = np.empty((rows, which.size))
+        noises = np.empty_like(loops)
+        for t in range(rows):
+            drawn = rng.normal(size=(2, which.size))
+            proposal = np.abs(loop + model.step * drawn[0])
+            then = model.log_density(proposal, betas)
+            accept = np.log(rng.uniform(size=which.size)) < then - now
+            loop, now = np.where(accept, proposal, loop), np.where(accept, then, now)
+            noise = kick * noise + np.sqrt(1 - kick**2) * drawn[1]
+            loops[t], noises[t] = loop, noise
+        self._loop[which], self._noise[which] = loop, noise
+        energy = model.e_0 - model.a * loops**2 - (betas - model.beta_0) * model.s**2 + model.s * noises
+        return 1 - energy / PLAQUETTES, loops

@@ -1,0 +1,149 @@
+"""A campaign without a lattice: the planner, evidence and stop rule of a real one, on chains of an exact model.
+
+Everything but the chains is what `metalforge scan` runs: the same visits, looks, wants and rules, over a journal that
+is kept in memory. Many campaigns are rehearsed at once, so that their chains move together.
+"""
+
+from collections.abc import Generator, Iterator, Sequence
+from itertools import count
+from typing import cast
+
+import msgspec
+import numpy as np
+
+from metalforge.campaign.findings import finding, target_met
+from metalforge.campaign.physics.evidence import Finding
+from metalforge.campaign.running.book import Book
+from metalforge.campaign.running.equipment import steerer_of
+from metalforge.campaign.running.estimator import Estimator
+from metalforge.campaign.running.heads import Heads
+from metalforge.campaign.running.orders import Block, Order
+from metalforge.campaign.running.planner import Planner
+from metalforge.campaign.running.point import Segment
+from metalforge.campaign.running.recording import records_of
+from metalforge.campaign.running.visits import Assignee, VisitPlan
+from metalforge.campaign.spec import CampaignSpec, Lattice, Running, Steering
+from metalforge.campaign.state import CampaignState, fold
+from metalforge.campaign.store.journal import Journal
+from metalforge.campaign.store.records import Opened, Record
+
+from .exact_model import DIMS, ExactChains, ExactModel
+
+__all__ = ["found_by", "rehearsal_spec", "rehearse"]
+
+LANES = ("model:0", "model:1")
+WARM_UP = 300
+"""Rows before measurement: chains of the slower model forget their start in 100."""
+
+
+class _Memory:
+    """A journal that forgets: its state is all that is asked for."""
+
+    def append(self, record: Record) -> None:
+        """Take a record."""
+
+
+def rehearsal_spec(model: ExactModel, seed: int, **budget: float) -> CampaignSpec:
+    """Return the spec of a rehearsal: the defaults of a scan, over the range of the model."""
+    base = CampaignSpec()
+    return msgspec.structs.replace(
+        base,
+        name=model.name,
+        seed=seed,
+        lattice=Lattice(volumes=(DIMS,), beta_min=model.low, beta_max=model.high),
+        budget=msgspec.convert(budget, type(base.budget)),
+        # A head without skill decides nothing; it need not be loaded to do so.
+        steering=Steering(steerer="gaussian-process"),
+        running=Running(deterministic=True, block=base.steering.visit),
+    )
+
+
+def rehearse(model: ExactModel, specs: Sequence[CampaignSpec], seed: int) -> Iterator[CampaignState]:
+    """Give the state of each campaign when it has ended, in the order of the specs."""
+    chains = ExactChains(model, np.random.default_rng([seed, 15]))
+    running = [_campaign(spec) for spec in specs]
+    orders = {i: next(campaign) for i, campaign in enumerate(running)}
+    states: dict[int, CampaignState] = {}
+    number: dict[tuple[int, str], int] = {}
+    while orders:
+        asked = [(i, order, state) for i, (state, wanted) in orders.items() for order in wanted]
+        fresh = [(i, o.chain, state.chains[o.chain]) for i, o, state in asked if (i, o.chain) not in number]
+        for i, chain, log in fresh:
+            number[i, chain] = chains.add(log.beta, log.start)
+        warm = chains.advance([number[i, chain] for i, chain, _ in fresh], WARM_UP) if fresh else None
+        column = {(i, chain): k for k, (i, chain, _) in enumerate(fresh)}
+        which = [number[i, o.chain] for i, o, _ in asked]
+        # The last visit of a budget may be shorter: its chain then goes on unseen, and is not asked for again.
+        plaquette, loop = chains.advance(which, max(o.until - s.chains[o.chain].measured for _, o, s in asked))
+        blocks: dict[int, list[Block]] = {}
+        for k, (i, order, state) in enumerate(asked):
+            log = state.chains[order.chain]
+            segments = []
+            at = log.rows
+            if warm is not None and (i, order.chain) in column:
+                segments.append(_segment("warmup", at, *(rows[:, column[i, order.chain]] for rows in warm)))
+                at += WARM_UP
+            rows = order.until - log.measured
+            segments.append(_segment("measure", at, plaquette[:rows, k], loop[:rows, k]))
+            blocks.setdefault(i, []).append(_block(order, state, segments, at + rows))
+        for i in list(orders):
+            try:
+                orders[i] = running[i].send(blocks[i])
+            except StopIteration as ended:
+                states[i] = ended.value
+                del orders[i]
+    yield from (states[i] for i in range(len(specs)))
+
+
+def found_by(state: CampaignState, n_bootstrap: int = 200) -> Finding:
+    """Return what the campaign ends with."""
+    return finding(state, state.spec.lattice.volumes[0], n_bootstrap=n_bootstrap)
+
+
+_Step = tuple[CampaignState, list[Order]]
+
+
+def _campaign(spec: CampaignSpec) -> Generator[_Step, list[Block], CampaignState]:
+    """Give orders, take the blocks that they gave, until the campaign stops; return its state."""
+    ticks = count()
+    opened = Opened(
+        at=0.0, spec=spec, spec_sha256=spec.sha256, package_version="", isa="", command=(), ordering="C", silicon=(),
+        python="",
+    )  # fmt: skip
+    book = Book(cast("Journal[Record]", _Memory()), fold([opened]), clock=lambda: float(next(ticks)))
+    dims = spec.lattice.volumes
+    plan = VisitPlan(
+        spec=spec,
+        steerers={one: steerer_of(spec, one, cast("Heads", None)) for one in dims},
+        clock=book.clock,
+    )
+    planner = Planner(
+        spec,
+        book,
+        [Assignee(name, dims) for name in LANES],
+        plan,
+        stop=lambda: "target" if target_met(book.state) else None,
+        halted=lambda: False,
+        estimate=Estimator(spec, book),
+    )
+    orders = planner.begin()
+    while orders:
+        blocks = yield book.state, orders
+        orders = []
+        for block in blocks:
+            book.write(*records_of(block, book.clock()))
+            orders += planner.take(block)
+    return book.state
+
+
+def _segment(phase: str, first: int, plaquette: np.ndarray, loop: np.ndarray) -> Segment:
+    columns = {"plaquette": plaquette, "polyakov_re": loop, "polyakov_im": np.zeros_like(loop)}
+    return Segment(phase, first, {name: tuple(values.tolist()) for name, values in columns.items()})  # type: ignore[arg-type]
+
+
+def _block(order: Order, state: CampaignState, segments: list[Segment], step: int) -> Block:
+    log = state.chains[order.chain]
+    return Block(
+        visit=order.visit, chain=order.chain, start=log.start, beta=log.beta, dims=log.dims, segments=segments,
+        step=step, measured=order.until, done=True, links="", seconds=0.0, substrate=order.substrate, chi=0.0,
+    )  # fmt: skip
