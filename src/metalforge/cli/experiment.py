@@ -34,13 +34,15 @@ def run(
     quick: Annotated[bool, typer.Option("--quick", help="A smaller run of the same kind, in seconds.")] = False,
     seed: Annotated[int, typer.Option(help="The first of the seeds.")] = 1,
     profile: Annotated[str, typer.Option(help="Device profile for modelled times.")] = "akd1000-published",
+    shard: Annotated[str, typer.Option(help="Part i/n of a long experiment; parts add to one file.")] = "",
+    file: Annotated[str, typer.Option(help="That file; by default in the cache folder.")] = "",
     as_json: Json = False,
 ) -> None:
     """Run an experiment and print its rows; what they mean goes to the terminal beside them."""
     from metalforge.experiments import Settings, find_experiment
 
     experiment = find_experiment(name)
-    result = experiment.run(Settings(seed=seed, quick=quick, profile=profile), _progress)
+    result = experiment.run(Settings(seed=seed, quick=quick, profile=profile, shard=shard, file=file), _progress)
     if as_json:
         print_json(result.rows)
         return

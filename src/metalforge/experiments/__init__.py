@@ -2,6 +2,7 @@
 
 from . import (  # registers them
     adaptation,
+    coverage,
     hybrid_tanh,
     orderings,
     parity,
@@ -19,6 +20,7 @@ __all__ = [
     "Row",
     "Settings",
     "adaptation",
+    "coverage",
     "find_experiment",
     "hybrid_tanh",
     "orderings",

@@ -70,36 +70,38 @@ FIRST_ORDER = ExactModel("exact, two phases", a=1780.0, d=-2500.0, f=10000.0, s=
 
 
 class ExactChains:
-    """Chains of a model that are moved together: (plaquette, loop) of each, row by row."""
+    """Chains of a model that are moved together: (plaquette, loop) of each, row by row.
+
+    `betas`, `loop` and `noise` hold where each is now: its beta, O, and the Gaussian part of E in units of S.
+    """
 
     def __init__(self, model: ExactModel, rng: np.random.Generator) -> None:
         self.model, self._rng = model, rng
-        self.betas = self._loop = self._noise = np.empty(0)
+        self.betas = self.loop = self.noise = np.empty(0)
 
     def add(self, beta: float, start: str) -> int:
         """Return the number of a new chain."""
         self.betas = np.append(self.betas, beta)
-        self._loop = np.append(self._loop, STARTS[start])
-        self._noise = np.append(self._noise, self._rng.normal())
+        self.loop = np.append(self.loop, STARTS[start])
+        self.noise = np.append(self.noise, self._rng.normal())
         return len(self.betas) - 1
 
     def advance(self, chains: ArrayLike, rows: int) -> tuple[Floats, Floats]:
         """Move these chains by so many rows; the results have the shape (rows, chains)."""
         which = np.asarray(chains, dtype=np.int64)
         model, rng, betas = self.model, self._rng, self.betas[which]
-        loop, noise = self._loop[which], self._noise[which]
+        loop, noise = self.loop[which], self.noise[which]
         now = model.log_density(loop, betas)
         kick = float(np.exp(-1 / MEMORY))
         loops = np.empty((rows, which.size))
         noises = np.empty_like(loops)
         for t in range(rows):
-            drawn = rng.normal(size=(2, which.size))
-            proposal = np.abs(loop + model.step * drawn[0])
+            proposal = np.abs(loop + model.step * rng.normal(size=which.size))
             then = model.log_density(proposal, betas)
             accept = np.log(rng.uniform(size=which.size)) < then - now
             loop, now = np.where(accept, proposal, loop), np.where(accept, then, now)
-            noise = kick * noise + np.sqrt(1 - kick**2) * drawn[1]
+            noise = kick * noise + np.sqrt(1 - kick**2) * rng.normal(size=which.size)
             loops[t], noises[t] = loop, noise
-        self._loop[which], self._noise[which] = loop, noise
+        self.loop[which], self.noise[which] = loop, noise
         energy = model.e_0 - model.a * loops**2 - (betas - model.beta_0) * model.s**2 + model.s * noises
         return 1 - energy / PLAQUETTES, loops

@@ -31,11 +31,16 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How an experiment is run. `quick` is a smaller one of the same kind, for a first look and for tests."""
+    """How an experiment is run. `quick` is a smaller one of the same kind, for a first look and for tests.
+
+    A long one can be run in shards `i/n` that add to one `file`; by default one in the cache folder.
+    """
 
     seed: int = 1
     quick: bool = False
     profile: str = "akd1000-published"
+    shard: str = ""
+    file: str = ""
 
 
 class Progress(Protocol):

@@ -25,7 +25,7 @@ from metalforge.campaign.running.visits import Assignee, VisitPlan
 from metalforge.campaign.spec import CampaignSpec, Lattice, Running, Steering
 from metalforge.campaign.state import CampaignState, fold
 from metalforge.campaign.store.journal import Journal
-from metalforge.campaign.store.records import Opened, Record
+from metalforge.campaign.store.records import Finished, Opened, Record
 
 from .exact_model import DIMS, ExactChains, ExactModel
 
@@ -133,6 +133,8 @@ def _campaign(spec: CampaignSpec) -> Generator[_Step, list[Block], CampaignState
         for block in blocks:
             book.write(*records_of(block, book.clock()))
             orders += planner.take(block)
+    stopped = planner.stopped_by or "exhausted"
+    book.write(Finished(at=book.clock(), stopped_by=stopped, trajectories=book.state.trajectories, seconds=0.0))
     return book.state
 
 

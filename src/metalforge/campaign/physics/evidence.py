@@ -22,6 +22,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.threads import one_thread
+
 from .selection import Measured, neighbours, overlap
 from .series import NotLocated, PointSeries
 from .transition import Located, Transition, joint_pulls, locate_with
@@ -37,8 +39,9 @@ MIN_CROSSINGS = 20.0
 even where the memory of the chains is badly known."""
 MIN_EFFECTIVE = 100.0
 """Independent samples at the peak: chi of as many is known to 15 %."""
-MIN_BLOCKS = 100.0
-"""Blocks of 3 tau_int that carry the peak: the bootstrap's own error is then known to 7 %."""
+MIN_BLOCKS = 150.0
+"""Blocks of 3 tau_int that carry the peak: tau_int, and with it the error, is then known to a fifth. With 100, errors of
+campaigns that stop as soon as they may came out a tenth too small on a model with two phases."""
 MAX_PULL = 4.0
 """Largest disagreement of a chain with the curve, in standard errors: of 20 pulls of a Gaussian one in 800 is larger;
 those of short chains have longer tails."""
@@ -103,6 +106,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 def finding_of(points: Sequence[PointSeries], plan: Plan, *, seed: int, n_bootstrap: int) -> Finding:
     """Return the peak of chi with its evidence; without a peak, the reason, and the items that can be given."""
+    with one_thread():
+        return _finding(points, plan, seed, n_bootstrap)
+
+
+def _finding(points: Sequence[PointSeries], plan: Plan, seed: int, n_bootstrap: int) -> Finding:
     visited = _at_least("points visited", plan.visited, plan.points, "points of the plan have measurements")
     try:
         found = locate_with(points, seed=seed, n_bootstrap=n_bootstrap)

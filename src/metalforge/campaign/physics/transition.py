@@ -8,7 +8,12 @@ are those of chains that scatter so,
     error = spread * sqrt(chi^2 / dof),     chi^2 = sum over chains of ((own mean - joint mean) / own error)^2,
 
 for E or |L|, whichever disagrees more, if chance gives such a chi^2 less than once in a hundred times (the scale factor
-of R. T. Birge, Phys. Rev. 40 (1932) 207). A peak at the edge of what the chains cover is no peak, and is an error with
+of R. T. Birge, Phys. Rev. 40 (1932) 207). And tau_int, which says how long a block must be, is itself known only to
+
+    delta tau / tau = sqrt((4 / N) (W + 1/2 - tau)) = sqrt(10 / n_eff),     W = 6 tau,     N = 2 tau n_eff
+
+(U. Wolff, Comput. Phys. Commun. 156 (2004) 143, eq. (42)); a campaign that stops when it has enough blocks stops
+sooner where tau came out small. Errors are those of tau + delta tau. A peak at the edge of what the chains cover is no peak, and is an error with
 what to measure next, not a number. Whether a peak that was found may be quoted is for `evidence` to say.
 """
 
@@ -21,7 +26,6 @@ from numpy.typing import NDArray
 from scipy.special import chdtri
 
 from metalforge.core.errors import SpecError
-from metalforge.core.threads import one_thread
 from metalforge.lattice.analysis.susceptibility import kurtosis
 
 from .curve import ChainPoint, TransitionCurve, curve
@@ -51,6 +55,8 @@ MAX_EDGE_FRACTION = 0.05
 """Part of the replicas with their peak at an edge above which there may be none inside: one-sided 5 %."""
 MIN_BLOCKS = 8.0
 """Fewest blocks that carry the peak: the error itself is then known to a quarter."""
+TAU_VARIANCE = 10.0
+"""(delta tau / tau)^2 for one effective sample, with a window of 6 tau."""
 CARRIES = 0.01
 """Part of the weight at the peak above which a chain carries it."""
 BY_CHANCE = 0.01
@@ -106,11 +112,6 @@ def locate(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 100) 
 
 def locate_with(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 100) -> Located:
     """Return what `locate` does, together with what it was found from."""
-    with one_thread():
-        return _located(points, seed, n_bootstrap)
-
-
-def _located(points: Sequence[PointSeries], seed: int, n_bootstrap: int) -> Located:
     if n_bootstrap < 10:
         raise SpecError(f"`n_bootstrap` must be at least 10. Got {n_bootstrap}\nhint: 100 gives errors to 7 %")
     usable, left = prepare(points)
@@ -178,7 +179,7 @@ def _peak(joint: Joint, chains: Sequence[Measured], left: list[LeftOut], n_boots
             f"Got {carried:.1f} in {blocks:.1f} from {covered}\nhint: add statistics near beta = {beta_c:.5g}"
         )
     scatter = _scatter(joint, chains, beta_c)
-    to_error = scatter * joint.spread_to_error(beta_c)
+    to_error = scatter * joint.spread_to_error(beta_c) * np.sqrt(1 + np.sqrt(TAU_VARIANCE / carried))
     errors = to_error * np.std(np.stack([places, volume * heights])[:, 1:], axis=1, ddof=1)
     # The step of the grid is far below the error, and B4 changes little on it: the nearest point will do.
     b4 = kurtosis(moments[1:, np.arange(len(top)), top])
