@@ -5,7 +5,7 @@ commented file (`spec_text`). A typo fails with its path.
 """
 
 import hashlib
-from math import inf, isfinite
+from math import inf, isfinite, isnan, nan
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -15,6 +15,8 @@ from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.files import opened
 from metalforge.lattice.chain import ChainSpec, HeatbathSpec, HmcSpec
 from metalforge.lattice.fermions import FermionSpec
+
+from .physics.published import PUBLISHED, derived_range
 
 __all__ = [
     "ORDERINGS",
@@ -51,14 +53,16 @@ class Lattice(_Part, frozen=True, kw_only=True):
     """The theory: volumes, action, algorithm.
 
     `volumes` are lattices (x, y, z, t), the first one is the one that beta_c is quoted for; `beta_min` and `beta_max`
-    bound the scan. `algorithm`: `heatbath` (one update is `heatbath` + `overrelax` sweeps) or `hmc`. With `flavors` 4
-    there are staggered sea quarks of `mass`, and the algorithm is hmc; `tolerance` and `force_tolerance` are relative
-    residuals of solves, for the accept test and for forces (those of the chains that the heads were trained on).
+    bound the scan. Where both are left out they are derived from N_t, by the couplings published for the quenched
+    theory, and the spec holds the numbers from then on. `algorithm`: `heatbath` (one update is `heatbath` +
+    `overrelax` sweeps) or `hmc`. With `flavors` 4 there are staggered sea quarks of `mass`, and the algorithm is hmc;
+    `tolerance` and `force_tolerance` are relative residuals of solves, for the accept test and for forces (those of
+    the chains that the heads were trained on).
     """
 
     volumes: tuple[Dims, ...] = ((8, 8, 8, 4),)
-    beta_min: float = 5.6
-    beta_max: float = 5.8
+    beta_min: float = nan
+    beta_max: float = nan
     algorithm: Literal["heatbath", "hmc"] = "heatbath"
     heatbath: int = 1
     overrelax: int = 4
@@ -76,9 +80,14 @@ class Lattice(_Part, frozen=True, kw_only=True):
             raise SpecError("`lattice.volumes` wants at least one lattice")
         if len(set(self.volumes)) < len(self.volumes):
             raise SpecError(f"`lattice.volumes` must differ. Got {self.volumes}")
+        if isnan(self.beta_min) and isnan(self.beta_max):
+            low, high = self._derived_range()
+            msgspec.structs.force_setattr(self, "beta_min", low)
+            msgspec.structs.force_setattr(self, "beta_max", high)
         if not 0 < self.beta_min < self.beta_max < inf:
             raise SpecError(
                 f"`lattice.beta_min` must be positive and below `beta_max`. Got {self.beta_min} and {self.beta_max}"
+                "\nhint: give both, or neither to have them derived from N_t"
             )
         if self.flavors and self.algorithm != "hmc":
             raise SpecError('sea quarks need `lattice.algorithm = "hmc"`. Got heatbath')
@@ -86,6 +95,22 @@ class Lattice(_Part, frozen=True, kw_only=True):
             raise SpecError(f"`lattice.mass` goes with `lattice.flavors`. Got {self.mass} and {self.flavors}")
         for dims in self.volumes:
             self.chain(dims, self.beta_min, seed=1, stream=0, start="hot")
+
+    def _derived_range(self) -> tuple[float, float]:
+        """Return the range around what was published for the volumes' N_t; raises where there is nothing to go by."""
+        hint = "\nhint: give `lattice.beta_min` and `lattice.beta_max`"
+        if self.flavors:
+            raise SpecError(f"with sea quarks a range of beta must be given: it is not derived from N_t{hint}")
+        temporal = sorted({dims[3] for dims in self.volumes})
+        if len(temporal) > 1:
+            raise SpecError(f"volumes must share one N_t for the range of beta to be derived. Got {temporal}{hint}")
+        found = derived_range(temporal[0])
+        if found is None:
+            known = ", ".join(map(str, PUBLISHED))
+            raise SpecError(
+                f"the range of beta is derived where couplings are published: N_t = {known}. Got {temporal[0]}{hint}"
+            )
+        return found
 
     def chain(self, dims: Dims, beta: float, *, seed: int, stream: int, start: Literal["hot", "cold"]) -> ChainSpec:
         """Return the chain of one point."""

@@ -1,6 +1,7 @@
 """A spec as a commented TOML file: every field with what it means, its unit, its choices and its default."""
 
 from collections.abc import Iterator
+from math import isnan
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -130,6 +131,8 @@ def _default(path: str, field: msgspec.structs.FieldInfo) -> str:
         whole: Budget = CampaignSpec().budget
         default = getattr(whole, field.name)
         return "no limit" if default is None else f"{_value(default)} if there is no [budget], else no limit"
+    if isinstance(default, float) and isnan(default):
+        return "derived from N_t by published couplings, without sea quarks"
     return _value(default)
 
 

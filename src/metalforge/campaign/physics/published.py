@@ -1,0 +1,72 @@
+"""Published critical couplings of the quenched theory with the Wilson action, in infinite spatial volume, by N_t.
+
+They say where to look and what to compare with; nothing is fitted to them. A value belongs to infinite volume: the
+peak of chi on one lattice lies elsewhere, by about 0.1 (N_t / N_s)^3 (`finite_size`).
+"""
+
+from typing import NamedTuple
+
+__all__ = ["PUBLISHED", "Published", "derived_range", "published_coupling"]
+
+HALF_WIDTH = 0.1
+"""Half of a derived range: eight times the shift of the peak at N_s = 2 N_t, and wide enough to see both phases."""
+GRID = 20
+"""Ends of a derived range are whole multiples of 1 / 20, so that people can read them."""
+
+
+class Published(NamedTuple):
+    """beta_c of infinite volume with its error; who published it, in short and in full."""
+
+    n_t: int
+    beta_c: float
+    error: float
+    short: str
+    source: str
+
+
+_FRANCIS = "A. Francis, O. Kaczmarek, M. Laine, T. Neuhaus and H. Ohno, Phys. Rev. D 91 (2015) 096002, arXiv:1503.05652"
+_LUCINI = "B. Lucini, M. Teper and U. Wenger, JHEP 01 (2004) 061, hep-lat/0307017"
+_QCDPAX = "Y. Iwasaki et al. (QCDPAX), Phys. Rev. D 46 (1992) 4657"
+
+PUBLISHED: dict[int, Published] = {
+    entry.n_t: entry
+    for entry in (
+        Published(
+            2,
+            5.0933,
+            0.0007,
+            "Alves et al. 1992",
+            "N. A. Alves, B. A. Berg and S. Sanielevici, Nucl. Phys. B 376 (1992) 218, hep-lat/9107002",
+        ),
+        Published(3, 5.5420, 0.0003, "Lucini et al. 2004", _LUCINI),
+        Published(4, 5.69254, 0.00024, "QCDPAX 1992", _QCDPAX),
+        Published(5, 5.8000, 0.0005, "Lucini et al. 2004", _LUCINI),
+        Published(6, 5.89405, 0.00051, "QCDPAX 1992", _QCDPAX),
+        Published(
+            8, 6.0624, 0.0010, "Boyd et al. 1996", "G. Boyd et al., Nucl. Phys. B 469 (1996) 419, hep-lat/9602007"
+        ),
+        Published(10, 6.20873, 0.00043, "Francis et al. 2015", _FRANCIS),
+        Published(12, 6.33514, 0.00045, "Francis et al. 2015", _FRANCIS),
+    )
+}
+"""By N_t, in rising order."""
+
+
+def published_coupling(n_t: int) -> Published | None:
+    """Return what was published for this N_t, or None."""
+    return PUBLISHED.get(n_t)
+
+
+def derived_range(n_t: int) -> tuple[float, float] | None:
+    """Return the ends of a scan around the published coupling, or None where there is none.
+
+    beta_c -+ 0.1, each to the nearest 0.05: 5.0 to 5.2 for N_t = 2, 5.6 to 5.8 for 4, 5.8 to 6.0 for 6.
+    """
+    known = published_coupling(n_t)
+    if known is None:
+        return None
+    return _on_grid(known.beta_c - HALF_WIDTH), _on_grid(known.beta_c + HALF_WIDTH)
+
+
+def _on_grid(beta: float) -> float:
+    return round(beta * GRID) / GRID
