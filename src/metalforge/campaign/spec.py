@@ -19,6 +19,7 @@ from metalforge.lattice.fermions import FermionSpec
 from .physics.published import PUBLISHED, derived_range
 
 __all__ = [
+    "ABOUT",
     "ORDERINGS",
     "PRESETS",
     "Budget",
@@ -38,6 +39,8 @@ Dims: TypeAlias = tuple[int, int, int, int]
 Ordering: TypeAlias = Literal["A", "B", "C", "D", "E", "auto"]
 Placement: TypeAlias = Literal["A", "B", "C", "D", "E", "F"]
 ORDERINGS: tuple[Ordering, ...] = ("A", "B", "C", "D", "E")
+LATER: dict[str, dict[str, Any]] = {"budget": {"target_of": "first"}, "steering": {"points": ()}}
+"""Fields that journals of this version may lack, with their defaults: a spec that has these hashes as it did before."""
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -140,13 +143,15 @@ class Budget(_Part, frozen=True, kw_only=True):
     """When to stop: whichever comes first. None means no limit of that kind.
 
     `trajectories` counts every update, warm-up too; `seconds` is wall time of the compute, `joules` needs a meter that
-    can be read; `target_error` is the error on beta_c. `max_wall` seconds leave room for a last checkpoint.
+    can be read; `target_error` is the error on beta_c: of the first volume, or (`target_of`) of infinite volume, which
+    wants several. `max_wall` seconds leave room for a last checkpoint.
     """
 
     trajectories: int | None = None
     seconds: float | None = None
     joules: float | None = None
     target_error: float | None = None
+    target_of: Literal["first", "infinite"] = "first"
     max_wall: float | None = None
 
     def __post_init__(self) -> None:
@@ -181,13 +186,15 @@ class WarmUpPolicy(_Part, frozen=True, kw_only=True):
 class Steering(_Part, frozen=True, kw_only=True):
     """Where to measure: the steerer, the number of first points, the updates of one visit.
 
-    A visit to a beta that has been measured continues its chain; `most` bounds the chains of a volume.
+    A visit to a beta that has been measured continues its chain; `most` bounds the chains of a volume. `points` are
+    visited in every volume before the steerer is asked.
     """
 
     steerer: Literal["conductor", "gaussian-process", "uniform", "gaps"] = "conductor"
     initial: int = 5
     visit: int = 600
     most: int = 60
+    points: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         _least("steering.initial", self.initial, 2)
@@ -264,11 +271,24 @@ class CampaignSpec(_Part, frozen=True, kw_only=True):
             raise SpecError("`running.deterministic` cannot choose an ordering by the clock: name one of A to E")
         if self.ordering == "B" and len(self.lattice.volumes) < 2:
             raise SpecError("`ordering = B` wants two volumes: the scout's, and the one that beta_c is quoted for")
+        if budget.target_of == "infinite" and len(self.lattice.volumes) < 2:
+            raise SpecError('`budget.target_of = "infinite"` wants two volumes at least. Got one')
+        outside = [b for b in self.steering.points if not self.lattice.beta_min <= b <= self.lattice.beta_max]
+        if outside:
+            raise SpecError(
+                f"`steering.points` must lie within beta {self.lattice.beta_min:g} to {self.lattice.beta_max:g}. "
+                f"Got {', '.join(f'{b:g}' for b in outside)}"
+            )
 
     @property
     def sha256(self) -> str:
         """Identify the spec: a resumed campaign must have the same."""
-        return hashlib.sha256(msgspec.json.encode(self, order="sorted")).hexdigest()
+        plain = msgspec.to_builtins(self)
+        for table, fields in LATER.items():
+            for name, default in fields.items():
+                if plain[table][name] == default:
+                    del plain[table][name]
+        return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()
 
 
 def load_spec(path: Path) -> CampaignSpec:
@@ -280,21 +300,20 @@ def load_spec(path: Path) -> CampaignSpec:
             raise SpecError(f"not a campaign: {error}\nhint: metalforge scan --print-spec writes one") from error
 
 
-def _quenched(nt: int, low: float, high: float, **budget: Any) -> CampaignSpec:
-    return CampaignSpec(
-        name=f"quenched-nt{nt}",
-        lattice=Lattice(volumes=((8, 8, 8, nt),), beta_min=low, beta_max=high),
-        budget=Budget(**budget),
-    )
-
-
 PRESETS: dict[str, CampaignSpec] = {
+    "tiny": CampaignSpec(
+        name="tiny",
+        lattice=Lattice(volumes=((4, 4, 4, 2),)),
+        budget=Budget(trajectories=12_000),
+        running=Running(deterministic=True, producers=2),
+    ),
     "demo": CampaignSpec(name="demo", seed=2026, budget=Budget(seconds=150.0, target_error=0.0015)),
-    "quenched-nt4": _quenched(4, 5.6, 5.8, seconds=1800.0, target_error=0.001),
+    "quenched-nt4": CampaignSpec(name="quenched-nt4", budget=Budget(seconds=1800.0, target_error=0.001)),
     "quenched-nt2": CampaignSpec(
         name="quenched-nt2",
-        lattice=Lattice(volumes=((8, 8, 8, 2), (4, 4, 4, 2), (6, 6, 6, 2)), beta_min=5.0, beta_max=5.2),
-        budget=Budget(seconds=600.0, target_error=0.001),
+        # Extents of 4, 8, 12: on 6^3 or 10^3 a site costs several times as much.
+        lattice=Lattice(volumes=((8, 8, 8, 2), (4, 4, 4, 2), (12, 12, 12, 2))),
+        budget=Budget(seconds=600.0, target_error=0.001, target_of="infinite"),
         screening=Screening(chi=2.0),
     ),
     "dynamical-nf4": CampaignSpec(
@@ -319,6 +338,14 @@ PRESETS: dict[str, CampaignSpec] = {
     ),
 }
 """Specs by name."""
+ABOUT: dict[str, str] = {
+    "tiny": "to try things and for tests: a smallest lattice, bitwise the same every time, in seconds",
+    "demo": "beta_c of 8^3x4 in a few minutes on two cores",
+    "quenched-nt4": "beta_c of 8^3x4 with a smaller error",
+    "quenched-nt2": "three volumes with N_t = 2 and their extrapolation to infinite volume",
+    "dynamical-nf4": "four flavours of staggered sea quarks",
+}
+"""What each of them is for."""
 
 
 def preset(name: str) -> CampaignSpec:

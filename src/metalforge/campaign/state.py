@@ -20,6 +20,7 @@ from .store.records import (
     Decided,
     Energy,
     Estimated,
+    Extended,
     Finished,
     Interrupted,
     Migrated,
@@ -138,6 +139,9 @@ class CampaignState:
     migrations: list[Migrated] = field(default_factory=list)
     utilisation: Utilisation | None = None
     resumed: list[Resumed] = field(default_factory=list)
+    extended: list[Extended] = field(default_factory=list)
+    extended_at: int = 0
+    """Visits that had been decided when it was last extended."""
     interrupted: list[Interrupted] = field(default_factory=list)
     finished: Finished | None = None
     last_at: float = 0.0
@@ -147,8 +151,8 @@ class CampaignState:
 
     @property
     def spec(self) -> CampaignSpec:
-        """The resolved spec."""
-        return self.opened.spec
+        """The resolved spec in force: the one it was opened with, or the one it was last extended to."""
+        return self.extended[-1].spec if self.extended else self.opened.spec
 
     @property
     def trajectories(self) -> int:
@@ -169,6 +173,8 @@ class CampaignState:
     def digest(self) -> str:
         """Identify what was computed and decided, without clocks: equal for campaigns that are bitwise the same."""
         seen = hashlib.sha256(self.opened.spec_sha256.encode())
+        for extension in self.extended:
+            seen.update(extension.spec.sha256.encode())
         for visit in self.visits:
             seen.update(f"{visit.visit} {visit.chain} {visit.beta!r} {visit.updates} {visit.reason}\n".encode())
         for name in sorted(self.chains):
@@ -189,6 +195,10 @@ class CampaignState:
                 self.seconds += max(before - self._since, 0.0)
                 self.resumed.append(record)
                 self._since = record.at
+            case Extended():
+                self.extended.append(record)
+                self.extended_at = len(self.visits)
+                self.finished = None
             case Assigned():
                 self._assign(record)
             case Decided():
@@ -223,6 +233,7 @@ class CampaignState:
             case Finished():
                 self.finished = record
                 self.seconds = record.seconds
+                self._since = record.at
 
     def elapsed(self, now: float) -> float:
         """Return seconds of compute until `now`: a pause between two processes does not count."""

@@ -10,7 +10,7 @@ from metalforge.core.errors import KernelError, MetalforgeError, MeterUnavailabl
 from metalforge.core.plugins import PluginWarning
 from metalforge.substrates.npu import NpuError
 
-from . import bench, conductor, experiment, lattice, machine, npu, pipeline, scan, search
+from . import asking, bench, conductor, experiment, lattice, machine, npu, pipeline, scan, search
 
 __all__ = ["app", "main"]
 
@@ -32,6 +32,7 @@ app.command()(scan.resume)
 app.command()(scan.replay)
 app.command()(scan.report)
 app.command()(scan.watch)
+app.command()(asking.presets)
 app.command()(search.search)
 app.command()(bench.bench)
 app.add_typer(lattice.app, name="lattice")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .asking import BETAS, VOLUMES, asked
 from .machine import Json
 from .output import print_json, print_text
 
@@ -27,19 +28,29 @@ Directory = Annotated[Path, typer.Argument(help="The campaign's directory.")]
 
 def scan(
     spec: Annotated[Path | None, typer.Argument(help="A spec in TOML; without one, a preset.")] = None,
-    preset: Annotated[str, typer.Option(help="demo, quenched-nt4, quenched-nt2 or dynamical-nf4.")] = "demo",
+    preset: Annotated[str | None, typer.Option(help="A preset instead of a spec, demo if there is neither.")] = None,
     ordering: Annotated[str | None, typer.Option(help="A, B, C, D, E or auto.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where everything goes; a new directory.")] = None,
     energy: Annotated[str | None, typer.Option(help="measured or modelled joules, to compare orderings.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Budget: seconds of compute.")] = None,
+    trajectories: Annotated[int | None, typer.Option(help="Budget: updates of all chains.")] = None,
+    target_error: Annotated[float | None, typer.Option(help="Error on beta_c at which it is done.")] = None,
+    volume: Annotated[list[str] | None, typer.Option(help=f"{VOLUMES} They replace those of the spec.")] = None,
+    beta: Annotated[str | None, typer.Option(help=BETAS)] = None,
     print_spec: Annotated[bool, typer.Option("--print-spec", help="Write the spec, commented, and stop.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Find a phase transition: a steered scan in beta on all silicon at once, with a report at the end."""
+    """Find a phase transition: a steered scan in beta on all silicon at once, with a report at the end.
+
+    Options take the place of what the spec or the preset says (metalforge presets lists those).
+    """
+    from metalforge.campaign.extending import asked_beside
     from metalforge.campaign.report.spec_text import spec_text
     from metalforge.campaign.running.campaign import Campaign
 
-    wanted = _spec(spec, preset, ordering, seed, energy)
+    more = asked(seconds=seconds, trajectories=trajectories, target_error=target_error, volume=volume, beta=beta)
+    wanted = asked_beside(_spec(spec, preset, ordering, seed, energy), more)
     if print_spec:
         print_text(spec_text(wanted))
         return
@@ -48,13 +59,33 @@ def scan(
         _run(campaign, as_json)
 
 
-def resume(directory: Directory, as_json: Json = False) -> None:
-    """Go on with a campaign that was interrupted or killed."""
+def resume(
+    directory: Directory,
+    seconds: Annotated[float | None, typer.Option(help="So many more seconds of compute.")] = None,
+    trajectories: Annotated[int | None, typer.Option(help="So many more updates.")] = None,
+    target_error: Annotated[float | None, typer.Option(help="Another error on beta_c at which it is done.")] = None,
+    volume: Annotated[list[str] | None, typer.Option(help=f"{VOLUMES} They are added.")] = None,
+    beta: Annotated[str | None, typer.Option(help=BETAS)] = None,
+    as_json: Json = False,
+) -> None:
+    """Go on with a campaign that was interrupted or killed, or extend one, finished or not.
+
+    --seconds and --trajectories are added to what it has spent until now, and the limit that ended it is lifted unless
+    it is given anew. A deterministic campaign takes no --seconds. What was asked is a record of the journal.
+    """
+    from metalforge.campaign.report.words import ENDINGS
     from metalforge.campaign.running.campaign import Campaign
 
-    with Campaign.resume(directory) as campaign:
+    more = asked(seconds=seconds, trajectories=trajectories, target_error=target_error, volume=volume, beta=beta)
+    with Campaign.resume(directory, more=more, command=("metalforge", *sys.argv[1:])) as campaign:
         if campaign.message:
             sys.stderr.write(campaign.message + "\n")
+        if (finished := campaign.state.finished) is not None:
+            option = "--trajectories 10000" if campaign.spec.running.deterministic else "--seconds 600"
+            sys.stderr.write(
+                f"the campaign is finished: {ENDINGS[finished.stopped_by]}\n"
+                f"hint: metalforge resume {directory} {option} extends it\n"
+            )
         _run(campaign, as_json)
 
 
@@ -108,14 +139,18 @@ def watch(directory: Directory, as_json: Json = False) -> None:
             last = seen[-1]
 
 
-def _spec(path: Path | None, name: str, ordering: str | None, seed: int | None, energy: str | None) -> "CampaignSpec":
+def _spec(
+    path: Path | None, name: str | None, ordering: str | None, seed: int | None, energy: str | None
+) -> "CampaignSpec":
     """Return the spec of a file or a preset, with what the command line changes."""
     import msgspec
 
     from metalforge.campaign.spec import CampaignSpec, load_spec, preset
     from metalforge.core.errors import SpecError
 
-    chosen = preset(name) if path is None else load_spec(path)
+    if path is not None and name is not None:
+        raise SpecError(f"a spec or a preset is wanted. Got both, {path} and `{name}`\nhint: leave one of them out")
+    chosen = preset(name or "demo") if path is None else load_spec(path)
     changes = {"ordering": ordering, "seed": seed}
     plain = msgspec.to_builtins(chosen) | {key: value for key, value in changes.items() if value is not None}
     if energy is not None:

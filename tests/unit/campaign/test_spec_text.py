@@ -46,7 +46,7 @@ def test_every_number_has_a_unit():
 def test_the_file_shows_every_field_with_default_and_choices():
     text = spec_text(CampaignSpec())
     values = tomllib.loads(text)
-    assert values["budget"] == {"seconds": 150.0}  # what is not set is there as a comment
+    assert values["budget"] == {"seconds": 150.0, "target_of": "first"}  # what is not set is there as a comment
     assert "# joules =" in text
     for path, _ in field_paths():
         assert f"{path.split('.')[-1]} =" in text

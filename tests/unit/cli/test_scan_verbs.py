@@ -1,6 +1,7 @@
 """`scan | resume | replay | report | watch`, as a person and a script use them."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,8 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from metalforge.campaign.report.spec_text import spec_text
-from metalforge.campaign.spec import PRESETS, CampaignSpec
+from metalforge.campaign.spec import ABOUT, PRESETS, CampaignSpec
 from metalforge.cli.main import app
+from metalforge.core.errors import MetalforgeError, SpecError
 from reference.small_campaigns import ROUNDS
 
 LONGER = msgspec.structs.replace(ROUNDS, budget=msgspec.structs.replace(ROUNDS.budget, trajectories=20_000))
@@ -101,6 +103,50 @@ def test_print_spec_reads_back_as_the_preset(name):
 
 
 def test_the_command_line_changes_the_preset():
-    text = metalforge("scan", "--ordering", "A", "--seed", "9", "--print-spec").stdout
+    options = ("--ordering", "A", "--seed", "9", "--seconds", "20", "--volume", "12,12,12,6", "--beta", "5.88,5.9")
+    text = metalforge("scan", *options, "--print-spec").stdout
     spec = msgspec.toml.decode(text, type=CampaignSpec)
-    assert (spec.ordering, spec.seed) == ("A", 9)
+    assert (spec.ordering, spec.seed, spec.budget.seconds) == ("A", 9, 20.0)
+    assert spec.lattice.volumes == ((12, 12, 12, 6),)
+    assert spec.lattice.beta_min < 5.894 < spec.lattice.beta_max
+    assert spec.steering.points == (5.88, 5.9)
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        (("--volume", "12,12,12"), "12,12,12,4"),
+        (("--volume", "8,8,8,x"), "--volume"),
+        (("--volume", "8,8,8,4.5"), "--volume"),
+        (("--beta", "5.6;5.7"), "--beta"),
+        (("--preset", "timy"), "tiny"),
+    ],
+)
+def test_options_that_cannot_be_read_are_named(options, word):
+    with pytest.raises(MetalforgeError, match=word):
+        metalforge("scan", *options, "--print-spec")
+
+
+def test_a_preset_beside_a_spec_is_refused(tmp_path):
+    (tmp_path / "spec.toml").write_text(spec_text(ROUNDS))
+    with pytest.raises(SpecError, match="both"):
+        metalforge("scan", tmp_path / "spec.toml", "--preset", "demo", "--print-spec")
+
+
+def test_presets_are_listed():
+    listed = json.loads(metalforge("presets", "--json").stdout)
+    assert {entry["name"] for entry in listed} == set(PRESETS)
+    tiny = next(entry for entry in listed if entry["name"] == "tiny")
+    assert tiny["volumes"] == [[4, 4, 4, 2]]
+    assert tiny["beta_min"] < 5.09 < tiny["beta_max"]
+    assert tiny["deterministic"]
+    text = metalforge("presets").stdout
+    assert all(name in text and ABOUT[name] in text for name in PRESETS)
+
+
+def test_a_finished_campaign_says_how_to_extend_it_and_is_extended(scanned, tmp_path):
+    directory = shutil.copytree(scanned[0], tmp_path / "run")
+    assert f"metalforge resume {directory} --trajectories" in metalforge("resume", directory).stderr
+    said = json.loads(metalforge("resume", directory, "--trajectories", "300", "--beta", "5.07", "--json").stdout)
+    assert scanned[1]["trajectories"] < said["trajectories"] <= scanned[1]["trajectories"] + 300
+    assert "extended by" in (directory / "report.html").read_text()

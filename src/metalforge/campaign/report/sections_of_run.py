@@ -176,6 +176,7 @@ def provenance_section(state: CampaignState, result: CampaignResult) -> str:
         ("metalforge", f"{opened.package_version}, kernels at level {opened.isa}"),
         ("Python", f"{opened.python}; {versions}" if versions else opened.python),
         ("spec", Raw(f"<code>sha256 {escape(opened.spec_sha256)}</code>")),
+        *(("extended by", Raw(f"<code>{escape(shlex.join(more.command))}</code>")) for more in state.extended),
         ("computed", Raw(f"<code>digest {escape(result.digest)}</code>")),
     ]
     silicon = table(
@@ -186,7 +187,7 @@ def provenance_section(state: CampaignState, result: CampaignResult) -> str:
         table(("", ""), rows),
         note("The digest names what was computed and decided; campaigns that are bitwise the same have the same one."),
         silicon,
-        details("The spec", listing(spec_text(opened.spec))),
+        details("The spec", listing(spec_text(state.spec))),
     )
 
 

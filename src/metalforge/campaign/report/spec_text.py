@@ -61,7 +61,11 @@ NOTES: dict[str, Note] = {
     "budget.trajectories": Note("Updates of all chains together, warm-up too", "updates"),
     "budget.seconds": Note("Wall time of the compute, without pauses between two processes", "s"),
     "budget.joules": Note("Energy, by a meter that can be read", "J"),
-    "budget.target_error": Note("Error on beta_c of the first volume at which the campaign is done", "as beta"),
+    "budget.target_error": Note("Error on beta_c at which the campaign is done", "as beta"),
+    "budget.target_of": Note(
+        "Which beta_c the target error is for, and what the work of several volumes is shared for: that of the first "
+        "volume, or the extrapolation to infinite volume"
+    ),
     "budget.max_wall": Note("Wall time of one process; it checkpoints before, and `resume` goes on", "s"),
     "warmup.longest": Note("Warm-up that is never exceeded", "updates"),
     "warmup.shortest": Note("Warm-up before which nothing is decided", "updates"),
@@ -71,6 +75,7 @@ NOTES: dict[str, Note] = {
     "steering.initial": Note("First points, spread over the range", "points"),
     "steering.visit": Note("Measured updates of one visit; a later visit continues the chain", "updates"),
     "steering.most": Note("Chains of one volume at most", "chains"),
+    "steering.points": Note("Couplings that every volume visits before the steerer is asked", "beta"),
     "screening.every": Note("Every so many updates one goes through the reservoir", "updates"),
     "screening.window": Note("Measurements over which chi of |L| is taken", "updates"),
     "screening.chi": Note("chi at which a configuration is flagged; the peak of 8^3x4 is 1.33", "N_s^3 var |L|"),
@@ -127,7 +132,7 @@ def _field(path: str, field: msgspec.structs.FieldInfo, value: Any) -> list[str]
 def _default(path: str, field: msgspec.structs.FieldInfo) -> str:
     default: Any = field.default
     # A file without a [budget] gets the default one; a file with one says what it wants.
-    if path.startswith("budget."):
+    if path.startswith("budget.") and default is None:
         whole: Budget = CampaignSpec().budget
         default = getattr(whole, field.name)
         return "no limit" if default is None else f"{_value(default)} if there is no [budget], else no limit"

@@ -20,6 +20,7 @@ import msgspec
 import tomli_w
 
 from metalforge import __version__, native
+from metalforge.campaign.extending import Extension, extended
 from metalforge.campaign.findings import target_met
 from metalforge.campaign.spec import CampaignSpec, Ordering
 from metalforge.campaign.state import CampaignState, fold
@@ -28,6 +29,7 @@ from metalforge.campaign.store.index import open_index
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.lock import DirectoryLock
 from metalforge.campaign.store.records import (
+    Extended,
     Finished,
     Interrupted,
     Opened,
@@ -115,8 +117,7 @@ class Campaign(Closing):
             )
             journal: Journal[Record] = Journal.open(directory / JOURNAL, Record, mode="create")
             journal.append(opened)
-            with replacing(directory / "spec.toml") as stream:
-                stream.write(_toml(spec))
+            _write_toml(directory, spec)
             return cls(directory, lock, Book(journal, fold([opened]), clock), clock=clock)
         except BaseException:
             lock.close()
@@ -124,9 +125,18 @@ class Campaign(Closing):
 
     @classmethod
     def resume(
-        cls, directory: Path, *, spec: CampaignSpec | None = None, clock: Callable[[], float] = time.time
+        cls,
+        directory: Path,
+        *,
+        spec: CampaignSpec | None = None,
+        more: Extension | None = None,
+        command: Sequence[str] = (),
+        clock: Callable[[], float] = time.time,
     ) -> Self:
-        """Go on with the campaign of a directory, from its journal and checkpoints."""
+        """Go on with the campaign of a directory, from its journal and checkpoints.
+
+        `more` extends it, finished or not: the spec in force is then another, and the journal says so.
+        """
         if not (directory / JOURNAL).exists():
             raise SpecError(f"{directory}: no campaign is there\nhint: metalforge scan --out {directory} begins one")
         writable_directory(directory)
@@ -134,7 +144,7 @@ class Campaign(Closing):
         try:
             journal: Journal[Record] = Journal.open(directory / JOURNAL, Record, mode="resume")
             state = fold(journal.found.records)
-            if spec is not None and spec != state.spec:
+            if spec is not None and spec not in (state.opened.spec, state.spec):
                 raise SpecError(
                     f"{directory}: was begun with another spec (sha256 {state.opened.spec_sha256[:12]}, this one "
                     f"{spec.sha256[:12]})\nhint: resume without a spec, or begin in another directory"
@@ -144,11 +154,15 @@ class Campaign(Closing):
                     f"{directory}: was run at build level {state.opened.isa}, this is {native.level()}: chains would "
                     f"not continue bit for bit\nhint: set METALFORGE_ISA={state.opened.isa}"
                 )
+            in_force = extended(state, more) if more is not None and more.asks else None
             book = Book(journal, state, clock)
-            if state.finished is None:
+            if state.finished is None or in_force is not None:
                 book.write(
                     Resumed(at=clock(), package_version=__version__, isa=native.level(), cut=journal.message or "")
                 )
+            if in_force is not None:
+                book.write(Extended(at=clock(), spec=in_force, command=tuple(command)))
+                _write_toml(directory, in_force)
             return cls(directory, lock, book, clock=clock)
         except BaseException:
             lock.close()
@@ -327,7 +341,7 @@ class Campaign(Closing):
         self._lock.close()
 
 
-def _toml(spec: CampaignSpec) -> bytes:
+def _write_toml(directory: Path, spec: CampaignSpec) -> None:
     plain = msgspec.to_builtins(spec)
 
     def known(value: Any) -> Any:
@@ -335,4 +349,5 @@ def _toml(spec: CampaignSpec) -> bytes:
             return {name: known(entry) for name, entry in value.items() if entry is not None}
         return value
 
-    return tomli_w.dumps(known(plain)).encode()
+    with replacing(directory / "spec.toml") as stream:
+        stream.write(tomli_w.dumps(known(plain)).encode())

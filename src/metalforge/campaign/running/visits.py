@@ -88,10 +88,12 @@ class VisitPlan:
         """Return the next visit; `pending` ones are under way, those of `skip` are taken as not there."""
         chains = [c for c in state.chains.values() if not (c.visits and c.visits[0] in skip)]
         made = {v.visit: v.dims for v in (*state.visits, *pending) if v.visit not in skip}
-        for dims in sorted(who.volumes, key=lambda d: self._need(d, state, list(made.values()))):
+        asked = {dims: self._requested(dims, chains, pending) for dims in who.volumes}
+        need = {dims: self._need(dims, state, list(made.values())) for dims in who.volumes}
+        for dims in sorted(who.volumes, key=lambda d: (asked[d] is None, need[d])):
             here = [c for c in chains if c.dims == dims and not c.abandoned]
             waiting = [visit for visit in pending if visit.dims == dims]
-            wish = self._wish(who, state, dims, here, waiting)
+            wish = asked[dims] or self._wish(who, state, dims, here, waiting)
             if isinstance(wish, Nothing):
                 return wish
             if wish is None:
@@ -143,6 +145,14 @@ class VisitPlan:
             quenched=self._quenched_length(state, dims, wanted.beta) if chain is None else 0,
             start=wanted.start if chain is None else "",
         )
+
+    def _requested(self, dims: Dims, chains: Sequence[ChainLog], pending: Sequence[Assigned]) -> Wish | None:
+        """Return the next of the points that were asked for by name, where a volume has no chain yet."""
+        there = [c.beta for c in chains if c.dims == dims] + [visit.beta for visit in pending if visit.dims == dims]
+        missing = [beta for beta in self.spec.steering.points if beta not in there]
+        if not missing:
+            return None
+        return Wish(missing[0], "asked for by the user", "user", start="cold" if len(there) % 2 else "hot")
 
     def _wish(
         self,

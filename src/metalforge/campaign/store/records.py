@@ -21,6 +21,7 @@ __all__ = [
     "Decided",
     "Energy",
     "Estimated",
+    "Extended",
     "Finished",
     "Interrupted",
     "Migrated",
@@ -76,6 +77,13 @@ class Resumed(_Record, frozen=True, kw_only=True, tag="resumed"):
     package_version: str
     isa: str
     cut: str = ""
+
+
+class Extended(_Record, frozen=True, kw_only=True, tag="extended"):
+    """More was asked of the campaign, finished or not: from here on this is its spec. `command` is how it was asked."""
+
+    spec: CampaignSpec
+    command: tuple[str, ...] = ()
 
 
 class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):
@@ -234,6 +242,7 @@ class Finished(_Record, frozen=True, kw_only=True, tag="finished"):
 Record: TypeAlias = (
     Opened
     | Resumed
+    | Extended
     | Assigned
     | Decided
     | Rows

@@ -1,0 +1,110 @@
+"""More of a campaign: what was asked beside a spec, or of a campaign that has run -> the spec that is then in force.
+
+Beside a spec or a preset a budget is the whole one and volumes take the place of the spec's. Of a campaign that has run
+seconds and updates are added to what it has spent, and volumes to those it has.
+"""
+
+from typing import Any
+
+import msgspec
+
+from metalforge.core.errors import SpecError
+
+from .spec import CampaignSpec, Dims
+from .state import CampaignState
+
+__all__ = ["Extension", "asked_beside", "extended"]
+
+ENDED_BY = {"target": "target_error", "trajectories": "trajectories", "seconds": "seconds", "joules": "joules"}
+"""The field of the budget that ends a campaign, by how it ended."""
+
+
+class Extension(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is asked: budgets, lattices, and couplings that every volume visits before anything else."""
+
+    seconds: float | None = None
+    trajectories: int | None = None
+    target_error: float | None = None
+    volumes: tuple[Dims, ...] = ()
+    betas: tuple[float, ...] = ()
+
+    @property
+    def asks(self) -> bool:
+        """Whether it asks for anything."""
+        return self != Extension()
+
+
+def asked_beside(spec: CampaignSpec, more: Extension) -> CampaignSpec:
+    """Return the spec with what was asked beside it; lattices with another N_t have their range derived anew."""
+    budget = {name: getattr(more, name) for name in ("seconds", "trajectories", "target_error")}
+    spec = _changed(spec, "budget", {name: value for name, value in budget.items() if value is not None})
+    if more.volumes:
+        lattice = msgspec.structs.asdict(spec.lattice) | {"volumes": more.volumes}
+        if {dims[3] for dims in more.volumes} != {dims[3] for dims in spec.lattice.volumes}:
+            del lattice["beta_min"], lattice["beta_max"]
+        spec = msgspec.structs.replace(spec, lattice=type(spec.lattice)(**lattice))
+    return _visiting(spec, more.betas)
+
+
+def extended(state: CampaignState, more: Extension) -> CampaignSpec:
+    """Return the spec of a campaign that goes on: budgets on top of what it has spent, with more lattices and points.
+
+    The limit that ended it is lifted unless it is given anew, so that `seconds` means so many more seconds.
+    """
+    spec = state.spec
+    changes: dict[str, Any] = {}
+    if state.finished is not None and state.finished.stopped_by in ENDED_BY:
+        changes[ENDED_BY[state.finished.stopped_by]] = None
+    if more.seconds is not None:
+        changes["seconds"] = state.elapsed(state.last_at) + _positive("seconds", more.seconds)
+    if more.trajectories is not None:
+        changes["trajectories"] = state.trajectories + round(_positive("trajectories", more.trajectories))
+    if more.target_error is not None:
+        changes["target_error"] = more.target_error
+    left = {name: getattr(spec.budget, name) for name in ("seconds", "trajectories", "joules")} | changes
+    if all(left[name] is None for name in ("seconds", "trajectories", "joules")):
+        raise SpecError(
+            "the campaign has spent its budget and needs more to go on\nhint: give --seconds or --trajectories as well"
+        )
+    spec = _changed(spec, "budget", changes)
+    if more.volumes:
+        spec = _changed(spec, "lattice", {"volumes": _with_volumes(spec, more.volumes)})
+    return _visiting(spec, more.betas)
+
+
+def _with_volumes(spec: CampaignSpec, added: tuple[Dims, ...]) -> tuple[Dims, ...]:
+    there = spec.lattice.volumes
+    for dims in added:
+        if dims in there:
+            raise SpecError(f"an added volume must be a new one. Got {dims}, which is in the campaign already")
+        if dims[3] not in {known[3] for known in there}:
+            raise SpecError(
+                f"an added volume must have the campaign's N_t = {there[0][3]}: its range of beta belongs to that. "
+                f"Got {dims}\nhint: metalforge scan --volume {','.join(map(str, dims))} begins another campaign"
+            )
+    if spec.ordering in ("A", "B", "D", "E"):
+        raise SpecError(
+            f"ordering {spec.ordering} does not run more volumes\nhint: begin another campaign with --ordering C"
+        )
+    return (*there, *added)
+
+
+def _visiting(spec: CampaignSpec, betas: tuple[float, ...]) -> CampaignSpec:
+    """Return the spec with points that are visited first; the range grows where they lie outside."""
+    if not betas:
+        return spec
+    low, high = min(spec.lattice.beta_min, *betas), max(spec.lattice.beta_max, *betas)
+    lattice = msgspec.structs.replace(spec.lattice, beta_min=low, beta_max=high)
+    points = tuple(dict.fromkeys((*spec.steering.points, *betas)))
+    steering = msgspec.structs.replace(spec.steering, points=points)
+    return msgspec.structs.replace(spec, lattice=lattice, steering=steering)
+
+
+def _changed(spec: CampaignSpec, table: str, changes: dict[str, Any]) -> CampaignSpec:
+    return msgspec.structs.replace(spec, **{table: msgspec.structs.replace(getattr(spec, table), **changes)})
+
+
+def _positive(name: str, value: float) -> float:
+    if not value > 0:
+        raise SpecError(f"`{name}` must be positive. Got {value}")
+    return value

@@ -1,0 +1,164 @@
+"""More of a campaign: what is asked beside a spec, and a campaign that goes on after its end."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from metalforge.campaign.extending import Extension, asked_beside, extended
+from metalforge.campaign.running.campaign import JOURNAL, Campaign
+from metalforge.campaign.spec import Budget, CampaignSpec, load_spec, preset
+from metalforge.campaign.state import fold
+from metalforge.campaign.store import read_journal
+from metalforge.campaign.store.records import Extended, Finished, Interrupted, Record, Resumed
+from metalforge.core.errors import SpecError
+from reference.small_campaigns import ROUNDS
+
+TESTS = Path(__file__).parents[2]
+MORE = Extension(trajectories=700, betas=(4.85, 5.07), volumes=((4, 4, 8, 2),))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The directory of a campaign that has spent its budget."""
+    directory = tmp_path_factory.mktemp("finished") / "run"
+    with Campaign.open(ROUNDS, directory) as campaign:
+        campaign.run()
+    return directory
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    """A copy of it to work on."""
+    return shutil.copytree(finished, tmp_path / "copy")
+
+
+def state_of(directory):
+    return fold(read_journal(directory / JOURNAL, Record).records)
+
+
+def child(directory, site, count):
+    """Go on with the campaign in a new process, which dies at the count-th visit of a site."""
+    command = [sys.executable, "-m", "reference.small_campaigns", str(directory), site, str(count)]
+    environment = os.environ | {"PYTHONPATH": str(TESTS)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_a_finished_campaign_goes_on_with_more_updates_volumes_and_points(copy):
+    before = state_of(copy)
+    with Campaign.resume(copy, more=MORE, command=("metalforge", "resume")) as campaign:
+        after = campaign.run()
+    assert after.opened.spec == ROUNDS
+    assert after.spec.budget.trajectories == before.trajectories + 700
+    assert before.trajectories < after.trajectories <= after.spec.budget.trajectories
+    assert after.finished.stopped_by == "trajectories"
+    assert load_spec(copy / "spec.toml") == after.spec
+    new = after.visits[len(before.visits) :]
+    asked = [visit for visit in new if visit.by == "user"]
+    # Both points in both volumes, before the steerer is asked again; the range has grown to hold them.
+    assert {(visit.dims, visit.beta) for visit in asked} == {
+        (d, b) for d in after.spec.lattice.volumes for b in MORE.betas
+    }
+    assert new[: len(asked)] == asked
+    assert after.spec.lattice.beta_min == 4.85
+    records = read_journal(copy / JOURNAL, Record).records
+    assert [r.command for r in records if isinstance(r, Extended)] == [("metalforge", "resume")]
+    assert sum(isinstance(record, Finished) for record in records) == 2
+
+
+def test_killed_in_new_processes_an_extended_campaign_ends_as_one_left_alone(copy, tmp_path):
+    other = shutil.copytree(copy, tmp_path / "killed")
+    with Campaign.resume(copy, more=MORE) as campaign:
+        digest = campaign.run().digest()
+    with Campaign.resume(other, more=MORE):
+        pass  # extended, and gone before anything runs
+    for site, count in (("update", 40), ("half", 12)):
+        assert child(other, site, count).returncode == -signal.SIGKILL
+    last = child(other, "never", 0)
+    assert last.returncode == 0, last.stderr
+    assert last.stdout == digest
+    assert len(state_of(other).extended) == 1
+
+
+def test_a_campaign_interrupted_before_a_round_began_can_be_extended(tmp_path):
+    """The round that was written for the old spec is run as far as it was written, and not planned again."""
+    directory = tmp_path / "run"
+    with Campaign.open(ROUNDS, directory) as campaign:
+        campaign.interrupt("test")
+        assert isinstance(campaign.run().interrupted[-1], Interrupted)
+    with Campaign.resume(directory, more=Extension(trajectories=900, betas=(5.07,))) as campaign:
+        state = campaign.run()
+    assert state.finished is not None
+    assert any(visit.by == "user" and visit.beta == 5.07 for visit in state.visits)
+
+
+def test_time_between_the_end_and_the_extension_does_not_count(finished):
+    state = state_of(finished)
+    spent = state.seconds
+    spec = extended(state, Extension(trajectories=100))
+    at = state.finished.at
+    state.apply(Resumed(at=at + 1000.0, package_version="", isa=""))
+    state.apply(Extended(at=at + 1000.5, spec=spec))
+    assert state.finished is None
+    assert state.elapsed(at + 1002.0) == pytest.approx(spent + 2.0)
+
+
+def test_the_limit_that_ended_it_is_lifted_and_others_stay(finished):
+    state = state_of(finished)
+    free = msgspec.structs.replace(
+        ROUNDS,
+        running=msgspec.structs.replace(ROUNDS.running, deterministic=False),
+        budget=Budget(trajectories=1200, seconds=500.0, target_error=0.01),
+    )
+    state.opened = msgspec.structs.replace(state.opened, spec=free)
+    more = extended(state, Extension(seconds=60.0)).budget
+    assert more.trajectories is None
+    assert more.seconds == pytest.approx(state.seconds + 60.0)
+    assert more.target_error == 0.01
+    state.finished = msgspec.structs.replace(state.finished, stopped_by="target")
+    assert extended(state, Extension(betas=(5.1,))).budget == Budget(trajectories=1200, seconds=500.0)
+    assert extended(state, Extension(target_error=0.002)).budget.target_error == 0.002
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        (Extension(betas=(5.1,)), "--trajectories"),
+        (Extension(target_error=0.001), "--trajectories"),
+        (Extension(seconds=5.0, trajectories=9), "deterministic"),
+        (Extension(trajectories=-5), "positive"),
+        (Extension(trajectories=500, volumes=((4, 4, 4, 2),)), "already"),
+        (Extension(trajectories=500, volumes=((8, 8, 8, 4),)), "N_t"),
+        (Extension(trajectories=500, volumes=((8, 8, 7, 2),)), "even"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_and_leaves_the_journal_alone(copy, more, word):
+    before = (copy / JOURNAL).read_bytes()
+    with pytest.raises(SpecError, match=word):
+        Campaign.resume(copy, more=more)
+    assert (copy / JOURNAL).read_bytes() == before
+
+
+def test_an_ordering_that_runs_one_volume_takes_no_other(finished):
+    state = state_of(finished)
+    state.opened = msgspec.structs.replace(state.opened, spec=msgspec.structs.replace(ROUNDS, ordering="A"))
+    with pytest.raises(SpecError, match="ordering A"):
+        extended(state, Extension(trajectories=500, volumes=((8, 8, 8, 2),)))
+
+
+def test_beside_a_spec_budgets_and_volumes_take_its_place():
+    spec = asked_beside(preset("demo"), Extension(seconds=30.0, target_error=0.004, volumes=((12, 12, 12, 4),)))
+    assert (spec.budget.seconds, spec.budget.target_error) == (30.0, 0.004)
+    assert spec.lattice.volumes == ((12, 12, 12, 4),)
+    assert spec.lattice.beta_min == preset("demo").lattice.beta_min
+    six = asked_beside(preset("demo"), Extension(volumes=((12, 12, 12, 6),))).lattice
+    assert six.beta_min < 5.894 < six.beta_max
+    assert asked_beside(CampaignSpec(), Extension(betas=(5.68, 5.9))).steering.points == (5.68, 5.9)
+    assert asked_beside(CampaignSpec(), Extension()) == CampaignSpec()
+    with pytest.raises(SpecError, match="sea quarks"):
+        asked_beside(preset("dynamical-nf4"), Extension(volumes=((8, 8, 8, 6),)))
