@@ -11,7 +11,7 @@ from metalforge.core.errors import SpecError
 from metalforge.native import kernels
 from metalforge.native._threads import thread_count
 
-__all__ = ["GaugeField", "Momenta", "Precision", "check_dims"]
+__all__ = ["GaugeField", "Momenta", "Precision", "check_dims", "slow_extents"]
 
 Precision = Literal["f64", "f32"]
 ALL_LINKS = 255
@@ -27,6 +27,17 @@ def check_dims(dims: Sequence[int]) -> tuple[int, int, int, int]:
     except (TypeError, ValueError):
         raise SpecError(f"`dims` must be four even integers >= 2, (Nx, Ny, Nz, Nt). Got {dims!r}") from None
     return n_x, n_y, n_z, n_t
+
+
+def slow_extents(dims: Sequence[int], precision: str = "f64") -> tuple[int, ...]:
+    """Return the extents for which the kernels run this lattice one site at a time; none where they run it in vectors.
+
+    A direction is cut in two, to fill the lanes of a vector, only when its extent is a multiple of four
+    (`native/layout.hpp`): a vector of 2^n lanes wants n such directions. How wide vectors are is the build level's.
+    """
+    lanes = getattr(kernels(), f"layout_{precision}")((4, 4, 4, 4)).lanes
+    slow = [n for n in check_dims(dims) if n % 4]
+    return tuple(sorted(set(slow))) if 2 ** (4 - len(slow)) < lanes else ()
 
 
 class GaugeField:

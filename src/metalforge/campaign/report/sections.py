@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from metalforge.campaign.advice import size_cautions
 from metalforge.campaign.state import CampaignState
 from metalforge.lattice.analysis.estimate import Estimate, with_error
 
@@ -44,6 +45,7 @@ def headline(state: CampaignState, result: CampaignResult) -> str:
     return "\n".join([
         f'<header>{paragraph(f"metalforge campaign {result.name}", "kind")}<h1>{title.html}</h1></header>',
         meaning,
+        *(paragraph(caution, "warn") for caution in size_cautions(state.spec)),
         paragraph(_ending(state, result)),
         f'<div class="cards">{"".join(cards)}</div>',
     ])  # fmt: skip

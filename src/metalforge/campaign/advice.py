@@ -1,0 +1,51 @@
+"""What is said about a campaign before it runs: lattices whose answer is blurred, and lattices that run slowly."""
+
+from metalforge.lattice.field import slow_extents
+
+from .report.words import lattice_name
+from .spec import CampaignSpec, Dims
+
+__all__ = ["size_cautions", "speed_cautions"]
+
+LEAST_ASPECT = 2
+"""N_s / N_t below which finite-size effects are as large as what is looked for: at 2 the peak is shifted by about
+0.1 (N_t / N_s)^3 = 0.013 in beta, and on smaller lattices it is hardly a peak."""
+
+
+def size_cautions(spec: CampaignSpec) -> tuple[str, ...]:
+    """Return a sentence for every volume that is small against its N_t."""
+    said = []
+    for dims in spec.lattice.volumes:
+        aspect = min(dims[:3]) / dims[3]
+        if aspect < LEAST_ASPECT:
+            said.append(
+                f"{lattice_name(dims)} has N_s / N_t = {aspect:.3g}, below {LEAST_ASPECT}: its beta_c has large "
+                f"finite-size effects; spatial extents of {LEAST_ASPECT * dims[3]} or more have smaller ones"
+            )
+    return tuple(said)
+
+
+def speed_cautions(spec: CampaignSpec) -> tuple[str, ...]:
+    """Return a sentence for every volume that this machine's kernels run one site at a time."""
+    said = []
+    for dims in spec.lattice.volumes:
+        if not slow_extents(dims, spec.lattice.precision):
+            continue
+        better = [lattice_name(other) for other in _fast(dims, spec.lattice.precision)]
+        instead = f": {' or '.join(better)} would not" if better else ""
+        said.append(
+            f"{lattice_name(dims)} runs slowly, at three to five times the cost per site, since too few of its extents "
+            f"are multiples of four{instead}"
+        )
+    return tuple(said)
+
+
+def _fast(dims: Dims, precision: str) -> list[Dims]:
+    """Return the nearest lattices, smaller and larger in space, whose extents the kernels take in vectors."""
+    t = dims[3]
+    found = []
+    for up in (0, 1):
+        x, y, z = (n if n % 4 == 0 else n // 4 * 4 + 4 * up for n in dims[:3])
+        if min(x, y, z) >= 4 and not slow_extents((x, y, z, t), precision):
+            found.append((x, y, z, t))
+    return found
