@@ -1,12 +1,13 @@
 """What a campaign has found in a volume, from its journal: the peak with its evidence, and every look at it so far."""
 
+from .headline import target_looks
 from .physics.evidence import Finding, Plan, finding_of
-from .physics.stopping import Look, target_reached
+from .physics.stopping import target_reached
 from .spec import Dims
 from .state import CampaignState
 from .steerers import even_points, reweighting_reach
 
-__all__ = ["finding", "looks_of", "plan_of", "target_met"]
+__all__ = ["finding", "plan_of", "target_met"]
 
 
 def plan_of(state: CampaignState, dims: Dims) -> Plan:
@@ -24,12 +25,7 @@ def finding(state: CampaignState, dims: Dims, *, n_bootstrap: int) -> Finding:
     return finding_of(state.points(dims), plan_of(state, dims), seed=state.spec.seed, n_bootstrap=n_bootstrap)
 
 
-def looks_of(state: CampaignState, dims: Dims) -> list[Look]:
-    """Return every look at a volume, in order."""
-    return [Look(e.error, e.effective, e.established) for e in state.estimates if e.dims == dims]
-
-
 def target_met(state: CampaignState) -> bool:
     """Return whether the campaign has reached its target error; without a target it never has."""
     target = state.spec.budget.target_error
-    return target is not None and target_reached(looks_of(state, state.spec.lattice.volumes[0]), target)
+    return target is not None and target_reached([seen.look for seen in target_looks(state)], target)

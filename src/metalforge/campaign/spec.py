@@ -16,6 +16,7 @@ from metalforge.core.files import opened
 from metalforge.lattice.chain import ChainSpec, HeatbathSpec, HmcSpec
 from metalforge.lattice.fermions import FermionSpec
 
+from .physics.finite_size import scales
 from .physics.published import PUBLISHED, derived_range
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Steering",
     "WarmUpPolicy",
     "load_spec",
+    "on_the_line",
     "preset",
 ]
 
@@ -271,8 +273,11 @@ class CampaignSpec(_Part, frozen=True, kw_only=True):
             raise SpecError("`running.deterministic` cannot choose an ordering by the clock: name one of A to E")
         if self.ordering == "B" and len(self.lattice.volumes) < 2:
             raise SpecError("`ordering = B` wants two volumes: the scout's, and the one that beta_c is quoted for")
-        if budget.target_of == "infinite" and len(self.lattice.volumes) < 2:
-            raise SpecError('`budget.target_of = "infinite"` wants two volumes at least. Got one')
+        if budget.target_of == "infinite" and len(on_the_line(self)) < 2:
+            raise SpecError(
+                '`budget.target_of = "infinite"` wants two volumes at least with one N_t and N_s > 2 N_t. '
+                f"Got {len(on_the_line(self))}"
+            )
         outside = [b for b in self.steering.points if not self.lattice.beta_min <= b <= self.lattice.beta_max]
         if outside:
             raise SpecError(
@@ -289,6 +294,12 @@ class CampaignSpec(_Part, frozen=True, kw_only=True):
                 if plain[table][name] == default:
                     del plain[table][name]
         return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()
+
+
+def on_the_line(spec: CampaignSpec) -> tuple[Dims, ...]:
+    """Return the volumes that an extrapolation to infinite volume is made of, in their order."""
+    volumes = spec.lattice.volumes
+    return tuple(dims for dims in volumes if dims[3] == volumes[0][3] and scales(dims))
 
 
 def load_spec(path: Path) -> CampaignSpec:

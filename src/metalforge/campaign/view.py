@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from .headline import target_looks
 from .report.words import ENDINGS, PHASES, one_line
 from .spec import Dims
 from .state import CampaignState, ChainLog
@@ -259,8 +260,7 @@ def _spent(name: str, unit: str, used: float, limit: float, left_s: float | None
 
 def _target(state: CampaignState, target: float, trajectories: int, rate: float) -> BudgetView:
     """Return how far the error is from its target: error = k n^(-1/2), k the median of the last estimates."""
-    dims = state.spec.lattice.volumes[0]
-    located = [(e.error, e.trajectories) for e in state.estimates if e.dims == dims and e.error is not None]
+    located = [(seen.look.error, seen.trajectories) for seen in target_looks(state) if seen.look.error]
     if not located:
         return BudgetView(name="target error", unit="on beta_c", used=None, limit=target, share=0.0, left_s=None)
     error = located[-1][0]

@@ -190,6 +190,7 @@ def _run(campaign: "Campaign", as_json: bool) -> None:
 
 def _say(state: "CampaignState", page: Path | None, as_json: bool) -> None:
     """Print what a campaign found."""
+    from metalforge.campaign.report.comparison import comparison, quality
     from metalforge.campaign.report.result import result_of, summary_of
     from metalforge.lattice.analysis import with_error
 
@@ -197,11 +198,18 @@ def _say(state: "CampaignState", page: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(summary_of(result, page))
         return
+    if (fit := result.extrapolation) is not None:
+        print_text(f"beta_c(infinite volume) = {with_error(fit.beta_c, fit.error)}, {quality(fit)}")
+    if result.finite_size is not None:
+        for caution in result.finite_size.cautions:
+            print_text(f"  {caution}")
     for volume in result.volumes:
         lattice = "x".join(map(str, volume.dims))
         found = volume.transition
         text = volume.reason if found is None else with_error(found.beta_c, found.error)
         print_text(f"beta_c({lattice}) = {text}" if found is not None else f"{lattice}: not located: {text}")
+    if compared := comparison(state.spec, result):
+        print_text(compared)
     ended = "not finished" if result.stopped_by is None else f"stopped by {result.stopped_by}"
     print_text(f"{result.trajectories} updates in {result.seconds:.1f} s, {ended}")
     if page is not None:

@@ -13,11 +13,13 @@ from metalforge.campaign.report.figures import draw_all
 from metalforge.campaign.report.html import Raw, table
 from metalforge.campaign.report.page import page_of, write_report
 from metalforge.campaign.report.result import result_of
+from metalforge.campaign.report.sections import headline
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.state import fold
 from metalforge.core.errors import SpecError
 from metalforge.lattice.analysis import with_error
 from reference.campaigns import ending, interrupted, opened, records_of, spec_of
+from reference.landau_chain import VOLUME
 
 NASTY = "<script>alert('x')</script> & \"more\""
 EMPTY = {"meta", "img", "br"}
@@ -166,3 +168,17 @@ def test_tables_escape_every_cell_but_raw_ones():
     assert made.count("&lt;i&gt;") == 1
     assert "<b>2</b>" in made
     assert '<th class="n">n</th><th>a&lt;b</th>' in made
+
+
+def test_several_volumes_have_the_extrapolation_as_headline_beside_what_is_published():
+    state = fold(records_of(spec_of(volumes=(VOLUME, (12, 12, 12, 4), (10, 10, 10, 4)))))
+    result = result_of(state)
+    text = headline(state, result)
+    assert with_error(result.extrapolation.beta_c, result.extrapolation.error) in text.split("</h1>")[0]
+    assert "infinite spatial volume" in text
+    assert "5.69254(24)" in text
+
+
+def test_a_lattice_that_is_small_against_its_n_t_has_a_warning():
+    state = fold([opened(spec_of(volumes=((4, 4, 4, 4),)))])
+    assert "finite-size effects" in headline(state, result_of(state))

@@ -2,6 +2,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from metalforge.campaign.report.comparison import comparison
 from metalforge.campaign.report.result import result_of, summary_of
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.journal import Journal
@@ -145,14 +146,42 @@ def test_a_warm_up_that_was_too_short_does_not():
     assert (check.judged, check.over) == (5, 0)
 
 
-def test_several_volumes_are_fitted_when_there_are_three():
+def test_several_volumes_are_extrapolated_and_that_is_the_headline():
     volumes = (VOLUME, (12, 12, 12, 4), (10, 10, 10, 4))
-    three = result_of(fold(records_of(spec_of(volumes=volumes))))
+    spec = spec_of(volumes=volumes)
+    three = result_of(fold(records_of(spec)))
     assert [peak.dims for peak in three.finite_size.peaks] == [volumes[0], volumes[2], volumes[1]]
     fit = three.finite_size.fit
     # The model's peak does not move with the volume.
     assert abs(fit.h) < 4 * fit.h_error
     assert abs(fit.beta_c - exact_peak()[0]) < 4 * fit.error
+    said = msgspec.to_builtins(summary_of(three))
+    assert said["beta_c"]["value"] == said["infinite_volume"]["value"] == fit.beta_c
+    assert said["infinite_volume"]["volumes"] == (volumes[2], volumes[1])
+    assert (said["infinite_volume"]["dof"], said["infinite_volume"]["error"]) == (0, fit.error)
+    assert "left out" in said["infinite_volume"]["reason"]
+    evidence = {item["name"]: item["holds"] for item in said["infinite_volume"]["evidence"]}
+    assert set(evidence) == {"beta_c of 10^3x4", "beta_c of 12^3x4", "chi2 of the line"}
+    assert said["established"] == said["infinite_volume"]["established"] == all(evidence.values())
+    assert [entry["dims"] for entry in said["volumes"]] == list(volumes)
+    assert "standard errors" in comparison(spec, three)
+
+
+def test_volumes_that_cannot_be_extrapolated_leave_the_first_one_as_headline():
+    volumes = (VOLUME, (12, 12, 12, 4))
+    said = msgspec.to_builtins(summary_of(result_of(fold(records_of(spec_of(volumes=volumes))))))
+    assert said["infinite_volume"]["value"] is None
+    assert "no extrapolation" in said["infinite_volume"]["reason"]
+    assert said["beta_c"] == said["volumes"][0]["beta_c"]
+
+
+def test_one_lattice_is_told_apart_from_what_is_published_for_infinite_volume(result):
+    assert "infinite_volume" not in msgspec.to_builtins(summary_of(result))
+    said = comparison(spec_of(), result)
+    assert "5.69254(24)" in said
+    assert "8^3x4 alone is another number" in said
+    assert "5.6916(15)" in said
+    assert comparison(spec_of(algorithm="hmc", flavors=4), result) == ""
 
 
 def test_hmc_has_acceptance_and_creutz_equality():

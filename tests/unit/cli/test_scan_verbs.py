@@ -37,7 +37,8 @@ def scanned(tmp_path_factory):
 
 def test_scan_prints_the_promised_record_and_writes_a_report(scanned):
     directory, said = scanned
-    assert set(said) == {"beta_c", "trajectories", "seconds", "stopped_by", "substrates", "energy", "report"}
+    assert {"beta_c", "volumes", "trajectories", "seconds", "stopped_by", "substrates", "energy", "report"} <= set(said)
+    assert [volume["dims"] for volume in said["volumes"]] == [[4, 4, 4, 2]]
     assert said["stopped_by"] == "trajectories"
     assert 0 < said["trajectories"] <= ROUNDS.budget.trajectories
     assert said["substrates"] == ["cpu:0", "cpu:1"]

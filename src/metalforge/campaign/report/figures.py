@@ -176,8 +176,8 @@ def _volumes(result: CampaignResult) -> Drawn:
     return Drawn(
         "volumes",
         "Several volumes",
-        "Left: the peak against (N_t / N_s)^3, with the line of a first-order transition where there are three "
-        "volumes. Right: its height, which grows like N_s^3 at a first-order transition.",
+        "Left: the peak against (N_t / N_s)^3, with the line of a first-order transition through the volumes with "
+        "N_s > 2 N_t. Right: its height, which grows like N_s^3 at a first-order transition.",
         figure,
     )  # fmt: skip
 

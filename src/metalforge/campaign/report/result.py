@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 
 from metalforge.campaign.findings import finding
-from metalforge.campaign.physics.evidence import Evidence
-from metalforge.campaign.physics.finite_size import FiniteSize, analyse_volumes
+from metalforge.campaign.physics.evidence import NOT_APPLICABLE, Evidence
+from metalforge.campaign.physics.finite_size import FiniteSize, FiniteSizeFit, analyse_volumes
 from metalforge.campaign.physics.transition import Transition
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState
@@ -20,15 +20,17 @@ from metalforge.core.quantities import Quantity
 
 from .decisions import Decisions, decisions_of
 from .points import ChainResult, chain_results
-from .words import item_text
+from .words import item_text, lattice_name
 
 __all__ = [
     "BetaC",
     "CampaignResult",
     "DriftResult",
     "EnergyResult",
+    "InfiniteVolume",
     "Summary",
     "VolumeResult",
+    "VolumeSummary",
     "result_of",
     "summary_of",
 ]
@@ -107,8 +109,40 @@ class CampaignResult(_Part, frozen=True, kw_only=True):
 
     @property
     def headline(self) -> VolumeResult:
-        """The volume that beta_c is quoted for."""
+        """The volume that beta_c is quoted for, where there is no extrapolation."""
         return self.volumes[0]
+
+    @property
+    def extrapolation(self) -> FiniteSizeFit | None:
+        """beta_c of infinite volume, which is quoted where there are volumes enough."""
+        return None if self.finite_size is None else self.finite_size.fit
+
+    @property
+    def line_evidence(self) -> tuple[Evidence, ...]:
+        """What the extrapolation rests on: that each of its volumes is established, and that they are on one line."""
+        if (fit := self.extrapolation) is None:
+            return ()
+        used = [volume for volume in self.volumes if volume.dims in fit.volumes]
+        return (
+            *(
+                Evidence(
+                    name=f"beta_c of {lattice_name(volume.dims)}",
+                    holds=volume.established,
+                    value="established" if volume.established else "not established",
+                    needed=None,
+                    text=volume.reason,
+                )
+                for volume in used
+            ),
+            Evidence(
+                name="chi2 of the line",
+                holds=fit.consistent,
+                value=fit.chi2 if fit.dof else NOT_APPLICABLE,
+                needed=fit.largest_chi2 if fit.dof else None,
+                at_most=True,
+                text="" if fit.dof else "two volumes determine the line",
+            ),
+        )
 
 
 class BetaC(_Part, frozen=True, kw_only=True):
@@ -128,8 +162,21 @@ class VolumeSummary(_Part, frozen=True, kw_only=True):
     evidence: tuple[Evidence, ...]
 
 
+class InfiniteVolume(_Part, frozen=True, kw_only=True):
+    """beta_c of infinite volume in `--json`: from which volumes, how well they fit, and what to be careful about."""
+
+    value: float | None
+    error: float | None
+    chi2: float | None
+    dof: int | None
+    volumes: tuple[Dims, ...]
+    reason: str
+    established: bool
+    evidence: tuple[Evidence, ...]
+
+
 class Summary(_Part, frozen=True, kw_only=True):
-    """The `--json` form of a campaign.
+    """The `--json` form of a campaign; `beta_c` is the headline: of infinite volume, or of the first volume.
 
     `recomputed` says that the journal is from before there was evidence: its verdict was computed now.
     """
@@ -138,6 +185,7 @@ class Summary(_Part, frozen=True, kw_only=True):
     established: bool
     evidence: tuple[Evidence, ...]
     volumes: tuple[VolumeSummary, ...]
+    infinite_volume: InfiniteVolume | msgspec.UnsetType = msgspec.UNSET
     recomputed: bool
     trajectories: int
     seconds: float
@@ -192,11 +240,18 @@ def result_of(state: CampaignState) -> CampaignResult:
 def summary_of(result: CampaignResult, report: Path | None = None) -> Summary:
     """Return the few numbers that a script wants."""
     volumes = tuple(_summary(volume) for volume in result.volumes)
+    infinite = _infinite(result) if len(volumes) > 1 else msgspec.UNSET
+    first, evidence = volumes[0].beta_c, volumes[0].evidence
+    if isinstance(infinite, InfiniteVolume) and infinite.value is not None:
+        lacking = "; ".join(item_text(item) for item in infinite.evidence if not item.holds)
+        first = BetaC(value=infinite.value, error=infinite.error, reason=lacking or None)
+        evidence = infinite.evidence
     return Summary(
-        beta_c=volumes[0].beta_c,
-        established=volumes[0].established,
-        evidence=volumes[0].evidence,
+        beta_c=first,
+        established=first.value is not None and all(item.holds for item in evidence),
+        evidence=evidence,
         volumes=volumes,
+        infinite_volume=infinite,
         recomputed=result.recomputed,
         trajectories=result.trajectories,
         seconds=result.seconds,
@@ -215,6 +270,24 @@ def _summary(volume: VolumeResult) -> VolumeSummary:
         reason=volume.reason or None,
     )
     return VolumeSummary(dims=volume.dims, beta_c=beta_c, established=volume.established, evidence=volume.evidence)
+
+
+def _infinite(result: CampaignResult) -> InfiniteVolume:
+    fit = result.extrapolation
+    if result.finite_size is None:
+        reason = "no extrapolation: fewer than two volumes with one N_t are located"
+    else:
+        reason = "; ".join(result.finite_size.cautions)
+    return InfiniteVolume(
+        value=None if fit is None else fit.beta_c,
+        error=None if fit is None else fit.error,
+        chi2=None if fit is None else fit.chi2,
+        dof=None if fit is None else fit.dof,
+        volumes=() if fit is None else fit.volumes,
+        reason=reason,
+        established=fit is not None and all(item.holds for item in result.line_evidence),
+        evidence=result.line_evidence,
+    )
 
 
 def _ended(state: CampaignState) -> bool:

@@ -6,6 +6,7 @@ from metalforge.campaign.advice import size_cautions
 from metalforge.campaign.state import CampaignState
 from metalforge.lattice.analysis.estimate import Estimate, with_error
 
+from .comparison import comparison, quality
 from .html import Raw, card, details, note, paragraph, section, table
 from .result import CampaignResult, VolumeResult
 from .words import ENDINGS, beta_text, duration, lattice_text
@@ -24,8 +25,14 @@ def headline(state: CampaignState, result: CampaignResult) -> str:
         if not lattice.flavors
         else f"SU(3) with {lattice.flavors} staggered quarks, am = {lattice.mass:g}"
     )
-    found = first.transition
-    if found is None:
+    found, fit = first.transition, result.extrapolation
+    if fit is not None:
+        title = Raw(f'&beta;<sub>c</sub> = <span class="value">{with_error(fit.beta_c, fit.error)}</span>')
+        meaning = paragraph(
+            f"The critical coupling of infinite spatial volume at N_t = {first.dims[3]}, by a line through the peaks "
+            f"of the Polyakov loop's susceptibility, {quality(fit)}. The error is statistical."
+        )
+    elif found is None:
         title = Raw("&beta;<sub>c</sub> is not located")
         meaning = paragraph(f"Why: {first.reason}", "warn")
     else:
@@ -45,6 +52,7 @@ def headline(state: CampaignState, result: CampaignResult) -> str:
     return "\n".join([
         f'<header>{paragraph(f"metalforge campaign {result.name}", "kind")}<h1>{title.html}</h1></header>',
         meaning,
+        paragraph(f"{compared[0].upper()}{compared[1:]}.") if (compared := comparison(state.spec, result)) else "",
         *(paragraph(caution, "warn") for caution in size_cautions(state.spec)),
         paragraph(_ending(state, result)),
         f'<div class="cards">{"".join(cards)}</div>',

@@ -7,8 +7,10 @@ a round that was half written when its process died can be planned again, and co
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from math import prod
 from typing import Literal, NamedTuple
 
+from metalforge.campaign.headline import gains
 from metalforge.campaign.physics.evidence import Want
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.state import CampaignState, ChainLog, Start, start_of
@@ -235,11 +237,12 @@ class VisitPlan:
         return any(abs(beta - other) <= SNAP * width for other in others)
 
     def _need(self, dims: Dims, state: CampaignState, visited: Sequence[Dims]) -> tuple[bool, float, int]:
-        """Return what orders volumes, the one in greatest need first: few points, then a large error on beta_c."""
+        """Return what orders volumes, the one in greatest need first: few points, then the largest gain for its work.
+
+        Work is visits times sites; what a volume gains is for the error that the target is for (`headline.gains`).
+        """
         visits = visited.count(dims)
-        latest = state.latest(dims)
-        error = float("inf") if latest is None or latest.error is None else latest.error
-        return visits >= self.spec.steering.initial, -error, visits
+        return visits >= self.spec.steering.initial, -gains(state)[dims] / (max(visits, 1) * prod(dims)), visits
 
     def _affordable(self, state: CampaignState, pending: Sequence[Assigned], *, fresh: bool) -> int | None:
         """Return the updates of the next visit within the budget; None where it is spent."""

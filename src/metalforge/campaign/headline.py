@@ -1,0 +1,90 @@
+r"""What a campaign's target is for: the error so far, how it fell, and what more work in a volume would take off it.
+
+With `budget.target_of = "first"` it is beta_c of the first volume. With "infinite" it is the extrapolation of the
+volumes that share its N_t and scale (`physics.finite_size`): beta_c = sum_i c_i beta_i, so that
+
+    sigma^2 = sum_i c_i^2 sigma_i^2,     - d sigma^2 / d work_i = c_i^2 sigma_i^2 / work_i
+
+where work_i is the number of site updates and sigma_i^2 falls as 1 / work_i; that the c_i change meanwhile makes no
+difference to first order, since they minimise sigma^2.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from .physics.finite_size import Peak, extrapolate
+from .physics.stopping import Look
+from .spec import Dims, on_the_line
+from .state import CampaignState
+from .store.records import Estimated
+
+__all__ = ["TargetLook", "gains", "target_looks"]
+
+OTHERS = 0.25
+"""Site updates that every other volume gets for one of the first, where the target is for the first."""
+
+
+class TargetLook(NamedTuple):
+    """A look at what the target is for, after so many updates of the campaign."""
+
+    trajectories: int
+    look: Look
+
+
+def target_looks(state: CampaignState) -> list[TargetLook]:
+    """Return every look at what the target is for, in order."""
+    first = state.spec.lattice.volumes[0]
+    if state.spec.budget.target_of == "first":
+        own = [e for e in state.estimates if e.dims == first]
+        return [TargetLook(e.trajectories, Look(e.error, e.effective, e.established)) for e in own]
+    wanted = on_the_line(state.spec)
+    latest: dict[Dims, Estimated] = {}
+    looks = []
+    for e in state.estimates:
+        if e.dims in wanted:
+            latest[e.dims] = e
+        # Volumes are estimated in turn: a look is complete with the last of them.
+        if e.dims == wanted[-1] and len(latest) == len(wanted):
+            looks.append(TargetLook(e.trajectories, _combined(latest)))
+    return looks
+
+
+def _combined(latest: Mapping[Dims, Estimated]) -> Look:
+    """Return the extrapolation of the last estimates as one look.
+
+    It is established when its volumes are and nothing contradicts their line. Its effective samples n are those with
+    sigma^2 = sum_i v_i and v_i ~ 1 / n_i: n = sum_i v_i / sum_i (v_i / n_i), which doubles when all n_i do.
+    """
+    peaks = _peaks(latest.values())
+    fit = extrapolate(peaks)[0] if peaks else None
+    if fit is None:
+        return Look(None, 0.0, False)
+    used = [latest[dims] for dims in fit.volumes]
+    terms = [v / e.effective for v, e in zip(fit.variances, used, strict=True) if e.effective > 0]
+    return Look(
+        fit.error,
+        sum(fit.variances) / sum(terms) if len(terms) == len(used) else 0.0,
+        fit.consistent and all(e.established for e in latest.values()),
+    )
+
+
+def _peaks(estimates: Iterable[Estimated]) -> list[Peak]:
+    return [Peak(e.dims, e.beta_c, e.error) for e in estimates if e.beta_c is not None and e.error]
+
+
+def gains(state: CampaignState) -> dict[Dims, float]:
+    """Return by volume what more work there is worth: gain / work orders volumes, the largest first.
+
+    For the first volume these are fixed shares: every other one gets a quarter of its work. For infinite volume they
+    are c_i^2 sigma_i^2; a volume that may take part and is not located comes before all others, and one that does not
+    scale gets nothing beyond its first points.
+    """
+    volumes = state.spec.lattice.volumes
+    if state.spec.budget.target_of == "first":
+        return {dims: 1.0 if dims == volumes[0] else OTHERS for dims in volumes}
+    wanted = on_the_line(state.spec)
+    peaks = _peaks(found for dims in wanted if (found := state.latest(dims)) is not None)
+    fit = extrapolate(peaks)[0] if peaks else None
+    terms = {} if fit is None else dict(zip(fit.volumes, fit.variances, strict=True))
+    located = {peak.dims for peak in peaks}
+    return {dims: terms.get(dims, 0.0) if dims in located or dims not in wanted else float("inf") for dims in volumes}

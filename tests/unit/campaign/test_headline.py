@@ -1,0 +1,170 @@
+"""What the target is for, and how the work of several volumes is shared for it."""
+
+from math import prod
+
+import numpy as np
+import pytest
+
+from metalforge.campaign.findings import target_met
+from metalforge.campaign.headline import OTHERS, gains, target_looks
+from metalforge.campaign.physics.finite_size import Peak, extrapolate
+from metalforge.campaign.running.visits import Assignee, VisitPlan
+from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Steering
+from metalforge.campaign.state import fold
+from metalforge.campaign.store.records import Estimated
+from metalforge.core.errors import SpecError
+from metalforge.core.steering import Suggestion
+from reference.campaigns import BEGAN, opened
+
+VOLUMES = ((12, 12, 12, 4), (8, 8, 8, 4), (16, 16, 16, 4), (24, 24, 24, 4))
+SIGMA = {dims: 0.02 * (i + 1) for i, dims in enumerate(VOLUMES)}
+"""Error of each volume after one visit."""
+
+
+def spec_of(target_of="infinite", volumes=VOLUMES, **steering):
+    return CampaignSpec(
+        lattice=Lattice(volumes=volumes),
+        budget=Budget(seconds=10.0, target_error=0.001, target_of=target_of),
+        steering=Steering(**steering),
+    )
+
+
+def estimate(state, dims, error, n=100, *, established=True, off=0.0):
+    beta_c = None if error is None else 5.6925 - 0.12 * 64 / prod(dims[:3]) + off
+    effective = 0.0 if error is None else error**-2
+    state.apply(
+        Estimated(
+            at=BEGAN,
+            dims=dims,
+            trajectories=n,
+            beta_c=beta_c,
+            error=error,
+            effective=effective,
+            established=established and error is not None,
+        )
+    )
+
+
+def target_error(state):
+    looks = target_looks(state)
+    return looks[-1].look.error if looks else None
+
+
+class Anywhere:
+    """A steerer that always wants the same beta."""
+
+    name = "anywhere"
+
+    def ask(self, n, pending=()):
+        return [Suggestion(beta=5.7, reason="")]
+
+
+def shared(spec, visits, *, located=True):
+    """Return the visits of every volume when errors fall as n^(-1/2), and the last state."""
+    state = fold([opened(spec)])
+    plan = VisitPlan(spec=spec, steerers=dict.fromkeys(spec.lattice.volumes, Anywhere()), clock=lambda: BEGAN)
+    who = Assignee("cpu:0", spec.lattice.volumes)
+    for number in range(visits):
+        state.apply(plan.next(who, state, (), rounds=0, number=number))
+        counts = {dims: sum(visit.dims == dims for visit in state.visits) for dims in spec.lattice.volumes}
+        for dims, count in counts.items():
+            if located and count:
+                estimate(state, dims, SIGMA[dims] / count**0.5)
+    return counts, state
+
+
+def error_of(counts):
+    peaks = [Peak(dims, 5.69, SIGMA[dims] / n**0.5) for dims, n in counts.items() if dims[0] > 8]
+    return extrapolate(peaks)[0].error
+
+
+def test_the_error_is_that_of_the_first_volume_or_of_infinite_volume():
+    for target_of, wanted in (("first", 0.002), ("infinite", None)):
+        state = fold([opened(spec_of(target_of, volumes=VOLUMES[:3]))])
+        assert target_error(state) is None
+        estimate(state, VOLUMES[1], 0.001)
+        assert target_error(state) is None
+        estimate(state, VOLUMES[0], 0.002)
+        assert target_error(state) == wanted
+    estimate(state, VOLUMES[2], None)
+    assert target_error(state) is None
+    estimate(state, VOLUMES[2], 0.001, n=700)
+    estimate(state, VOLUMES[2], 0.0005, n=900)
+    peaks = [Peak(VOLUMES[0], 5.69, 0.002), Peak(VOLUMES[2], 5.69, 0.0005)]
+    assert target_error(state) == pytest.approx(extrapolate(peaks)[0].error)
+    assert [seen.trajectories for seen in target_looks(state) if seen.look.error] == [700, 900]
+
+
+def test_infinite_volume_is_established_with_all_its_volumes_on_one_line():
+    state = fold([opened(spec_of(volumes=(VOLUMES[0], *VOLUMES[2:])))])
+    for dims in (VOLUMES[0], VOLUMES[2]):
+        estimate(state, dims, 0.001)
+    assert target_looks(state) == []
+    estimate(state, VOLUMES[3], 0.001, established=False)
+    assert not target_looks(state)[-1].look.established
+    estimate(state, VOLUMES[3], 0.001)
+    before = target_looks(state)[-1].look
+    assert before.established
+    # Twice the samples everywhere: half the variance, and twice what carries it.
+    for dims in (VOLUMES[0], *VOLUMES[2:]):
+        estimate(state, dims, 0.001 / 2**0.5)
+    after = target_looks(state)[-1].look
+    assert after.effective == pytest.approx(2 * before.effective)
+    assert after.error**2 == pytest.approx(before.error**2 / 2)
+    estimate(state, VOLUMES[2], 0.0005, off=0.01)
+    estimate(state, VOLUMES[3], 0.0005)
+    assert not target_looks(state)[-1].look.established
+    assert not target_met(state)
+
+
+def test_a_target_for_infinite_volume_is_met_by_the_extrapolation():
+    state = fold([opened(spec_of())])
+    for _ in range(2):
+        for dims in (VOLUMES[0], *VOLUMES[2:]):
+            assert not target_met(state)
+            estimate(state, dims, 0.0004)
+    assert target_met(state)
+    # The first volume alone would have been enough long before, were the target for it.
+    first = fold([opened(spec_of("first"))])
+    for _ in range(2):
+        estimate(first, VOLUMES[0], 0.0004)
+    assert target_met(first)
+
+
+def test_work_for_infinite_volume_goes_where_it_shrinks_the_error_most():
+    counts, state = shared(spec_of(initial=2), 400)
+    # The best that can be had for the same work, by trying shares at random.
+    work = sum(counts[dims] * prod(dims) for dims in VOLUMES[2:] + VOLUMES[:1])
+    rng = np.random.default_rng(3)
+    scaling = [dims for dims in VOLUMES if dims[0] > 8]
+    best = min(
+        error_of({dims: share * work / prod(dims) for dims, share in zip(scaling, shares, strict=True)})
+        for shares in rng.dirichlet(np.ones(3), size=4000)
+    )
+    assert error_of(counts) < 1.02 * best
+    assert error_of(counts) == pytest.approx(target_error(state))
+    assert counts[(8, 8, 8, 4)] == 2  # its first points, and no more: it is not on the line
+
+
+def test_the_first_volume_gets_most_of_the_work_and_each_other_a_quarter_of_it():
+    counts, _ = shared(spec_of("first", initial=2), 600)
+    work = {dims: counts[dims] * prod(dims) for dims in VOLUMES}
+    for dims in VOLUMES[1:3]:
+        assert work[dims] / work[VOLUMES[0]] == pytest.approx(OTHERS, rel=0.2)
+
+
+def test_a_volume_that_is_not_located_comes_first_where_it_is_needed():
+    state = fold([opened(spec_of())])
+    for dims in VOLUMES[:3]:
+        estimate(state, dims, 0.001)
+    worth = gains(state)
+    assert worth[VOLUMES[3]] == float("inf")
+    assert worth[VOLUMES[1]] == 0.0
+    assert 0 < worth[VOLUMES[0]] < 1e-4
+    counts, _ = shared(spec_of(initial=2), 40, located=False)
+    assert counts[(8, 8, 8, 4)] == 2
+
+
+def test_an_extrapolation_of_one_volume_is_no_target():
+    with pytest.raises(SpecError, match="two volumes"):
+        spec_of(volumes=VOLUMES[:2])
