@@ -73,6 +73,7 @@ def test_volumes_that_do_not_scale_take_no_part():
     assert few.fit is None
     assert any("no extrapolation" in caution for caution in few.cautions)
     assert [scales((n, n, n, 4)) for n in (6, 8, 10, 12)] == [False, False, True, True]
+    assert not scales((8, 16, 16, 4))
 
 
 def test_two_shapes_of_one_size_are_no_line():

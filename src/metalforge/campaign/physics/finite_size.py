@@ -23,7 +23,7 @@ from .transition import Transition
 
 __all__ = ["FiniteSize", "FiniteSizeFit", "Peak", "analyse_volumes", "extrapolate", "scales"]
 
-SMALLEST_ASPECT = 2.0
+SMALLEST_ASPECT = 2
 """N_s / N_t up to which a lattice is not expected on the line."""
 FEWEST = 2
 """Volumes for a line: as many as it has parameters. A third can contradict it, and a fourth can be contradicted."""
@@ -84,8 +84,8 @@ class FiniteSize(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def scales(dims: Dims) -> bool:
-    """Return whether a volume is expected on the line: N_s > 2 N_t."""
-    return Peak(dims, 0.0, 0.0).ratio < SMALLEST_ASPECT**-3
+    """Return whether a volume is expected on the line: all spatial extents above 2 N_t."""
+    return min(dims[:3]) > SMALLEST_ASPECT * dims[3]
 
 
 def analyse_volumes(peaks: Sequence[Transition]) -> FiniteSize:

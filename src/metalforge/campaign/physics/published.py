@@ -15,15 +15,27 @@ GRID = 20
 
 
 class Published(NamedTuple):
-    """beta_c of infinite volume with its error; who published it, in short and in full."""
+    """beta_c of infinite volume as it was printed, with its error in brackets; by whom, in short and in full."""
 
     n_t: int
-    beta_c: float
-    error: float
+    printed: str
     short: str
     source: str
 
+    @property
+    def beta_c(self) -> float:
+        """The coupling."""
+        return float(self.printed.partition("(")[0])
 
+    @property
+    def error(self) -> float:
+        """Its error, in units of the last digit before the bracket."""
+        value, _, last = self.printed.rstrip(")").partition("(")
+        return float(last) * 10.0 ** -len(value.partition(".")[2])
+
+
+_ALVES = "N. A. Alves, B. A. Berg and S. Sanielevici, Nucl. Phys. B 376 (1992) 218, hep-lat/9107002"
+_BOYD = "G. Boyd et al., Nucl. Phys. B 469 (1996) 419, hep-lat/9602007"
 _FRANCIS = "A. Francis, O. Kaczmarek, M. Laine, T. Neuhaus and H. Ohno, Phys. Rev. D 91 (2015) 096002, arXiv:1503.05652"
 _LUCINI = "B. Lucini, M. Teper and U. Wenger, JHEP 01 (2004) 061, hep-lat/0307017"
 _QCDPAX = "Y. Iwasaki et al. (QCDPAX), Phys. Rev. D 46 (1992) 4657"
@@ -31,22 +43,14 @@ _QCDPAX = "Y. Iwasaki et al. (QCDPAX), Phys. Rev. D 46 (1992) 4657"
 PUBLISHED: dict[int, Published] = {
     entry.n_t: entry
     for entry in (
-        Published(
-            2,
-            5.0933,
-            0.0007,
-            "Alves et al. 1992",
-            "N. A. Alves, B. A. Berg and S. Sanielevici, Nucl. Phys. B 376 (1992) 218, hep-lat/9107002",
-        ),
-        Published(3, 5.5420, 0.0003, "Lucini et al. 2004", _LUCINI),
-        Published(4, 5.69254, 0.00024, "QCDPAX 1992", _QCDPAX),
-        Published(5, 5.8000, 0.0005, "Lucini et al. 2004", _LUCINI),
-        Published(6, 5.89405, 0.00051, "QCDPAX 1992", _QCDPAX),
-        Published(
-            8, 6.0624, 0.0010, "Boyd et al. 1996", "G. Boyd et al., Nucl. Phys. B 469 (1996) 419, hep-lat/9602007"
-        ),
-        Published(10, 6.20873, 0.00043, "Francis et al. 2015", _FRANCIS),
-        Published(12, 6.33514, 0.00045, "Francis et al. 2015", _FRANCIS),
+        Published(2, "5.0933(7)", "Alves et al. 1992", _ALVES),
+        Published(3, "5.5420(3)", "Lucini et al. 2004", _LUCINI),
+        Published(4, "5.69254(24)", "QCDPAX 1992", _QCDPAX),
+        Published(5, "5.8000(5)", "Lucini et al. 2004", _LUCINI),
+        Published(6, "5.89405(51)", "QCDPAX 1992", _QCDPAX),
+        Published(8, "6.0624(10)", "Boyd et al. 1996", _BOYD),
+        Published(10, "6.20873(43)", "Francis et al. 2015", _FRANCIS),
+        Published(12, "6.33514(45)", "Francis et al. 2015", _FRANCIS),
     )
 }
 """By N_t, in rising order."""

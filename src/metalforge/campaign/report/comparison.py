@@ -29,7 +29,7 @@ def comparison(spec: CampaignSpec, result: CampaignResult) -> str:
     known = published_coupling(first[3])
     if known is None or spec.lattice.flavors:
         return ""
-    there = f"published for infinite volume, N_t = {first[3]}: {with_error(known.beta_c, known.error)} ({known.short})"
+    there = f"published for infinite volume, N_t = {first[3]}: {known.printed} ({known.short})"
     if (fit := result.extrapolation) is not None:
         apart = abs(fit.beta_c - known.beta_c) / hypot(fit.error, known.error)
         return f"{there}; the extrapolation is {apart:.1f} standard errors from it"
