@@ -40,8 +40,8 @@ even where the memory of the chains is badly known."""
 MIN_EFFECTIVE = 100.0
 """Independent samples at the peak: chi of as many is known to 15 %."""
 MIN_BLOCKS = 150.0
-"""Blocks of 3 tau_int that carry the peak: tau_int, and with it the error, is then known to a fifth. With 100, errors of
-campaigns that stop as soon as they may came out a tenth too small on a model with two phases."""
+"""Blocks of 3 tau_int that carry the peak: tau_int, and with it the error, is then known to a fifth. With 100, errors
+of campaigns that stop as soon as they may came out a tenth too small on a model with two phases."""
 MAX_PULL = 4.0
 """Largest disagreement of a chain with the curve, in standard errors: of 20 pulls of a Gaussian one in 800 is larger;
 those of short chains have longer tails."""

@@ -13,8 +13,9 @@ of R. T. Birge, Phys. Rev. 40 (1932) 207). And tau_int, which says how long a bl
     delta tau / tau = sqrt((4 / N) (W + 1/2 - tau)) = sqrt(10 / n_eff),     W = 6 tau,     N = 2 tau n_eff
 
 (U. Wolff, Comput. Phys. Commun. 156 (2004) 143, eq. (42)); a campaign that stops when it has enough blocks stops
-sooner where tau came out small. Errors are those of tau + delta tau. A peak at the edge of what the chains cover is no peak, and is an error with
-what to measure next, not a number. Whether a peak that was found may be quoted is for `evidence` to say.
+sooner where tau came out small. Errors are those of tau + delta tau. A peak at the edge of what the chains cover is no
+peak, and is an error with what to measure next, not a number. Whether a peak that was found may be quoted is for
+`evidence` to say.
 """
 
 from collections.abc import Sequence
