@@ -16,6 +16,7 @@ from metalforge.core.files import opened
 from metalforge.lattice.chain import ChainSpec, HeatbathSpec, HmcSpec
 from metalforge.lattice.fermions import FermionSpec
 
+from .observables import Observable
 from .physics.finite_size import scales
 from .physics.published import PUBLISHED, derived_range
 
@@ -41,7 +42,11 @@ Dims: TypeAlias = tuple[int, int, int, int]
 Ordering: TypeAlias = Literal["A", "B", "C", "D", "E", "auto"]
 Placement: TypeAlias = Literal["A", "B", "C", "D", "E", "F"]
 ORDERINGS: tuple[Ordering, ...] = ("A", "B", "C", "D", "E")
-LATER: dict[str, dict[str, Any]] = {"budget": {"target_of": "first"}, "steering": {"points": ()}}
+LATER: dict[str, dict[str, Any]] = {
+    "budget": {"target_of": "first"},
+    "lattice": {"observable": "auto"},
+    "steering": {"points": ()},
+}
 """Fields that journals of this version may lack, with their defaults: a spec that has these hashes as it did before."""
 
 
@@ -63,6 +68,7 @@ class Lattice(_Part, frozen=True, kw_only=True):
     `overrelax` sweeps) or `hmc`. With `flavors` 4 there are staggered sea quarks of `mass`, and the algorithm is hmc;
     `tolerance` and `force_tolerance` are relative residuals of solves, for the accept test and for forces (those of
     the chains that the heads were trained on).
+    `observable` is the order parameter whose susceptibility is located (`order`).
     """
 
     volumes: tuple[Dims, ...] = ((8, 8, 8, 4),)
@@ -79,6 +85,14 @@ class Lattice(_Part, frozen=True, kw_only=True):
     tolerance: float = 1e-8
     force_tolerance: float = 1e-6
     precision: Literal["f64", "f32"] = "f64"
+    observable: Observable | Literal["auto"] = "auto"
+
+    @property
+    def order(self) -> Observable:
+        """The order parameter: |L| without sea quarks; Re L with them, since they break Z3 and prefer Re L > 0."""
+        if self.observable != "auto":
+            return self.observable
+        return "re_loop" if self.flavors else "abs_loop"
 
     def __post_init__(self) -> None:
         if not self.volumes:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from metalforge import __version__
 from metalforge.core.errors import SpecError
 
+from .observables import Observable, order_of
 from .physics.transition import PointSeries
 from .spec import CampaignSpec, Dims
 from .store.records import (
@@ -54,6 +55,8 @@ class ChainLog:
     substrate: str
     start: Start
     quenched: int = 0
+    observable: Observable = "abs_loop"
+    """The order parameter of the campaign."""
     phases: list[Phase] = field(default_factory=list)
     columns: dict[str, list[float]] = field(default_factory=dict)
     visits: list[int] = field(default_factory=list)
@@ -99,7 +102,8 @@ class ChainLog:
         """Return the measurement; `complete` leaves out what a visit under way has added."""
         end = max(self.complete - self.warmup, 0) if complete else None
         loop = self.column("polyakov_re") + 1j * self.column("polyakov_im")
-        return PointSeries(self.beta, self.dims, self.column("plaquette")[:end], loop[:end], self.start)
+        order = None if self.observable == "abs_loop" else order_of(self.observable, self.column)[:end]
+        return PointSeries(self.beta, self.dims, self.column("plaquette")[:end], loop[:end], self.start, order)
 
     def take(self, rows: Rows) -> None:
         """Add rows; those that were there already must be the same, bit for bit."""
@@ -252,6 +256,7 @@ class CampaignState:
                 substrate=record.substrate,
                 start=record.start or start_of(record.stream),
                 quenched=record.quenched,
+                observable=self.spec.lattice.order,
             )
         chain = self.chains[record.chain]
         chain.visits.append(record.visit)

@@ -182,8 +182,8 @@ def _effective(state: CampaignState) -> tuple[float, float]:
     """Return effective samples of |L| a second with the half width that the errors of tau_int make."""
     variance = 0.0
     for point in state.points(state.spec.lattice.volumes[0]):
-        if len(point.polyakov) >= FEWEST and np.ptp(point.abs_loop) > 0:
-            tau = gamma_method(point.abs_loop)
+        if len(point.polyakov) >= FEWEST and np.ptp(point.order) > 0:
+            tau = gamma_method(point.order)
             variance += (len(point.polyakov) / (2 * tau.tau_int) * tau.tau_int_error / tau.tau_int) ** 2
     if state.seconds <= 0:
         return 0.0, inf

@@ -97,7 +97,7 @@ def _located(series: Sequence[PointSeries], rules: Rules, seed: int) -> tuple[fl
     try:
         peak = locate(series, seed=seed, n_bootstrap=rules.n_bootstrap)
     except NotLocated:
-        return max(series, key=lambda one: float(np.var(one.abs_loop))).beta, None
+        return max(series, key=lambda one: float(np.var(one.order))).beta, None
     return peak.beta_c, peak.error
 
 

@@ -45,7 +45,7 @@ def test_bins_of_energy_change_nothing_that_matters(around):
     theirs = reweight(combine(runs, rng=1, n_bootstrap=20), targets, spatial_volume=512)
     # Theirs drops 19 of 20 rows: the difference is that noise, well below the error.
     assert ours.chi == pytest.approx(theirs.susceptibility, abs=0.6 * float(np.mean(ours.chi_error)))
-    assert ours.abs_loop == pytest.approx(theirs.mean, abs=0.6 * float(np.mean(ours.abs_loop_error)))
+    assert ours.order == pytest.approx(theirs.mean, abs=0.6 * float(np.mean(ours.order_error)))
 
 
 def test_the_curve_follows_the_exact_one_within_its_band(around):

@@ -1,4 +1,4 @@
-"""<|L|>, chi and B4 as functions of beta with error bands, and the chains' own points: what a report draws."""
+"""The order parameter, chi and B4 against beta with error bands, and the chains' own points: what a report draws."""
 
 from collections.abc import Sequence
 
@@ -29,8 +29,8 @@ class ChainPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     tau_int: float
     plaquette: float
     plaquette_error: float
-    abs_loop: float
-    abs_loop_error: float
+    order: float
+    order_error: float
     chi: float
     chi_error: float
 
@@ -44,8 +44,8 @@ class TransitionCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     dims: Dims
     beta: tuple[float, ...]
     segment: tuple[int, ...]
-    abs_loop: tuple[float, ...]
-    abs_loop_error: tuple[float, ...]
+    order: tuple[float, ...]
+    order_error: tuple[float, ...]
     chi: tuple[float, ...]
     chi_error: tuple[float, ...]
     b4: tuple[float, ...]
@@ -75,8 +75,8 @@ def curve(points: Sequence[PointSeries], betas: ArrayLike, *, seed: int) -> Tran
         dims=points[0].dims,
         beta=beta,
         segment=tuple(segments),
-        abs_loop=loop,
-        abs_loop_error=loop_error,
+        order=loop,
+        order_error=loop_error,
         chi=chi,
         chi_error=chi_error,
         b4=b4,
@@ -103,15 +103,15 @@ def _columns(joint: Joint, betas: Floats, volume: int) -> Floats:
 
 
 def _own(chain: Measured) -> ChainPoint:
-    plaquette, loop = gamma_method(chain.point.plaquette), chain.abs_loop
+    plaquette, loop = gamma_method(chain.point.plaquette), chain.order
     return ChainPoint(
         beta=chain.beta,
         rows=loop.size,
         tau_int=chain.tau,
         plaquette=plaquette.mean,
         plaquette_error=plaquette.error,
-        abs_loop=float(loop.mean()),
-        abs_loop_error=float(np.sqrt(2 * chain.tau * loop.var() / loop.size)),
+        order=float(loop.mean()),
+        order_error=float(np.sqrt(2 * chain.tau * loop.var() / loop.size)),
         chi=chain.chi,
         chi_error=chain.chi_error,
     )

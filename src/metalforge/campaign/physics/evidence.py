@@ -207,7 +207,7 @@ def loop_weights(found: Located) -> tuple[Floats, Floats]:
     energy = np.concatenate([chain.energy for chain in found.chains])
     per_row = np.concatenate([np.full(chain.energy.size, 1 / (2 * chain.tau)) for chain in found.chains])
     weight = per_row * found.joint.row_weights(energy, found.transition.beta_c)
-    return np.concatenate([chain.abs_loop for chain in found.chains]), weight / weight.sum()
+    return np.concatenate([chain.order for chain in found.chains]), weight / weight.sum()
 
 
 def loop_density(loop: Floats, weight: Floats, n_effective: float) -> tuple[Floats, Floats]:
@@ -251,7 +251,7 @@ def crossings(loop: Floats, low: float, high: float) -> int:
 
 def _crossings(peak: Transition, near: Sequence[Measured], shape: _Shape) -> Evidence:
     low, high = shape.mean - shape.spread / 2, shape.mean + shape.spread / 2
-    count = sum(crossings(chain.abs_loop, low, high) for chain in near)
+    count = sum(crossings(chain.order, low, high) for chain in near)
     name, where = "crossings between the phases", f"|L| from below {low:.3g} to above {high:.3g} or back"
     if shape.kind != "two phases":
         text = f"one phase: {count} times {where}"

@@ -17,14 +17,14 @@ FEWEST_TAU = 6.0
 
 
 def observe(series: PointSeries, *, id: str, cost: float) -> Observation | None:
-    """Return chi of |L| of one chain with its standard error; None while the chain is too short to say.
+    """Return chi of the order parameter of one chain with its error; None while the chain is too short to say.
 
     `id` names the chain and `cost` is what it took so far, warm-up included, in the campaign's units. The error is
-    that of `selection.measured_chi`, from tau_int of |L| rather than from the scatter of few squared fluctuations,
-    which is small by chance in a short chain.
+    that of `selection.measured_chi`, from tau_int of the order parameter rather than from the scatter of few squared
+    fluctuations, which is small by chance in a short chain.
     """
     point = as_point(series)
-    loop = point.abs_loop
+    loop = point.order
     if loop.size < FEWEST_ROWS or np.ptp(loop) == 0:
         return None
     tau = float(pooled_tau(np.array([point.beta]), [loop], 1.0)[0])

@@ -56,11 +56,11 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """One chain with what is known of it: E and |L| in every row, their tau_int, and chi with its error."""
+    """One chain with what is known of it: E and the order parameter in every row, their tau_int, chi and its error."""
 
     point: PointSeries
     energy: Floats
-    abs_loop: Floats
+    order: Floats
     tau_energy: float
     tau: float
     chi: float
@@ -73,7 +73,7 @@ class Measured:
 
     def rows(self, block: int) -> ChainRows:
         """Return the chain as reweighting takes it."""
-        return ChainRows(self.beta, self.energy, self.abs_loop, self.tau, block)
+        return ChainRows(self.beta, self.energy, self.order, self.tau, block)
 
     def leave_out(self, reason: str) -> LeftOut:
         """Return the record of a chain that is not used."""
@@ -100,7 +100,7 @@ def prepare(points: Sequence[PointSeries]) -> tuple[list[Measured], list[LeftOut
     if not kept:
         return [], left
     betas = np.array([p.beta for p in kept])
-    energies, loops = [p.energy for p in kept], [p.abs_loop for p in kept]
+    energies, loops = [p.energy for p in kept], [p.order for p in kept]
     spread = float(np.median([e.std() for e in energies]))
     tau_energy, tau_loop = pooled_tau(betas, energies, spread), pooled_tau(betas, loops, spread)
     usable = []

@@ -17,7 +17,10 @@ class NotLocated(SpecError):  # noqa: N818  # a verdict on the data, read as one
 
 
 class PointSeries(NamedTuple):
-    """The measured rows of one chain, after its warm-up: the plaquette and the Polyakov loop averaged over space."""
+    """The measured rows of one chain, after its warm-up: the plaquette and the Polyakov loop averaged over space.
+
+    `observable` is the order parameter whose fluctuations are looked at, where that is not |L|.
+    """
 
     beta: float
     dims: Dims
@@ -25,6 +28,7 @@ class PointSeries(NamedTuple):
     polyakov: NDArray[np.complex128]
     start: str = ""
     """`hot` or `cold`, where it is known."""
+    observable: NDArray[np.float64] | None = None
 
     @property
     def spatial_volume(self) -> int:
@@ -33,13 +37,21 @@ class PointSeries(NamedTuple):
 
     @property
     def energy(self) -> NDArray[np.float64]:
-        """E = sum_p (1 - Re tr U_p / 3) = 6 V (1 - P), the action divided by beta."""
+        """E = sum_p (1 - Re tr U_p / 3) = 6 V (1 - P), the gauge action divided by beta.
+
+        Reweighting in beta by exp(-dbeta E) is exact with sea quarks, too: their determinant does not depend on beta.
+        """
         return 6.0 * self.spatial_volume * self.dims[3] * (1.0 - self.plaquette)
 
     @property
     def abs_loop(self) -> NDArray[np.float64]:
         """|L|, the order parameter whose sign and sector do not matter."""
         return np.abs(self.polyakov)
+
+    @property
+    def order(self) -> NDArray[np.float64]:
+        """The order parameter of the scan: `observable` where there is one, else |L|."""
+        return self.abs_loop if self.observable is None else self.observable
 
 
 def as_point(point: PointSeries) -> PointSeries:
@@ -53,4 +65,7 @@ def as_point(point: PointSeries) -> PointSeries:
         )
     if not np.isfinite(point.beta) or not (np.all(np.isfinite(plaquette)) and np.all(np.isfinite(polyakov))):
         raise SpecError(f"{name} must be finite. Got NaN or infinity\nhint: find out why the run diverged")
-    return point._replace(beta=float(point.beta), plaquette=plaquette, polyakov=polyakov)
+    observable = None if point.observable is None else np.asarray(point.observable, dtype=np.float64)
+    if observable is not None and (observable.shape != plaquette.shape or not np.all(np.isfinite(observable))):
+        raise SpecError(f"{name} must hold one finite order parameter a row. Got {observable.shape} of them")
+    return point._replace(beta=float(point.beta), plaquette=plaquette, polyakov=polyakov, observable=observable)

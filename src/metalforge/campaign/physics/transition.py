@@ -234,7 +234,7 @@ def joint_pulls(joint: Joint, chains: Sequence[Measured]) -> Floats:
     """Return how far each chain's <E> and <|L|> are from what all together give, in its own errors; shape (2, n)."""
     at = np.array([chain.beta for chain in chains])
     expected = [np.interp(at, joint.betas, joint.mean_energies()), joint.centre + joint.moments(at)[1, 0]]
-    own = [[chain.energy for chain in chains], [chain.abs_loop for chain in chains]]
+    own = [[chain.energy for chain in chains], [chain.order for chain in chains]]
     rows = []
     for means, series in zip(expected, own, strict=True):
         error = [np.sqrt(2 * c.tau * np.var(x) / x.size) for c, x in zip(chains, series, strict=True)]

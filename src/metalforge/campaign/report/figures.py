@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
+from metalforge.campaign.observables import ORDERS
 from metalforge.campaign.physics.curve import TransitionCurve, curve
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState, ChainLog
@@ -45,10 +46,10 @@ def _transition(state: CampaignState, result: CampaignResult) -> Drawn:
     for volume, colour in zip(result.volumes, COLOURS, strict=False):
         name = lattice_math(volume.dims)
         rows = [c for c in result.chains if c.dims == volume.dims and not c.abandoned]
-        _points(loop, rows, "abs_loop", colour, name)
+        _points(loop, rows, "order", colour, name)
         _points(chi, rows, "chi", colour, name)
         if (found := _curve(state, volume.dims)) is not None:
-            _band(loop, found, found.abs_loop, found.abs_loop_error, colour)
+            _band(loop, found, found.order, found.order_error, colour)
             _band(chi, found, found.chi, found.chi_error, colour)
         if (peak := volume.transition) is not None:
             # One volume has a colour to spare for its peak; several peaks are told apart by their curves' colours.
@@ -57,8 +58,9 @@ def _transition(state: CampaignState, result: CampaignResult) -> Drawn:
                 axis.axvspan(peak.beta_c - peak.error, peak.beta_c + peak.error, color=own, alpha=0.2, lw=0)
                 axis.axvline(peak.beta_c, color=own, lw=1, ls="--")
             chi.plot([], [], color=own, ls="--", lw=1, label=rf"$\beta_c = {with_error(peak.beta_c, peak.error)}$")
-    loop.set_ylabel(r"$\langle|L|\rangle$")
-    chi.set_ylabel(r"$\chi_{|L|} = N_s^3\,(\langle|L|^2\rangle - \langle|L|\rangle^2)$")
+    _, order, square = ORDERS[result.observable]
+    loop.set_ylabel(rf"$\langle {order} \rangle$")
+    chi.set_ylabel(rf"$\chi = N_s^3\,(\langle {square} \rangle - \langle {order} \rangle^2)$")
     chi.set_xlabel(r"$\beta = 6/g^2$")
     loop.set_ylim(bottom=0)
     chi.set_ylim(bottom=0)

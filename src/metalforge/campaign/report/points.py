@@ -17,9 +17,10 @@ FEWEST_ROWS = 20
 
 
 class ChainResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One chain: P, |L|, chi with errors (None while it is too short), and its updates by phase.
+    """One chain: P, the order parameter and its chi with errors (None while it is too short), and its updates by phase.
 
-    `seconds` is measured: processor time of the threads that ran it. `effective` is measured / (2 tau_int of |L|).
+    `seconds` is measured: processor time of the threads that ran it. `effective` is measured / (2 tau_int of the
+    order parameter).
     """
 
     id: str
@@ -31,7 +32,7 @@ class ChainResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     warmup: int
     measured: int
     plaquette: Estimate | None
-    abs_loop: Estimate | None
+    order: Estimate | None
     chi: Estimate | None
     acceptance: float | None
     exp_minus_delta_h: Estimate | None
@@ -49,10 +50,10 @@ def chain_results(state: CampaignState) -> tuple[ChainResult, ...]:
 
 
 def _chain(chain: ChainLog) -> ChainResult:
-    loop = np.hypot(chain.column("polyakov_re"), chain.column("polyakov_im"))
+    values = chain.series().order
     volume = chain.dims[0] * chain.dims[1] * chain.dims[2]
     enough = chain.measured >= FEWEST_ROWS
-    abs_loop = gamma_method(loop) if enough else None
+    order = gamma_method(values) if enough else None
     delta_h = chain.column("delta_h")
     delta_h = delta_h[np.isfinite(delta_h)]
     return ChainResult(
@@ -65,12 +66,12 @@ def _chain(chain: ChainLog) -> ChainResult:
         warmup=sum(phase == "warmup" for phase in chain.phases),
         measured=chain.measured,
         plaquette=gamma_method(chain.column("plaquette")) if enough else None,
-        abs_loop=abs_loop,
-        chi=susceptibility(loop, volume) if enough else None,
+        order=order,
+        chi=susceptibility(values, volume) if enough else None,
         acceptance=_mean(chain.column("accepted")),
         exp_minus_delta_h=gamma_method(np.exp(-delta_h)) if delta_h.size >= FEWEST_ROWS else None,
         cg_iterations=_mean(chain.column("cg_iterations")),
-        effective=0.0 if abs_loop is None else chain.measured / (2 * abs_loop.tau_int),
+        effective=0.0 if order is None else chain.measured / (2 * order.tau_int),
         seconds=chain.seconds,
         abandoned=next((d.reason for d in chain.decisions if d.what == "abandoned"), ""),
     )

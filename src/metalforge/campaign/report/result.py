@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from metalforge.campaign.findings import finding
+from metalforge.campaign.observables import Observable
 from metalforge.campaign.physics.evidence import NOT_APPLICABLE, Evidence
 from metalforge.campaign.physics.finite_size import FiniteSize, FiniteSizeFit, analyse_volumes
 from metalforge.campaign.physics.transition import Transition
@@ -84,6 +85,8 @@ class CampaignResult(_Part, frozen=True, kw_only=True):
     """Everything that is said about a campaign; `ordering` is the one that ran, `seconds` wall time of the compute."""
 
     name: str
+    observable: Observable
+    """The order parameter whose susceptibility is located."""
     ordering: str
     ordering_reason: str
     volumes: tuple[VolumeResult, ...]
@@ -204,6 +207,7 @@ def result_of(state: CampaignState) -> CampaignResult:
     volumes = tuple(_volume(state, dims) for dims in state.spec.lattice.volumes)
     return CampaignResult(
         name=state.spec.name,
+        observable=state.spec.lattice.order,
         ordering=chosen[-1].by if chosen else str(state.opened.ordering),
         ordering_reason=chosen[-1].reason if chosen else "",
         volumes=volumes,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from metalforge.campaign.advice import size_cautions
+from metalforge.campaign.observables import ORDERS
 from metalforge.campaign.state import CampaignState
 from metalforge.lattice.analysis.estimate import Estimate, with_error
 
@@ -38,10 +39,12 @@ def headline(state: CampaignState, result: CampaignResult) -> str:
     else:
         value = with_error(found.beta_c, found.error)
         title = Raw(f'&beta;<sub>c</sub> = <span class="value">{value}</span>')
+        order = ORDERS[result.observable].text
         meaning = paragraph(
-            f"The coupling at which the susceptibility of the Polyakov loop peaks on {name}, by multi-histogram "
-            f"reweighting of {found.chains} chains; the error is statistical, from {found.n_bootstrap} bootstrap "
-            "replicas. It belongs to this lattice: it moves with the spatial volume and, far more, with N_t."
+            f"The coupling at which the susceptibility of the Polyakov loop ({order}) peaks on {name}, by "
+            f"multi-histogram reweighting of {found.chains} chains; the error is statistical, from "
+            f"{found.n_bootstrap} bootstrap replicas. It belongs to this lattice: it moves with the spatial volume "
+            "and, far more, with N_t."
         )
     cards = [
         card(lattice_text(first.dims), theory),
@@ -83,7 +86,10 @@ def transition_section(result: CampaignResult, figures: Figures) -> str:
         figures.get("transition", ""),
         table(columns, rows),
         *(paragraph(f"{lattice_text(volume.dims)} is not located: {volume.reason}", "warn") for volume in missing),
-        note("effective: independent samples that carry the peak after reweighting; tau_int in updates, of |L|."),
+        note(
+            "effective: independent samples that carry the peak after reweighting; tau_int in updates, of "
+            f"{ORDERS[result.observable].text}."
+        ),
         details(f"{len(left)} chains were left out", table(("lattice", ">beta", ">rows", "why"), left)) if left else "",
         figures.get("volumes", ""),
         _finite_size(result),
@@ -137,7 +143,7 @@ def points_section(result: CampaignResult) -> str:
         *["lattice"] * several,
         ">beta",
         ">plaquette",
-        ">|L|",
+        f">{ORDERS[result.observable].text}",
         ">tau_int",
         ">chi",
         ">warm-up",
@@ -151,8 +157,8 @@ def points_section(result: CampaignResult) -> str:
             *[lattice_text(chain.dims)] * several,
             f"{chain.beta:.5f}",
             _number(chain.plaquette),
-            _number(chain.abs_loop),
-            "-" if chain.abs_loop is None else f"{chain.abs_loop.tau_int:.1f}",
+            _number(chain.order),
+            "-" if chain.order is None else f"{chain.order.tau_int:.1f}",
             _number(chain.chi),
             chain.quenched + chain.warmup,
             chain.measured,

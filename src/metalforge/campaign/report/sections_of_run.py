@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from html import escape
 
+from metalforge.campaign.observables import ORDERS
 from metalforge.campaign.state import CampaignState
 from metalforge.core.quantities import Modelled
 
@@ -126,7 +127,8 @@ def efficiency_section(result: CampaignResult) -> str:
         for s in result.utilisation
     ]
     said = (
-        f"Ordering {result.ordering} gave {result.effective_per_second:.1f} effective samples of |L| a second "
+        f"Ordering {result.ordering} gave {result.effective_per_second:.1f} effective samples of "
+        f"{ORDERS[result.observable].text} per second "
         f"(measured: updates / (2 tau_int) of all chains, over wall time). {_per_joule(result)}"
     )
     return section(

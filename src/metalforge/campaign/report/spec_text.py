@@ -58,6 +58,9 @@ NOTES: dict[str, Note] = {
     "lattice.tolerance": Note("Relative residual of solves for the accept test", "|r| / |b|"),
     "lattice.force_tolerance": Note("Relative residual of solves for forces", "|r| / |b|"),
     "lattice.precision": Note("Real type of the links"),
+    "lattice.observable": Note(
+        "Order parameter whose susceptibility is located; auto: |L| without sea quarks, Re L with them"
+    ),
     "budget.trajectories": Note("Updates of all chains together, warm-up too", "updates"),
     "budget.seconds": Note("Wall time of the compute, without pauses between two processes", "s"),
     "budget.joules": Note("Energy, by a meter that can be read", "J"),
@@ -77,8 +80,8 @@ NOTES: dict[str, Note] = {
     "steering.most": Note("Chains of one volume at most", "chains"),
     "steering.points": Note("Couplings that every volume visits before the steerer is asked", "beta"),
     "screening.every": Note("Every so many updates one goes through the reservoir", "updates"),
-    "screening.window": Note("Measurements over which chi of |L| is taken", "updates"),
-    "screening.chi": Note("chi at which a configuration is flagged; the peak of 8^3x4 is 1.33", "N_s^3 var |L|"),
+    "screening.window": Note("Measurements over which chi of the order parameter is taken", "updates"),
+    "screening.chi": Note("chi at which a configuration is flagged; the peak of 8^3x4 is 1.33", "N_s^3 variance"),
     "screening.variance": Note("Predictive variance at which ordering E wakes its producer", "of log chi"),
     "screening.device": Note("Where the reservoir runs: npu is the chip, or its emulator where there is none"),
     "running.producers": Note("Chains at a time; 0: one a core", "chains"),

@@ -1,6 +1,6 @@
 r"""`ordering = "auto"`: try the orderings that this machine and spec allow, in turns, and keep the best.
 
-    figure = effective samples of |L| of the first volume / seconds,       ESS = n / (2 tau_int)
+    figure = effective samples of the order parameter of the first volume / seconds,       ESS = n / (2 tau_int)
 
 Each ordering gets `ROUNDS` windows of equal length, in turns, so that a machine that slows down is unfair to none. By
 joules only where every substrate is metered, or where the spec asks for modelled ones and says so. All that was
@@ -36,7 +36,7 @@ FEWEST = 20
 
 
 def effective_samples(state: CampaignState) -> float:
-    """Return the effective number of measurements of |L| of the first volume, over all chains."""
+    """Return the effective number of measurements of the order parameter of the first volume, over all chains."""
     return measured_rows(state) / (2 * pooled_tau_of(state))
 
 
@@ -47,11 +47,11 @@ def measured_rows(state: CampaignState) -> int:
 
 
 def pooled_tau_of(state: CampaignState) -> float:
-    """Return tau_int of |L| of the first volume, the mean over chains weighted by their length; 1/2 without any."""
+    """Return tau_int of the order parameter of the first volume, averaged by length of chains; 1/2 without any."""
     taus, rows = [], []
     for point in state.points(state.spec.lattice.volumes[0]):
-        if len(point.polyakov) >= FEWEST and np.ptp(point.abs_loop) > 0:
-            taus.append(gamma_method(point.abs_loop).tau_int)
+        if len(point.polyakov) >= FEWEST and np.ptp(point.order) > 0:
+            taus.append(gamma_method(point.order).tau_int)
             rows.append(len(point.polyakov))
     return float(np.average(taus, weights=rows)) if taus else 0.5
 

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.campaign.observables import order_of
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import ChainLog
 from metalforge.campaign.store.records import Decided, Phase
@@ -144,10 +145,10 @@ class PointChain:
         """Steps of a trajectory; None for sweeps."""
         return self.chain.spec.hmc.n_steps if self.chain.spec.has_trajectories else None
 
-    def recent_loop(self, window: int) -> NDArray[np.complex128]:
-        """Return the Polyakov loop of the last measurements, at most `window`."""
+    def recent_order(self, window: int) -> NDArray[np.float64]:
+        """Return the order parameter of the last measurements, at most `window`."""
         count = min(window, self.measured)
-        return np.array(self._tail("polyakov_re", count)) + 1j * np.array(self._tail("polyakov_im", count))
+        return order_of(self._spec.lattice.order, lambda name: np.array(self._tail(name, count), np.float64))
 
     def links_digest(self) -> str:
         """Identify the links."""

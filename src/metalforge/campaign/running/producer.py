@@ -106,8 +106,8 @@ class Producer(Stage[Order, Block]):
 
 
 def susceptibility_of(chain: PointChain, window: int) -> float:
-    """Return N_s^3 (<|L|^2> - <|L|>^2) over a chain's last measurements; 0 while there are fewer than ten."""
-    loop = chain.recent_loop(window)
-    if len(loop) < 10:
+    """Return N_s^3 times the variance of the order parameter over a chain's last measurements; 0 before the tenth."""
+    order = chain.recent_order(window)
+    if len(order) < 10:
         return 0.0
-    return float(np.prod(chain.dims[:3]) * np.var(np.abs(loop)))
+    return float(np.prod(chain.dims[:3]) * np.var(order))
