@@ -115,6 +115,10 @@ class ChainLog:
         known = min(self.rows - rows.first, count)
         for name, values in rows.columns.items():
             column = self.columns.setdefault(name, [])
+            if len(column) < rows.first:
+                raise SpecError(
+                    f"journal: chain {self.id} has no `{name}` before update {rows.first}, but has it there"
+                )
             if column[rows.first : rows.first + known] != list(values[:known]):
                 raise SpecError(
                     f"journal: chain {self.id} was computed again from update {rows.first} on and differs in `{name}`"

@@ -46,6 +46,7 @@ def scan(
     Options take the place of what the spec or the preset says (metalforge presets lists those).
     """
     from metalforge.campaign.extending import asked_beside
+    from metalforge.campaign.known import known_of
     from metalforge.campaign.report.spec_text import spec_text
     from metalforge.campaign.running.campaign import Campaign
 
@@ -56,6 +57,8 @@ def scan(
         return
     directory = out or Path(time.strftime(f"{wanted.name}-%Y%m%d-%H%M%S"))
     with Campaign.open(wanted, directory, command=("metalforge", *sys.argv[1:])) as campaign:
+        for entry in known_of(wanted.lattice):
+            sys.stderr.write(f"known: {entry.text}{f' [{entry.source}]' if entry.source else ''}\n")
         _run(campaign, as_json)
 
 

@@ -115,14 +115,15 @@ class Sea:
         if self.spec.noise_vectors == 0:
             return observed
         self.links_moved()
-        sample = measure_condensate(
-            self.inverter,
-            self.spec.masses[0],
-            n_vectors=self.spec.noise_vectors,
-            seed=seed,
-            stream=stream,
-            step=step,
-        )
+        with self.inverter.uncounted():  # the counts are those of the last trajectory
+            sample = measure_condensate(
+                self.inverter,
+                self.spec.masses[0],
+                n_vectors=self.spec.noise_vectors,
+                seed=seed,
+                stream=stream,
+                step=step,
+            )
         return SeaObservables(
             **msgspec.structs.asdict(observed),
             condensate=sample.mean,

@@ -7,7 +7,7 @@ from metalforge.core import SpecError
 from metalforge.lattice import GaugeField
 from metalforge.lattice.analysis import chiral_susceptibility
 from metalforge.lattice.colour import ColourField
-from metalforge.lattice.condensate import CondensateSample, measure_condensate, pion_correlator
+from metalforge.lattice.condensate import NOISE_DRAW, CondensateSample, measure_condensate, pion_correlator
 from metalforge.lattice.eigenvalues import LARGEST_POSSIBLE, largest_eigenvalue, lowest_eigenvalues
 from metalforge.lattice.inverter import Inverter
 from metalforge.lattice.staggered import StaggeredOperator
@@ -112,6 +112,41 @@ class TestRoughField:
         assert agrees(Mean(sample.connected), derivative, precision=0.3)
         # The derivative of the wrong sign, or without its second term, would be seen.
         assert sigmas(Mean(sample.connected), -derivative) > 4
+
+    def test_each_vector_gives_its_quadratic_form_of_the_dense_inverse(self):
+        """(2 m/V) xi^+ A^-1 xi with the matrix written out, vector by vector: no statistics."""
+        field = rough(self.dims)
+        sample = measure_condensate(Inverter(field, MASS), MASS, n_vectors=3, **ADDRESS)
+        matrix = twin.dense(twin.normal, field.to_links(), parity=0, mass=MASS)
+        noise = Inverter(field, MASS).fresh()
+        for n, found in enumerate(sample.condensate):
+            noise.gaussian(**ADDRESS, draw=NOISE_DRAW + 256 * n)
+            drawn = noise.to_host().ravel()[twin.sites_of(field.to_links(), 0)]
+            xi = (np.sign(drawn.real) + 1j * np.sign(drawn.imag)) / np.sqrt(2)
+            exact = 2 * MASS / field.volume * np.vdot(xi, np.linalg.solve(matrix, xi)).real
+            assert found == pytest.approx(exact, rel=1e-8)
+
+    def test_the_disconnected_susceptibility_of_fields_whose_traces_are_known(self):
+        """Dense traces of a few fields have a variance; pairs of noise vectors find it, plain squares more."""
+        fields = [rough((2, 2, 2, 2), seed=seed) for seed in range(12)]
+        volume = fields[0].volume
+        traces = [np.sum(2 * MASS / twin.spectrum(f.to_links(), MASS)[0]) / volume for f in fields]
+        exact = volume * float(np.var(traces))
+        rows = []
+        for step in range(1, 81):
+            # One row an address: all fields in turn, so that consecutive rows sample the ensemble evenly.
+            for n, field in enumerate(fields):
+                sample = measure_condensate(
+                    Inverter(field, MASS), MASS, n_vectors=2, seed=3, stream=n, step=step, tolerance=1e-6
+                )
+                rows.append((sample.mean, sample.pairs, sample.mean_connected))
+        condensate, pairs, connected = np.array(rows).T
+        found = chiral_susceptibility(condensate, pairs, connected, volume=volume, flavors=4).disconnected.mean
+        # Over addresses the noise is independent: the error of the mean over 80 rounds of all fields.
+        rounds = (pairs - 2 * np.mean(traces) * condensate).reshape(80, 12).mean(axis=1)
+        error = volume * np.std(rounds, ddof=1) / np.sqrt(80)
+        assert abs(found - exact) < 3 * error
+        assert volume * np.var(condensate) > exact + 5 * error
 
     def test_the_estimate_is_linear_in_vectors_and_named_by_its_address(self):
         inverter = Inverter(rough(self.dims), MASS)

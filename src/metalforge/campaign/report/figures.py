@@ -14,6 +14,7 @@ from metalforge.lattice.analysis.estimate import with_error
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of, styled
 from .figures_of_run import draw_run
 from .points import ChainResult
+from .quarks import draw_quarks
 from .result import CampaignResult
 from .words import lattice_math, lattice_text
 
@@ -33,6 +34,8 @@ def draw_all(state: CampaignState, result: CampaignResult) -> list[Drawn]:
             drawn += [_transition(state, result), _plaquette(result)]
         if result.finite_size is not None:
             drawn.append(_volumes(result))
+        if result.quarks:
+            drawn.append(draw_quarks(result))
         shown = _chains_to_show(state, result)
         if shown:
             drawn.append(_histories(shown, result))

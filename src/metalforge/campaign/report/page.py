@@ -9,6 +9,7 @@ from metalforge.core.files import PathLike, naming, replacing
 from .drawing import Drawn, png_bytes, svg_bytes
 from .figures import draw_all
 from .html import document, image
+from .quarks import quarks_section
 from .result import CampaignResult, result_of
 from .sections import headline, history_section, points_section, transition_section, updates_section
 from .sections_of_run import (
@@ -53,6 +54,7 @@ def page_of(state: CampaignState, result: CampaignResult, drawn: list[Drawn]) ->
     parts = [
         headline(state, result),
         transition_section(result, figures),
+        quarks_section(state.spec.lattice, result, figures),
         history_section(figures),
         points_section(result),
         updates_section(result, figures),

@@ -21,6 +21,7 @@ from metalforge.core.quantities import Quantity
 
 from .decisions import Decisions, decisions_of
 from .points import ChainResult, chain_results
+from .quark_points import QuarkPoint, quark_points
 from .words import item_text, lattice_name
 
 __all__ = [
@@ -98,6 +99,7 @@ class CampaignResult(_Part, frozen=True, kw_only=True):
     updates_per_second: float
     effective_per_second: float
     chains: tuple[ChainResult, ...]
+    quarks: tuple[QuarkPoint, ...]
     decisions: Decisions
     energy: tuple[EnergyResult, ...]
     utilisation: tuple[StageUse, ...]
@@ -219,6 +221,7 @@ def result_of(state: CampaignState) -> CampaignResult:
         updates_per_second=state.trajectories / seconds if seconds > 0 else 0.0,
         effective_per_second=effective / seconds if seconds > 0 else 0.0,
         chains=chains,
+        quarks=quark_points(state),
         decisions=decisions_of(state),
         energy=tuple(
             EnergyResult(

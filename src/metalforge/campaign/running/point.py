@@ -22,7 +22,9 @@ from metalforge.campaign.store.records import Decided, Phase
 from metalforge.conductor.intervals import check_interval
 from metalforge.core.errors import MetalforgeError, SpecError
 from metalforge.lattice.chain import Chain, ChainSpec, UpdateInfo
+from metalforge.lattice.condensate import SeaObservables
 from metalforge.lattice.field import GaugeField
+from metalforge.lattice.generate import SEA_SERIES
 from metalforge.lattice.hmc import EnergyProbe, MidEnergy
 from metalforge.lattice.observables import measure
 from metalforge.lattice.warmup import WarmUp, warm_up_step
@@ -76,7 +78,7 @@ def columns_of(spec: CampaignSpec) -> tuple[str, ...]:
     if spec.lattice.algorithm == "hmc":
         names += ["delta_h", "accepted", "delta_h_quarter"]
     if spec.lattice.flavors:
-        names.append("cg_iterations")
+        names += SEA_SERIES
     return tuple(names)
 
 
@@ -97,7 +99,10 @@ class PointChain:
         self.id, self.start, self.dims, self.beta = log.id, log.start, log.dims, log.beta
         self._known = Known.of(log)
         self._monitor, self._decide, self._now, self._watch = monitor, decide, now, watch
-        self._columns: dict[str, list[float]] = {name: [] for name in columns_of(spec)}
+        # Rows that are in the journal already decide the columns: an older version may have measured less.
+        self._columns: dict[str, list[float]] = {
+            name: [] for name in columns_of(spec) if name in log.columns or not log.rows
+        }
         self._phases: list[Phase] = []
         self._first = 0
         """The update that the kept rows begin with."""
@@ -218,9 +223,10 @@ class PointChain:
             # Untested trajectories are accepted whatever dH was; and one after which the steps changed is not judged.
             updates = self.warmup.done - self.warmup.quenched
             tested = 3 * updates > self.warmup.total - self.warmup.quenched and tuned == self.n_steps
-        values = self._row(info, quarter)
+        values = self._row(phase, info, quarter)
         for name, column in self._columns.items():
-            # Quenched updates of a chain with trajectories have no dH: 0 keeps the rows aligned, the phase tells.
+            # Quenched updates of a chain with trajectories have no dH, and no update before measurement has a
+            # condensate: 0 keeps the rows aligned, the phase tells.
             column.append(values.get(name, 0.0))
         self._phases.append(phase)
         if self.rows <= self._known.rows:
@@ -244,8 +250,10 @@ class PointChain:
 
         return EnergyProbe((0.25,), seen)
 
-    def _row(self, info: UpdateInfo, quarter: list[MidEnergy]) -> dict[str, float]:
-        seen = measure(self.chain.field)
+    def _row(self, phase: Phase, info: UpdateInfo, quarter: list[MidEnergy]) -> dict[str, float]:
+        # Noise is addressed by the update, so the condensate comes out the same when it is computed again.
+        condensate = phase == "measure" and "condensate" in self._columns
+        seen = self.chain.measure() if condensate else measure(self.chain.field)
         values = {
             "plaquette": seen.plaquette,
             "plaquette_spatial": seen.plaquette_spatial,
@@ -259,6 +267,11 @@ class PointChain:
             values["delta_h_quarter"] = quarter[0].delta_h
         if info.cg_iterations is not None and self.chain.sea is not None:
             values["cg_iterations"] = info.cg_iterations / max(self.chain.sea.inverter.solves, 1)
+        if isinstance(seen, SeaObservables):
+            values["condensate"] = seen.condensate
+            values["condensate_connected"] = seen.condensate_connected
+            if seen.condensate_pairs is not None:
+                values["condensate_pairs"] = seen.condensate_pairs
         if not np.isfinite([values["plaquette"], seen.polyakov_re, seen.polyakov_im]).all():
             raise ChainFaultError(
                 f"chain {self.id} at beta {self.beta:g}: update {self.rows} gave no finite observables"

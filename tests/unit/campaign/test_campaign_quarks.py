@@ -1,0 +1,167 @@
+"""Campaigns with sea quarks: the condensate in every measured row, through resumes and from journals that lack it."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from metalforge.campaign.known import known_of
+from metalforge.campaign.report.page import write_report
+from metalforge.campaign.report.quarks import quarks_section
+from metalforge.campaign.report.result import result_of
+from metalforge.campaign.running.campaign import JOURNAL, Campaign
+from metalforge.campaign.running.point import columns_of
+from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Running, Screening, Steering, WarmUpPolicy, preset
+from metalforge.campaign.state import fold
+from metalforge.campaign.store import read_journal
+from metalforge.campaign.store.journal import Journal
+from metalforge.campaign.store.records import BlockDone, Decided, Record, Rows
+from metalforge.core.errors import SpecError
+from metalforge.lattice.chain import Chain
+from metalforge.lattice.warmup import WarmUp, warm_up_step
+
+SEA = CampaignSpec(
+    name="quarks",
+    seed=5,
+    lattice=Lattice(
+        volumes=((4, 4, 4, 2),),
+        beta_min=4.0,
+        beta_max=5.0,
+        algorithm="hmc",
+        tau=0.5,
+        n_steps=4,
+        flavors=4,
+        mass=0.5,
+    ),
+    budget=Budget(trajectories=150),
+    warmup=WarmUpPolicy(longest=12, shortest=10, quenched=2),
+    steering=Steering(visit=22, initial=3),
+    screening=Screening(every=20, device="software"),
+    running=Running(block=10, deterministic=True, producers=2, checkpoint_s=0.0),
+)
+CONDENSATE = ("condensate", "condensate_pairs", "condensate_connected")
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """The records of a short campaign with sea quarks."""
+    directory = tmp_path_factory.mktemp("quarks") / "run"
+    with Campaign.open(SEA, directory) as campaign:
+        campaign.run()
+    return read_journal(directory / JOURNAL, Record).records
+
+
+def written(records, directory):
+    directory.mkdir()
+    with Journal.open(directory / JOURNAL, Record, mode="create") as journal:
+        for record in records:
+            journal.append(record)
+    return directory
+
+
+def midway(records):
+    """The records until some measured rows of a chain, and no further."""
+    measured = [i for i, record in enumerate(records) if isinstance(record, Rows) and record.phase == "measure"]
+    return records[: measured[len(measured) // 3] + 1]
+
+
+def older(records):
+    """The records as a version wrote them that did not know the condensate."""
+    return [
+        msgspec.structs.replace(r, columns={k: v for k, v in r.columns.items() if k not in CONDENSATE})
+        if isinstance(r, Rows)
+        else r
+        for r in records
+    ]
+
+
+def test_rows_of_the_measurement_have_the_condensate_of_their_configuration(records):
+    """A chain alone measures the same, bit for bit; its solves are not counted as the trajectory's."""
+    state = fold(records)
+    log = state.chains["c0000"]
+    chain = Chain(SEA.lattice.chain(log.dims, log.beta, seed=SEA.seed, stream=log.stream, start="hot"), threads=1)
+    warmup = WarmUp(total=log.quenched + SEA.warmup.longest, quenched=log.quenched)
+    for _ in range(log.warmup):
+        warmup, _ = warm_up_step(chain, warmup)
+    for i in range(log.warmup, log.rows):
+        info = chain.update()
+        solves = chain.sea.inverter.solves
+        seen = chain.measure()
+        assert [log.columns[name][i] for name in CONDENSATE] == [getattr(seen, name) for name in CONDENSATE]
+        assert log.columns["cg_iterations"][i] == info.cg_iterations / solves
+        assert chain.sea.inverter.solves == solves
+    assert log.measured > 10
+    assert all(log.columns[name][: log.warmup] == [0.0] * log.warmup for name in CONDENSATE)
+
+
+def test_quenched_campaigns_have_no_such_columns():
+    assert set(CONDENSATE) <= set(columns_of(SEA))
+    assert not set(CONDENSATE) & set(columns_of(preset("demo")))
+
+
+def test_a_resumed_campaign_has_the_same_condensates(records, tmp_path):
+    with Campaign.resume(written(midway(records), tmp_path / "run")) as campaign:
+        state = campaign.run()
+    assert state.digest() == fold(records).digest()
+    assert all(set(CONDENSATE) <= set(chain.columns) for chain in state.chains.values())
+
+
+def test_a_campaign_of_an_older_version_goes_on_and_its_chains_stay_as_they_are(records, tmp_path):
+    begun = older(midway(records))
+    old = {record.chain for record in begun if isinstance(record, Rows)}
+    with Campaign.resume(written(begun, tmp_path / "run")) as campaign:
+        state = campaign.run()
+    whole = fold(records)
+    for name, chain in state.chains.items():
+        assert set(CONDENSATE).isdisjoint(chain.columns) == (name in old)
+        assert chain.columns["plaquette"] == whole.chains[name].columns["plaquette"]
+    assert old < set(state.chains)
+
+
+def test_a_journal_without_condensates_is_folded_and_reported(records):
+    state = fold(older(records))
+    result = result_of(state)
+    assert result.quarks == ()
+    assert "No chain" in quarks_section(state.spec.lattice, result, {})
+    assert result.observable == "re_loop"
+
+
+def test_a_column_that_begins_in_the_middle_of_a_chain_is_refused(records):
+    begun = older(midway(records))
+    rest = records[len(begun) :]
+    late = next(i for i, r in enumerate(rest) if isinstance(r, Rows) and r.first > 0)
+    with pytest.raises(SpecError, match="condensate"):
+        fold([*begun, *(r for r in rest[: late + 1] if isinstance(r, Rows | Decided | BlockDone))])
+
+
+def test_the_report_has_every_chain_with_its_susceptibility(records, tmp_path):
+    state = fold(records)
+    result = result_of(state)
+    assert {point.chain for point in result.quarks} == {c.id for c in state.chains.values() if c.measured >= 20}
+    for point in result.quarks:
+        chain = state.chains[point.chain]
+        c, pairs = chain.column("condensate"), chain.column("condensate_pairs")
+        assert point.condensate.mean == pytest.approx(c.mean())
+        # One field of four tastes: (Nf/4)^2 = 1, V = 128 sites.
+        assert point.disconnected.mean == pytest.approx(128 * (pairs.mean() - c.mean() ** 2), rel=1e-9)
+        assert point.re_loop.mean == pytest.approx(chain.column("polyakov_re").mean())
+    page = write_report(state, tmp_path).read_text()
+    assert "chi_disc" in page
+    assert (tmp_path / "figures" / "quarks.png").exists()
+
+
+def test_what_is_steered_and_located_is_the_real_part_of_the_loop(records):
+    state = fold(records)
+    for point, chain in zip(
+        state.points((4, 4, 4, 2)), sorted(state.chains.values(), key=lambda c: c.beta), strict=True
+    ):
+        assert np.array_equal(point.order, chain.column("polyakov_re"))
+
+
+def test_what_is_known_is_said_for_quarks_only():
+    assert known_of(preset("demo").lattice) == ()
+    said = " ".join(entry.text + entry.source for entry in known_of(preset("dynamical-nf4").lattice))
+    assert "5.04" in said
+    assert "hep-lat/0209146" in said
+    other = " ".join(entry.text for entry in known_of(SEA.lattice))
+    assert "5.04" not in other
+    assert "N_t = 2" in other
