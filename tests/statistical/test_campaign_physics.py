@@ -24,20 +24,24 @@ def test_the_demo_finds_the_transition_of_8x8x8x4(seed, tmp_path):
 
 
 @pytest.mark.long
-def test_a_dynamical_campaign_uses_its_heads_and_finds_a_peak(tmp_path):
-    """Four flavours on 4^3 x 4: quenched starts, tuned and frozen steps, CG and rejection judged while it runs."""
-    spec = preset("dynamical-nf4")
+def test_a_dynamical_campaign_finds_where_the_loop_and_the_condensate_change(tmp_path):
+    """Four flavours on 8^3 x 4: steps tuned and frozen, heads outside their domain recorded, two of them judged."""
+    spec = msgspec.structs.replace(preset("dynamical-nf4"), budget=Budget(trajectories=2000))
     with Campaign.open(spec, tmp_path / "run") as campaign:
         state = campaign.run()
     assert state.finished.trajectories <= spec.budget.trajectories
     for chain in state.chains.values():
-        assert 0 < chain.phases.count("quench") <= spec.warmup.quenched
+        assert chain.phases.count("quench") == 0
         if chain.measured > 50:
             assert chain.column("accepted").mean() > 0.5
             assert chain.column("cg_iterations").min() > 0
+    assert not any(d.trusted for d in state.decisions if d.what == "warmup-ends")
     judged = {d.by: d for d in state.decisions if d.what == "judged"}
     assert set(judged) == {"cg_estimate", "rejection"}
-    found = result_of(state).headline.transition
-    assert spec.lattice.beta_min < found.beta_c < spec.lattice.beta_max
-    # Strong first order at am = 0.1 lies above beta_c(am = 0.05) ~ 5.04 and far below the quenched 5.69.
-    assert 5.0 < found.beta_c < 5.35
+    result = result_of(state)
+    # Above beta_c(am = 0.05), about 5.04, and far below the quenched 5.69.
+    assert spec.lattice.beta_min < result.headline.transition.beta_c < spec.lattice.beta_max
+    low, high = result.quarks[0], result.quarks[-1]
+    assert low.re_loop.mean + 3 * low.re_loop.error < high.re_loop.mean
+    assert low.condensate.mean > high.condensate.mean + 3 * (low.condensate.error + high.condensate.error)
+    assert max(point.disconnected.mean / point.disconnected.error for point in result.quarks) > 2

@@ -107,4 +107,6 @@ def joined(blocks: Sequence[PointSeries]) -> PointSeries:
     if len(blocks) == 1:
         return first
     plaquette = np.concatenate([block.plaquette for block in blocks])
-    return PointSeries(first.beta, first.dims, plaquette, np.concatenate([block.polyakov for block in blocks]))
+    polyakov = np.concatenate([block.polyakov for block in blocks])
+    observable = None if first.observable is None else np.concatenate([block.order for block in blocks])
+    return PointSeries(first.beta, first.dims, plaquette, polyakov, observable)

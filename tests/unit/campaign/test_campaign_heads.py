@@ -48,7 +48,11 @@ def sea(tmp_path_factory):
     [
         (preset("demo"), "heat bath"),
         (msgspec.structs.replace(SEA, lattice=msgspec.structs.replace(SEA.lattice, integrator="omelyan2")), "leapfrog"),
-        (preset("dynamical-nf4"), "lattices are others"),
+        (msgspec.structs.replace(SEA, lattice=preset("dynamical-nf4").lattice), "leapfrog"),
+        (
+            msgspec.structs.replace(SEA, lattice=msgspec.structs.replace(SEA.lattice, volumes=((8, 8, 8, 4),))),
+            "lattices are others",
+        ),
     ],
 )
 def test_heads_do_not_act_on_chains_they_were_not_trained_on(spec, why):
