@@ -103,6 +103,14 @@ def test_print_spec_reads_back_as_the_preset(name):
     assert msgspec.toml.decode(text, type=CampaignSpec) == PRESETS[name]
 
 
+@pytest.mark.parametrize(("name", "said"), [("dynamical-nf4", True), ("demo", False)])
+def test_what_is_known_of_quarks_is_said_before_the_run(name, said, tmp_path, monkeypatch):
+    monkeypatch.setattr("metalforge.cli.scan._run", lambda campaign, as_json: None)
+    ended = metalforge("scan", "--preset", name, "--out", tmp_path / "run")
+    assert ("hep-lat/0209146" in ended.stderr) == said
+    assert ended.stdout == ""
+
+
 def test_the_command_line_changes_the_preset():
     options = ("--ordering", "A", "--seed", "9", "--seconds", "20", "--volume", "12,12,12,6", "--beta", "5.88,5.9")
     text = metalforge("scan", *options, "--print-spec").stdout
