@@ -109,4 +109,4 @@ def joined(blocks: Sequence[PointSeries]) -> PointSeries:
     plaquette = np.concatenate([block.plaquette for block in blocks])
     polyakov = np.concatenate([block.polyakov for block in blocks])
     observable = None if first.observable is None else np.concatenate([block.order for block in blocks])
-    return PointSeries(first.beta, first.dims, plaquette, polyakov, observable)
+    return first._replace(plaquette=plaquette, polyakov=polyakov, observable=observable)
