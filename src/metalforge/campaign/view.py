@@ -36,7 +36,7 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class ChainView(_Shown, frozen=True, kw_only=True):
     """One chain: `per_second` counts updates a second of its producer's processor time, measured.
 
-    `acceptance` and `cg_iterations` are means over its last 500 updates of this phase.
+    `acceptance` and `cg_iterations` (of one solve) are means over its last 500 updates of this phase.
     """
 
     id: str

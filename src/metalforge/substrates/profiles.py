@@ -125,7 +125,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     layer_s: Figure | None = None
     """Each layer after the first."""
     idle_power_w: Figure | None = None
-    """What `power_w` would be without any call; for the reader, no cost uses it."""
+    """What the board draws without any call: charged for the time it is held (`costs.board_energy`)."""
     link_bytes_per_s: Figure | None = None
     """Host to device; None: no figure, and loading is not charged."""
 

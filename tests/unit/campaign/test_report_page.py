@@ -99,11 +99,12 @@ def test_the_numbers_are_those_of_the_result(written):
         "f64 against f80",
         "93%",
         "3.0e-16",
-        "There is no figure a joule",  # measured and modelled energy are not added
+        "There is no figure per joule",  # measured and modelled energy are not added
     )
     for chain in result.chains:
         assert page.has(chain.id, f"{chain.beta:.5f}", with_error(chain.chi.mean, chain.chi.error))
         assert page.has(f"{chain.acceptance:.0%}", f"{chain.cg_iterations:.0f}")
+    assert page.has("CG per solve", "iterations per solve")
 
 
 def test_the_spec_in_the_page_can_be_run_again(written):

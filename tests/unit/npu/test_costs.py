@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from metalforge.core import Modelled, SpecError
-from metalforge.substrates.npu.costs import FIT_ERROR, cost, fit_errors, load_cost, rate, update_cost
-from metalforge.substrates.npu.device import PowerMode
+from metalforge.substrates.npu.costs import FIT_ERROR, board_energy, cost, fit_errors, load_cost, rate, update_cost
+from metalforge.substrates.npu.device import PowerMode, Statistics
 from metalforge.substrates.npu.program import Activation, FullyConnected, Head, Program, ProgramError
 from metalforge.substrates.profiles import PROFILES
 
@@ -121,3 +121,32 @@ def test_tables_that_contradict_each_other_are_refused():
 def test_a_larger_batch_never_takes_less_time(name):
     times = [seconds(chain(50, 64), n, profile=name) for n in range(1, 70)]
     assert all(a <= b * (1 + 1e-12) for a, b in pairwise(times))
+
+
+def worked(seconds, joules, profile="akd1000-published"):
+    return Statistics(
+        busy=Modelled(value=seconds, unit="s", profile=profile),
+        energy=Modelled(value=joules, unit="J", profile=profile),
+    )
+
+
+def test_a_board_that_is_held_draws_its_idle_power_and_a_little_more_while_it_works():
+    done = worked(4.8, 4.8 * 0.918)
+    idle, above = board_energy(done, 73.0)
+    assert idle.value == pytest.approx(0.901 * 73.0)
+    assert above.value == pytest.approx(4.8 * (0.918 - 0.901))
+    assert {idle.profile, above.profile} == {"akd1000-published"}
+    # Held for as long as it worked, the two are what its calls were charged.
+    assert sum(part.value for part in board_energy(done, 4.8)) == pytest.approx(done.energy.value)
+
+
+def test_a_board_is_held_at_least_as_long_as_it_works():
+    idle, _ = board_energy(worked(10.0, 9.18), 1.0)
+    assert idle.value == pytest.approx(9.01)
+
+
+def test_a_profile_without_idle_power_gives_none_and_keeps_the_charge():
+    idle, above = board_energy(worked(1.0, 0.026, "akd1000-claimed"), 60.0, "akd1000-claimed")
+    assert idle is None
+    assert above.value == 0.026
+    assert board_energy(Statistics(), 60.0) is None

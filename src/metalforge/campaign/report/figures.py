@@ -199,9 +199,11 @@ def _hmc(result: CampaignResult) -> Drawn:
     axes[0].set_ylim(0, 103)
     axes[0].set_ylabel("accepted trajectories [%]")
     if sea:
-        axes[1].set_ylabel("CG iterations a trajectory")
+        axes[1].set_ylabel("CG iterations per solve")
         axes[1].set_ylim(bottom=0)
     for axis in axes:
         axis.set_xlabel(r"$\beta = 6/g^2$")
     axes[0].legend(frameon=False)
-    return Drawn("hmc", "How HMC ran", "Means over the measurement, with step sizes frozen before it.", figure)
+    said = "Means over the measurement, with step sizes frozen before it."
+    said += " CG iterations are those of one solve, the mean over the solves of a trajectory." if sea else ""
+    return Drawn("hmc", "How HMC ran", said, figure)

@@ -21,6 +21,7 @@ class ChainResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     `seconds` is measured: processor time of the threads that ran it. `effective` is measured / (2 tau_int of the
     order parameter).
+    `cg_iterations` are those of one solve.
     """
 
     id: str

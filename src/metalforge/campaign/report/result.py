@@ -62,13 +62,20 @@ class VolumeResult(_Part, frozen=True, kw_only=True):
 
 
 class EnergyResult(_Part, frozen=True, kw_only=True):
-    """Energy of one substrate from one source; the emulator's processor time is a line `emulation`, not energy."""
+    """Energy of one substrate from one source; the emulator's processor time is a line `emulation`, not energy.
+
+    `energy` of a board is what its work took above `idle`, which it drew for the `held_s` seconds of wall time in which
+    the campaign held it; `busy` is the device time of that work.
+    """
 
     substrate: str
     source: str
     energy: Quantity | None
     emulation_s: float | None
     reason: str
+    idle: Quantity | None = None
+    busy: Quantity | None = None
+    held_s: float | None = None
 
 
 class DriftResult(_Part, frozen=True, kw_only=True):
@@ -108,6 +115,7 @@ class CampaignResult(_Part, frozen=True, kw_only=True):
     migrations: int
     recomputed: bool
     """The journal is from before there was evidence: its verdict was computed now, by the rules of now."""
+    migrated_chains: int
     processes: int
     substrates: tuple[Silicon, ...]
     digest: str
@@ -230,6 +238,9 @@ def result_of(state: CampaignState) -> CampaignResult:
                 energy=entry.energy,
                 emulation_s=entry.emulation_s,
                 reason=entry.reason,
+                idle=entry.idle,
+                busy=entry.busy,
+                held_s=entry.held_s,
             )
             for _, entry in sorted(state.energy.items())
         ),
@@ -238,6 +249,7 @@ def result_of(state: CampaignState) -> CampaignResult:
         drift=_drift(state.checks),
         migrations=len(state.migrations),
         recomputed=bool(state.estimates) and not any(estimate.evidence for estimate in state.estimates),
+        migrated_chains=len({move.chain for move in state.migrations}),
         processes=1 + len(state.resumed),
         substrates=state.opened.silicon,
         digest=state.digest(),

@@ -10,7 +10,7 @@ from metalforge.lattice.analysis.estimate import Estimate, with_error
 from .comparison import comparison, quality
 from .html import Raw, card, details, note, paragraph, section, table
 from .result import CampaignResult, VolumeResult
-from .words import ENDINGS, beta_text, duration, lattice_text
+from .words import ENDINGS, beta_text, duration, lattice_text, substrates_text
 
 __all__ = ["headline", "history_section", "points_section", "transition_section", "updates_section"]
 
@@ -50,7 +50,7 @@ def headline(state: CampaignState, result: CampaignResult) -> str:
         card(lattice_text(first.dims), theory),
         card(f"{result.trajectories:,}", "updates, warm-up included"),
         card(duration(result.seconds), f"wall time, {result.updates_per_second:.0f} updates/s"),
-        card(result.ordering, f"ordering, on {len({s.name for s in result.substrates})} substrates"),
+        card(result.ordering, f"ordering, on {substrates_text([s.name for s in result.substrates])}"),
     ]
     return "\n".join([
         f'<header>{paragraph(f"metalforge campaign {result.name}", "kind")}<h1>{title.html}</h1></header>',
@@ -149,7 +149,7 @@ def points_section(result: CampaignResult) -> str:
         ">warm-up",
         ">measured",
     ]
-    columns += [">accepted", ">exp(-dH)"] * hmc + [">CG"] * sea + [">updates/s"]
+    columns += [">accepted", ">exp(-dH)"] * hmc + [">CG per solve"] * sea + [">updates/s"]
     rows = []
     for chain in result.chains:
         row: list[object] = [
@@ -171,7 +171,7 @@ def points_section(result: CampaignResult) -> str:
         rows.append(row)
     said = "Gamma-method errors. Updates/s: measured, by processor time of the producer's thread."
     said += " <exp(-dH)> is 1 for an exact chain." if hmc else ""
-    said += " CG: iterations a trajectory." if sea else ""
+    said += " CG: iterations per solve, the mean over the measurement." if sea else ""
     given_up = [
         paragraph(f"{c.id} at beta {c.beta:.5g} was given up: {c.abandoned}", "warn")
         for c in result.chains

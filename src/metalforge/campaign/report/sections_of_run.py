@@ -7,13 +7,13 @@ from html import escape
 
 from metalforge.campaign.observables import ORDERS
 from metalforge.campaign.state import CampaignState
-from metalforge.core.quantities import Modelled
 
 from .decisions import LARGEST_Z
+from .energy import device_times, energy_lines, host_of, per_joule
 from .html import Raw, bar, details, heading, listing, note, paragraph, section, table
-from .result import CampaignResult, EnergyResult
+from .result import CampaignResult
 from .spec_text import spec_text
-from .words import lattice_text, one_line
+from .words import lattice_text, one_line, substrate_text
 
 __all__ = [
     "checks_section",
@@ -100,54 +100,36 @@ def _others(state: CampaignState) -> str:
 
 
 def energy_section(result: CampaignResult) -> str:
-    """Return the ledger: one line a substrate and source, no total."""
-    rows = [(e.substrate, e.source, *_energy(e)) for e in result.energy]
-    return section(
-        "Energy",
-        table(("substrate", "source", ">energy", "how"), rows),
-        note("Sources are never added to each other. The emulator's own processor time is no energy of any ordering.")
-        if rows
-        else "",
+    """Return the ledger: every substrate and source in lines of its own, no total."""
+    rows = [line for entry in result.energy for line in energy_lines(entry)]
+    said = (
+        "Sources are never added to each other. Of a board, the energy above idle and the idle power over the time it "
+        "was held add up to what the board would have drawn. The emulator's own processor time is no energy of any "
+        "ordering."
     )
-
-
-def _energy(entry: EnergyResult) -> tuple[str, str]:
-    if entry.emulation_s is not None:
-        return f"{entry.emulation_s:.2f} s", "processor time of the emulator on the host, measured"
-    if entry.energy is None:
-        return "unknown", entry.reason
-    how = f"modelled: {entry.energy.profile}" if isinstance(entry.energy, Modelled) else f"measured: {entry.energy.how}"
-    return f"{entry.energy.value:.4g} {entry.energy.unit}", how
+    columns = ("substrate", "source", "what", ">energy", "how")
+    return section("Energy", table(columns, rows), note(said) if rows else "")
 
 
 def efficiency_section(result: CampaignResult) -> str:
     """Return how well the silicon was used, and what orderings gave where they were compared."""
     rows = [
-        (s.stage, s.substrate or "host", s.items, f"{s.utilisation:.0%}", bar(s.utilisation), f"{s.waited_s:.1f}")
+        (s.stage, host_of(s.substrate), s.items, f"{s.utilisation:.0%}", bar(s.utilisation), f"{s.waited_s:.1f}")
         for s in result.utilisation
     ]
     said = (
         f"Ordering {result.ordering} gave {result.effective_per_second:.1f} effective samples of "
         f"{ORDERS[result.observable].text} per second "
-        f"(measured: updates / (2 tau_int) of all chains, over wall time). {_per_joule(result)}"
+        f"(measured: updates / (2 tau_int) of all chains, over wall time). {per_joule(result)}"
     )
     return section(
         "Efficiency",
         paragraph(said) if result.trajectories else "",
         paragraph(f"Chosen by measurement: {result.ordering_reason}") if result.ordering_reason else "",
         table(("stage", "on", ">items", ">busy", "=", ">waited for input [s]"), rows),
-        note(f"Over the last {result.utilisation_window_s:.1f} s of running.") if rows else "",
+        note(f"Time of this host, over the last {result.utilisation_window_s:.1f} s of running.") if rows else "",
+        *map(paragraph, device_times(result)),
     )
-
-
-def _per_joule(result: CampaignResult) -> str:
-    """Return effective samples a joule, if every substrate's energy is known and from one source."""
-    entries = [entry for entry in result.energy if entry.emulation_s is None]
-    kinds = {entry.source for entry in entries}
-    joules = sum(entry.energy.value for entry in entries if entry.energy is not None)
-    if len(kinds) == 1 and kinds <= {"measured", "modelled"} and joules > 0:
-        return f"That is {result.effective_per_second * result.seconds / joules:.3g} a joule ({kinds.pop()})."
-    return "There is no figure a joule: that needs the energy of every substrate, from one kind of source."
 
 
 def checks_section(result: CampaignResult) -> str:
@@ -173,7 +155,7 @@ def provenance_section(state: CampaignState, result: CampaignResult) -> str:
         ("begun", datetime.fromtimestamp(opened.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")),
         (
             "processes",
-            f"{result.processes} (resumed {result.processes - 1} times), {result.migrations} chains migrated",
+            f"{result.processes} (resumed {result.processes - 1} times), {_moves(result)}",
         ),
         ("metalforge", f"{opened.package_version}, kernels at level {opened.isa}"),
         ("Python", f"{opened.python}; {versions}" if versions else opened.python),
@@ -182,7 +164,8 @@ def provenance_section(state: CampaignState, result: CampaignResult) -> str:
         ("computed", Raw(f"<code>digest {escape(result.digest)}</code>")),
     ]
     silicon = table(
-        ("substrate", "device", "model", "does"), [(s.name, s.device, s.model, s.role) for s in result.substrates]
+        ("substrate", "device", "model", "does"),
+        [(substrate_text(s.name), s.device, s.model, s.role) for s in result.substrates],
     )
     return section(
         "Provenance",
@@ -191,6 +174,14 @@ def provenance_section(state: CampaignState, result: CampaignResult) -> str:
         silicon,
         details("The spec", listing(spec_text(state.spec))),
     )
+
+
+def _moves(result: CampaignResult) -> str:
+    """Return how often chains went to another substrate: one chain may go several times."""
+    if not result.migrations:
+        return "no chain migrated"
+    times, chains = result.migrations, result.migrated_chains
+    return f"{times} migration{'s' * (times != 1)} of {chains} chain{'s' * (chains != 1)}"
 
 
 def footer() -> str:

@@ -1,10 +1,11 @@
 """How a campaign is put into words: the names of lattices, durations and endings, said once for view and report."""
 
+from collections.abc import Iterable
 from math import floor, log10
 
 from metalforge.campaign.physics.evidence import Evidence
 from metalforge.campaign.spec import Dims
-from metalforge.campaign.store.records import Phase, StoppedBy
+from metalforge.campaign.store.records import EMULATED_NPU, Phase, StoppedBy
 from metalforge.lattice.analysis.estimate import with_error
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "lattice_name",
     "lattice_text",
     "one_line",
+    "substrate_text",
+    "substrates_text",
 ]
 
 ENDINGS: dict[StoppedBy, str] = {
@@ -83,3 +86,17 @@ def duration(seconds: float) -> str:
 def one_line(text: str) -> str:
     """Return the text without its line breaks: reasons carry hints on lines of their own."""
     return "; ".join(part.strip() for part in text.splitlines() if part.strip())
+
+
+def substrate_text(name: str | None) -> str:
+    """Return the name of a substrate; one that is emulated says so, in early journals too."""
+    return "npu (emulated)" if name in ("npu", EMULATED_NPU) else name or "host"
+
+
+def substrates_text(names: Iterable[str]) -> str:
+    """Return how many substrates there are, those that are emulated apart: ``2 substrates and 1 that is emulated``."""
+    shown = {substrate_text(name) for name in names}
+    emulated = sum("emulated" in name for name in shown)
+    real = len(shown) - emulated
+    text = f"{real} substrate{'s' * (real != 1)}"
+    return f"{text} and {emulated} that {'is' if emulated == 1 else 'are'} emulated" if emulated else text

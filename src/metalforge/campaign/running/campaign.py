@@ -50,7 +50,7 @@ from .book import Book
 from .equipment import steerer_of, watches_of
 from .estimator import Estimator
 from .graph import build_graph
-from .heads import Heads, load_heads, open_device
+from .heads import PROFILE, Heads, load_heads, open_device
 from .monitor import Monitor
 from .notes import EnergyNotes, note_heads, note_judged, note_use
 from .orderings import arrange, silicon_of
@@ -111,7 +111,9 @@ class Campaign(Closing):
                 isa=native.level(),
                 command=tuple(command),
                 ordering=spec.ordering,
-                silicon=silicon_of(arrangement, cpu.name, cpu.model),
+                silicon=silicon_of(
+                    arrangement, cpu.name, cpu.model, emulated=PROFILE if spec.screening.device == "npu" else None
+                ),
                 python=platform.python_version(),
                 versions={name: version(name) for name in VERSIONS},
             )
@@ -257,6 +259,7 @@ class Campaign(Closing):
             halted=lambda: self.halted,
             estimate=Estimator(spec, self.book),
         )
+        held = time.monotonic()
         device = open_device(spec) if arrangement.screens else None
         screen = Screen(spec, heads, device, self._clock) if arrangement.screens else None
         graph = build_graph(
@@ -273,7 +276,7 @@ class Campaign(Closing):
             run.wait()
             note_use(self.book, run, time.monotonic() - began)
         if screen is not None and device is not None:
-            self._energy.device(device.statistics().energy, screen.emulation_s)
+            self._energy.device(device, time.monotonic() - held, screen.emulation_s)
             device.close()
         return planner.stopped_by
 

@@ -34,7 +34,7 @@ def build_graph(
     builder.stage("journal", "host", Recorder(book)).edge("journal", "steer", Bounded(8))
     after = "journal"
     if screen is not None:
-        builder.stage("screen", "npu", screen).edge("screen", "journal", Bounded(8))
+        builder.stage("screen", screen.substrate, screen).edge("screen", "journal", Bounded(8))
         after = "screen"
     if arrangement.checker is not None:
         lossy = arrangement.checks == "flagged"

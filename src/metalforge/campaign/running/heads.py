@@ -24,7 +24,7 @@ from metalforge.substrates.profiles import profile
 
 from .watch import StopRule
 
-__all__ = ["Heads", "context_of", "load_heads", "neighbours_of", "open_device", "trained_lattices"]
+__all__ = ["PROFILE", "Heads", "context_of", "load_heads", "neighbours_of", "open_device", "trained_lattices"]
 
 NEEDS_TRAJECTORIES = ("rejection",)
 NEEDS_SEA = ("cg_estimate",)

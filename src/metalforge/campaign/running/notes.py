@@ -1,11 +1,15 @@
 """What a campaign writes about itself: which heads it uses, how they did, how busy its stages were, what it spent."""
 
-from metalforge.campaign.store.records import Decided, Energy, StageUse, Utilisation
+import msgspec
+
+from metalforge.campaign.store.records import EMULATED_NPU, Decided, Energy, StageUse, Utilisation
 from metalforge.conductor.trust import Trust
 from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import MeterUnavailableError
 from metalforge.core.quantities import Quantity
 from metalforge.pipeline import Run
+from metalforge.substrates.npu.costs import board_energy
+from metalforge.substrates.npu.emulator import EmulatedDevice
 
 from .book import Book
 from .heads import Heads
@@ -69,33 +73,62 @@ class EnergyNotes:
     def __init__(self, book: Book, meter: EnergyMeter) -> None:
         self._book, self._meter = book, meter
         self._before = dict(book.state.energy)
-        self._device: Quantity | None = None
+        self._board: Energy | None = None
         self._emulation_s = 0.0
 
-    def device(self, energy: Quantity | None, emulation_s: float) -> None:
-        """Take what a device spent, and the processor time that its emulation took."""
-        self._device = _sum(self._device, energy)
+    def device(self, device: EmulatedDevice, held_s: float, emulation_s: float) -> None:
+        """Take what an emulated board spent while it was held, and the processor time that its emulation took."""
+        done = device.statistics()
         self._emulation_s += emulation_s
+        spent = board_energy(done, held_s, device.profile)
+        if spent is None:
+            return
+        new = Energy(
+            at=self._book.clock(),
+            substrate=EMULATED_NPU,
+            source="modelled",
+            energy=spent.above_idle,
+            idle=spent.idle,
+            busy=done.busy,
+            held_s=held_s,
+            reason="" if spent.idle is not None else f"{device.profile.name} states no idle power",
+        )
+        self._board = new if self._board is None else _both(self._board, new)
 
     def write(self) -> None:
         """Write every line as it stands."""
         now = self._book.clock()
         try:
-            self._energy("cpu0", "measured", self._meter.total())
+            self._write(Energy(at=now, substrate="cpu0", source="measured", energy=self._meter.total()))
         except MeterUnavailableError as error:
             reason = str(error).splitlines()[0]
             self._book.write(Energy(at=now, substrate="cpu0", source="unknown", reason=reason))
-        if self._device is not None:
-            self._energy("npu", "modelled", self._device)
+        if self._board is not None:
+            self._write(self._board)
         if self._emulation_s:
-            known = self._before.get(("host", "emulation"))
-            spent = self._emulation_s + ((known.emulation_s or 0.0) if known is not None else 0.0)
-            self._book.write(Energy(at=now, substrate="host", source="emulation", emulation_s=spent))
+            self._write(Energy(at=now, substrate="host", source="emulation", emulation_s=self._emulation_s))
 
-    def _energy(self, substrate: str, source: str, energy: Quantity) -> None:
-        known = self._before.get((substrate, source))
-        total = energy if known is None else _sum(known.energy, energy)
-        self._book.write(Energy(at=self._book.clock(), substrate=substrate, source=source, energy=total))
+    def _write(self, spent: Energy) -> None:
+        """Write a line with what earlier processes spent."""
+        known = self._before.get((spent.substrate, spent.source))
+        total = spent if known is None else _both(known, spent)
+        self._book.write(msgspec.structs.replace(total, at=self._book.clock()))
+
+
+def _both(one: Energy, other: Energy) -> Energy:
+    """Return two entries of one substrate and source as one."""
+    return msgspec.structs.replace(
+        other,
+        energy=_sum(one.energy, other.energy),
+        idle=_sum(one.idle, other.idle),
+        busy=_sum(one.busy, other.busy),
+        held_s=_seconds(one.held_s, other.held_s),
+        emulation_s=_seconds(one.emulation_s, other.emulation_s),
+    )
+
+
+def _seconds(one: float | None, other: float | None) -> float | None:
+    return None if one is None and other is None else (one or 0.0) + (other or 0.0)
 
 
 def _sum(one: Quantity | None, other: Quantity | None) -> Quantity | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from metalforge.campaign.spec import CampaignSpec, Ordering
-from metalforge.campaign.store.records import Silicon
+from metalforge.campaign.store.records import EMULATED_NPU, Silicon
 from metalforge.core.errors import SpecError
 
 from .visits import Assignee
@@ -61,8 +61,10 @@ def arrange(ordering: Ordering, spec: CampaignSpec, substrates: tuple[str, ...])
     raise SpecError(f"`ordering` must be one of A to E here. Got {ordering}")
 
 
-def silicon_of(arrangement: Arrangement, device: str, model: str) -> tuple[Silicon, ...]:
-    """Return what each logical substrate does."""
+def silicon_of(
+    arrangement: Arrangement, device: str, model: str, *, emulated: str | None = None
+) -> tuple[Silicon, ...]:
+    """Return what each logical substrate does; `emulated` is the profile of the board that screens, if one does."""
     rows = [
         Silicon(
             name=lane.substrate,
@@ -74,4 +76,6 @@ def silicon_of(arrangement: Arrangement, device: str, model: str) -> tuple[Silic
     ]
     if arrangement.checker is not None:
         rows.append(Silicon(name=arrangement.checker, device=device, model=model, role=f"checks {arrangement.checks}"))
+    if arrangement.screens and emulated is not None:
+        rows.append(Silicon(name=EMULATED_NPU, device="host", model=f"{emulated}, emulated", role="screens"))
     return tuple(rows)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.store.records import Screened
+from metalforge.campaign.store.records import EMULATED_NPU, Screened
 from metalforge.conductor.features import FrameBuilder
 from metalforge.pipeline import Emit, Stage
 from metalforge.substrates.npu.device import NpuDevice
@@ -33,6 +33,11 @@ class Screen(Stage[Block, Block]):
         self.emulation_s = 0.0
         self.passes = 0
 
+    @property
+    def substrate(self) -> str:
+        """Where the network runs, for the books."""
+        return "host" if self._device is None else EMULATED_NPU
+
     def step(self, state: Any, item: Block) -> tuple[Any, Any]:
         """Return the block with what the heads say of its last configuration."""
         readings = self._read(item)
@@ -43,7 +48,7 @@ class Screen(Stage[Block, Block]):
                     at=self._now(),
                     chain=item.chain,
                     step=item.step,
-                    route="software" if self._device is None else "npu-emulated",
+                    route="software" if self._device is None else EMULATED_NPU,
                     chi=item.chi or None,
                     flagged=flagged,
                     heads=readings,

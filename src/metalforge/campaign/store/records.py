@@ -15,6 +15,7 @@ from metalforge.core.quantities import Quantity
 from .index import IndexRow
 
 __all__ = [
+    "EMULATED_NPU",
     "Assigned",
     "BlockDone",
     "Checked",
@@ -38,6 +39,8 @@ __all__ = [
     "describe",
 ]
 
+EMULATED_NPU = "npu-emulated"
+"""The substrate of a screen on an emulated board. Early journals call it `npu`, when campaigns knew no other."""
 Phase: TypeAlias = Literal["quench", "warmup", "measure"]
 StoppedBy: TypeAlias = Literal["target", "trajectories", "seconds", "joules", "exhausted", "asleep"]
 
@@ -197,13 +200,20 @@ class Estimated(_Record, frozen=True, kw_only=True, tag="estimated"):
 
 
 class Energy(_Record, frozen=True, kw_only=True, tag="energy"):
-    """Joules so far of one substrate from one source; `emulation` is the emulator's own processor time, in seconds."""
+    """Joules so far of one substrate from one source; `emulation` is the emulator's own processor time, in seconds.
+
+    For a board that is held, `energy` is what its work took above `idle`, which it drew for all of `held_s` seconds of
+    wall time; `busy` is the device time of that work. Where `idle` is None, `energy` is all that is charged.
+    """
 
     substrate: str
     source: str
     energy: Quantity | None = None
     emulation_s: float | None = None
     reason: str = ""
+    idle: Quantity | None = None
+    busy: Quantity | None = None
+    held_s: float | None = None
 
 
 class StageUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,6 +12,7 @@ rho, the share of the round trip that is left for each input of a batch:
   shrink with the batch: weights are read again for every input.
 - Clock modes scale time and power by their ratios to the first mode. Energy is power times time, of the whole board
   under `akd1000-published`.
+- A board draws its idle power as long as it is held, whether it is called or not (`board_energy`).
 
 The published series disagree among themselves (650 us against 779, 700 and 812 us for widths up to 256), so no model
 meets them all. This one keeps the round trip exact; `FIT_ERROR` is how far it is from the tables, always below them.
@@ -20,20 +21,42 @@ meets them all. This one keeps the round trip exact; `FIT_ERROR` is how far it i
 from functools import lru_cache
 from itertools import pairwise
 from math import exp, log, sqrt
+from typing import NamedTuple
 
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Modelled
 from metalforge.core.substrate import Cost
 from metalforge.substrates.profiles import DeviceProfile, Table, profile
 
-from .device import PowerMode, image_bytes
+from .device import PowerMode, Statistics, image_bytes
 from .program import Program, ProgramError
 
-__all__ = ["FIT_ERROR", "call_seconds", "cost", "fit_errors", "load_cost", "power_w", "rate", "update_cost"]
+__all__ = [
+    "FIT_ERROR",
+    "BoardEnergy",
+    "board_energy",
+    "call_seconds",
+    "cost",
+    "fit_errors",
+    "load_cost",
+    "power_w",
+    "rate",
+    "update_cost",
+]
 
 FIT_ERROR = {"widths": 0.17, "batches": 0.08, "modes": 0.02}
 """Largest relative distance between `akd1000-published` and this model, by table. The width of 64, which lies above
 that of 128, makes the first; without it 0.08 would do. The last is of the modes' watts."""
+
+
+class BoardEnergy(NamedTuple):
+    """Joules of a board that was held for a while: what it drew for being there, and what its work added to that.
+
+    `idle` is None where the profile states no idle power; `above_idle` is then all that the calls were charged.
+    """
+
+    idle: Modelled | None
+    above_idle: Modelled
 
 
 def cost(
@@ -74,6 +97,31 @@ def load_cost(
     if device.call.link_bytes_per_s is None:
         return Cost(unknown=f"{device.name} says nothing of transfers")
     return _priced(_transfer_s(image_bytes(program), device), device, mode)
+
+
+def board_energy(
+    done: Statistics, held_s: float, profile: DeviceProfile | str = "akd1000-published"
+) -> BoardEnergy | None:
+    """Return the joules of a board that was held for `held_s` seconds of wall time; None where they are not modelled.
+
+    With E and T the energy and time of its calls, updates and loads, and P the idle power of the whole board,
+
+        E_idle = P max(held, T)          E_above = E - P T
+
+    so that the two add up to what the board drew. Emulated work may end sooner than the board would: held is then T.
+    """
+    device = _profile(profile)
+    if done.energy is None or done.busy is None:
+        return None
+    if device.call.idle_power_w is None:
+        return BoardEnergy(None, done.energy)
+    idle_w = device.call.idle_power_w.value
+    return BoardEnergy(
+        idle=Modelled(value=idle_w * max(held_s, done.busy.value), unit="J", profile=device.name),
+        above_idle=Modelled(
+            value=max(done.energy.value - idle_w * done.busy.value, 0.0), unit="J", profile=device.name
+        ),
+    )
 
 
 def rate(
