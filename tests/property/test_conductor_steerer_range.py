@@ -74,5 +74,7 @@ def test_suggestions_stay_in_the_range_and_are_pure(values, measured, pending, b
     points = [s.beta for s in found]
     assert all(LOW <= beta <= HIGH for beta in points)
     assert len(set(points)) == len(points)
-    spoke = "beta_priority, trusted (" if believed else "beta_priority not trusted (nothing has judged it)"
-    assert all(s.reason.startswith((spoke, "beta_priority failed (the head gave nan")) for s in found)
+    instead = "gaps" if with_fallback else "rule:widest-gap"
+    for s in found:
+        failed = s.reason.startswith("beta_priority failed (the head gave nan")
+        assert s.by == ("head:beta_priority" if believed and not failed else instead)

@@ -1,9 +1,12 @@
 """What a person watches: a campaign's state at one moment, as plain data for a terminal, a pipe or a page.
 
-Everything comes from the journal, so that a run, another process' run and a finished one look alike. Rates are updates
-over journal time; the time left is that of the budget that ends first, where the error on beta_c falls as n^(-1/2).
+Everything comes from the journal, so that a run, another process' run and a finished one look alike. The rate is
+updates per second of wall time, by the journal's clock; the time left is that of the budget that ends first, where the
+error on beta_c falls as n^(-1/2).
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from math import inf, sqrt
 from statistics import median
 from typing import Literal, TypeAlias
@@ -11,10 +14,10 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from .headline import target_looks
-from .report.words import ENDINGS, PHASES, one_line
+from .report.words import ENDINGS, PHASES, one_line, substrate_text
 from .spec import Dims
 from .state import CampaignState, ChainLog
-from .store.records import Assigned, Decided
+from .store.records import NOT_ACTED_ON, Assigned, Decided, Silicon
 
 __all__ = ["BudgetView", "ChainView", "DecisionView", "View", "VolumeView", "view_of"]
 
@@ -24,7 +27,7 @@ LAST_ESTIMATES = 5
 """Estimates from which the fall of the error is extrapolated; a single one is known to 10 %."""
 
 RECENT = 500
-"""Updates over which acceptance and iterations are averaged: a look four times a second must stay cheap."""
+"""Updates over which acceptance and iterations are averaged: a look four times per second must stay cheap."""
 
 Status: TypeAlias = Literal["running", "silent", "interrupted", "finished"]
 
@@ -34,7 +37,7 @@ class _Shown(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ChainView(_Shown, frozen=True, kw_only=True):
-    """One chain: `per_second` counts updates a second of its producer's processor time, measured.
+    """One chain: `per_second` counts updates per second of its producer's processor time, measured.
 
     `acceptance` and `cg_iterations` (of one solve) are means over its last 500 updates of this phase.
     """
@@ -63,13 +66,20 @@ class VolumeView(_Shown, frozen=True, kw_only=True):
 
 
 class DecisionView(_Shown, frozen=True, kw_only=True):
-    """One decision: `number` counts those of its kind (visits, others), `seconds` since the campaign began."""
+    """One decision: `number` counts those of its kind (visits, others), `seconds` since the campaign began.
+
+    `updates` is the length of a visit, or the update of the chain at which something else was decided.
+    """
 
     number: int
     seconds: float
     what: str
     by: str
-    text: str
+    chain: str
+    beta: float | None
+    fresh: bool
+    updates: int
+    reason: str
     trusted: bool | None
 
 
@@ -146,7 +156,7 @@ def view_of(state: CampaignState, now: float, *, last_decisions: int = 20) -> Vi
         budgets=budgets,
         ends_by="" if first is None or status != "running" else first.name,
         left_s=None if first is None or status != "running" else first.left_s,
-        substrates=tuple(f"{s.name} ({s.role})" for s in state.opened.silicon),
+        substrates=_substrates(state.opened.silicon),
     )
 
 
@@ -214,26 +224,47 @@ def _decisions(state: CampaignState, others: list[Decided], last: int) -> tuple[
 
 
 def _decision(number: int, record: Assigned | Decided, seconds: float, state: CampaignState) -> DecisionView:
+    chain = state.chains.get(record.chain)
     if isinstance(record, Assigned):
-        verb = "new chain" if record.fresh else "continue"
-        what, trusted = "visit", None
-        text = f"{verb} {record.chain} at beta {record.beta:.5g}, {record.updates} updates: {one_line(record.reason)}"
+        what, fresh, updates, trusted = "visit", record.fresh, record.updates, None
     else:
-        what, trusted = record.what, record.trusted
-        chain = state.chains.get(record.chain)
-        where = "" if chain is None else f"{chain.id} at beta {chain.beta:.5g}, update {record.step}: "
-        text = where + one_line(record.reason)
-    return DecisionView(number=number, seconds=seconds, what=what, by=record.by, text=text, trusted=trusted)
+        what, fresh, updates, trusted = record.what, False, record.step, record.trusted
+    return DecisionView(
+        number=number,
+        seconds=seconds,
+        what=what,
+        by=record.by,
+        chain=record.chain,
+        beta=None if chain is None else chain.beta,
+        fresh=fresh,
+        updates=updates,
+        reason=one_line(record.reason),
+        trusted=trusted,
+    )
 
 
 def _heads(state: CampaignState) -> str:
-    """Return how many heads act, in words."""
+    """Return which heads act, and once for all others why they do not: the reason that most of them have."""
     heads = {d.by: d for d in state.decisions if d.what == "head"}
-    if not heads:
-        return ""
     acting = [name for name, decision in heads.items() if decision.trusted]
-    rest = f"{len(heads) - len(acting)} of {len(heads)} heads are recorded and not acted on"
-    return f"{', '.join(acting)} act{'s' if len(acting) == 1 else ''}; {rest}" if acting else rest
+    others = [decision.reason for decision in heads.values() if not decision.trusted]
+    if not others:
+        return f"{', '.join(acting)} act{'s' * (len(acting) == 1)}" if acting else ""
+    why, _ = Counter(one_line(reason.removeprefix(NOT_ACTED_ON)) for reason in others).most_common(1)[0]
+    if not acting:
+        return f"none of {len(heads)} heads acts: {why}"
+    return f"{', '.join(acting)} act{'s' * (len(acting) == 1)}, {len(others)} of {len(heads)} heads do not: {why}"
+
+
+def _substrates(silicon: Sequence[Silicon]) -> tuple[str, ...]:
+    """Return what the substrates do, those with one role together: ``cpu:0, cpu:1 (produces)``."""
+    roles: dict[str, list[str]] = {}
+    for entry in silicon:
+        roles.setdefault(entry.role, []).append(substrate_text(entry.name))
+    return tuple(
+        f"{', '.join(names) if len(names) < 4 else f'{names[0]} to {names[-1]}'} ({role})"
+        for role, names in roles.items()
+    )
 
 
 def _budgets(state: CampaignState, elapsed: float, trajectories: int, rate: float) -> tuple[BudgetView, ...]:

@@ -3,7 +3,8 @@
     score = priority + weight * spread          by `core.steering_rules.steer_adaptive`, saturation rule included
 
 Where the head is not trusted, not trained, or fails, another steerer decides, or without one the widest gap; every
-reason says which of them spoke and why. A head without skill on held-out couplings is the common case, not an error.
+suggestion names which of them spoke (`by`), and `standing` says why. A head without skill on held-out couplings is the
+common case, not an error: it is no part of the reasons.
 """
 
 from collections.abc import Callable, Sequence
@@ -110,12 +111,12 @@ class ConductorSteerer:
         queued = self.history.asked(n, pending)
         standing = self.standing
         if not standing.trusted:
-            return self._without_head(n, queued, f"{self.head} not trusted ({standing.why})")
+            return self._without_head(n, queued)
         try:
             score = self._score()
-            return self._chosen(n, queued, score, f"{self.head}, trusted ({standing.why})")
+            return self._chosen(n, queued, score, f"head:{self.head}", f"trusted ({standing.why}); ")
         except MetalforgeError as error:
-            return self._without_head(n, queued, f"{self.head} failed ({str(error).splitlines()[0]})")
+            return self._without_head(n, queued, f"{self.head} failed ({str(error).splitlines()[0]}); ")
 
     def decide(self, pending: Sequence[float] = ()) -> AdaptiveDecision:
         """Return what the priority head, or the widest gap without it, would say to one point more."""
@@ -140,22 +141,22 @@ class ConductorSteerer:
             settings |= {f"fallback.{name}": value for name, value in self.fallback.state().settings.items()}
         return self.history.state(self.name, settings)
 
-    def _without_head(self, n: int, queued: list[float], why: str) -> list[Suggestion]:
+    def _without_head(self, n: int, queued: list[float], failed: str = "") -> list[Suggestion]:
         if self.fallback is None:
-            return self._chosen(n, queued, None, why)
+            return self._chosen(n, queued, None, "rule:widest-gap", failed)
         return [
-            Suggestion(beta=found.beta, score=found.score, reason=f"{why}; {self.fallback.name}: {found.reason}")
-            for found in self.fallback.ask(n, queued)
+            Suggestion(beta=s.beta, score=s.score, reason=failed + s.reason, by=s.by or self.fallback.name)
+            for s in self.fallback.ask(n, queued)
         ]
 
-    def _chosen(self, n: int, queued: list[float], score: Score | None, who: str) -> list[Suggestion]:
+    def _chosen(self, n: int, queued: list[float], score: Score | None, by: str, said: str) -> list[Suggestion]:
         """Return points one after the other, each as if those before it were queued."""
         chosen: list[Suggestion] = []
         while len(chosen) < n:
             found = self._decided([*queued, *(c.beta for c in chosen)], score).suggestion
             if found is None:
                 break
-            chosen.append(Suggestion(beta=found.beta, score=found.score, reason=f"{who}; {found.reason}"))
+            chosen.append(Suggestion(beta=found.beta, score=found.score, reason=said + found.reason, by=by))
         return chosen
 
     def _decided(self, queued: Sequence[float], score: Score | None) -> AdaptiveDecision:

@@ -48,11 +48,15 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Suggestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A beta to measure, why, and how much it is worth; scores compare within one steerer only."""
+    """A beta to measure, why, and how much it is worth; scores compare within one steerer only.
+
+    `by` names who decided where that was not the steerer that was asked: another one, a head or a rule.
+    """
 
     beta: float
     reason: str
     score: float = 0.0
+    by: str = ""
 
 
 class SteererState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

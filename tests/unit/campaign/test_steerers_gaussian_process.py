@@ -313,7 +313,7 @@ def test_with_a_reach_the_samples_gather_within_it_of_the_peak_on_few_chains():
     # Both sides of the peak have their share: a maximum is one by what is beside it.
     assert sum(n for beta, n in blocks.items() if 5.62 < beta < 5.69) >= 4
     assert sum(n for beta, n in blocks.items() if 5.69 < beta < 5.76) >= 4
-    assert "within reach" in steerer.ask(1)[0].reason
+    assert "at the peak" in steerer.ask(1)[0].reason
 
 
 def test_the_reach_of_a_lattice_is_its_energys_spread():

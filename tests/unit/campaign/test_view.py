@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from metalforge.campaign.state import fold
-from metalforge.campaign.store.records import Assigned, Decided
+from metalforge.campaign.store.records import EMULATED_NPU, Assigned, Decided, Silicon
 from metalforge.campaign.view import view_of
 from reference.campaigns import BEGAN, WARMUP, ending, interrupted, opened, records_of, spec_of
 
@@ -78,17 +78,33 @@ def test_decisions_are_in_order_with_their_reasons():
         ("visit", 4),
         ("warmup-ends", 4),
     ]
-    assert view.decisions[0].text == (
-        "new chain c0003 at beta 5.71, 200 updates: a first look <spread> evenly; hint: none"
-    )
+    visit, ended = view.decisions[:2]
+    assert (visit.chain, visit.beta, visit.fresh, visit.updates) == ("c0003", 5.71, True, 200)
+    assert visit.reason == "a first look <spread> evenly; hint: none"
+    assert (ended.chain, ended.beta, ended.fresh, ended.updates) == ("c0003", 5.71, False, WARMUP)
     assert (view.visits, view.decided) == (5, 5)
     assert view.decisions[1].seconds == pytest.approx(6.5)
 
 
 def test_heads_are_summed_up_in_one_line():
     view = view_of(fold(records_of(spec_of(), betas=(5.69,), rows=60, head=True)), BEGAN + 2)
-    assert view.heads == "thermalization acts; 1 of 2 heads are recorded and not acted on"
+    assert view.heads == "thermalization acts, 1 of 2 heads do not: does not apply"
     assert all(decision.what != "head" for decision in view.decisions)
+
+
+def test_why_heads_do_not_act_is_said_once_for_all_of_them():
+    why = "recorded, not acted on: trained on HMC, these chains are heat bath sweeps"
+    heads = [("beta_priority", why), ("rejection", "does not apply: sweeps have no accept test"), ("anomaly", why)]
+    said = [Decided(at=BEGAN, what="head", by=name, reason=reason, trusted=False) for name, reason in heads]
+    view = view_of(fold([opened(spec_of()), *said]), BEGAN)
+    assert view.heads == "none of 3 heads acts: trained on HMC, these chains are heat bath sweeps"
+
+
+def test_substrates_with_one_role_stand_together_and_emulated_ones_say_so():
+    cores = [Silicon(name=f"cpu:{i}", device="cpu0", model="m", role="produces") for i in range(8)]
+    board = Silicon(name=EMULATED_NPU, device="host", model="m", role="screens")
+    first = msgspec.structs.replace(opened(spec_of()), silicon=(*cores, board))
+    assert view_of(fold([first]), BEGAN).substrates == ("cpu:0 to cpu:7 (produces)", "npu (emulated) (screens)")
 
 
 def test_ends():

@@ -6,8 +6,10 @@ import pytest
 from rich.console import Console
 
 from metalforge.campaign.state import fold
+from metalforge.campaign.store.records import Assigned, Decided
 from metalforge.campaign.view import view_of
-from metalforge.cli.live import LiveView, plain_lines, render
+from metalforge.cli.live import LiveView, plain_lines
+from metalforge.cli.live_screen import render
 from reference.campaigns import BEGAN, ending, interrupted, records_of, spec_of
 
 
@@ -21,9 +23,9 @@ def records():
     return records_of(spec_of(name="[bold]odd[/bold]", seconds=100.0, target_error=0.001), rows=120, head=True)
 
 
-def drawn(view, width=110):
-    console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(render(view))
+def drawn(view, width=110, height=40):
+    console = Console(file=io.StringIO(), width=width, height=height, color_system=None)
+    console.print(render(view, width=width, height=height))
     return console.file.getvalue()
 
 
@@ -37,8 +39,10 @@ def test_a_terminal_shows_chains_estimate_decisions_and_time_left(records):
         "gaussian-process",
         "about",
         "thermalization acts",
-        "cpu:0 (produces)",
+        "cpu:0, cpu:1 (produces)",
         "target error",
+        "per wall second",
+        "per CPU s",
     ):
         assert expected in text
     assert max(map(len, text.splitlines())) <= 110
@@ -49,11 +53,55 @@ def test_a_narrow_terminal_does_not_overflow(records):
     assert max(map(len, text.splitlines())) <= 60
 
 
+VOLUMES = ((8, 8, 8, 4), (12, 12, 12, 4), (10, 10, 10, 4), (16, 16, 8, 4), (6, 6, 6, 4), (24, 24, 24, 4))
+WORST = {"algorithm": "hmc", "flavors": 4, "seconds": 1e5, "trajectories": 99999, "joules": 1e6, "target_error": 1e-6}
+
+
+@pytest.mark.parametrize("volumes", [VOLUMES[:1], VOLUMES[:3], VOLUMES])
+@pytest.mark.parametrize("options", [{}, WORST])
+@pytest.mark.parametrize("size", [(80, 24), (80, 22), (200, 60)])
+def test_everything_fits_the_terminal_with_many_chains_and_volumes(volumes, options, size):
+    width, height = size
+    records = records_of(spec_of(volumes=volumes, name="n" * 90, **options), rows=60, head=True)
+    for end in (records, interrupted(records), ending(records)):
+        state = fold(end)
+        lines = drawn(view_of(state, state.last_at), width, height).splitlines()
+        assert len(lines) <= height
+        assert {len(line) for line in lines} == {width}
+        # What is always there, whatever else has to go.
+        text = "\n".join(lines)
+        for word in (
+            "beta_c",
+            "per wall second",
+            "thermalization acts",
+            "cpu:0",
+            "gaussian-process",
+            f"c{5 * len(volumes) - 1:04d}",
+        ):
+            assert word in text
+        assert ("accepted" in text) == ("algorithm" in options)
+        table = [line for line in lines if line[2:5] in ("  c", "> c", "cha")]
+        assert len(table) >= 3
+        assert not any("\u2026" in line for line in table)
+
+
+def test_a_decision_is_one_line_however_long_its_reason(records):
+    long = [
+        msgspec.structs.replace(r, reason="word " * 100) if isinstance(r, Assigned | Decided) else r for r in records
+    ]
+    state = fold(long)
+    text = drawn(view_of(state, state.last_at), 80, 24)
+    lines = [line for line in text.splitlines() if "word word" in line and "head" not in line]
+    assert len(lines) >= 3
+    assert all("\u2026" in line for line in lines)
+    assert len(text.splitlines()) <= 24
+
+
 def test_hmc_and_several_volumes_have_columns_of_their_own(records):
     assert "accepted" not in drawn(view_of(fold(records), records[-1].at))
     spec = spec_of(volumes=((8, 8, 8, 4), (6, 6, 6, 4)), algorithm="hmc", flavors=4, trajectories=9999)
     text = drawn(view_of(fold(records_of(spec, rows=120)), BEGAN + 30), width=120)
-    for expected in ("accepted", "CG", "lattice", "6^3x4", "90%"):
+    for expected in ("accepted", "CG per solve", "lattice", "6^3x4", "90%"):
         assert expected in text
 
 

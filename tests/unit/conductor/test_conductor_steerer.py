@@ -61,7 +61,8 @@ def test_a_trusted_head_places_points_at_its_peak_and_says_so():
     made.tell(seen(5.0, 6.0))
     first, second = made.ask(2)
     assert abs(first.beta - 5.7) < 0.025
-    assert first.reason.startswith("beta_priority, trusted (skill 1 over 20 pairs); best of 40 candidates: score ")
+    assert first.by == "head:beta_priority"
+    assert first.reason.startswith("trusted (skill 1 over 20 pairs); best of 40 candidates: score ")
     assert second.beta != first.beta
     assert abs(second.beta - 5.7) < 0.05
     assert made.ask(1, [first.beta]) == [second]
@@ -99,16 +100,15 @@ def test_it_stops_when_nothing_scores_and_before_five_points_it_does_not():
         ({"trust": trusted(), "head": "next_run"}, "the layout has no next_run"),
     ],
 )
-def test_without_trust_the_widest_gap_decides_and_the_reason_says_why(options, why):
+def test_without_trust_the_widest_gap_decides_and_the_standing_says_why(options, why):
     conductor = Peaked()
     made = steerer(conductor, **options)
     made.tell(seen(5.0, 5.2, 6.0))
     (found,) = made.ask()
     assert found.beta == pytest.approx(5.6)
-    head = options.get("head", "beta_priority")
-    assert found.reason == (
-        f"{head} not trusted ({why}); nothing scores candidates: middle of the widest gap, 80.0% of the range"
-    )
+    assert found.by == "rule:widest-gap"
+    assert found.reason == "nothing scores candidates: middle of the widest gap, 80.0% of the range"
+    assert made.standing.why == made.state().settings["standing"] == why
     assert conductor.frames == []
 
 
@@ -117,19 +117,18 @@ def test_without_trust_the_fallback_decides():
     trust.mark("beta_priority", "no skill on held-out couplings")
     made = steerer(trust=trust, fallback=Gaps(LOW, HIGH))
     made.tell(seen(5.0, 5.2, 6.0))
-    found = made.ask(2)
     alone = Gaps(LOW, HIGH)
     alone.tell(seen(5.0, 5.2, 6.0))
-    assert [s.beta for s in found] == [s.beta for s in alone.ask(2)]
-    assert found[0].reason == (
-        "beta_priority not trusted (no skill on held-out couplings); gaps: middle of the widest gap, 80.0% of the range"
-    )
+    found, expected = made.ask(2), alone.ask(2)
+    assert [(s.beta, s.reason) for s in found] == [(s.beta, s.reason) for s in expected]
+    assert {s.by for s in found} == {"gaps"}
     assert made.state().settings["fallback"] == "gaps"
 
 
 def test_no_conductor_at_all_is_the_fallback():
     made = ConductorSteerer(LOW, HIGH, conductor=None, context=CONTEXT, fallback=Gaps(LOW, HIGH))
-    assert made.ask()[0].reason.startswith("beta_priority not trusted (no conductor); gaps: ")
+    assert made.ask()[0].by == "gaps"
+    assert made.standing.why == "no conductor"
 
 
 def test_a_head_that_fails_is_the_fallback_too():
@@ -138,7 +137,9 @@ def test_a_head_that_fails_is_the_fallback_too():
             return {"beta_priority": HeadReading(np.array([np.nan]), None)}
 
     made = steerer(Broken(), trust=trusted())
-    assert made.ask()[0].reason.startswith("beta_priority failed (the head gave nan at beta 5.02")
+    (found,) = made.ask()
+    assert found.by == "rule:widest-gap"
+    assert found.reason.startswith("beta_priority failed (the head gave nan at beta 5.02")
 
 
 def test_untrained_heads_of_a_network_never_steer():
@@ -149,7 +150,8 @@ def test_untrained_heads_of_a_network_never_steer():
     weights = reservoir(1, units=8).with_readout(np.zeros((heads, 8), np.float32), heads=untrained)
     conductor = NetworkConductor(weights)
     made = steerer(conductor, trust=trusted())  # somebody else's trust: the weights know better
-    assert made.ask()[0].reason.startswith("beta_priority not trusted (untrained)")
+    assert made.ask()[0].by == "rule:widest-gap"
+    assert made.standing.why == "untrained"
     assert trust_of(conductor.layout).marked("beta_priority") == "untrained"
 
 

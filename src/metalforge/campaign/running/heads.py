@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from metalforge.campaign.report.words import lattice_name
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.campaign.store.records import Assigned
@@ -78,11 +79,11 @@ def load_heads(spec: CampaignSpec) -> Heads:
     domain = None
     known = trained_lattices(sea=lattice.flavors > 0)
     if lattice.algorithm != "hmc":
-        domain = "the heads were trained on HMC, these chains are heat bath sweeps"
+        domain = "trained on HMC, these chains are heat bath sweeps"
     elif lattice.integrator != "leapfrog":
-        domain = f"the heads were trained on leapfrog trajectories, these are {lattice.integrator}"
+        domain = f"trained on leapfrog trajectories, these are {lattice.integrator}"
     elif not set(lattice.volumes) <= known:
-        domain = f"the heads were trained on {sorted(known)}, these lattices are others"
+        domain = f"trained on {', '.join(map(lattice_name, sorted(known)))}, these lattices are others"
     measured = default_scores()
     scores = {s.name: s for s in measured.heads if s.route == "f32-software"}
     trusted = {name: score.trusted for name, score in scores.items()}

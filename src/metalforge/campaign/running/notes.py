@@ -2,7 +2,7 @@
 
 import msgspec
 
-from metalforge.campaign.store.records import EMULATED_NPU, Decided, Energy, StageUse, Utilisation
+from metalforge.campaign.store.records import EMULATED_NPU, NOT_ACTED_ON, Decided, Energy, StageUse, Utilisation
 from metalforge.conductor.trust import Trust
 from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import MeterUnavailableError
@@ -25,9 +25,9 @@ def note_heads(book: Book, heads: Heads) -> None:
         if name in heads.unused:
             reason, used = f"does not apply: {heads.unused[name]}", False
         elif heads.domain is not None:
-            reason, used = f"recorded, not acted on: {heads.domain}", False
+            reason, used = f"{NOT_ACTED_ON}{heads.domain}", False
         elif not heads.trusted.get(name, False):
-            reason, used = f"recorded, not acted on: {heads.why_not(name)}", False
+            reason, used = f"{NOT_ACTED_ON}{heads.why_not(name)}", False
         else:
             reason, used = f"skill {heads.skill[name]:+.2f} on held-out couplings", True
         skill = heads.skill.get(name)

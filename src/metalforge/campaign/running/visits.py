@@ -172,12 +172,13 @@ class VisitPlan:
             return Nothing("asleep", why)
         asked = self.steerers[dims].ask(1, [visit.beta for visit in pending])
         if asked:
-            return Wish(asked[0].beta, asked[0].reason, self.steerers[dims].name, score=asked[0].score)
+            found = asked[0]
+            return Wish(found.beta, found.reason, found.by or self.steerers[dims].name, score=found.score)
         idle = [c for c in here if c.id not in {visit.chain for visit in pending}]
         if not idle:
             return None
         least = min(idle, key=lambda c: (c.complete, c.id))
-        return Wish(least.beta, "the steerer has no wish: more for the chain that has least", self.steerers[dims].name)
+        return Wish(least.beta, "the steerer has no wish: more for the chain that has least", "rule:least")
 
     def _wanted(
         self, state: CampaignState, dims: Dims, here: Sequence[ChainLog], pending: Sequence[Assigned]

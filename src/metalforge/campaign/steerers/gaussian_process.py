@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.steering import SAME_BETA, History, Observation, SteererState, Suggestion, distinct
 from metalforge.core.threads import one_thread
+from metalforge.lattice.analysis.estimate import with_error
 
 from .posterior import NOISE_FLOOR, Curves, Peak, Processes, Transform, check_values, fit_processes
 
@@ -168,7 +169,7 @@ class GaussianProcess:
                 score = self._reweighted_gain(x, peaks, taken, self.reach) / cost
                 best = int(np.where(free, score, -np.inf).argmax())
                 spread = self.history.width * peaks.std()
-                reason = f"most samples within reach of the peak, {float(self._beta(peaks).mean()):.4f} +- {spread:.2g}"
+                reason = f"adds most at the peak, {with_error(float(self._beta(peaks).mean()), spread)}"
                 worth = float(score[best])
             elif _located(peaks):
                 after = _expected_error(peaks, curves.measurements(noise))

@@ -16,6 +16,7 @@ from .index import IndexRow
 
 __all__ = [
     "EMULATED_NPU",
+    "NOT_ACTED_ON",
     "Assigned",
     "BlockDone",
     "Checked",
@@ -41,6 +42,8 @@ __all__ = [
 
 EMULATED_NPU = "npu-emulated"
 """The substrate of a screen on an emulated board. Early journals call it `npu`, when campaigns knew no other."""
+NOT_ACTED_ON = "recorded, not acted on: "
+"""How the reason begins why a head that is read is not followed."""
 Phase: TypeAlias = Literal["quench", "warmup", "measure"]
 StoppedBy: TypeAlias = Literal["target", "trajectories", "seconds", "joules", "exhausted", "asleep"]
 
