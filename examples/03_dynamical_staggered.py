@@ -18,7 +18,7 @@ for algorithm, flavors in (("hmc", (4,)), ("rhmc", (2, 2))):
     chain.run(n, lambda info, seen, rows=rows: rows.append((seen.plaquette, seen.condensate, info.cg_iterations)))
     plaquette, condensate, iterations = np.array(rows).T
     print(f"{algorithm:4} plaquette {gamma_method(plaquette)}")
-    print(f"     condensate {gamma_method(condensate)}; {iterations.mean():.0f} CG iterations a trajectory")
+    print(f"     condensate {gamma_method(condensate)}; {iterations.mean():.0f} CG iterations per trajectory")
 
 chain.update(probe=EnergyProbe((0.25, 0.5, 0.75, 1.0), lambda e: print(f"{e.fraction:.2f}: dH = {e.delta_h:+.4f}")))
 print("pion", pion_correlator(chain.sea.inverter, 0.3).round(4).tolist())

@@ -58,7 +58,7 @@ def rows() -> Iterator[BenchRow]:
     single = SequenceLoop(weights, scale / 127, inputs=INPUTS, leak=LEAK)
     state = np.zeros(UNITS)
     yield BenchRow(
-        name="one step a Python call, W4 A8, host f64",
+        name="one step per Python call, W4 A8, host f64",
         value=rate(best_of(lambda: single.step(u[0], state))),
         peer_name="NumPy f64 step",
         peer=peer,

@@ -1,7 +1,7 @@
 """A hop through a stage with everything on (envelope, metrics, event log), latency, shared memory, two cores, start-up.
 
 Rates are a second of CPU time where the row says so: what a hop costs the processor does not depend on who else is on
-the machine. Budgets of the issue stand as ceilings: 15 us a hop, 0.2 s to start.
+the machine. Budgets of the issue stand as ceilings: 15 us per hop, 0.2 s to start.
 """
 
 import operator
@@ -73,11 +73,11 @@ def hop_us(events: bool) -> float:
 
 
 def hops(us: float, what: str) -> Measured:
-    return Measured(value=1e6 / us, unit="hops/s", how=f"{what}, CPU time, {us:.1f} us a hop, best of 3")
+    return Measured(value=1e6 / us, unit="hops/s", how=f"{what}, CPU time, {us:.1f} us per hop, best of 3")
 
 
 def budget(us: float) -> Measured:
-    return Measured(value=1e6 / us, unit="hops/s", how=f"the budget: {us:g} us of CPU a hop")
+    return Measured(value=1e6 / us, unit="hops/s", how=f"the budget: {us:g} us of CPU per hop")
 
 
 class Native(Stage[float, float]):

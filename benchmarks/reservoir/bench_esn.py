@@ -178,7 +178,7 @@ def dense_rows() -> Iterator[BenchRow]:
     name = "dense 50 -> 128, f32"
     yield row(f"{name}, sequence", sequence, "reservoirpy f64", case.reservoirpy(), steps)
     yield row(f"{name}, sequence", sequence, "NumPy f32", numpy_one, steps)
-    yield row(f"{name}, one call a step", one, "NumPy f32", numpy_one, single)
+    yield row(f"{name}, one call per step", one, "NumPy f32", numpy_one, single)
     yield row(f"{name}, batch of 64", batch, "NumPy f32", numpy_batch, many)
     if find_spec("torch"):
         torch_sequence, torch_batch = case.torch()
@@ -208,7 +208,7 @@ def sparse_rows() -> Iterator[BenchRow]:
             yield row(f"{name}, sequence", sequence, peer, peer_one, Work(flops, n_bytes + w_in / 24))
             if peer_batch is not None:
                 yield row(f"{name}, batch of 64", batch, peer, peer_batch, Work(flops, (n_bytes + w_in) / SAMPLES))
-        yield row(f"{name}, one call a step", one, "SciPy CSR f32", scipy_one, Work(flops, n_bytes + w_in))
+        yield row(f"{name}, one call per step", one, "SciPy CSR f32", scipy_one, Work(flops, n_bytes + w_in))
 
 
 def call_rows() -> Iterator[BenchRow]:

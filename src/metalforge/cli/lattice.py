@@ -44,7 +44,7 @@ def generate(
     tau: Annotated[float, typer.Option(help="Trajectory length (hmc).")] = 1.0,
     integrator: Annotated[str, typer.Option(help="leapfrog, omelyan2 or omelyan4 (hmc).")] = "omelyan2",
     flavors: Annotated[
-        list[str] | None, typer.Option(help="Sea quarks: 4 (exact, hmc), 1, 2, 3 (rhmc), 2+1, or one option a mass.")
+        list[str] | None, typer.Option(help="Sea quarks: 4 (exact, hmc), 1, 2, 3 (rhmc), 2+1, or one option per mass.")
     ] = None,
     mass: Annotated[list[float] | None, typer.Option(help="Their masses am, in the same order.")] = None,
     quenched: Annotated[int | None, typer.Option(help="Updates without fermions before --warmup. Default 20.")] = None,
@@ -52,12 +52,12 @@ def generate(
     hasenbusch: Annotated[
         list[float] | None, typer.Option(help="Heavier masses that precondition --flavors 4.")
     ] = None,
-    noise_vectors: Annotated[int, typer.Option(help="Noise vectors a measurement of the condensate.")] = 4,
+    noise_vectors: Annotated[int, typer.Option(help="Noise vectors per measurement of the condensate.")] = 4,
     max_iterations: Annotated[int, typer.Option(help="A solve that takes more is an error.")] = 10_000,
     out: Annotated[Path | None, typer.Option(help="Folder for configurations and the checkpoint.")] = None,
     file_format: Annotated[str, typer.Option("--format", help="nersc, ildg or hdf5.")] = "hdf5",
     save_every: Annotated[int, typer.Option(help="Keep every n-th configuration; 0: the last.")] = 0,
-    trace: Annotated[Path | None, typer.Option(help="One JSON line an update.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="One JSON line per update.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run of this folder or checkpoint.")] = None,
     threads: Annotated[int | None, typer.Option()] = None,
     allow_different_isa: Annotated[bool, typer.Option("--allow-different-isa")] = False,

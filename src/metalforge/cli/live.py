@@ -52,7 +52,7 @@ def plain_lines(view: View, previous: View | None) -> list[str]:
 class LiveView:
     """Shows a campaign while the block runs: drawn over itself on a terminal, line by line in a pipe.
 
-    With a `source` it asks it four times a second from a thread of its own; without one, `show` each view and `wait`.
+    With a `source` it asks it four times per second from a thread of its own; without one, `show` each view and `wait`.
     """
 
     def __init__(self, source: Callable[[], View] | None = None, *, stream: TextIO | None = None) -> None:

@@ -111,7 +111,7 @@ def route(
     if decision.rejected:
         print_text()
         rows = [(r.name, r.reason, _cost_text(r.cost) if r.cost else "") for r in decision.rejected]
-        print_table("Turned down", ("substrate", "why", "cost a call"), rows)
+        print_table("Turned down", ("substrate", "why", "cost per call"), rows)
 
 
 def _try_route(

@@ -2,15 +2,17 @@
 
 import sys
 import warnings
-from typing import NoReturn, TextIO
+from typing import Annotated, NoReturn, TextIO
 
 import typer
 
+from metalforge import __version__
 from metalforge.core.errors import KernelError, MetalforgeError, MeterUnavailableError, PlacementError, PluginError
 from metalforge.core.plugins import PluginWarning
 from metalforge.substrates.npu import NpuError
 
 from . import asking, bench, conductor, experiment, lattice, machine, npu, pipeline, scan, search
+from .output import print_text
 
 __all__ = ["app", "main"]
 
@@ -20,7 +22,6 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 a check failed, 2 wrong usage or input, 3 this machine cannot do it, "
     "75 a campaign was interrupted and can be resumed, 130 interrupted",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -44,6 +45,21 @@ app.add_typer(pipeline.app, name="pipeline")
 _CANNOT = (KernelError, PlacementError, MeterUnavailableError, PluginError, NpuError)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print_text(f"metalforge {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Take the options that stand before a verb; each does its work in a callback of its own."""
+
+
 def _show_warning(
     message: Warning | str,
     category: type[Warning],
@@ -61,7 +77,7 @@ def main() -> NoReturn:
     warnings.showwarning = _show_warning
     warnings.simplefilter("once", PluginWarning)
     try:
-        app()
+        app(prog_name="metalforge")
         code = 0
     except MetalforgeError as error:
         sys.stderr.write(f"error: {error}\n")

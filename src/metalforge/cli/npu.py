@@ -182,7 +182,7 @@ def explain(
             "Placement", ("layer", "processor", "bytes", "why"), [tuple(map(str, r)) for r in record["placement"]]
         )
         print_table(
-            "Cost a call", ("batch", "latency", "energy"), [_cost_row(b, c) for b, c in record["costs"].items()]
+            "Cost per call", ("batch", "latency", "energy"), [_cost_row(b, c) for b, c in record["costs"].items()]
         )
 
 

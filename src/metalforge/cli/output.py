@@ -6,9 +6,13 @@ from collections.abc import Sequence
 import msgspec
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 __all__ = ["print_json", "print_table", "print_text"]
+
+ANY_WIDTH = 100_000
+"""Columns of a terminal on which every table fits."""
 
 
 def print_json(record: object) -> None:
@@ -22,14 +26,21 @@ def print_text(text: str = "") -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write a table to stdout: drawn on a terminal, aligned columns otherwise."""
+    """Write a table to stdout: drawn on a terminal, aligned columns otherwise.
+
+    No word is broken: a file name must survive copying. A table whose words do not fit the terminal is wider than it,
+    and a terminal that folds a long line still copies it as one.
+    """
     console = Console()  # respects NO_COLOR and asks whether stdout is a terminal
     if console.is_terminal:
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, header_style="bold cyan")
-        for name in columns:
-            table.add_column(name, overflow="fold")
+        for i, name in enumerate(columns):
+            words = [word for row in rows for word in row[i].split()]
+            table.add_column(name, min_width=max(map(len, words), default=0))
         for row in rows:
             table.add_row(*row)
+        needed = Measurement.get(console, console.options.update_width(ANY_WIDTH), table).minimum
+        console.width = max(console.width, needed)
         console.print(table, markup=False)
         return
     widths = [max(len(str(line[i])) for line in (columns, *rows)) for i in range(len(columns))]

@@ -26,9 +26,19 @@ INTERRUPTED = 75
 Directory = Annotated[Path, typer.Argument(help="The campaign's directory.")]
 
 
+def _presets(incomplete: str) -> list[str]:
+    """Return the names of presets that a shell may complete."""
+    from metalforge.campaign.spec import PRESETS
+
+    return [name for name in PRESETS if name.startswith(incomplete)]
+
+
 def scan(
     spec: Annotated[Path | None, typer.Argument(help="A spec in TOML; without one, a preset.")] = None,
-    preset: Annotated[str | None, typer.Option(help="A preset instead of a spec, demo if there is neither.")] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="A preset instead of a spec, demo if there is neither.", autocompletion=_presets),
+    ] = None,
     ordering: Annotated[str | None, typer.Option(help="A, B, C, D, E or auto.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where everything goes; a new directory.")] = None,

@@ -85,7 +85,7 @@ def search(
 
 
 class _Progress:
-    """Writes a line a second at most, and the last one."""
+    """Writes one line per second at most, and the last one."""
 
     def __init__(self, trials: int) -> None:
         self._trials, self._last = trials, 0.0
@@ -118,7 +118,7 @@ def _show(report: "SearchReport", files: tuple[Path, ...]) -> None:
         f"input {p.input_scaling:.3g}, bias {p.bias_scaling:.3g}, connectivity {p.connectivity:g}, "
         f"ridge {p.ridge:.2g}, heads {p.heads}"
     )
-    print_text(f"a step on the device: {best.latency}, {best.energy}\n")
+    print_text(f"per step on the device: {best.latency}, {best.energy}\n")
     rows = [
         ("searched, software f32", f"{best.error:.4f}"),
         (f"searched, int4 {report.precision}", f"{best.error_int4:.4f}"),

@@ -281,7 +281,7 @@ ROUTES: Mapping[type[Question], Route] = {
     requests.QualityScore: Route(
         heads=("quality_score", "quality"),
         estimate=_quality,
-        decode=lambda q, read: responses.Quality(value=_value(read(None)), unit="effective samples a second"),
+        decode=lambda q, read: responses.Quality(value=_value(read(None)), unit="effective samples per second"),
         scored=lambda answer: (answer.value,),
         comparable=False,
         from_state=True,

@@ -254,7 +254,7 @@ def _checks(rows: list[Row]) -> tuple[tuple[str, str, bool], ...]:
             )
         )
     activation = the(metric="activation_us_measured").value
-    found.append(("activation on the host: under 5 us a step, measured", f"{activation:.2f} us", activation < 5))
+    found.append(("activation on the host: under 5 us per step, measured", f"{activation:.2f} us", activation < 5))
     for precision, refitted in (("W8A8", False), ("W4A8", True)):
         for task in ("seed", "patterns", "phase"):
             row = the(task=task, approach="last-layer", precision=precision, refit=refitted, metric="accuracy")

@@ -16,8 +16,8 @@ HEAD = (
     "updates/s",
     "effective samples/s",
     "cores got",
-    "updates a core second",
-    "effective samples a core second",
+    "updates per core second",
+    "effective samples per core second",
     "beta_c",
     "pull",
     "utilisation",
@@ -75,7 +75,7 @@ def _findings(outcomes: Mapping[str, Outcome]) -> list[str]:
         here = outcomes[name]
         ratio = here.effective[0] / both.effective[0] if both.effective[0] else 0.0
         said.append(
-            f"{name}: {what} ({len(here.state.checks)}), and {ratio:.2f} of C's effective samples a second are left"
+            f"{name}: {what} ({len(here.state.checks)}), and {ratio:.2f} of C's effective samples per second are left"
         )
     single, double = outcomes[SINGLE].drift, outcomes["D"].drift
     if single is not None and double is not None:
@@ -140,7 +140,7 @@ def checks(outcomes: Mapping[str, Outcome]) -> tuple[tuple[str, str, bool], ...]
             bool(known) and all(abs(value) <= PULL for value in known.values()),
         ),
         (
-            "two producers make more updates a second than one",
+            "two producers make more updates per second than one",
             f"{faster:.2f} times, on {outcomes['C'].cores:.2f} cores against {base.cores:.2f}",
             faster > 1,
         ),

@@ -144,7 +144,7 @@ def words(found: Findings) -> tuple[str, ...]:
         *(_scan(steered) for steered in found.steered),
         f"D is steered by the Gaussian process: the priority head {'is' if trusted else 'is not'} better than its "
         "baseline; experiment `steering` compares all steerers on 8^3x4",
-        f"E at the same premature share as the standard length: {_number(equal)} trajectories a chain saved; a head "
+        f"E at the same premature share as the standard length: {_number(equal)} trajectories per chain saved; a head "
         "that sees first frames knows coupling, lattice and start, and most of a length is chance",
         "F multiplies what A and E leave of a chain with what D leaves of a scan, as if neither changed the other; "
         "its interval takes the ends of both",

@@ -233,10 +233,10 @@ def _checks(found: Findings) -> tuple[tuple[str, str, bool], ...]:
             f"at most {head.added.high:.2f}",
             head.added.high < ALLOWED,
         ),
-        ("A saves trajectories", f"{head.saved.low:.1f} .. {head.saved.high:.1f} a chain", head.saved.low > 0),
+        ("A saves trajectories", f"{head.saved.low:.1f} .. {head.saved.high:.1f} per chain", head.saved.low > 0),
         (
             "A saves more than MSER",
-            f"{head.saved.value:.1f} against {mser.saved.value:.1f} a chain",
+            f"{head.saved.value:.1f} against {mser.saved.value:.1f} per chain",
             head.saved.value > mser.saved.value,
         ),
         *scans,

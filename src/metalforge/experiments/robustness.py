@@ -37,7 +37,7 @@ WORDS = (
     "from twin: made with the exact gradient of the float network before rounding, shown to this model.",
     "own: made through this model itself; on a chip by a straight-through estimate at the chip's states, with the "
     "chip's weights.",
-    f"square: random search, {QUERIES} questions a sequence (5 with --quick), no slopes; at epsilon {QUERIED} only.",
+    f"square: random search, {QUERIES} questions per sequence (5 with --quick), no slopes; at epsilon {QUERIED} only.",
     "worst: right under every attack that was made at this size for any of the models.",
     "against twin: worst case less that of the float network before rounding, on the same sequences. Rounded weights "
     "are another network, which is part of it.",

@@ -66,7 +66,7 @@ class ChainSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             or self.heatbath.overrelax < 0
             or self.heatbath.heatbath + self.heatbath.overrelax < 1
         ):
-            raise SpecError("`heatbath` needs at least one sweep an update")
+            raise SpecError("`heatbath` needs at least one sweep per update")
         scheme(self.hmc.integrator)
         self._check_fermions()
 

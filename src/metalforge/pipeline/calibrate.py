@@ -38,7 +38,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def __post_init__(self) -> None:
         if self.rounds < 2 or self.results < 1 or self.block_s <= 0:
-            raise SpecError("a calibration needs at least 2 rounds (for an error), 1 result a block and some time")
+            raise SpecError("a calibration needs at least 2 rounds (for an error), 1 result per block and some time")
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

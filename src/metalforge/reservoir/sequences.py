@@ -41,7 +41,7 @@ def sequence_classification(
     shown = steps - quiet
     if n < 1 or inputs < 1 or classes < 2 or quiet < 0 or shown < 2 * classes:
         raise SpecError(
-            "the task wants n >= 1, inputs >= 1, classes >= 2, quiet >= 0 and at least two steps a class before the "
+            "the task wants n >= 1, inputs >= 1, classes >= 2, quiet >= 0 and at least two steps per class before the "
             f"quiet ones. Got n = {n}, inputs = {inputs}, classes = {classes}, quiet = {quiet}, steps = {steps}"
         )
     if not 0 <= noise < np.inf:

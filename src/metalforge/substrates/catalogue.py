@@ -90,7 +90,7 @@ WORKLOADS = {
             name="spectral_spmv",
             summary="sparse matrix-vector products of a spectral method",
             needs=(Trait.F64, Trait.SPARSE_MATVEC),
-            size="10^6 rows, 7 entries a row",
+            size="10^6 rows, 7 entries per row",
             flops=14e6,
             bytes_moved=100e6,
         ),

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from metalforge import native
+from metalforge import __version__, native
+from metalforge.campaign.spec import PRESETS
 from metalforge.substrates import WORKLOADS
 
 ROOT = Path(__file__).parents[3]
@@ -33,6 +34,35 @@ def test_doctor_json_has_the_documented_keys():
     for state in record["extras"].values():
         assert state == "installed" or "pip install 'metalforge[" in state
     assert all(check["passed"] for check in record["checks"])
+
+
+def test_the_version_is_one_line():
+    done = run("--version")
+    assert (done.returncode, done.stdout) == (0, f"metalforge {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("sc", ["scan"]),
+        ("re", ["resume", "replay", "report"]),
+        ("lattice ", ["generate", "measure"]),
+        ("scan --preset ", list(PRESETS)),
+        ("scan --preset quenched-nt2", ["quenched-nt2"]),
+    ],
+)
+def test_a_shell_completes_verbs_and_presets(typed, offered):
+    words = f"metalforge {typed}"
+    done = run(_METALFORGE_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=str(len(words.split(" ")) - 1))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == offered
+
+
+def test_the_completion_script_calls_this_program():
+    done = run("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    assert done.returncode == 0, done.stderr
+    assert "_METALFORGE_COMPLETE=complete_bash" in done.stdout
+    assert "complete -o default" in done.stdout
 
 
 def test_doctor_shows_the_level_that_the_environment_asks_for():

@@ -53,6 +53,14 @@ def test_replay_gives_the_same_numbers_from_the_journal_alone(scanned, tmp_path)
     assert {k: v for k, v in again.items() if k != "report"} == {k: v for k, v in said.items() if k != "report"}
 
 
+def test_where_the_report_is_stands_on_one_line_whatever_its_length(scanned, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    directory = tmp_path / ("long-" * 20 + "name")
+    shutil.copytree(scanned[0], directory)
+    assert f"report: {directory / 'report.html'}" in metalforge("replay", directory).stdout.splitlines()
+    assert metalforge("report", directory).stdout == f"{directory / 'report.html'}\n"
+
+
 def test_resuming_a_finished_campaign_changes_nothing(scanned):
     directory, said = scanned
     before = (directory / "journal.jsonl").read_bytes()

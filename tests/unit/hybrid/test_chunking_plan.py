@@ -78,11 +78,11 @@ def test_a_plan_explains_itself(weights):
     assert lines[1].split() == ["chunk", "place", "programs", "processors", "bytes", "a", "step", "why"]
     assert "on-chip 0" in lines[2]
     assert "beyond the rows asked for" in lines[6]
-    assert "device, a step:" in text
+    assert "device, per step:" in text
     assert "(modelled: akd1000-published)" in text
-    assert "host, a step:" in text
+    assert "host, per step:" in text
     swapped = str(plan_chunks(weights, chunk_units=20, overflow="swap"))
-    assert "reloads, a step: 8 programs" in swapped
+    assert "reloads, per step: 8 programs" in swapped
     assert "by turns" in swapped
     esn = ChunkedEsn.from_weights(weights)
     assert esn.explain() == str(esn.plan)

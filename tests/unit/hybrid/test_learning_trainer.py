@@ -81,7 +81,7 @@ def test_classes_are_probabilities_of_one():
     assert np.array_equal(as_target(np.int64(2), 4, "cross_entropy"), [0, 0, 1, 0])
     with pytest.raises(SeriesError, match=r"0 \.\. 3"):
         as_target(4, 4, "cross_entropy")
-    with pytest.raises(SeriesError, match="one an output"):
+    with pytest.raises(SeriesError, match="one per output"):
         as_target(2, 4, "mse")
 
 
@@ -345,7 +345,7 @@ def test_inputs_of_another_width_and_bad_settings_are_refused():
     for wrong in ([0.1, 0.2], 0.1, [[0.1]]):
         with pytest.raises(SeriesError, match="an input must be 1 real"):
             trainer.step(wrong, [0.0])
-    with pytest.raises(SeriesError, match="one target a step"):
+    with pytest.raises(SeriesError, match="one target per step"):
         trainer.run(np.zeros((3, 1)), np.zeros((2, 1)))
     for attempt in (
         lambda: GradientStep(rate=0),

@@ -125,7 +125,7 @@ def test_the_table_has_a_line_an_op_and_the_totals(heads):
 
 def test_one_op_is_explained_in_full(heads):
     text = heads.explain("reservoir")
-    for words in ("npu+software", "W8A8", "chip rows a sample: 2", "predicted error", "at worst", "instead"):
+    for words in ("npu+software", "W8A8", "chip rows per sample: 2", "predicted error", "at worst", "instead"):
         assert words in text
     with pytest.raises(UnknownNameError, match="did you mean `reservoir`"):
         heads.explain("resrvoir")

@@ -129,7 +129,7 @@ def test_steps_that_lead_nowhere(steps, message):
     ("arguments", "message"),
     [
         ({"bits": 3}, "activation bits must be 1, 2 or 4"),
-        ({"threshold": [1, 2]}, "`threshold` must be one number or 5, one a unit. Got shape \\(2,\\)"),
+        ({"threshold": [1, 2]}, "`threshold` must be one number or 5, one per unit. Got shape \\(2,\\)"),
         ({"threshold": []}, "`threshold` must be integers"),
         ({"threshold": 0.5}, "`threshold` must be integers"),
         ({"threshold": 1 << 19}, "signed 20-bit"),
@@ -138,7 +138,7 @@ def test_steps_that_lead_nowhere(steps, message):
         ({"step": 1e300}, "finite numbers"),
         ({"step": 0.01}, "1/16 .. 65535"),
         ({"step": "wide"}, "`step` must be real numbers"),
-        ({"step": [[1.0] * 5]}, "one a unit"),
+        ({"step": [[1.0] * 5]}, "one per unit"),
     ],
 )
 def test_activations_that_the_chip_does_not_take(arguments, message):

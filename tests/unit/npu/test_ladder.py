@@ -93,7 +93,7 @@ def test_nibbles_are_hexadecimal_digits_and_come_back(bits, raw):
         (lambda: nibble_rows(np.array([1]), 8), r"shape \(batch, lines\)\. Got \(1,\)"),
         (lambda: nibble_rows(np.array([[1]]), 5), r"activations have 4, 8, 12 or 16 bits\. Got 5"),
         (lambda: nibble_rows(np.array([[1.0]]), 8), r"activations must be integers\. Got float64"),
-        (lambda: join_nibbles(np.zeros((3, 2), int), 8), r"2 rows a sample and shape \(rows, units\)\. Got \(3, 2\)"),
+        (lambda: join_nibbles(np.zeros((3, 2), int), 8), r"2 rows per sample and shape \(rows, units\)\. Got \(3, 2\)"),
         (lambda: join_digits(np.zeros((3, 5), int), 2), r"last axis of \(3, 5\) does not hold 2 equal digit blocks"),
         (lambda: join_digits(np.zeros((3, 4)), 2), r"potentials must be integers\. Got float64"),
         (lambda: split_digits(np.zeros(2, int), 4), r"weights have 1, 2 or 3 digits\. Got 4"),
@@ -341,12 +341,12 @@ def test_columns_add_up_to_the_whole(seed, cut, encoding):
         (lambda a: a.encode([[1.0]]), r"inputs must have shape \(batch, 2\)\. Got \(1, 1\)"),
         (lambda a: a.decode(np.zeros((1, 3), int)), r"potentials must have shape \(rows, 2\)\. Got \(1, 3\)"),
         (lambda a: a.decode(np.zeros((1, 2))), r"potentials must be integers\. Got float64"),
-        (lambda a: build_ladder(np.eye(2), a.encoding, ranges=[1.0, 2.0, 3.0]), r"one number or 2, one an input"),
+        (lambda a: build_ladder(np.eye(2), a.encoding, ranges=[1.0, 2.0, 3.0]), r"one number or 2, one per input"),
         (lambda a: build_ladder([[np.nan]], a.encoding), r"finite numbers\. Got nan"),
         (lambda a: build_ladder(3.0, a.encoding), r"shape \(outputs, inputs\)"),
         (
             lambda a: Ladder(encoding=a.encoding, integers=a.integers, scales=np.ones(3), ranges=a.ranges),
-            r"one scale an output and one range an input\. Got int64 of shape \(2, 2\), scales \(3,\)",
+            r"one scale per output and one range per input\. Got int64 of shape \(2, 2\), scales \(3,\)",
         ),
     ],
 )

@@ -129,7 +129,7 @@ def test_seeds_move_the_start_and_discarding_forgets_it(flow):
         (lambda: to_forecasting(np.arange(5), 0), "horizon"),
         (lambda: to_forecasting(np.arange(5), 5), "horizon"),
         (lambda: sequence_classification(0, seed=1), "n >= 1"),
-        (lambda: sequence_classification(5, seed=1, steps=11), "two steps a class"),
+        (lambda: sequence_classification(5, seed=1, steps=11), "two steps per class"),
         (lambda: sequence_classification(5, seed=1, classes=1), "classes >= 2"),
         (lambda: sequence_classification(5, seed=1, noise=-1.0), "noise"),
     ],

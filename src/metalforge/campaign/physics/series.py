@@ -61,7 +61,7 @@ def as_point(point: PointSeries) -> PointSeries:
     name = f"the series at beta = {point.beta:g}"
     if plaquette.ndim != 1 or plaquette.shape != polyakov.shape:
         raise SpecError(
-            f"{name} must hold one plaquette and one Polyakov loop a row. Got {plaquette.shape} and {polyakov.shape}"
+            f"{name} must hold one plaquette and one Polyakov loop per row. Got {plaquette.shape} and {polyakov.shape}"
         )
     if not np.isfinite(point.beta) or not (np.all(np.isfinite(plaquette)) and np.all(np.isfinite(polyakov))):
         raise SpecError(f"{name} must be finite. Got NaN or infinity\nhint: find out why the run diverged")

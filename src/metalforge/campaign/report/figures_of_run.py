@@ -52,7 +52,7 @@ def _updates(result: CampaignResult) -> Drawn:
             axis.axvline(at, color=COLOURS[1], ls="--", lw=1.2, label=r"$\beta_c$")
     axes[-1].set_xlabel(r"$\beta$ of each chain, in order")
     axes[0].legend(frameon=False, ncols=4, loc="lower right", bbox_to_anchor=(1, 1))
-    return Drawn("updates", "Where the updates went", "One bar a chain; the dashed line is beta_c.", figure)
+    return Drawn("updates", "Where the updates went", "One bar per chain; the dashed line is beta_c.", figure)
 
 
 def _error(state: CampaignState) -> Drawn:

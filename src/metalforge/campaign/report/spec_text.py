@@ -84,7 +84,7 @@ NOTES: dict[str, Note] = {
     "screening.chi": Note("chi at which a configuration is flagged; the peak of 8^3x4 is 1.33", "N_s^3 variance"),
     "screening.variance": Note("Predictive variance at which ordering E wakes its producer", "of log chi"),
     "screening.device": Note("Where the reservoir runs: npu is the chip, or its emulator where there is none"),
-    "running.producers": Note("Chains at a time; 0: one a core", "chains"),
+    "running.producers": Note("Chains at a time; 0: one per core", "chains"),
     "running.block": Note("Updates between two looks at a chain", "updates"),
     "running.deterministic": Note("Decide in rounds, budget in trajectories: bitwise reproducible"),
     "running.checkpoint_s": Note("Least time between two checkpoints of a chain", "s"),

@@ -57,7 +57,7 @@ def pooled_tau_of(state: CampaignState) -> float:
 
 
 def choose_ordering(campaign: "Campaign", pool: ChainPool, heads: Heads) -> Ordering:
-    """Return the ordering with the most effective samples a second, and write why."""
+    """Return the ordering with the most effective samples per second, and write why."""
     candidates = [ordering for ordering in ("A", "B", "C", "D") if _possible(campaign, ordering)]
     budget = campaign.spec.budget.seconds
     window = WINDOW_S if budget is None else min(WINDOW_S, SHARE * budget / (ROUNDS * len(candidates)))
@@ -81,7 +81,7 @@ def choose_ordering(campaign: "Campaign", pool: ChainPool, heads: Heads) -> Orde
             at=campaign.book.clock(),
             what="ordering",
             by=best,
-            reason=f"effective samples a second, measured over {ROUNDS} windows of {window:.2g} s each: {said}; "
+            reason=f"effective samples per second, measured over {ROUNDS} windows of {window:.2g} s each: {said}; "
             f"not per joule: {joules}",
             value=figures[best],
         )

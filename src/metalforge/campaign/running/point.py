@@ -321,7 +321,7 @@ class PointChain:
 
     def _end(self, by: str, reason: str, head: float | None, rule: float | None, trusted: bool | None) -> None:
         # The tuning is over with it: what is decided here holds for the whole measurement.
-        steps = "" if self.n_steps is None else f"; {self.n_steps} steps a trajectory from now on"
+        steps = "" if self.n_steps is None else f"; {self.n_steps} steps per trajectory from now on"
         self._decide(
             Decided(
                 at=self._now(),

@@ -57,7 +57,7 @@ class DirectoryLock(Closing):
         except BlockingIOError as error:
             holder = read_holder(directory)
             raise DirectoryLockedError(
-                f"{directory}: is in use by {holder or 'another process'}; one process a directory\n"
+                f"{directory}: is in use by {holder or 'another process'}; one process per directory\n"
                 "hint: wait for it, look at it with `metalforge watch`, stop it"
                 + (f" (`kill {holder.pid}`)" if holder else "")
                 + ", or choose another directory"

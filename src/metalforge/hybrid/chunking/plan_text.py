@@ -37,11 +37,12 @@ def table(plan: "ChunkPlan") -> str:
     lines = [head]
     lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     if plan.device is not None:
-        lines.append(f"device, a step: {_whole(plan.device)}")
-    lines.append(f"host, a step: {_whole(plan.host)}")
+        lines.append(f"device, per step: {_whole(plan.device)}")
+    lines.append(f"host, per step: {_whole(plan.host)}")
     if plan.swaps.reloads:
         lines.append(
-            f"reloads, a step: {plan.swaps.reloads:g} programs, {plan.swaps.bytes:.0f} bytes, {_whole(plan.swaps.cost)}"
+            f"reloads, per step: {plan.swaps.reloads:g} programs, {plan.swaps.bytes:.0f} bytes, "
+            f"{_whole(plan.swaps.cost)}"
         )
     return "\n".join(lines)
 

@@ -49,7 +49,7 @@ class PrecisionChoice:
         """Return one line a rung."""
         lines = [f"software: loss {self.reference:.4f}, tolerance {self.tolerance:g}"]
         lines += [
-            f"{r.precision}: loss {r.loss:.4f}, gap {r.gap:+.4f}, {r.rows_per_step} chip rows a step"
+            f"{r.precision}: loss {r.loss:.4f}, gap {r.gap:+.4f}, {r.rows_per_step} chip rows per step"
             for r in self.rungs
         ]
         return "\n".join([*lines, f"chosen: {self.precision}" + ("" if self.reached else ", above the tolerance")])

@@ -44,7 +44,7 @@ def as_target(target: ArrayLike, outputs: int, loss: LossName) -> Doubles:
     if given.dtype.kind not in "iufb" or given.shape != (outputs,):
         also = ", or a class" if loss == "cross_entropy" else ""
         raise SeriesError(
-            f"a target must be {outputs} real numbers, one an output{also}. Got {given.dtype} of shape {given.shape}"
+            f"a target must be {outputs} real numbers, one per output{also}. Got {given.dtype} of shape {given.shape}"
         )
     return given.astype(np.float64)
 

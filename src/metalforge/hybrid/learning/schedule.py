@@ -118,7 +118,7 @@ def plan_updates(
     if period_s is not None:
         if forward >= period_s:
             raise PlacementError(
-                f"{device.name} takes {_time(forward)} a step, and a row comes every {_time(period_s)}"
+                f"{device.name} takes {_time(forward)} per step, and a row comes every {_time(period_s)}"
                 "\nhint: a slower stream, fewer nibbles, or the network in software"
             )
         needed = _ceil(update / (period_s - forward))

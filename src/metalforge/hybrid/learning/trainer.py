@@ -162,7 +162,7 @@ class OnlineTrainer:
         rows, wanted = np.asarray(inputs, np.float64), list(targets)
         if rows.ndim != 2 or len(rows) != len(wanted):
             raise SeriesError(
-                f"inputs must be (steps, {self.network.inputs}) with one target a step. "
+                f"inputs must be (steps, {self.network.inputs}) with one target per step. "
                 f"Got {rows.shape} and {len(wanted)} targets"
             )
         outputs, losses = np.full((len(rows), self.outputs), np.nan), np.full(len(rows), np.nan)

@@ -98,7 +98,7 @@ def _stateless(op: Op, inputs: Sequence[Array], weights: Array | None, call: int
 
 
 def _recurrent_step(w: EsnWeights, u: Array, state: Array | None) -> Array:
-    """Return s' = (1 - a) s + a f(W_in u + W_res s + b), one row a sample."""
+    """Return s' = (1 - a) s + a f(W_in u + W_res s + b), one row per sample."""
     w = w if w.dtype == u.dtype else w.astype(u.dtype)
     s = _kept(state, (len(u), w.units), u.dtype)
     w_res = w.w_res.to_dense() if isinstance(w.w_res, BlockSparse) else w.w_res
@@ -114,7 +114,7 @@ def _kept(state: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> 
         return np.zeros(shape, dtype)
     if state.shape != shape:
         raise SpecError(
-            f"the state has shape {state.shape} and this call wants {shape}: one row a sample, from call to call"
+            f"the state has shape {state.shape} and this call wants {shape}: one row per sample, from call to call"
             "\nhint: reset() before a batch of another size"
         )
     return state

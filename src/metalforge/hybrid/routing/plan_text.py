@@ -57,7 +57,7 @@ def paragraph(row: "OpPlan") -> str:
         facts.append(f"on the chip: {row.note}")
     if row.job:
         facts.append(
-            f"job `{row.job}`: {row.encoding}, chip rows a sample: {row.passes}, bytes on chip: {row.chip_bytes}"
+            f"job `{row.job}`: {row.encoding}, chip rows per sample: {row.passes}, bytes on chip: {row.chip_bytes}"
         )
     if row.predicted_error is not None:
         facts.append(f"predicted error: {row.predicted_error:.2e} ({row.error_model})")

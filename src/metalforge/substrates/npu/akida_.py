@@ -166,7 +166,7 @@ class AkidaDevice:
         from .wire import from_bytes  # the wire format's library is loaded when bytes come, not before
 
         if address != 0:
-            raise ResourceError(f"the vendor's package holds one program a device, at address 0. Got {address:#x}")
+            raise ResourceError(f"the vendor's package holds one program per device, at address 0. Got {address:#x}")
         return self.load(from_bytes(data))
 
     def unload(self) -> None:

@@ -142,5 +142,5 @@ def _array(values: ArrayLike, where: str) -> NDArray[Any]:
 def _spread(values: NDArray[Any], units: int, where: str) -> NDArray[Any]:
     """Return one entry a unit."""
     if values.shape not in ((), (units,)):
-        raise ProgramError(f"{where} must be one number or {units}, one a unit. Got shape {values.shape}")
+        raise ProgramError(f"{where} must be one number or {units}, one per unit. Got shape {values.shape}")
     return np.broadcast_to(values, (units,)).copy()

@@ -104,7 +104,7 @@ def join_nibbles(potentials: NDArray[Any], bits: int) -> NDArray[np.int64]:
     n_rows = _nibbles(bits)
     if wide.ndim != 2 or len(wide) % n_rows:
         raise ProgramError(
-            f"potentials of {bits}-bit activations have {n_rows} rows a sample and shape (rows, units). "
+            f"potentials of {bits}-bit activations have {n_rows} rows per sample and shape (rows, units). "
             f"Got {wide.shape}"
         )
     return _horner(wide.reshape(len(wide) // n_rows, n_rows, wide.shape[1]), 16)
@@ -174,7 +174,7 @@ class Ladder:
         q = self.integers
         if q.dtype != np.int64 or q.ndim != 2 or (self.scales.shape, self.ranges.shape) != (q.shape[:1], q.shape[1:]):
             raise ProgramError(
-                "a ladder wants int64 integers (outputs, inputs), one scale an output and one range an input. "
+                "a ladder wants int64 integers (outputs, inputs), one scale per output and one range per input. "
                 f"Got {q.dtype} of shape {q.shape}, scales {self.scales.shape}, ranges {self.ranges.shape}"
             )
         zero = 1 << (self.encoding.activation_bits - 1) if self.encoding.signed == "zero_point" else 0
@@ -312,5 +312,5 @@ def _ranges(ranges: ArrayLike, inputs: int) -> NDArray[np.float64]:
     """Return one range an input."""
     real = _positive(ranges)
     if real.shape not in ((), (inputs,)):
-        raise ProgramError(f"`ranges` must be one number or {inputs}, one an input. Got shape {real.shape}")
+        raise ProgramError(f"`ranges` must be one number or {inputs}, one per input. Got shape {real.shape}")
     return np.broadcast_to(real, (inputs,)).copy()

@@ -180,7 +180,7 @@ def _by_neurons(program: Program, chip: DeviceProfile, beside: Collection[Placem
     ]
     for i, head in enumerate(program.heads):
         start = span.start + base + i * each
-        rows.append(Row(f"head {head.name}", f"NP {start} .. {start + each - 1}", 0, f"{each} a head"))
+        rows.append(Row(f"head {head.name}", f"NP {start} .. {start + each - 1}", 0, f"{each} per head"))
     return Placement(
         program=program.name,
         profile=chip.name,

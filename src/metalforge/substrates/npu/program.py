@@ -181,7 +181,7 @@ class Program:
             or self.scales.dtype != np.float64
             or not np.all(np.isfinite(self.scales))
         ):
-            raise ProgramError(f"`scales` must be {self.outputs} finite float64, one an output")
+            raise ProgramError(f"`scales` must be {self.outputs} finite float64, one per output")
         used: set[int] = set()
         for head in self.heads:
             span = range(head.start, head.start + head.width)

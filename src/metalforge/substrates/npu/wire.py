@@ -115,7 +115,7 @@ def _to_program(record: Record) -> Program:
     layers = tuple(_to_layer(fields, f"layers[{i}]") for i, fields in enumerate(record["layers"]))
     encoding = record["encoding"] | {"signed": _choice(_SIGNED, record["encoding"]["signed"], "encoding.signed")}
     if record["scales"].size == 0:  # would stand for the default
-        raise ProgramError("`scales` must have one entry an output. Got none")
+        raise ProgramError("`scales` must have one entry per output. Got none")
     return Program(
         name=record["name"],
         layers=layers,
@@ -131,7 +131,7 @@ def _to_layer(fields: Record, where: str) -> FullyConnected:
     inputs, units, bits = fields["inputs"], fields["units"], fields["weight_bits"]
     for name in ("thresholds", "act_steps"):  # an empty one would stand for the default
         if fields[name].size != units:
-            raise ProgramError(f"`{where}.{name}` must have {units} entries, one a unit. Got {fields[name].size}")
+            raise ProgramError(f"`{where}.{name}` must have {units} entries, one per unit. Got {fields[name].size}")
     return FullyConnected(
         name=fields["name"],
         weights=_unpack(fields["weights"], bits, inputs * units, f"{where}.weights").reshape(inputs, units),

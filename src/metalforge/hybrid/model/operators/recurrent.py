@@ -33,7 +33,7 @@ def _functions(names: Sequence[str], default: Sequence[str], direction: int) -> 
         if name not in FUNCTIONS:
             raise ValueError(f"activation `{name}` of a gate is not supported; supported: {', '.join(FUNCTIONS)}")
     if len(given) != count:
-        raise ValueError(f"{count} activations a direction are wanted. Got {', '.join(names)}")
+        raise ValueError(f"{count} activations per direction are wanted. Got {', '.join(names)}")
     return [ACTIVATIONS[FUNCTIONS[name]].value for name in given]
 
 
