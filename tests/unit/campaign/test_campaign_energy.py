@@ -92,7 +92,7 @@ def test_the_emulated_board_says_so_in_every_list(state):
     assert any("emulated" in name for name in view_of(state, state.last_at).substrates)
     assert {s.substrate for s in result.utilisation if s.stage == "screen"} == {EMULATED_NPU}
     for text in (energy_section(result), efficiency_section(result), provenance_section(state, result)):
-        assert "npu (emulated)" in text
+        assert "npu-emulated" in text
 
 
 def test_a_screen_in_software_is_no_npu(tmp_path):
@@ -119,14 +119,14 @@ def test_device_time_and_the_time_of_its_emulation_stand_apart():
     (said,) = device_times(result)
     for word in ("4.80 s of the 73.0 s", "6.6%", f"modelled: {PUBLISHED}", "1.25 s of this host", "measured"):
         assert word in said
-    assert host_of(EMULATED_NPU) == "host, as npu (emulated)"
+    assert host_of(EMULATED_NPU) == "host, as npu-emulated"
     assert host_of("cpu:0") == "cpu:0"
 
 
 def test_an_entry_of_an_early_journal_is_one_figure_that_says_emulated():
     entry = next(e for e in result_of(fold(ending(records_of(spec_of(), rows=60)))).energy if e.substrate == "npu")
     ((name, _, what, spent, _),) = energy_lines(entry)
-    assert (name, what, spent) == ("npu (emulated)", "in all", "0.5 J")
+    assert (name, what, spent) == ("npu-emulated", "in all", "0.5 J")
 
 
 def test_an_unknown_idle_power_is_said_and_not_zero():

@@ -90,7 +90,7 @@ def one_line(text: str) -> str:
 
 def substrate_text(name: str | None) -> str:
     """Return the name of a substrate; one that is emulated says so, in early journals too."""
-    return "npu (emulated)" if name in ("npu", EMULATED_NPU) else name or "host"
+    return EMULATED_NPU if name == "npu" else name or "host"
 
 
 def substrates_text(names: Iterable[str]) -> str:
