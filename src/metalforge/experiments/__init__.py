@@ -10,6 +10,7 @@ from . import (  # registers them
     robustness,
     steering,
     tasks_table,
+    warmup,
 )
 from .protocol import EXPERIMENTS, Experiment, Result, Row, Settings, find_experiment
 
@@ -29,4 +30,5 @@ __all__ = [
     "robustness",
     "steering",
     "tasks_table",
+    "warmup",
 ]
