@@ -1,4 +1,4 @@
-"""`conductor corpus | train | evaluate`: chains to learn from, heads fitted to them, and what the heads are worth."""
+"""`conductor corpus | train | evaluate | early-stop`: chains to learn from, heads fitted to them, their worth."""
 
 import sys
 from pathlib import Path
@@ -113,6 +113,7 @@ def evaluate(
     from metalforge.conductor.layouts import layout as find_layout
     from metalforge.conductor.report import as_markdown, tables
     from metalforge.conductor.scores import Evaluation
+    from metalforge.conductor.stop_rule import choose_factor
     from metalforge.conductor.stopping import stop_study
     from metalforge.reservoir.files import load_weights
 
@@ -122,9 +123,8 @@ def evaluate(
     ensemble = train_ensemble(learn, members=3, seed=seed, layout=wanted)
     trained = ensemble.members[0] if weights is None else fitted_before(load_weights(weights))
     heads = tuple(evaluate(trained, learn, held_out))
-    stop = stop_study(
-        trained, made, learn, rule_from=ensemble.members[0], quick=quick, chains=chains, workers=_cores(workers)
-    )
+    factor = choose_factor(ensemble.members[0], learn)
+    stop = stop_study(trained, made, factor=factor, quick=quick, chains=chains, workers=_cores(workers))
     found = Evaluation(heads=heads, thermalisation_stop=stop)
     shown = tables(
         found,
@@ -142,6 +142,34 @@ def evaluate(
         return
     for one in shown:
         print_table(one.title, one.columns, one.rows)
+
+
+@app.command("early-stop")
+def early_stop(
+    quick: Quick = False,
+    chains: Annotated[int | None, typer.Option(min=4, help="Chains at each coupling.")] = None,
+    workers: Workers = None,
+    as_json: Json = False,
+) -> None:
+    """Judge how the shipped heads end warm-ups, on fresh chains beside fixed lengths; `evaluate` without a corpus."""
+    from metalforge.conductor.corpus import training_runs
+    from metalforge.conductor.corpus_spec import QUICK_CORPUS, CorpusSpec
+    from metalforge.conductor.heads_training import fitted_before
+    from metalforge.conductor.report import stop_table
+    from metalforge.conductor.shipped import default_scores, default_weights
+    from metalforge.conductor.stopping import stop_study, studied
+
+    spec = QUICK_CORPUS if quick else CorpusSpec()
+    earlier = training_runs(spec, studied(spec).dims, workers=_cores(workers))
+    factor = default_scores().thermalisation_stop.factor
+    trained = fitted_before(default_weights())
+    found = stop_study(trained, earlier, factor=factor, quick=quick, chains=chains, workers=_cores(workers))
+    if as_json:
+        print_json(found)
+        return
+    shown = stop_table(found)
+    print_table(shown.title, shown.columns, shown.rows)
+    print_text(shown.note)
 
 
 def _command(**options: object) -> str:

@@ -26,7 +26,7 @@ from metalforge.lattice.field import GaugeField
 from metalforge.lattice.hmc import EnergyProbe, MidEnergy
 from metalforge.lattice.observables import wilson_loops, z3_projection
 
-from .chains import SERIES, ChainEntry, ChainRecord, Corpus, Reference, ReferenceEntry
+from .chains import SERIES, ChainEntry, ChainRecord, Corpus, Dims, Reference, ReferenceEntry
 from .corpus_spec import STARTS, CorpusSpec, chain_entries, equilibria
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "mser_cut",
     "run_chains",
     "run_references",
+    "training_runs",
 ]
 
 Progress: TypeAlias = Callable[[int, int, str], None]
@@ -89,6 +90,23 @@ def build_corpus(spec: CorpusSpec | None = None, progress: Progress | None = Non
         done(len(entries) + i, f"long runs at beta {reference.entry.beta}")
         references.append(reference)
     return Corpus(spec_json=msgspec.json.encode(spec).decode(), chains=tuple(chains), references=tuple(references))
+
+
+def training_runs(spec: CorpusSpec, dims: Dims, *, workers: int = 1) -> Corpus:
+    """Return what a whole corpus knows of the quenched training couplings of one lattice, the same long runs.
+
+    The chains have entries and no trajectories: this is what earlier runs found, for heads that are asked about others.
+    """
+    entries = list(chain_entries(spec))
+    train = [e for e in entries if e.part == "train" and e.dims == dims and not e.flavors]
+    wanted = {entry.place for entry in train}
+    places = [(place, REFERENCE_STREAM + 2 * i) for i, place in enumerate(equilibria(spec, entries))]
+    references = run_references([where for where in places if where[0] in wanted], spec, workers=workers)
+    return Corpus(
+        spec_json=msgspec.json.encode(spec).decode(),
+        chains=tuple(ChainRecord(entry=entry, series=np.empty((0, len(SERIES)))) for entry in train),
+        references=tuple(references),
+    )
 
 
 def run_chains(entries: Iterable[ChainEntry], spec: CorpusSpec, *, workers: int = 1) -> Iterator[ChainRecord]:

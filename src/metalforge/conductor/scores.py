@@ -2,6 +2,8 @@
 
 import msgspec
 
+from .clusters import Interval
+
 __all__ = ["Evaluation", "HeadScore", "StopRule", "StopStudy"]
 
 
@@ -24,7 +26,9 @@ class StopRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """One rule: share of warm-up trajectories saved, share of chains stopped before their label, and bounds of bias.
 
     The bounds are the largest over couplings, in errors of a standard measurement; `worst` names where. `one_start` is
-    the largest bias of hot or of cold chains alone, without a margin.
+    the largest bias of hot or of cold chains alone, without a margin. `left_plaquette` and `left_polyakov` are what is
+    left of the start, signed by it and averaged over couplings, with an interval that draws couplings again; records of
+    earlier studies have none.
     """
 
     rule: str
@@ -35,6 +39,8 @@ class StopRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     worst: str
     one_start: float
     unbiased: bool
+    left_plaquette: Interval | None = None
+    left_polyakov: Interval | None = None
 
 
 class StopStudy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

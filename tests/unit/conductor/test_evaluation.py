@@ -3,22 +3,27 @@
 import json
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from metalforge.conductor.baselines import baselines_for
 from metalforge.conductor.calibration import calibration
-from metalforge.conductor.chains import save_corpus
-from metalforge.conductor.corpus import build_corpus
+from metalforge.conductor.chains import SERIES, ChainEntry, ChainRecord, save_corpus
+from metalforge.conductor.clusters import chains_to_see
+from metalforge.conductor.corpus import build_corpus, training_runs
 from metalforge.conductor.corpus_spec import CorpusSpec, Grid
-from metalforge.conductor.dataset import examples
+from metalforge.conductor.dataset import examples, meta_rows
 from metalforge.conductor.ensemble import ensemble_of
 from metalforge.conductor.evaluation import evaluate, neither_phase
 from metalforge.conductor.heads_training import HeadFit, LeftOut, Trained, label_rows, reservoir, train_heads
 from metalforge.conductor.predicting import ROUTES, predictions
 from metalforge.conductor.provenance import read_provenance
+from metalforge.conductor.scores import StopStudy
+from metalforge.conductor.shipped import default_scores
 from metalforge.conductor.stop_rule import IN_A_ROW, choose_factor
+from metalforge.conductor.stopping import CHAINS, _judge, _Place
 from metalforge.core.errors import SpecError
 
 SPEC = CorpusSpec(
@@ -33,6 +38,9 @@ SPEC = CorpusSpec(
         ),
     ),
     reference=30,
+)
+ENTRY = ChainEntry(
+    part="test", beta=5.0, dims=(4, 4, 4, 4), start="cold", tau=1.0, n_steps=10, stream=0, trajectories=250, untested=6
 )
 FIELDS = {"name", "metric", "value", "low", "high", "baseline", "baseline_name", "skill", "trusted", "route"}
 
@@ -172,6 +180,60 @@ def test_the_factor_is_the_least_that_lets_few_chains_stop_early(parts) -> None:
         choose_factor(replace(made, fits={}), train)
 
 
+def test_biases_are_those_of_the_chains_and_their_intervals_those_of_the_couplings() -> None:
+    """Cold chains above the truth by a transient and hot ones below it: nothing is seen of both, all of it is left."""
+
+    def chains(away: float) -> list[ChainRecord]:
+        made = []
+        for k in range(40):
+            rows = np.full((250, len(SERIES)), 0.0)
+            start = (1 if k % 2 == 0 else -1) * away * (np.arange(250) < 60)
+            rows[:, :2] = (0.5 + start + 0.01 * np.random.default_rng(k).normal(size=250))[:, None]
+            rows[:, SERIES.index("polyakov")] = rows[:, 0]
+            made.append(ChainRecord(entry=msgspec.structs.replace(ENTRY, stream=k), series=rows))
+        return made
+
+    truth = {"P": (0.5, 1e-6), "|L|": (0.5, 1e-6)}
+    places = [_Place(beta, chains(away), truth, [60] * 40) for beta, away in ((5.0, 0.002), (5.2, 0.004), (5.4, 0.003))]
+    early, late = (_judge("rule", [[n] * 40] * 3, places) for n in (10, 60))
+    # Half of a hundred trajectories are off by 0.003 in the mean; the error of a measurement is 0.01 / sqrt(100).
+    left = early.left_plaquette
+    assert left is not None
+    assert left.value == pytest.approx(0.5 * 0.003 / 0.001, rel=0.2)
+    assert left.high - left.low > 0.5  # the couplings differ by as much, however many chains there are
+    assert early.premature == 1
+    assert not early.unbiased
+    assert early.saved == pytest.approx(1 - 10 / 150)
+    assert late.left_plaquette is not None
+    assert abs(late.left_plaquette.value) < 0.3
+    assert late.premature == 0
+    assert late.one_start < early.one_start
+
+
+def test_earlier_runs_are_those_of_the_whole_corpus(corpus) -> None:
+    """What heads are told of training couplings does not need the chains: the long runs come out the same."""
+    made = training_runs(SPEC, (4, 4, 4, 2))
+    chain = corpus.part("test")[0]
+    assert meta_rows(made, chain) == meta_rows(corpus, chain)
+    assert len(made.references) == 2
+
+
+def test_the_early_stop_of_the_shipped_heads_needs_no_corpus(monkeypatch) -> None:
+    from metalforge.cli.conductor import app
+
+    monkeypatch.setattr("metalforge.conductor.corpus_spec.QUICK_CORPUS", SPEC)
+    said = CliRunner().invoke(app, ["early-stop", "--quick", "--workers", "1", "--json"])
+    assert said.exit_code == 0, said.output
+    found = msgspec.json.decode(said.stdout, type=StopStudy)
+    assert found.chains == 4
+    assert found.rules[0].rule == "head"
+    assert found.factor == default_scores().thermalisation_stop.factor
+
+
+def test_the_number_of_chains_was_calculated() -> None:
+    assert CHAINS == 2 * chains_to_see(0.3) == 242
+
+
 def test_the_command_line_prints_the_records(corpus, tmp_path) -> None:
     from metalforge.cli.conductor import app
 
@@ -189,7 +251,14 @@ def test_the_command_line_prints_the_records(corpus, tmp_path) -> None:
     assert list(record) == ["heads", "thermalisation_stop"]
     assert all(set(head) == FIELDS for head in record["heads"])
     rules = {rule["rule"]: rule for rule in record["thermalisation_stop"]["rules"]}
-    assert set(rules) == {"head", "MSER", "Geweke", "fixed", "trajectory 3"}
+    mean = round(150 * (1 - rules["head"]["saved"]))
+    fixed = {"fixed", "fixed, 50", "fixed, 100", f"fixed, the head's mean ({mean})"}
+    assert set(rules) == {"head", "MSER", "Geweke", "trajectory 3"} | fixed
+    assert rules[f"fixed, the head's mean ({mean})"]["saved"] == pytest.approx(rules["head"]["saved"], abs=0.5 / 150)
+    for rule in rules.values():
+        for left in (rule["left_plaquette"], rule["left_polyakov"]):
+            assert left["low"] <= left["value"] <= left["high"]
+            assert not rule["unbiased"] or max(-left["low"], left["high"]) < 0.3
     # The control: a test that cannot see this bias would see none.
     assert not rules["trajectory 3"]["unbiased"]
     assert rules["trajectory 3"]["bias_plaquette"] > rules["fixed"]["bias_plaquette"]
