@@ -5,6 +5,9 @@
 0.02 for each seed, so that no even grid is lucky. `uniform` spreads its budget over a grid whose neighbours overlap,
 2.5 reaches of reweighting apart, as few warm-ups as can be joined. (b) Live: real chains on demand, by the same rules.
 
+Where the conductor's priority head is not trusted, its steerer hands every decision to the Gaussian process, and the
+two are one algorithm: they are run once and stand under one name (`steering_plan.compared`).
+
 The tape is looked for in the cache folder (`steering-tape.npz`) and made there if it is not: 20 minutes of one core.
 """
 
@@ -20,24 +23,22 @@ import numpy as np
 
 from metalforge.campaign.physics.transition import locate
 from metalforge.campaign.steerers import reweighting_reach
-from metalforge.conductor.steerer import ConductorSteerer
 from metalforge.core.errors import SpecError
 from metalforge.core.threads import one_thread
 
 from .cache import cache_folder
 from .drawing import LiveSource, Source, TapeSource, as_series
 from .protocol import Experiment, Progress, Result, Settings, register
-from .steering_plan import QUICK_TAPE, SHIFT, STEERERS, Plan, Range, build, plan_of
-from .steering_rows import Reference, SteeringRow, Summary, power_law, row_of, summarise
+from .steering_plan import POOLED, QUICK_TAPE, SHIFT, STEERERS, Plan, Range, build, compared, plan_of
+from .steering_rows import Reference, summarise
+from .steering_words import GOAL, Cells, mean_ratio, result_of
 from .tape import Tape, build_tape, full_spec, load_tape, save_tape
 from .virtual_campaign import Outcome, Rules, run_campaign
 
 __all__ = ["EXPERIMENT", "GOAL", "mean_ratio", "run"]
 
-GOAL = 0.6
 FILE = "steering-tape.npz"
 TAPE_UPDATES = 300_000
-LIVE = "conductor"
 
 
 class _Task(NamedTuple):
@@ -63,7 +64,8 @@ def _run_task(task: _Task) -> Outcome:
     assert _tape is not None, "a worker is given its tape when it starts"
     dims = _tape.spec.dims
     # Every cell has rows of its own; the same seed of two steerers has the same range.
-    key = [task.seed, STEERERS.index(task.steerer), task.level, int(task.live)]
+    algorithm = "gaussian-process" if task.steerer == POOLED else task.steerer
+    key = [task.seed, STEERERS.index(algorithm), task.level, int(task.live)]
     shift = np.random.default_rng([task.seed, 5]).uniform(-task.plan.shift, task.plan.shift)
     number = int(np.random.SeedSequence(key).generate_state(1)[0])
     rules = Rules(budget=task.level, warmup=task.plan.warmup, near=_near(dims))
@@ -74,15 +76,15 @@ def _run_task(task: _Task) -> Outcome:
 
 def run(settings: Settings, progress: Progress) -> Result:
     """Return the rows of every steerer, range and level, and the live campaigns beside them."""
-    plan = plan_of(settings)
-    cells = [(s, where, level) for where in plan.ranges for level in where.levels for s in STEERERS]
+    plan, names = plan_of(settings), compared()
+    cells = [(s, where, level) for where in plan.ranges for level in where.levels for s in names]
     total = len(cells) + 3
     progress(0, total, "the tape")
     path, tape = _tape_of(settings)
     progress(1, total, "the reference, from the whole tape")
     references = {where.name: _reference(tape, where) for where in plan.ranges}
     first = settings.seed * 100_000
-    found: dict[tuple[str, str, int], Summary] = {}
+    found: Cells = {}
     with _mapper(path, quick=settings.quick) as run_all:
         for i, (steerer, where, level) in enumerate(cells):
             progress(2 + i, total, f"{steerer}, {where.name}, {level} updates")
@@ -90,10 +92,10 @@ def run(settings: Settings, progress: Progress) -> Result:
             found[steerer, where.name, level] = summarise(list(run_all(tasks)), references[where.name], settings.seed)
         where = plan.ranges[0]
         progress(total - 1, total, f"live: {plan.live_seeds} campaigns of real chains")
-        tasks = [_Task(LIVE, where, where.levels[0], first + s, plan, True) for s in range(plan.live_seeds)]
+        tasks = [_Task(names[0], where, where.levels[0], first + s, plan, True) for s in range(plan.live_seeds)]
         alone = references[where.name]._replace(near=float("inf"))  # every live chain is its own
         live = summarise(list(run_all(tasks)), alone, settings.seed)
-    return _result(plan, found, live, references, tape)
+    return result_of(plan, names, found, live, references, tape)
 
 
 class _mapper:  # noqa: N801  # a context, used like one
@@ -149,123 +151,6 @@ def _reference(tape: Tape, where: Range) -> Reference:
 def _near(dims: Sequence[int]) -> float:
     """Return the distance from the peak within which rows decide beta_c, one and a half reaches."""
     return 1.5 * reweighting_reach(dims)
-
-
-def _result(
-    plan: Plan,
-    found: dict[tuple[str, str, int], Summary],
-    live: Summary,
-    references: dict[str, Reference],
-    tape: Tape,
-) -> Result:
-    rows: list[SteeringRow] = []
-    head = "range, budget, steerer, rmse, 95 %, quoted, in 1 and 2 sigma, not located, chains, independent, ratio"
-    table: list[tuple[str, ...]] = [tuple(head.split(", "))]
-
-    def add(steerer: str, where: Range, level: int, cell: Summary, law: tuple[float, float]) -> None:
-        row = row_of(steerer, where.name, level, cell, law)
-        rows.append(row)
-        table.append(_line(row, cell))
-
-    for where in plan.ranges:
-        law = power_law([found["uniform", where.name, level] for level in where.levels])
-        for level in where.levels:
-            for steerer in STEERERS:
-                add(steerer, where, level, found[steerer, where.name, level], law)
-        if where is plan.ranges[0]:
-            add(f"{LIVE} (live)", where, where.levels[0], live, law)
-    return Result(
-        rows=tuple(rows),  # type: ignore[arg-type]  # this experiment's own rows: promised field by field
-        table=tuple(table),
-        words=tuple(_words(plan, rows, found, references, tape)),
-        checks=tuple(_checks(plan, rows, found, live)),
-    )
-
-
-def _line(row: SteeringRow, cell: Summary) -> tuple[str, ...]:
-    return (
-        row.range,
-        str(row.level),
-        row.steerer,
-        f"{row.rmse:.5f}",
-        f"{row.low:.5f} .. {row.high:.5f}",
-        f"{row.quoted_error:.5f}",
-        f"{cell.within_one:.2f}, {cell.within_two:.2f}",
-        f"{cell.unlocated} of {cell.seeds}",
-        f"{cell.chains:.1f}",
-        str(cell.independent),
-        f"{row.trajectory_ratio:.2f}",
-    )
-
-
-def mean_ratio(rows: Sequence[SteeringRow], steerer: str, where: str) -> float:
-    """Return the geometric mean of a steerer's ratio over the levels of a range."""
-    ratios = [row.trajectory_ratio for row in rows if row.steerer == steerer and row.range == where]
-    return float(np.exp(np.mean(np.log(ratios))))
-
-
-def _quoted_ratio(rows: Sequence[SteeringRow], steerer: str, where: str) -> float:
-    """Return the geometric mean over levels of (quoted error / uniform's)^2: the ratio if errors fall as n^-1/2."""
-    quoted = {(row.steerer, row.level): row.quoted_error for row in rows if row.range == where}
-    levels = sorted({level for name, level in quoted if name == "uniform"})
-    return float(np.exp(np.mean([2 * np.log(quoted[steerer, n] / quoted["uniform", n]) for n in levels])))
-
-
-def _words(
-    plan: Plan,
-    rows: Sequence[SteeringRow],
-    found: dict[tuple[str, str, int], Summary],
-    references: dict[str, Reference],
-    tape: Tape,
-) -> Iterator[str]:
-    dims = "x".join(map(str, tape.spec.dims))
-    yield f"tape: {dims}, {len(tape.rows)} beta, {tape.total} measured updates of 1 heat bath + 4 overrelaxation sweeps"
-    for where in plan.ranges:
-        reference = references[where.name]
-        ratios = ", ".join(f"{s} {mean_ratio(rows, s, where.name):.2f}" for s in STEERERS if s != "uniform")
-        yield (
-            f"{where.name}: reference beta_c = {reference.beta_c:.5f} +- {reference.error:.5f}; trajectories for equal "
-            f"rmse over uniform's, mean over levels: {ratios}"
-        )
-        quoted = ", ".join(f"{s} {_quoted_ratio(rows, s, where.name):.2f}" for s in STEERERS if s != "uniform")
-        yield f"{where.name}: the same from quoted errors, (quoted / uniform's)^2 at equal budget: {quoted}"
-        b = power_law([found["uniform", where.name, level] for level in where.levels])[1]
-        yield f"{where.name}: uniform's rmse falls as n^-{b:.2f}; beyond its levels the ratio extrapolates"
-    yield "independent: how many campaigns the tape's rows near the peak are worth; the interval is that of so many"
-    unlocated = sum(cell.unlocated for cell in found.values())
-    yield (
-        f"{unlocated} of {sum(cell.seeds for cell in found.values())} campaigns could not locate a peak; their beta_c "
-        "is that of the largest measured susceptibility, in the rmse but not in the coverage"
-    )
-    standing = _standing()
-    yield f"the conductor's priority head: {standing}"
-
-
-def _standing() -> str:
-    steerer = build("conductor", 5.6, 5.8, (8, 8, 8, 4), Rules(budget=6000))
-    assert isinstance(steerer, ConductorSteerer)
-    said = steerer.standing
-    return f"trusted ({said.why})" if said.trusted else f"not trusted ({said.why}); the Gaussian process decides"
-
-
-def _checks(
-    plan: Plan, rows: Sequence[SteeringRow], found: dict[tuple[str, str, int], Summary], live: Summary
-) -> Iterator[tuple[str, str, bool]]:
-    for where in plan.ranges:
-        ratio = mean_ratio(rows, "conductor", where.name)
-        yield f"conductor, {where.name}: ratio <= {GOAL}", f"{ratio:.2f}", ratio <= GOAL
-    where = plan.ranges[0]
-    tape = found[LIVE, where.name, where.levels[0]]
-    # The sum of n squared errors over the rmse^2 of the tape is chi^2 with n degrees of freedom, 99 % of the time here.
-    from scipy.stats import chi2
-
-    low, high = np.sqrt(chi2.ppf([0.005, 0.995], live.seeds) / live.seeds)
-    share = live.rmse / tape.rmse
-    yield (
-        f"live rmse over that on tape within {low:.2f} .. {high:.2f}, 99 % for {live.seeds} seeds",
-        f"{share:.2f}",
-        bool(low <= share <= high),
-    )
 
 
 EXPERIMENT = register(

@@ -9,7 +9,7 @@ from metalforge.conductor.features import ChainContext
 from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.shipped import default_scores, default_weights
 from metalforge.conductor.steerer import ConductorSteerer
-from metalforge.conductor.trust import mark_scores, trust_of
+from metalforge.conductor.trust import Standing, mark_scores, trust_of
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import Steerer
 
@@ -17,9 +17,24 @@ from .protocol import Settings
 from .tape import TapeSpec
 from .virtual_campaign import Rules
 
-__all__ = ["FULL", "QUICK", "QUICK_TAPE", "SHIFT", "STEERERS", "Plan", "Range", "build", "plan_of"]
+__all__ = [
+    "FULL",
+    "POOLED",
+    "QUICK",
+    "QUICK_TAPE",
+    "SHIFT",
+    "STEERERS",
+    "Plan",
+    "Range",
+    "build",
+    "compared",
+    "plan_of",
+    "standing",
+]
 
 STEERERS = ("conductor", "gaussian-process", "gaps", "uniform")
+POOLED = "gaussian-process (also what `conductor` does)"
+"""The name of both where the priority head is not trusted: the conductor then asks the process, point for point."""
 SHIFT = 0.02
 """Largest random shift of a range, in beta: half the distance of uniform's points on 8^3 x 4."""
 
@@ -63,6 +78,21 @@ def plan_of(settings: Settings) -> Plan:
     return QUICK if settings.quick else FULL
 
 
+def standing() -> Standing:
+    """Return whether the shipped priority head may steer, and why; it does not depend on range, lattice or budget."""
+    steerer = build("conductor", 5.6, 5.8, (8, 8, 8, 4), Rules(budget=6000))
+    assert isinstance(steerer, ConductorSteerer)
+    return steerer.standing
+
+
+def compared() -> tuple[str, ...]:
+    """Return the algorithms that are compared, first what the conductor does and last `uniform`.
+
+    Where its head is not trusted the conductor and the Gaussian process are one algorithm, run once as `POOLED`.
+    """
+    return STEERERS if standing().trusted else (POOLED, *STEERERS[2:])
+
+
 def build(name: str, low: float, high: float, dims: tuple[int, int, int, int], rules: Rules) -> Steerer:
     """Return a steerer as a campaign on this lattice would make it."""
     reach = reweighting_reach(dims)
@@ -72,7 +102,7 @@ def build(name: str, low: float, high: float, dims: tuple[int, int, int, int], r
     if name == "gaps":
         return Gaps(low, high)
     process = GaussianProcess(low, high, fresh_cost=fresh, reach=reach, grid=151, paths=256)
-    if name == "gaussian-process":
+    if name in ("gaussian-process", POOLED):
         return process
     if name != "conductor":
         raise SpecError(f"`steerer` must be one of {', '.join(STEERERS)}. Got {name}")

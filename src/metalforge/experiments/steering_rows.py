@@ -9,9 +9,12 @@ could not say gives the beta of its largest measured susceptibility, without an 
 counted apart.
 
 Campaigns of different seeds share a tape of finite length: those that draw m rows near the peak of a tape that holds M
-there are worth M / m independent ones, and the interval of the rmse is that of so many.
+there are worth M / m independent ones, however many seeds are run, and the interval of the rmse is that of so many.
 
     trajectory_ratio = n / n_uniform(rmse),     rmse_uniform ~ a n^(-b) through uniform's levels, in logarithms
+
+The interval of a ratio draws so many campaigns again of the cell and of every level of uniform. The levels of a range
+read the same tape, so the interval of their mean averages the ends instead of combining them.
 """
 
 from collections.abc import Sequence
@@ -23,7 +26,7 @@ from numpy.typing import NDArray
 
 from .virtual_campaign import Outcome
 
-__all__ = ["Reference", "SteeringRow", "Summary", "power_law", "row_of", "summarise"]
+__all__ = ["Reference", "SteeringRow", "Summary", "power_law", "ratio_interval", "row_of", "summarise"]
 
 RESAMPLES = 2000
 INTERVAL = (2.5, 97.5)
@@ -72,6 +75,8 @@ class Summary(NamedTuple):
     chains: float
     bias: float
     independent: int
+    drawn: NDArray[np.float64]
+    """The rmse of `independent` campaigns, drawn again and again."""
 
 
 def summarise(outcomes: Sequence[Outcome], reference: Reference, seed: int) -> Summary:
@@ -83,7 +88,8 @@ def summarise(outcomes: Sequence[Outcome], reference: Reference, seed: int) -> S
     drawn = max(float(np.mean([outcome.near for outcome in outcomes])), 1.0)
     independent = int(min(max(reference.near / drawn, 2.0), len(errors)))
     draws = rng.integers(len(errors), size=(RESAMPLES, independent))
-    low, high = np.percentile(_rms(errors[draws], reference.error), INTERVAL)
+    again = _rms(errors[draws], reference.error)
+    low, high = np.percentile(again, INTERVAL)
     own = np.sqrt(np.maximum(quoted[located] ** 2 - reference.error**2, 0.0))
     return Summary(
         seeds=len(errors),
@@ -98,6 +104,7 @@ def summarise(outcomes: Sequence[Outcome], reference: Reference, seed: int) -> S
         chains=float(np.mean([outcome.chains for outcome in outcomes])),
         bias=float(np.mean(errors)),
         independent=independent,
+        drawn=again,
     )
 
 
@@ -107,12 +114,24 @@ def _rms(errors: NDArray[np.float64], reference_error: float) -> NDArray[np.floa
 
 def power_law(levels: Sequence[Summary]) -> tuple[float, float]:
     """Return (a, b) of rmse = a n^(-b) through the levels; b is 1/2 with one level only."""
-    n = np.log([summary.trajectories for summary in levels])
-    rmse = np.log([summary.rmse for summary in levels])
-    b = -float(np.polyfit(n, rmse, 1)[0]) if len(levels) > 1 else 0.5
+    a, b = _laws(levels, np.array([[summary.rmse] for summary in levels]))
+    return float(a[0]), float(b[0])
+
+
+def _laws(levels: Sequence[Summary], rmse: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return a and b for every column of rmse (levels, columns)."""
+    n, y = np.log([summary.trajectories for summary in levels]), np.log(rmse)
+    b = -np.polyfit(n, y, 1)[0] if len(levels) > 1 else np.full(y.shape[1], 0.5)
     # Statistics cannot do worse than stand still; a flat law would make every ratio nothing or infinite.
-    b = max(b, 0.1)
-    return float(np.exp(np.mean(rmse + b * n))), b
+    b = np.maximum(b, 0.1)
+    return np.exp(np.mean(y + b * n[:, None], axis=0)), b
+
+
+def ratio_interval(found: Summary, uniform: Sequence[Summary]) -> tuple[float, float]:
+    """Return the 95 % interval of a cell's trajectory ratio; `uniform` are the levels of the even scan in its range."""
+    a, b = _laws(uniform, np.stack([level.drawn for level in uniform]))
+    low, high = np.percentile(found.trajectories / (a / found.drawn) ** (1 / b), INTERVAL)
+    return float(low), float(high)
 
 
 def row_of(steerer: str, where: str, level: int, found: Summary, uniform: tuple[float, float]) -> SteeringRow:

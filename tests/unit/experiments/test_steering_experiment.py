@@ -9,8 +9,8 @@ from metalforge.core.errors import SpecError
 from metalforge.experiments.drawing import LiveSource, TapeSource
 from metalforge.experiments.protocol import EXPERIMENTS, Settings, quiet
 from metalforge.experiments.steering import GOAL, mean_ratio, run
-from metalforge.experiments.steering_plan import STEERERS, build
-from metalforge.experiments.steering_rows import Reference, SteeringRow, power_law, row_of, summarise
+from metalforge.experiments.steering_plan import POOLED, STEERERS, build, compared, standing
+from metalforge.experiments.steering_rows import Reference, SteeringRow, power_law, ratio_interval, row_of, summarise
 from metalforge.experiments.tape import Tape, TapeSpec, assemble, build_tape, full_spec, load_tape, save_tape
 from metalforge.experiments.virtual_campaign import Outcome, Rules, run_campaign
 from metalforge.lattice.chain import Chain, ChainSpec
@@ -172,11 +172,26 @@ def test_the_conductor_says_that_its_head_is_not_trusted_and_asks_the_process():
     rules = Rules(budget=6000)
     conductor, process = (build(name, 5.6, 5.8, VOLUME, rules) for name in ("conductor", "gaussian-process"))
     asked = conductor.ask(1)[0]
+    assert conductor.standing == standing()
     if not conductor.standing.trusted:
         assert asked.beta == process.ask(1)[0].beta
         assert asked.by == "gaussian-process"
     with pytest.raises(SpecError, match="steerer"):
         build("dice", 5.6, 5.8, VOLUME, rules)
+
+
+def test_an_untrusted_conductor_is_the_process_and_stands_in_one_row_with_it(landau_tape, monkeypatch):
+    rules = Rules(budget=3000, n_bootstrap=20)
+    outcomes = {
+        name: run_campaign(build(name, 5.6, 5.8, VOLUME, rules), TapeSource(landau_tape, 3), rules, 1)
+        for name in ("conductor", "gaussian-process", POOLED)
+    }
+    assert not standing().trusted
+    assert len(set(outcomes.values())) == 1  # bit for bit
+    assert compared() == (POOLED, "gaps", "uniform")
+    # A head that has earned it steers by itself, and the two are two.
+    monkeypatch.setattr("metalforge.experiments.steering_plan.standing", lambda: standing()._replace(trusted=True))
+    assert compared() == STEERERS
 
 
 def test_figures_of_campaigns_are_those_of_their_definition():
@@ -214,13 +229,29 @@ def test_the_ratio_is_that_of_equal_error():
     assert mean_ratio(rows, "x", "r") == pytest.approx(0.25)
 
 
+def test_the_interval_of_a_ratio_is_that_of_independent_campaigns():
+    def cell(n, rmse, near):
+        errors = rmse * np.random.default_rng(n).normal(size=400)
+        outcomes = [Outcome(n, 5, 5.69 + e, rmse, near) for e in errors]
+        return summarise(outcomes, Reference(5.69, 0.0, 100_000), 1)
+
+    widths = []
+    for near in (250, 10_000):  # a tape worth 400 campaigns, and one worth ten
+        even = [cell(n, 0.3 * n**-0.5, near) for n in (6000, 12000, 24000)]
+        steered = cell(6001, 0.3 * 12000**-0.5, near)
+        low, high = ratio_interval(steered, even)
+        assert low < 0.5 < high
+        widths.append(np.log(high / low))
+    assert widths[1] > 3 * widths[0]
+
+
 def test_rows_have_the_promised_fields_and_hold_together(quick):
     keys = ["steerer", "range", "level", "seeds", "trajectories", "rmse", "low", "high", "quoted_error"]
     keys += ["coverage", "trajectory_ratio"]
     rows = msgspec.json.decode(msgspec.json.encode(quick.rows))
     assert all(list(row) == keys for row in rows)
     again = msgspec.json.decode(msgspec.json.encode(quick.rows), type=list[SteeringRow])
-    assert {row.steerer for row in again} == {*STEERERS, "conductor (live)"}
+    assert {row.steerer for row in again} == {*compared(), f"live: {compared()[0]}"}
     for row in again:
         assert 0 < row.low <= row.high
         assert row.low <= 1.01 * row.rmse
@@ -230,7 +261,9 @@ def test_rows_have_the_promised_fields_and_hold_together(quick):
         assert row.rmse < 0.2
     assert len(quick.table) == len(rows) + 1
     assert any("reference beta_c" in line for line in quick.words)
-    assert [f"<= {GOAL}" in asked for asked, _, _ in quick.checks] == [True, False]
+    assert any("one algorithm" in line for line in quick.words) is not standing().trusted
+    assert any("independent campaigns" in line for line in quick.words)
+    assert [f"<= {GOAL}" in asked for asked, _, _ in quick.checks] == [True, True, False]
 
 
 def test_the_experiment_is_registered():
