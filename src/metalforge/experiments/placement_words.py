@@ -38,9 +38,10 @@ HEAD = (
     "baseline",
     "saved here, of all trajectories",
     "premature",
-    "bias added (errors of a measurement)",
+    "bias added to that of the standard length, {standard} (errors of a measurement)",
     "why they differ",
 )
+"""Names of columns; the bias that is left after the standard length goes into one."""
 
 
 class MidRun(NamedTuple):
@@ -122,7 +123,9 @@ def lines(found: Findings) -> tuple[tuple[str, ...], ...]:
         ),
         "F": ("", "", whole, _percent(both.premature), _two(both)),
     }
-    return (HEAD, *((name, *SEED[name], *row, WHY[name]) for name, row in rows.items()))
+    standard = _two(found.judged["standard"], "left")
+    head_line = tuple(name.format(standard=standard) for name in HEAD)
+    return (head_line, *((name, *SEED[name], *row, WHY[name]) for name, row in rows.items()))
 
 
 def words(found: Findings) -> tuple[str, ...]:
@@ -136,8 +139,8 @@ def words(found: Findings) -> tuple[str, ...]:
         f"{found.standard} trajectories of warm-up and {found.measured} of measurement; intervals are 95 %",
         f"A waits {found.factor:g} times as long as the head took to be sure, {found.standard} trajectories at most: "
         f"it saves {_number(head.saved)} of them; MSER saves {_number(mser.saved)} with {_percent(mser.premature)} "
-        f"premature and adds {_two(mser)}, the standard length has {_percent(fixed.premature)}; what is left of the "
-        f"start is {_two(head, 'left')} errors of a measurement, after the standard length {_two(fixed, 'left')}",
+        f"premature and adds {_two(mser)}, the standard length has {_percent(fixed.premature)}",
+        _standard(found),
         f"the control starts at the third trajectory and adds {_two(control)}: the test sees a bias",
         f"B breaks off {_percent(found.mid_run.broken_wrongly)} of warm-up trajectories that would have been accepted; "
         "in measurement it is written down only, since a chain that looks at its own rejections is not exact",
@@ -148,6 +151,17 @@ def words(found: Findings) -> tuple[str, ...]:
         "that sees first frames knows coupling, lattice and start, and most of a length is chance",
         "F multiplies what A and E leave of a chain with what D leaves of a scan, as if neither changed the other; "
         "its interval takes the ends of both",
+    )
+
+
+def _standard(found: Findings) -> str:
+    """Return what the standard length is worth as a standard."""
+    head, fixed = found.judged["head"], found.judged["standard"]
+    seen = "is itself biased" if fixed.left.low > 0 else "is not seen to be biased"
+    return (
+        f"the standard of {found.standard} trajectories {seen}: {_two(fixed, 'left')} errors of a measurement are left "
+        "of the start after it. A bias added is added to that: a rule that adds nothing leaves as much, so `adds less` "
+        f"does not mean unbiased. After A {_two(head, 'left')} are left in all"
     )
 
 

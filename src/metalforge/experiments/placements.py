@@ -17,6 +17,8 @@ judged; a standard chain has 50 trajectories of warm-up and 100 of measurement, 
 - F: A, at most as long as E says, at the couplings of D.
 
 All savings are at the same length of measurement, so at the same final error as far as nothing is left of the start.
+The standard length leaves something of it, too: a bias that a rule adds is added to that of the standard, which is
+given and checked by itself.
 """
 
 import hashlib
@@ -213,7 +215,7 @@ def _rows(found: Findings) -> list[Row]:
 
 def _checks(found: Findings) -> tuple[tuple[str, str, bool], ...]:
     head, control, both = (found.judged[name] for name in ("head", "control", "head and predicted"))
-    mser = found.judged["MSER"]
+    mser, standard = found.judged["MSER"], found.judged["standard"].left
     scans = [
         (
             "D needs fewer trajectories than an even scan of {:g} .. {:g}".format(*steered.range),
@@ -227,6 +229,11 @@ def _checks(found: Findings) -> tuple[tuple[str, str, bool], ...]:
             "the control is seen to be biased",
             f"adds {control.added.low:.2f} .. {control.added.high:.2f}",
             control.added.low > 0,
+        ),
+        (
+            f"the standard warm-up of {found.standard} trajectories leaves less than {ALLOWED:g} errors",
+            f"leaves {standard.low:.2f} .. {standard.high:.2f}",
+            max(-standard.low, standard.high) < ALLOWED,
         ),
         (
             f"A adds less than {ALLOWED:g} errors of a measurement",

@@ -153,6 +153,17 @@ def test_the_standard_is_the_reference_and_the_control_is_biased(result):
     assert answers["the control is seen to be biased"]
 
 
+def test_the_standard_is_judged_too_and_its_bias_is_in_the_table(result):
+    (left,) = rows_of(result.rows, approach="standard", metric="bias_left")
+    (asked,) = [(came, passed) for what, came, passed in result.checks if "standard warm-up" in what]
+    assert asked == (f"leaves {left.low:.2f} .. {left.high:.2f}", max(-left.low, left.high) < placements.ALLOWED)
+    shown = f"{left.value:+.2f} ({left.low:+.2f} .. {left.high:+.2f})"
+    assert any(shown in name for name in result.table[0])
+    (said,) = [line for line in result.words if line.startswith("the standard of")]
+    assert shown in said
+    assert ("itself biased" in said) == (left.low > 0)
+
+
 def test_a_corpus_is_made_once(tmp_path, monkeypatch):
     monkeypatch.setenv("METALFORGE_CACHE", str(tmp_path))
     made = []
