@@ -11,13 +11,17 @@ __all__ = ["finding", "plan_of", "target_met"]
 
 
 def plan_of(state: CampaignState, dims: Dims) -> Plan:
-    """Return how many beta of a volume the steerer means to look at first, and how many have a complete visit."""
+    """Return how many beta of a volume the campaign means to look at first, and how many have a complete visit.
+
+    They are those that were asked for by name, and as many others as the steerer begins with.
+    """
     spec = state.spec
-    points = spec.steering.initial
+    first = spec.steering.initial
     if spec.steering.steerer == "uniform":
-        points = max(points, even_points(spec.lattice.beta_min, spec.lattice.beta_max, reweighting_reach(dims)))
+        first = max(first, even_points(spec.lattice.beta_min, spec.lattice.beta_max, reweighting_reach(dims)))
     visited = {chain.beta for chain in state.chains.values() if chain.dims == dims and chain.ends and chain.measured}
-    return Plan(points, min(len(visited), points))
+    named = set(spec.steering.points)
+    return Plan(first + len(named), min(len(visited - named), first) + len(visited & named))
 
 
 def finding(state: CampaignState, dims: Dims, *, n_bootstrap: int) -> Finding:

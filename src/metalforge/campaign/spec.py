@@ -329,7 +329,7 @@ PRESETS: dict[str, CampaignSpec] = {
     "tiny": CampaignSpec(
         name="tiny",
         lattice=Lattice(volumes=((4, 4, 4, 2),)),
-        budget=Budget(trajectories=12_000),
+        budget=Budget(trajectories=9_000),
         running=Running(deterministic=True, producers=2),
     ),
     "demo": CampaignSpec(name="demo", seed=2026, budget=Budget(seconds=150.0, target_error=0.0015)),

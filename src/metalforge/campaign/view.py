@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from .headline import target_looks
+from .physics.evidence import Evidence
 from .report.words import ENDINGS, PHASES, one_line, substrate_text
 from .spec import Dims
 from .state import CampaignState, ChainLog
@@ -56,13 +57,15 @@ class ChainView(_Shown, frozen=True, kw_only=True):
 
 
 class VolumeView(_Shown, frozen=True, kw_only=True):
-    """beta_c of one volume so far; `reason` says why there is none yet."""
+    """beta_c of one volume so far with its evidence; `reason` says why there is none yet."""
 
     dims: Dims
     beta_c: float | None
     error: float | None
     height: float | None
     reason: str
+    established: bool
+    evidence: tuple[Evidence, ...]
 
 
 class DecisionView(_Shown, frozen=True, kw_only=True):
@@ -207,11 +210,20 @@ def _mean(column: list[float] | None, begin: int) -> float | None:
 
 def _volume(state: CampaignState, dims: Dims) -> VolumeView:
     latest = state.latest(dims)
-    reasons = [e.reason for e in state.estimates if e.dims == dims and e.beta_c is None]
+    looks = [e for e in state.estimates if e.dims == dims]
+    last = looks[-1] if looks else None
+    reason = ""
     if latest is None:
-        reason = reasons[-1] if reasons else "nothing has been estimated yet"
-        return VolumeView(dims=dims, beta_c=None, error=None, height=None, reason=one_line(reason))
-    return VolumeView(dims=dims, beta_c=latest.beta_c, error=latest.error, height=latest.height, reason="")
+        reason = one_line(last.reason) if last is not None else "nothing has been estimated yet"
+    return VolumeView(
+        dims=dims,
+        beta_c=None if latest is None else latest.beta_c,
+        error=None if latest is None else latest.error,
+        height=None if latest is None else latest.height,
+        reason=reason,
+        established=last is not None and last.established,
+        evidence=() if last is None else last.evidence,
+    )
 
 
 def _decisions(state: CampaignState, others: list[Decided], last: int) -> tuple[DecisionView, ...]:

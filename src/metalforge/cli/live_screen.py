@@ -4,6 +4,7 @@ From the top: how it stands and the time left, beta_c by volume, the rate, the b
 the heads and the substrates. What is always there comes first; chains and decisions share the lines that are left.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rich import box
@@ -13,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from metalforge.campaign.physics.evidence import Evidence
 from metalforge.campaign.report.words import beta_text, duration, lattice_name
 from metalforge.campaign.view import BudgetView, ChainView, DecisionView, View, VolumeView
 
@@ -71,8 +73,25 @@ def volume_text(volume: VolumeView) -> Text:
     text = Text(f"{lattice_name(volume.dims)}  ")
     if volume.beta_c is None:
         return text.append(f"beta_c not located: {volume.reason}", style="yellow")
-    text.append(f"beta_c = {beta_text(volume.beta_c, volume.error)}", style="bold green")
-    return text.append("" if volume.height is None else f"  chi peak {volume.height:.3g}")
+    style = "bold green" if volume.established else "yellow"
+    text.append(f"beta_c = {beta_text(volume.beta_c, volume.error)}", style=style)
+    if volume.established:
+        return text.append(f", established: all {len(volume.evidence)} items of evidence hold")
+    lacking = [item for item in volume.evidence if not item.holds]
+    if not lacking:
+        return text
+    held = len(volume.evidence) - len(lacking)
+    return text.append(f", not established: {held} of {len(volume.evidence)} hold; {_lacking_text(lacking)}")
+
+
+def _lacking_text(items: Sequence[Evidence]) -> str:
+    """Return what is lacking and how much of it there is, shortly."""
+    return ", ".join(
+        f"{item.name} {item.value if isinstance(item.value, str) else f'{item.value:.3g}'} of {item.needed:.3g}"
+        if item.needed is not None
+        else item.name
+        for item in items
+    )
 
 
 def _one_line(text: Text) -> Text:

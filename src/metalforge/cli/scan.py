@@ -203,24 +203,16 @@ def _run(campaign: "Campaign", as_json: bool) -> None:
 
 def _say(state: "CampaignState", page: Path | None, as_json: bool) -> None:
     """Print what a campaign found."""
-    from metalforge.campaign.report.comparison import comparison, quality
+    from metalforge.campaign.report.comparison import comparison
     from metalforge.campaign.report.result import result_of, summary_of
-    from metalforge.lattice.analysis import with_error
+    from metalforge.campaign.report.verdict import verdict_lines
 
     result = result_of(state)
     if as_json:
         print_json(summary_of(result, page))
         return
-    if (fit := result.extrapolation) is not None:
-        print_text(f"beta_c(infinite volume) = {with_error(fit.beta_c, fit.error)}, {quality(fit)}")
-    if result.finite_size is not None:
-        for caution in result.finite_size.cautions:
-            print_text(f"  {caution}")
-    for volume in result.volumes:
-        lattice = "x".join(map(str, volume.dims))
-        found = volume.transition
-        text = volume.reason if found is None else with_error(found.beta_c, found.error)
-        print_text(f"beta_c({lattice}) = {text}" if found is not None else f"{lattice}: not located: {text}")
+    for line in verdict_lines(result):
+        print_text(line)
     if compared := comparison(state.spec, result):
         print_text(compared)
     ended = "not finished" if result.stopped_by is None else f"stopped by {result.stopped_by}"

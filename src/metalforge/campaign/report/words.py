@@ -70,7 +70,9 @@ def item_text(item: Evidence) -> str:
     """Return an item of evidence as one line: what was found, what was needed, and what it means."""
     found = item.value if isinstance(item.value, str) else f"{item.value:.3g}"
     needed = "" if item.needed is None else f", needed {'at most' if item.at_most else 'at least'} {item.needed:.3g}"
-    return f"{item.name}: {found}{needed}" + (f" ({one_line(item.text)})" if item.text else "")
+    # What would help is said where something is lacking; what was seen, where there is no number to see it by.
+    more = item.text and (not item.holds or isinstance(item.value, str))
+    return f"{item.name}: {found}{needed}" + (f" ({one_line(item.text)})" if more else "")
 
 
 def duration(seconds: float) -> str:
