@@ -67,5 +67,5 @@ def as_point(point: PointSeries) -> PointSeries:
         raise SpecError(f"{name} must be finite. Got NaN or infinity\nhint: find out why the run diverged")
     observable = None if point.observable is None else np.asarray(point.observable, dtype=np.float64)
     if observable is not None and (observable.shape != plaquette.shape or not np.all(np.isfinite(observable))):
-        raise SpecError(f"{name} must hold one finite order parameter a row. Got {observable.shape} of them")
+        raise SpecError(f"{name} must hold one finite order parameter per row. Got {observable.shape} of them")
     return point._replace(beta=float(point.beta), plaquette=plaquette, polyakov=polyakov, observable=observable)
