@@ -37,6 +37,7 @@ class Case(NamedTuple):
     dims: Dims = (8, 8, 8, 4)
     beta: tuple[float, float] = (5.6, 5.8)
     has_peak: bool = True
+    first_seed: int | None = None
 
 
 CASES = (
@@ -46,9 +47,10 @@ CASES = (
     Case("exact, one phase, 24,000 updates", "budget", 150, 24_000, None, CROSSOVER),
     Case("exact, two phases, 40,000 updates", "budget", 150, 40_000, None, FIRST_ORDER),
     Case("4^3x2, to 0.006", "target", 100, 40_000, 0.006, dims=(4, 4, 4, 2), beta=(5.0, 5.2)),
-    Case("8^3x2, to 0.002", "target", 30, 60_000, 0.002, dims=(8, 8, 8, 2), beta=(5.0, 5.2)),
-    Case("8^3x4, to 0.0025", "target", 10, 60_000, 0.0025),
     Case("8^3x2 above its transition", "budget", 10, 12_000, dims=(8, 8, 8, 2), beta=(5.2, 5.4), has_peak=False),
+    Case("8^3x4, to 0.0025", "target", 10, 60_000, 0.0025),
+    # Seeds 11 to 20 of this spec once ended 4, 10 and 20 errors from the truth; they are the first ten here.
+    Case("8^3x2, to 0.004", "target", 30, 100_000, 0.004, dims=(8, 8, 8, 2), beta=(5.0, 5.2), first_seed=11),
 )
 QUICK_CASES = (
     Case("exact, one phase, to 0.006", "target", 20, 40_000, 0.006, CROSSOVER._replace(step=0.03)),
@@ -81,7 +83,7 @@ def jobs_of(cases: Sequence[Case], seed: int) -> list[Job]:
     """Return the work of the experiment in parts; `seed` shifts every campaign's own."""
     jobs = []
     for number, case in enumerate(cases):
-        first = FIRST_SEED + 10_000 * seed + 1000 * number
+        first = FIRST_SEED + 10_000 * seed + 1000 * number if case.first_seed is None else case.first_seed
         size = BATCH if case.model is not None else 1
         seeds = range(first, first + case.campaigns)
         jobs += [Job(case, tuple(seeds[i : i + size])) for i in range(0, case.campaigns, size)]

@@ -24,6 +24,9 @@ SNAP = 0.01
 """Part of the range within which a suggestion continues a chain that is there: a new one would have to warm up, and
 reweighting makes no difference between the two."""
 
+ADAPTIVE = ("conductor", "gaussian-process")
+"""Steerers that look at results."""
+
 Sleep = Callable[[Dims], str | None]
 """Whether a volume is known well enough to let the producers sleep, and why."""
 
@@ -185,8 +188,11 @@ class VisitPlan:
     ) -> Wish | None:
         """Return a chain that the evidence lacks, once the first points have been looked at: new, or one to continue.
 
-        A chain that is there but too short to count is continued; one that is on its way is waited for.
+        A chain that is there but too short to count is continued; one that is on its way is waited for. A steerer that
+        does not look at results is left alone: what it is compared with must not be steered.
         """
+        if self.spec.steering.steerer not in ADAPTIVE:
+            return None
         looks = [estimate for estimate in state.estimates if estimate.dims == dims]
         if not looks or len({c.beta for c in here}) < self.spec.steering.initial:
             return None
