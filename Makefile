@@ -15,7 +15,7 @@ NATIVE_FORMATTED := $(filter-out CMakeLists.txt,$(NATIVE_SOURCES))
 .PHONY: help install demo test test-long check bench docs format clean
 help:
 	@echo "make demo       install, then run the main job"
-	@echo "make test       install, then run the tests (make test-long: the long ones)"
+	@echo "make test       install, then run the tests (make test-long PART=...: the long ones, $(PARTS))"
 	@echo "make check      formatting, lint, types, import direction, licences"
 	@echo "make bench      compare speed with peers and ceilings; make docs, format, install, clean"
 
@@ -46,8 +46,18 @@ demo: $(VENV)/.installed
 test: $(VENV)/.group-test
 	$(BIN)/python -m pytest -m "not long and not cuda and not npu" --numprocesses 2 --dist loadfile
 
+# Long tests come in parts, none longer than 40 minutes on two cores: make test-long PART=coverage. Without one, all.
+PARTS := quenched dynamical campaign coverage soak
+LONG_quenched := tests/statistical/test_quenched.py tests/statistical/test_exact.py tests/unit/native
+LONG_dynamical := tests/statistical/test_dynamical.py
+LONG_campaign := tests/statistical/test_campaign_physics.py tests/unit/campaign
+LONG_coverage := tests/statistical/test_coverage.py
+LONG_soak := tests/soak
+PART ?= $(PARTS)
+UNKNOWN_PARTS = $(filter-out $(PARTS),$(PART))
 test-long: $(VENV)/.group-test
-	$(BIN)/python -m pytest -m "long"
+	@$(if $(UNKNOWN_PARTS),echo "PART must be of: $(PARTS). Got $(UNKNOWN_PARTS)" && exit 2,:)
+	$(BIN)/python -m pytest -m "long" $(foreach part,$(PART),$(LONG_$(part)))
 
 check: $(VENV)/.group-test
 	$(BIN)/ruff format --check .
