@@ -28,7 +28,20 @@ from .selection import Measured, neighbours, overlap
 from .series import NotLocated, PointSeries
 from .transition import Located, Transition, joint_pulls, locate_with
 
-__all__ = ["NOT_APPLICABLE", "Evidence", "Finding", "Plan", "Want", "finding_of"]
+__all__ = [
+    "NOT_APPLICABLE",
+    "Evidence",
+    "Finding",
+    "LoopShape",
+    "Plan",
+    "Want",
+    "chi_pulls",
+    "crossings",
+    "finding_of",
+    "loop_density",
+    "loop_shape",
+    "loop_weights",
+]
 
 Floats = NDArray[np.float64]
 NOT_APPLICABLE = "not applicable"
@@ -126,14 +139,14 @@ def _weigh(found: Located) -> tuple[list[Evidence], tuple[Want, ...]]:
     peak = found.transition
     near = [chain for chain in found.chains if abs(chain.beta - peak.beta_c) <= peak.width]
     judged = [chain for chain in found.chains if chain.energy.size >= JUDGED_TAU * chain.tau]
-    shape = _shape(found)
+    shape = loop_shape(found)
     around, wants = _around(peak, near)
     items = [
         *around,
         _crossings(peak, near, shape),
         _at_least("effective samples", peak.n_effective, MIN_EFFECTIVE, f"more updates near beta = {peak.beta_c:.5g}"),
         _at_least("independent blocks", peak.n_blocks, MIN_BLOCKS, f"more updates near beta = {peak.beta_c:.5g}"),
-        _largest("pull of chi", judged, _chi_pulls(found, judged)),
+        _largest("pull of chi", judged, chi_pulls(found, judged)),
         _largest("pull of E and |L|", judged, _joint_pulls(found, judged)),
         _overlap(peak, near),
         Evidence(name="kind of transition", holds=True, value=shape.kind, needed=None, text=shape.text),
@@ -177,7 +190,7 @@ def _overlap(peak: Transition, near: Sequence[Measured]) -> Evidence:
 # -- phases ---------------------------------------------------------------------------------------------------------
 
 
-class _Shape(NamedTuple):
+class LoopShape(NamedTuple):
     """The distribution of |L| at the peak: mean and standard deviation, its kind, and in words why."""
 
     mean: float
@@ -185,8 +198,13 @@ class _Shape(NamedTuple):
     kind: str
     text: str
 
+    @property
+    def thresholds(self) -> tuple[float, float]:
+        """|L| below and above which a chain is taken to be in one phase and in the other."""
+        return self.mean - self.spread / 2, self.mean + self.spread / 2
 
-def _shape(found: Located) -> _Shape:
+
+def loop_shape(found: Located) -> LoopShape:
     """Return the reweighted distribution of |L| at the peak, smoothed, and how many maxima it has."""
     peak = found.transition
     loop, weight = loop_weights(found)
@@ -197,9 +215,9 @@ def _shape(found: Located) -> _Shape:
     b4 = f"B4 = {peak.b4:.2f} +- {peak.b4_error:.2f} (1 for two sharp phases, 3 for one Gaussian)"
     if valley < TWO_PEAKS:
         text = f"|L| has two maxima at the peak, the valley between them {valley:.2f} of the lower one; {b4}"
-        return _Shape(mean, spread, "two phases", text)
+        return LoopShape(mean, spread, "two phases", text)
     text = f"|L| has one maximum at the peak: a crossover, or a volume too small to tell; {b4}"
-    return _Shape(mean, spread, "one maximum", text)
+    return LoopShape(mean, spread, "one maximum", text)
 
 
 def loop_weights(found: Located) -> tuple[Floats, Floats]:
@@ -249,8 +267,8 @@ def crossings(loop: Floats, low: float, high: float) -> int:
     return int(np.count_nonzero(side[1:] != side[:-1]))
 
 
-def _crossings(peak: Transition, near: Sequence[Measured], shape: _Shape) -> Evidence:
-    low, high = shape.mean - shape.spread / 2, shape.mean + shape.spread / 2
+def _crossings(peak: Transition, near: Sequence[Measured], shape: LoopShape) -> Evidence:
+    low, high = shape.thresholds
     count = sum(crossings(chain.order, low, high) for chain in near)
     name, where = "crossings between the phases", f"|L| from below {low:.3g} to above {high:.3g} or back"
     if shape.kind != "two phases":
@@ -262,7 +280,7 @@ def _crossings(peak: Transition, near: Sequence[Measured], shape: _Shape) -> Evi
 # -- agreement ------------------------------------------------------------------------------------------------------
 
 
-def _chi_pulls(found: Located, chains: Sequence[Measured]) -> Floats:
+def chi_pulls(found: Located, chains: Sequence[Measured]) -> Floats:
     """Return how far each chain's own chi is from the curve, in its own errors."""
     if not chains:
         return np.zeros(0)

@@ -75,9 +75,9 @@ def svg_bytes(figure: Figure) -> bytes:
 def _bytes(figure: Figure, kind: str, metadata: dict[str, Any]) -> bytes:
     stream = io.BytesIO()
     with styled():
-        if figure.get_layout_engine() is not None:
+        if (layout := figure.get_layout_engine()) is not None:
             # The arrangement is found once, not again for each format.
-            figure.draw_without_rendering()
+            layout.execute(figure)
             figure.set_layout_engine(None)
         figure.savefig(stream, format=kind, dpi=160, metadata=metadata)
     return stream.getvalue()

@@ -1,18 +1,21 @@
 """The figures of a campaign's physics: the transition, the plaquette, histories, several volumes, how HMC ran."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from metalforge.campaign.observables import ORDERS
-from metalforge.campaign.physics.curve import TransitionCurve, curve
+from metalforge.campaign.physics.curve import TransitionCurve
+from metalforge.campaign.physics.published import Published, published_coupling
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.lattice.analysis.estimate import with_error
 
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of, styled
+from .figures_of_evidence import draw_evidence
 from .figures_of_run import draw_run
+from .peaks import peaks_of
 from .points import ChainResult
 from .quarks import draw_quarks
 from .result import CampaignResult
@@ -20,18 +23,17 @@ from .words import lattice_math, lattice_text
 
 __all__ = ["draw_all"]
 
-CURVE_POINTS = 201
-"""Beta values of a drawn curve."""
+Curves = Mapping[Dims, TransitionCurve]
 HISTORIES = 6
 """Chains whose histories are shown: the one nearest beta_c, and others spread over the range."""
 
 
-def draw_all(state: CampaignState, result: CampaignResult) -> list[Drawn]:
+def draw_all(state: CampaignState, result: CampaignResult, curves: Curves) -> list[Drawn]:
     """Return every figure that this campaign has data for."""
     with styled():
         drawn = []
         if any(chain.chi is not None for chain in result.chains):
-            drawn += [_transition(state, result), _plaquette(result)]
+            drawn += [_transition(state, result, curves), _plaquette(result)]
         if result.finite_size is not None:
             drawn.append(_volumes(result))
         if result.quarks:
@@ -41,17 +43,17 @@ def draw_all(state: CampaignState, result: CampaignResult) -> list[Drawn]:
             drawn.append(_histories(shown, result))
         if any(chain.acceptance is not None for chain in result.chains):
             drawn.append(_hmc(result))
-        return drawn + draw_run(state, result)
+        return drawn + draw_evidence(peaks_of(state, result)) + draw_run(state, result)
 
 
-def _transition(state: CampaignState, result: CampaignResult) -> Drawn:
-    figure, (loop, chi) = axes_of(2, 1, (7.4, 6.4), sharex=True, heights=(1, 1.25))
+def _transition(state: CampaignState, result: CampaignResult, curves: Curves) -> Drawn:
+    figure, (loop, chi) = axes_of(2, 1, (6.2, 6.0), sharex=True, heights=(1, 1.25))
     for volume, colour in zip(result.volumes, COLOURS, strict=False):
         name = lattice_math(volume.dims)
         rows = [c for c in result.chains if c.dims == volume.dims and not c.abandoned]
         _points(loop, rows, "order", colour, name)
         _points(chi, rows, "chi", colour, name)
-        if (found := _curve(state, volume.dims)) is not None:
+        if (found := curves.get(volume.dims)) is not None:
             _band(loop, found, found.order, found.order_error, colour)
             _band(chi, found, found.chi, found.chi_error, colour)
         if (peak := volume.transition) is not None:
@@ -60,7 +62,14 @@ def _transition(state: CampaignState, result: CampaignResult) -> Drawn:
             for axis in (loop, chi):
                 axis.axvspan(peak.beta_c - peak.error, peak.beta_c + peak.error, color=own, alpha=0.2, lw=0)
                 axis.axvline(peak.beta_c, color=own, lw=1, ls="--")
-            chi.plot([], [], color=own, ls="--", lw=1, label=rf"$\beta_c = {with_error(peak.beta_c, peak.error)}$")
+            number = rf"$\beta_c = {with_error(peak.beta_c, peak.error)}$"
+            label = number if volume.established else "peak, not established"
+            chi.plot([], [], color=own, ls="--", lw=1, label=label)
+    published = _published(state)
+    for known in published:
+        for axis in (loop, chi):
+            axis.axvline(known.beta_c, color=INK, lw=1.1, ls=":")
+        chi.plot([], [], color=INK, lw=1.1, ls=":", label=f"infinite volume, $N_t$ = {known.n_t}: {known.printed}")
     _, order, square = ORDERS[result.observable]
     loop.set_ylabel(rf"$\langle {order} \rangle$")
     chi.set_ylabel(rf"$\chi = N_s^3\,(\langle {square} \rangle - \langle {order} \rangle^2)$")
@@ -69,13 +78,28 @@ def _transition(state: CampaignState, result: CampaignResult) -> Drawn:
     chi.set_ylim(bottom=0)
     for axis in (loop, chi):
         axis.legend(frameon=False)
+    said = "".join(
+        f" Dotted: the published coupling of infinite volume at N_t = {known.n_t} ({known.source}); the peak of a "
+        "finite lattice lies elsewhere."
+        for known in published
+    )
     return Drawn(
         "transition",
         "Polyakov loop and its susceptibility",
         "Points: each chain alone, Gamma-method errors. Curves with bands: multi-histogram reweighting of all chains, "
-        "one standard error (bootstrap over blocks). Vertical bands: the peak of chi and its error. Lattice units.",
+        "one standard error (bootstrap over blocks). Vertical bands: the peak of chi and its error. Lattice units."
+        + said,
         figure,
     )
+
+
+def _published(state: CampaignState) -> list[Published]:
+    """Return the published couplings that lie in the range of a quenched campaign."""
+    lattice = state.spec.lattice
+    if lattice.flavors:
+        return []
+    found = (published_coupling(n_t) for n_t in sorted({dims[3] for dims in lattice.volumes}))
+    return [known for known in found if known is not None and lattice.beta_min <= known.beta_c <= lattice.beta_max]
 
 
 def _points(axis: Axes, rows: Sequence[ChainResult], field: str, colour: str, label: str) -> None:
@@ -83,15 +107,6 @@ def _points(axis: Axes, rows: Sequence[ChainResult], field: str, colour: str, la
     if found:
         x, y, e = zip(*found, strict=True)
         axis.errorbar(x, y, e, fmt="o", ms=4, color=colour, ecolor=colour, elinewidth=1, capsize=2, label=label)
-
-
-def _curve(state: CampaignState, dims: Dims) -> TransitionCurve | None:
-    points = state.points(dims)
-    if not points:
-        return None
-    low, high = points[0].beta, points[-1].beta
-    margin = 0.02 * (high - low)
-    return curve(points, np.linspace(low - margin, high + margin, CURVE_POINTS), seed=state.spec.seed)
 
 
 def _band(axis: Axes, found: TransitionCurve, values: Sequence[float], errors: Sequence[float], colour: str) -> None:
@@ -103,7 +118,7 @@ def _band(axis: Axes, found: TransitionCurve, values: Sequence[float], errors: S
 
 
 def _plaquette(result: CampaignResult) -> Drawn:
-    figure, (axis,) = axes_of(1, 1, (7.4, 3.4))
+    figure, (axis,) = axes_of(1, 1, (6.2, 3.0))
     for volume, colour in zip(result.volumes, COLOURS, strict=False):
         rows = [c for c in result.chains if c.dims == volume.dims and not c.abandoned]
         _points(axis, rows, "plaquette", colour, lattice_math(volume.dims))

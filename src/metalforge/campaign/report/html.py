@@ -1,18 +1,25 @@
 """HTML without surprises: every text is escaped here, once, and the page needs nothing from outside."""
 
 import base64
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple
 
+from metalforge.core.errors import SpecError
+
 __all__ = [
     "Raw",
     "bar",
+    "box",
     "card",
+    "data_address",
     "details",
     "document",
     "heading",
     "image",
+    "items",
+    "link",
     "listing",
     "note",
     "paragraph",
@@ -21,26 +28,34 @@ __all__ = [
 ]
 
 CSS = """
-:root { --ink: #1d2228; --soft: #5c6670; --line: #dfe3e8; --paper: #ffffff; --tint: #f5f7f9; --accent: #0072b2; }
+:root { color-scheme: light dark; --ink: #1d2228; --soft: #5c6670; --line: #dfe3e8; --paper: #ffffff; --tint: #f5f7f9;
+  --accent: #0072b2; --warn: #fff6e5; --amber: #e69f00; --bad: #b3400a; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e4e8ec; --soft: #a3adb7; --line: #39424b; --paper: #181c21; --tint: #20262c; --accent: #6cb8ea;
+    --warn: #33290f; --bad: #ff9a63; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--tint); color: var(--ink);
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
-main { max-width: 62rem; margin: 0 auto; padding: 2.5rem 2rem 4rem; background: var(--paper);
-  box-shadow: 0 0 2rem rgba(20, 30, 40, .06); }
-header p.kind { margin: 0; color: var(--soft); letter-spacing: .04em; }
-h1 { margin: .1rem 0 .3rem; font-size: 2.5rem; line-height: 1.15; font-weight: 650; }
+main { max-width: 62rem; margin: 0 auto; padding: clamp(1.2rem, 4vw, 2.5rem) clamp(1rem, 4vw, 2rem) 4rem;
+  background: var(--paper); box-shadow: 0 0 2rem rgba(20, 30, 40, .06); }
+header p.kind { margin: 0; color: var(--soft); letter-spacing: .04em; overflow-wrap: anywhere; }
+h1 { margin: .1rem 0 .3rem; font-size: clamp(1.8rem, 7vw, 2.5rem); line-height: 1.15; font-weight: 650; }
 h1 .value { color: var(--accent); white-space: nowrap; }
 h2 { margin: 2.8rem 0 .8rem; padding-bottom: .3rem; border-bottom: 2px solid var(--line); font-size: 1.35rem; }
 h3 { margin: 1.8rem 0 .4rem; font-size: 1.05rem; }
 p { margin: .5rem 0 .9rem; }
+a { color: var(--accent); }
 .note { color: var(--soft); font-size: .92rem; }
-.warn { background: #fff6e5; border-left: 4px solid #e69f00; padding: .6rem .9rem; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(11rem, 1fr)); gap: .8rem; margin: 1.4rem 0; }
+.warn { background: var(--warn); border-left: 4px solid var(--amber); padding: .6rem .9rem; }
+.warn > p, .warn > ul { margin: .2rem 0; }
+ul { padding-left: 1.3rem; }
+.no { color: var(--bad); }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .8rem; margin: 1.4rem 0; }
 .card { background: var(--tint); border-radius: .5rem; padding: .7rem .9rem; }
 .card b { display: block; font-size: 1.25rem; font-weight: 600; }
 .card span { color: var(--soft); font-size: .86rem; }
-figure { margin: 1.2rem 0 1.8rem; }
-figure img { display: block; width: 100%; height: auto; }
+figure { margin: 1.6rem 0 2.2rem; }
+figure img { display: block; width: 100%; height: auto; margin: 0 auto; background: #ffffff; border-radius: .4rem; }
 figcaption { color: var(--soft); font-size: .9rem; margin-top: .4rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; min-width: 55%; font-size: .88rem; font-variant-numeric: tabular-nums; }
@@ -48,6 +63,7 @@ th { text-align: left; color: var(--soft); font-weight: 600; border-bottom: 1.5p
   padding: .35rem .6rem .35rem 0; vertical-align: bottom; }
 td { border-bottom: 1px solid var(--line); padding: .32rem .6rem .32rem 0; vertical-align: top; }
 th.n, td.n { text-align: right; padding-right: 1.1rem; white-space: nowrap; }
+td.long { min-width: 15rem; }
 td.bar div { height: .7rem; margin-top: .4rem; background: var(--accent); border-radius: .2rem; min-width: 1px; }
 td.bar { width: 11rem; }
 pre { background: var(--tint); border-radius: .5rem; padding: .9rem 1rem; overflow-x: auto; font-size: .82rem;
@@ -56,9 +72,22 @@ code { font-size: .9em; overflow-wrap: anywhere; }
 details { margin: .8rem 0; }
 summary { cursor: pointer; color: var(--accent); }
 footer { margin-top: 3rem; color: var(--soft); font-size: .85rem; }
-@media print { body { background: none; } main { box-shadow: none; max-width: none; padding: 0; }
-  figure, tr { break-inside: avoid; } }
+@media (prefers-color-scheme: dark) { figure img { filter: brightness(.88); } }
+@media print {
+  :root { color-scheme: light; --ink: #000000; --soft: #444c54; --line: #c8cdd2; --paper: #ffffff; --tint: #f5f7f9;
+    --accent: #005a8e; --warn: #fff6e5; --bad: #b3400a; }
+  body { background: none; } main { box-shadow: none; max-width: none; padding: 0; }
+  figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; }
+  figure img { min-width: 0 !important; filter: none; }
+  .wide { overflow: visible; } td.long { min-width: 0; } pre { white-space: pre-wrap; }
+  details:not([open]) > *:not(summary) { display: block; }
+  details::details-content { content-visibility: visible; block-size: auto; } }
 """
+READABLE, LARGEST = 0.6, 1.25
+"""A figure is shown at no less than this part of its own width, so that its labels of 9 to 10 points stay above 7
+pixels (on a narrower screen it scrolls), and at no more than this multiple."""
+LONG = 40
+"""Characters from which a cell gets a column wide enough for whole phrases."""
 
 
 class Raw(NamedTuple):
@@ -83,10 +112,11 @@ def document(title: str, body: Iterable[str]) -> str:
     )
 
 
-def section(title: str, *parts: str) -> str:
-    """Return a section; without parts there is none."""
+def section(title: str, *parts: str, anchor: str = "") -> str:
+    """Return a section, which links to `#anchor` lead to; without parts there is none."""
     inside = "\n".join(part for part in parts if part)
-    return f"<section>\n<h2>{escape(title)}</h2>\n{inside}\n</section>" if inside else ""
+    name = f' id="{escape(anchor)}"' if anchor else ""
+    return f"<section{name}>\n<h2>{escape(title)}</h2>\n{inside}\n</section>" if inside else ""
 
 
 def heading(title: str, *parts: str) -> str:
@@ -102,6 +132,27 @@ def paragraph(value: object, kind: str = "") -> str:
 def note(value: object) -> str:
     """Return a quiet paragraph."""
     return paragraph(value, "note")
+
+
+def box(*parts: str) -> str:
+    """Return parts with a warning's colours."""
+    return '<div class="warn">' + "\n".join(parts) + "</div>"
+
+
+def items(values: Sequence[object]) -> str:
+    """Return a list with a dot before each."""
+    return "<ul>" + "".join(f"<li>{text_of(value)}</li>" for value in values) + "</ul>" if values else ""
+
+
+def link(text: str, address: str, *, save_as: str = "") -> Raw:
+    """Return a link; with `save_as` a browser saves what it leads to under this name."""
+    save = f' download="{escape(save_as)}"' if save_as else ""
+    return Raw(f'<a href="{escape(address)}"{save}>{escape(text)}</a>')
+
+
+def data_address(data: bytes, kind: str) -> str:
+    """Return an address that holds the data themselves."""
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def card(value: object, label: str) -> str:
@@ -123,13 +174,16 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     head = "".join(f"<th{kind}>{escape(name)}</th>" for kind, name in zip(kinds, names, strict=True))
     lines = []
     for row in rows:
-        cells = "".join(f"<td{kind}>{text_of(value)}</td>" for kind, value in zip(kinds, row, strict=True))
+        cells = "".join(_cell(kind, value) for kind, value in zip(kinds, row, strict=True))
         lines.append(f"<tr>{cells}</tr>")
-    return (
-        f'<div class="wide"><table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n'
-        + "\n".join(lines)
-        + "\n</tbody></table></div>"
-    )
+    top = f"<thead><tr>{head}</tr></thead>\n" if any(names) else ""
+    return f'<div class="wide"><table>\n{top}<tbody>\n' + "\n".join(lines) + "\n</tbody></table></div>"
+
+
+def _cell(kind: str, value: object) -> str:
+    text = text_of(value)
+    phrase = ' class="long"' if len(text) >= LONG else ""
+    return f"<td{kind or phrase}>{text}</td>"
 
 
 def details(summary: str, inside: str) -> str:
@@ -143,7 +197,17 @@ def listing(value: str) -> str:
 
 
 def image(svg: bytes, title: str, caption: str) -> str:
-    """Return a figure that is part of the page: an SVG in its address."""
-    data = base64.b64encode(svg).decode()
-    source = f"data:image/svg+xml;base64,{data}"
-    return f'<figure><img alt="{escape(title)}" src="{source}"><figcaption>{escape(caption)}</figcaption></figure>'
+    """Return a figure that is part of the page: an SVG in its address, between legible and too large."""
+    width = _pixels(svg)
+    style = f"min-width: {READABLE * width:.0f}px; max-width: {LARGEST * width:.0f}px"
+    source = data_address(svg, "image/svg+xml")
+    shown = f'<div class="wide"><img alt="{escape(title)}" style="{style}" src="{source}"></div>'
+    return f"<figure>{shown}<figcaption>{escape(caption)}</figcaption></figure>"
+
+
+def _pixels(svg: bytes) -> float:
+    """Return the width that an SVG states in points, in pixels of a page (96 to 72 points)."""
+    found = re.search(rb'<svg[^>]* width="([0-9.]+)pt"', svg)
+    if found is None:
+        raise SpecError("a figure must be an SVG that states its width in points")
+    return float(found.group(1)) * 96 / 72

@@ -1,17 +1,23 @@
-"""The report: one HTML page that stands alone, and its figures as PNG files beside it."""
+"""The report: one HTML page that stands alone; its figures as PNG files and what was measured as CSV beside it."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
+from metalforge.campaign.physics.curve import TransitionCurve
+from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState
 from metalforge.core.files import PathLike, naming, replacing
 
+from .curves import curves_of
+from .definitions import definitions_section
+from .downloads import CURVES, ROWS, curves_csv, write_rows
 from .drawing import Drawn, png_bytes, svg_bytes
 from .figures import draw_all
-from .html import document, image
+from .html import Raw, data_address, document, image, link, paragraph
 from .quarks import quarks_section
 from .result import CampaignResult, result_of
 from .sections import headline, history_section, points_section, transition_section, updates_section
+from .sections_of_evidence import evidence_section
 from .sections_of_run import (
     checks_section,
     decisions_section,
@@ -28,25 +34,33 @@ FIGURES = "figures"
 
 
 def write_report(state: CampaignState, directory: PathLike) -> Path:
-    """Write ``report.html`` and ``figures/*.png`` in a campaign's directory; return where the page is.
+    """Write ``report.html``, ``figures/*.png`` and two CSV files in a campaign's directory; return where the page is.
 
     Each file is written whole or not at all, the page last: an old report stays until the new one is complete.
     """
     where = Path(directory)
     result = result_of(state)
-    drawn = draw_all(state, result)
-    page = page_of(state, result, drawn)
+    curves = curves_of(state)
+    drawn = draw_all(state, result, curves)
+    page = page_of(state, result, drawn, curves)
     with naming(where / FIGURES, "made"):
         (where / FIGURES).mkdir(parents=True, exist_ok=True)
     for figure in drawn:
         with replacing(where / FIGURES / f"{figure.name}.png") as stream:
             stream.write(png_bytes(figure.figure))
+    if result.trajectories:
+        with replacing(where / ROWS) as stream:
+            write_rows(state, stream)
+        with replacing(where / CURVES) as stream:
+            stream.write(curves_csv(curves).encode())
     with replacing(where / REPORT) as stream:
         stream.write(page.encode())
     return where / REPORT
 
 
-def page_of(state: CampaignState, result: CampaignResult, drawn: list[Drawn]) -> str:
+def page_of(
+    state: CampaignState, result: CampaignResult, drawn: list[Drawn], curves: Mapping[Dims, TransitionCurve]
+) -> str:
     """Return the page."""
     figures: Mapping[str, str] = {
         figure.name: image(svg_bytes(figure.figure), figure.title, figure.caption) for figure in drawn
@@ -54,15 +68,24 @@ def page_of(state: CampaignState, result: CampaignResult, drawn: list[Drawn]) ->
     parts = [
         headline(state, result),
         transition_section(result, figures),
+        evidence_section(result, figures),
         quarks_section(state.spec.lattice, result, figures),
         history_section(figures),
-        points_section(result),
+        points_section(result, _downloads(curves) if result.trajectories else ""),
         updates_section(result, figures),
         decisions_section(state, result, figures),
         energy_section(result),
         efficiency_section(result),
         checks_section(result),
+        definitions_section(state.spec),
         provenance_section(state, result),
         footer(),
     ]
     return document(f"{result.name}: metalforge report", [part for part in parts if part])
+
+
+def _downloads(curves: Mapping[Dims, TransitionCurve]) -> str:
+    """Return the links; the curves are in the page itself, the rows lie beside it: there can be a million of them."""
+    inside = data_address(curves_csv(curves).encode(), "text/csv")
+    rows, drawn = link("every row of every chain", ROWS, save_as=ROWS), link("the curves", inside, save_as=CURVES)
+    return paragraph(Raw(f"As CSV: {drawn.html} (in this page), {rows.html} ({ROWS}, a file beside this page)."))

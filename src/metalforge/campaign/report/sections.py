@@ -7,45 +7,30 @@ from metalforge.campaign.observables import ORDERS
 from metalforge.campaign.state import CampaignState
 from metalforge.lattice.analysis.estimate import Estimate, with_error
 
-from .comparison import comparison, quality
-from .html import Raw, card, details, note, paragraph, section, table
+from .comparison import comparison
+from .html import card, details, note, paragraph, section, table
 from .result import CampaignResult, VolumeResult
-from .words import ENDINGS, beta_text, duration, lattice_text, substrates_text
+from .sections_of_verdict import verdict
+from .words import ENDINGS, beta_text, duration, interval_text, lattice_text, substrates_text
 
 __all__ = ["headline", "history_section", "points_section", "transition_section", "updates_section"]
 
 Figures = Mapping[str, str]
+RECOMPUTED = (
+    "This journal was written before evidence was required; the verdict was computed now, by today's rules. What it "
+    "recorded while it ran is unchanged."
+)
 
 
 def headline(state: CampaignState, result: CampaignResult) -> str:
     """Return the top of the page: beta_c, what it means, how it stopped."""
     lattice, first = state.spec.lattice, result.headline
-    name = lattice_text(first.dims)
     theory = (
         "quenched SU(3)"
         if not lattice.flavors
         else f"SU(3) with {lattice.flavors} staggered quarks, am = {lattice.mass:g}"
     )
-    found, fit = first.transition, result.extrapolation
-    if fit is not None:
-        title = Raw(f'&beta;<sub>c</sub> = <span class="value">{with_error(fit.beta_c, fit.error)}</span>')
-        meaning = paragraph(
-            f"The critical coupling of infinite spatial volume at N_t = {first.dims[3]}, by a line through the peaks "
-            f"of the Polyakov loop's susceptibility, {quality(fit)}. The error is statistical."
-        )
-    elif found is None:
-        title = Raw("&beta;<sub>c</sub> is not located")
-        meaning = paragraph(f"Why: {first.reason}", "warn")
-    else:
-        value = with_error(found.beta_c, found.error)
-        title = Raw(f'&beta;<sub>c</sub> = <span class="value">{value}</span>')
-        order = ORDERS[result.observable].text
-        meaning = paragraph(
-            f"The coupling at which the susceptibility of the Polyakov loop ({order}) peaks on {name}, by "
-            f"multi-histogram reweighting of {found.chains} chains; the error is statistical, from "
-            f"{found.n_bootstrap} bootstrap replicas. It belongs to this lattice: it moves with the spatial volume "
-            "and, far more, with N_t."
-        )
+    title, meaning = verdict(result)
     cards = [
         card(lattice_text(first.dims), theory),
         card(f"{result.trajectories:,}", "updates, warm-up included"),
@@ -54,7 +39,8 @@ def headline(state: CampaignState, result: CampaignResult) -> str:
     ]
     return "\n".join([
         f'<header>{paragraph(f"metalforge campaign {result.name}", "kind")}<h1>{title.html}</h1></header>',
-        meaning,
+        *meaning,
+        note(RECOMPUTED) if result.recomputed else "",
         paragraph(f"{compared[0].upper()}{compared[1:]}.") if (compared := comparison(state.spec, result)) else "",
         *(paragraph(caution, "warn") for caution in size_cautions(state.spec)),
         paragraph(_ending(state, result)),
@@ -101,9 +87,10 @@ def _volume_row(volume: VolumeResult) -> tuple[object, ...]:
     name, found = lattice_text(volume.dims), volume.transition
     if found is None:
         return (name, "not located", "-", "-", volume.chains, volume.measured, "-", "-")
+    number = beta_text(found.beta_c, found.error)
     return (
         name,
-        beta_text(found.beta_c, found.error),
+        number if volume.established else f"not established: {interval_text(found.beta_c, found.error)}",
         with_error(found.height, found.height_error),
         with_error(found.b4, found.b4_error),
         found.chains,
@@ -118,10 +105,13 @@ def _finite_size(result: CampaignResult) -> str:
         return ""
     parts = [paragraph(caution, "warn") for caution in result.finite_size.cautions]
     if (fit := result.finite_size.fit) is not None:
+        established = all(item.holds for item in result.line_evidence)
+        number = f"= {with_error(fit.beta_c, fit.error)}"
         parts.append(
             paragraph(
-                "Infinite volume, from beta_c(N_s) = beta_c - h (N_t / N_s)^3: "
-                f"beta_c = {with_error(fit.beta_c, fit.error)}, h = {with_error(fit.h, fit.h_error)}, "
+                "Infinite volume, from beta_c(N_s) = beta_c - h (N_t / N_s)^3: beta_c "
+                f"{number if established else f'within {interval_text(fit.beta_c, fit.error)}, not established'}, "
+                f"h = {with_error(fit.h, fit.h_error)}, "
                 f"chi2 = {fit.chi2:.2f} for {fit.dof} degree{'s' if fit.dof != 1 else ''} of freedom."
             )
         )
@@ -133,8 +123,8 @@ def history_section(figures: Figures) -> str:
     return section("Histories", figures.get("histories", ""), figures.get("hmc", ""))
 
 
-def points_section(result: CampaignResult) -> str:
-    """Return the table of chains."""
+def points_section(result: CampaignResult, downloads: str) -> str:
+    """Return the table of chains, and where every row can be had."""
     hmc = any(chain.acceptance is not None for chain in result.chains)
     sea = any(chain.cg_iterations is not None for chain in result.chains)
     several = len(result.volumes) > 1
@@ -177,7 +167,7 @@ def points_section(result: CampaignResult) -> str:
         for c in result.chains
         if c.abandoned
     ]
-    return section("Every chain", table(columns, rows), note(said) if rows else "", *given_up)
+    return section("Every chain", table(columns, rows), note(said) if rows else "", *given_up, downloads)
 
 
 def _number(value: Estimate | None) -> str:

@@ -157,7 +157,9 @@ def provenance_section(state: CampaignState, result: CampaignResult) -> str:
             "processes",
             f"{result.processes} (resumed {result.processes - 1} times), {_moves(result)}",
         ),
+        ("host", opened.host or "not recorded"),
         ("metalforge", f"{opened.package_version}, kernels at level {opened.isa}"),
+        ("commit", _commit(opened.commit)),
         ("Python", f"{opened.python}; {versions}" if versions else opened.python),
         ("spec", Raw(f"<code>sha256 {escape(opened.spec_sha256)}</code>")),
         *(("extended by", Raw(f"<code>{escape(shlex.join(more.command))}</code>")) for more in state.extended),
@@ -182,6 +184,11 @@ def _moves(result: CampaignResult) -> str:
         return "no chain migrated"
     times, chains = result.migrations, result.migrated_chains
     return f"{times} migration{'s' * (times != 1)} of {chains} chain{'s' * (chains != 1)}"
+
+
+def _commit(commit: str) -> Raw:
+    known = f"<code>{escape(commit)}</code>, as checked out; edits after it are not recorded"
+    return Raw(known if commit else "not recorded: not run from a git checkout")
 
 
 def footer() -> str:

@@ -13,12 +13,15 @@ __all__ = [
     "PHASES",
     "beta_text",
     "duration",
+    "found_text",
     "interval_text",
     "item_text",
     "lattice_math",
     "lattice_name",
     "lattice_text",
+    "needed_text",
     "one_line",
+    "remark_text",
     "substrate_text",
     "substrates_text",
 ]
@@ -68,11 +71,23 @@ def interval_text(value: float, error: float) -> str:
 
 def item_text(item: Evidence) -> str:
     """Return an item of evidence as one line: what was found, what was needed, and what it means."""
-    found = item.value if isinstance(item.value, str) else f"{item.value:.3g}"
-    needed = "" if item.needed is None else f", needed {'at most' if item.at_most else 'at least'} {item.needed:.3g}"
-    # What would help is said where something is lacking; what was seen, where there is no number to see it by.
-    more = item.text and (not item.holds or isinstance(item.value, str))
-    return f"{item.name}: {found}{needed}" + (f" ({one_line(item.text)})" if more else "")
+    needed = f", needed {wanted}" if (wanted := needed_text(item)) else ""
+    return f"{item.name}: {found_text(item)}{needed}" + (f" ({more})" if (more := remark_text(item)) else "")
+
+
+def found_text(item: Evidence) -> str:
+    """Return what was found of an item of evidence."""
+    return item.value if isinstance(item.value, str) else f"{item.value:.3g}"
+
+
+def needed_text(item: Evidence) -> str:
+    """Return ``at least 20`` or ``at most 4``; nothing for an item that needs no number."""
+    return "" if item.needed is None else f"{'at most' if item.at_most else 'at least'} {item.needed:.3g}"
+
+
+def remark_text(item: Evidence) -> str:
+    """Return what would help where something is lacking, and what was seen where no number says it; else nothing."""
+    return one_line(item.text) if not item.holds or isinstance(item.value, str) else ""
 
 
 def duration(seconds: float) -> str:

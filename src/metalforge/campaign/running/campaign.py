@@ -19,6 +19,7 @@ from typing import Any, Self
 import msgspec
 import tomli_w
 
+import metalforge
 from metalforge import __version__, native
 from metalforge.campaign.extending import Extension, extended
 from metalforge.campaign.findings import target_met
@@ -40,6 +41,7 @@ from metalforge.campaign.store.records import (
 )
 from metalforge.campaign.view import View, view_of
 from metalforge.conductor.trust import Trust
+from metalforge.core.checkout import checked_out_commit
 from metalforge.core.closing import Closing
 from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import SpecError
@@ -116,6 +118,8 @@ class Campaign(Closing):
                 ),
                 python=platform.python_version(),
                 versions={name: version(name) for name in VERSIONS},
+                host=f"{platform.node() or 'unnamed'}: {cpu.model}, {cpu.properties['cores']} cores",
+                commit=checked_out_commit(Path(metalforge.__file__).parent),
             )
             journal: Journal[Record] = Journal.open(directory / JOURNAL, Record, mode="create")
             journal.append(opened)

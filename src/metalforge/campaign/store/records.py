@@ -64,7 +64,10 @@ class Silicon(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
-    """The campaign began: the resolved spec and all that a reader needs to run it again."""
+    """The campaign began: the resolved spec and all that a reader needs to run it again.
+
+    `host` names the machine in words; `commit` is that of the source tree, empty where it is not known.
+    """
 
     spec: CampaignSpec
     spec_sha256: str
@@ -75,6 +78,8 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     silicon: tuple[Silicon, ...]
     python: str
     versions: dict[str, str] = {}
+    host: str = ""
+    commit: str = ""
 
 
 class Resumed(_Record, frozen=True, kw_only=True, tag="resumed"):

@@ -1,0 +1,51 @@
+"""What a campaign measured as CSV files, for other programs: every row of every chain, and the reweighted curves.
+
+Numbers are written with all their digits and read back as the same bits.
+"""
+
+import csv
+import io
+from collections.abc import Mapping
+from typing import BinaryIO
+
+from metalforge.campaign.physics.curve import TransitionCurve
+from metalforge.campaign.spec import Dims
+from metalforge.campaign.state import CampaignState
+
+from .words import lattice_name
+
+__all__ = ["CURVES", "ROWS", "curves_csv", "write_rows"]
+
+ROWS, CURVES = "rows.csv", "curves.csv"
+CURVE_COLUMNS = ("beta", "segment", "order", "order_error", "chi", "chi_error", "b4", "b4_error")
+
+
+def write_rows(state: CampaignState, stream: BinaryIO) -> None:
+    """Write every update of every chain, warm-up too: chain, lattice, beta, start, update, phase, then its columns.
+
+    `update` counts from 0, as in the journal. A column that a chain does not have is empty.
+    """
+    text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+    names = list(dict.fromkeys(name for chain in state.chains.values() for name in chain.columns))
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["chain", "lattice", "beta", "start", "update", "phase", *names])
+    for chain in state.chains.values():
+        columns = [chain.columns.get(name, [None] * chain.rows) for name in names]
+        about = (chain.id, lattice_name(chain.dims), chain.beta, chain.start)
+        for update, phase in enumerate(chain.phases):
+            writer.writerow([*about, update, phase, *(column[update] for column in columns)])
+    text.detach()
+
+
+def curves_csv(curves: Mapping[Dims, TransitionCurve]) -> str:
+    """Return the curves of all volumes with their errors; no line is drawn from one `segment` to the next.
+
+    `order` is the order parameter: |L|, or Re L with sea quarks.
+    """
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["lattice", *CURVE_COLUMNS])
+    for dims, found in curves.items():
+        for values in zip(*(getattr(found, name) for name in CURVE_COLUMNS), strict=True):
+            writer.writerow([lattice_name(dims), *values])
+    return text.getvalue()

@@ -1,0 +1,252 @@
+"""The figures of what a peak rests on: the Polyakov loop there, crossings, memory, overlap, and pulls."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from metalforge.campaign.physics.evidence import (
+    JUDGED_TAU,
+    MAX_PULL,
+    MIN_CROSSINGS,
+    MIN_OVERLAP,
+    TWO_PEAKS,
+    chi_pulls,
+    crossings,
+    loop_density,
+    loop_weights,
+)
+from metalforge.campaign.physics.selection import neighbours, overlap
+from metalforge.campaign.physics.transition import joint_pulls
+from metalforge.lattice.analysis.estimate import with_error
+from metalforge.lattice.analysis.gamma import autocorrelation, gamma_method
+
+from .drawing import COLOURS, GREY, INK, Drawn, axes_of
+from .peaks import Peak
+from .words import lattice_math
+
+__all__ = ["draw_evidence"]
+
+Floats = NDArray[np.float64]
+WIDTH = 6.2
+"""Inches: narrow enough that the labels can be read on a telephone."""
+SHOWN = 4
+"""Chains nearest to the peak in a figure with a line for each."""
+BINS = 40
+DOTS = 500
+"""Rows of one chain in a scatter: more hide each other."""
+
+
+def draw_evidence(peaks: Sequence[Peak]) -> list[Drawn]:
+    """Return the figures, each with a panel or a row of them for every located volume; none without a peak."""
+    if not peaks:
+        return []
+    return [
+        _histograms(peaks),
+        _plane(peaks),
+        _crossings(peaks),
+        _autocorrelation(peaks),
+        _overlap(peaks),
+        _pulls(peaks),
+    ]
+
+
+def _histograms(peaks: Sequence[Peak]) -> Drawn:
+    figure, axes = axes_of(len(peaks), 1, (WIDTH, 2.9 * len(peaks) + 0.3))
+    for axis, peak in zip(axes, peaks, strict=True):
+        loop, weight = loop_weights(peak.located)
+        edges = np.linspace(min(loop.min(), 0), loop.max(), BINS + 1).tolist()
+        for chain, colour in zip(peak.nearest(SHOWN), COLOURS, strict=False):
+            axis.hist(chain.order, edges, density=True, histtype="step", color=colour, lw=1.1, label=peak.label(chain))
+        at, density = loop_density(loop, weight, peak.transition.n_effective)
+        axis.plot(at, density, color=INK, lw=2, label=r"all, at the peak of $\chi$")
+        axis.set_xlim(left=edges[0])
+        axis.set_xlabel(peak.order)
+        axis.set_ylabel("density")
+        axis.set_title(f"{_lattice(peak)}: counted as {peak.shape.kind}", loc="left")
+        axis.legend(frameon=False, fontsize=8)
+    return Drawn(
+        "loop-histogram",
+        f"How {peaks[0].order} is distributed at the peak",
+        "Steps: the chains nearest to the peak, each at its own beta. Line: all chains together, reweighted to the "
+        f"peak and smoothed. Where the valley between two maxima is below {TWO_PEAKS:g} of the lower one there are two "
+        "phases, and the chains must go back and forth between them.",
+        figure,
+    )
+
+
+def _plane(peaks: Sequence[Peak]) -> Drawn:
+    columns = 3
+    figure, axes = axes_of(len(peaks), columns, (WIDTH, 2.1 * len(peaks) + 0.2))
+    for i, peak in enumerate(peaks):
+        chains = peak.nearest(columns)
+        reach = 1.05 * max(float(chain.point.abs_loop.max()) for chain in chains)
+        row = axes[columns * i : columns * (i + 1)]
+        for axis, chain in zip(row, chains, strict=False):
+            for angle in 2 * np.pi / 3 * np.arange(3):
+                axis.plot([0, reach * np.cos(angle)], [0, reach * np.sin(angle)], color=GREY, lw=0.8, ls=":")
+            loop = chain.point.polyakov[:: -(-chain.point.polyakov.size // DOTS)]
+            axis.plot(loop.real, loop.imag, ".", ms=2.5, color=COLOURS[0], alpha=0.6, mew=0, rasterized=True)
+            axis.set_xlim(-reach, reach)
+            axis.set_ylim(-reach, reach)
+            axis.set_aspect("equal")
+            axis.set_title(peak.label(chain), fontsize=8)
+            axis.set_xlabel("Re L")
+        row[0].set_ylabel(f"Im L, {_lattice(peak)}")
+        for axis in row[len(chains) :]:
+            axis.set_axis_off()
+    return Drawn(
+        "loop-plane",
+        "The Polyakov loop in the complex plane",
+        "Rows of the chains nearest to the peak, thinned. Dotted: the directions of the three centre elements, of "
+        "which a quenched chain visits all when it is long enough. One blob around zero is the confined phase.",
+        figure,
+    )
+
+
+def _crossings(peaks: Sequence[Peak]) -> Drawn:
+    figure, axes = axes_of(2 * len(peaks), 1, (WIDTH, 4.1 * len(peaks) + 0.2))
+    for peak, history, counts in zip(peaks, axes[::2], axes[1::2], strict=True):
+        low, high = peak.shape.thresholds
+        (chain,) = peak.nearest(1)
+        history.axhspan(low, high, color=COLOURS[4], alpha=0.25, lw=0, label="between the thresholds")
+        history.plot(chain.order, color=COLOURS[0], lw=0.5, rasterized=True)
+        history.set_xlim(0, chain.order.size)
+        history.set_ylim(bottom=min(float(chain.order.min()), 0))
+        history.set_xlabel("measured update")
+        history.set_ylabel(peak.order)
+        history.set_title(f"{_lattice(peak)}, {peak.label(chain)}", loc="left")
+        history.legend(frameon=False, fontsize=8, loc="upper right")
+        _mark(counts, peak)
+        number = [crossings(chain.order, low, high) for chain in peak.chains]
+        for chain, count in zip(peak.chains, number, strict=True):
+            colour = COLOURS[0] if peak.is_near(chain) else "white"
+            counts.plot(chain.beta, count, "o", ms=5, mec=COLOURS[0], mfc=colour)
+        together = sum(n for chain, n in zip(peak.chains, number, strict=True) if peak.is_near(chain))
+        needed = f"{MIN_CROSSINGS:.0f} needed" if peak.shape.kind == "two phases" else "one phase: none needed"
+        counts.set_title(f"{together} together within the width of the peak; {needed}", loc="left", fontsize=9)
+        counts.set_ylim(bottom=0)
+        counts.set_ylabel("crossings")
+        counts.set_xlabel(r"$\beta = 6/g^2$")
+    return Drawn(
+        "crossings",
+        "Crossings between the phases",
+        f"Top: {peaks[0].order} of the chain nearest to the peak; it crosses when it goes from below the band to above "
+        "it or back, so that noise at a border does not count. Bottom: how often each chain did; filled, within the "
+        "width of the peak (shaded), where they count.",
+        figure,
+    )
+
+
+def _autocorrelation(peaks: Sequence[Peak]) -> Drawn:
+    figure, axes = axes_of(len(peaks), 1, (WIDTH, 2.7 * len(peaks) + 0.3))
+    for axis, peak in zip(axes, peaks, strict=True):
+        longest = 20
+        for chain, colour in zip(peak.nearest(SHOWN), COLOURS, strict=False):
+            found = gamma_method(chain.order)
+            rho = autocorrelation(chain.order)
+            longest = max(longest, 2 * found.window)
+            memory = with_error(found.tau_int, found.tau_int_error) if found.tau_int_error else f"{found.tau_int:.3g}"
+            axis.plot(rho, color=colour, lw=1.2, label=rf"{peak.label(chain)}, $\tau$ = {memory}")
+            if found.window < rho.size:
+                axis.plot(found.window, rho[found.window], "o", ms=5, color=colour)
+        axis.axhline(0, color=GREY, lw=0.8)
+        axis.set_xlim(0, longest)
+        axis.set_xlabel("distance in updates")
+        axis.set_ylabel(rf"$\rho$ of {peak.order}")
+        axis.set_title(_lattice(peak), loc="left")
+        axis.legend(frameon=False, fontsize=8)
+    return Drawn(
+        "autocorrelation",
+        "How long the chains remember",
+        f"Autocorrelation of {peaks[0].order} in the chains nearest to the peak. tau is the integrated autocorrelation "
+        "time in updates by the Gamma method, summed up to the dot: every 2 tau updates there is one independent "
+        "sample.",
+        figure,
+    )
+
+
+def _overlap(peaks: Sequence[Peak]) -> Drawn:
+    figure, axes = axes_of(2 * len(peaks), 1, (WIDTH, 4.3 * len(peaks) + 0.2))
+    for peak, shared, samples in zip(peaks, axes[::2], axes[1::2], strict=True):
+        for low, high in pairwise(neighbours(peak.chains)):
+            value = overlap(low, high)
+            shared.plot([low[0].beta, high[0].beta], [value, value], "-", color=COLOURS[0], lw=2)
+        shared.axhline(MIN_OVERLAP, color=INK, lw=1, ls="--", label=f"needed at the peak: {MIN_OVERLAP:g}")
+        shared.set_ylim(0, 1)
+        shared.set_ylabel("overlap in E")
+        shared.set_title(_lattice(peak), loc="left")
+        beta = [chain.beta for chain in peak.chains]
+        own = [chain.energy.size / (2 * chain.tau) for chain in peak.chains]
+        samples.plot(beta, own, "o", ms=5, mec=COLOURS[0], mfc="white", label="the chain's own")
+        samples.plot(beta, _carried(peak), "o", ms=5, color=COLOURS[1], label="carried to the peak")
+        samples.set_ylim(bottom=0)
+        samples.set_ylabel("effective samples")
+        samples.set_xlabel(r"$\beta = 6/g^2$")
+        for axis in (shared, samples):
+            _mark(axis, peak)
+            axis.legend(frameon=False, fontsize=8)
+    return Drawn(
+        "overlap",
+        "Overlap of neighbours, and effective samples",
+        "Top: how much the energies of the chains at two neighbouring beta overlap, from 0 to 1. Bottom: independent "
+        "samples of each chain, and how many of those that carry the peak are its. Shaded: the width of the peak.",
+        figure,
+    )
+
+
+def _carried(peak: Peak) -> Floats:
+    """Return how many of the effective samples at the peak are those of each chain."""
+    joint, found = peak.located.joint, peak.transition
+    shares = np.bincount(joint.chain_of_block, joint.shares(found.beta_c), minlength=len(peak.chains))
+    return np.asarray(found.n_effective * shares, dtype=np.float64)
+
+
+def _pulls(peaks: Sequence[Peak]) -> Drawn:
+    figure, axes = axes_of(len(peaks), 1, (WIDTH, 2.7 * len(peaks) + 0.3))
+    for axis, peak in zip(axes, peaks, strict=True):
+        beta = np.array([chain.beta for chain in peak.chains])
+        judged = np.array([chain.energy.size >= JUDGED_TAU * chain.tau for chain in peak.chains])
+        of_energy, of_loop = joint_pulls(peak.located.joint, peak.chains)
+        pulls = (
+            (r"$\chi$", chi_pulls(peak.located, peak.chains), "o"),
+            ("E", of_energy, "s"),
+            (peak.order, of_loop, "^"),
+        )
+        # Three signs at one beta would hide each other.
+        aside = 0.006 * max(float(np.ptp(beta)), 1e-3)
+        for i, (name, values, marker) in enumerate(pulls):
+            place, colour = beta + (i - 1) * aside, COLOURS[i]
+            axis.plot(place[judged], values[judged], marker, ms=5, color=colour, label=name)
+            axis.plot(place[~judged], values[~judged], marker, ms=5, mec=colour, mfc="white")
+        for limit in (-MAX_PULL, MAX_PULL):
+            axis.axhline(limit, color=INK, lw=1, ls="--")
+        axis.axhline(0, color=GREY, lw=0.8)
+        low, high = axis.get_ylim()
+        axis.set_ylim(min(low, -1.2 * MAX_PULL), max(high, 1.2 * MAX_PULL))
+        _mark(axis, peak)
+        axis.set_xlabel(r"$\beta = 6/g^2$")
+        axis.set_ylabel("pull [errors]")
+        axis.set_title(_lattice(peak), loc="left")
+        axis.legend(frameon=False, ncols=3, fontsize=8, loc="lower right", bbox_to_anchor=(1, 1))
+    return Drawn(
+        "pulls",
+        "Do the chains agree with the curve?",
+        f"Each chain's own chi, mean E and mean {peaks[0].order} less what all chains together give at its beta, in "
+        "its own errors; dashed, the largest that is taken for chance. Hollow: chains shorter than "
+        f"{JUDGED_TAU:g} tau, which are not judged.",
+        figure,
+    )
+
+
+def _mark(axis: Axes, peak: Peak) -> None:
+    """Shade the width of the peak."""
+    found = peak.transition
+    axis.axvspan(found.beta_c - found.width, found.beta_c + found.width, color=GREY, alpha=0.15, lw=0)
+    axis.axvline(found.beta_c, color=GREY, lw=1, ls=":")
+
+
+def _lattice(peak: Peak) -> str:
+    return lattice_math(peak.transition.dims)

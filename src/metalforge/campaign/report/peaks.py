@@ -1,0 +1,75 @@
+"""The located peaks of a campaign with the chains that they rest on: what the figures of evidence are drawn from."""
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypeAlias
+
+from metalforge.campaign.observables import ORDERS
+from metalforge.campaign.physics.evidence import LoopShape, loop_shape
+from metalforge.campaign.physics.selection import Measured
+from metalforge.campaign.physics.transition import Located, Transition, locate_with
+from metalforge.campaign.state import CampaignState
+from metalforge.core.threads import one_thread
+
+from .result import N_BOOTSTRAP, CampaignResult
+
+__all__ = ["Peak", "peaks_of"]
+
+Key: TypeAlias = tuple[float, int, float]
+
+
+class Peak(NamedTuple):
+    """A peak, the chains that were joined for it, and how the order parameter is distributed there.
+
+    `order` is the order parameter in words, `names` what the chains are called.
+    """
+
+    located: Located
+    shape: LoopShape
+    order: str
+    names: Mapping[Key, str]
+
+    @property
+    def transition(self) -> Transition:
+        """Where it is, and how high."""
+        return self.located.transition
+
+    @property
+    def chains(self) -> tuple[Measured, ...]:
+        """The chains that were joined, in order of beta."""
+        return self.located.chains
+
+    def is_near(self, chain: Measured) -> bool:
+        """Return whether a chain lies within the peak's width."""
+        return abs(chain.beta - self.transition.beta_c) <= self.transition.width
+
+    def nearest(self, count: int) -> list[Measured]:
+        """Return the chains nearest to the peak, in order of beta; of those at one beta the longest."""
+        by_distance = sorted(self.chains, key=lambda c: (abs(c.beta - self.transition.beta_c), -c.energy.size))
+        return sorted(by_distance[:count], key=lambda c: c.beta)
+
+    def label(self, chain: Measured) -> str:
+        """Return what a chain is called in a figure."""
+        start = f", {chain.point.start}" if chain.point.start else ""
+        return rf"{self.names[_key(chain)]}: $\beta$ = {chain.beta:.5g}{start}"
+
+
+def peaks_of(state: CampaignState, result: CampaignResult) -> list[Peak]:
+    """Return the peaks of all volumes in which one was located."""
+    found = []
+    for volume in result.volumes:
+        if volume.transition is not None:
+            # As the result was found: the same bits for any number of threads.
+            with one_thread():
+                located = locate_with(state.points(volume.dims), seed=state.spec.seed, n_bootstrap=N_BOOTSTRAP)
+            # A series carries no name; its beta, length and first row tell which chain it is of.
+            names = {
+                (chain.beta, chain.measured, chain.columns["plaquette"][chain.warmup]): chain.id
+                for chain in state.chains.values()
+                if chain.dims == volume.dims and chain.measured
+            }
+            found.append(Peak(located, loop_shape(located), ORDERS[result.observable].text, names))
+    return found
+
+
+def _key(chain: Measured) -> Key:
+    return chain.beta, chain.energy.size, float(chain.point.plaquette[0])
