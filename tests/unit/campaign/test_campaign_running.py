@@ -6,6 +6,7 @@ import threading
 import msgspec
 import pytest
 
+from metalforge.campaign.running import campaign as campaigns
 from metalforge.campaign.running import pool as pools
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.monitor import Monitor
@@ -142,3 +143,11 @@ def test_a_producer_pins_its_own_thread_only(pool):
     thread.join()
     assert seen["there"] == {min(cores)}
     assert os.sched_getaffinity(0) == cores
+
+
+def test_the_journal_says_on_which_machine_and_from_which_commit_it_ran(tmp_path, monkeypatch):
+    monkeypatch.setattr(campaigns, "checked_out_commit", lambda package: f"commit of {package.name}")
+    with Campaign.open(QUICK, tmp_path / "run") as campaign:
+        opened = campaign.state.opened
+    assert "cores" in opened.host
+    assert opened.commit == "commit of metalforge"

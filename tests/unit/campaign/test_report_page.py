@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from PIL import Image
 
+from metalforge.campaign.report.curves import curves_of
 from metalforge.campaign.report.drawing import png_bytes
 from metalforge.campaign.report.figures import draw_all
 from metalforge.campaign.report.html import Raw, table
@@ -54,8 +55,10 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    records = records_of(spec_of(name=NASTY, algorithm="hmc", flavors=4, trajectories=9999), head=True)
-    records[0] = msgspec.structs.replace(records[0], command=("metalforge", "scan", "a file.toml", "--seed", "1"))
+    records = records_of(spec_of(name=NASTY, algorithm="hmc", flavors=4, trajectories=9999), rows=6000, head=True)
+    records[0] = msgspec.structs.replace(
+        records[0], command=("metalforge", "scan", "a file.toml", "--seed", "1"), host="a <host>", commit="c0ffee"
+    )
     state = fold(ending(records))
     directory = tmp_path_factory.mktemp("report")
     return state, write_report(state, directory)
@@ -64,12 +67,17 @@ def written(tmp_path_factory):
 def test_the_page_stands_alone(written):
     _, path = written
     page = Page(path)
-    assert len(page.addresses) >= 6
-    assert all(address.startswith("data:image/svg+xml;base64,") for address in page.addresses)
+    pictures = [address for address in page.addresses if address.startswith("data:image/svg+xml;base64,")]
+    assert len(pictures) >= 12
+    for address in pictures:
+        assert b"<svg" in base64.b64decode(address.split(",")[1])
+    others = [address for address in page.addresses if address not in pictures]
+    # A place in the page, the curves in the page, and one file beside it: nothing that a network could be asked for.
+    assert [address.split(",")[0] for address in others] == ["#evidence", "data:text/csv;base64", "rows.csv"]
+    assert 'id="evidence"' in page.html
     assert not {"script", "link", "iframe", "object"} & set(page.tags)
     assert "url(" not in page.html
-    for address in page.addresses:
-        assert b"<svg" in base64.b64decode(address.split(",")[1])
+    assert "http" not in re.sub(r'"data:[^"]*"', "", page.html)
 
 
 def test_what_users_wrote_is_text(written):
@@ -100,6 +108,8 @@ def test_the_numbers_are_those_of_the_result(written):
         "93%",
         "3.0e-16",
         "There is no figure per joule",  # measured and modelled energy are not added
+        "a <host>",
+        "c0ffee",
     )
     for chain in result.chains:
         assert page.has(chain.id, f"{chain.beta:.5f}", with_error(chain.chi.mean, chain.chi.error))
@@ -116,7 +126,8 @@ def test_the_spec_in_the_page_can_be_run_again(written):
 def test_figures_are_png_files_of_a_size_to_print(written):
     _, path = written
     names = {figure.stem for figure in (path.parent / "figures").iterdir()}
-    assert names == {"transition", "plaquette", "histories", "hmc", "updates", "error", "decisions"}
+    evidence = {"loop-histogram", "loop-plane", "crossings", "autocorrelation", "overlap", "pulls"}
+    assert names == {"transition", "plaquette", "histories", "hmc", "updates", "error", "decisions"} | evidence
     for figure in (path.parent / "figures").iterdir():
         with Image.open(figure) as image:
             assert image.width > 1000
@@ -141,8 +152,9 @@ def test_an_old_report_stays_when_the_new_one_cannot_be_written(tmp_path, monkey
 
 def test_a_campaign_without_a_row_has_a_report(tmp_path):
     page = Page(write_report(fold([opened(spec_of())]), tmp_path))
-    assert page.has("is not located", "nothing has been measured", "It has not finished")
+    assert page.has("is not located", "no chain was measured", "It has not finished")
     assert page.addresses == []
+    assert not list(tmp_path.glob("*.csv"))
 
 
 def test_a_campaign_that_located_nothing_and_was_interrupted(tmp_path):
@@ -157,8 +169,9 @@ def test_the_same_journal_gives_the_same_bytes():
     result = result_of(state)
     pages, pictures = [], []
     for _ in range(2):
-        first = draw_all(state, result)[:1]
-        pages.append(page_of(state, result, first))
+        curves = curves_of(state)
+        first = draw_all(state, result, curves)[:1]
+        pages.append(page_of(state, result, first, curves))
         pictures.append(png_bytes(first[0].figure))
     assert pages[0] == pages[1]
     assert pictures[0] == pictures[1]
@@ -172,7 +185,7 @@ def test_tables_escape_every_cell_but_raw_ones():
 
 
 def test_several_volumes_have_the_extrapolation_as_headline_beside_what_is_published():
-    state = fold(records_of(spec_of(volumes=(VOLUME, (12, 12, 12, 4), (10, 10, 10, 4)))))
+    state = fold(records_of(spec_of(volumes=(VOLUME, (12, 12, 12, 4), (10, 10, 10, 4))), rows=6000))
     result = result_of(state)
     text = headline(state, result)
     assert with_error(result.extrapolation.beta_c, result.extrapolation.error) in text.split("</h1>")[0]
@@ -183,3 +196,33 @@ def test_several_volumes_have_the_extrapolation_as_headline_beside_what_is_publi
 def test_a_lattice_that_is_small_against_its_n_t_has_a_warning():
     state = fold([opened(spec_of(volumes=((4, 4, 4, 4),)))])
     assert "finite-size effects" in headline(state, result_of(state))
+
+
+def test_figures_and_tables_fit_a_telephone(written):
+    html = Page(written[1]).html
+    assert "width=device-width" in html
+    # Whatever is wider than the screen scrolls in a box of its own.
+    assert html.count('<div class="wide"><table') == html.count("<table")
+    assert html.count('<div class="wide"><img') == html.count("<img") > 0
+    narrow = [float(width) for width in re.findall(r'style="min-width: (\d+)px', html)]
+    assert len(narrow) == html.count("<img")
+    # 400 pixels less the margins of the page; the two with many panels may be wider.
+    assert sum(width <= 368 for width in narrow) >= 8
+    assert max(narrow) < 520
+
+
+def test_dark_and_printed_pages_have_their_own_colours_and_print_opens_what_is_closed(written):
+    html = Page(written[1]).html
+    assert "@media (prefers-color-scheme: dark)" in html
+    printed = html.split("@media print")[1].split("</style>")[0]
+    assert "details:not([open])" in printed
+    assert "::details-content" in printed
+
+
+def test_the_page_defines_what_was_simulated(written):
+    page = Page(written[1])
+    assert page.has("S = beta sum_p (1 - Re tr U_p / 3)", "staggered", "trajectory of length tau = 1", "omelyan2")
+    state = fold([opened(spec_of())])
+    quenched = page_of(state, result_of(state), [], {})
+    assert "1 heat bath sweep (" in quenched
+    assert "4 overrelaxation sweeps" in quenched

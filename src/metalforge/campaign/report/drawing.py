@@ -64,20 +64,20 @@ def axes_of(
 
 def png_bytes(figure: Figure) -> bytes:
     """Return the figure as PNG."""
-    return _bytes(figure, "png", {"Software": None})
+    return _bytes(figure, "png", {"Software": None}, 180)
 
 
 def svg_bytes(figure: Figure) -> bytes:
     """Return the figure as SVG; long histories in it are pictures."""
-    return _bytes(figure, "svg", {"Date": None, "Creator": None})
+    return _bytes(figure, "svg", {"Date": None, "Creator": None}, 160)
 
 
-def _bytes(figure: Figure, kind: str, metadata: dict[str, Any]) -> bytes:
+def _bytes(figure: Figure, kind: str, metadata: dict[str, Any], dpi: int) -> bytes:
     stream = io.BytesIO()
     with styled():
         if (layout := figure.get_layout_engine()) is not None:
             # The arrangement is found once, not again for each format.
             layout.execute(figure)
             figure.set_layout_engine(None)
-        figure.savefig(stream, format=kind, dpi=160, metadata=metadata)
+        figure.savefig(stream, format=kind, dpi=dpi, metadata=metadata)
     return stream.getvalue()

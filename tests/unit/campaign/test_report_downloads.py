@@ -1,0 +1,50 @@
+import base64
+import csv
+import io
+import re
+
+from metalforge.campaign.report.curves import curves_of
+from metalforge.campaign.report.downloads import write_rows
+from metalforge.campaign.report.page import write_report
+from metalforge.campaign.state import fold
+from reference.campaigns import WARMUP, ending, records_of, spec_of
+
+
+def test_rows_and_curves_read_back_as_the_journal_has_them(tmp_path):
+    spec = spec_of(volumes=((8, 8, 8, 4), (6, 6, 6, 4)))
+    state = fold(ending(records_of(spec, betas=(5.68, 5.7), rows=400)))
+    page = write_report(state, tmp_path).read_text()
+
+    with open(tmp_path / "rows.csv", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == state.trajectories == 4 * (400 + WARMUP)
+    for chain in state.chains.values():
+        own = [row for row in rows if row["chain"] == chain.id]
+        assert {(row["lattice"], float(row["beta"]), row["start"]) for row in own} == {
+            (f"{chain.dims[0]}^3x4", chain.beta, chain.start)
+        }
+        assert [int(row["update"]) for row in own] == list(range(chain.rows))
+        assert [row["phase"] for row in own] == chain.phases
+        for name, values in chain.columns.items():
+            assert [float(row[name]) for row in own] == values
+
+    text = (tmp_path / "curves.csv").read_text()
+    curves = curves_of(state)
+    table = list(csv.DictReader(io.StringIO(text)))
+    for name in ("beta", "segment", "order", "chi", "chi_error", "b4"):
+        assert [float(row[name]) for row in table] == [x for found in curves.values() for x in getattr(found, name)]
+    assert [row["lattice"] for row in table] == [f"{d[0]}^3x4" for d, found in curves.items() for _ in found.beta]
+    assert len(table) > 100
+
+    inside = re.search(r'href="data:text/csv;base64,([^"]*)" download="curves.csv"', page).group(1)
+    assert base64.b64decode(inside).decode() == text
+    assert 'href="rows.csv"' in page
+
+
+def test_columns_that_only_some_chains_have_are_empty_elsewhere():
+    state = fold(records_of(spec_of(), betas=(5.68, 5.7), rows=30))
+    state.chains["c0001"].columns["extra"] = [1.0] * state.chains["c0001"].rows
+    stream = io.BytesIO()
+    write_rows(state, stream)
+    extra = {row["chain"]: row["extra"] for row in csv.DictReader(io.StringIO(stream.getvalue().decode()))}
+    assert extra == {"c0000": "", "c0001": "1.0"}

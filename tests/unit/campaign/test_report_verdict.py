@@ -1,0 +1,115 @@
+import re
+
+import msgspec
+import pytest
+
+from metalforge.campaign.report.figures import draw_all
+from metalforge.campaign.report.result import result_of
+from metalforge.campaign.report.sections import headline, transition_section
+from metalforge.campaign.report.sections_of_evidence import evidence_section
+from metalforge.campaign.report.words import interval_text, item_text
+from metalforge.campaign.state import fold
+from metalforge.campaign.store.records import Estimated
+from metalforge.lattice.analysis import with_error
+from reference.campaigns import ending, records_of, spec_of
+from reference.landau_chain import VOLUME
+
+LONG, SHORT = 6000, 2000
+"""Rows of five chains of the model with which a peak is established, and with which it has too few blocks."""
+
+
+@pytest.fixture(scope="module")
+def sure():
+    return fold(ending(records_of(spec_of(), rows=LONG)))
+
+
+@pytest.fixture(scope="module")
+def unsure():
+    return fold(ending(records_of(spec_of(), rows=SHORT)))
+
+
+def title(text):
+    return re.search(r"<h1>(.*?)</h1>", text).group(1)
+
+
+def text_of(html):
+    return re.sub(r"<[^>]*>", "", html).replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+
+
+def test_an_established_number_stands_in_the_title_with_what_it_rests_on(sure):
+    result = result_of(sure)
+    text, found = headline(sure, result), result.headline.transition
+    assert with_error(found.beta_c, found.error) in title(text)
+    assert "is not established" not in text
+    assert f"rests on {found.n_effective:.0f} independent samples in {found.n_blocks:.0f} blocks" in text
+
+
+def test_without_evidence_there_is_an_interval_with_its_warnings_and_no_number_in_the_title(unsure):
+    result = result_of(unsure)
+    text, first = headline(unsure, result), result.headline
+    assert "not established" in title(text)
+    assert not re.search(r"\d", title(text))
+    assert interval_text(first.transition.beta_c, first.transition.error) in text
+    assert with_error(first.transition.beta_c, first.transition.error) not in text
+    lacking = [item for item in first.evidence if not item.holds]
+    assert {item.name for item in lacking} >= {"effective samples", "independent blocks"}
+    for item in lacking:
+        assert item_text(item) in text_of(text)
+
+
+def test_without_a_peak_the_reason_is_there():
+    state = fold(ending(records_of(spec_of(), betas=(5.62,), rows=100)))
+    result = result_of(state)
+    text = headline(state, result)
+    assert "not located" in title(text)
+    assert result.headline.reason in text_of(text)
+
+
+def test_an_extrapolation_needs_its_volumes_established():
+    state = fold(records_of(spec_of(volumes=(VOLUME, (12, 12, 12, 4), (10, 10, 10, 4))), rows=SHORT))
+    result = result_of(state)
+    fit, text = result.extrapolation, headline(state, result)
+    assert "not established" in title(text)
+    assert not re.search(r"\d", title(text))
+    assert "beta_c of 12^3x4: not established" in text
+    physics = transition_section(result, {})
+    for part in (text, physics):
+        assert interval_text(fit.beta_c, fit.error) in part
+        assert with_error(fit.beta_c, fit.error) not in part
+    assert "infinite volume: not established" in evidence_section(result, {})
+
+
+def test_every_item_of_evidence_is_in_the_table(unsure):
+    result = result_of(unsure)
+    rows = re.findall(r"<tr><td.*?</tr>", evidence_section(result, {}))
+    assert len(rows) == len(result.headline.evidence)
+    for row, item in zip(rows, result.headline.evidence, strict=True):
+        assert item.name in text_of(row)
+        assert (">yes<" in row) == item.holds
+        assert (">no<" in row) == (not item.holds)
+        if item.needed is not None:
+            assert f"{'at most' if item.at_most else 'at least'} {item.needed:.3g}" in row
+
+
+def test_a_journal_from_before_there_was_evidence_is_said_to_be_judged_now(sure):
+    assert "computed now, by today's rules" in text_of(headline(sure, result_of(sure))).replace("&#x27;", "'")
+    result = result_of(sure)
+    records = ending(records_of(spec_of(), rows=100))
+    new = [
+        msgspec.structs.replace(r, evidence=result.headline.evidence) if isinstance(r, Estimated) else r
+        for r in records
+    ]
+    state = fold(new)
+    assert "today" not in headline(state, result_of(state))
+
+
+def test_the_published_coupling_is_drawn_for_quenched_campaigns_only(unsure):
+    drawn = draw_all(unsure, result_of(unsure), {})[0]
+    assert "infinite volume" in drawn.caption
+    assert "QCDPAX" in drawn.caption
+    labels = [text.get_text() for text in drawn.figure.axes[1].get_legend().get_texts()]
+    assert "5.69254(24)" in "".join(labels)
+    # And the peak, which is not established, has no number there.
+    assert "peak, not established" in labels
+    sea = fold(records_of(spec_of(algorithm="hmc", flavors=4, trajectories=9999), betas=(5.68, 5.7), rows=60))
+    assert "infinite volume" not in draw_all(sea, result_of(sea), {})[0].caption
