@@ -47,12 +47,12 @@ def draw_all(state: CampaignState, result: CampaignResult, curves: Curves) -> li
 
 
 def _transition(state: CampaignState, result: CampaignResult, curves: Curves) -> Drawn:
-    figure, (loop, chi) = axes_of(2, 1, (6.2, 6.0), sharex=True, heights=(1, 1.25))
+    figure, (loop, chi) = axes_of(2, 1, (6.2, 6.4), sharex=True, heights=(1, 1.25))
     for volume, colour in zip(result.volumes, COLOURS, strict=False):
         name = lattice_math(volume.dims)
         rows = [c for c in result.chains if c.dims == volume.dims and not c.abandoned]
         _points(loop, rows, "order", colour, name)
-        _points(chi, rows, "chi", colour, name)
+        _points(chi, rows, "chi", colour, "")
         if (found := curves.get(volume.dims)) is not None:
             _band(loop, found, found.order, found.order_error, colour)
             _band(chi, found, found.chi, found.chi_error, colour)
@@ -63,7 +63,8 @@ def _transition(state: CampaignState, result: CampaignResult, curves: Curves) ->
                 axis.axvspan(peak.beta_c - peak.error, peak.beta_c + peak.error, color=own, alpha=0.2, lw=0)
                 axis.axvline(peak.beta_c, color=own, lw=1, ls="--")
             number = rf"$\beta_c = {with_error(peak.beta_c, peak.error)}$"
-            label = number if volume.established else "peak, not established"
+            whose = "" if len(result.volumes) == 1 else f"{name}: "
+            label = whose + (number if volume.established else "peak, not established")
             chi.plot([], [], color=own, ls="--", lw=1, label=label)
     published = _published(state)
     for known in published:
@@ -76,8 +77,10 @@ def _transition(state: CampaignState, result: CampaignResult, curves: Curves) ->
     chi.set_xlabel(r"$\beta = 6/g^2$")
     loop.set_ylim(bottom=0)
     chi.set_ylim(bottom=0)
-    for axis in (loop, chi):
-        axis.legend(frameon=False)
+    loop.legend(frameon=False)
+    if chi.get_legend_handles_labels()[0]:
+        # Below the axes: inside it would hide points.
+        chi.legend(frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.17))
     said = "".join(
         f" Dotted: the published coupling of infinite volume at N_t = {known.n_t} ({known.source}); the peak of a "
         "finite lattice lies elsewhere."

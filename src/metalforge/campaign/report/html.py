@@ -64,6 +64,7 @@ th { text-align: left; color: var(--soft); font-weight: 600; border-bottom: 1.5p
 td { border-bottom: 1px solid var(--line); padding: .32rem .6rem .32rem 0; vertical-align: top; }
 th.n, td.n { text-align: right; padding-right: 1.1rem; white-space: nowrap; }
 td.long { min-width: 15rem; }
+@media (min-width: 45rem) { td:first-child { white-space: nowrap; } }
 td.bar div { height: .7rem; margin-top: .4rem; background: var(--accent); border-radius: .2rem; min-width: 1px; }
 td.bar { width: 11rem; }
 pre { background: var(--tint); border-radius: .5rem; padding: .9rem 1rem; overflow-x: auto; font-size: .82rem;
