@@ -124,13 +124,14 @@ def finding_of(points: Sequence[PointSeries], plan: Plan, *, seed: int, n_bootst
 
 
 def _finding(points: Sequence[PointSeries], plan: Plan, seed: int, n_bootstrap: int) -> Finding:
-    visited = _at_least("points visited", plan.visited, plan.points, "points of the plan have measurements")
+    missing = f"{plan.points - plan.visited} of the first points have no complete visit yet"
+    visited = _at_least("points visited", plan.visited, plan.points, missing)
     try:
         found = locate_with(points, seed=seed, n_bootstrap=n_bootstrap)
     except NotLocated as problem:
         reason, *hint = str(problem).splitlines()
-        missing = Evidence(name="peak located", holds=False, value=0.0, needed=1.0, text=" ".join([reason, *hint]))
-        return Finding(transition=None, reason=reason, evidence=(visited, missing))
+        nowhere = Evidence(name="peak located", holds=False, value=0.0, needed=1.0, text="; ".join([reason, *hint]))
+        return Finding(transition=None, reason=reason, evidence=(visited, nowhere))
     items, wants = _weigh(found)
     return Finding(transition=found.transition, reason="", evidence=(visited, *items), wants=wants)
 
@@ -301,7 +302,7 @@ def _largest(name: str, chains: Sequence[Measured], pulls: Floats) -> Evidence:
         return Evidence(name=name, holds=False, value=0.0, needed=MAX_PULL, at_most=True, text=text)
     worst = int(np.argmax(np.abs(pulls)))
     value = float(abs(pulls[worst]))
-    text = f"the chain at beta = {chains[worst].beta:.5g} says so of all chains together"
+    text = f"the chain at beta = {chains[worst].beta:.5g} is so many standard errors from what all chains together give"
     return Evidence(name=name, holds=value <= MAX_PULL, value=value, needed=MAX_PULL, at_most=True, text=text)
 
 
