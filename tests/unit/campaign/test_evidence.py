@@ -51,7 +51,7 @@ def test_well_measured_peaks_are_established(crossover, two_phases):
 
 
 def test_the_kind_of_transition_is_seen_and_crossings_count_where_there_are_phases(crossover, two_phases):
-    assert items(crossover)["kind of transition"].value == "one maximum"
+    assert items(crossover)["kind of transition"].value == "one phase"
     assert items(crossover)["crossings between the phases"].value == NOT_APPLICABLE
     assert items(two_phases)["kind of transition"].value == "two phases"
     assert items(two_phases)["crossings between the phases"].value > 50

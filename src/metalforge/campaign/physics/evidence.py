@@ -6,7 +6,7 @@ phase of their own, looks as sharp as a good one and has the smallest error. So 
 - every point of the plan was visited, and chains were measured below, at and above the peak, from both kinds of start;
 - its chains went back and forth between the phases, where there are two: |L| from below <|L|> - sd / 2 to above
   <|L|> + sd / 2 or back, mean and sd those at the peak. Between two thresholds noise at a border does not count. Where
-  |L| has one maximum there are no phases to cross between, and the item reads `not applicable`;
+  |L| has no deep valley there are no phases to cross between, and the item reads `not applicable`;
 - enough independent samples and blocks carry it;
 - each chain's own chi, <E> and <|L|> agree with the curve, and neighbouring chains overlap.
 
@@ -206,7 +206,7 @@ class LoopShape(NamedTuple):
 
 
 def loop_shape(found: Located) -> LoopShape:
-    """Return the reweighted distribution of |L| at the peak, smoothed, and how many maxima it has."""
+    """Return the reweighted distribution of |L| at the peak, smoothed, and how many phases it shows."""
     peak = found.transition
     loop, weight = loop_weights(found)
     mean = float(weight @ loop)
@@ -217,8 +217,9 @@ def loop_shape(found: Located) -> LoopShape:
     if valley < TWO_PEAKS:
         text = f"|L| has two maxima at the peak, the valley between them {valley:.2f} of the lower one; {b4}"
         return LoopShape(mean, spread, "two phases", text)
-    text = f"|L| has one maximum at the peak: a crossover, or a volume too small to tell; {b4}"
-    return LoopShape(mean, spread, "one maximum", text)
+    humps = "one maximum" if valley == 1.0 else f"two humps with a valley of only {valley:.2f} of the lower one"
+    text = f"|L| has {humps} at the peak: a crossover, or a volume too small to tell; {b4}"
+    return LoopShape(mean, spread, "one phase", text)
 
 
 def loop_weights(found: Located) -> tuple[Floats, Floats]:
