@@ -25,7 +25,11 @@ def test_the_demo_finds_the_transition_of_8x8x8x4(seed, tmp_path):
 
 @pytest.mark.long
 def test_a_dynamical_campaign_finds_where_the_loop_and_the_condensate_change(tmp_path):
-    """Four flavours on 8^3 x 4: steps tuned and frozen, heads outside their domain recorded, two of them judged."""
+    """Four flavours on 8^3 x 4: steps tuned and frozen, heads outside their domain recorded, two of them judged.
+
+    2000 trajectories of tau_int about 50 show where Re L rises and the condensate falls. They establish no beta_c, and
+    must not seem to.
+    """
     spec = msgspec.structs.replace(preset("dynamical-nf4"), budget=Budget(trajectories=2000))
     with Campaign.open(spec, tmp_path / "run") as campaign:
         state = campaign.run()
@@ -39,8 +43,8 @@ def test_a_dynamical_campaign_finds_where_the_loop_and_the_condensate_change(tmp
     judged = {d.by: d for d in state.decisions if d.what == "judged"}
     assert set(judged) == {"cg_estimate", "rejection"}
     result = result_of(state)
-    # Above beta_c(am = 0.05), about 5.04, and far below the quenched 5.69.
-    assert spec.lattice.beta_min < result.headline.transition.beta_c < spec.lattice.beta_max
+    assert result.observable == "re_loop"
+    assert not result.headline.established
     low, high = result.quarks[0], result.quarks[-1]
     assert low.re_loop.mean + 3 * low.re_loop.error < high.re_loop.mean
     assert low.condensate.mean > high.condensate.mean + 3 * (low.condensate.error + high.condensate.error)

@@ -347,7 +347,8 @@ PRESETS: dict[str, CampaignSpec] = {
         lattice=Lattice(
             volumes=((8, 8, 8, 4),), beta_min=5.08, beta_max=5.22, algorithm="hmc", flavors=4, mass=0.1, n_steps=10
         ),
-        # Five or six trajectories per second on two cores.
+        # Five or six trajectories per second on two cores. Near the transition tau_int is about 50 of them, so that
+        # this is a first look: what 7000 trajectories hold is some tens of independent samples there.
         budget=Budget(seconds=1200.0, target_error=0.005),
         # No quenched updates: without its quarks every chain would begin in the confined phase, whatever its start.
         warmup=WarmUpPolicy(longest=160, shortest=80, safety=1.5),
@@ -362,7 +363,7 @@ ABOUT: dict[str, str] = {
     "demo": "beta_c of 8^3x4 in a few minutes on two cores",
     "quenched-nt4": "beta_c of 8^3x4 with a smaller error",
     "quenched-nt2": "three volumes with N_t = 2 and their extrapolation to infinite volume",
-    "dynamical-nf4": "four flavours of staggered sea quarks",
+    "dynamical-nf4": "four flavours of staggered sea quarks on 8^3x4; a first look, to be extended by resume",
 }
 """What each of them is for."""
 

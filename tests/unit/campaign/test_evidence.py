@@ -50,6 +50,18 @@ def test_well_measured_peaks_are_established(crossover, two_phases):
         assert found.wants == ()
 
 
+def test_an_order_parameter_of_another_name_is_not_called_the_modulus_of_the_loop():
+    """The same numbers as a given observable: the same evidence, in words that do not say |L|."""
+    centre = CROSSOVER.peak()[0]
+    points = measured(CROSSOVER, centre + np.array([-0.02, -0.01, 0.0, 0.01, 0.02]), 1500)
+    plain = finding_of(points, PLAN, seed=1, n_bootstrap=20)
+    named = finding_of([p._replace(observable=p.abs_loop) for p in points], PLAN, seed=1, n_bootstrap=20)
+    assert named.transition == plain.transition
+    assert [item.value for item in named.evidence] == [item.value for item in plain.evidence]
+    assert any("|L|" in item.name + item.text for item in plain.evidence)
+    assert not any("|L|" in item.name + item.text for item in named.evidence)
+
+
 def test_the_kind_of_transition_is_seen_and_crossings_count_where_there_are_phases(crossover, two_phases):
     assert items(crossover)["kind of transition"].value == "one phase"
     assert items(crossover)["crossings between the phases"].value == NOT_APPLICABLE

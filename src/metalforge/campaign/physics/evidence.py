@@ -140,15 +140,15 @@ def _weigh(found: Located) -> tuple[list[Evidence], tuple[Want, ...]]:
     peak = found.transition
     near = [chain for chain in found.chains if abs(chain.beta - peak.beta_c) <= peak.width]
     judged = [chain for chain in found.chains if chain.energy.size >= JUDGED_TAU * chain.tau]
-    shape = loop_shape(found)
+    shape, order = loop_shape(found), found.chains[0].point.order_name
     around, wants = _around(peak, near)
     items = [
         *around,
-        _crossings(peak, near, shape),
+        _crossings(peak, near, shape, order),
         _at_least("effective samples", peak.n_effective, MIN_EFFECTIVE, f"more updates near beta = {peak.beta_c:.5g}"),
         _at_least("independent blocks", peak.n_blocks, MIN_BLOCKS, f"more updates near beta = {peak.beta_c:.5g}"),
         _largest("pull of chi", judged, chi_pulls(found, judged)),
-        _largest("pull of E and |L|", judged, _joint_pulls(found, judged)),
+        _largest(f"pull of E and {order}", judged, _joint_pulls(found, judged)),
         _overlap(peak, near),
         Evidence(name="kind of transition", holds=True, value=shape.kind, needed=None, text=shape.text),
     ]
@@ -207,7 +207,7 @@ class LoopShape(NamedTuple):
 
 def loop_shape(found: Located) -> LoopShape:
     """Return the reweighted distribution of |L| at the peak, smoothed, and how many phases it shows."""
-    peak = found.transition
+    peak, order = found.transition, found.chains[0].point.order_name
     loop, weight = loop_weights(found)
     mean = float(weight @ loop)
     spread = float(np.sqrt(weight @ (loop - mean) ** 2))
@@ -215,10 +215,10 @@ def loop_shape(found: Located) -> LoopShape:
     valley = _valley(density)
     b4 = f"B4 = {peak.b4:.2f} +- {peak.b4_error:.2f} (1 for two sharp phases, 3 for one Gaussian)"
     if valley < TWO_PEAKS:
-        text = f"|L| has two maxima at the peak, the valley between them {valley:.2f} of the lower one; {b4}"
+        text = f"{order} has two maxima at the peak, the valley between them {valley:.2f} of the lower one; {b4}"
         return LoopShape(mean, spread, "two phases", text)
     humps = "one maximum" if valley == 1.0 else f"two humps with a valley of only {valley:.2f} of the lower one"
-    text = f"|L| has {humps} at the peak: a crossover, or a volume too small to tell; {b4}"
+    text = f"{order} has {humps} at the peak: a crossover, or a volume too small to tell; {b4}"
     return LoopShape(mean, spread, "one phase", text)
 
 
@@ -269,10 +269,10 @@ def crossings(loop: Floats, low: float, high: float) -> int:
     return int(np.count_nonzero(side[1:] != side[:-1]))
 
 
-def _crossings(peak: Transition, near: Sequence[Measured], shape: LoopShape) -> Evidence:
+def _crossings(peak: Transition, near: Sequence[Measured], shape: LoopShape, order: str) -> Evidence:
     low, high = shape.thresholds
     count = sum(crossings(chain.order, low, high) for chain in near)
-    name, where = "crossings between the phases", f"|L| from below {low:.3g} to above {high:.3g} or back"
+    name, where = "crossings between the phases", f"{order} from below {low:.3g} to above {high:.3g} or back"
     if shape.kind != "two phases":
         text = f"one phase: {count} times {where}"
         return Evidence(name=name, holds=True, value=NOT_APPLICABLE, needed=MIN_CROSSINGS, text=text)

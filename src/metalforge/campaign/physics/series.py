@@ -53,6 +53,11 @@ class PointSeries(NamedTuple):
         """The order parameter of the scan: `observable` where there is one, else |L|."""
         return self.abs_loop if self.observable is None else self.observable
 
+    @property
+    def order_name(self) -> str:
+        """How `order` is called in sentences."""
+        return "|L|" if self.observable is None else "the order parameter"
+
 
 def as_point(point: PointSeries) -> PointSeries:
     """Return the series with its arrays as doubles, if it is one."""
