@@ -290,7 +290,8 @@ def test_what_onnxruntimes_quantiser_writes_keeps_its_integers(perceptron, tmp_p
 
 def test_what_onnxruntimes_dynamic_quantiser_writes_runs_in_software(perceptron, tmp_path):
     target = tmp_path / "dynamic.onnx"
-    quantize_dynamic(perceptron, target)
+    # Weights of seven bits: on processors without VNNI the oracle adds pairs of 8-bit products in 16 bits, and saturates.
+    quantize_dynamic(perceptron, target, reduce_range=True)
     graph = check(onnx.load(target))
     assert "MatMulInteger" in kinds(graph)
     assert "DynamicQuantizeLinear" in kinds(graph)
