@@ -290,7 +290,7 @@ def test_what_onnxruntimes_quantiser_writes_keeps_its_integers(perceptron, tmp_p
 
 def test_what_onnxruntimes_dynamic_quantiser_writes_runs_in_software(perceptron, tmp_path):
     target = tmp_path / "dynamic.onnx"
-    # Weights of seven bits: on processors without VNNI the oracle adds pairs of 8-bit products in 16 bits, and saturates.
+    # Weights of seven bits: without VNNI the oracle adds pairs of 8-bit products in 16 bits, where they saturate.
     quantize_dynamic(perceptron, target, reduce_range=True)
     graph = check(onnx.load(target))
     assert "MatMulInteger" in kinds(graph)
