@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from metalforge.campaign.physics.evidence import MIN_BLOCKS, NOT_APPLICABLE, Plan, crossings, finding_of
+from metalforge.campaign.physics.evidence import MIN_BLOCKS, NOT_APPLICABLE, Plan, finding_of
+from metalforge.campaign.physics.phases import crossings
 from metalforge.campaign.physics.series import PointSeries
 from metalforge.experiments.exact_model import CROSSOVER, DIMS, FIRST_ORDER, ExactChains
 
@@ -156,3 +157,14 @@ def test_noise_at_a_border_is_no_crossing():
     border = 0.5 + 0.04 * rng.normal(size=4000)
     assert crossings(border, 0.3, 0.7) == 0
     assert crossings(np.repeat([0.1, 0.9, 0.1, 0.5, 0.1, 0.9], 50), 0.3, 0.7) == 3
+
+
+def test_chains_in_two_phases_remember_as_long_as_their_crossings_say():
+    """tau_int of the model is 107 at the peak; from crossings it is known to some percent in every campaign."""
+    centre = FIRST_ORDER.peak()[0]
+    taus = []
+    for seed in range(8):
+        chains = measured(FIRST_ORDER, centre + np.array([-0.006, 0.0, 0.0, 0.006]), 5000, seed=seed)
+        taus.append(finding_of(chains, PLAN, seed=1, n_bootstrap=20).transition.tau_int)
+    assert min(taus) > 80
+    assert 95 < np.median(taus) < 140

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from metalforge.core.threads import one_thread
 
+from .phases import Shape, crossings, shape_at
 from .selection import Measured, neighbours, overlap
 from .series import NotLocated, PointSeries
 from .transition import Located, Transition, joint_pulls, locate_with
@@ -32,15 +33,10 @@ __all__ = [
     "NOT_APPLICABLE",
     "Evidence",
     "Finding",
-    "LoopShape",
     "Plan",
     "Want",
     "chi_pulls",
-    "crossings",
     "finding_of",
-    "loop_density",
-    "loop_shape",
-    "loop_weights",
 ]
 
 Floats = NDArray[np.float64]
@@ -62,10 +58,6 @@ JUDGED_TAU = 20.0
 """Length of a chain in tau_int below which its own error is too uncertain to contradict anybody."""
 MIN_OVERLAP = 0.1
 """Overlap of neighbours within the peak's width: 5 % of the samples of either are typical for the other."""
-TWO_PEAKS = 0.7
-"""Depth of the valley in the distribution of |L|, over its lower maximum, below which there are two phases."""
-GRID = 64
-"""Places at which the distribution of |L| is looked at."""
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -140,7 +132,8 @@ def _weigh(found: Located) -> tuple[list[Evidence], tuple[Want, ...]]:
     peak = found.transition
     near = [chain for chain in found.chains if abs(chain.beta - peak.beta_c) <= peak.width]
     judged = [chain for chain in found.chains if chain.energy.size >= JUDGED_TAU * chain.tau]
-    shape, order = loop_shape(found), found.chains[0].point.order_name
+    shape = shape_at(found.joint, found.chains, peak.beta_c)
+    order = found.chains[0].point.order_name
     around, wants = _around(peak, near)
     items = [
         *around,
@@ -150,7 +143,7 @@ def _weigh(found: Located) -> tuple[list[Evidence], tuple[Want, ...]]:
         _largest("pull of chi", judged, chi_pulls(found, judged)),
         _largest(f"pull of E and {order}", judged, _joint_pulls(found, judged)),
         _overlap(peak, near),
-        Evidence(name="kind of transition", holds=True, value=shape.kind, needed=None, text=shape.text),
+        _kind(peak, shape, order),
     ]
     return items, wants
 
@@ -191,89 +184,23 @@ def _overlap(peak: Transition, near: Sequence[Measured]) -> Evidence:
 # -- phases ---------------------------------------------------------------------------------------------------------
 
 
-class LoopShape(NamedTuple):
-    """The distribution of |L| at the peak: mean and standard deviation, its kind, and in words why."""
-
-    mean: float
-    spread: float
-    kind: str
-    text: str
-
-    @property
-    def thresholds(self) -> tuple[float, float]:
-        """|L| below and above which a chain is taken to be in one phase and in the other."""
-        return self.mean - self.spread / 2, self.mean + self.spread / 2
+def _kind(peak: Transition, shape: Shape, order: str) -> Evidence:
+    """Return what kind of transition the distribution of the order parameter and B4 look like."""
+    if shape.two_phases:
+        seen = f"{order} has two maxima at the peak, the valley between them {shape.valley:.2f} of the lower one"
+    else:
+        few = f"two humps with a valley of only {shape.valley:.2f} of the lower one"
+        humps = "one maximum" if shape.valley == 1.0 else few
+        seen = f"{order} has {humps} at the peak: a crossover, or a volume too small to tell"
+    text = f"{seen}; B4 = {peak.b4:.2f} +- {peak.b4_error:.2f} (1 for two sharp phases, 3 for one Gaussian)"
+    return Evidence(name="kind of transition", holds=True, value=shape.kind, needed=None, text=text)
 
 
-def loop_shape(found: Located) -> LoopShape:
-    """Return the reweighted distribution of |L| at the peak, smoothed, and how many phases it shows."""
-    peak, order = found.transition, found.chains[0].point.order_name
-    loop, weight = loop_weights(found)
-    mean = float(weight @ loop)
-    spread = float(np.sqrt(weight @ (loop - mean) ** 2))
-    density = loop_density(loop, weight, peak.n_effective)[1]
-    valley = _valley(density)
-    b4 = f"B4 = {peak.b4:.2f} +- {peak.b4_error:.2f} (1 for two sharp phases, 3 for one Gaussian)"
-    if valley < TWO_PEAKS:
-        text = f"{order} has two maxima at the peak, the valley between them {valley:.2f} of the lower one; {b4}"
-        return LoopShape(mean, spread, "two phases", text)
-    humps = "one maximum" if valley == 1.0 else f"two humps with a valley of only {valley:.2f} of the lower one"
-    text = f"{order} has {humps} at the peak: a crossover, or a volume too small to tell; {b4}"
-    return LoopShape(mean, spread, "one phase", text)
-
-
-def loop_weights(found: Located) -> tuple[Floats, Floats]:
-    """Return |L| of every row of the joined chains, and the rows' normalised weights at the peak."""
-    energy = np.concatenate([chain.energy for chain in found.chains])
-    per_row = np.concatenate([np.full(chain.energy.size, 1 / (2 * chain.tau)) for chain in found.chains])
-    weight = per_row * found.joint.row_weights(energy, found.transition.beta_c)
-    return np.concatenate([chain.order for chain in found.chains]), weight / weight.sum()
-
-
-def loop_density(loop: Floats, weight: Floats, n_effective: float) -> tuple[Floats, Floats]:
-    """Return places and a kernel estimate of the density of |L| there, its width by Silverman's rule.
-
-    (B. W. Silverman, "Density estimation", 1986, eq. (3.31), with 0.9 sd n^(-1/5); at two phases sd is their distance,
-    so that it smooths too much rather than too little.)
-    """
-    mean = weight @ loop
-    spread = np.sqrt(weight @ (loop - mean) ** 2)
-    width = 0.9 * spread * max(n_effective, 2.0) ** -0.2
-    fine = np.linspace(loop.min() - 2 * width, loop.max() + 2 * width, 8 * GRID + 1)
-    counts, edges = np.histogram(loop, fine, weights=weight)
-    middle = (edges[1:] + edges[:-1]) / 2
-    at = np.linspace(fine[0], fine[-1], GRID)
-    kernel = np.exp(-0.5 * ((at[:, None] - middle[None, :]) / width) ** 2) / (width * np.sqrt(2 * np.pi))
-    return at, np.asarray(kernel @ counts, dtype=np.float64)
-
-
-def _valley(density: Floats) -> float:
-    """Return the lowest place between the two highest maxima over the lower of them; 1 where there is one maximum."""
-    inner = density[1:-1]
-    tops = np.flatnonzero((inner >= density[:-2]) & (inner > density[2:])) + 1
-    deepest = 1.0
-    highest = tops[np.argmax(density[tops])] if tops.size else 0
-    for top in tops:
-        if top != highest:
-            between = density[min(top, highest) : max(top, highest) + 1].min()
-            # A bump in a tail is no phase: it must hold a tenth of the highest.
-            if density[top] > 0.1 * density[highest]:
-                deepest = min(deepest, float(between / density[top]))
-    return deepest
-
-
-def crossings(loop: Floats, low: float, high: float) -> int:
-    """Return how often a series went from below `low` to above `high` or back."""
-    side = np.where(loop > high, 1, np.where(loop < low, -1, 0))
-    side = side[side != 0]
-    return int(np.count_nonzero(side[1:] != side[:-1]))
-
-
-def _crossings(peak: Transition, near: Sequence[Measured], shape: LoopShape, order: str) -> Evidence:
+def _crossings(peak: Transition, near: Sequence[Measured], shape: Shape, order: str) -> Evidence:
     low, high = shape.thresholds
     count = sum(crossings(chain.order, low, high) for chain in near)
     name, where = "crossings between the phases", f"{order} from below {low:.3g} to above {high:.3g} or back"
-    if shape.kind != "two phases":
+    if not shape.two_phases:
         text = f"one phase: {count} times {where}"
         return Evidence(name=name, holds=True, value=NOT_APPLICABLE, needed=MIN_CROSSINGS, text=text)
     return _at_least(name, count, MIN_CROSSINGS, f"longer chains near beta = {peak.beta_c:.5g}, or exchange; {where}")

@@ -6,7 +6,7 @@ nothing for disagreeing with the rest: at a first-order point that is the physic
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import msgspec
@@ -74,6 +74,11 @@ class Measured:
     def rows(self, block: int) -> ChainRows:
         """Return the chain as reweighting takes it."""
         return ChainRows(self.beta, self.energy, self.order, self.tau, block)
+
+    def remembering(self, tau: float) -> "Measured":
+        """Return the chain with another tau_int, and the error of chi that goes with it."""
+        chi, error = measured_chi(self.order, self.point.spatial_volume, tau)
+        return replace(self, tau=tau, chi=chi, chi_error=error)
 
     def leave_out(self, reason: str) -> LeftOut:
         """Return the record of a chain that is not used."""

@@ -31,6 +31,7 @@ from metalforge.lattice.analysis.susceptibility import kurtosis
 
 from .curve import ChainPoint, TransitionCurve, curve
 from .histograms import BEYOND, MIN_EFFECTIVE, Joint, join, variance
+from .phases import remembering
 from .selection import LeftOut, Measured, block_lengths, clusters, prepare
 from .series import Dims, NotLocated, PointSeries
 
@@ -124,9 +125,11 @@ def locate_with(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 
     left += [chain.leave_out(f"does not overlap with {span}") for chain in apart]
     coarse = join([chain.rows(chain.energy.size) for chain in chains], rng)
     grid = _search_grid(coarse, coarse.betas[0], coarse.betas[-1])
-    centre = grid[int(np.argmax(variance(coarse.moments(grid))[0]))]
-    near = [chain for chain in chains if abs(chain.beta - centre) * coarse.spread <= REACH]
+    curve_there = variance(coarse.moments(grid))[0]
+    top = int(np.argmax(curve_there))
+    near = [chain for chain in chains if abs(chain.beta - grid[top]) * coarse.spread <= REACH]
     left += [c.leave_out("so far from the peak that it says nothing of it") for c in chains if c not in near]
+    near = remembering(coarse, near, float(grid[top]), _half_width(grid, curve_there, top))
     joint = join([chain.rows(block) for chain, block in zip(near, block_lengths(near), strict=True)], rng, n_bootstrap)
     found = _peak(joint, near, left, n_bootstrap)
     _refuse_higher(apart, found)

@@ -12,12 +12,9 @@ from metalforge.campaign.physics.evidence import (
     MAX_PULL,
     MIN_CROSSINGS,
     MIN_OVERLAP,
-    TWO_PEAKS,
     chi_pulls,
-    crossings,
-    loop_density,
-    loop_weights,
 )
+from metalforge.campaign.physics.phases import TWO_PEAKS, crossings, density_of, weights_at
 from metalforge.campaign.physics.selection import neighbours, overlap
 from metalforge.campaign.physics.transition import joint_pulls
 from metalforge.lattice.analysis.estimate import with_error
@@ -56,11 +53,11 @@ def draw_evidence(peaks: Sequence[Peak]) -> list[Drawn]:
 def _histograms(peaks: Sequence[Peak]) -> Drawn:
     figure, axes = axes_of(len(peaks), 1, (WIDTH, 2.9 * len(peaks) + 0.3))
     for axis, peak in zip(axes, peaks, strict=True):
-        loop, weight = loop_weights(peak.located)
+        loop, weight = weights_at(peak.located.joint, peak.chains, peak.transition.beta_c)
         edges = np.linspace(min(loop.min(), 0), loop.max(), BINS + 1).tolist()
         for chain, colour in zip(peak.nearest(SHOWN), COLOURS, strict=False):
             axis.hist(chain.order, edges, density=True, histtype="step", color=colour, lw=1.1, label=peak.label(chain))
-        at, density = loop_density(loop, weight, peak.transition.n_effective)
+        at, density = density_of(loop, weight, peak.transition.n_effective)
         axis.plot(at, density, color=INK, lw=2, label=r"all, at the peak of $\chi$")
         axis.set_xlim(left=edges[0])
         axis.set_xlabel(peak.order)
@@ -125,7 +122,7 @@ def _crossings(peaks: Sequence[Peak]) -> Drawn:
             colour = COLOURS[0] if peak.is_near(chain) else "white"
             counts.plot(chain.beta, count, "o", ms=5, mec=COLOURS[0], mfc=colour)
         together = sum(n for chain, n in zip(peak.chains, number, strict=True) if peak.is_near(chain))
-        needed = f"{MIN_CROSSINGS:.0f} needed" if peak.shape.kind == "two phases" else "one phase: none needed"
+        needed = f"{MIN_CROSSINGS:.0f} needed" if peak.shape.two_phases else "one phase: none needed"
         counts.set_title(f"{together} together within the width of the peak; {needed}", loc="left", fontsize=9)
         counts.set_ylim(bottom=0)
         counts.set_ylabel("crossings")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
 from metalforge.campaign.observables import ORDERS
-from metalforge.campaign.physics.evidence import LoopShape, loop_shape
+from metalforge.campaign.physics.phases import Shape, shape_at
 from metalforge.campaign.physics.selection import Measured
 from metalforge.campaign.physics.transition import Located, Transition, locate_with
 from metalforge.campaign.state import CampaignState
@@ -24,7 +24,7 @@ class Peak(NamedTuple):
     """
 
     located: Located
-    shape: LoopShape
+    shape: Shape
     order: str
     names: Mapping[Key, str]
 
@@ -67,7 +67,8 @@ def peaks_of(state: CampaignState, result: CampaignResult) -> list[Peak]:
                 for chain in state.chains.values()
                 if chain.dims == volume.dims and chain.measured
             }
-            found.append(Peak(located, loop_shape(located), ORDERS[result.observable].text, names))
+            shape = shape_at(located.joint, located.chains, located.transition.beta_c)
+            found.append(Peak(located, shape, ORDERS[result.observable].text, names))
     return found
 
 
