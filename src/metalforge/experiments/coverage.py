@@ -6,7 +6,8 @@ n^(-1/2) as uncertain; that is taken into its pull. The rules that decide whethe
 on other seeds and are not touched here.
 
 All of it takes about two core-hours, so it comes in shards (`--shard 2/8`), each at most forty minutes, which add
-their lines to one file. A campaign that is in the file is not run again, whoever ran it; the table is of all lines.
+their lines to one file. A campaign that is in the file is not run again, whoever ran it; the table is of all lines, and
+`--shard table` runs nothing and prints it.
 """
 
 import os
@@ -31,6 +32,8 @@ __all__ = ["EXPERIMENT", "pulls_of", "read_outcomes", "run"]
 FILE = "coverage.jsonl"
 SHARD_S = 2400.0
 """Longest time of a shard: no campaign is begun that might end later."""
+TABLE = "table"
+"""The shard that runs nothing."""
 FAR = 4.0
 """Pulls beyond this are called wrong: a Gaussian gives 1 in 16,000."""
 ONE, TWO = (0.63, 0.73), 0.94
@@ -95,9 +98,13 @@ def _shard(jobs: list[Job], shard: str) -> list[Job]:
     """Return the jobs of a shard `i/n`; all for an empty one. Neighbours go to different shards: cases cost alike."""
     if not shard:
         return jobs
+    if shard == TABLE:
+        return []
     number, _, count = shard.partition("/")
     if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
-        raise SpecError(f"`shard` must be i/n with 1 <= i <= n. Got {shard}\nhint: --shard 1/4, then 2/4, ...")
+        raise SpecError(
+            f"`shard` must be i/n with 1 <= i <= n, or {TABLE}. Got {shard}\nhint: --shard 1/4, then 2/4, and so on"
+        )
     return jobs[int(number) - 1 :: int(count)]
 
 
@@ -148,7 +155,7 @@ def _result(cases: Sequence[Case], outcomes: Sequence[Outcome]) -> Result:
             (f"exact models: {ONE[0]} to {ONE[1]} within one error", _share(one), ONE[0] <= one.value <= ONE[1]),
             (f"exact models: at least {TWO} within two errors", _share(two), two.value >= TWO),
         ]
-    return Result(rows=tuple(rows), table=tuple(table), words=tuple(_words(outcomes)), checks=tuple(checks))
+    return Result(rows=tuple(rows), table=tuple(table), words=tuple(_words(cases, outcomes)), checks=tuple(checks))
 
 
 def _line(mine: Sequence[Outcome], pulls: np.ndarray, off: np.ndarray) -> tuple[str, ...]:
@@ -180,7 +187,9 @@ def _rows(case: Case, mine: Sequence[Outcome], pulls: np.ndarray) -> Iterator[Ro
         )  # fmt: skip
 
 
-def _words(outcomes: Sequence[Outcome]) -> Iterator[str]:
+def _words(cases: Sequence[Case], outcomes: Sequence[Outcome]) -> Iterator[str]:
+    planned = sum(case.campaigns for case in cases)
+    yield f"{len(outcomes)} of the {planned} campaigns of the plan have been run"
     yield "shares have Wilson's 95 % interval; within: established campaigns only, which is what a user would quote"
     yield "on lattices the truth is the weighted mean of the case's other established campaigns, its error in the pull"
     missing = [outcome for outcome in outcomes if not outcome.established]

@@ -12,7 +12,7 @@ __all__ = ["main", "to_markdown"]
 
 def to_markdown(experiment: Experiment, result: Result, settings: Settings) -> str:
     """Return a page: the question, how it was run, the table, what its words mean, what was asked and came."""
-    quick = " --quick" if settings.quick else ""
+    quick = " --quick" if settings.quick else f" --shard {settings.shard}" if settings.shard else ""
     command = f"metalforge experiment run {experiment.name} --seed {settings.seed}{quick}"
     parts = [
         f"# Experiment {experiment.name}",
@@ -42,8 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--shard", default="", help="of an experiment that runs in shards; `table`: what its file has")
+    parser.add_argument("--from", dest="source", default="", help="the file of such an experiment")
     given = parser.parse_args(arguments)
-    experiment, settings = find_experiment(given.name), Settings(seed=given.seed, quick=given.quick)
+    experiment = find_experiment(given.name)
+    settings = Settings(seed=given.seed, quick=given.quick, shard=given.shard, file=given.source)
 
     def progress(done: int, total: int, what: str) -> None:
         sys.stderr.write(f"[{done + 1}/{total}] {what}\n")

@@ -82,6 +82,7 @@ def test_shards_add_to_one_file_and_nothing_is_run_twice(tmp_path, counted):
     both = coverage.run(Settings(shard="2/2", file=file), quiet)
     assert len(counted) == len(set(counted)) == 4
     assert both.table[1][1] == "4"
+    assert coverage.run(Settings(shard="table", file=file), quiet).table == both.table
     again = coverage.run(Settings(file=file), quiet)
     assert len(counted) == 4
     assert again.table == both.table
