@@ -18,3 +18,18 @@ def level(request):
 def kernels(level):
     """The compiled module of each build level."""
     return native.kernels(level)
+
+
+SLOW_FIRST = ("statistical", "experiments", "campaign", "cli", "guards", "soak", "property")
+"""Folders whose files take longest. A file stays with one process (module fixtures are made once), so a long one at the
+end would leave the other process idle."""
+
+
+def pytest_collection_modifyitems(items):
+    """Put long files first, in the order in which they are otherwise."""
+
+    def rank(item):
+        folders = set(item.path.parts)
+        return next((i for i, name in enumerate(SLOW_FIRST) if name in folders), len(SLOW_FIRST))
+
+    items.sort(key=rank)
