@@ -155,10 +155,15 @@ def _words(plan: Plan, found: Mapping[str, Judged]) -> Iterator[str]:
     )
     for name in OBSERVABLES:
         ours, same, most = (judged.bias[name].left for judged in (rule, mean, longest))
+        seen = "no bias is seen" if ours.low <= 0 <= ours.high else "a bias is seen"
         yield (
-            f"{name}: the rule leaves {ours}; a fixed length of its mean, {mean.length:.0f} updates, {same}; the "
-            f"longest warm-up {most}"
+            f"{name}: the rule leaves {ours}, {seen}; a fixed length of its mean, {mean.length:.0f} updates, leaves "
+            f"{same}; the longest warm-up leaves {most}"
         )
+    yield (
+        f"that a bias is not seen does not establish that it is below {ALLOWED:g}: that holds where the whole interval "
+        "is, on both sides"
+    )
 
 
 def _checks(plan: Plan, found: Mapping[str, Judged]) -> Iterator[tuple[str, str, bool]]:
