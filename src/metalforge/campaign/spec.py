@@ -332,7 +332,7 @@ PRESETS: dict[str, CampaignSpec] = {
         budget=Budget(trajectories=9_000),
         running=Running(deterministic=True, producers=2),
     ),
-    "demo": CampaignSpec(name="demo", seed=2026, budget=Budget(seconds=150.0, target_error=0.0015)),
+    "demo": CampaignSpec(name="demo", seed=2026, budget=Budget(seconds=150.0, target_error=0.002)),
     "quenched-nt4": CampaignSpec(name="quenched-nt4", budget=Budget(seconds=1800.0, target_error=0.001)),
     "quenched-nt2": CampaignSpec(
         name="quenched-nt2",
