@@ -7,7 +7,7 @@ times in n rows has
 
 known to c^(-1/2): a few percent where its autocorrelation, summed over a window of 6 tau_int, gives it to
 (20 tau_int / n)^(1/2), a quarter. Whoever stops when there are enough independent blocks stops sooner where tau_int
-came out small; with the crossings as a lower bound that does not happen (`remembering`).
+came out small; where it is taken from crossings (`remembering`) that hardly happens.
 """
 
 from collections.abc import Sequence
@@ -110,18 +110,19 @@ def crossings(order: Floats, low: float, high: float) -> int:
     return int(np.count_nonzero(side[1:] != side[:-1]))
 
 
-def remembering(joint: Joint, chains: Sequence[Measured], beta: float, width: float) -> list[Measured]:
-    """Return the chains, those within `width` of beta with tau_int at least what their crossings say.
+def remembering(
+    joint: Joint, chains: Sequence[Measured], beta: float, width: float
+) -> tuple[list[Measured], float | None]:
+    """Return the chains, those within `width` of beta with tau_int by their crossings, and how well it is known.
 
-    Only where there are two phases at beta, and enough crossings to say it.
+    Only where there are two phases at beta, and enough crossings to say it: elsewhere the chains are as they were, and
+    None comes with them.
     """
     shape = shape_at(joint, chains, beta)
     inside = [abs(chain.beta - beta) <= width for chain in chains]
     near = [chain for chain, one in zip(chains, inside, strict=True) if one]
     count = sum(crossings(chain.order, *shape.thresholds) for chain in near)
     if not shape.two_phases or count < FEWEST:
-        return list(chains)
+        return list(chains), None
     tau = sum(chain.energy.size for chain in near) / (2 * count)
-    return [
-        chain.remembering(tau) if one and tau > chain.tau else chain for chain, one in zip(chains, inside, strict=True)
-    ]
+    return [c.remembering(tau) if one else c for c, one in zip(chains, inside, strict=True)], count**-0.5

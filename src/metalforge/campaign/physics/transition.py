@@ -13,9 +13,9 @@ of R. T. Birge, Phys. Rev. 40 (1932) 207). And tau_int, which says how long a bl
     delta tau / tau = sqrt((4 / N) (W + 1/2 - tau)) = sqrt(10 / n_eff),     W = 6 tau,     N = 2 tau n_eff
 
 (U. Wolff, Comput. Phys. Commun. 156 (2004) 143, eq. (42)); a campaign that stops when it has enough blocks stops
-sooner where tau came out small. Errors are those of tau + delta tau. A peak at the edge of what the chains cover is no
-peak, and is an error with what to measure next, not a number. Whether a peak that was found may be quoted is for
-`evidence` to say.
+sooner where tau came out small. Errors are those of tau + delta tau; between two phases tau is known better, from
+crossings (`phases`). A peak at the edge of what the chains cover is no peak, and is an error with what to measure next,
+not a number. Whether a peak that was found may be quoted is for `evidence` to say.
 """
 
 from collections.abc import Sequence
@@ -129,9 +129,9 @@ def locate_with(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 
     top = int(np.argmax(curve_there))
     near = [chain for chain in chains if abs(chain.beta - grid[top]) * coarse.spread <= REACH]
     left += [c.leave_out("so far from the peak that it says nothing of it") for c in chains if c not in near]
-    near = remembering(coarse, near, float(grid[top]), _half_width(grid, curve_there, top))
+    near, tau_known = remembering(coarse, near, float(grid[top]), _half_width(grid, curve_there, top))
     joint = join([chain.rows(block) for chain, block in zip(near, block_lengths(near), strict=True)], rng, n_bootstrap)
-    found = _peak(joint, near, left, n_bootstrap)
+    found = _peak(joint, near, left, n_bootstrap, tau_known)
     _refuse_higher(apart, found)
     return Located(found, joint, tuple(near))
 
@@ -159,7 +159,9 @@ def _search_grid(joint: Joint, low: float, high: float) -> Floats:
     return np.linspace(low, high, max(9, int(np.ceil((high - low) * joint.spread / GRID_STEP)) + 1))
 
 
-def _peak(joint: Joint, chains: Sequence[Measured], left: list[LeftOut], n_bootstrap: int) -> Transition:
+def _peak(
+    joint: Joint, chains: Sequence[Measured], left: list[LeftOut], n_bootstrap: int, tau_known: float | None
+) -> Transition:
     volume = chains[0].point.spatial_volume
     grid = _search_grid(joint, joint.betas[0], joint.betas[-1])
     moments = joint.moments(grid)
@@ -183,7 +185,8 @@ def _peak(joint: Joint, chains: Sequence[Measured], left: list[LeftOut], n_boots
             f"Got {carried:.1f} in {blocks:.1f} from {covered}\nhint: add statistics near beta = {beta_c:.5g}"
         )
     scatter = _scatter(joint, chains, beta_c)
-    to_error = scatter * joint.spread_to_error(beta_c) * np.sqrt(1 + np.sqrt(TAU_VARIANCE / carried))
+    delta_tau = np.sqrt(TAU_VARIANCE / carried) if tau_known is None else tau_known
+    to_error = scatter * joint.spread_to_error(beta_c) * np.sqrt(1 + delta_tau)
     errors = to_error * np.std(np.stack([places, volume * heights])[:, 1:], axis=1, ddof=1)
     # The step of the grid is far below the error, and B4 changes little on it: the nearest point will do.
     b4 = kurtosis(moments[1:, np.arange(len(top)), top])
