@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -14,14 +14,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from metalforge.core.errors import SpecError
-from metalforge.lattice import Chain, ChainSpec, GaugeField, gradient_flow, measure, scale_t0, scale_w0
-from metalforge.lattice.chain import UpdateInfo
-from metalforge.lattice.generate import Generation, Job, Summary
-from metalforge.lattice.io import read_links
-from metalforge.lattice.observables import Observables
 
 from .machine import Json
 from .output import print_json, print_table, print_text
+
+if TYPE_CHECKING:
+    from metalforge.lattice.chain import UpdateInfo
+    from metalforge.lattice.generate import Generation, Summary
+    from metalforge.lattice.observables import Observables
 
 __all__ = ["app"]
 
@@ -64,6 +64,10 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Run a Markov chain of gauge fields and summarise it; --json prints one object."""
+    from metalforge.lattice import Chain, ChainSpec, GaugeField
+    from metalforge.lattice.generate import Generation, Job
+    from metalforge.lattice.io import read_links
+
     if resume is not None:
         run = Generation.resume(
             resume, trajectories=trajectories, threads=threads, allow_different_isa=allow_different_isa
@@ -127,6 +131,9 @@ def measure_files(
     as_json: Json = False,
 ) -> None:
     """Measure stored configurations: plaquette, Polyakov loop and, with --flow, the scales of the gradient flow."""
+    from metalforge.lattice import GaugeField, gradient_flow, measure, scale_t0, scale_w0
+    from metalforge.lattice.io import read_links
+
     records = []
     for path in files:
         loaded = read_links(path)
@@ -197,7 +204,7 @@ def _stop_flag() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _run(run: Generation) -> bool:
+def _run(run: "Generation") -> bool:
     """Run with a progress bar on stderr (on a terminal) and the trace the job asks for."""
     bar = Progress(
         TextColumn("{task.description}"),
@@ -211,7 +218,7 @@ def _run(run: Generation) -> bool:
     trace = open(run.job.trace, "a") if run.job.trace else None  # noqa: SIM115 - closed below, may be absent
     task = bar.add_task("warm-up", total=run.remaining)
 
-    def on_update(phase: str, info: UpdateInfo, observed: Observables) -> None:
+    def on_update(phase: str, info: "UpdateInfo", observed: "Observables") -> None:
         bar.update(task, advance=1, description=f"{phase} P={observed.plaquette:.5f}")
         if trace is not None:
             line = {"phase": phase, **msgspec.structs.asdict(info), **msgspec.structs.asdict(observed)}
@@ -225,7 +232,7 @@ def _run(run: Generation) -> bool:
             trace.close()
 
 
-def _show_summary(summary: Summary) -> None:
+def _show_summary(summary: "Summary") -> None:
     spec = summary.spec
     sea = (
         ""
