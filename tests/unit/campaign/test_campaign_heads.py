@@ -3,12 +3,14 @@
 import msgspec
 import pytest
 
+from metalforge.campaign.running import heads as running_heads
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.running.heads import load_heads, neighbours_of
 from metalforge.campaign.spec import Budget, Lattice, Running, Steering, WarmUpPolicy, preset
 from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Record
+from metalforge.conductor.shipped import default_scores
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.observables import measure
 from metalforge.lattice.warmup import WarmUp, warm_up_step
@@ -121,6 +123,24 @@ HMC = msgspec.structs.replace(
 )
 
 
+def test_the_thermalisation_head_is_not_acted_on_while_its_early_stop_is_not_shown_to_be_unbiased():
+    heads = load_heads(HMC)
+    assert heads.domain is None
+    assert not heads.acts("thermalization")
+    assert "not shown to be unbiased" in heads.why_not("thermalization")
+
+
+@pytest.fixture
+def trusting(monkeypatch):
+    """Scores in which the early stop of the head was shown to be unbiased."""
+    found = default_scores()
+    study = found.thermalisation_stop
+    rules = tuple(msgspec.structs.replace(rule, unbiased=rule.rule == "head") for rule in study.rules)
+    shown = msgspec.structs.replace(found, thermalisation_stop=msgspec.structs.replace(study, rules=rules))
+    monkeypatch.setattr(running_heads, "default_scores", lambda: shown)
+
+
+@pytest.mark.usefixtures("trusting")
 def test_a_trusted_head_ends_warm_ups_and_a_resumed_campaign_ends_them_alike(tmp_path):
     """Interrupted in every warm-up it comes to: the heads are told the past again and say the same."""
     with Campaign.open(HMC, tmp_path / "whole") as campaign:

@@ -49,7 +49,7 @@ def test_the_file_says_how_it_was_made() -> None:
 
 
 def test_the_shipped_scores_hold_what_the_documents_say() -> None:
-    """Expected skill on held-out couplings, the NPU within half a point of software, an early stop without bias."""
+    """Skill on held-out couplings, the NPU within half a point of software, an early stop that is not trusted."""
     found = default_scores()
     scores = {(s.name, s.route): s for s in found.heads}
     trusted = {name for (name, route), s in scores.items() if route == "f32-software" and s.trusted}
@@ -61,7 +61,8 @@ def test_the_shipped_scores_hold_what_the_documents_say() -> None:
             assert abs(scores[head, route].value - software.value) < 0.005
     rules = {rule.rule: rule for rule in found.thermalisation_stop.rules}
     head = rules["head"]
-    assert max(head.bias_plaquette, head.bias_polyakov) < 0.3
-    assert head.unbiased
+    # Its bound is as good as that of the longest warm-up, and neither is below what is allowed: nobody is trusted.
+    assert 0.3 < max(head.bias_plaquette, head.bias_polyakov) < 0.35
+    assert not head.unbiased
     assert head.saved > 0.3
     assert head.premature < rules["MSER"].premature
