@@ -56,12 +56,11 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
-    """One chain with what is known of it: E and the order parameter in every row, their tau_int, chi and its error."""
+    """One chain: E and the order parameter in every row, the longer of their tau_int, chi and its error."""
 
     point: PointSeries
     energy: Floats
     order: Floats
-    tau_energy: float
     tau: float
     chi: float
     chi_error: float
@@ -112,7 +111,7 @@ def prepare(points: Sequence[PointSeries]) -> tuple[list[Measured], list[LeftOut
     for point, energy, loop, of_energy, of_loop in zip(kept, energies, loops, tau_energy, tau_loop, strict=True):
         tau = float(max(of_energy, of_loop))
         chi, error = measured_chi(loop, point.spatial_volume, tau)
-        chain = Measured(point, energy, loop, float(of_energy), tau, chi, error)
+        chain = Measured(point, energy, loop, tau, chi, error)
         if energy.size < FEWEST_TAU * tau:
             left.append(chain.leave_out(f"{energy.size} rows are less than {FEWEST_TAU:g} tau_int, {tau:.3g}"))
         elif np.ptp(energy) == 0 or np.ptp(loop) == 0:
