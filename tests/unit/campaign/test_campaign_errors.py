@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import subprocess
 import sys
 
@@ -62,20 +63,25 @@ def test_a_changed_spec_is_refused_and_nothing_is_touched(interrupted):
 
 
 def test_a_damaged_checkpoint_is_named_and_can_be_recomputed(interrupted):
-    victim = sorted((interrupted / "chains").iterdir())[0]
-    data = bytearray(victim.read_bytes())
-    data[len(data) // 2] ^= 0xFF
-    victim.write_bytes(bytes(data))
-    with Campaign.resume(interrupted) as campaign, pytest.raises(MetalforgeError, match=victim.name):
+    victims = sorted((interrupted / "chains").iterdir())
+    for victim in victims:  # one chain may have ended its visit: which are taken up again is a matter of time
+        data = bytearray(victim.read_bytes())
+        data[len(data) // 2] ^= 0xFF
+        victim.write_bytes(bytes(data))
+    named = "|".join(re.escape(victim.name) for victim in victims)
+    with Campaign.resume(interrupted) as campaign, pytest.raises(MetalforgeError, match=named):
         campaign.run()
-    victim.unlink()
+    for victim in victims:
+        victim.unlink()
     with Campaign.resume(interrupted) as campaign:
         assert campaign.run().finished is not None
 
 
 def test_a_checkpoint_of_another_chain_is_refused(interrupted):
-    first, second = sorted((interrupted / "chains").iterdir())[:2]
-    second.write_bytes(first.read_bytes())
+    paths = sorted((interrupted / "chains").iterdir())
+    contents = [path.read_bytes() for path in paths]
+    for path, other in zip(paths, contents[1:] + contents[:1], strict=True):
+        path.write_bytes(other)
     with Campaign.resume(interrupted) as campaign, pytest.raises(MetalforgeError, match="another chain"):
         campaign.run()
 
