@@ -5,7 +5,7 @@ import sys
 import numpy as np
 
 from metalforge.lattice import Chain, ChainSpec, gradient_flow, warm_up
-from metalforge.lattice.analysis import gamma_method
+from metalforge.statistics import gamma_method
 
 quick = "--quick" in sys.argv
 n = 100 if quick else 1000

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 
 from metalforge.lattice import Chain, ChainSpec, EnergyProbe, FermionSpec, pion_correlator, warm_up
-from metalforge.lattice.analysis import gamma_method
+from metalforge.statistics import gamma_method
 
 quick = "--quick" in sys.argv
 warmup, n = (12, 30) if quick else (60, 400)

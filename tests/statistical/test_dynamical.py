@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from metalforge.lattice import Chain, ChainSpec, FermionSpec, GaugeField, HmcSpec, scheme, warm_up
-from metalforge.lattice.analysis import chiral_susceptibility, gamma_method
 from metalforge.lattice.hmc import hmc_trajectory
 from metalforge.lattice.inverter import Inverter
 from metalforge.lattice.pseudofermion import FourFlavors, MassRatio, RootFlavors
 from metalforge.lattice.sea import Sea
 from metalforge.lattice.staggered import StaggeredOperator
+from metalforge.statistics import chiral_susceptibility, gamma_method
 from reference.statistics import agrees, sigmas
 
 # MILC 7 (su3_hmc_naive), four flavours at beta 5.2, am 0.1: plaquette, (1/V) tr D^-1 and Re L with their errors.

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from metalforge.lattice import Chain, ChainSpec, GaugeField, HeatbathSpec, HmcSpec, scheme, warm_up
-from metalforge.lattice.analysis import gamma_method
 from metalforge.lattice.field import Momenta
 from metalforge.native import Stream
+from metalforge.statistics import gamma_method
 from reference.one_plaquette import moments
 from reference.statistics import agrees, sigmas
 

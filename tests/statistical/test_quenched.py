@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from metalforge.lattice import Chain, ChainSpec, HmcSpec, gradient_flow, scale_t0, warm_up
-from metalforge.lattice.analysis import BetaRun, combine, gamma_method, locate_peak, susceptibility
+from metalforge.statistics import BetaRun, combine, gamma_method, locate_peak, susceptibility
 from reference.statistics import agrees, sigmas
 
 # An independent code (yang-mills, 1 heat bath + 4 overrelaxation sweeps an update, 2000 measurements), 8^4:

@@ -19,12 +19,12 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from metalforge.lattice.analysis import gamma_method, hot_cold_agreement, mser
 from metalforge.lattice.chain import Chain, ChainSpec, HeatbathSpec, HmcSpec
 from metalforge.lattice.fermions import FermionSpec
 from metalforge.lattice.field import GaugeField
 from metalforge.lattice.hmc import EnergyProbe, MidEnergy
 from metalforge.lattice.observables import wilson_loops, z3_projection
+from metalforge.statistics import gamma_method, hot_cold_agreement, mser
 
 from .chains import SERIES, ChainEntry, ChainRecord, Corpus, Dims, Reference, ReferenceEntry
 from .corpus_spec import STARTS, CorpusSpec, chain_entries, equilibria

@@ -27,7 +27,7 @@ from metalforge.campaign.spec import (
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import Record, Rows
-from metalforge.lattice.analysis import gamma_method
+from metalforge.statistics import gamma_method
 
 from .protocol import Settings
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from metalforge import native
 from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.statistics import Estimate, chiral_susceptibility, gamma_method, susceptibility
+from metalforge.statistics.estimate import MIN_LENGTH
 
-from .analysis import Estimate, chiral_susceptibility, gamma_method, susceptibility
-from .analysis.estimate import MIN_LENGTH
 from .chain import Chain, ChainSpec, UpdateInfo
 from .hmc import EnergyProbe
 from .io import write_links

@@ -10,7 +10,7 @@ from metalforge.campaign.report.sections_of_evidence import evidence_section
 from metalforge.campaign.report.words import interval_text, item_text
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.records import Estimated
-from metalforge.lattice.analysis import with_error
+from metalforge.statistics import with_error
 from reference.campaigns import ending, records_of, spec_of
 from reference.landau_chain import VOLUME
 

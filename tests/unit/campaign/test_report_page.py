@@ -18,7 +18,7 @@ from metalforge.campaign.report.sections import headline
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.state import fold
 from metalforge.core.errors import SpecError
-from metalforge.lattice.analysis import with_error
+from metalforge.statistics import with_error
 from reference.campaigns import ending, interrupted, opened, records_of, spec_of
 from reference.landau_chain import VOLUME
 

@@ -8,7 +8,7 @@ from metalforge.campaign.state import fold
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import Record
-from metalforge.lattice.analysis import gamma_method, susceptibility
+from metalforge.statistics import gamma_method, susceptibility
 from reference.campaigns import BEGAN, WARMUP, ending, interrupted, opened, records_of, spec_of
 from reference.landau_chain import VOLUME, exact_chi
 

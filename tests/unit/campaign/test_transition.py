@@ -6,7 +6,7 @@ import pytest
 from metalforge.campaign.physics.memory import pooled_tau
 from metalforge.campaign.physics.transition import NotLocated, PointSeries, curve, locate
 from metalforge.core.errors import SpecError
-from metalforge.lattice.analysis import BetaRun, combine, gamma_method, reweight
+from metalforge.statistics import BetaRun, combine, gamma_method, reweight
 from reference.landau_chain import VOLUME, exact_chi, exact_peak, run_chains
 
 PEAK, HEIGHT = exact_peak()

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.errors import SpecError
-from metalforge.lattice.analysis import gamma_method
-from metalforge.lattice.analysis.susceptibility import kurtosis
+from metalforge.statistics import gamma_method
+from metalforge.statistics.susceptibility import kurtosis
 
 from .histograms import BEYOND, MIN_EFFECTIVE, Joint, join, variance
 from .selection import LeftOut, Measured, block_lengths, clusters, prepare

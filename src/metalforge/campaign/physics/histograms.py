@@ -1,6 +1,6 @@
 r"""Multi-histogram reweighting of many chains in a few milliseconds, with replicas for its errors.
 
-The equations are those of `metalforge.lattice.analysis.mbar`; the weight of a configuration depends on its E alone, so
+The equations are those of `metalforge.statistics.mbar`; the weight of a configuration depends on its E alone, so
 rows are first added up in narrow bins of E (a 24th of its standard deviation; the bin stands at the mean E of its
 rows). That is the original form (A. M. Ferrenberg and R. H. Swendsen, Phys. Rev. Lett. 63 (1989) 1195), and makes the
 cost independent of the number of rows. A row of a chain with tau counts as 1 / (2 tau) independent samples.
@@ -199,7 +199,7 @@ def _first_guess(betas: Floats, energy: Floats, samples: Floats, member: Floats)
 def _free_energies(betas: Floats, energy: Floats, counts: Floats, samples: Floats, start: Floats) -> Floats:
     """Return f of shape (rows, betas), f_0 = 0, for rows of counts at each beta and of samples in each bin.
 
-    Newton's method on the convex function of `analysis.mbar`, all rows at once.
+    Newton's method on the convex function of `statistics.mbar`, all rows at once.
     """
     f = np.broadcast_to(start, counts.shape).copy()
     if betas.size == 1:

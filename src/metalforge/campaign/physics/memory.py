@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.lattice.analysis.gamma import lagged_sums
+from metalforge.statistics.gamma import lagged_sums
 
 __all__ = ["pooled_tau"]
 

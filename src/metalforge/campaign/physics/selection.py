@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
-from metalforge.lattice.analysis.mbar import pair_overlap
+from metalforge.statistics.mbar import pair_overlap
 
 from .histograms import ChainRows
 from .memory import pooled_tau
@@ -38,7 +38,7 @@ FEWEST_ROWS = 20
 FEWEST_TAU = 2.0
 """Length below which a chain is left out, in tau_int: it may not yet have left its first state."""
 MIN_OVERLAP = 0.06
-"""Least overlap between neighbours, as in `analysis.combine` (Klimovich, Shirts and Mobley 2015)."""
+"""Least overlap between neighbours, as in `statistics.combine` (Klimovich, Shirts and Mobley 2015)."""
 SURE_OVERLAP = 2.0
 """Distance of two means of E, in standard deviations, below which the overlap is above 0.4 and need not be computed."""
 BLOCK_TAU = 3.0

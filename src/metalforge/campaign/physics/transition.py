@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.special import chdtri
 
 from metalforge.core.errors import SpecError
-from metalforge.lattice.analysis.susceptibility import kurtosis
+from metalforge.statistics.susceptibility import kurtosis
 
 from .curve import ChainPoint, TransitionCurve, curve
 from .histograms import BEYOND, MIN_EFFECTIVE, Joint, join, variance

@@ -5,7 +5,7 @@ from math import hypot
 from metalforge.campaign.physics.finite_size import FiniteSizeFit
 from metalforge.campaign.physics.published import INDEPENDENT, published_coupling
 from metalforge.campaign.spec import CampaignSpec
-from metalforge.lattice.analysis.estimate import with_error
+from metalforge.statistics.estimate import with_error
 
 from .result import CampaignResult
 from .words import lattice_name

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from metalforge.campaign.state import CampaignState, ChainLog
-from metalforge.lattice.analysis.gamma import gamma_method
+from metalforge.statistics.gamma import gamma_method
 
 __all__ = ["DecisionCount", "Decisions", "HeadUse", "WarmUpCheck", "decisions_of"]
 

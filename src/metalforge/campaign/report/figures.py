@@ -10,7 +10,7 @@ from metalforge.campaign.physics.curve import TransitionCurve
 from metalforge.campaign.physics.published import Published, published_coupling
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState, ChainLog
-from metalforge.lattice.analysis.estimate import with_error
+from metalforge.statistics.estimate import with_error
 
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of, styled
 from .figures_of_evidence import draw_evidence

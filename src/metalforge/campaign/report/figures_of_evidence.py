@@ -17,8 +17,8 @@ from metalforge.campaign.physics.evidence import (
 from metalforge.campaign.physics.phases import TWO_PEAKS, crossings, density_of, weights_at
 from metalforge.campaign.physics.selection import neighbours, overlap
 from metalforge.campaign.physics.transition import joint_pulls
-from metalforge.lattice.analysis.estimate import with_error
-from metalforge.lattice.analysis.gamma import autocorrelation, gamma_method
+from metalforge.statistics.estimate import with_error
+from metalforge.statistics.gamma import autocorrelation, gamma_method
 
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of
 from .peaks import Peak

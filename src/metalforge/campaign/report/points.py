@@ -6,9 +6,9 @@ from numpy.typing import NDArray
 
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState, ChainLog
-from metalforge.lattice.analysis.estimate import Estimate
-from metalforge.lattice.analysis.gamma import gamma_method
-from metalforge.lattice.analysis.susceptibility import susceptibility
+from metalforge.statistics.estimate import Estimate
+from metalforge.statistics.gamma import gamma_method
+from metalforge.statistics.susceptibility import susceptibility
 
 __all__ = ["ChainResult", "chain_results"]
 

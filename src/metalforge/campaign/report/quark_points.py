@@ -6,7 +6,7 @@ For one staggered field of four tastes, with colours summed and V = N_s^3 N_t si
 
 with Nf = 4 in campaigns. The trace of a configuration is estimated by noise vectors, c_i of each, and its square by
 products of different ones: over noise the mean of c_i c_j with i != j is the square of the trace, while c_i^2 adds the
-variance of the noise, which is of the size of the signal and larger (`lattice.analysis.chiral`).
+variance of the noise, which is of the size of the signal and larger (`statistics.chiral`).
 """
 
 import msgspec
@@ -14,9 +14,9 @@ import numpy as np
 
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState, ChainLog
-from metalforge.lattice.analysis.chiral import chiral_susceptibility
-from metalforge.lattice.analysis.estimate import Estimate
-from metalforge.lattice.analysis.gamma import gamma_method
+from metalforge.statistics.chiral import chiral_susceptibility
+from metalforge.statistics.estimate import Estimate
+from metalforge.statistics.gamma import gamma_method
 
 from .points import FEWEST_ROWS
 

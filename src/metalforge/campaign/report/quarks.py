@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from metalforge.campaign.known import known_of
 from metalforge.campaign.spec import Lattice
-from metalforge.lattice.analysis.estimate import Estimate, with_error
+from metalforge.statistics.estimate import Estimate, with_error
 
 from .drawing import COLOURS, Drawn, axes_of
 from .html import heading, note, paragraph, section, table

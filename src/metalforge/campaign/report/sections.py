@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from metalforge.campaign.advice import size_cautions
 from metalforge.campaign.observables import ORDERS
 from metalforge.campaign.state import CampaignState
-from metalforge.lattice.analysis.estimate import Estimate, with_error
+from metalforge.statistics.estimate import Estimate, with_error
 
 from .comparison import comparison
 from .html import card, details, note, paragraph, section, table

@@ -5,7 +5,7 @@ from html import escape
 from metalforge.campaign.observables import ORDERS
 from metalforge.campaign.physics.finite_size import FiniteSizeFit
 from metalforge.campaign.physics.transition import Transition
-from metalforge.lattice.analysis.estimate import with_error
+from metalforge.statistics.estimate import with_error
 
 from .comparison import quality
 from .html import Raw, box, link, paragraph

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from metalforge.campaign.physics.evidence import Evidence
-from metalforge.lattice.analysis.estimate import with_error
+from metalforge.statistics.estimate import with_error
 
 from .comparison import quality
 from .result import CampaignResult, VolumeResult

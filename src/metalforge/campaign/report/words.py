@@ -6,7 +6,7 @@ from math import floor, log10
 from metalforge.campaign.physics.evidence import Evidence
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.store.records import EMULATED_NPU, Phase, StoppedBy
-from metalforge.lattice.analysis.estimate import with_error
+from metalforge.statistics.estimate import with_error
 
 __all__ = [
     "ENDINGS",

@@ -17,7 +17,7 @@ from metalforge.campaign.spec import Ordering
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.records import Decided
 from metalforge.core.errors import SpecError
-from metalforge.lattice.analysis import gamma_method
+from metalforge.statistics import gamma_method
 
 from .heads import Heads
 from .orderings import arrange

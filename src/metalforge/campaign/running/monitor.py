@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from metalforge.campaign.spec import WarmUpPolicy
-from metalforge.lattice.analysis import mser
+from metalforge.statistics import mser
 
 __all__ = ["LOOK_EVERY", "Monitor", "Verdict"]
 

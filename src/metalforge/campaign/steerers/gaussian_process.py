@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.steering import SAME_BETA, History, Observation, SteererState, Suggestion, distinct
 from metalforge.core.threads import one_thread
-from metalforge.lattice.analysis.estimate import with_error
+from metalforge.statistics.estimate import with_error
 
 from .posterior import NOISE_FLOOR, Curves, Peak, Processes, Transform, check_values, fit_processes
 

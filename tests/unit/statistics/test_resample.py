@@ -5,8 +5,8 @@ import pytest
 from scipy.signal import lfilter
 
 from metalforge.core.errors import SpecError
-from metalforge.lattice.analysis import block_length, bootstrap, gamma_method, gamma_method_derived, jackknife
-from metalforge.lattice.analysis.resample import block_indices
+from metalforge.statistics import block_length, bootstrap, gamma_method, gamma_method_derived, jackknife
+from metalforge.statistics.resample import block_indices
 
 
 def ar1(a, n, seed):

@@ -11,8 +11,8 @@ from scipy.signal import lfilter
 from scipy.special import gammaincinv, ndtr
 
 from metalforge.core.errors import SpecError
-from metalforge.lattice.analysis import BetaRun, Peak, combine, locate_peak, neighbour_overlaps, reweight
-from metalforge.lattice.analysis.mbar import free_energies, membership, newton_shift, pair_overlap
+from metalforge.statistics import BetaRun, Peak, combine, locate_peak, neighbour_overlaps, reweight
+from metalforge.statistics.mbar import free_energies, membership, newton_shift, pair_overlap
 
 MODES = 200
 """P(E | beta) ~ E^(MODES - 1) exp(-beta E): <E> = MODES / beta, var E = MODES / beta^2, f = MODES ln beta."""

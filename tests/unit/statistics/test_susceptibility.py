@@ -5,7 +5,7 @@ import pytest
 from scipy.signal import lfilter
 
 from metalforge.core.errors import SpecError
-from metalforge.lattice.analysis import binder_b4, gamma_method, jackknife, susceptibility
+from metalforge.statistics import binder_b4, gamma_method, jackknife, susceptibility
 
 VOLUME = 8**3
 RAYLEIGH_KURTOSIS = 3 + (-6 * math.pi**2 + 24 * math.pi - 16) / (4 - math.pi) ** 2

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metalforge.core.errors import SpecError
-from metalforge.lattice.analysis import read_csv, write_csv
+from metalforge.statistics import read_csv, write_csv
 
 
 def test_columns_come_back_as_they_were(tmp_path):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 
 from metalforge.core.errors import SpecError
-from metalforge.lattice.analysis import (
+from metalforge.statistics import (
     Estimate,
     autocorrelation,
     effective_sample_size,
@@ -215,7 +215,7 @@ def test_an_estimate_reads_well_and_travels():
 
 def test_the_room_imports_without_the_slow_libraries_and_exports_what_it_says():
     code = (
-        "import sys, json\nimport metalforge.lattice.analysis as room\n"
+        "import sys, json\nimport metalforge.statistics as room\n"
         "missing = [name for name in room.__all__ if not hasattr(room, name)]\n"
         "print(json.dumps([missing, len(room.__all__), sorted(set(sys.modules) & {'pyerrors', 'pymbar'})]))"
     )

@@ -5,7 +5,7 @@ import pytest
 from scipy.signal import lfilter
 
 from metalforge.core.errors import SpecError
-from metalforge.lattice.analysis import hot_cold_agreement, is_thermalised, mser
+from metalforge.statistics import hot_cold_agreement, is_thermalised, mser
 
 
 def ar1(a, n, seed):
