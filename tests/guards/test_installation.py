@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,11 @@ def test_run_time_dependencies_have_compatible_licences():
 )
 def test_licence_expressions_are_read_by_meaning(licence, accepted):
     assert check_licences.acceptable(licence) is accepted
+
+
+def test_oracles_of_the_tests_are_no_part_of_a_plain_installation():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    needed = {line.split(">")[0] for line in project["project"]["dependencies"]}
+    assert not needed & {"pyerrors", "pymbar", "onnx", "onnxruntime", "mpmath", "reservoirpy"}
+    assert [line.split(">")[0] for line in project["project"]["optional-dependencies"]["analysis"]] == ["pyerrors"]
+    assert {"pyerrors", "pymbar"} <= {line.split(">")[0] for line in project["dependency-groups"]["test"]}

@@ -6,13 +6,13 @@ Autocorrelation times are counted in measurements and are 0.5 for uncorrelated d
 from .chiral import ChiralSusceptibility, chiral_susceptibility
 from .estimate import Estimate, with_error
 from .gamma import autocorrelation, effective_sample_size, gamma_method, gamma_method_derived
+from .histograms import Joint, RunSummary
+from .mbar import NotLocated
 from .obs import to_obs
 from .peak import Peak, locate_peak
 from .resample import Resampled, block_length, bootstrap, jackknife
-from .reweight import JointRuns, ReweightedCurve, RunSummary, combine, reweight
-from .runs import BetaRun, neighbour_overlaps
+from .reweight import BetaRun, ReweightedCurve, combine, neighbour_overlaps, reweight
 from .susceptibility import binder_b4, susceptibility
-from .table import read_csv, write_csv
 from .thermalisation import (
     HotColdAgreement,
     Thermalisation,
@@ -27,7 +27,8 @@ __all__ = [
     "ChiralSusceptibility",
     "Estimate",
     "HotColdAgreement",
-    "JointRuns",
+    "Joint",
+    "NotLocated",
     "Peak",
     "Resampled",
     "ReweightedCurve",
@@ -49,10 +50,8 @@ __all__ = [
     "locate_peak",
     "mser",
     "neighbour_overlaps",
-    "read_csv",
     "reweight",
     "susceptibility",
     "to_obs",
     "with_error",
-    "write_csv",
 ]

@@ -1,4 +1,4 @@
-"""Series handed over to pyerrors, where many users do the rest of their analysis."""
+"""Series handed over to pyerrors (extra `analysis`), where many users do the rest of their analysis."""
 
 import warnings
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import PluginError, SpecError
 
 from .estimate import as_series
 
@@ -52,5 +52,10 @@ def _pyerrors() -> Any:
     with warnings.catch_warnings():
         # pyerrors imports scipy.odr for its fits; the deprecation is its own to settle.
         warnings.filterwarnings("ignore", message="`scipy.odr` is deprecated", category=DeprecationWarning)
-        import pyerrors  # type: ignore[import-untyped]
+        try:
+            import pyerrors  # type: ignore[import-untyped]
+        except ImportError as error:
+            raise PluginError(
+                f"`to_obs` wants the package `pyerrors` ({error})\nhint: pip install 'metalforge[analysis]'"
+            ) from error
     return pyerrors

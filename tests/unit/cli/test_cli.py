@@ -30,7 +30,7 @@ def test_doctor_json_has_the_documented_keys():
     assert record["isa"] == native.level()
     for substrate in record["substrates"]:
         assert {"kind", "name", "capabilities", "properties"} <= set(substrate)
-    assert set(record["extras"]) == {"cuda", "dashboard", "npu", "onnx", "ray"}
+    assert {"cuda", "dashboard", "npu", "onnx", "ray"} <= set(record["extras"])
     for state in record["extras"].values():
         assert state == "installed" or "pip install 'metalforge[" in state
     assert all(check["passed"] for check in record["checks"])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.signal import lfilter
 
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import PluginError, SpecError
 from metalforge.statistics import (
     Estimate,
     autocorrelation,
@@ -223,3 +223,9 @@ def test_the_room_imports_without_the_slow_libraries_and_exports_what_it_says():
     missing, exported, slow = json.loads(done.stdout)
     assert (missing, slow) == ([], [])
     assert exported > 20
+
+
+def test_without_pyerrors_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyerrors", None)
+    with pytest.raises(PluginError, match=r"pyerrors.*\n.*metalforge\[analysis\]"):
+        to_obs(ar1(0.5, 100, seed=1), "chain")

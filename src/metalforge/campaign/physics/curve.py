@@ -8,9 +8,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.errors import SpecError
 from metalforge.statistics import gamma_method
-from metalforge.statistics.susceptibility import kurtosis
+from metalforge.statistics.histograms import BEYOND, MIN_EFFECTIVE, Joint, join
+from metalforge.statistics.reweight import ReweightedCurve, reweight
 
-from .histograms import BEYOND, MIN_EFFECTIVE, Joint, join, variance
 from .selection import LeftOut, Measured, block_lengths, clusters, prepare
 from .series import Dims, PointSeries
 
@@ -61,26 +61,26 @@ def curve(points: Sequence[PointSeries], betas: ArrayLike, *, seed: int) -> Tran
         raise SpecError(f"`betas` must be a list of finite numbers. Got {betas!r}")
     usable, left = prepare(points)
     rng = np.random.default_rng([seed, len(usable)])
-    columns: list[Floats] = []
-    segments: list[int] = []
+    parts: list[ReweightedCurve] = []
     for kept in clusters(usable):
         joint = join([c.rows(b) for c, b in zip(kept, block_lengths(kept), strict=True)], rng, REPLICAS)
         inside = _covered(joint, wanted)
         if inside.size:
-            columns.append(_columns(joint, inside, kept[0].point.spatial_volume))
-            segments += [segments[-1] + 1 if segments else 0] * inside.size
-    table = np.concatenate(columns, axis=1) if columns else np.empty((7, 0))
-    beta, loop, loop_error, chi, chi_error, b4, b4_error = (tuple(row.tolist()) for row in table)
+            parts.append(reweight(joint, inside, spatial_volume=kept[0].point.spatial_volume))
+
+    def column(name: str) -> tuple[float, ...]:
+        return tuple(float(value) for part in parts for value in getattr(part, name))
+
     return TransitionCurve(
         dims=points[0].dims,
-        beta=beta,
-        segment=tuple(segments),
-        order=loop,
-        order_error=loop_error,
-        chi=chi,
-        chi_error=chi_error,
-        b4=b4,
-        b4_error=b4_error,
+        beta=column("beta"),
+        segment=tuple(i for i, part in enumerate(parts) for _ in part.beta),
+        order=column("mean"),
+        order_error=column("mean_error"),
+        chi=column("susceptibility"),
+        chi_error=column("susceptibility_error"),
+        b4=column("b4"),
+        b4_error=column("b4_error"),
         points=tuple(_own(chain) for chain in usable),
         left_out=tuple(sorted(left, key=lambda out: (out.beta, out.rows, out.reason))),
     )
@@ -90,16 +90,6 @@ def _covered(joint: Joint, wanted: Floats) -> Floats:
     margin = BEYOND / joint.spread
     inside = wanted[(wanted >= joint.betas[0] - margin) & (wanted <= joint.betas[-1] + margin)]
     return np.asarray(inside[joint.n_effective(inside) >= MIN_EFFECTIVE] if inside.size else inside, dtype=np.float64)
-
-
-def _columns(joint: Joint, betas: Floats, volume: int) -> Floats:
-    """Return beta and the three curves with their errors, of shape (7, betas)."""
-    moments = joint.moments(betas)
-    scale = np.array([joint.spread_to_error(float(beta)) for beta in betas])
-    rows: list[Floats] = [betas]
-    for values in (joint.centre + moments[1], volume * variance(moments), kurtosis(moments[1:])):
-        rows += [values[0], scale * np.std(values[1:], axis=0, ddof=1)]
-    return np.stack(rows)
 
 
 def _own(chain: Measured) -> ChainPoint:

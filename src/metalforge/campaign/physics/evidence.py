@@ -26,8 +26,8 @@ from metalforge.core.threads import one_thread
 
 from .phases import Shape, crossings, shape_at
 from .selection import Measured, neighbours, overlap
-from .series import NotLocated, PointSeries
-from .transition import Located, Transition, joint_pulls, locate_with
+from .series import PointSeries
+from .transition import Located, NotLocated, Transition, locate_with
 
 __all__ = [
     "NOT_APPLICABLE",
@@ -221,7 +221,7 @@ def chi_pulls(found: Located, chains: Sequence[Measured]) -> Floats:
 
 def _joint_pulls(found: Located, chains: Sequence[Measured]) -> Floats:
     """Return how far each chain's <E> or <|L|>, whichever is farther, is from the curve, in its own errors."""
-    return np.abs(joint_pulls(found.joint, chains)).max(axis=0) if chains else np.zeros(0)
+    return np.abs(found.joint.pulls([chain.rows() for chain in chains])).max(axis=0) if chains else np.zeros(0)
 
 
 def _largest(name: str, chains: Sequence[Measured], pulls: Floats) -> Evidence:

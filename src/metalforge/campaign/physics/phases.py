@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .histograms import Joint
+from metalforge.statistics.histograms import Joint
+
 from .selection import Measured
 
 __all__ = ["TWO_PEAKS", "Shape", "crossings", "density_of", "remembering", "shape_at", "weights_at"]

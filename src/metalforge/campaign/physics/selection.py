@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
-from metalforge.statistics.mbar import pair_overlap
+from metalforge.statistics.histograms import ChainRows
+from metalforge.statistics.mbar import NotLocated, pair_overlap
+from metalforge.statistics.reweight import MIN_OVERLAP
 
-from .histograms import ChainRows
 from .memory import pooled_tau
-from .series import NotLocated, PointSeries, as_point
+from .series import PointSeries, as_point
 
 __all__ = [
     "LeftOut",
@@ -37,8 +38,6 @@ FEWEST_ROWS = 20
 """Rows below which a chain is not looked at."""
 FEWEST_TAU = 2.0
 """Length below which a chain is left out, in tau_int: it may not yet have left its first state."""
-MIN_OVERLAP = 0.06
-"""Least overlap between neighbours, as in `statistics.combine` (Klimovich, Shirts and Mobley 2015)."""
 SURE_OVERLAP = 2.0
 """Distance of two means of E, in standard deviations, below which the overlap is above 0.4 and need not be computed."""
 BLOCK_TAU = 3.0
@@ -70,7 +69,7 @@ class Measured:
         """Where the chain is."""
         return self.point.beta
 
-    def rows(self, block: int) -> ChainRows:
+    def rows(self, block: int = 1) -> ChainRows:
         """Return the chain as reweighting takes it."""
         return ChainRows(self.beta, self.energy, self.order, self.tau, block)
 

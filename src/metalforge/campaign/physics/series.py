@@ -7,13 +7,9 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 
-__all__ = ["NotLocated", "PointSeries", "as_point"]
+__all__ = ["PointSeries", "as_point"]
 
 Dims = tuple[int, int, int, int]
-
-
-class NotLocated(SpecError):  # noqa: N818  # a verdict on the data, read as one: except NotLocated
-    """The data do not say where the peak is; the reason and what to measure next are in the message."""
 
 
 class PointSeries(NamedTuple):

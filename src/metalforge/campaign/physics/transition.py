@@ -1,9 +1,9 @@
 r"""beta_c of one lattice from the chains of a campaign: the peak of chi(beta) = N_s^3 (<|L|^2> - <|L|>^2).
 
 The chains that can be joined are (`selection`), multi-histogram reweighting gives chi at every beta between them
-(`histograms`), and the peak of every bootstrap replica is looked for on its own: their spread is the error. Where the
-chains that carry the peak contradict each other, a chain's own blocks say little of how far it is off, and the errors
-are those of chains that scatter so,
+(`metalforge.statistics`), and the peak of every bootstrap replica is looked for on its own: their spread is the error.
+Where the chains that carry the peak contradict each other, a chain's own blocks say little of how far it is off, and
+the errors are those of chains that scatter so,
 
     error = spread * sqrt(chi^2 / dof),     chi^2 = sum over chains of ((own mean - joint mean) / own error)^2,
 
@@ -27,13 +27,15 @@ from numpy.typing import NDArray
 from scipy.special import chdtri
 
 from metalforge.core.errors import SpecError
+from metalforge.statistics.histograms import BEYOND, MIN_EFFECTIVE, Joint, join, variance
+from metalforge.statistics.mbar import NotLocated
+from metalforge.statistics.peak import half_width, refined_maxima
 from metalforge.statistics.susceptibility import kurtosis
 
 from .curve import ChainPoint, TransitionCurve, curve
-from .histograms import BEYOND, MIN_EFFECTIVE, Joint, join, variance
 from .phases import remembering
 from .selection import LeftOut, Measured, block_lengths, clusters, prepare
-from .series import Dims, NotLocated, PointSeries
+from .series import Dims, PointSeries
 
 __all__ = [
     "ChainPoint",
@@ -129,7 +131,7 @@ def locate_with(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 
     top = int(np.argmax(curve_there))
     near = [chain for chain in chains if abs(chain.beta - grid[top]) * coarse.spread <= REACH]
     left += [c.leave_out("so far from the peak that it says nothing of it") for c in chains if c not in near]
-    near, tau_known = remembering(coarse, near, float(grid[top]), _half_width(grid, curve_there, top))
+    near, tau_known = remembering(coarse, near, float(grid[top]), half_width(grid, curve_there, top))
     joint = join([chain.rows(block) for chain, block in zip(near, block_lengths(near), strict=True)], rng, n_bootstrap)
     found = _peak(joint, near, left, n_bootstrap, tau_known)
     _refuse_higher(apart, found)
@@ -167,7 +169,7 @@ def _peak(
     moments = joint.moments(grid)
     curves = variance(moments)
     top = np.argmax(curves, axis=1)
-    places, heights = _refined(grid, curves, top)
+    places, heights = refined_maxima(grid, curves, top)
     beta_c = float(places[0])
     at_edge = (top == 0) | (top == grid.size - 1)
     covered = f"the runs at beta {joint.betas[0]:g} .. {joint.betas[-1]:g}"
@@ -207,22 +209,9 @@ def _peak(
         left_out=tuple(sorted(left, key=lambda out: (out.beta, out.rows, out.reason))),
         n_bootstrap=n_bootstrap,
         n_blocks=blocks,
-        width=_half_width(grid, curves[0], int(top[0])),
+        width=half_width(grid, curves[0], int(top[0])),
         scatter=scatter,
     )
-
-
-def _half_width(grid: Floats, curve: Floats, top: int) -> float:
-    """Return half of the distance between the places left and right at which the curve has fallen to half.
-
-    Where it does not fall so far within what is covered, that side ends there.
-    """
-    fallen = curve < curve[top] / 2
-    left = np.flatnonzero(fallen[:top])
-    right = np.flatnonzero(fallen[top:])
-    low = grid[left[-1]] if left.size else grid[0]
-    high = grid[top + right[0]] if right.size else grid[-1]
-    return float((high - low) / 2)
 
 
 def _scatter(joint: Joint, chains: Sequence[Measured], beta_c: float) -> float:
@@ -232,30 +221,5 @@ def _scatter(joint: Joint, chains: Sequence[Measured], beta_c: float) -> float:
     if len(carrying) < 2:
         return 1.0
     dof = len(carrying) - 1
-    worst = float(np.max(np.sum(joint_pulls(joint, carrying) ** 2, axis=1)))
+    worst = float(np.max(np.sum(joint.pulls([chain.rows() for chain in carrying]) ** 2, axis=1)))
     return float(np.sqrt(worst / dof)) if worst > chdtri(dof, BY_CHANCE / 2) else 1.0
-
-
-def joint_pulls(joint: Joint, chains: Sequence[Measured]) -> Floats:
-    """Return how far each chain's <E> and <|L|> are from what all together give, in its own errors; shape (2, n)."""
-    at = np.array([chain.beta for chain in chains])
-    expected = [np.interp(at, joint.betas, joint.mean_energies()), joint.centre + joint.moments(at)[1, 0]]
-    own = [[chain.energy for chain in chains], [chain.order for chain in chains]]
-    rows = []
-    for means, series in zip(expected, own, strict=True):
-        error = [np.sqrt(2 * c.tau * np.var(x) / x.size) for c, x in zip(chains, series, strict=True)]
-        rows.append((np.array([x.mean() for x in series]) - means) / np.array(error))
-    return np.array(rows)
-
-
-def _refined(grid: Floats, curves: Floats, top: NDArray[np.intp]) -> tuple[Floats, Floats]:
-    """Return place and height of each curve's maximum, by the parabola through its highest point and neighbours."""
-    row = np.arange(len(top))
-    middle = np.clip(top, 1, grid.size - 2)
-    left, centre, right = curves[row, middle - 1], curves[row, middle], curves[row, middle + 1]
-    bend = left - 2 * centre + right
-    inside = (middle == top) & (bend < 0)
-    shift = np.where(inside, 0.5 * (left - right) / np.where(inside, bend, -1.0), 0.0)
-    place = np.where(inside, grid[middle] + shift * (grid[1] - grid[0]), grid[top])
-    height = np.where(inside, centre - 0.25 * (left - right) * shift, curves[row, top])
-    return place, height

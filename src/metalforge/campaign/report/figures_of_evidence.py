@@ -16,7 +16,6 @@ from metalforge.campaign.physics.evidence import (
 )
 from metalforge.campaign.physics.phases import TWO_PEAKS, crossings, density_of, weights_at
 from metalforge.campaign.physics.selection import neighbours, overlap
-from metalforge.campaign.physics.transition import joint_pulls
 from metalforge.statistics.estimate import with_error
 from metalforge.statistics.gamma import autocorrelation, gamma_method
 
@@ -206,7 +205,7 @@ def _pulls(peaks: Sequence[Peak]) -> Drawn:
     for axis, peak in zip(axes, peaks, strict=True):
         beta = np.array([chain.beta for chain in peak.chains])
         judged = np.array([chain.energy.size >= JUDGED_TAU * chain.tau for chain in peak.chains])
-        of_energy, of_loop = joint_pulls(peak.located.joint, peak.chains)
+        of_energy, of_loop = peak.located.joint.pulls([chain.rows() for chain in peak.chains])
         pulls = (
             (r"$\chi$", chi_pulls(peak.located, peak.chains), "o"),
             ("E", of_energy, "s"),

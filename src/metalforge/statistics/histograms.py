@@ -1,6 +1,6 @@
 r"""Multi-histogram reweighting of many chains in a few milliseconds, with replicas for its errors.
 
-The equations are those of `metalforge.statistics.mbar`; the weight of a configuration depends on its E alone, so
+The equations are those of `mbar`; the weight of a configuration depends on its E alone, so
 rows are first added up in narrow bins of E (a 24th of its standard deviation; the bin stands at the mean E of its
 rows). That is the original form (A. M. Ferrenberg and R. H. Swendsen, Phys. Rev. Lett. 63 (1989) 1195), and makes the
 cost independent of the number of rows. A row of a chain with tau counts as 1 / (2 tau) independent samples.
@@ -18,27 +18,23 @@ variance for an exponential autocorrelation, and B blocks scatter about a mean o
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from .series import NotLocated
+from .estimate import Floats
+from .mbar import first_guess, free_energies
 
-__all__ = ["BEYOND", "MIN_EFFECTIVE", "ChainRows", "Joint", "join", "variance"]
+__all__ = ["BEYOND", "MIN_EFFECTIVE", "ChainRows", "Joint", "RunSummary", "join", "variance"]
 
-Floats = NDArray[np.float64]
-BINS_PER_SPREAD = 24
+BINS_PER_SPREAD = 24.0
 """Bins of E in one standard deviation: the error of a weight inside a bin is then of the order 1e-4."""
 MOMENTS = 5
 """Powers 0 .. 4 of the observable: B4 needs four."""
-TOLERANCE = 1e-8
-"""Largest relative mismatch of the equations; f is then known far better than any statistical error."""
 BEYOND = 0.5
 """How far beyond the outermost beta the peak is looked for, in 1 / sd(E): three quarters of the samples still count."""
 MIN_EFFECTIVE = 10.0
 """Fewest effective samples at the peak: below, a handful of configurations decide the answer."""
-STEPS = 60
-REACH = 2.0
-"""Longest step in f at once: a far start walks down the convex function instead of jumping across."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,16 +48,31 @@ class ChainRows:
     block: int
 
 
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a run entered: its length, tau_int and the block it was resampled in.
+
+    `pull` is (own <E> - joint <E>) / error of the own one: it should scatter around 0 by less than 1.
+    """
+
+    beta: float
+    n: int
+    tau_int: float
+    block: int
+    pull: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Joint:
     """Chains joined: tables of bins by block, and the mixture's logarithm in each bin, for the data and replicas.
 
     `sums` has shape (blocks, bins), rows already multiplied by 1 / (2 tau); `tables` (moments, 1 + replicas, bins), the
     data first, each replica's over its mixture; `log_mixture` (bins) is that of the data. The observable is counted
-    from `centre`, E from `origin`.
+    from `centre`, E from `origin`; `f` are the free energies at `betas`. `runs` and `overlaps` (of neighbours) are what
+    `reweight.combine` notes.
     """
 
     betas: Floats
+    f: Floats
     energy: Floats
     origin: float
     spread: float
@@ -71,6 +82,8 @@ class Joint:
     log_mixture: Floats
     chain_of_block: NDArray[np.int64]
     blocking: Floats
+    runs: tuple[RunSummary, ...] = ()
+    overlaps: tuple[float, ...] = ()
 
     def moments(self, betas: Floats) -> Floats:
         """Return <(O - centre)^m>, m = 0 .. 4, of shape (moments, 1 + replicas, betas); m = 0 gives 1."""
@@ -114,24 +127,42 @@ class Joint:
         samples = self.sums.sum(axis=0)
         return np.asarray(self.origin + weights @ (samples * self.energy) / (weights @ samples), dtype=np.float64)
 
+    def pulls(self, chains: Sequence[ChainRows]) -> Floats:
+        """Return how far each chain's <E> and <O> are from what all together give, in its own errors; shape (2, n)."""
+        at = np.array([chain.beta for chain in chains])
+        expected = [np.interp(at, self.betas, self.mean_energies()), self.centre + self.moments(at)[1, 0]]
+        own = [[chain.energy for chain in chains], [chain.observable for chain in chains]]
+        rows = []
+        for means, series in zip(expected, own, strict=True):
+            error = [np.sqrt(2 * c.tau * np.var(x) / x.size) for c, x in zip(chains, series, strict=True)]
+            rows.append((np.array([x.mean() for x in series]) - means) / np.array(error))
+        return np.array(rows)
+
     def _weight(self, beta: float) -> Floats:
         exponents = -beta * self.energy - self.log_mixture
         return np.asarray(np.exp(exponents - exponents.max()), dtype=np.float64)
 
 
-def join(chains: Sequence[ChainRows], rng: np.random.Generator, n_replicas: int = 0) -> Joint:
+def join(
+    chains: Sequence[ChainRows],
+    rng: np.random.Generator,
+    n_replicas: int = 0,
+    bins_per_spread: float = BINS_PER_SPREAD,
+) -> Joint:
     """Return the chains joined; neighbours in beta must overlap.
+
+    `bins_per_spread` bins make a standard deviation of E; with very many every row has its own: the form without bins.
 
     Raises
     ------
-    SpecError
+    NotLocated
         The equations do not settle, as happens when runs hardly overlap.
     """
     everything = np.concatenate([chain.energy for chain in chains])
     origin = float(everything.mean())
     # Within one beta: over several the means' own distance would make the bins coarse.
     spread = float(np.median([chain.energy.std() for chain in chains])) or 1.0
-    width = spread / BINS_PER_SPREAD
+    width = spread / bins_per_spread
     place = np.floor((everything - everything.min()) / width).astype(np.int64)
     used, bins = np.unique(place, return_inverse=True)
     energy = np.bincount(bins, everything - origin) / np.bincount(bins)
@@ -166,9 +197,9 @@ def join(chains: Sequence[ChainRows], rng: np.random.Generator, n_replicas: int 
     factors[1:] = rng.exponential(size=(n_replicas, len(owner)))
     per_block = sums[0].sum(axis=1)
     counts = (factors * per_block) @ member
-    f = _free_energies(betas, energy, counts[:1], factors[:1] @ sums[0], _first_guess(betas, energy, sums[0], member))
+    f = free_energies(betas, energy, counts[:1], factors[:1] @ sums[0], first_guess(betas, energy, sums[0], member))
     if n_replicas:
-        f = np.concatenate([f, _free_energies(betas, energy, counts[1:], factors[1:] @ sums[0], f[0])])
+        f = np.concatenate([f, free_energies(betas, energy, counts[1:], factors[1:] @ sums[0], f[0])])
     exponents = (np.log(counts) + f)[:, :, None] - np.outer(betas, energy)[None]
     top = exponents.max(axis=1)
     log_mixture = top + np.log(np.exp(exponents - top[:, None]).sum(axis=1))
@@ -177,6 +208,7 @@ def join(chains: Sequence[ChainRows], rng: np.random.Generator, n_replicas: int 
     tables = (factors @ sums) * np.exp(change - change.max(axis=1, keepdims=True))
     return Joint(
         betas=betas,
+        f=f[0],
         energy=energy,
         origin=origin,
         spread=spread,
@@ -186,50 +218,6 @@ def join(chains: Sequence[ChainRows], rng: np.random.Generator, n_replicas: int 
         log_mixture=log_mixture[0],
         chain_of_block=np.array(owner),
         blocking=np.array(blocking),
-    )
-
-
-def _first_guess(betas: Floats, energy: Floats, samples: Floats, member: Floats) -> Floats:
-    """Return f by thermodynamic integration, df/dbeta = <E>."""
-    per_state = member.T @ samples
-    means = per_state @ energy / per_state.sum(axis=1)
-    return np.concatenate(([0.0], np.cumsum(np.diff(betas) * (means[1:] + means[:-1]) / 2)))
-
-
-def _free_energies(betas: Floats, energy: Floats, counts: Floats, samples: Floats, start: Floats) -> Floats:
-    """Return f of shape (rows, betas), f_0 = 0, for rows of counts at each beta and of samples in each bin.
-
-    Newton's method on the convex function of `statistics.mbar`, all rows at once.
-    """
-    f = np.broadcast_to(start, counts.shape).copy()
-    if betas.size == 1:
-        return f
-    log_counts = np.log(counts)
-    shared = -np.outer(betas, energy)
-    open_rows = np.arange(len(counts))
-    for _ in range(STEPS):
-        exponents = (log_counts[open_rows] + f[open_rows])[:, :, None] + shared
-        p = np.exp(exponents - exponents.max(axis=1, keepdims=True))
-        p /= p.sum(axis=1, keepdims=True)
-        weighted = p * samples[open_rows][:, None, :]
-        expected = weighted.sum(axis=2)
-        gradient = expected - counts[open_rows]
-        wrong = np.max(np.abs(gradient) / counts[open_rows], axis=1) > TOLERANCE
-        if not wrong.any():
-            return f
-        hessian = -np.matmul(weighted[wrong], p[wrong].transpose(0, 2, 1))
-        diagonal = np.arange(betas.size)
-        hessian[:, diagonal, diagonal] += expected[wrong]
-        open_rows = open_rows[wrong]
-        try:
-            # f_0 stays put: a common shift of all f changes nothing.
-            step = np.linalg.solve(hessian[:, 1:, 1:], -gradient[wrong][:, 1:, None])[..., 0]
-        except np.linalg.LinAlgError:
-            break
-        longest = np.maximum(np.abs(step).max(axis=1, keepdims=True), 1e-300)
-        f[open_rows, 1:] += step * np.minimum(1.0, REACH / longest)
-    raise NotLocated(
-        "the multi-histogram equations did not settle: the runs hardly overlap\nhint: add runs between their betas"
     )
 
 
