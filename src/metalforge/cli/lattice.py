@@ -19,9 +19,8 @@ from .machine import Json
 from .output import print_json, print_table, print_text
 
 if TYPE_CHECKING:
-    from metalforge.lattice.chain import UpdateInfo
     from metalforge.lattice.generate import Generation, Summary
-    from metalforge.lattice.observables import Observables
+    from metalforge.lattice.rows import Row
 
 __all__ = ["app"]
 
@@ -56,6 +55,9 @@ def generate(
     max_iterations: Annotated[int, typer.Option(help="A solve that takes more is an error.")] = 10_000,
     out: Annotated[Path | None, typer.Option(help="Folder for configurations and the checkpoint.")] = None,
     file_format: Annotated[str, typer.Option("--format", help="nersc, ildg or hdf5.")] = "hdf5",
+    observable: Annotated[
+        list[str] | None, typer.Option(help="Measure this as well, e.g. wilson_loop; may be given more than once.")
+    ] = None,
     save_every: Annotated[int, typer.Option(help="Keep every n-th configuration; 0: the last.")] = 0,
     trace: Annotated[Path | None, typer.Option(help="One JSON line per update.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run of this folder or checkpoint.")] = None,
@@ -101,6 +103,7 @@ def generate(
             out=None if out is None else str(out),
             format=file_format,
             save_every=save_every,
+            observables=tuple(observable or ()),
             trace=None if trace is None else str(trace),
         )
         if job.checkpoint.exists():
@@ -218,10 +221,12 @@ def _run(run: "Generation") -> bool:
     trace = open(run.job.trace, "a") if run.job.trace else None  # noqa: SIM115 - closed below, may be absent
     task = bar.add_task("warm-up", total=run.remaining)
 
-    def on_update(phase: str, info: "UpdateInfo", observed: "Observables") -> None:
-        bar.update(task, advance=1, description=f"{phase} P={observed.plaquette:.5f}")
+    def on_update(row: "Row") -> None:
+        bar.update(task, advance=1, description=f"{row.phase} P={row.values['plaquette']:.5f}")
         if trace is not None:
-            line = {"phase": phase, **msgspec.structs.asdict(info), **msgspec.structs.asdict(observed)}
+            seen: dict[str, Any] = {name: row.values.get(name) for name in run.series}
+            seen["accepted"] = None if seen["accepted"] is None else bool(seen["accepted"])
+            line = {"phase": row.phase, "step": row.update + 1, **seen, "cg_iterations": seen.pop("cg_total", None)}
             trace.write(msgspec.json.encode(line).decode() + "\n")
 
     try:
@@ -256,7 +261,7 @@ def _show_summary(summary: "Summary") -> None:
         "chiral_susceptibility_connected",
         "cg_iterations",
     )
-    values = {name: getattr(summary, name) for name in names}
+    values = {name: getattr(summary, name) for name in names} | summary.observables
     rows = [
         (name, f"{v.mean:.7g}", *("-" if x is None else f"{x:.3g}" for x in (v.error, v.tau_int)))
         for name, v in values.items()

@@ -19,13 +19,13 @@ from metalforge.campaign.running.estimator import Estimator
 from metalforge.campaign.running.heads import Heads
 from metalforge.campaign.running.orders import Block, Order
 from metalforge.campaign.running.planner import Planner
-from metalforge.campaign.running.point import Segment
 from metalforge.campaign.running.recording import records_of
 from metalforge.campaign.running.visits import Assignee, VisitPlan
 from metalforge.campaign.spec import CampaignSpec, Lattice, Running, Steering
 from metalforge.campaign.state import CampaignState, fold
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import Finished, Opened, Record
+from metalforge.lattice.rows import Segment
 
 from .exact_model import DIMS, ExactChains, ExactModel
 

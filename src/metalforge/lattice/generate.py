@@ -1,10 +1,9 @@
 """A run that generates configurations: warm-up, measurement, trace, files, and a checkpoint it can be resumed from.
 
-The run's whole state is the chain, how far its warm-up has come and the series measured so far; `save` writes it at an
-update's border, so that an interrupted and resumed run gives the numbers of an uninterrupted one.
+Its whole state is a `ChainRun` with the measured rows; `save` writes it at an update's border, so that an interrupted
+and resumed run gives the numbers of an uninterrupted one.
 """
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,19 +18,31 @@ from metalforge.core.errors import MetalforgeError, SpecError
 from metalforge.statistics import Estimate, chiral_susceptibility, gamma_method, susceptibility
 from metalforge.statistics.estimate import MIN_LENGTH
 
-from .chain import Chain, ChainSpec, UpdateInfo
+from .chain import Chain, ChainSpec
 from .hmc import EnergyProbe
 from .io import write_links
-from .observables import Observables, measure
-from .warmup import WarmUp, warm_up_step
+from .registered import Value, named, value_of
+from .rows import Row
+from .run import ChainRun
+from .warmup import WarmUp
 
 __all__ = ["Generation", "Job", "Summary", "Value"]
 
 Floats = NDArray[np.float64]
 Format = Literal["nersc", "ildg", "hdf5"]
-SERIES = ("plaquette", "polyakov_re", "polyakov_im", "accepted", "delta_h")
-SEA_SERIES = ("cg_iterations", "condensate", "condensate_pairs", "condensate_connected")
+SERIES = (
+    "plaquette",
+    "plaquette_spatial",
+    "plaquette_temporal",
+    "polyakov_re",
+    "polyakov_im",
+    "accepted",
+    "delta_h",
+)
+SEA_SERIES = ("cg_total", "condensate", "condensate_pairs", "condensate_connected")
 """What a run with sea quarks has besides."""
+LATER = ("plaquette_spatial", "plaquette_temporal")
+"""Series that checkpoints of early versions do not have."""
 
 _SUFFIX = {"nersc": ".nersc", "ildg": ".ildg", "hdf5": ".h5"}
 
@@ -49,6 +60,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     format: Format = "hdf5"
     save_every: int = 0
     trace: str | None = None
+    observables: tuple[str, ...] = ()
+    """What is measured besides, by the names of `lattice.registered`."""
 
     def __post_init__(self) -> None:
         if self.warmup < 0 or self.trajectories < 1 or self.save_every < 0 or self.quenched < 0:
@@ -61,14 +74,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     def checkpoint(self) -> Path:
         """Where the run's state is kept."""
         return Path(self.out) / "checkpoint.h5" if self.out else Path("metalforge-checkpoint.h5")
-
-
-class Value(msgspec.Struct, frozen=True, kw_only=True):
-    """A mean with its error and integrated autocorrelation time; None where there are too few measurements for them."""
-
-    mean: float
-    error: float | None
-    tau_int: float | None
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,18 +91,13 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     chiral_susceptibility_connected: Value | None
     cg_iterations: Value | None
     """A trajectory's, in all its solves."""
+    observables: dict[str, Value | None]
+    """Those that were asked for besides."""
     n_measurements: int
     updates_per_second: float
     threads: int
     isa: str
     spec: ChainSpec
-
-
-class _Notes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a checkpoint says of the run, beside the chain."""
-
-    job: Job
-    warmup: WarmUp
 
 
 class Generation:
@@ -109,17 +109,29 @@ class Generation:
                 f"`quenched` updates precede those with fermions, and this chain has none. Got {job.quenched}\n"
                 "hint: use `warmup`"
             )
-        self.chain = chain
         self.job = job
-        self.warmup = WarmUp(total=job.quenched + job.warmup, quenched=job.quenched)
-        self.series: dict[str, list[float]] = {name: [] for name in _series_of(chain)}
-        self._seconds = 0.0
-        self._updates = 0
+        warmup = WarmUp(total=job.quenched + job.warmup, quenched=job.quenched)
+        self._run = ChainRun(chain, warmup, (*_series_of(chain), *job.observables))
+
+    @property
+    def chain(self) -> Chain:
+        """The chain, where it is now."""
+        return self._run.chain
+
+    @property
+    def warmup(self) -> WarmUp:
+        """How far the warm-up has come."""
+        return self._run.warmup
+
+    @property
+    def series(self) -> dict[str, list[float]]:
+        """What was measured so far, by observable; not a number where an update has no such thing."""
+        return self._run.log.columns
 
     @property
     def measured(self) -> int:
         """Measurements so far."""
-        return len(self.series["plaquette"])
+        return self._run.measured
 
     @property
     def remaining(self) -> int:
@@ -130,7 +142,7 @@ class Generation:
         self,
         *,
         should_stop: Callable[[], bool] = lambda: False,
-        on_update: Callable[[str, UpdateInfo, Observables], None] | None = None,
+        on_update: Callable[[Row], None] | None = None,
         checkpoint_every_s: float = 60.0,
         probe: EnergyProbe | None = None,
     ) -> bool:
@@ -160,30 +172,16 @@ class Generation:
             self._write_configuration()
         return True
 
-    def _advance(
-        self, on_update: Callable[[str, UpdateInfo, Observables], None] | None, probe: EnergyProbe | None
-    ) -> None:
-        start = time.perf_counter()
-        if not self.warmup.finished:
-            phase = "quenched" if self.warmup.is_quenched else "warmup"
-            self.warmup, info = warm_up_step(self.chain, self.warmup, probe)
+    def _advance(self, on_update: Callable[[Row], None] | None, probe: EnergyProbe | None) -> None:
+        row = self._run.step(probe=probe)
+        if row.phase != "measure":
+            self._run.log.forget(self._run.log.end)  # only measurements are kept
         else:
-            phase = "measure"
-            info = self.chain.update(probe=probe)
-        self._seconds += time.perf_counter() - start
-        self._updates += 1
-        # Sea quarks cost solves to look at, so that is left to the measurement.
-        observed = self.chain.measure() if phase == "measure" else measure(self.chain.field)
-        if phase == "measure":
-            row = msgspec.structs.asdict(info) | msgspec.structs.asdict(observed)
-            for name, values in self.series.items():
-                value = row.get(name)
-                values.append(math.nan if value is None else float(value))
             every = self.job.save_every
             if self.job.out and every and self.measured % every == 0 and self.remaining > 0:
                 self._write_configuration()
         if on_update is not None:
-            on_update(phase, info, observed)
+            on_update(row)
 
     def _write_configuration(self) -> None:
         if self.job.out is None:
@@ -193,10 +191,8 @@ class Generation:
 
     def save(self) -> None:
         """Write the checkpoint; one that is there already is replaced whole or not at all."""
-        notes = msgspec.json.encode(_Notes(job=self.job, warmup=self.warmup)).decode()
-        self.chain.save(
-            self.job.checkpoint, notes=notes, series={k: np.array(v, dtype=np.float64) for k, v in self.series.items()}
-        )
+        self._run.job = msgspec.Raw(msgspec.json.encode(self.job))
+        self._run.save(self.job.checkpoint)
 
     @classmethod
     def resume(
@@ -209,21 +205,17 @@ class Generation:
     ) -> Self:
         """Return the run of a checkpoint (or of its folder), to be continued; `trajectories` is a new total."""
         path = path / "checkpoint.h5" if path.is_dir() else path
-        chain, notes_json, series = Chain.load_with_notes(
-            path, threads=threads, allow_different_isa=allow_different_isa
-        )
+        run = ChainRun.load(path, threads=threads, allow_different_isa=allow_different_isa)
         try:
-            notes = msgspec.json.decode(notes_json, type=_Notes)
+            job = msgspec.json.decode(run.job, type=Job)
         except msgspec.MsgspecError as error:
             raise SpecError(f"{path} holds a chain, but not a run that can be resumed: {error}") from error
-        names = _series_of(chain)
-        if set(series) != set(names) or len({len(s) for s in series.values()}) != 1:
-            raise SpecError(f"{path} must hold series {', '.join(names)} of equal length. Got {sorted(series)}")
-        job = notes.job if trajectories is None else msgspec.structs.replace(notes.job, trajectories=trajectories)
-        run = cls(chain, job)
-        run.warmup = notes.warmup
-        run.series = {name: series[name].tolist() for name in names}
-        return run
+        names = _series_of(run.chain)
+        if not {*names, *job.observables} - {*LATER} <= set(run.log.columns):
+            raise SpecError(f"{path} must hold series {', '.join(names)}. Got {sorted(run.log.columns)}")
+        found = cls(run.chain, job if trajectories is None else msgspec.structs.replace(job, trajectories=trajectories))
+        found._run = run
+        return found
 
     def _sea_values(self) -> dict[str, Value | None]:
         """The entries of the summary that sea quarks add."""
@@ -232,7 +224,7 @@ class Generation:
         fermions = self.chain.spec.fermions
         if fermions is None:
             return values
-        values["cg_iterations"] = _value(self.series["cg_iterations"])
+        values["cg_iterations"] = _value(self.series["cg_total"])
         condensate, pairs, connected = (np.array(self.series[name]) for name in SEA_SERIES[1:])
         if fermions.noise_vectors >= 1:
             values["condensate"] = _value(condensate)
@@ -260,8 +252,9 @@ class Generation:
             acceptance=_value(self.series["accepted"]) if hmc else None,
             exp_minus_dh=_value(np.exp(-np.array(self.series["delta_h"]))) if hmc else None,
             **self._sea_values(),
+            observables={o.name: value_of(o, np.array(self.series[o.name])) for o in named(self.job.observables)},
             n_measurements=self.measured,
-            updates_per_second=self._updates / self._seconds if self._seconds else 0.0,
+            updates_per_second=self._run.updates / self._run.seconds if self._run.seconds else 0.0,
             threads=self.chain.field.threads,
             isa=native.level(),
             spec=self.chain.spec,

@@ -11,7 +11,7 @@ import math
 import msgspec
 import numpy as np
 
-from .chain import Chain, UpdateInfo
+from .chain import Chain, ChainSpec, UpdateInfo
 from .hmc import EnergyProbe
 
 __all__ = ["WarmUp", "predicted_acceptance", "warm_up", "warm_up_step"]
@@ -23,16 +23,18 @@ TUNE_EVERY = 6
 """Trajectories between two looks at the step size."""
 
 
-class WarmUp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WarmUp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """How far a warm-up of `total` updates has come, the first `quenched` of them heat bath sweeps without fermions.
 
-    `window` holds dH since the last look.
+    `window` holds dH since the last look. Where `untested` says how many trajectories have no accept test, nothing is
+    tuned either: the chain runs with its own parameters from the first update on.
     """
 
     total: int
     done: int = 0
     window: tuple[float, ...] = ()
     quenched: int = 0
+    untested: int | None = None
 
     @property
     def is_quenched(self) -> bool:
@@ -44,18 +46,25 @@ class WarmUp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Whether the chain is frozen from now on."""
         return self.done >= self.total
 
+    def tests(self, spec: ChainSpec) -> bool:
+        """Return whether the next update has an accept test."""
+        untested = (self.total - self.quenched) // 3 if self.untested is None else self.untested
+        return spec.has_trajectories and self.done - self.quenched >= untested
+
 
 def warm_up_step(chain: Chain, state: WarmUp, probe: EnergyProbe | None = None) -> tuple[WarmUp, UpdateInfo]:
     """Move `chain` by one warm-up update and return how far the warm-up has come."""
     if state.is_quenched:
         return msgspec.structs.replace(state, done=state.done + 1), chain.quenched_update()
+    tuned = state.untested is None
+    info = chain.update(accept_always=not state.tests(chain.spec), adapting=tuned, probe=probe)
+    if not tuned:
+        return msgspec.structs.replace(state, done=state.done + 1), info
     done, total = state.done - state.quenched, state.total - state.quenched
-    untested = total // 3 if chain.spec.has_trajectories else 0
-    info = chain.update(accept_always=done < untested, adapting=True, probe=probe)
     window = () if info.delta_h is None else (*state.window, info.delta_h)
     if len(window) == TUNE_EVERY:
         # While the chain relaxes dH drifts; only its spread over a few trajectories says something of the step size.
-        if done >= untested // 2:
+        if done >= total // 3 // 2:
             # Towards the end a lucky window must not make the steps coarser: only the acceptance is protected.
             _adjust(chain, predicted_acceptance(window), may_coarsen=3 * done < 2 * total)
         window = ()

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from metalforge.cli.lattice import app
 from metalforge.core import MetalforgeError, SpecError
 from metalforge.lattice import Chain, ChainSpec, FermionSpec, GaugeField, HmcSpec, hmc_trajectory, scheme, warm_up
-from metalforge.lattice.condensate import SeaObservables, pion_correlator
+from metalforge.lattice.condensate import pion_correlator
 from metalforge.lattice.eigenvalues import LARGEST_POSSIBLE
 from metalforge.lattice.field import Momenta
 from metalforge.lattice.generate import SEA_SERIES, SERIES, Generation, Job
@@ -263,8 +263,8 @@ class TestFailures:
         job = Job(warmup=2, quenched=2, trajectories=20, out=str(tmp_path / "run") if out else None)
         run = Generation(Chain(spec_of("four")), job)
 
-        def fail_at_seven(phase, info, observed):
-            if info.step == 7:
+        def fail_at_seven(row):
+            if row.update + 1 == 7:
                 run.chain.sea.inverter._max_iterations = 2
 
         with pytest.raises(SolverError):
@@ -302,21 +302,22 @@ def test_phases_of_a_run_and_what_is_tuned_when():
     run = Generation(Chain(spec_of("two plus one")), Job(warmup=14, quenched=4, trajectories=6))
     rows, tuned, energies = [], [], []
 
-    def note(phase, info, observed):
-        rows.append((phase, info, observed))
+    def note(row):
+        rows.append(row)
         tuned.append(run.chain.spec.hmc.n_steps)
 
     run.run(on_update=note, probe=EnergyProbe((1.0,), energies.append))
-    assert [e.delta_h for e in energies] == pytest.approx([info.delta_h for _, info, _ in rows[4:]], abs=1e-7)
-    assert [phase for phase, *_ in rows] == ["quenched"] * 4 + ["warmup"] * 14 + ["measure"] * 6
-    assert [info.step for _, info, _ in rows] == list(range(1, 25))
-    assert all(info.cg_iterations is None and info.accepted is None for _, info, _ in rows[:4])
-    assert all(info.cg_iterations > 0 for _, info, _ in rows[4:])
-    assert all(isinstance(observed, SeaObservables) == (phase == "measure") for phase, _, observed in rows)
+    assert [e.delta_h for e in energies] == pytest.approx([row.values["delta_h"] for row in rows[4:]], abs=1e-7)
+    assert [row.phase for row in rows] == ["quench"] * 4 + ["warmup"] * 14 + ["measure"] * 6
+    assert [row.update for row in rows] == list(range(24))
+    assert run.chain.step == 24
+    assert all("cg_total" not in row.values and "accepted" not in row.values for row in rows[:4])
+    assert all(row.values["cg_total"] > 0 for row in rows[4:])
+    assert all(("condensate" in row.values) == (row.phase == "measure") for row in rows)
     assert len(set(tuned[-6:])) == 1
     summary = run.summary()
     assert summary.condensate.mean == pytest.approx(np.mean(run.series["condensate"]))
-    assert summary.cg_iterations.mean == np.mean(run.series["cg_iterations"])
+    assert summary.cg_iterations.mean == np.mean(run.series["cg_total"])
     assert summary.chiral_susceptibility_connected.mean > 0
 
 
@@ -485,7 +486,7 @@ def test_the_table_shows_the_sea_and_a_quenched_record_has_none(tmp_path, monkey
     assert "4 flavours of am 0.1" in shown
     assert all(name in shown for name in ("condensate", "chiral_susceptibility", "cg_iterations"))
     trace = [json.loads(line) for line in (tmp_path / "trace.jsonl").read_text().splitlines()]
-    assert [row["phase"] for row in trace] == ["quenched"] * 20 + ["warmup"] * 6 + ["measure"] * 6
+    assert [row["phase"] for row in trace] == ["quench"] * 20 + ["warmup"] * 6 + ["measure"] * 6
     assert trace[-1]["condensate"] > 0
     assert trace[-1]["cg_iterations"] > 0
     call("generate", "--resume", "run", "--trajectories", 8)

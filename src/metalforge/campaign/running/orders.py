@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import Start as StartOfChain
 from metalforge.campaign.store.records import Record
-
-from .point import Segment
+from metalforge.lattice.rows import Segment
 
 __all__ = ["Block", "Order", "Snapshot", "Start", "stage_of"]
 

@@ -9,10 +9,12 @@ from typing import Any, Literal
 import numpy as np
 
 from metalforge.campaign.spec import CampaignSpec
+from metalforge.lattice.rows import Segment
+from metalforge.lattice.run import ChainFaultError
 from metalforge.pipeline import Emit, Stage
 
 from .orders import Block, Order, Snapshot
-from .point import ChainFaultError, PointChain, Segment
+from .point import PointChain
 from .pool import ChainPool
 
 __all__ = ["Producer"]

@@ -11,6 +11,7 @@ import msgspec
 from metalforge.campaign.physics.evidence import Evidence, Want
 from metalforge.campaign.spec import CampaignSpec, Dims, Ordering
 from metalforge.core.quantities import Quantity
+from metalforge.lattice.registered import Phase
 
 from .index import IndexRow
 
@@ -44,7 +45,6 @@ EMULATED_NPU = "npu-emulated"
 """The substrate of a screen on an emulated board. Early journals call it `npu`, when campaigns knew no other."""
 NOT_ACTED_ON = "recorded, not acted on: "
 """How the reason begins why a head that is read is not followed."""
-Phase: TypeAlias = Literal["quench", "warmup", "measure"]
 StoppedBy: TypeAlias = Literal["target", "trajectories", "seconds", "joules", "exhausted", "asleep"]
 
 
@@ -136,7 +136,7 @@ class Decided(_Record, frozen=True, kw_only=True, tag="decided"):
 
 
 class Rows(_Record, frozen=True, kw_only=True, tag="rows"):
-    """What updates `first`, `first` + 1, ... of a chain gave, by column (names: `running.point.columns_of`)."""
+    """What updates `first`, `first` + 1, ... of a chain gave, by column (names: `lattice.registered`)."""
 
     chain: str
     phase: Phase

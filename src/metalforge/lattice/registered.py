@@ -1,0 +1,225 @@
+"""The observables that rows of a chain are made of: each is registered once, with its column in every table.
+
+A row has one number for each observable that was asked for. What it is called in rows, journals, checkpoints, CSV files
+and reports, when it is measured and how it is averaged is said here and nowhere else:
+
+    register(Observable(name="link_trace", label="Re tr U / 3", measure=lambda look: look.chain.field.link_trace()))
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError
+from metalforge.statistics import gamma_method
+from metalforge.statistics.estimate import MIN_LENGTH, with_error
+
+from .condensate import SeaObservables
+from .observables import Observables, measure, wilson_loops, z3_projection
+
+if TYPE_CHECKING:
+    from .chain import Chain, UpdateInfo
+
+__all__ = ["PHASES", "Look", "Observable", "Phase", "Value", "named", "register", "standard", "value_of"]
+
+Floats = NDArray[np.float64]
+Phase: TypeAlias = Literal["quench", "warmup", "measure"]
+PHASES: tuple[Phase, ...] = ("quench", "warmup", "measure")
+"""Sweeps without sea quarks, updates that may be tuned and are not measured, updates with frozen parameters."""
+
+
+class Look:
+    """A configuration and the update that led to it; what several observables need is computed once."""
+
+    def __init__(self, chain: "Chain") -> None:
+        self.chain = chain
+        self.info: UpdateInfo | None = None
+        self.delta_h_quarter: float | None = None
+        """The energy violation at a quarter of the trajectory, where somebody looked."""
+
+    @cached_property
+    def gauge(self) -> Observables:
+        """The plaquettes and the Polyakov loop."""
+        return measure(self.chain.field)
+
+    @cached_property
+    def quarks(self) -> SeaObservables | None:
+        """The condensate by noise vectors, addressed by the chain's step; None where none are drawn."""
+        chain = self.chain
+        if chain.sea is None:
+            return None
+        seen = chain.sea.observe(self.gauge, seed=chain.spec.seed, stream=chain.spec.stream, step=chain.step)
+        return seen if isinstance(seen, SeaObservables) else None
+
+    def of_update(self, name: str) -> float | None:
+        """Return what the update says of itself; None where it has no such number."""
+        value = getattr(self.info, name, None)
+        return None if value is None else float(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observable:
+    """A number that every update of a chain leaves, as a column.
+
+    `of` links it is measured on a configuration, `of` update it tells how that came about. A chain has it if it has
+    what it `needs`; a `standard` one is measured in every such chain, any other where it is asked for by name.
+    """
+
+    name: str
+    measure: Callable[[Look], float | None]
+    label: str = ""
+    """The heading of its column in a report; empty for one that has none of its own."""
+    of: Literal["links", "update"] = "links"
+    phases: tuple[Phase, ...] = PHASES
+    needs: Literal["nothing", "trajectories", "sea"] = "nothing"
+    standard: bool = False
+    transform: Callable[[Floats], Floats] = np.asarray
+    """What is averaged: the column itself, or something of every row."""
+    error: bool = True
+    """Whether the mean is quoted with a Gamma-method error."""
+    text: Callable[[float, float], str] = with_error
+    """The mean and its error in a table."""
+
+    def fits(self, *, trajectories: bool, sea: bool) -> bool:
+        """Return whether a chain of this kind has it."""
+        return {"nothing": True, "trajectories": trajectories, "sea": sea}[self.needs]
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True):
+    """A mean with its error and integrated autocorrelation time; None where there are too few measurements for them."""
+
+    mean: float
+    error: float | None
+    tau_int: float | None
+
+
+_REGISTERED: dict[str, Observable] = {}
+
+
+def register(observable: Observable) -> Observable:
+    """Make an observable known by its name, which no other may have."""
+    if not observable.name.isidentifier() or observable.name in _REGISTERED:
+        raise SpecError(f"an observable needs a name of its own, letters and digits. Got `{observable.name}`")
+    _REGISTERED[observable.name] = observable
+    return observable
+
+
+def named(names: Iterable[str]) -> tuple[Observable, ...]:
+    """Return observables by name."""
+    wanted = tuple(names)
+    if unknown := [name for name in wanted if name not in _REGISTERED]:
+        raise SpecError(f"there is no observable `{unknown[0]}`\nhint: {', '.join(sorted(_REGISTERED))} are registered")
+    return tuple(_REGISTERED[name] for name in wanted)
+
+
+def standard(*, trajectories: bool, sea: bool, more: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the columns of a chain: those that every chain of this kind has, then `more`."""
+    names = [o.name for o in _REGISTERED.values() if o.standard and o.fits(trajectories=trajectories, sea=sea)]
+    for observable in named(more):
+        if not observable.fits(trajectories=trajectories, sea=sea):
+            raise SpecError(f"`{observable.name}` needs {observable.needs}, which these chains do not have")
+    return tuple(dict.fromkeys([*names, *more]))
+
+
+def value_of(observable: Observable, column: Floats, *, fewest: int = MIN_LENGTH) -> Value | None:
+    """Return how a column of measurements is quoted; None below `fewest` finite rows, where no error is known."""
+    rows = np.asarray(observable.transform(column[np.isfinite(column)]), np.float64)
+    if not observable.error:
+        return Value(mean=float(rows.mean()), error=None, tau_int=None) if rows.size else None
+    if rows.size < fewest:
+        return None
+    found = gamma_method(rows)
+    return Value(mean=found.mean, error=found.error, tau_int=found.tau_int)
+
+
+def _percent(mean: float, error: float) -> str:
+    return f"{mean:.0%}"
+
+
+def _whole(mean: float, error: float) -> str:
+    return f"{mean:.0f}"
+
+
+def _cg_of_one_solve(look: Look) -> float | None:
+    total, sea = look.of_update("cg_iterations"), look.chain.sea
+    # The count of solves starts anew with every trajectory, as that of iterations does.
+    return None if total is None or sea is None else total / max(sea.inverter.solves, 1)
+
+
+for _observable in (
+    Observable(name="plaquette", label="plaquette", measure=lambda look: look.gauge.plaquette, standard=True),
+    Observable(name="plaquette_spatial", measure=lambda look: look.gauge.plaquette_spatial, standard=True),
+    Observable(name="plaquette_temporal", measure=lambda look: look.gauge.plaquette_temporal),
+    Observable(name="polyakov_re", measure=lambda look: look.gauge.polyakov_re, standard=True),
+    Observable(name="polyakov_im", measure=lambda look: look.gauge.polyakov_im, standard=True),
+    Observable(name="polyakov_z3", label="Re L to Z3", measure=lambda look: z3_projection(look.gauge.polyakov)),
+    Observable(
+        name="wilson_loop",
+        label="W(2,1)",
+        measure=lambda look: float(wilson_loops(look.chain.field.to_links(), 2, 1)[1, 0]),
+    ),
+    Observable(
+        name="delta_h",
+        label="exp(-dH)",
+        measure=lambda look: look.of_update("delta_h"),
+        of="update",
+        needs="trajectories",
+        transform=lambda delta_h: np.exp(-delta_h),
+        standard=True,
+    ),
+    Observable(
+        name="accepted",
+        label="accepted",
+        measure=lambda look: look.of_update("accepted"),
+        of="update",
+        needs="trajectories",
+        error=False,
+        text=_percent,
+        standard=True,
+    ),
+    Observable(
+        name="delta_h_quarter",
+        measure=lambda look: look.delta_h_quarter,
+        of="update",
+        needs="trajectories",
+        standard=True,
+    ),
+    Observable(
+        name="cg_iterations",
+        label="CG per solve",
+        measure=_cg_of_one_solve,
+        of="update",
+        needs="sea",
+        error=False,
+        text=_whole,
+        standard=True,
+    ),
+    Observable(name="cg_total", measure=lambda look: look.of_update("cg_iterations"), of="update", needs="sea"),
+    Observable(
+        name="condensate",
+        measure=lambda look: None if look.quarks is None else look.quarks.condensate,
+        needs="sea",
+        phases=("measure",),
+        standard=True,
+    ),
+    Observable(
+        name="condensate_pairs",
+        measure=lambda look: None if look.quarks is None else look.quarks.condensate_pairs,
+        needs="sea",
+        phases=("measure",),
+        standard=True,
+    ),
+    Observable(
+        name="condensate_connected",
+        measure=lambda look: None if look.quarks is None else look.quarks.condensate_connected,
+        needs="sea",
+        phases=("measure",),
+        standard=True,
+    ),
+):
+    register(_observable)

@@ -1,0 +1,85 @@
+"""What the updates of a chain leave behind: rows, one an update, kept by column."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import NamedTuple, Protocol
+
+from .registered import Phase
+
+__all__ = ["Row", "RowLog", "Rowed", "Segment"]
+
+
+class Row(NamedTuple):
+    """What one update gave, counted from 0, by observable; `tested` where its accept test counted."""
+
+    update: int
+    phase: Phase
+    values: dict[str, float]
+    tested: bool
+
+
+class Segment(NamedTuple):
+    """Rows of one phase, from update `first` on."""
+
+    phase: Phase
+    first: int
+    columns: dict[str, tuple[float, ...]]
+
+
+class Rowed(Protocol):
+    """Rows from update 0 on that somebody wrote down: a journal's, or those of another run."""
+
+    @property
+    def phases(self) -> Sequence[Phase]:
+        """The phase of every update."""
+        ...
+
+    @property
+    def columns(self) -> Mapping[str, Sequence[float]]:
+        """The numbers of every update, by observable."""
+        ...
+
+
+class RowLog:
+    """Rows from update `first` on; `fill` stands where an update has no such number, and the phase tells."""
+
+    def __init__(self, names: Iterable[str], *, first: int = 0, fill: float = math.nan) -> None:
+        self.first, self.fill = first, fill
+        self.phases: list[Phase] = []
+        self.columns: dict[str, list[float]] = {name: [] for name in names}
+
+    @property
+    def end(self) -> int:
+        """The update that comes next."""
+        return self.first + len(self.phases)
+
+    def add(self, row: Row) -> None:
+        """Take the next row."""
+        self.phases.append(row.phase)
+        for name, column in self.columns.items():
+            column.append(row.values.get(name, self.fill))
+
+    def forget(self, before: int) -> None:
+        """Drop the rows before an update."""
+        count = before - self.first
+        del self.phases[:count]
+        for column in self.columns.values():
+            del column[:count]
+        self.first = before
+
+    def segments(self, begin: int) -> Iterator[Segment]:
+        """Give the rows from an update on, phase by phase."""
+        at = max(begin, self.first)
+        for phase, rows in groupby(self.phases[at - self.first :]):
+            end = at + sum(1 for _ in rows)
+            kept = slice(at - self.first, end - self.first)
+            yield Segment(phase, at, {name: tuple(column[kept]) for name, column in self.columns.items()})
+            at = end
+
+    def difference(self, update: int, other: Rowed) -> str:
+        """Return where a row is not the one of `other`: its phase, the name of a column, or nothing."""
+        at = update - self.first
+        if self.phases[at] != other.phases[update]:
+            return "phase"
+        return next((n for n, column in other.columns.items() if column[update] != self.columns[n][at]), "")

@@ -1,0 +1,208 @@
+"""One chain from its start to its last measurement: quench, warm-up, then frozen measurement, with a row an update.
+
+Whoever runs chains runs them here. A checkpoint holds the chain, how far its warm-up has come and the rows since some
+update; a run that continues from it gives the bits of one that was never interrupted. Rows that somebody wrote down
+before are computed again and must come out the same.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import MetalforgeError, SpecError
+
+from .chain import Chain
+from .hmc import EnergyProbe, MidEnergy
+from .registered import PHASES, Look, Phase, named
+from .rows import Row, Rowed, RowLog
+from .warmup import WarmUp, warm_up_step
+
+__all__ = ["ChainFaultError", "ChainRun"]
+
+NEVER_INFINITE = ("plaquette", "polyakov_re", "polyakov_im")
+"""What a field of unitary links cannot have otherwise."""
+
+
+class ChainFaultError(MetalforgeError):
+    """A chain gave something that no chain may give."""
+
+
+class _Notes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a checkpoint says of a run, beside its chain and rows; `job` is its owner's.
+
+    Those of early versions have a job and a warm-up only (the rows are those of the measurement), or no phases (they
+    stand as numbers among the rows).
+    """
+
+    warmup: WarmUp
+    measuring: bool | None = None
+    first: int | None = None
+    phases: tuple[tuple[Phase, int], ...] = ()
+    """The phases of the rows and how many updates each has."""
+    job: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class ChainRun:
+    """A chain that moves update by update, with its rows in `log`.
+
+    `looks` says on which configuration a row's observables are measured: on the one `after` its update, or on the one
+    `before` it, so that the row tells nothing of how its accept test ends. `seconds` is what the updates took by
+    `clock`, without measurements.
+    """
+
+    def __init__(
+        self,
+        chain: Chain,
+        warmup: WarmUp,
+        names: Sequence[str],
+        *,
+        fill: float = math.nan,
+        looks: Literal["before", "after"] = "after",
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.chain, self.warmup = chain, warmup
+        self.log = RowLog(names, fill=fill)
+        self.job = msgspec.Raw(b"null")
+        """What the owner of the run wants back from a checkpoint, as JSON."""
+        self.seconds = 0.0
+        self.updates = 0
+        """Updates of this process."""
+        self._measuring = False
+        self._looks, self._clock = looks, clock
+        observables = named(names)
+        self._of_links = [o for o in observables if o.of == "links"]
+        self._of_update = [o for o in observables if o.of == "update"]
+
+    @property
+    def phase(self) -> Phase:
+        """What the next update belongs to."""
+        if self._measuring or self.warmup.finished:
+            return "measure"
+        return "quench" if self.warmup.is_quenched else "warmup"
+
+    @property
+    def measured(self) -> int:
+        """Updates of measurement made."""
+        return self.log.end - self.warmup.done if self.phase == "measure" else 0
+
+    @property
+    def n_steps(self) -> int | None:
+        """Steps of a trajectory; None for sweeps."""
+        return self.chain.spec.hmc.n_steps if self.chain.spec.has_trajectories else None
+
+    def end_warmup(self) -> None:
+        """Freeze the chain here: from now on it is measured."""
+        self._measuring = True
+
+    def step(self, *, at_quarter: Callable[[float], None] | None = None, probe: EnergyProbe | None = None) -> Row:
+        """Make one update and return its row; one that fails raises and leaves the run where it was.
+
+        `at_quarter` is told the energy violation at a quarter of a trajectory, `probe` sees it where it wants to.
+        """
+        phase, steps, look = self.phase, self.n_steps, Look(self.chain)
+        values = self._measure(look, phase) if self._looks == "before" else {}
+        if probe is None and steps is not None and phase != "quench":
+            probe = self._probe(look, at_quarter)
+        tested = phase == "measure" or self.warmup.tests(self.chain.spec)
+        began = self._clock()
+        if phase == "measure":
+            look.info = self.chain.update(probe=probe)
+        else:
+            self.warmup, look.info = warm_up_step(self.chain, self.warmup, probe)
+        self.seconds += self._clock() - began
+        self.updates += 1
+        if self._looks == "after":
+            values = self._measure(look, phase)
+        values |= {o.name: v for o in self._of_update if phase in o.phases and (v := o.measure(look)) is not None}
+        # A trajectory after which the steps were changed is not one of those that follow, and says nothing of them.
+        row = Row(self.log.end, phase, values, tested and look.info.accepted is not None and steps == self.n_steps)
+        self.log.add(row)
+        return row
+
+    def measure(self, updates: int) -> NDArray[np.float64]:
+        """Make so many measured updates, after the rest of the warm-up, and return their rows; none are kept."""
+        while self.phase != "measure":
+            self.step()
+        begin = self.log.end
+        for _ in range(updates):
+            self.step()
+        rows = np.array([column[begin - self.log.first :] for column in self.log.columns.values()]).T
+        self.log.forget(self.log.end)
+        return rows
+
+    def verify(self, update: int, recorded: Rowed, name: str) -> None:
+        """Hold a row that was computed again against the one that was recorded."""
+        if found := self.log.difference(update, recorded):
+            raise SpecError(
+                f"chain {name}: update {update} was computed again and differs from the journal in `{found}`"
+                "\nhint: was it resumed with another version or build level?"
+            )
+
+    def save(self, path: Path, *, first: int | None = None) -> None:
+        """Write a checkpoint with the rows from `first` on; an old one is replaced whole or not at all."""
+        log = self.log
+        first = log.first if first is None else first
+        notes = _Notes(
+            warmup=self.warmup,
+            measuring=self.phase == "measure",
+            first=first,
+            phases=tuple((phase, sum(1 for _ in rows)) for phase, rows in groupby(log.phases[first - log.first :])),
+            job=self.job,
+        )
+        series = {name: np.array(values[first - log.first :], np.float64) for name, values in log.columns.items()}
+        self.chain.save(path, notes=msgspec.json.encode(notes).decode(), series=series)
+
+    @classmethod
+    def load(cls, path: Path, *, fill: float = math.nan, **options: Any) -> Self:
+        """Return the run of a checkpoint, of any version; `options` are those of `Chain.load`."""
+        chain, text, series = Chain.load_with_notes(path, **options)
+        try:
+            notes = msgspec.json.decode(text, type=_Notes)
+        except msgspec.MsgspecError as error:
+            raise SpecError(f"{path} holds a chain, but not a run that can be resumed: {error}") from error
+        codes = series.pop("phase", None)
+        if codes is None and notes.first is None and "cg_iterations" in series:
+            # Early runs outside campaigns counted the iterations of all solves under the name of those of one.
+            series["cg_total"] = series.pop("cg_iterations")
+        run = cls(chain, notes.warmup, tuple(series), fill=fill)
+        rows = {len(column) for column in series.values()}
+        if codes is not None:
+            phases = [PHASES[int(code)] for code in codes]
+        elif notes.phases:
+            phases = [phase for phase, count in notes.phases for _ in range(count)]
+        else:
+            phases = ["measure"] * max(rows, default=0)
+        if rows != {len(phases)}:
+            raise SpecError(f"{path} must hold {len(phases)} rows in every series. Got {sorted(rows)}")
+        run.log.first = notes.warmup.done if notes.first is None else notes.first
+        run.log.phases = phases
+        run.log.columns = dict(zip(run.log.columns, (column.tolist() for column in series.values()), strict=True))
+        run.job = notes.job
+        run._measuring = bool(notes.measuring)
+        return run
+
+    def _measure(self, look: Look, phase: Phase) -> dict[str, float]:
+        values = {o.name: v for o in self._of_links if phase in o.phases and (v := o.measure(look)) is not None}
+        if not all(math.isfinite(values.get(name, 0.0)) for name in NEVER_INFINITE):
+            raise ChainFaultError(
+                f"the chain at beta {self.chain.spec.beta:g}: update {self.log.end} gave no finite observables"
+            )
+        return values
+
+    def _probe(self, look: Look, at_quarter: Callable[[float], None] | None) -> EnergyProbe | None:
+        if at_quarter is None and "delta_h_quarter" not in self.log.columns:
+            return None
+
+        def seen(energy: MidEnergy) -> None:
+            look.delta_h_quarter = energy.delta_h
+            if at_quarter is not None:
+                at_quarter(energy.delta_h)
+
+        return EnergyProbe((0.25,), seen)
