@@ -10,6 +10,7 @@ import msgspec
 
 from metalforge.core.errors import SpecError
 
+from .orderings import AUTO, ORDERINGS
 from .spec import CampaignSpec, Dims
 from .state import CampaignState
 
@@ -82,7 +83,7 @@ def _with_volumes(spec: CampaignSpec, added: tuple[Dims, ...]) -> tuple[Dims, ..
                 f"an added volume must have the campaign's N_t = {there[0][3]}: its range of beta belongs to that. "
                 f"Got {dims}\nhint: metalforge scan --volume {','.join(map(str, dims))} begins another campaign"
             )
-    if spec.ordering in ("A", "B", "D", "E"):
+    if spec.ordering != AUTO and not ORDERINGS[spec.ordering].every_volume:
         raise SpecError(
             f"ordering {spec.ordering} does not run more volumes\nhint: begin another campaign with --ordering C"
         )

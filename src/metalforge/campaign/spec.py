@@ -17,18 +17,18 @@ from metalforge.lattice.chain import ChainSpec, HeatbathSpec, HmcSpec
 from metalforge.lattice.fermions import FermionSpec
 
 from .observables import Observable
+from .orderings import AUTO, ORDERINGS, arrange, ordering_of
 from .physics.finite_size import scales
 from .physics.published import PUBLISHED, derived_range
 
 __all__ = [
     "ABOUT",
     "ORDERINGS",
+    "PLACEMENTS",
     "PRESETS",
     "Budget",
     "CampaignSpec",
     "Lattice",
-    "Ordering",
-    "Placement",
     "Running",
     "Screening",
     "Steering",
@@ -39,9 +39,9 @@ __all__ = [
 ]
 
 Dims: TypeAlias = tuple[int, int, int, int]
-Ordering: TypeAlias = Literal["A", "B", "C", "D", "E", "auto"]
-Placement: TypeAlias = Literal["A", "B", "C", "D", "E", "F"]
-ORDERINGS: tuple[Ordering, ...] = ("A", "B", "C", "D", "E")
+EARLY, FULL = "early-warm-up", "full-warm-up"
+PLACEMENTS: dict[str, str] = {"A": EARLY, "B": FULL, "C": FULL, "D": FULL, "E": FULL, "F": EARLY}
+"""What the six places of experiment 020, at which a network may speak, mean for a campaign: may warm-ups end early."""
 LATER: dict[str, dict[str, Any]] = {
     "budget": {"target_of": "first"},
     "lattice": {"observable": "auto"},
@@ -266,8 +266,8 @@ class CampaignSpec(_Part, frozen=True, kw_only=True):
 
     name: str = "campaign"
     seed: int = 1
-    ordering: Ordering = "C"
-    placement: Placement = "A"
+    ordering: str = "C"
+    placement: str = "A"
     lattice: Lattice = Lattice()
     budget: Budget = Budget(seconds=150.0)
     warmup: WarmUpPolicy = WarmUpPolicy()
@@ -276,6 +276,9 @@ class CampaignSpec(_Part, frozen=True, kw_only=True):
     running: Running = Running()
 
     def __post_init__(self) -> None:
+        # Letters and names are the same choice: specs hold the letter, and hash as they always did.
+        msgspec.structs.force_setattr(self, "ordering", ordering_of(self.ordering))
+        msgspec.structs.force_setattr(self, "placement", _placement(self.placement))
         if not 0 <= self.seed < 1 << 32:
             raise SpecError(f"`seed` must be within [0, 2^32). Got {self.seed}")
         budget = self.budget
@@ -283,10 +286,10 @@ class CampaignSpec(_Part, frozen=True, kw_only=True):
             raise SpecError(
                 "`running.deterministic` wants a budget in trajectories only: clocks and meters differ from run to run"
             )
-        if self.running.deterministic and self.ordering == "auto":
+        if self.running.deterministic and self.ordering == AUTO:
             raise SpecError("`running.deterministic` cannot choose an ordering by the clock: name one of A to E")
-        if self.ordering == "B" and len(self.lattice.volumes) < 2:
-            raise SpecError("`ordering = B` wants two volumes: the scout's, and the one that beta_c is quoted for")
+        if self.ordering != AUTO:
+            arrange(self.ordering, self.lattice.volumes, ("cpu:0",))  # says what it misses
         if budget.target_of == "infinite" and len(on_the_line(self)) < 2:
             raise SpecError(
                 '`budget.target_of = "infinite"` wants two volumes at least with one N_t and N_s > 2 N_t. '
@@ -300,6 +303,11 @@ class CampaignSpec(_Part, frozen=True, kw_only=True):
             )
 
     @property
+    def ends_warm_up_early(self) -> bool:
+        """Whether the monitor may end a warm-up before its longest."""
+        return PLACEMENTS[self.placement] == EARLY
+
+    @property
     def sha256(self) -> str:
         """Identify the spec: a resumed campaign must have the same."""
         plain = msgspec.to_builtins(self)
@@ -308,6 +316,16 @@ class CampaignSpec(_Part, frozen=True, kw_only=True):
                 if plain[table][name] == default:
                     del plain[table][name]
         return hashlib.sha256(msgspec.json.encode(plain, order="sorted")).hexdigest()
+
+
+def _placement(text: str) -> str:
+    """Return the letter of a placement that was given by letter or name."""
+    if text in PLACEMENTS:
+        return text
+    letters = [letter for letter, name in PLACEMENTS.items() if name == text]
+    if not letters:
+        raise UnknownNameError("placement", text, [*PLACEMENTS, EARLY, FULL])
+    return letters[0]
 
 
 def on_the_line(spec: CampaignSpec) -> tuple[Dims, ...]:

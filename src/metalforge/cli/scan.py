@@ -39,7 +39,7 @@ def scan(
         str | None,
         typer.Option(help="A preset instead of a spec, demo if there is neither.", autocompletion=_presets),
     ] = None,
-    ordering: Annotated[str | None, typer.Option(help="A, B, C, D, E or auto.")] = None,
+    ordering: Annotated[str | None, typer.Option(help="A, B, C, D, E or their names, or auto.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.")] = None,
     out: Annotated[Path | None, typer.Option(help="Where everything goes; a new directory.")] = None,
     energy: Annotated[str | None, typer.Option(help="measured or modelled joules, to compare orderings.")] = None,

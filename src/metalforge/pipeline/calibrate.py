@@ -1,15 +1,15 @@
-"""Trying orderings on the running graph and keeping the best, with an honest error and ties called ties.
+"""Trying orderings in turns and keeping the best, with an honest error and ties called ties.
 
-The candidates take turns in short blocks (A B C A B C ...), because clocks and temperatures drift; what was in flight
-at a switch belongs to the old ordering, and neither that nor the first result after it is counted. Every block gives
-one score for its candidate; a candidate's error is the standard error over its blocks, and two candidates are compared
-round by round, so that a drift which both saw cancels: the mean of the paired differences, and a bootstrap over rounds
-for how surely it is positive.
+The candidates take turns in short blocks (A B C C B A ...), because clocks and temperatures drift (`take_turns`). On a
+running graph (`calibrate`) what was in flight at a switch belongs to the old ordering, and neither that nor the first
+result after it is counted. Every block gives one score for its candidate; a candidate's error is the standard error
+over its blocks, and two candidates are compared round by round, so that a drift which both saw cancels (`judge`): the
+mean of the paired differences, and a bootstrap over rounds for how surely it is positive.
 """
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .builder import Pipeline
     from .supervisor import Run
 
-__all__ = ["Budget", "Calibration", "Candidate", "calibrate"]
+__all__ = ["Budget", "Calibration", "Candidate", "calibrate", "take_turns"]
 
 _BOOTSTRAPS = 2000
 _SURE = 0.95  # below this a difference is called a tie
@@ -84,20 +84,29 @@ def calibrate(
     if not orderings:
         raise SpecError("there is no ordering to try")
     graphs = {name: _graph(run, ordering) for name, ordering in orderings.items()}
-    scores: dict[str, list[float]] = {name: [] for name in graphs}
     produced = 0
-    order = list(graphs)
-    for turn in range(budget.rounds):
-        # Forward, then backward: a linear drift over a round does not favour those that come first.
-        for name in order if turn % 2 == 0 else order[::-1]:
-            efficiency, n = _block(run, graphs[name], budget, quality, results)
-            produced += n
-            scores[name].append(_number(score(efficiency), name, efficiency))
-    outcome = judge(scores, produced, seed)
+
+    def measure(name: str) -> float:
+        nonlocal produced
+        efficiency, n = _block(run, graphs[name], budget, quality, results)
+        produced += n
+        return _number(score(efficiency), name, efficiency)
+
+    outcome = judge(take_turns(list(graphs), measure, budget.rounds), produced, seed)
     run.reconfigure(graphs[outcome.best])
     if run.events is not None:
         run.events.run("calibrated", outcome.best)
     return outcome
+
+
+def take_turns(names: Sequence[str], measure: Callable[[str], float], rounds: int) -> dict[str, list[float]]:
+    """Return the scores that `measure` gave each candidate, one a round, for `judge`."""
+    scores: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(rounds):
+        # Forward, then backward: a linear drift over a round does not favour those that come first.
+        for name in names if turn % 2 == 0 else names[::-1]:
+            scores[name].append(measure(name))
+    return scores
 
 
 def _graph(run: "Run", ordering: object) -> PipelineGraph:

@@ -139,7 +139,7 @@ def test_an_unknown_field_is_named_with_its_path(tmp_path):
     [
         ({"running": Running(deterministic=True), "budget": Budget(seconds=3.0)}, "trajectories only"),
         ({"running": Running(deterministic=True), "ordering": "auto", "budget": Budget(trajectories=9)}, "clock"),
-        ({"ordering": "B"}, "two volumes"),
+        ({"ordering": "B"}, "2 volumes"),
         ({"seed": -1}, "seed"),
     ],
 )

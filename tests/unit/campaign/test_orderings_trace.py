@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from metalforge.campaign.orderings import ORDERINGS, Arrangement, Assignee, Ordering
 from metalforge.campaign.physics.transition import locate
 from metalforge.campaign.running import campaign as running
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
@@ -26,6 +27,7 @@ from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import Assigned, BlockDone, Checked, Decided, Record, Rows, Screened
 from metalforge.conductor.heads_training import reservoir
 from metalforge.conductor.layouts import CONDUCTOR_11
+from metalforge.core.errors import UnknownNameError
 from metalforge.pipeline import Bounded, Edits, EfficiencyWindow, Filtered, GraphError, Pipeline, Run, Unbounded
 
 TARGET, SCOUT = (4, 4, 4, 2), (2, 2, 2, 2)
@@ -400,3 +402,29 @@ def test_auto_tries_orderings_and_says_what_each_gave(tmp_path):
     assert decided.value == pytest.approx(values[decided.by], rel=0.01)
     # What was measured on trial counts: rows of every chain are there from the first on.
     assert sum(len(rows.columns["plaquette"]) for rows in run.of(Rows)) == run.state.trajectories > 0
+
+
+def test_names_and_letters_are_the_same_choice_and_hash_alike():
+    for one in ORDERINGS.values():
+        volumes = ((8, 8, 8, 4), (4, 4, 4, 4))
+        letter, name = (
+            CampaignSpec(ordering=text, lattice=Lattice(volumes=volumes, beta_min=5.6, beta_max=5.8))
+            for text in (one.letter, one.name)
+        )
+        assert (letter, letter.sha256, letter.ordering) == (name, name.sha256, one.letter)
+    assert CampaignSpec(placement="full-warm-up") == CampaignSpec(placement="B")
+    assert [CampaignSpec(placement=p).ends_warm_up_early for p in "ABCDEF"] == [True, *[False] * 4, True]
+    with pytest.raises(UnknownNameError, match="all-produce"):
+        CampaignSpec(ordering="all-produces")
+    with pytest.raises(UnknownNameError, match="placement"):
+        CampaignSpec(placement="G")
+
+
+def test_an_ordering_is_added_in_one_place(tmp_path, monkeypatch):
+    def pairs(volumes, substrates):
+        return Arrangement(ordering="P", lanes=(Assignee(substrates[0], volumes), Assignee("cpu:0.b", volumes)))
+
+    monkeypatch.setitem(ORDERINGS, "P", Ordering("P", "pairs", "two chains at a time on one core", pairs))
+    run = trace(changed(ordering="pairs", budget={"trajectories": 200}), tmp_path / "run")
+    assert run.state.opened.ordering == "P"
+    assert {s.name for s in run.state.opened.silicon if s.role == "produces"} == {"cpu:0", "cpu:0.b"}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metalforge.campaign.steerers import STEERERS, Adaptive, Gaps, GaussianProcess, Uniform, build_steerer, restore
+from metalforge.campaign.steerers import STEERERS, Gaps, GaussianProcess, Uniform, build_steerer, restore
 from metalforge.campaign.steerers.uniform import van_der_corput
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.steering import History, Observation, Steerer, SteererState
@@ -21,7 +21,6 @@ MAKERS = {
     "uniform-grid": lambda: Uniform(LOW, HIGH, points=9),
     "gaps": lambda: Gaps(LOW, HIGH),
     "gaussian-process": lambda: GaussianProcess(LOW, HIGH, grid=81, paths=64),
-    "adaptive": lambda: Adaptive(LOW, HIGH, score=score),
 }
 
 
@@ -114,10 +113,10 @@ def test_state_survives_a_file_and_restores_the_same_asks(make):
     steerer = make()
     driven(steerer, 8)
     line = msgspec.json.encode(steerer.state())
-    again = restore(msgspec.json.decode(line, type=SteererState), score=score if steerer.name == "adaptive" else None)
+    again = restore(msgspec.json.decode(line, type=SteererState))
     assert again.state() == steerer.state()
     assert again.ask(2, [5.671]) == steerer.ask(2, [5.671])
-    fresh = restore(make().state(), score=score if steerer.name == "adaptive" else None)
+    fresh = restore(make().state())
     assert fresh.ask(2) == make().ask(2)
 
 
@@ -286,23 +285,25 @@ def test_adaptive_falls_back_on_the_widest_gap(scorer):
 
 def test_adaptive_does_not_march_out_of_its_range():
     # The origin widened its range by 0.1 beyond the measured points each time, and walked away.
-    steerer = Adaptive(5.0, 6.0, score=lambda beta: (0.1 + abs(beta - 5.5), 0.2))
     seen = []
-    while new := steerer.ask(1):
-        seen.append(new[0].beta)
-        steerer.tell([Observation(beta=seen[-1], value=1.0, error=0.1, id=str(len(seen)))])
+
+    def decide():
+        return steer_adaptive(seen, [], 5.0, 6.0, score=lambda beta: (0.1 + abs(beta - 5.5), 0.2))
+
+    while new := decide().suggestion:
+        seen.append(new.beta)
     assert len(seen) >= 19
     assert min(seen) > 5.0
     assert max(seen) < 6.0
-    assert steerer.decide().saturated
+    assert decide().saturated
     assert max(b - a for a, b in pairwise(sorted([5.0, *seen, 6.0]))) < 0.05
 
 
-def test_adaptive_refuses_wrong_settings_when_it_is_made():
+def test_adaptive_refuses_wrong_settings():
     with pytest.raises(SpecError, match="`n_candidates` must be at least 1"):
-        Adaptive(LOW, HIGH, n_candidates=0)
+        steer_adaptive([], [], LOW, HIGH, n_candidates=0)
     with pytest.raises(SpecError, match="`exclusion` must be finite"):
-        Adaptive(LOW, HIGH, exclusion=-0.1)
+        steer_adaptive([], [], LOW, HIGH, exclusion=-0.1)
     with pytest.raises(SpecError, match=r"must be finite\. Got nan"):
         steer_adaptive([float("nan")], [], LOW, HIGH)
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 import msgspec
 import tomli_w
 
+from metalforge.campaign.orderings import ORDERINGS
 from metalforge.campaign.spec import Budget, CampaignSpec
 
 __all__ = ["NOTES", "TABLES", "Note", "field_paths", "spec_text"]
@@ -38,12 +39,14 @@ NOTES: dict[str, Note] = {
     "name": Note("Name of the campaign, for people and for the directory's name"),
     "seed": Note("Seed of all random numbers, 0 to 2^32 - 1; chains are its streams", "integer"),
     "ordering": Note(
-        "Which stages run where: A produce, screen, check what is flagged in double; B a small volume scouts, the "
-        "large one runs where it flagged; C all produce, the posterior picks each beta; D every configuration is "
-        "evaluated again in higher precision; E the producer sleeps until the predictive variance wakes it; auto "
-        "measures which gives most effective samples"
+        "Which stages run where, by letter or name: "
+        + "; ".join(f"{one.letter} or {one.name}: {one.about}" for one in ORDERINGS.values())
+        + "; auto: measures which gives most effective samples"
     ),
-    "placement": Note("What the reservoir decides: A ends warm-up early (the default); B to F are experiment 020"),
+    "placement": Note(
+        "Whether warm-ups may end early: A or early-warm-up (the default), B or full-warm-up; C to F, the other places "
+        "of experiment 020, count as one of these two"
+    ),
     "lattice.volumes": Note("Lattices [x, y, z, t]; beta_c is quoted for the first one", "sites"),
     "lattice.beta_min": Note("Lower end of the scan", "inverse bare coupling 6 / g^2"),
     "lattice.beta_max": Note("Upper end of the scan", "inverse bare coupling 6 / g^2"),

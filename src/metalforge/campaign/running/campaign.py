@@ -23,7 +23,8 @@ import metalforge
 from metalforge import __version__, native
 from metalforge.campaign.extending import Extension, extended
 from metalforge.campaign.findings import target_met
-from metalforge.campaign.spec import CampaignSpec, Ordering
+from metalforge.campaign.orderings import AUTO, arrange
+from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, fold
 from metalforge.campaign.store.directory import writable_directory
 from metalforge.campaign.store.index import open_index
@@ -51,11 +52,10 @@ from metalforge.substrates.cpu import CpuSubstrate
 from .book import Book
 from .equipment import steerer_of, watches_of
 from .estimator import Estimator
-from .graph import build_graph
+from .graph import build_graph, silicon_of
 from .heads import PROFILE, Heads, load_heads, open_device
 from .monitor import Monitor
 from .notes import EnergyNotes, note_heads, note_judged, note_use
-from .orderings import arrange, silicon_of
 from .planner import Planner
 from .pool import ChainPool
 from .screen import Screen
@@ -102,8 +102,8 @@ class Campaign(Closing):
         writable_directory(directory)
         lock = DirectoryLock(directory)
         try:
-            ordering: Ordering = "C" if spec.ordering == "auto" else spec.ordering
-            arrangement = arrange(ordering, spec, producers_here(spec))
+            ordering = "C" if spec.ordering == AUTO else spec.ordering
+            arrangement = arrange(ordering, spec.lattice.volumes, producers_here(spec))
             cpu = CpuSubstrate().info
             opened = Opened(
                 at=clock(),
@@ -217,7 +217,7 @@ class Campaign(Closing):
             self.book,
             monitor=Monitor(
                 self.spec.warmup,
-                early=self.spec.placement in ("A", "F"),
+                early=self.spec.ends_warm_up_early,
                 head_trusted=heads.acts("thermalization"),
             ),
             make_watch=watches_of(self.spec, heads, self._trust),
@@ -243,11 +243,11 @@ class Campaign(Closing):
         return self.state
 
     def segment(
-        self, ordering: Ordering, pool: ChainPool, heads: Heads, *, until: Callable[[], bool] | None = None
+        self, ordering: str, pool: ChainPool, heads: Heads, *, until: Callable[[], bool] | None = None
     ) -> StoppedBy | None:
         """Run the graph of an ordering until the campaign stops, or `until` says so."""
         spec = self.spec
-        arrangement = arrange(ordering, spec, producers_here(spec))
+        arrangement = arrange(ordering, spec.lattice.volumes, producers_here(spec))
         plan = VisitPlan(
             spec=spec,
             steerers={dims: steerer_of(spec, dims, heads) for dims in spec.lattice.volumes},
@@ -293,11 +293,11 @@ class Campaign(Closing):
     def _margin(limit: float) -> float:
         return min(MARGIN * limit, MARGIN_S)
 
-    def _ordering(self, pool: ChainPool, heads: Heads) -> Ordering:
+    def _ordering(self, pool: ChainPool, heads: Heads) -> str:
         decided = [d for d in self.state.decisions if d.what == "ordering"]
         if decided:
-            return decided[-1].by  # type: ignore[return-value]
-        if self.spec.ordering != "auto":
+            return decided[-1].by
+        if self.spec.ordering != AUTO:
             return self.spec.ordering
         from .choosing import choose_ordering
 

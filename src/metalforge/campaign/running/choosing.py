@@ -1,8 +1,8 @@
-r"""`ordering = "auto"`: try the orderings that this machine and spec allow, in turns, and keep the best.
+r"""`ordering = "auto"`: try the orderings that the spec allows, in turns, and keep the best.
 
     figure = effective samples of the order parameter of the first volume / seconds,       ESS = n / (2 tau_int)
 
-Each ordering gets `ROUNDS` windows of equal length, in turns, so that a machine that slows down is unfair to none. By
+Each ordering gets `ROUNDS` windows of equal length, in turns (`pipeline.calibrate` takes them and judges). By
 joules only where every substrate is metered, or where the spec asks for modelled ones and says so. All that was
 measured meanwhile counts for beta_c; nothing is thrown away. A CPU without a readable meter has no joules, and no
 device profile states a CPU's power, so that there the seconds decide, and the reason says so.
@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from metalforge.campaign.spec import Ordering
+from metalforge.campaign.orderings import ORDERINGS
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.records import Decided
-from metalforge.core.errors import SpecError
+from metalforge.pipeline.calibrate import judge, take_turns
 from metalforge.statistics import gamma_method
 
 from .heads import Heads
-from .orderings import arrange
 from .pool import ChainPool
 
 if TYPE_CHECKING:
@@ -56,44 +55,36 @@ def pooled_tau_of(state: CampaignState) -> float:
     return float(np.average(taus, weights=rows)) if taus else 0.5
 
 
-def choose_ordering(campaign: "Campaign", pool: ChainPool, heads: Heads) -> Ordering:
+def choose_ordering(campaign: "Campaign", pool: ChainPool, heads: Heads) -> str:
     """Return the ordering with the most effective samples per second, and write why."""
-    candidates = [ordering for ordering in ("A", "B", "C", "D") if _possible(campaign, ordering)]
+    volumes = len(campaign.spec.lattice.volumes)
+    candidates = [one.letter for one in ORDERINGS.values() if one.tried and volumes >= one.volumes]
     budget = campaign.spec.budget.seconds
     window = WINDOW_S if budget is None else min(WINDOW_S, SHARE * budget / (ROUNDS * len(candidates)))
-    gained: dict[str, list[float]] = {ordering: [] for ordering in candidates}
-    for _ in range(ROUNDS):
-        for ordering in candidates:
-            before, began = measured_rows(campaign.state), time.monotonic()
-            ends = began + window
-            campaign.segment(ordering, pool, heads, until=lambda ends=ends: time.monotonic() >= ends)  # type: ignore[misc, arg-type]
-            if campaign.halted:
-                return "C"
-            gained[ordering].append((measured_rows(campaign.state) - before) / (time.monotonic() - began))
+
+    def rows_per_second(ordering: str) -> float:
+        if campaign.halted:
+            return 0.0
+        before, began = measured_rows(campaign.state), time.monotonic()
+        campaign.segment(ordering, pool, heads, until=lambda: time.monotonic() >= began + window)
+        return (measured_rows(campaign.state) - before) / (time.monotonic() - began)
+
+    turns = take_turns(candidates, rows_per_second, ROUNDS)
+    if campaign.halted:
+        return "C"
     # The chains are the same whoever runs them: one tau for all, or its noise would decide.
     tau = pooled_tau_of(campaign.state)
-    figures = {ordering: float(np.mean(values)) / (2 * tau) for ordering, values in gained.items()}
-    best = max(figures, key=lambda ordering: figures[ordering])
-    joules = campaign.why_no_joules()
+    outcome = judge({ordering: [rate / (2 * tau) for rate in rates] for ordering, rates in turns.items()})
+    figures = {one.name: one.mean for one in outcome.candidates}
     said = ", ".join(f"{ordering} {figure:.3g}" for ordering, figure in figures.items())
     campaign.book.write(
         Decided(
             at=campaign.book.clock(),
             what="ordering",
-            by=best,
+            by=outcome.best,
             reason=f"effective samples per second, measured over {ROUNDS} windows of {window:.2g} s each: {said}; "
-            f"not per joule: {joules}",
-            value=figures[best],
+            f"{outcome.words}; not per joule: {campaign.why_no_joules()}",
+            value=figures[outcome.best],
         )
     )
-    return best  # type: ignore[return-value]
-
-
-def _possible(campaign: "Campaign", ordering: Ordering) -> bool:
-    from .campaign import producers_here
-
-    try:
-        arrange(ordering, campaign.spec, producers_here(campaign.spec))
-    except SpecError:
-        return False
-    return True
+    return outcome.best

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 
+from metalforge.campaign.orderings import Arrangement
 from metalforge.campaign.spec import CampaignSpec
+from metalforge.campaign.store.records import EMULATED_NPU, Silicon
 from metalforge.pipeline import Bounded, Filtered, Pipeline, PipelineBuilder, Unbounded
 
 from .book import Book
-from .orderings import Arrangement
 from .orders import Start, stage_of
 from .planner import Planner
 from .pool import ChainPool
@@ -14,7 +15,7 @@ from .producer import Producer
 from .recording import Check, Recorder, Steer
 from .screen import Screen
 
-__all__ = ["build_graph"]
+__all__ = ["build_graph", "silicon_of"]
 
 
 def build_graph(
@@ -66,3 +67,23 @@ def _core(substrate: str) -> int | None:
     """Return the core of a logical substrate such as `cpu:1`."""
     kind, _, number = substrate.partition(":")
     return int(number) if kind == "cpu" and number.isdigit() else None
+
+
+def silicon_of(
+    arrangement: Arrangement, device: str, model: str, *, emulated: str | None = None
+) -> tuple[Silicon, ...]:
+    """Return what each logical substrate does; `emulated` is the profile of the board that screens, if one does."""
+    rows = [
+        Silicon(
+            name=lane.substrate,
+            device=device,
+            model=model,
+            role="follows the scout" if lane.follows is not None else "produces",
+        )
+        for lane in arrangement.lanes
+    ]
+    if arrangement.checker is not None:
+        rows.append(Silicon(name=arrangement.checker, device=device, model=model, role=f"checks {arrangement.checks}"))
+    if arrangement.screens and emulated is not None:
+        rows.append(Silicon(name=EMULATED_NPU, device="host", model=f"{emulated}, emulated", role="screens"))
+    return tuple(rows)

@@ -11,6 +11,7 @@ from math import prod
 from typing import Literal, NamedTuple
 
 from metalforge.campaign.headline import gains
+from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.physics.evidence import Want
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.state import CampaignState, ChainLog, Start, start_of
@@ -29,17 +30,6 @@ ADAPTIVE = ("conductor", "gaussian-process")
 
 Sleep = Callable[[Dims], str | None]
 """Whether a volume is known well enough to let the producers sleep, and why."""
-
-
-class Assignee(NamedTuple):
-    """Who a visit is for: a substrate and the volumes it may run.
-
-    `follows` makes it run only at beta that chains of another volume have flagged.
-    """
-
-    substrate: str
-    volumes: tuple[Dims, ...]
-    follows: Dims | None = None
 
 
 class Nothing(NamedTuple):

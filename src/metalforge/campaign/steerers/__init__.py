@@ -8,9 +8,7 @@ from typing import Any
 
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.steering import Steerer, SteererState
-from metalforge.core.steering_rules import Score
 
-from .adaptive import Adaptive
 from .gaps import Gaps
 from .gaussian_process import GaussianProcess, reweighting_reach
 from .generator import as_generator, from_generator
@@ -19,7 +17,6 @@ from .uniform import Uniform, even_points
 
 __all__ = [
     "STEERERS",
-    "Adaptive",
     "Gaps",
     "GaussianProcess",
     "Peak",
@@ -32,9 +29,7 @@ __all__ = [
     "reweighting_reach",
 ]
 
-STEERERS: dict[str, Callable[..., Steerer]] = {
-    steerer.name: steerer for steerer in (Uniform, Gaps, GaussianProcess, Adaptive)
-}
+STEERERS: dict[str, Callable[..., Steerer]] = {steerer.name: steerer for steerer in (Uniform, Gaps, GaussianProcess)}
 """Steerers by name; each takes (beta_min, beta_max) and settings by keyword."""
 
 
@@ -48,10 +43,9 @@ def build_steerer(name: str, beta_min: float, beta_max: float, **settings: Any) 
         raise SpecError(f"steerer `{name}` does not take these settings: {error}") from error
 
 
-def restore(state: SteererState, *, score: Score | None = None) -> Steerer:
-    """Return the steerer of a state, told all that it was told; `score` is what an adaptive one scores with."""
-    extra: dict[str, Any] = {} if score is None else {"score": score}
-    steerer = build_steerer(state.name, state.beta_min, state.beta_max, **state.settings, **extra)
+def restore(state: SteererState) -> Steerer:
+    """Return the steerer of a state, told all that it was told."""
+    steerer = build_steerer(state.name, state.beta_min, state.beta_max, **state.settings)
     if state.observations:
         steerer.tell(state.observations)
     return steerer

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from metalforge.campaign.physics.evidence import Evidence, Want
-from metalforge.campaign.spec import CampaignSpec, Dims, Ordering
+from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.core.quantities import Quantity
 from metalforge.lattice.registered import Phase
 
@@ -74,7 +74,7 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     package_version: str
     isa: str
     command: tuple[str, ...]
-    ordering: Ordering
+    ordering: str
     silicon: tuple[Silicon, ...]
     python: str
     versions: dict[str, str] = {}

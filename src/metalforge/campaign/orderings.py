@@ -1,0 +1,129 @@
+"""Orderings: who produces what, what is checked, and what may sleep, over logical substrates.
+
+One is added by a function from volumes and substrates to its `Arrangement` and a line of `ORDERINGS`; the spec, the
+command line, `auto` and the graph follow from there. A spec may say the letter or the name.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from metalforge.core.errors import SpecError, UnknownNameError
+
+__all__ = ["AUTO", "ORDERINGS", "Arrangement", "Assignee", "Ordering", "arrange", "ordering_of"]
+
+Dims: TypeAlias = tuple[int, int, int, int]
+Volumes: TypeAlias = tuple[Dims, ...]
+Substrates: TypeAlias = tuple[str, ...]
+AUTO = "auto"
+"""What a spec says that lets the campaign measure which ordering is best here."""
+
+
+class Assignee(NamedTuple):
+    """Who a visit is for: a substrate and the volumes it may run.
+
+    `follows` makes it run only at beta that chains of another volume have flagged.
+    """
+
+    substrate: str
+    volumes: Volumes
+    follows: Dims | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrangement:
+    """One ordering on this machine: its lanes, what is checked and where, whether it screens and may sleep."""
+
+    ordering: str
+    lanes: tuple[Assignee, ...]
+    checks: Literal["none", "flagged", "all"] = "none"
+    checker: str | None = None
+    screens: bool = True
+    sleeps: bool = False
+
+
+class Ordering(NamedTuple):
+    """An ordering: its letter and name, in words what runs, and how it is laid out.
+
+    `volumes` is the fewest it needs; `every_volume` says that it runs all that there are, `tried` that `auto` tries it.
+    """
+
+    letter: str
+    name: str
+    about: str
+    lay_out: Callable[[Volumes, Substrates], Arrangement]
+    volumes: int = 1
+    every_volume: bool = False
+    tried: bool = True
+
+
+def _check_flagged(volumes: Volumes, substrates: Substrates) -> Arrangement:
+    return Arrangement(ordering="A", lanes=_first(volumes, substrates), checks="flagged", checker=_second(substrates))
+
+
+def _scout(volumes: Volumes, substrates: Substrates) -> Arrangement:
+    target, scout = volumes[:2]
+    large = substrates[1] if len(substrates) > 1 else f"{substrates[0]}.large"
+    lanes = (Assignee(substrates[0], (scout,)), Assignee(large, (target,), follows=scout))
+    return Arrangement(ordering="B", lanes=lanes)
+
+
+def _all_produce(volumes: Volumes, substrates: Substrates) -> Arrangement:
+    return Arrangement(ordering="C", lanes=tuple(Assignee(name, volumes) for name in substrates))
+
+
+def _check_all(volumes: Volumes, substrates: Substrates) -> Arrangement:
+    lanes = _first(volumes, substrates)
+    return Arrangement(ordering="D", lanes=lanes, checks="all", checker=_second(substrates), screens=False)
+
+
+def _sleep(volumes: Volumes, substrates: Substrates) -> Arrangement:
+    return Arrangement(ordering="E", lanes=_first(volumes, substrates), sleeps=True)
+
+
+def _first(volumes: Volumes, substrates: Substrates) -> tuple[Assignee, ...]:
+    return (Assignee(substrates[0], volumes[:1]),)
+
+
+def _second(substrates: Substrates) -> str:
+    return substrates[1 % len(substrates)]
+
+
+ORDERINGS: dict[str, Ordering] = {
+    one.letter: one
+    for one in (
+        Ordering("A", "check-flagged", "produce, screen, check what is flagged in higher precision", _check_flagged),
+        Ordering("B", "scout", "a small volume scouts, the large one runs where it flagged", _scout, volumes=2),
+        Ordering("C", "all-produce", "all produce, the posterior picks each beta", _all_produce, every_volume=True),
+        Ordering("D", "check-all", "every configuration is evaluated again in higher precision", _check_all),
+        Ordering("E", "sleep", "the producer sleeps until the predictive variance wakes it", _sleep, tried=False),
+    )
+}
+"""All orderings by their letters."""
+
+
+def ordering_of(text: str) -> str:
+    """Return the letter of an ordering that was given by letter or name; `auto` stays.
+
+    Raises
+    ------
+    UnknownNameError
+        There is no such ordering.
+    """
+    names = {one.name: one.letter for one in ORDERINGS.values()}
+    if text == AUTO or text in ORDERINGS:
+        return text
+    if text not in names:
+        raise UnknownNameError("ordering", text, [*ORDERINGS, *names, AUTO])
+    return names[text]
+
+
+def arrange(ordering: str, volumes: Volumes, substrates: Substrates) -> Arrangement:
+    """Return an ordering over logical substrates, in the order of preference; with one only, they share it."""
+    chosen = ORDERINGS[ordering]
+    if len(volumes) < chosen.volumes:
+        raise SpecError(
+            f"ordering {ordering} wants {chosen.volumes} volumes, of which the first is the one that beta_c is quoted "
+            f"for. Got {len(volumes)}\nhint: lattice.volumes = [[8, 8, 8, 4], [4, 4, 4, 4]]"
+        )
+    return chosen.lay_out(volumes, substrates)
