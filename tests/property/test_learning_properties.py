@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from metalforge.hybrid.learning.drift import divergence
 from metalforge.hybrid.learning.evolution import mutate
 from metalforge.hybrid.learning.losses import loss_and_slope
-from metalforge.hybrid.learning.matrix import DeviceMatrix, requantise
+from metalforge.hybrid.learning.matrix import WrittenMatrix, requantise
 from metalforge.hybrid.learning.schedule import plan_updates
-from metalforge.hybrid.running.device_linear import DevicePrograms
 from metalforge.substrates.npu import EmulatedDevice
 from metalforge.substrates.npu.faults import FaultPlan, PartialUpdate
 from metalforge.substrates.npu.ladder import digit_limit
 from metalforge.substrates.npu.program import Encoding
+from metalforge.substrates.npu.residency import DevicePrograms
 
 seeds = st.integers(0, 2**32 - 1)
 digits = st.integers(1, 3)
@@ -88,12 +88,12 @@ def test_device_and_host_agree_after_any_failing_updates(seed, faults, n):
     plan = FaultPlan(faults=tuple(PartialUpdate(at=at, fraction=f) for at, f in faults.items()))
     device = EmulatedDevice(faults=plan)
     encoding = Encoding(digits=n, activation_bits=8, signed="zero_point")
-    matrix = DeviceMatrix("m", rng.normal(size=(2, 6)), DevicePrograms(device), encoding=encoding, ranges=1.0)
+    matrix = WrittenMatrix("m", rng.normal(size=(2, 6)), DevicePrograms(device), encoding=encoding, ranges=1.0)
     x = rng.uniform(-1, 1, (4, 6))
     for _ in range(6):
         wanted = rng.normal(size=(2, 6))
         matrix.push(wanted)
         assert matrix.verify()
         assert not matrix.stale
-        twin = DeviceMatrix("m", wanted, DevicePrograms(EmulatedDevice()), encoding=encoding, ranges=1.0)
+        twin = WrittenMatrix("m", wanted, DevicePrograms(EmulatedDevice()), encoding=encoding, ranges=1.0)
         assert np.abs(matrix(x) - twin(x)).max() <= 6 * np.abs(wanted).max() / matrix.limit

@@ -13,12 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.routing.precision import encoding_of
-from metalforge.hybrid.running.device_linear import DeviceLinear, DevicePrograms
+from metalforge.hybrid.running.device_matrix import DeviceMatrix
 from metalforge.reservoir.engine import Engine, init
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.compile import CompiledLinear, compile_linear
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.ladder import group_ranges
+from metalforge.substrates.npu.residency import DevicePrograms
 
 from .scaling import READOUT_PRECISION
 
@@ -110,7 +111,7 @@ class DevicePass:
         self._weights, self._bias = weights, weights.out_bias
         self._esn = host.with_hardware_linear(device, precision=precision)
         self._programs = DevicePrograms(device)
-        self._readout = DeviceLinear(_merged(weights, host.ranges.u, host.ranges.s), self._programs, "conductor")
+        self._readout = DeviceMatrix(_merged(weights, host.ranges.u, host.ranges.s), self._programs, "conductor")
 
     @property
     def state(self) -> Reals:

@@ -112,10 +112,10 @@ def test_programs_do_not_overlap_and_one_changes_without_the_others(series):
     esn = ChunkedEsn.from_weights(weights, device, chunk_units=25)
     used = [processor for slot in device.slots() for processor in device.placement(slot).processors]
     assert len(used) == len(set(used)) == 4
-    (changed,) = esn.programs_of(1)
+    (changed,) = esn.slots_of(1)
     others = {slot: device.fingerprint(slot) for slot in device.slots() if slot != changed}
     old = device.get_variable("rows25/weights", changed)
-    esn.tenants.set_variable(changed, "rows25/weights", -old)
+    esn.programs.set_variable(changed, "rows25/weights", -old)
     assert np.array_equal(device.get_variable("rows25/weights", changed), -old)
     assert {slot: device.fingerprint(slot) for slot in others} == others
     esn.state = np.ones(UNITS) / 2
@@ -165,10 +165,10 @@ def test_an_evicted_program_comes_back_with_its_variables(series):
     weights = network()
     device = EmulatedDevice("akd1000-claimed")
     esn = ChunkedEsn.from_weights(weights, device, chunk_units=10, overflow="swap")
-    (name,) = esn.programs_of(9)
+    (name,) = esn.slots_of(9)
     assert name not in device.slots()
-    zeros = np.zeros_like(esn.tenants.program(name).layers[0].weights)
-    esn.tenants.set_variable(name, "rows90/weights", zeros)  # while it is not on the device
+    zeros = np.zeros_like(esn.programs.program(name).layers[0].weights)
+    esn.programs.set_variable(name, "rows90/weights", zeros)  # while it is not on the device
     esn.run(series[:3])
     assert name in device.slots()
     assert not device.get_variable("rows90/weights", name).any()
@@ -239,4 +239,4 @@ def test_what_is_wrong_is_told(series):
     with pytest.raises(SpecError, match="finite"):
         esn.step(np.array([0.0, np.nan, 0.0]))
     with pytest.raises(SpecError, match="in software"):
-        _ = esn.tenants
+        _ = esn.programs

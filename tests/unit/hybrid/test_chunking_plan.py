@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Modelled
-from metalforge.hybrid.chunking import ChunkedEsn, Tenants, chunk_rows, plan_chunks
-from metalforge.hybrid.chunking.tenants import PaperDevice, room_of
+from metalforge.hybrid.chunking import ChunkedEsn, chunk_rows, plan_chunks
 from metalforge.reservoir.generate import make_esn, random_matrix
 from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu import Activation, EmulatedDevice, FullyConnected, Program, ResourceError
 from metalforge.substrates.npu.costs import cost
 from metalforge.substrates.npu.device import image_bytes
 from metalforge.substrates.profiles import profile
@@ -21,10 +19,6 @@ def weights():
     rng = np.random.default_rng(1)  # scaled by hand: eigenvalues of 600 units take longer than all plans
     w_res = random_matrix(rng, 600, 600, connectivity=0.05, kind="csr") / 6
     return EsnWeights(w_in=rng.uniform(-1, 1, (600, 1)), w_res=w_res)
-
-
-def program(name, lines=20, units=10):
-    return Program(name=name, layers=(FullyConnected(name=name, weights=np.ones((lines, units), np.int8)),))
 
 
 def test_rows_are_split_without_gap_or_overlap():
@@ -104,60 +98,3 @@ def test_a_smaller_chip_takes_fewer_chunks_or_more_turns():
     assert swapped.swaps.reloads == 3
     with pytest.raises(SpecError, match="software or swap"):
         plan_chunks(weights, overflow="disk")
-
-
-def test_tenants_evict_what_was_used_longest_ago():
-    tenants = Tenants(PaperDevice(profile("akd1000-claimed")))
-    for name in "abcde":
-        tenants.add(name, program(name))
-    assert (tenants.loads, tenants.reloads) == (5, 0)
-    tenants.bring("a")
-    tenants.add("f", program("f"))  # full: it waits for its first call
-    assert "f" not in tenants.resident
-    tenants.bring("f")
-    assert tenants.resident == ("c", "d", "e", "a", "f")
-    tenants.bring("b")
-    assert (tenants.loads, tenants.reloads, tenants.evictions) == (7, 1, 2)
-    assert tenants.reloaded_bytes == image_bytes(program("b"))
-    with pytest.raises(UnknownNameError):
-        tenants.bring("z")
-    with pytest.raises(ResourceError, match="on paper"):
-        tenants.infer("b", np.zeros((1, 20), np.uint8))
-
-
-def test_a_program_that_never_fits_says_by_how_much():
-    tenants = Tenants(PaperDevice(profile("akd1000-published")))
-    deep = Program(
-        name="deep",
-        layers=tuple(
-            FullyConnected(name=f"l{i}", weights=np.ones((4, 4), np.int8), activation=Activation.BOUNDED_RELU)
-            for i in range(23)
-        ),
-    )
-    tenants.add("deep", deep)
-    with pytest.raises(ResourceError, match="23 layers"):
-        tenants.bring("deep")
-
-
-def test_a_device_of_one_program_takes_turns():
-    emulator = EmulatedDevice()
-
-    class OneProgram:
-        """The protocol's methods without slots."""
-
-        load = staticmethod(lambda p: emulator.load(p))
-        infer = staticmethod(lambda x: emulator.infer(x))
-        unload = staticmethod(lambda: emulator.unload())
-        set_variable = staticmethod(lambda name, values: emulator.set_variable(name, values))
-
-    tenants = Tenants(room_of(OneProgram()))
-    tenants.add("a", program("a"))
-    tenants.add("b", program("b", units=7))
-    x = np.ones((2, 20), np.uint8)
-    assert tenants.infer("b", x).shape == (2, 7)
-    assert tenants.infer("a", x).shape == (2, 10)
-    tenants.set_variable("a", "a/weights", 2 * np.ones((20, 10), np.int8))
-    assert (tenants.infer("a", x) == 40).all()
-    assert tenants.infer("b", x).max() == 20
-    assert (tenants.infer("a", x) == 40).all()
-    assert (tenants.loads, tenants.reloads, tenants.evictions) == (5, 3, 4)

@@ -343,33 +343,11 @@ def test_a_device_without_room_is_refused_when_the_executor_is_made():
     assert claimed.slots() == (), "what was loaded before the refusal is taken off again"
 
 
-class OneProgram:
-    """A device that holds one program, as the vendor's do: the emulator without its slots."""
-
-    def __init__(self):
-        self._inner = EmulatedDevice()
-
-    def load(self, program):
-        return self._inner.load(program)
-
-    def infer(self, x):
-        return self._inner.infer(x)
-
-    def set_variable(self, name, values):
-        self._inner.set_variable(name, values)
-
-    def unload(self):
-        self._inner.unload()
-
-    def statistics(self):
-        return self._inner.statistics()
-
-
 def test_a_device_of_one_program_is_loaded_by_turns():
     rng = np.random.default_rng(19)
     plan = make(esn_graph(rng))
     x = rng.uniform(-1, 1, (4, 10)).astype("f4")
-    device = OneProgram()
+    device = EmulatedDevice(n_slots=1)
     with HybridExecutor(plan, device) as turns, HybridExecutor(plan) as slots:
         assert np.array_equal(turns.run(x), slots.run(x))
     assert device.statistics().loads == 2 + 8

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from metalforge.core.errors import SpecError
-from metalforge.hybrid.learning.matrix import ATTEMPTS, MOST_LINES, DeviceMatrix, requantise
-from metalforge.hybrid.running.device_linear import DevicePrograms
+from metalforge.hybrid.learning.matrix import ATTEMPTS, MOST_LINES, WrittenMatrix, requantise
 from metalforge.substrates.npu import EmulatedDevice, ResourceError
 from metalforge.substrates.npu.certificate import overflow_certificate
 from metalforge.substrates.npu.device import DeviceGoneError, DeviceTimeoutError
 from metalforge.substrates.npu.faults import BitFlip, FaultPlan, PartialUpdate, Vanish
 from metalforge.substrates.npu.program import Encoding, FullyConnected
+from metalforge.substrates.npu.residency import DevicePrograms
 
 SEED = 31
 RNG = np.random.default_rng(SEED)
@@ -21,7 +21,7 @@ X = RNG.uniform(-1, 1, (25, 40))
 def opened(*faults, digits=2, bits=8, matrix=W, ranges=1.0):
     device = EmulatedDevice(faults=FaultPlan(faults=faults))
     encoding = Encoding(digits=digits, activation_bits=bits, signed="zero_point")
-    return device, DeviceMatrix("m", matrix, DevicePrograms(device), encoding=encoding, ranges=ranges)
+    return device, WrittenMatrix("m", matrix, DevicePrograms(device), encoding=encoding, ranges=ranges)
 
 
 def held(device):
@@ -123,35 +123,10 @@ def test_silent_damage_is_seen_and_mended():
     assert device.verify("learning/m")
 
 
-class OneProgram:
-    """A device of a single program, behind which the emulator is hidden with its slots."""
-
-    def __init__(self):
-        self._device = EmulatedDevice()
-
-    def load(self, program):
-        return self._device.load(program)
-
-    def infer(self, x):
-        return self._device.infer(x)
-
-    def set_variable(self, name, values):
-        self._device.set_variable(name, values)
-
-    def get_variable(self, name):
-        return self._device.get_variable(name)
-
-    def unload(self):
-        self._device.unload()
-
-    def statistics(self):
-        return self._device.statistics()
-
-
 def test_a_device_of_one_program_takes_two_matrices_by_turns():
-    programs = DevicePrograms(OneProgram())
+    programs = DevicePrograms(EmulatedDevice(n_slots=1))
     encoding = Encoding(digits=2, activation_bits=8, signed="zero_point")
-    one, two = (DeviceMatrix(n, W, programs, encoding=encoding, ranges=1.0) for n in ("one", "two"))
+    one, two = (WrittenMatrix(n, W, programs, encoding=encoding, ranges=1.0) for n in ("one", "two"))
     one.push(-W)  # not resident: it is written when its turn comes
     assert one.verify()
     assert np.allclose(two(X), X @ W.T, atol=0.2)
@@ -162,7 +137,7 @@ def test_a_device_of_one_program_takes_two_matrices_by_turns():
 def test_two_users_have_slots_of_their_own():
     device = EmulatedDevice()
     encoding = Encoding(digits=2, activation_bits=8, signed="zero_point")
-    one, two = (DeviceMatrix("m", W, DevicePrograms(device), encoding=encoding, ranges=1.0) for _ in range(2))
+    one, two = (WrittenMatrix("m", W, DevicePrograms(device), encoding=encoding, ranges=1.0) for _ in range(2))
     one.push(-W)
     assert np.allclose(two(X), X @ W.T, atol=0.2)
     assert one.verify()

@@ -7,10 +7,10 @@ from metalforge.core.errors import PlacementError, SpecError
 from metalforge.hybrid.esn.native_path import NativeLayer
 from metalforge.hybrid.esn.paths import LastLayer, Ranges, Rectified, ScaleTrick
 from metalforge.hybrid.routing.precision import LADDER, encoding_of, precision_of
-from metalforge.hybrid.running.device_linear import DevicePrograms
 from metalforge.reservoir.generate import make_esn
 from metalforge.substrates.npu import EmulatedDevice
 from metalforge.substrates.npu.quantize import quantize
+from metalforge.substrates.npu.residency import DevicePrograms
 
 UNITS, INPUTS = 40, 6
 
@@ -97,12 +97,12 @@ def test_three_sigma_of_the_scale_trick(weights):
 
 def test_approach_c_needs_registers(weights):
     class Plain:
-        """Only what the protocol asks for: no registers, one program."""
+        """Only what the protocol asks for: no registers."""
 
         def __init__(self):
             self._inner = EmulatedDevice()
-            self.load = lambda program: self._inner.load(program)
-            self.infer = lambda x: self._inner.infer(x)
+            self.n_slots = None
+            self.slots, self.load, self.statistics = self._inner.slots, self._inner.load, self._inner.statistics
 
     with pytest.raises(PlacementError, match="register map is not public"):
         Rectified(weights, DevicePrograms(Plain()), Ranges(1, 1), "C")

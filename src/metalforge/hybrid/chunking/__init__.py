@@ -3,6 +3,5 @@
 from .network import ChunkedEsn, ChunkStatistics
 from .placing import plan_chunks
 from .plan import Chunk, ChunkPlan, chunk_rows
-from .tenants import Tenants
 
-__all__ = ["Chunk", "ChunkPlan", "ChunkStatistics", "ChunkedEsn", "Tenants", "chunk_rows", "plan_chunks"]
+__all__ = ["Chunk", "ChunkPlan", "ChunkStatistics", "ChunkedEsn", "chunk_rows", "plan_chunks"]

@@ -15,14 +15,15 @@ from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.esn.carried import CarriedState
 from metalforge.hybrid.esn.paths import input_weights
+from metalforge.hybrid.running.device_matrix import DeviceMatrix
 from metalforge.hybrid.running.failure import DeviceGuard, OnFailure
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import NpuDevice
+from metalforge.substrates.npu.residency import DevicePrograms
 
-from .parts import DeviceRows, SoftwareRows, activated
+from .parts import SoftwareRows, activated
 from .placing import plan_chunks
 from .plan import Chunk, ChunkPlan
-from .tenants import Tenants, room_of
 
 __all__ = ["ChunkStatistics", "ChunkedEsn"]
 
@@ -70,12 +71,9 @@ class ChunkedEsn(CarriedState):
             )
         super().__init__(weights)
         self.plan = plan
-        self._device = device
-        self._tenants = None if device is None else Tenants(room_of(device))
+        self._programs = None if device is None else DevicePrograms(device, by_turns=True)
         self._w_in = input_weights(weights).T.astype(np.float64) if plan.inputs == "host" else None
-        now = None if device is None else device.statistics()
-        self._before = (now.busy.value, now.energy.value) if now and now.busy and now.energy else (0.0, 0.0)
-        self._parts = [_Part(weights, chunk, self._tenants, on_device_failure) for chunk in plan.chunks]
+        self._parts = [_Part(weights, chunk, self._programs, on_device_failure) for chunk in plan.chunks]
         self._passes = 0
 
     @classmethod
@@ -96,16 +94,16 @@ class ChunkedEsn(CarriedState):
         return cls(weights, plan, device, on_device_failure=on_device_failure)
 
     @property
-    def tenants(self) -> Tenants:
-        """The programs of all chunks on the device, by name."""
-        if self._tenants is None:
+    def programs(self) -> DevicePrograms:
+        """The programs of all chunks on the device, by slot."""
+        if self._programs is None:
             raise SpecError("this network is in software: it has no programs")
-        return self._tenants
+        return self._programs
 
-    def programs_of(self, chunk: int) -> tuple[str, ...]:
-        """Return the names that a chunk's programs have among the tenants; none for a chunk in software."""
+    def slots_of(self, chunk: int) -> tuple[str, ...]:
+        """Return the slots of a chunk's programs; none for a chunk in software."""
         part = self._parts[chunk].device
-        return () if part is None else part.names
+        return () if part is None else part.slots
 
     def _next(self, rows: Reals, states: Reals) -> Reals:
         new = self._gathered(rows, states)
@@ -118,28 +116,23 @@ class ChunkedEsn(CarriedState):
 
     def statistics(self) -> ChunkStatistics:
         """Return counts, measured host time and modelled device time since the network was made."""
-        device = energy = None
-        now = None if self._device is None else self._device.statistics()
-        if now is not None and now.busy is not None and now.energy is not None:
-            busy, joules = self._before
-            device = Modelled(value=now.busy.value - busy, unit="s", profile=now.busy.profile)
-            energy = Modelled(value=now.energy.value - joules, unit="J", profile=now.energy.profile)
-        tenants = self._tenants
+        programs = self._programs
+        device, energy = (None, None) if programs is None else programs.spent()
         return ChunkStatistics(
             steps=self._steps,
             host=Measured(value=self._host_s, unit="s", how="perf_counter around each step"),
             device=device,
             energy=energy,
-            loads=tenants.loads if tenants else 0,
-            reloads=tenants.reloads if tenants else 0,
-            evictions=tenants.evictions if tenants else 0,
+            loads=programs.loads if programs else 0,
+            reloads=programs.reloads if programs else 0,
+            evictions=programs.evictions if programs else 0,
             fallbacks={part.chunk.name: part.guard.fallbacks for part in self._parts if part.guard.fallbacks},
         )
 
     def close(self) -> None:
         """Take this network's programs off the device."""
-        if self._tenants is not None:
-            self._tenants.close()
+        if self._programs is not None:
+            self._programs.close()
 
     def _gathered(self, u: Reals, s: Reals) -> Reals:
         """Return the next state of all units from (u, s), rows of samples."""
@@ -168,13 +161,13 @@ class ChunkedEsn(CarriedState):
 class _Part:
     """One chunk at work: its rows on the device, in software, or in software since the device failed."""
 
-    def __init__(self, weights: EsnWeights, chunk: Chunk, tenants: Tenants | None, policy: OnFailure) -> None:
+    def __init__(self, weights: EsnWeights, chunk: Chunk, programs: DevicePrograms | None, policy: OnFailure) -> None:
         self.chunk, self.guard = chunk, DeviceGuard(policy)
         self._weights = weights
         self._software: SoftwareRows | None = None
-        self.device: DeviceRows | None = None
-        if chunk.compiled is not None and tenants is not None:
-            self.device = DeviceRows(chunk.name, chunk.compiled, tenants)
+        self.device: DeviceMatrix | None = None
+        if chunk.compiled is not None and programs is not None:
+            self.device = DeviceMatrix(chunk.compiled, programs, chunk.name)
         else:
             self._software = SoftwareRows(weights, chunk.rows)
 

@@ -1,14 +1,14 @@
-r"""Some rows of a reservoir, in software or on a device; each gives its part of a step from the whole state.
+r"""Some rows of a reservoir in software: they give their part of a step from the whole state.
 
     s'_R = (1 - a) s_R + a f(W_in,R u + W_res,R s + b_R)        rows R; s is the state of all units
 
-Software: the rows are a network of their own whose inputs are [u; s] and which has no recurrent weights. The kernels
+The rows are a network of their own whose inputs are [u; s] and which has no recurrent weights. The kernels
 add bias, inputs and states of a unit in the order of their numbers, so that sum has the order, and the bits, that it
 has in the whole network. A sparse matrix keeps its form: the network then has all units, and weights for these rows
 only; zeros that are not stored change no sum.
 
-Device: a row's integers and scale depend on that row alone, and joining integers is exact. So rows give the same
-potentials in whatever program they are.
+(On a device a row's integers and scale depend on that row alone, and joining integers is exact. So rows give the same
+potentials in whatever program they are, and a network in chunks is one `DeviceMatrix` for each.)
 """
 
 from dataclasses import replace
@@ -23,11 +23,8 @@ from metalforge.reservoir.activations import activation
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.sparse import BlockSparse, to_dense
 from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu.compile import CompiledLinear
 
-from .tenants import Tenants
-
-__all__ = ["DeviceRows", "SoftwareRows", "activated", "software_weights"]
+__all__ = ["SoftwareRows", "activated", "software_weights"]
 
 Reals: TypeAlias = NDArray[np.floating[Any]]
 
@@ -46,25 +43,6 @@ class SoftwareRows:
             return self._engine.step(s, u)[:, self._rows]
         own = np.ascontiguousarray(s[:, self._rows])
         return self._engine.step(own, np.concatenate([u, s], axis=1))
-
-
-class DeviceRows:
-    """Rows whose product is on a device; several programs where their potentials could saturate in one."""
-
-    def __init__(self, name: str, compiled: CompiledLinear, tenants: Tenants) -> None:
-        self.names = tuple(f"{name}/{program.name}" for program in compiled.programs)
-        self._compiled, self._tenants = compiled, tenants
-        for slot, program in zip(self.names, compiled.programs, strict=True):
-            tenants.add(slot, program)
-
-    def __call__(self, x: Reals, *, backwards: bool = False) -> NDArray[np.float64]:
-        """Return the products (batch, rows) for lines x (batch, lines); `backwards` calls the programs in that order.
-
-        Forwards and backwards by turns evicts least (`tenants`); it changes no result.
-        """
-        calls = list(zip(self.names, self._compiled.encode(x), strict=True))
-        found = {name: self._tenants.infer(name, rows) for name, rows in (reversed(calls) if backwards else calls)}
-        return self._compiled.decode([found[name] for name in self.names])
 
 
 def activated(weights: EsnWeights, pre: NDArray[np.float64], s: Reals) -> Reals:

@@ -5,30 +5,23 @@ over goes to software (`overflow="software"`), or shares the device by turns (`o
 pays for loading programs again.
 """
 
-from typing import Any, Literal, NamedTuple, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Literal, NamedTuple, TypeAlias
 
 from metalforge.core.errors import PlacementError, SpecError
 from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.hybrid.esn.paths import HOST_GAIN, InputPlace, Ranges, input_weights
-from metalforge.hybrid.routing.encodings import rms_error
+from metalforge.hybrid.esn.paths import InputPlace, Ranges, device_lines, input_errors, input_place
 from metalforge.hybrid.routing.precision import encoding_of
 from metalforge.hybrid.routing.pricing import HostModel, add_costs, device_cost
-from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.compile import CompiledLinear, compile_linear
 from metalforge.substrates.npu.device import ResourceError, image_bytes
-from metalforge.substrates.npu.ladder import group_ranges
+from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.npu.mesh import units_on_chip
-from metalforge.substrates.npu.program import Encoding
 from metalforge.substrates.profiles import DeviceProfile
 from metalforge.substrates.profiles import profile as find_profile
 
 from .plan import Chunk, ChunkPlan, chunk_rows
 from .prices import host_share, software_bytes, software_cost, swap_cost
-from .tenants import PaperDevice
 
 __all__ = ["Overflow", "plan_chunks"]
 
@@ -93,12 +86,8 @@ class _Rows:
         self.weights, self.chip, self.precision, self.batch, self.host = weights, chip, precision, batch, host
         self.encoding = encoding_of(precision)
         self.ranges = ranges or HybridEsn.from_weights(weights).ranges
-        w_in, w_res = input_weights(weights), to_dense(weights.w_res)
-        self.inputs = _input_place(w_in, w_res, self.ranges, self.encoding, inputs)
-        self.matrix, self.lines = w_res, group_ranges((weights.units, self.ranges.s))
-        if self.inputs == "device":
-            self.matrix = np.hstack([w_in, w_res])
-            self.lines = group_ranges((w_in.shape[1], self.ranges.u), (weights.units, self.ranges.s))
+        self.inputs = input_place(input_errors(weights, self.ranges, self.encoding), inputs)
+        self.matrix, self.lines = device_lines(weights, self.ranges, self.inputs)
 
     def sizes(self) -> tuple[int, ...]:
         """Return the sizes of a chunk that are worth a try."""
@@ -111,7 +100,7 @@ class _Rows:
 
     def plan(self, size: int, wanted: int, overflow: Overflow) -> ChunkPlan:
         """Return the plan for chunks of one size."""
-        paper, chunks = PaperDevice(self.chip), []
+        paper, chunks = EmulatedDevice(self.chip), []
         full = False
         for rows in chunk_rows(self.weights.units, size):
             if rows.stop > wanted:
@@ -176,7 +165,7 @@ def _name(rows: range) -> str:
     return f"rows {rows.start} .. {rows.stop - 1}"
 
 
-def _beside(paper: PaperDevice, compiled: CompiledLinear) -> _Placed:
+def _beside(paper: EmulatedDevice, compiled: CompiledLinear) -> _Placed:
     """Put a chunk's programs beside those that are there, on paper: all of them or none."""
     names = [program.name for program in compiled.programs]
     try:
@@ -186,7 +175,7 @@ def _beside(paper: PaperDevice, compiled: CompiledLinear) -> _Placed:
         for name in names:
             paper.unload(name)
         return _Placed(None, str(error).splitlines()[0])
-    rows = [row for name in names for row in paper.placements[name].rows]
+    rows = [row for name in names for row in paper.placement(name).rows]
     return _Placed(tuple(row.processor for row in rows), rows[0].why)
 
 
@@ -194,18 +183,6 @@ def _check_alone(chip: DeviceProfile, compiled: CompiledLinear) -> None:
     """Return if each of a chunk's programs fits an empty device; raises PlacementError otherwise."""
     for program in compiled.programs:
         try:
-            PaperDevice(chip).load(program, program.name)
+            EmulatedDevice(chip).load(program)
         except ResourceError as error:
             raise PlacementError(f"{error}\nhint: smaller `chunk_units`") from error
-
-
-def _input_place(
-    w_in: NDArray[Any], w_res: NDArray[Any], ranges: Ranges, encoding: Encoding, asked: InputPlace
-) -> Literal["device", "host"]:
-    """Return where W_in goes, by the rule of `esn.paths.LastLayer`, from the rows of the whole reservoir."""
-    if asked != "auto":
-        return asked
-    units, inputs = w_in.shape
-    joint = rms_error(np.hstack([w_in, w_res]), group_ranges((inputs, ranges.u), (units, ranges.s)), encoding)
-    alone = rms_error(w_res, group_ranges((units, ranges.s)), encoding)
-    return "host" if HOST_GAIN * alone < joint else "device"

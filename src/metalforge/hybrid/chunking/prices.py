@@ -12,11 +12,12 @@ from metalforge.hybrid.routing.pricing import HOST_STEPS, HostModel, add_costs, 
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu import costs
 from metalforge.substrates.npu.device import image_bytes
+from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.npu.program import Encoding
+from metalforge.substrates.npu.residency import DevicePrograms
 from metalforge.substrates.profiles import DeviceProfile
 
 from .plan import Chunk, Swaps
-from .tenants import PaperDevice, Tenants
 
 __all__ = ["host_share", "software_bytes", "software_cost", "swap_cost"]
 
@@ -26,10 +27,8 @@ def swap_cost(chip: DeviceProfile, chunks: Sequence[Chunk]) -> Swaps:
     programs = {f"{c.name}/{p.name}": p for c in chunks if c.compiled for p in c.compiled.programs}
     if not programs:
         return Swaps(reloads=0.0, bytes=0.0, cost=Cost())
-    tenants = Tenants(PaperDevice(chip))
-    for name, program in programs.items():
-        tenants.add(name, program)
-    forwards = list(programs)
+    tenants = DevicePrograms(EmulatedDevice(chip), by_turns=True)
+    forwards = [tenants.add(name, program) for name, program in programs.items()]
     before, sent = 0, 0
     for _ in range(2):  # the first time the order of the turns settles; the second counts
         before, sent = tenants.reloads, tenants.reloaded_bytes

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.hybrid.running.device_linear import DevicePrograms
 from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.ladder import encode_unsigned, encode_zero_point
 from metalforge.substrates.npu.program import Activation, Encoding, FullyConnected, Program
 from metalforge.substrates.npu.quantize import quantize
+from metalforge.substrates.npu.residency import DevicePrograms
 
 from .paths import LEVELS, MIN_STEP, Ranges, Reals, input_weights
 
@@ -49,8 +49,7 @@ class NativeLayer:
         self.encoding = Encoding(activation_bits=BITS, digits=1, signed="unsigned")
         self._ranges = ranges
         self._programs = programs
-        self._name = "esn/native"
-        programs.load(self._name, Program(name="reservoir", layers=(layer,), encoding=self.encoding))
+        self._slot = programs.add("esn/native", Program(name="reservoir", layers=(layer,), encoding=self.encoding))
 
     @property
     def rows_per_step(self) -> int:
@@ -62,4 +61,4 @@ class NativeLayer:
         rows: NDArray[Any] = np.concatenate(
             [encode_zero_point(u, self._ranges.u, BITS), encode_unsigned(s, 1.0, BITS)], axis=1
         )
-        return self._programs.infer(self._name, rows.astype(np.uint8)) / LEVELS
+        return self._programs.infer(self._slot, rows.astype(np.uint8)) / LEVELS

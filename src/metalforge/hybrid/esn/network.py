@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.routing.precision import LADDER, encoding_of
-from metalforge.hybrid.running.device_linear import DevicePrograms
 from metalforge.hybrid.running.failure import DeviceGuard, OnFailure
 from metalforge.reservoir.activations import activation
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import NpuDevice
+from metalforge.substrates.npu.residency import DevicePrograms
 
 from .auto import PrecisionChoice, climb
 from .carried import CarriedState
@@ -73,11 +73,9 @@ class HybridEsn(CarriedState):
         self.ranges = ranges or _default_ranges(weights)
         self._engine = Engine(weights)
         self._guard = DeviceGuard("fallback")
-        self._device: NpuDevice | None = None
         self._programs: DevicePrograms | None = None
         self._rows = 0
         self._activation_s = 0.0
-        self._before: tuple[float, float] = (0.0, 0.0)
 
     @classmethod
     def from_weights(
@@ -137,20 +135,21 @@ class HybridEsn(CarriedState):
     def _on_device(
         self, device: NpuDevice, approach: Approach, precision: str, inputs: InputPlace, on_device_failure: OnFailure
     ) -> "HybridEsn":
-        other = self._moved("hardware-linear", device, on_device_failure)
-        programs = other._programs = DevicePrograms(device)
+        programs = DevicePrograms(device)
+        path: LinearPath
         if approach in ("last-layer", "two-rail"):
             encoding = encoding_of(precision, "two_rail" if approach == "two-rail" else "zero_point")
-            other.path = LastLayer(self.weights, programs, encoding, self.ranges, inputs)
+            path = LastLayer(self.weights, programs, encoding, self.ranges, inputs)
         elif approach in ("A", "B", "C"):
             if precision != "W4A4":
                 raise SpecError(
                     f"approach {approach} leaves the rectifier on, after which digits and nibbles cannot be joined: "
                     f"`precision` must be W4A4. Got {precision}"
                 )
-            other.path = Rectified(self.weights, programs, self.ranges, approach)
+            path = Rectified(self.weights, programs, self.ranges, approach)
         else:
             raise SpecError(f"`approach` must be last-layer, two-rail, A, B or C. Got `{approach}`")
+        other = self.with_path(path, programs, on_device_failure=on_device_failure)
         other.approach, other.precision = approach, precision
         return other
 
@@ -159,16 +158,26 @@ class HybridEsn(CarriedState):
 
         After a device failure software goes on with a bounded ReLU too, in full precision.
         """
-        other = self._moved("hardware-native", device, on_device_failure)
-        native = NativeLayer(self.weights, DevicePrograms(device), Ranges(self.ranges.u, 1.0))
-        other.path, other.precision = native, "W4A4"
-        other._engine = Engine(_bounded(self.weights))
+        programs = DevicePrograms(device)
+        path = NativeLayer(self.weights, programs, Ranges(self.ranges.u, 1.0))
+        other = self.with_path(path, programs, on_device_failure=on_device_failure)
+        other.mode, other.precision = "hardware-native", "W4A4"
+        other._engine = Engine(replace(self.weights, activation="bounded_relu"))
+        return other
+
+    def with_path(
+        self, path: LinearPath, programs: DevicePrograms, *, on_device_failure: OnFailure = "fallback"
+    ) -> "HybridEsn":
+        """Return this network with its product by a path whose programs are on a device."""
+        other = self.to_software_mode()
+        other.mode = "hardware-linear"
+        other.path, other._programs, other._guard = path, programs, DeviceGuard(on_device_failure)
         return other
 
     def to_software_mode(self) -> "HybridEsn":
         """Return this network in software, at the same state."""
         other = HybridEsn(self.weights, ranges=self.ranges)
-        other._take_state(self)
+        other._state, other._output = self._state.copy(), self._output.copy()
         return other
 
     def with_weights(self, weights: EsnWeights) -> "HybridEsn":
@@ -207,13 +216,7 @@ class HybridEsn(CarriedState):
 
     def statistics(self) -> HybridStatistics:
         """Return counts, measured host time and modelled device time since this network was put on its device."""
-        device = energy = None
-        if self._device is not None:
-            now = self._device.statistics()
-            if now.busy is not None and now.energy is not None:
-                busy, joules = self._before
-                device = Modelled(value=now.busy.value - busy, unit="s", profile=now.busy.profile)
-                energy = Modelled(value=now.energy.value - joules, unit="J", profile=now.energy.profile)
+        device, energy = (None, None) if self._programs is None else self._programs.spent()
         how = "perf_counter around each step"
         return HybridStatistics(
             steps=self._steps,
@@ -259,26 +262,8 @@ class HybridEsn(CarriedState):
         leak = self.weights.leak
         return np.asarray(((1 - leak) * s + leak * activated).astype(self.weights.dtype))
 
-    def _moved(self, mode: Mode, device: NpuDevice, on_device_failure: OnFailure) -> "HybridEsn":
-        other = HybridEsn(self.weights, ranges=self.ranges)
-        other._take_state(self)
-        other.mode = mode
-        other._guard = DeviceGuard(on_device_failure)
-        other._device = device
-        now = device.statistics()
-        if now.busy is not None and now.energy is not None:
-            other._before = now.busy.value, now.energy.value
-        return other
-
-    def _take_state(self, source: "HybridEsn") -> None:
-        self._state, self._output = source._state.copy(), source._output.copy()
-
 
 def _default_ranges(weights: EsnWeights) -> Ranges:
     """Inputs within -1 .. 1, states within what their activation bounds them to."""
     bound = activation(weights.activation).bound
     return Ranges(1.0, 1.0 if bound is None else bound)
-
-
-def _bounded(weights: EsnWeights) -> EsnWeights:
-    return replace(weights, activation="bounded_relu")

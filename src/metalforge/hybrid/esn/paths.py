@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import PlacementError
 from metalforge.hybrid.routing.encodings import rms_error
-from metalforge.hybrid.running.device_linear import DeviceLinear, DevicePrograms
+from metalforge.hybrid.running.device_matrix import DeviceMatrix
 from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.compile import compile_linear
@@ -29,8 +29,20 @@ from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.ladder import build_ladder, group_ranges
 from metalforge.substrates.npu.program import Activation, Encoding, FullyConnected, Program
 from metalforge.substrates.npu.registers import maximum_threshold, threshold_address
+from metalforge.substrates.npu.residency import DevicePrograms
 
-__all__ = ["InputPlace", "LastLayer", "LinearPath", "Ranges", "Rectified", "ScaleTrick", "input_weights"]
+__all__ = [
+    "InputPlace",
+    "LastLayer",
+    "LinearPath",
+    "Ranges",
+    "Rectified",
+    "ScaleTrick",
+    "device_lines",
+    "input_errors",
+    "input_place",
+    "input_weights",
+]
 
 Reals: TypeAlias = NDArray[np.floating[Any]]
 InputPlace: TypeAlias = Literal["auto", "device", "host"]
@@ -69,6 +81,27 @@ def input_weights(weights: EsnWeights) -> Reals:
     return weights.w_in if weights.w_fb is None else np.concatenate([weights.w_in, weights.w_fb], axis=1)
 
 
+def device_lines(weights: EsnWeights, ranges: Ranges, place: str) -> tuple[Reals, NDArray[np.float64]]:
+    """Return the matrix on the device, [W_in | W_res] or with W_in on the host W_res, and the range of each line."""
+    w_res, states = to_dense(weights.w_res), (weights.units, ranges.s)
+    if place == "host":
+        return w_res, group_ranges(states)
+    w_in = input_weights(weights)
+    return np.hstack([w_in, w_res]), group_ranges((w_in.shape[1], ranges.u), states)
+
+
+def input_errors(weights: EsnWeights, ranges: Ranges, encoding: Encoding) -> dict[str, float]:
+    """Return the predicted root-mean-square error of a pre-activation, by where W_in is."""
+    return {place: rms_error(*device_lines(weights, ranges, place), encoding) for place in ("device", "host")}
+
+
+def input_place(errors: dict[str, float], asked: InputPlace) -> Literal["device", "host"]:
+    """Return where W_in goes: where it was asked to, or to the host where that pays."""
+    if asked != "auto":
+        return asked
+    return "host" if HOST_GAIN * errors["host"] < errors["device"] else "device"
+
+
 class LastLayer:
     """[W_in | W_res] as one layer without activation, each part with its own range; or W_in on the host."""
 
@@ -80,41 +113,31 @@ class LastLayer:
         ranges: Ranges,
         place: InputPlace = "auto",
     ) -> None:
-        w_in, w_res = input_weights(weights), to_dense(weights.w_res)
         self.encoding = encoding
-        self.errors = {
-            "device": rms_error(
-                np.hstack([w_in, w_res]), group_ranges((w_in.shape[1], ranges.u), (weights.units, ranges.s)), encoding
-            ),
-            "host": rms_error(w_res, group_ranges((weights.units, ranges.s)), encoding),
-        }
-        """Predicted root-mean-square error of a pre-activation, by where W_in is."""
-        wins = HOST_GAIN * self.errors["host"] < self.errors["device"]
-        self.place: Literal["device", "host"] = ("host" if wins else "device") if place == "auto" else place
-        self._w_in = w_in.T.astype(np.float64) if self.place == "host" else None
-        if self.place == "host":
-            matrix, lines = w_res, group_ranges((weights.units, ranges.s))
-        else:
-            matrix = np.hstack([w_in, w_res])
-            lines = group_ranges((w_in.shape[1], ranges.u), (weights.units, ranges.s))
-        compiled = compile_linear("reservoir", matrix, encoding=encoding, ranges=lines)
-        self._linear = DeviceLinear(compiled, programs, "esn")
+        self.errors = input_errors(weights, ranges, encoding)
+        self.place = input_place(self.errors, place)
+        self.w_in = input_weights(weights).astype(np.float64) if self.place == "host" else None
+        self.matrix = self._load(*device_lines(weights, ranges, self.place), programs)
+
+    def _load(self, matrix: Reals, lines: NDArray[np.float64], programs: DevicePrograms) -> DeviceMatrix:
+        compiled = compile_linear("reservoir", matrix, encoding=self.encoding, ranges=lines)
+        return DeviceMatrix(compiled, programs, "esn")
 
     @property
     def rows_per_step(self) -> int:
         """Chip rows that one step of one sample takes."""
-        return self._linear.rows_per_sample
+        return self.matrix.rows_per_sample
 
     @property
     def programs(self) -> tuple[Program, ...]:
         """What is on the chip."""
-        return self._linear.compiled.programs
+        return self.matrix.compiled.programs
 
     def __call__(self, u: Reals, s: Reals) -> NDArray[np.float64]:
         """Return pre-activations (batch, units), without bias."""
-        if self._w_in is None:
-            return self._linear(np.concatenate([u, s], axis=1))
-        return np.asarray(self._linear(s) + u @ self._w_in)
+        if self.w_in is None:
+            return self.matrix(np.concatenate([u, s], axis=1))
+        return np.asarray(self.matrix(s) + u @ self.w_in.T)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -169,10 +192,10 @@ class Rectified:
         )
         self._unit = scales * step
         self._programs = programs
-        self._name = f"esn/{approach}"
-        programs.load(self._name, Program(name="reservoir", layers=(layer,), encoding=self.encoding, scales=scales))
+        program = Program(name="reservoir", layers=(layer,), encoding=self.encoding, scales=scales)
+        self._slot = programs.add(f"esn/{approach}", program)
         if approach == "C":
-            _write_all_ones(programs.device, self._name, weights.units)
+            _write_all_ones(programs.device, self._slot, weights.units)
 
     @property
     def rows_per_step(self) -> int:
@@ -181,7 +204,7 @@ class Rectified:
 
     def __call__(self, u: Reals, s: Reals) -> NDArray[np.float64]:
         """Return what is left of the pre-activations (batch, units)."""
-        out = self._programs.infer(self._name, self._ladder.encode(np.concatenate([u, s], axis=1)))
+        out = self._programs.infer(self._slot, self._ladder.encode(np.concatenate([u, s], axis=1)))
         return np.where(out > 0, (out - 0.5) * self._unit, 0.0)
 
 

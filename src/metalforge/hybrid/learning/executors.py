@@ -12,11 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.model.ops import Concat, FanOut, FullyConnected
 from metalforge.hybrid.routing.jobs import LinearJob
-from metalforge.hybrid.running.device_jobs import job_matrix
-from metalforge.hybrid.running.device_linear import SlottedDevice
 from metalforge.hybrid.running.executor import HybridExecutor
 from metalforge.reservoir.series import SeriesError
-from metalforge.substrates.npu.compile import compile_linear
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.ladder import build_ladder
 
@@ -89,27 +86,9 @@ class ExecutorReadout:
     def verify(self) -> bool:
         """Return whether a program with the present integers of the node's job is on the device, by reading back.
 
-        True where the node is in software, or on a device that does not show its slots.
+        True where the node is in software.
         """
-        job, device = self._job, self.device
-        slotted: object = device
-        if job is None or not isinstance(slotted, SlottedDevice):
-            return True
-        matrix = job_matrix(job, {name: self._executor.weights(name) for name in job.spans})
-        for block, rows in zip(job.blocks, job.rows, strict=True):
-            made = compile_linear(
-                block.programs[0].name.removesuffix(".0") if len(block.programs) > 1 else block.programs[0].name,
-                matrix[rows],
-                encoding=job.encoding,
-                ranges=job.ranges,
-            )
-            for program in made.programs:
-                layer = program.layers[0]
-                slots = [slot for slot in slotted.slots() if slot.endswith(f"/{program.name}")]
-                held = [device.get_variable(f"{layer.name}/weights", slot) for slot in slots]  # type: ignore[call-arg]
-                if not any(np.array_equal(weights, layer.weights) for weights in held):
-                    return False
-        return True
+        return self._job is None or self._executor.holds(self._job)
 
     def restore(self) -> None:
         """Reset the device and put the executor's programs on it again, with the present weights."""

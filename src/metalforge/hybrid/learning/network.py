@@ -18,20 +18,20 @@ from numpy.typing import ArrayLike, NDArray
 from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.hybrid.esn.paths import LastLayer, LinearPath, Ranges
+from metalforge.hybrid.esn.paths import LastLayer, Ranges, device_lines
 from metalforge.hybrid.routing.precision import encoding_of
-from metalforge.hybrid.running.device_linear import DevicePrograms
 from metalforge.reservoir.series import SeriesError
-from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import DeviceGoneError, DeviceTimeoutError, NpuDevice
 from metalforge.substrates.npu.ladder import group_ranges
+from metalforge.substrates.npu.residency import DevicePrograms
 
-from .matrix import DeviceMatrix, Push
+from .matrix import Push, WrittenMatrix
 
 __all__ = ["DeviceNetwork", "Forward", "Master", "OnGone", "Trainable"]
 
 Doubles: TypeAlias = NDArray[np.float64]
+Reals: TypeAlias = NDArray[np.floating[Any]]
 OnGone: TypeAlias = Literal["reconnect", "raise"]
 T = TypeVar("T")
 
@@ -92,22 +92,13 @@ class Trainable(Protocol):
         ...
 
 
-class _Path:
-    """W_in u + W_res s by a `DeviceMatrix`: what `HybridEsn` runs on."""
+class _WrittenLayer(LastLayer):
+    """W_in u + W_res s by a matrix that can be written: what `HybridEsn` runs on."""
 
-    def __init__(self, matrix: DeviceMatrix, w_in: Doubles | None) -> None:
-        self.matrix, self.w_in = matrix, w_in
+    matrix: WrittenMatrix
 
-    @property
-    def rows_per_step(self) -> int:
-        """Chip rows that one step of one sample takes."""
-        return self.matrix.rows_per_sample
-
-    def __call__(self, u: NDArray[np.floating[Any]], s: NDArray[np.floating[Any]]) -> Doubles:
-        """Return pre-activations (batch, units), without bias."""
-        if self.w_in is None:
-            return self.matrix(np.concatenate([u, s], axis=1))
-        return np.asarray(self.matrix(s) + u @ self.w_in.T)
+    def _load(self, matrix: Reals, lines: Doubles, programs: DevicePrograms) -> WrittenMatrix:
+        return WrittenMatrix("reservoir", matrix, programs, encoding=self.encoding, ranges=lines)
 
 
 class DeviceNetwork(Closing):
@@ -115,8 +106,9 @@ class DeviceNetwork(Closing):
 
     `precision` is that of the reservoir, `readout` that of W_out; W4, W8 and W12 are 1, 2 and 3 digits. How large
     inputs and states get is measured on `calibration` (steps, inputs); without it |u| <= `input_range` and the
-    activation's bound hold. `on_gone`: a device that left the bus is reset and written again (`reconnect`), which takes
-    the programs of its other users off too, or the error comes through (`raise`). A time-out is tried once more.
+    activation's bound hold. `on_gone`: a device that left the bus is reset and written again (`reconnect`; programs of
+    its other users come back when they are called), or the error comes through (`raise`). A time-out is tried
+    once more.
     """
 
     def __init__(
@@ -127,7 +119,7 @@ class DeviceNetwork(Closing):
         precision: str = "W4A8",
         readout: str = "W8A8",
         input_range: float | None = None,
-        calibration: NDArray[np.floating[Any]] | None = None,
+        calibration: Reals | None = None,
         on_gone: OnGone = "reconnect",
     ) -> None:
         if weights.w_out is None or weights.out_bias is None:
@@ -137,27 +129,14 @@ class DeviceNetwork(Closing):
         self.weights, self.on_gone = weights, on_gone
         self.reconnects = 0
         """Times that the device was reset and written again."""
-        self._device = device
         self._programs = DevicePrograms(device)
         inner = _without_feedback(weights)
         ranges = _ranges(weights, inner, input_range, calibration)
-        # HybridEsn decides where W_in is; its own program then makes room for the writable one.
-        esn = HybridEsn(inner, ranges=ranges).with_hardware_linear(
-            device, precision=precision, on_device_failure="raise"
-        )
-        assert isinstance(esn.path, LastLayer)
-        encoding, on_host = esn.path.encoding, esn.path.place == "host"
-        esn.close()
-        matrix, lines = _reservoir(inner, ranges, on_host=on_host)
-        self.reservoir = DeviceMatrix("reservoir", matrix, self._programs, encoding=encoding, ranges=lines)
-        """W_res, or [W_in | W_res], on the device."""
-        self._on_host = on_host
-        self._path = _Path(self.reservoir, inner.w_in.astype(np.float64) if on_host else None)
-        path: LinearPath = self._path
-        esn.path = path
-        self._esn = esn
+        self._path = _WrittenLayer(inner, self._programs, encoding_of(precision), ranges)
+        self._esn = HybridEsn(inner, ranges=ranges).with_path(self._path, self._programs, on_device_failure="raise")
+        self._esn.precision = precision
         seen = [(weights.units, ranges.s)] + [(weights.inputs, ranges.u)] * weights.passthrough
-        self.readout = DeviceMatrix(
+        self.readout = WrittenMatrix(
             "readout",
             weights.w_out,
             self._programs,
@@ -171,7 +150,12 @@ class DeviceNetwork(Closing):
     @property
     def device(self) -> NpuDevice:
         """Where it runs."""
-        return self._device
+        return self._programs.device
+
+    @property
+    def reservoir(self) -> WrittenMatrix:
+        """W_res, or [W_in | W_res], on the device."""
+        return self._path.matrix
 
     @property
     def inputs(self) -> int:
@@ -179,12 +163,12 @@ class DeviceNetwork(Closing):
         return self.weights.inputs
 
     @property
-    def state(self) -> NDArray[np.floating[Any]]:
+    def state(self) -> Reals:
         """A copy of the state (units,); may be set."""
         return self._esn.state
 
     @state.setter
-    def state(self, value: NDArray[np.floating[Any]]) -> None:
+    def state(self, value: Reals) -> None:
         self._esn.state = value
 
     def reset(self) -> None:
@@ -247,9 +231,9 @@ class DeviceNetwork(Closing):
             raise SpecError("the new reservoir must have the shapes, type, leak and activation of the old one")
         kept = replace(old, w_in=weights.w_in, w_res=weights.w_res, bias=weights.bias, w_fb=weights.w_fb)
         inner = _without_feedback(kept)
-        matrix, _ = _reservoir(inner, self._esn.ranges, on_host=self._on_host)
+        matrix, _ = device_lines(inner, self._esn.ranges, self._path.place)
         push = self._guarded(lambda: self.reservoir.push(matrix))
-        if self._on_host:
+        if self._path.w_in is not None:
             self._path.w_in = inner.w_in.astype(np.float64)
         self.weights, self._esn.weights = kept, inner
         return push
@@ -269,7 +253,7 @@ class DeviceNetwork(Closing):
 
     def reconnect(self) -> None:
         """Reset the device and put both programs on it again; the state is the host's and stays."""
-        self._device.reset()
+        self._programs.reset_device()
         self.restore()
         self.reconnects += 1
 
@@ -309,17 +293,8 @@ def _ranges(
     weights: EsnWeights,
     inner: EsnWeights,
     input_range: float | None,
-    calibration: NDArray[np.floating[Any]] | None,
+    calibration: Reals | None,
 ) -> Ranges:
     if calibration is not None and weights.w_fb is not None:
         raise SpecError("a network with feedback cannot be calibrated without its outputs\nhint: give `input_range`")
     return HybridEsn.from_weights(inner, input_range=input_range, calibration=calibration).ranges
-
-
-def _reservoir(weights: EsnWeights, ranges: Ranges, *, on_host: bool) -> tuple[Doubles, Doubles]:
-    """Return the matrix that the chip has, and the range of each of its lines."""
-    w_res = to_dense(weights.w_res).astype(np.float64)
-    if on_host:
-        return w_res, group_ranges((weights.units, ranges.s))
-    lines = group_ranges((weights.inputs, ranges.u), (weights.units, ranges.s))
-    return np.hstack([weights.w_in.astype(np.float64), w_res]), lines

@@ -80,7 +80,6 @@ class HybridExecutor(Closing):
         self._guard = DeviceGuard(on_device_failure)
         self._own = EmulatedDevice(plan.profile) if device is None else None
         self.device: NpuDevice = self._own or device  # type: ignore[assignment]  # one of them is there
-        self._before = self.device.statistics()
         self._jobs = DeviceJobs(plan.jobs, self.device, plan.graph.name)
         self._job_of = {name: job for job in plan.jobs for name in job.nodes}
         self._reader, self._merger = InputReader(plan.graph), OutputMerger(plan.graph)
@@ -162,23 +161,27 @@ class HybridExecutor(Closing):
     def reconnect(self) -> None:
         """Reset the device, put the programs on it again with the present weights, and use it again.
 
-        A reset takes the programs of other users off too.
+        A reset takes the programs of other users off too; they are loaded again when they are called.
         """
-        self.device.reset()
+        self._jobs.programs.reset_device()
         self._restore()
         self._guard.lost = False
 
+    def holds(self, job: LinearJob) -> bool:
+        """Return whether the device holds the integers of a job's present weights, by reading them back."""
+        return all(matrix.verify() for matrix in self._jobs.matrices[job.name])
+
     def statistics(self) -> ExecutorStatistics:
         """Return what was done so far."""
-        now, programs = self.device.statistics(), self._jobs.programs
-        name = type(self.device).__name__
+        programs, name = self._jobs.programs, type(self.device).__name__
+        spent = programs.spent()
         return ExecutorStatistics(
             calls=self._calls,
             samples=self._samples,
             host=Measured(value=self._host_s, unit="s", how="perf_counter around calls, less the device's methods"),
             device_calls=Measured(value=programs.seconds, unit="s", how=f"perf_counter around methods of {name}"),
-            device_busy=_difference(now.busy, self._before.busy),
-            device_energy=_difference(now.energy, self._before.energy),
+            device_busy=spent.busy,
+            device_energy=spent.energy,
             bytes_to_device=programs.bytes_in,
             bytes_to_host=programs.bytes_out,
             retries=self._guard.retries,
@@ -316,7 +319,3 @@ class HybridExecutor(Closing):
             if isinstance(job, LinearJob) and job.name in self._touched:
                 self._jobs.push(job, job_matrix(job, self._weights))
         self._stale = False
-
-
-def _difference(now: Modelled | None, before: Modelled | None) -> Modelled | None:
-    return None if now is None else now if before is None else now - before

@@ -35,6 +35,7 @@ from .device import (
     as_rows,
     check_linear,
     image_bytes,
+    slot_limit,
     variable,
     with_variable,
 )
@@ -88,9 +89,11 @@ class AkidaDevice:
     """An `NpuDevice` over the vendor's package.
 
     `board` is the number of a board in the package's list. None takes the first board, or its simulator when there is
-    none; "simulator" takes the simulator in any case. A program must fit one board whole: nothing falls back to the
-    CPU.
+    none; "simulator" takes the simulator in any case. It has one slot, under whatever name it is asked for. A program
+    must fit one board whole: nothing falls back to the CPU.
     """
+
+    n_slots = 1
 
     def __init__(self, board: int | str | None = None) -> None:
         self._sdk = import_sdk()
@@ -98,6 +101,7 @@ class AkidaDevice:
         self._board = self._choose(board)
         self._model: Any = None
         self._program: Program | None = None
+        self._slot = DEFAULT_SLOT
         self._calls = self._inferences = self._loads = self._updates = self._bytes = 0
 
     @property
@@ -105,9 +109,16 @@ class AkidaDevice:
         """The board's own description, or ``simulator``."""
         return "simulator" if self._board is None else str(getattr(self._board, "desc", self._board))
 
-    def load(self, program: Program) -> Handle:
-        """Build the model of a program and map it to the board, in place of the one that was there."""
+    def slots(self) -> tuple[str, ...]:
+        """Return the slot that holds the program, if there is one."""
         with self._lock:
+            return () if self._program is None else (self._slot,)
+
+    def load(self, program: Program, slot: str = DEFAULT_SLOT) -> Handle:
+        """Build the model of a program and map it to the board, in place of the one in this slot."""
+        with self._lock:
+            if self._program is not None and slot != self._slot:
+                raise slot_limit(self.n_slots, self.slots())
             model = self._asked("build a model", lambda: self._build(program))
             if self._board is not None:
                 try:
@@ -117,16 +128,16 @@ class AkidaDevice:
                         f"`{program.name}` does not fit {self.where}: the vendor's package says: {error}"
                         "\nhint: use fewer units or fewer digits, or split the program"
                     ) from error
-            self._model, self._program = model, program
+            self._model, self._program, self._slot = model, program, slot
             self._loads += 1
             self._bytes += image_bytes(program)
-            return Handle(slot=DEFAULT_SLOT, program=program.name, fingerprint=program.fingerprint())
+            return Handle(slot=slot, program=program.name, fingerprint=program.fingerprint())
 
-    def infer(self, x: NDArray[np.uint8]) -> Outputs:
+    def infer(self, x: NDArray[np.uint8], slot: str = DEFAULT_SLOT) -> Outputs:
         """Return what the last layer gives for one input or a batch."""
         rows, single = as_rows(x)
         with self._lock:
-            program = self._loaded()
+            program = self._loaded(slot)
             check_inputs(program.layers[0], rows)
             shaped = np.ascontiguousarray(rows).reshape(len(rows), 1, 1, program.inputs)
             values = np.asarray(self._asked("run the program", lambda: self._model.forward(shaped)))
@@ -137,26 +148,26 @@ class AkidaDevice:
         outputs: Outputs = flat.astype(np.int32) if last.activation is Activation.LINEAR else flat.astype(np.uint8)
         return outputs[0] if single else outputs
 
-    def infer_linear(self, x: NDArray[np.uint8]) -> NDArray[np.int32]:
+    def infer_linear(self, x: NDArray[np.uint8], slot: str = DEFAULT_SLOT) -> NDArray[np.int32]:
         """Return signed potentials; raises `NpuError` where the last layer rectifies."""
         with self._lock:
-            check_linear(self._loaded())
-            return cast("NDArray[np.int32]", self.infer(x))
+            check_linear(self._loaded(slot))
+            return cast("NDArray[np.int32]", self.infer(x, slot))
 
-    def set_variable(self, name: str, values: NDArray[Any]) -> None:
-        """Replace a variable of the loaded program by one of the same type and shape."""
+    def set_variable(self, name: str, values: NDArray[Any], slot: str = DEFAULT_SLOT) -> None:
+        """Replace a variable of the program in a slot by one of the same type and shape."""
         with self._lock:
-            program = with_variable(self._loaded(), name, values)  # our rules first, in our words
+            program = with_variable(self._loaded(slot), name, values)  # our rules first, in our words
             layer, _, what = name.rpartition("/")
             self._asked(f"set `{name}`", lambda: self._set(self._model, layer, what, values))
             self._program = program
             self._updates += 1
             self._bytes += values.nbytes
 
-    def get_variable(self, name: str) -> NDArray[Any]:
+    def get_variable(self, name: str, slot: str = DEFAULT_SLOT) -> NDArray[Any]:
         """Return a copy of a variable, read from the package."""
         with self._lock:
-            known = variable(self._loaded(), name)  # refuses unknown names
+            known = variable(self._loaded(slot), name)  # refuses unknown names
             layer, _, what = name.rpartition("/")
             values = self._asked(f"read `{name}`", lambda: self._model.get_layer(layer).get_variable(what))
             return np.asarray(values).reshape(known.shape).astype(known.dtype)
@@ -169,9 +180,11 @@ class AkidaDevice:
             raise ResourceError(f"the vendor's package holds one program per device, at address 0. Got {address:#x}")
         return self.load(from_bytes(data))
 
-    def unload(self) -> None:
-        """Take the program off the device; nothing happens when there is none."""
+    def unload(self, slot: str = DEFAULT_SLOT) -> None:
+        """Take the program in a slot off the device; nothing happens when there is none."""
         with self._lock:
+            if slot != self._slot:
+                return
             if self._model is not None and self._board is not None:
                 self._asked("unload the program", lambda: self._board.unprogram())
             self._model = self._program = None
@@ -179,7 +192,7 @@ class AkidaDevice:
     def reset(self) -> None:
         """Take the program off the device and go back to the fastest clock."""
         with self._lock:
-            self.unload()
+            self.unload(self._slot)
             if self._soc() is not None:
                 self.power_mode = PowerMode.PERFORMANCE
 
@@ -230,7 +243,7 @@ class AkidaDevice:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.unload()
+        self.unload(self._slot)
 
     def _choose(self, board: int | str | None) -> Any:
         """Return the board to use, or None for the simulator."""
@@ -275,9 +288,11 @@ class AkidaDevice:
         except (RuntimeError, ValueError) as error:
             raise NpuError(f"{self.where} would not {what}: the vendor's package says: {error}") from error
 
-    def _loaded(self) -> Program:
+    def _loaded(self, slot: str) -> Program:
         if self._program is None:
             raise NpuError("no program is loaded\nhint: load(program)")
+        if slot != self._slot:
+            raise NpuError(f"no program in slot `{slot}`; there is `{self._slot}`\nhint: unload it, then load(program)")
         return self._program
 
     def _soc(self) -> Any:

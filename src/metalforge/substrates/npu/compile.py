@@ -46,6 +46,12 @@ class CompiledLinear:
         return self.programs[0]
 
     @property
+    def name(self) -> str:
+        """What the matrix was called when it was compiled."""
+        first = self.programs[0].name
+        return first if len(self.programs) == 1 else first.removesuffix(".0")
+
+    @property
     def inputs(self) -> int:
         """Number of real inputs."""
         return sum(ladder.ranges.size for ladder in self.ladders)

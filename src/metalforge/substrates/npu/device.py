@@ -1,7 +1,8 @@
 """The device protocol: what a driver may ask of an NPU, whether it is emulated or on a board.
 
-Programs go in, unsigned integers go in, what the last layer gives comes out. Variables of a loaded program are named
-``layer/variable``: ``res/weights``, ``res/threshold``, ``res/act_step``. The errors::
+Programs go in, unsigned integers go in, what the last layer gives comes out. A device holds programs in named slots, as
+many as it has or as fit beside each other; who shares one with others goes through `residency`. Variables of a program
+are named ``layer/variable``: ``res/weights``, ``res/threshold``, ``res/act_step``. The errors::
 
     NpuError                    the device was asked for something it cannot do
     |-- DeviceTimeoutError      no answer; the call may be tried again
@@ -14,7 +15,7 @@ What breaks a rule of the chip (a range, a shape, a type) is a `ProgramError`, h
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -36,10 +37,12 @@ __all__ = [
     "Outputs",
     "PowerMode",
     "ResourceError",
+    "Spent",
     "Statistics",
     "as_rows",
     "check_linear",
     "image_bytes",
+    "slot_limit",
     "variable",
     "with_variable",
 ]
@@ -101,37 +104,57 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     busy: Modelled | None = None
     energy: Modelled | None = None
 
+    def since(self, before: "Statistics") -> "Spent":
+        """Return the modelled seconds and joules since an earlier look."""
+        return Spent(_less(self.busy, before.busy), _less(self.energy, before.energy))
+
+
+class Spent(NamedTuple):
+    """Modelled seconds and joules of a device; None where there is no model."""
+
+    busy: Modelled | None
+    energy: Modelled | None
+
 
 @runtime_checkable
 class NpuDevice(Protocol):
     """One NPU. Methods may be called from any thread; the device answers one at a time."""
 
-    def load(self, program: Program) -> Handle:
-        """Put a program on the device, in place of the one that was there."""
+    @property
+    def n_slots(self) -> int | None:
+        """How many programs it holds at a time; None where it is as many as fit."""
         ...
 
-    def infer(self, x: NDArray[np.uint8]) -> Outputs:
+    def slots(self) -> tuple[str, ...]:
+        """Return the slots that hold a program, oldest first."""
+        ...
+
+    def load(self, program: Program, slot: str = DEFAULT_SLOT) -> Handle:
+        """Put a program in a slot, in place of the one there; `ResourceError` where it does not fit beside others."""
+        ...
+
+    def infer(self, x: NDArray[np.uint8], slot: str = DEFAULT_SLOT) -> Outputs:
         """Return what the last layer gives: (batch, units) for (batch, inputs), (units,) for (inputs,)."""
         ...
 
-    def infer_linear(self, x: NDArray[np.uint8]) -> NDArray[np.int32]:
+    def infer_linear(self, x: NDArray[np.uint8], slot: str = DEFAULT_SLOT) -> NDArray[np.int32]:
         """Return signed potentials; raises `NpuError` where the last layer rectifies."""
         ...
 
-    def set_variable(self, name: str, values: NDArray[Any]) -> None:
-        """Replace a variable of the loaded program by one of the same type and shape."""
+    def set_variable(self, name: str, values: NDArray[Any], slot: str = DEFAULT_SLOT) -> None:
+        """Replace a variable of a program by one of the same type and shape."""
         ...
 
-    def get_variable(self, name: str) -> NDArray[Any]:
-        """Return a copy of a variable of the loaded program."""
+    def get_variable(self, name: str, slot: str = DEFAULT_SLOT) -> NDArray[Any]:
+        """Return a copy of a variable, as the device holds it."""
         ...
 
     def program_external(self, data: bytes, address: int = 0) -> Handle:
         """Put a program that comes as bytes (`wire`) on the device."""
         ...
 
-    def unload(self) -> None:
-        """Take the program off the device; nothing happens when there is none."""
+    def unload(self, slot: str = DEFAULT_SLOT) -> None:
+        """Take a program off the device; nothing happens when there is none."""
         ...
 
     def reset(self) -> None:
@@ -155,6 +178,12 @@ class NpuDevice(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+
+def slot_limit(n_slots: int, held: tuple[str, ...]) -> ResourceError:
+    """Return the error of a device whose slots are all taken."""
+    there = ", ".join(f"`{slot}`" for slot in held)
+    return ResourceError(f"the device holds {n_slots} program{'s' * (n_slots > 1)}: {there}\nhint: unload one first")
 
 
 def as_rows(x: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], bool]:
@@ -197,6 +226,10 @@ def with_variable(program: Program, name: str, values: NDArray[Any]) -> Program:
 def image_bytes(program: Program) -> int:
     """Return the bytes a program sends to the device: packed weights, and a threshold and a step of 4 bytes a unit."""
     return sum((w.inputs * w.units * w.weight_bits + 7) // 8 + 8 * w.units for w in program.layers)
+
+
+def _less(now: Modelled | None, before: Modelled | None) -> Modelled | None:
+    return None if now is None else now if before is None else now - before
 
 
 def _split(program: Program, name: str) -> tuple[int, str]:

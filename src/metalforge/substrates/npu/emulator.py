@@ -31,6 +31,7 @@ from .device import (
     as_rows,
     check_linear,
     image_bytes,
+    slot_limit,
     variable,
     with_variable,
 )
@@ -67,7 +68,7 @@ class EmulatedDevice(Closing):
     """An `NpuDevice` on the CPU; see `device` for what the protocol's methods give back.
 
     `clock` is shared by devices that take turns in one virtual time. `faults` says what shall go wrong and when.
-    Methods that the protocol has not, or has without `slot`, are the emulator's own.
+    `n_slots` is how many programs it holds at a time; a board holds one. Methods that the protocol has not are its own.
     """
 
     def __init__(
@@ -76,7 +77,11 @@ class EmulatedDevice(Closing):
         *,
         clock: VirtualClock | None = None,
         faults: FaultPlan | None = None,
+        n_slots: int | None = None,
     ) -> None:
+        if n_slots is not None and n_slots < 1:
+            raise NpuError(f"a device has at least one slot. Got {n_slots}")
+        self.n_slots = n_slots
         self.profile = find_profile(profile) if isinstance(profile, str) else profile
         self.clock = clock or VirtualClock()
         self.ledger = Ledger(self.profile.name, self.clock)
@@ -93,8 +98,10 @@ class EmulatedDevice(Closing):
         """Put a copy of a program in a slot, in place of the one there; `ResourceError` where it does not fit."""
         with self._lock:
             self._ready()
-            others = [r.placement for name, r in self._residents.items() if name != slot and r.placement]
-            placement = plan(program, self.profile, beside=others, address=address)
+            others = {name: r.placement for name, r in self._residents.items() if name != slot and r.placement}
+            if self.n_slots is not None and len(others) >= self.n_slots:
+                raise slot_limit(self.n_slots, tuple(others))
+            placement = plan(program, self.profile, beside=others.values(), address=address)
             self._check_steps(program)
             image = _own(program)
             self._residents[slot] = _Resident(image, placement, address)

@@ -1,0 +1,124 @@
+"""A matrix on a device: real vectors in, real vectors out, by way of chip integers; replaced while it is used.
+
+y = W x, with W on the NPU as one or more programs (`compile_linear`). A network in chunks, or a layer of many units, is
+several of these, one below the other.
+
+A replacement is a transaction. A device that stops in the middle of one holds neither the old nor the new weights; the
+matrix is then stale, and the next use begins with `restore`: nothing is ever computed with half an update.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from metalforge.core.errors import SpecError
+from metalforge.substrates.npu.compile import CompiledLinear, compile_linear
+from metalforge.substrates.npu.device import DeviceTimeoutError, NpuError
+from metalforge.substrates.npu.residency import DevicePrograms
+
+__all__ = ["DeviceMatrix", "Push"]
+
+
+class Push(NamedTuple):
+    """What an update did: integers that changed, bytes that went over, and attempts that failed on the way."""
+
+    changed: int
+    bytes: int
+    failures: int
+
+
+class DeviceMatrix:
+    """A compiled matrix among its user's programs; `prefix` begins the names of its slots.
+
+    An update is sent `attempts` times before a time-out comes through: the last time, of several, as whole programs.
+    With one attempt the caller tries again, and reloads its programs where it gives up.
+    """
+
+    def __init__(self, compiled: CompiledLinear, programs: DevicePrograms, prefix: str, *, attempts: int = 1) -> None:
+        self.compiled = compiled
+        self.attempts = attempts
+        self.stale = False
+        """Whether an update failed and the device may hold half of it; the next use restores it."""
+        self._programs = programs
+        self.slots = tuple(programs.add(f"{prefix}/{program.name}", program) for program in compiled.programs)
+
+    @property
+    def rows_per_sample(self) -> int:
+        """Chip rows that one sample takes: nibbles of its activations, in every program."""
+        return sum(program.encoding.activation_bits // 4 for program in self.compiled.programs)
+
+    def __call__(self, x: ArrayLike, *, backwards: bool = False) -> NDArray[np.float64]:
+        """Return y (batch, outputs) for x (batch, inputs); x beyond its range is clamped.
+
+        `backwards` calls the programs in that order: by turns it evicts least (`residency`) and changes no result.
+        """
+        if self.stale:
+            self.restore()
+        calls = list(zip(self.slots, self.compiled.encode(x), strict=True))
+        found = [self._programs.infer(slot, rows) for slot, rows in (reversed(calls) if backwards else calls)]
+        return self.compiled.decode(found[::-1] if backwards else found)
+
+    def push(self, matrix: ArrayLike) -> Push:
+        """Replace the matrix by another of the same shape and ranges, quantised with scales of its own."""
+        old = self.compiled
+        ranges = np.concatenate([ladder.ranges for ladder in old.ladders])
+        new = compile_linear(old.name, matrix, encoding=old.programs[0].encoding, ranges=ranges)
+        if new.columns != old.columns or new.programs[0].outputs != old.programs[0].outputs:
+            raise SpecError("the new matrix does not fall into programs of the same shapes; compile it anew")
+        return self.replace(new)
+
+    def replace(self, new: CompiledLinear) -> Push:
+        """Give the device other integers, in programs of the same shapes; those that stay are not sent."""
+        before = zip(self.compiled.ladders, new.ladders, strict=True)
+        changed = sum(int(np.count_nonzero(a.integers != b.integers)) for a, b in before)
+        # What the device shall hold is known before it is told: whatever happens, `restore` brings it there.
+        self.compiled = new
+        if self.stale and self.attempts > 1:
+            self.restore()
+            return Push(changed, sum(program.layers[0].weights.nbytes for program in new.programs), 0)
+        if not changed and not self.stale:
+            return Push(0, 0, 0)
+        self.stale = True
+        sent = failures = 0
+        while True:
+            try:
+                for slot, program in zip(self.slots, new.programs, strict=True):
+                    if failures and failures == self.attempts - 1:
+                        self._programs.write(slot, program)
+                        sent += program.layers[0].weights.nbytes
+                    else:
+                        sent += self._programs.update(slot, program)
+                break
+            except DeviceTimeoutError:
+                failures += 1
+                if failures >= self.attempts:
+                    raise
+        self.stale = False
+        if failures and not self.verify():
+            self.restore()
+        return Push(changed, sent, failures)
+
+    def verify(self) -> bool:
+        """Return whether the device holds these integers, by reading them back.
+
+        A program that waits for its turn counts as held: it is written whole when that comes.
+        """
+        for slot, program in zip(self.slots, self.compiled.programs, strict=True):
+            try:
+                held = self._programs.get_variable(slot, f"{program.layers[0].name}/weights")
+            except NpuError:  # no program there: a reset took it, or the device is gone
+                return False
+            if held is not None and not np.array_equal(held, program.layers[0].weights):
+                return False
+        return True
+
+    def restore(self) -> None:
+        """Put the whole matrix on the device again, and read it back."""
+        self.stale = True
+        for slot, program in zip(self.slots, self.compiled.programs, strict=True):
+            self._programs.write(slot, program)
+        if not self.verify():
+            name = self.compiled.name
+            raise NpuError(f"`{name}` was written to the device and reads back otherwise\nhint: reset the device")
+        self.stale = False

@@ -1,0 +1,218 @@
+"""Programs of several users on one device: who is on the chip, who has to go, and who comes back.
+
+Each user keeps `DevicePrograms`; all users of one device share one list of what is on it, so that their slots have
+different names, and a program that had to make room for another is loaded again before it is called. Evicted is the
+program that was used longest ago, whoever it belongs to.
+
+Within a step a caller goes through his programs forwards and backwards by turns, for their order does not matter. Of n
+equal programs of which c fit, each step then finds the last c of the step before still there and loads n - c: no order
+can do with less. (Always forwards, the same rule would evict what is wanted next and load all n.)
+
+The host keeps each program as it was written last, so an evicted one comes back with the variables that were set.
+Programs that were loaded without going through here are left alone.
+"""
+
+import threading
+from time import perf_counter
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import UnknownNameError
+
+from .device import NpuDevice, Outputs, ResourceError, Spent, image_bytes, with_variable
+from .program import Program
+
+__all__ = ["DevicePrograms"]
+
+
+class _Residents:
+    """What all users of one device have on it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.names: set[str] = set()
+        """Slots that are taken, on the chip or waiting for their turn."""
+        self.on_chip: dict[str, None] = {}
+        """Slots on the chip, the one used longest ago first."""
+
+
+_DEVICES: WeakKeyDictionary[NpuDevice, _Residents] = WeakKeyDictionary()
+_LOCK = threading.Lock()
+
+
+class DevicePrograms:
+    """The programs that one user keeps on one device, by the slot that `add` gave them.
+
+    A program that does not fit beside its user's others is refused when it is added, but for a device of few slots,
+    where programs take turns; `by_turns` lets them do so on any device, and what does not fit then waits for its first
+    call. `loads`, `reloads`, `reloaded_bytes` and `evictions` (programs, of whoever, that made room) count since it was
+    made. The first load of a program is not a reload.
+    """
+
+    def __init__(self, device: NpuDevice, *, by_turns: bool = False) -> None:
+        self.device = device
+        self.by_turns = by_turns
+        self.loads = self.reloads = self.reloaded_bytes = self.evictions = 0
+        self.seconds = 0.0
+        """Wall time inside the device's methods. For an emulator that is the time of emulating, and no more."""
+        self.bytes_in = self.bytes_out = 0
+        """What calls carried."""
+        self._before = device.statistics()
+        self._programs: dict[str, Program] = {}
+        self._seen: set[str] = set()
+        with _LOCK:
+            self._shared = _DEVICES.setdefault(device, _Residents())
+
+    def add(self, name: str, program: Program) -> str:
+        """Take a program in; return its slot, `name` or, where that is taken, `name#2` and so on."""
+        with self._shared.lock:
+            taken = self._shared.names.union(self.device.slots())
+            slot, count = name, 1
+            while slot in taken:
+                count += 1
+                slot = f"{name}#{count}"
+            self._shared.names.add(slot)
+            self._programs[slot] = program
+            try:
+                if not self.by_turns:
+                    self._load(slot, spare=self._programs if self.device.n_slots is None else ())
+                elif self._fits(slot):
+                    self._entered(slot)
+            except BaseException:
+                self._forget(slot)
+                raise
+        return slot
+
+    @property
+    def resident(self) -> tuple[str, ...]:
+        """These programs' slots on the device now; the one that was used longest ago comes first."""
+        with self._shared.lock:
+            return tuple(slot for slot in self._shared.on_chip if slot in self._programs)
+
+    def program(self, slot: str) -> Program:
+        """Return a program as the host wrote it last."""
+        if slot not in self._programs:
+            raise UnknownNameError("program of this user on the device", slot, self._programs)
+        return self._programs[slot]
+
+    def infer(self, slot: str, rows: NDArray[np.uint8]) -> Outputs:
+        """Return what a program gives for chip inputs (rows, lines); loads it first where it is not there."""
+        with self._shared.lock:
+            self.bring(slot)
+            start = perf_counter()
+            try:
+                values = self.device.infer(rows, slot)
+            finally:
+                self.seconds += perf_counter() - start
+        self.bytes_in += rows.nbytes
+        self.bytes_out += values.nbytes
+        return values
+
+    def bring(self, slot: str) -> None:
+        """Make a program resident, in place of those used longest ago; raises `ResourceError` where it never fits."""
+        with self._shared.lock:
+            on_chip = self._shared.on_chip
+            if slot in on_chip and slot in self._programs:
+                if next(reversed(on_chip)) != slot:
+                    del on_chip[slot]  # it was used last
+                    on_chip[slot] = None
+                return
+            self.program(slot)
+            self._load(slot)
+
+    def write(self, slot: str, program: Program) -> None:
+        """Put a whole program in a slot, over what the device holds there."""
+        with self._shared.lock:
+            self.program(slot)
+            self._programs[slot] = program
+            self._load(slot)
+
+    def set_variable(self, slot: str, name: str, values: NDArray[Any]) -> None:
+        """Replace a variable of a program, resident or not; the others are not touched."""
+        # What is wrong is refused before anything is sent.
+        self._send(slot, name, values, with_variable(self.program(slot), name, values))
+
+    def update(self, slot: str, program: Program) -> int:
+        """Replace the weights of a program of one layer; return the bytes that went over, none where they are equal."""
+        layer, old = program.layers[0], self.program(slot).layers[0]
+        if np.array_equal(layer.weights, old.weights):
+            return 0
+        self._send(slot, f"{old.name}/weights", layer.weights, program)
+        return layer.weights.nbytes
+
+    def _send(self, slot: str, name: str, values: NDArray[Any], program: Program) -> None:
+        with self._shared.lock:
+            if slot in self._shared.on_chip:
+                start = perf_counter()
+                try:
+                    self.device.set_variable(name, values, slot)
+                finally:
+                    self.seconds += perf_counter() - start
+            self._programs[slot] = program
+
+    def get_variable(self, slot: str, name: str) -> NDArray[Any] | None:
+        """Return a variable as the device holds it; None while the program waits for its turn."""
+        with self._shared.lock:
+            return self.device.get_variable(name, slot) if slot in self._shared.on_chip else None
+
+    def spent(self) -> Spent:
+        """Return what the device is modelled to have taken since these programs came, whoever it worked for."""
+        return self.device.statistics().since(self._before)
+
+    def reload(self) -> None:
+        """Put every program on the device again."""
+        for slot, program in self._programs.items():
+            self.write(slot, program)
+
+    def reset_device(self) -> None:
+        """Reset the device. Programs of all users are loaded again when they are called."""
+        with self._shared.lock:
+            self.device.reset()
+            self._shared.on_chip.clear()
+
+    def close(self) -> None:
+        """Take these programs off the device; the device itself stays open for its other users."""
+        with self._shared.lock:
+            for slot in tuple(self._programs):
+                if slot in self._shared.on_chip:
+                    self.device.unload(slot)
+                self._forget(slot)
+
+    def _load(self, slot: str, spare: "dict[str, Program] | tuple[()]" = ()) -> None:
+        """Load a program, in place of those used longest ago that are not spared."""
+        while not self._fits(slot):
+            others = [name for name in self._shared.on_chip if name != slot and name not in spare]
+            if not others:
+                self.device.load(self._programs[slot], slot)  # still too large: its own error says by how much
+            self.device.unload(others[0])
+            del self._shared.on_chip[others[0]]
+            self.evictions += 1
+        self._entered(slot)
+
+    def _fits(self, slot: str) -> bool:
+        """Load a program where there is room for it."""
+        start = perf_counter()
+        try:
+            self.device.load(self._programs[slot], slot)
+        except ResourceError:
+            return False
+        finally:
+            self.seconds += perf_counter() - start
+        return True
+
+    def _entered(self, slot: str) -> None:
+        self._shared.on_chip.pop(slot, None)
+        self._shared.on_chip[slot] = None
+        self.loads += 1
+        if slot in self._seen:
+            self.reloads += 1
+            self.reloaded_bytes += image_bytes(self._programs[slot])
+        self._seen.add(slot)
+
+    def _forget(self, slot: str) -> None:
+        self._programs.pop(slot, None)
+        self._shared.names.discard(slot)
+        self._shared.on_chip.pop(slot, None)
