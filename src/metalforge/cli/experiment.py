@@ -1,16 +1,11 @@
 """`experiment list | run NAME`: reproducible experiments with their tables."""
 
-import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from .machine import Json
 from .output import print_json, print_table, print_text
-
-if TYPE_CHECKING:
-    from metalforge.experiments import Row
 
 __all__ = ["app"]
 
@@ -40,31 +35,17 @@ def run(
 ) -> None:
     """Run an experiment and print its rows; what they mean goes to the terminal beside them."""
     from metalforge.experiments import Settings, find_experiment
+    from metalforge.experiments.protocol import aloud
 
     experiment = find_experiment(name)
-    result = experiment.run(Settings(seed=seed, quick=quick, profile=profile, shard=shard, file=file), _progress)
+    result = experiment.run(Settings(seed=seed, quick=quick, profile=profile, shard=shard, file=file), aloud)
     if as_json:
         print_json(result.rows)
         return
     print_text(experiment.question + "\n")
-    table = result.table or _plain(result.rows)
-    print_table(f"Experiment {name}", table[0], table[1:])
+    head, *lines = result.lines
+    print_table(f"Experiment {name}", head, lines)
     for line in result.words:
         print_text(f"- {line}")
     if result.checks:
-        checks = [(asked, came, "yes" if passed else "no") for asked, came, passed in result.checks]
-        print_table("What was asked", ("asked", "came", "passed"), checks)
-
-
-def _plain(rows: "Sequence[Row]") -> tuple[tuple[str, ...], ...]:
-    """Return the rows as they are, for a reader."""
-    head = ("task", "approach", "precision", "metric", "value", "interval", "gap")
-    lines = [
-        (r.task, r.approach, r.precision, r.metric, f"{r.value:.4f}", f"{r.low:.4f} .. {r.high:.4f}", f"{r.gap:+.4f}")
-        for r in rows
-    ]
-    return (head, *lines)
-
-
-def _progress(done: int, total: int, what: str) -> None:
-    sys.stderr.write(f"[{done + 1}/{total}] {what}\n")
+        print_table("What was asked", ("asked", "came", "passed"), result.answers)

@@ -31,10 +31,10 @@ from metalforge.reservoir.readout import ridge
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
-from .protocol import Experiment, Progress, Result, Row, Settings, register
+from .protocol import Check, Figure, Interval, Progress, Result, Row, Settings, exactly, experiment, row_of, shown
 from .scores import student_interval
 
-__all__ = ["EXPERIMENT"]
+__all__ = ["run"]
 
 Doubles = NDArray[np.float64]
 BEFORE, AFTER = (0.3, 0.05, 1.5, 0.1), (0.2, 0.04, 1.0, 0.25)
@@ -205,9 +205,9 @@ def _trace(way: Way, world: _World, profile: str, size: _Size) -> list[_Point]:
 class _Figures(NamedTuple):
     """One way under one profile, over the seeds."""
 
-    error: tuple[float, float, float]
-    steps: tuple[float, float, float]
-    seconds: tuple[float, float, float]
+    error: Figure
+    steps: Figure
+    seconds: Figure
     reached: int
     pushes: float
 
@@ -225,12 +225,9 @@ def _figures(traces: list[list[_Point]], goals: list[float]) -> _Figures:
     )
 
 
-def _mean(values: list[float]) -> tuple[float, float, float]:
+def _mean(values: list[float]) -> Figure:
     """Return the mean with its interval; of one value nothing is known of the spread, of none not even a mean."""
-    if len(values) > 1:
-        return student_interval(values)
-    mean = values[0] if values else inf
-    return mean, mean, mean
+    return student_interval(values) if len(values) > 1 else exactly(values[0] if values else inf)
 
 
 class _Drift(NamedTuple):
@@ -271,36 +268,29 @@ def _drift(size: _Size, seed: int) -> _Drift:
         delays.append(delay)
         blinded += delay is None and earlier > 0
     seen = [delay for delay in delays if delay is not None]
-    share, missed = wilson(alarms, runs), wilson(len(delays) - len(seen), len(delays))
     return _Drift(
-        _row("drift", "false alarms", "share", (share.value, share.low, share.high), FALSE_ALARM),
-        _row("drift", "missed", "share", (missed.value, missed.low, missed.high), 0.0),
-        _row("drift", "delay", "steps", _mean(seen), 0.0),
+        _row("drift", "false alarms", "share", wilson(alarms, runs), FALSE_ALARM),
+        _row("drift", "missed", "share", wilson(len(delays) - len(seen), len(delays))),
+        _row("drift", "delay", "steps", _mean(seen)),
         threshold,
         blinded,
     )
 
 
-def _row(task: str, approach: str, metric: str, value: tuple[float, float, float], reference: float) -> Row:
-    return Row(
-        task=task,
-        approach=approach,
-        precision=READOUT,
-        refit=approach == "refit",
-        metric=metric,
-        value=value[0],
-        low=value[1],
-        high=value[2],
-        reference=reference,
-        gap=value[0] - reference,
-    )
+def _row(task: str, approach: str, metric: str, figure: Interval, reference: float = 0.0) -> Row:
+    return row_of(task, approach, metric, figure, reference, precision=READOUT, refit=approach == "refit")
 
 
-def _run(settings: Settings, progress: Progress) -> Result:
+@experiment(
+    "adaptation", "After the world changes, which way of learning on the device follows it soonest, and at what cost?"
+)
+def run(settings: Settings, progress: Progress) -> Result:
+    """Return how far every way has come under every profile, and how a monitor saw the change."""
     size = QUICK if settings.quick else FULL
+    total = size.seeds * (1 + len(WAYS) * len(PROFILES))
     worlds = []
     for i in range(size.seeds):
-        progress(i, size.seeds * (1 + len(WAYS) * len(PROFILES)), f"network {i + 1} of {size.seeds}")
+        progress(i, total, f"network {i + 1} of {size.seeds}")
         worlds.append(_world(settings.seed * 1000 + i, size))
     oracle = float(np.mean([world.oracle for world in worlds]))
     goals = [GOAL * world.oracle for world in worlds]
@@ -310,87 +300,66 @@ def _run(settings: Settings, progress: Progress) -> Result:
         for name, way in WAYS.items():
             traces = []
             for world in worlds:
-                progress(done, size.seeds * (1 + len(WAYS) * len(PROFILES)), f"{name}, {profile}")
+                progress(done, total, f"{name}, {profile}")
                 traces.append(_trace(way, world, profile, size))
                 done += 1
             figures[profile, name] = _figures(traces, goals)
     drift = _drift(size, settings.seed)
-    rows, table = _rows(figures, oracle, size)
-    return Result(
-        rows=(*rows, drift.false_alarms, drift.missed, drift.delay),
-        table=table,
-        words=_words(worlds[0], size, oracle, drift),
-        checks=_checks(figures, size),
+    return Result.of(
+        (*_rows(figures, oracle), drift.false_alarms, drift.missed, drift.delay),
+        _table(figures, size),
+        _words(worlds[0], size, oracle, drift),
+        _checks(figures),
     )
 
 
-def _rows(
-    figures: dict[tuple[str, str], _Figures], oracle: float, size: _Size
-) -> tuple[list[Row], tuple[tuple[str, ...], ...]]:
-    rows, table = [], [("profile", "way", "NRMSE after", "steps to adapt", "device s", "pushes", "adapted")]
+def _rows(figures: dict[tuple[str, str], _Figures], oracle: float) -> Iterator[Row]:
     for (profile, name), found in figures.items():
         idle = figures[profile, "none"]
-        rows += [
-            _row(profile, name, "nrmse", found.error, oracle),
-            _row(profile, name, "steps_to_adapt", found.steps, idle.steps[0]),
-            _row(profile, name, "modelled_seconds_to_adapt", found.seconds, idle.seconds[0]),
-        ]
+        yield _row(profile, name, "nrmse", found.error, oracle)
+        yield _row(profile, name, "steps_to_adapt", found.steps, idle.steps.value)
+        yield _row(profile, name, "modelled_seconds_to_adapt", found.seconds, idle.seconds.value)
+
+
+def _table(figures: dict[tuple[str, str], _Figures], size: _Size) -> Iterator[tuple[str, ...]]:
+    yield "profile", "way", "NRMSE after", "steps to adapt", "device s", "pushes", "adapted"
+    for (profile, name), found in figures.items():
         bound = "" if found.reached == size.seeds else ">= "
-        table.append(
-            (
-                profile,
-                name,
-                f"{found.error[0]:.3f} ({found.error[1]:.3f} .. {found.error[2]:.3f})",
-                f"{bound}{found.steps[0]:.0f} ({found.steps[1]:.0f} .. {found.steps[2]:.0f})",
-                f"{bound}{found.seconds[0]:.3g}",
-                f"{found.pushes:.0f}",
-                f"{found.reached} of {size.seeds}",
-            )
+        yield (
+            profile,
+            name,
+            shown(found.error, ".3f"),
+            bound + shown(found.steps, ".0f"),
+            f"{bound}{found.seconds.value:.3g}",
+            f"{found.pushes:.0f}",
+            f"{found.reached} of {size.seeds}",
         )
-    return rows, tuple(table)
 
 
-def _words(world: _World, size: _Size, oracle: float, drift: _Drift) -> tuple[str, ...]:
-    plans = []
-    for profile in PROFILES:
-        with world.network(profile) as network:
-            plans.append(f"{plan_updates(profile, network).reason}.")
-    alarm, missed, delay = drift.false_alarms, drift.missed, drift.delay
-    return (
+def _words(world: _World, size: _Size, oracle: float, drift: _Drift) -> Iterator[str]:
+    yield (
         f"NARMA10, coefficients {BEFORE} to {AFTER}, and the input's sign; {size.units} units on the device at "
         f"{PRECISION}, readout {READOUT}; {size.seeds} seeds, 95 % Student intervals over them. A readout fitted to "
         f"the new world has NRMSE {oracle:.3f} on the held-out series; adapted is {GOAL} times that. Device seconds "
-        "are modelled, host time is not in them; >= where some seeds never arrive and count with all their steps.",
-        *plans,
-        f"A monitor of the readout's errors with a threshold of {drift.threshold:.2f}, chosen on {size.watched} "
-        f"stationary runs of {HORIZON} rows for {FALSE_ALARM:.0%} false alarms, gave {alarm.value:.1%} "
-        f"({alarm.low:.1%} .. {alarm.high:.1%}) on as many others. It saw the change after {delay.value:.0f} rows "
-        f"({delay.low:.0f} .. {delay.high:.0f}) and missed it in {missed.value:.1%} of the runs ({drift.blinded} times "
-        "after a false alarm, from which it began anew).",
+        "are modelled, host time is not in them; >= where some seeds never arrive and count with all their steps."
     )
-
-
-def _checks(figures: dict[tuple[str, str], _Figures], size: _Size) -> tuple[tuple[str, str, bool], ...]:
-    checks = []
     for profile in PROFILES:
-        idle = min(figures[profile, name].error[0] for name in BASELINES)
-        for name in WAYS:
-            if name not in BASELINES:
-                error = figures[profile, name].error[0]
-                checks.append(
-                    (
-                        f"{name} ends below both baselines under {profile}",
-                        f"NRMSE {error:.3f} against {idle:.3f}",
-                        error < idle,
-                    )
-                )
-    return tuple(checks)
-
-
-EXPERIMENT = register(
-    Experiment(
-        name="adaptation",
-        question="After the world changes, which way of learning on the device follows it soonest, and at what cost?",
-        run=_run,
+        with world.network(profile) as network:
+            yield f"{plan_updates(profile, network).reason}."
+    yield (
+        f"A monitor of the readout's errors with a threshold of {drift.threshold:.2f}, chosen on {size.watched} "
+        f"stationary runs of {HORIZON} rows for {FALSE_ALARM:.0%} false alarms, gave "
+        f"{shown(drift.false_alarms, '.1%')} on as many others. It saw the change after "
+        f"{drift.delay.value:.0f} rows ({drift.delay.low:.0f} .. {drift.delay.high:.0f}) and missed it in "
+        f"{drift.missed.value:.1%} of the runs ({drift.blinded} times after a false alarm, from which it began anew)."
     )
-)
+
+
+def _checks(figures: dict[tuple[str, str], _Figures]) -> Iterator[Check]:
+    for profile in PROFILES:
+        idle = min(figures[profile, name].error.value for name in BASELINES)
+        for name in WAYS:
+            error = figures[profile, name].error.value
+            if name not in BASELINES:
+                came = f"NRMSE {error:.3f} against {idle:.3f}"
+                yield f"{name} ends below both baselines under {profile}", came, error < idle

@@ -12,6 +12,7 @@ their lines to one file. A campaign that is in the file is not run again, whoeve
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -21,13 +22,13 @@ import numpy as np
 from metalforge import __version__
 from metalforge.core.errors import SpecError
 from metalforge.core.files import naming, opened
-from metalforge.reservoir.accuracy import wilson
+from metalforge.reservoir.accuracy import Proportion, wilson
 
 from .cache import cache_folder
 from .coverage_cases import CASES, QUICK_CASES, Case, Job, Outcome, jobs_of, run_job
-from .protocol import Experiment, Progress, Result, Row, Settings, register
+from .protocol import Progress, Result, Row, Settings, experiment, row_of, shown
 
-__all__ = ["EXPERIMENT", "pulls_of", "read_outcomes", "run"]
+__all__ = ["pulls_of", "read_outcomes", "run"]
 
 FILE = "coverage.jsonl"
 SHARD_S = 2400.0
@@ -40,6 +41,7 @@ ONE, TWO = (0.63, 0.73), 0.94
 """What the shares within one and two errors should be on exact models."""
 
 
+@experiment("coverage", "How often does the error that a campaign quotes hold the truth?")
 def run(settings: Settings, progress: Progress) -> Result:
     """Run the campaigns of this shard that are not in the file, and return the table of all that are."""
     cases = QUICK_CASES if settings.quick else CASES
@@ -155,7 +157,7 @@ def _result(cases: Sequence[Case], outcomes: Sequence[Outcome]) -> Result:
             (f"exact models: {ONE[0]} to {ONE[1]} within one error", _share(one), ONE[0] <= one.value <= ONE[1]),
             (f"exact models: at least {TWO} within two errors", _share(two), two.value >= TWO),
         ]
-    return Result(rows=tuple(rows), table=tuple(table), words=tuple(_words(cases, outcomes)), checks=tuple(checks))
+    return Result.of(rows, table, _words(cases, outcomes), checks)
 
 
 def _line(mine: Sequence[Outcome], pulls: np.ndarray, off: np.ndarray) -> tuple[str, ...]:
@@ -180,11 +182,7 @@ def _rows(case: Case, mine: Sequence[Outcome], pulls: np.ndarray) -> Iterator[Ro
         for sigma, gaussian in ((1, 0.6827), (2, 0.9545)):
             shares.append((f"within {sigma}", int(np.sum(np.abs(pulls) < sigma)), pulls.size, gaussian))
     for metric, count, n, reference in shares:
-        share = wilson(count, n)
-        yield Row(
-            task=case.name, approach=case.ends, precision="f64", refit=False, metric=metric,
-            value=share.value, low=share.low, high=share.high, reference=reference, gap=share.value - reference,
-        )  # fmt: skip
+        yield row_of(case.name, case.ends, metric, wilson(count, n), reference, precision="f64")
 
 
 def _words(cases: Sequence[Case], outcomes: Sequence[Outcome]) -> Iterator[str]:
@@ -193,20 +191,11 @@ def _words(cases: Sequence[Case], outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield "shares have Wilson's 95 % interval; within: established campaigns only, which is what a user would quote"
     yield "on lattices the truth is the weighted mean of the case's other established campaigns, its error in the pull"
     missing = [outcome for outcome in outcomes if not outcome.established]
-    lacks: dict[str, int] = {}
-    for outcome in missing:
-        for name in outcome.lacking:
-            lacks[name] = lacks.get(name, 0) + 1
-    said = ", ".join(f"{name} {count}" for name, count in sorted(lacks.items(), key=lambda pair: -pair[1]))
+    lacks = Counter(name for outcome in missing for name in outcome.lacking)
+    said = ", ".join(f"{name} {count}" for name, count in lacks.most_common())
     yield f"{len(missing)} of {len(outcomes)} campaigns are not established; they lack: {said or 'nothing'}"
     yield "rules of version " + ", ".join(sorted({outcome.rules for outcome in outcomes}))
 
 
-def _share(share: tuple[float, float, float, int]) -> str:
-    value, low, high, _ = share
-    return f"{value:.2f} ({low:.2f} .. {high:.2f})"
-
-
-EXPERIMENT = register(
-    Experiment(name="coverage", question="How often does the error that a campaign quotes hold the truth?", run=run)
-)
+def _share(share: Proportion) -> str:
+    return shown(share, ".2f")

@@ -1,11 +1,10 @@
 """An experiment's result as a page of Markdown: `python -m metalforge.experiments.markdown NAME FILE [--quick]`."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .protocol import Experiment, Result, Settings, find_experiment
+from .protocol import Experiment, Result, Settings, aloud, find_experiment
 
 __all__ = ["main", "to_markdown"]
 
@@ -19,12 +18,11 @@ def to_markdown(experiment: Experiment, result: Result, settings: Settings) -> s
         experiment.question,
         f"Made by `python -m metalforge.experiments.markdown {experiment.name} FILE{quick}`; "
         f"`{command}` prints the same.",
-        _table(result.table),
+        _table(result.lines),
         "\n".join(f"- {line}" for line in result.words),
     ]
     if result.checks:
-        answered = [(asked, came, "yes" if passed else "no") for asked, came, passed in result.checks]
-        parts.append(_table([("asked", "came", "holds"), *answered]))
+        parts.append(_table([("asked", "came", "holds"), *result.answers]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -35,24 +33,17 @@ def _table(lines: Sequence[Sequence[str]]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run an experiment and write its page."""
-    from . import robustness, tasks_table  # noqa: F401  # registers them
-
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name")
-    parser.add_argument("file", type=Path)
+    parser.add_argument("path", type=Path)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shard", default="", help="of an experiment that runs in shards; `table`: what its file has")
-    parser.add_argument("--from", dest="source", default="", help="the file of such an experiment")
-    given = parser.parse_args(arguments)
-    experiment = find_experiment(given.name)
-    settings = Settings(seed=given.seed, quick=given.quick, shard=given.shard, file=given.source)
-
-    def progress(done: int, total: int, what: str) -> None:
-        sys.stderr.write(f"[{done + 1}/{total}] {what}\n")
-
-    page = to_markdown(experiment, experiment.run(settings, progress), settings)
-    given.file.write_text(page, encoding="utf-8")
+    parser.add_argument("--from", dest="file", default="", help="the file of such an experiment")
+    given = vars(parser.parse_args(arguments))
+    found, path = find_experiment(given.pop("name")), given.pop("path")
+    settings = Settings(**given)
+    path.write_text(to_markdown(found, found.run(settings, aloud), settings), encoding="utf-8")
 
 
 if __name__ == "__main__":

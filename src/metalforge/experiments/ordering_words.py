@@ -1,10 +1,11 @@
 """What experiment 018 found: a table of all strategies, and in words beside what the seed expected."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from metalforge.campaign.state import CampaignState
 
 from .ordering_runs import SEQUENTIAL, SINGLE, Outcome, pull
+from .protocol import Check
 
 __all__ = ["checks", "lines", "words"]
 
@@ -64,22 +65,20 @@ CLAIMS = (
 )
 
 
-def _findings(outcomes: Mapping[str, Outcome]) -> list[str]:
+def _findings(outcomes: Mapping[str, Outcome]) -> Iterator[str]:
     base, both = outcomes[SEQUENTIAL], outcomes["C"]
-    said = [
+    yield (
         f"C makes {both.rate[0] / base.rate[0]:.2f} times the updates of the sequential run in the same time; its "
         f"producers got {both.cores:.2f} cores, the sequential one {base.cores:.2f}, and a core second gave "
         f"{both.core_rate / base.core_rate:.2f} times as many updates"
-    ]
+    )
     for name, what in (("A", "the second core checks flagged configurations"), ("D", "it checks every one")):
         here = outcomes[name]
         ratio = here.effective[0] / both.effective[0] if both.effective[0] else 0.0
-        said.append(
-            f"{name}: {what} ({len(here.state.checks)}), and {ratio:.2f} of C's effective samples per second are left"
-        )
+        yield f"{name}: {what} ({len(here.state.checks)}), and {ratio:.2f} of C's effective samples per second are left"
     single, double = outcomes[SINGLE].drift, outcomes["D"].drift
     if single is not None and double is not None:
-        said.append(
+        yield (
             f"drift of P and |L| against the next higher precision: at most {double:.1e} in f64, {single:.1e} in f32; "
             "either is far below the statistical errors"
         )
@@ -87,27 +86,23 @@ def _findings(outcomes: Mapping[str, Outcome]) -> list[str]:
     first = scout.state.spec.lattice.volumes[0]
     large = [chain for chain in scout.state.chains.values() if chain.dims == first]
     betas = sorted({round(chain.beta, 4) for chain in large})
-    said.append(
+    yield (
         f"B: {sum(chain.rows for chain in large)} of {scout.state.trajectories} updates were on the large volume, at "
         f"{len(betas)} flagged beta ({', '.join(f'{beta:g}' for beta in betas[:8])}); so small a scout has its own, "
         "broad maximum elsewhere, and its flags say little of where the large volume has its peak"
     )
     ended = outcomes["E"].state.finished
     if ended is not None:
-        slept = ended.stopped_by == "asleep"
-        said.append(
-            f"E {'went to sleep' if slept else 'did not sleep'}: it ran {ended.seconds:.1f} s and "
-            f"{ended.trajectories} updates"
-        )
-    said.append(
-        f"auto took {outcomes['auto'].chosen or 'nothing: it was interrupted'}; B is no candidate of one volume"
-    )
-    said.append(
+        slept = "went to sleep" if ended.stopped_by == "asleep" else "did not sleep"
+        yield f"E {slept}: it ran {ended.seconds:.1f} s and {ended.trajectories} updates"
+    yield f"auto took {outcomes['auto'].chosen or 'nothing: it was interrupted'}; B is no candidate of one volume"
+    yield (
         "effective samples depend on where a run went: far from the transition every update is nearly one, so the "
         "error on beta_c is the fairer figure"
     )
-    lost = [outcome for outcome in outcomes.values() if outcome.found is None]
-    return said + [f"{outcome.name}: beta_c is not located: {outcome.reason}" for outcome in lost]
+    for outcome in outcomes.values():
+        if outcome.found is None:
+            yield f"{outcome.name}: beta_c is not located: {outcome.reason}"
 
 
 def _energies(outcomes: Mapping[str, Outcome]) -> list[str]:
@@ -125,32 +120,24 @@ def _energies(outcomes: Mapping[str, Outcome]) -> list[str]:
     return [f"{text}: {', '.join(parts)}" for text, parts in said.items()]
 
 
-def checks(outcomes: Mapping[str, Outcome]) -> tuple[tuple[str, str, bool], ...]:
-    """Return what was asked, what came, and whether it holds."""
-    base = outcomes[SEQUENTIAL]
+def checks(outcomes: Mapping[str, Outcome]) -> Iterator[Check]:
+    """Give what was asked, what came, and whether it holds."""
+    base, both, every, flagged = (outcomes[name] for name in (SEQUENTIAL, "C", "D", "A"))
     pulls = {name: pull(o, base) for name, o in outcomes.items() if name != SEQUENTIAL}
     known = {name: value for name, value in pulls.items() if value is not None}
-    every, flagged = outcomes["D"], outcomes["A"]
-    missed = sum(chain.rows for chain in every.state.chains.values()) - len(every.state.checks)
-    faster = outcomes["C"].rate[0] / base.rate[0]
-    return (
-        (
-            f"beta_c of every strategy within {PULL:g} errors of the sequential run's",
-            ", ".join(f"{name} {value:+.1f}" for name, value in known.items()) or "not located",
-            bool(known) and all(abs(value) <= PULL for value in known.values()),
-        ),
-        (
-            "two producers make more updates per second than one",
-            f"{faster:.2f} times, on {outcomes['C'].cores:.2f} cores against {base.cores:.2f}",
-            faster > 1,
-        ),
-        ("D checks every configuration", f"{missed} missed", missed == 0),
-        (
-            "A checks flagged configurations only",
-            f"{len(flagged.state.checks)} checks",
-            all(_was_flagged(flagged.state, check.chain, check.step) for check in flagged.state.checks),
-        ),
+    yield (
+        f"beta_c of every strategy within {PULL:g} errors of the sequential run's",
+        ", ".join(f"{name} {value:+.1f}" for name, value in known.items()) or "not located",
+        bool(known) and all(abs(value) <= PULL for value in known.values()),
     )
+    faster = both.rate[0] / base.rate[0]
+    came = f"{faster:.2f} times, on {both.cores:.2f} cores against {base.cores:.2f}"
+    yield "two producers make more updates per second than one", came, faster > 1
+    missed = sum(chain.rows for chain in every.state.chains.values()) - len(every.state.checks)
+    yield "D checks every configuration", f"{missed} missed", missed == 0
+    made = flagged.state.checks
+    right = all(_was_flagged(flagged.state, check.chain, check.step) for check in made)
+    yield "A checks flagged configurations only", f"{len(made)} checks", right
 
 
 def _was_flagged(state: CampaignState, chain: str, step: int) -> bool:

@@ -15,16 +15,18 @@ its own and no ordering's cost. The steerer is the campaign's own and costs what
 
 import os
 import tempfile
+from collections.abc import Iterator
 from math import sqrt
 from pathlib import Path
 
 from .ordering_runs import REPLICAS, SEQUENTIAL, Outcome, Plan, plan_of, pull, run_strategy, strategies
 from .ordering_words import checks, lines, words
-from .protocol import Experiment, Progress, Result, Row, Settings, register
+from .protocol import Figure, Progress, Result, Row, Settings, exactly, experiment, row_of
 
-__all__ = ["EXPERIMENT"]
+__all__ = ["run"]
 
 
+@experiment("018", "What does each ordering of the same campaign give, on this machine and in the same time?")
 def run(settings: Settings, progress: Progress) -> Result:
     """Return the rows of every strategy; the reference is the sequential run."""
     specs = strategies(settings)
@@ -40,12 +42,7 @@ def run(settings: Settings, progress: Progress) -> Result:
     )
     base, plan = outcomes[SEQUENTIAL], plan_of(settings)
     rows = [row for outcome in outcomes.values() for row in _rows(outcome, base, plan)]
-    return Result(
-        rows=tuple(rows),
-        table=lines(outcomes),
-        words=(*words(outcomes), load),
-        checks=checks(outcomes),
-    )
+    return Result.of(rows, lines(outcomes), (*words(outcomes), load), checks(outcomes))
 
 
 def busy() -> str:
@@ -55,56 +52,38 @@ def busy() -> str:
     return f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
 
 
-def _rows(outcome: Outcome, base: Outcome, plan: Plan) -> list[Row]:
+def _rows(outcome: Outcome, base: Outcome, plan: Plan) -> Iterator[Row]:
     task = f"{'x'.join(map(str, plan.target))}, {plan.seconds:g} s"
+    precision = outcome.state.spec.lattice.precision
 
-    def row(metric: str, value: float, half: float, reference: float, *, more_is_better: bool = True) -> Row:
-        return Row(
-            task=task,
-            approach=outcome.name,
-            precision=outcome.state.spec.lattice.precision,
-            refit=False,
-            metric=metric,
-            value=value,
-            low=value - half,
-            high=value + half,
-            reference=reference,
-            gap=(reference - value) * (1 if more_is_better else -1) + 0.0,
-        )
+    def of(metric: str, figure: Figure, reference: float = 0.0, *, less: bool = False) -> Row:
+        return row_of(task, outcome.name, metric, figure, reference, precision=precision, less=less)
 
-    rows = [
-        row("updates_per_s", *outcome.rate, base.rate[0]),
-        row("updates_per_core_s", outcome.core_rate, 0.0, base.core_rate),
-        row("effective_samples_per_s", *outcome.effective, base.effective[0]),
-        row("effective_samples_per_core_s", outcome.effective_core_rate, 0.0, base.effective_core_rate),
-        row("cores", outcome.cores, 0.0, base.cores),
-    ]
+    yield of("updates_per_s", _around(*outcome.rate), base.rate[0])
+    yield of("updates_per_core_s", exactly(outcome.core_rate), base.core_rate)
+    yield of("effective_samples_per_s", _around(*outcome.effective), base.effective[0])
+    yield of("effective_samples_per_core_s", exactly(outcome.effective_core_rate), base.effective_core_rate)
+    yield of("cores", exactly(outcome.cores), base.cores)
     if outcome.found is not None:
+        beta_c, error, usual = outcome.found.beta_c, outcome.found.error, base.found or outcome.found
         # A spread of n replicas is known to 1 / sqrt(2 (n - 1)) of itself.
-        half = 1.96 * outcome.found.error / sqrt(2 * (REPLICAS - 1))
-        error = base.found.error if base.found is not None else outcome.found.error
-        rows.append(row("beta_c_error", outcome.found.error, half, error, more_is_better=False))
-        between = base.found.beta_c if base.found is not None else outcome.found.beta_c
-        rows.append(row("beta_c", outcome.found.beta_c, 1.96 * outcome.found.error, between))
+        half = 1.96 * error / sqrt(2 * (REPLICAS - 1))
+        yield of("beta_c_error", _around(error, half), usual.error, less=True)
+        yield of("beta_c", _around(beta_c, 1.96 * error), usual.beta_c)
     pulled = pull(outcome, base)
     if pulled is not None and outcome is not base:
-        rows.append(row("beta_c_pull", pulled, 1.96, 0.0))
-    rows += [row(f"utilisation {name}", share, 0.0, 1.0) for name, share in sorted(outcome.utilisation.items())]
-    rows.append(row("checks", float(len(outcome.state.checks)), 0.0, 0.0))
+        yield of("beta_c_pull", _around(pulled, 1.96))
+    for name, share in sorted(outcome.utilisation.items()):
+        yield of(f"utilisation {name}", exactly(share), 1.0)
+    yield of("checks", exactly(len(outcome.state.checks)))
     if outcome.drift is not None:
-        rows.append(row("largest_drift", outcome.drift, 0.0, 0.0, more_is_better=False))
+        yield of("largest_drift", exactly(outcome.drift), less=True)
     for (where, source), entry in sorted(outcome.state.energy.items()):
         if entry.energy is not None:
-            rows.append(row(f"energy_J {where} {source}", entry.energy.value, 0.0, 0.0, more_is_better=False))
+            yield of(f"energy_J {where} {source}", exactly(entry.energy.value), less=True)
         elif entry.emulation_s is not None:
-            rows.append(row(f"emulation_s {where}", entry.emulation_s, 0.0, 0.0, more_is_better=False))
-    return rows
+            yield of(f"emulation_s {where}", exactly(entry.emulation_s), less=True)
 
 
-EXPERIMENT = register(
-    Experiment(
-        name="018",
-        question="What does each ordering of the same campaign give, on this machine and in the same time?",
-        run=run,
-    )
-)
+def _around(value: float, half: float) -> Figure:
+    return Figure(value, value - half, value + half)

@@ -22,11 +22,11 @@ from metalforge.hybrid.esn.tasks import outputs, refit
 from metalforge.reservoir.weights import EsnWeights, UnstableReservoirWarning, spectral_radius
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
-from .problems import PROBLEMS, UNITS, Problem
-from .protocol import Experiment, Progress, Result, Row, Settings, register
-from .scores import Score, row_of
+from .problems import PROBLEMS, UNITS, Problem, ring
+from .protocol import Progress, Result, Row, Settings, experiment, row_of
+from .scores import Score, figure_of
 
-__all__ = ["EXPERIMENT", "reservoirs"]
+__all__ = ["reservoirs", "run"]
 
 INSTANCES = 5
 RADIUS = 0.9
@@ -36,22 +36,17 @@ SIGNS = 31415
 
 
 def reservoirs(problem: Problem, seed: int) -> dict[str, EsnWeights]:
-    """Return the three networks for a problem, with tanh."""
+    """Return the three networks for a problem, by name; a caller gives them their activation."""
     rng = np.random.default_rng([seed, 7])
     inputs = problem.weights.inputs
     positive = np.where(rng.uniform(size=(UNITS, UNITS)) < 0.1, rng.uniform(0, 0.5, (UNITS, UNITS)), 0.0)
     origin = EsnWeights(w_in=rng.uniform(-1, 1, (UNITS, inputs)), w_res=positive, leak=LEAK)
-    return {"origin": origin, "random": problem.weights, "designed": _ring(inputs)}
+    scaling = 0.2 / np.sqrt(inputs)
+    designed = ring(inputs, signs=SIGNS, units=UNITS, radius=RADIUS, input_scaling=scaling, leak=LEAK)
+    return {"origin": origin, "random": problem.weights, "designed": designed}
 
 
-def _ring(inputs: int) -> EsnWeights:
-    ring = np.roll(np.eye(UNITS), 1, axis=0) * RADIUS
-    signs = np.random.default_rng(SIGNS).choice([-1.0, 1.0], (UNITS, inputs))
-    return EsnWeights(
-        w_in=0.2 / np.sqrt(inputs) * signs, w_res=ring, bias=np.full(UNITS, 0.5 * (1 - RADIUS)), leak=LEAK
-    )
-
-
+@experiment("parity", "Which of weights, activation and precision makes a reservoir fail on an int4 chip?")
 def run(settings: Settings, progress: Progress) -> Result:
     """Return the accuracy of every combination; the reference is random weights with tanh in f32."""
     instances = 1 if settings.quick else INSTANCES
@@ -78,21 +73,21 @@ def run(settings: Settings, progress: Progress) -> Result:
                         found = problem.score(outputs(fitted, problem.test))
                         scores.setdefault((name, activation, precision), []).append(found)
     reference = float(np.mean([s.value for s in scores["random", "tanh", "f32"]]))
-    rows = [_row(scores[key], reference, *key) for key in scores]
-    words = tuple(f"{name}: spectral radius {np.mean(r):.2f}" for name, r in radii.items())
-    return Result(rows=tuple(rows), words=(*words, *_findings(rows)))
-
-
-def _row(scores: list[Score], reference: float, weights: str, activation: str, precision: str) -> Row:
-    return row_of(
-        scores,
-        reference,
-        "accuracy",
-        task="patterns",
-        approach=f"{weights}, {activation}",
-        precision=precision,
-        refit=True,
-    )
+    rows = [
+        row_of(
+            "patterns",
+            f"{weights}, {activation}",
+            "accuracy",
+            figure_of(found, "accuracy"),
+            reference,
+            precision=precision,
+            refit=True,
+            less=False,
+        )
+        for (weights, activation, precision), found in scores.items()
+    ]
+    words = [f"{name}: spectral radius {np.mean(r):.2f}" for name, r in radii.items()]
+    return Result.of(rows, words=words + _findings(rows))
 
 
 def _findings(rows: list[Row]) -> list[str]:
@@ -110,12 +105,3 @@ def _findings(rows: list[Row]) -> list[str]:
         f"{change(('random, bounded_relu', 'f32'), ('designed, bounded_relu', 'f32'))}",
         f"the origin's weights alone (tanh, f32): {change(base, ('origin, tanh', 'f32'))}",
     ]
-
-
-EXPERIMENT = register(
-    Experiment(
-        name="parity",
-        question="Which of weights, activation and precision makes a reservoir fail on an int4 chip?",
-        run=run,
-    )
-)

@@ -28,27 +28,13 @@ from metalforge.conductor.dataset import Example
 from metalforge.conductor.stop_rule import SOUND, first_yes
 from metalforge.reservoir.accuracy import wilson
 
-__all__ = [
-    "Figure",
-    "Judged",
-    "WarmUps",
-    "bootstrap",
-    "mser_start",
-    "offset_for",
-    "pooled_mean",
-]
+from .protocol import Figure
+
+__all__ = ["Judged", "WarmUps", "bootstrap", "mser_start", "offset_for", "pooled_mean"]
 
 RESAMPLES = 1000
 STANDARD, MEASURED = 4, 2
 """A chain's length over that of its standard warm-up, and over that of a measurement."""
-
-
-class Figure(NamedTuple):
-    """A number with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 class Judged(NamedTuple):

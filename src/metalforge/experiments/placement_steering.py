@@ -22,8 +22,8 @@ from metalforge.core.steering import Steerer
 
 from .cache import cached_arrays
 from .drawing import LiveSource, TapeSource, as_series
-from .placement_rules import Figure, bootstrap
-from .protocol import Settings
+from .placement_rules import bootstrap
+from .protocol import Figure, Settings
 from .tape import Tape, TapeSpec
 from .virtual_campaign import Rules, run_campaign
 

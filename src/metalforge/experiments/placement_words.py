@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from metalforge.conductor.scores import HeadScore
 
-from .placement_rules import Figure, Judged
+from .placement_rules import Judged
 from .placement_steering import Steered
+from .protocol import Figure, shown
 
 __all__ = ["SEED", "Findings", "MidRun", "lines", "words"]
 
@@ -79,12 +80,12 @@ class Findings:
 
     def of_all(self, saved: Figure) -> Figure:
         """Return saved trajectories as a share of a standard chain."""
-        return Figure(*(value / self.whole for value in saved))
+        return saved.map(lambda value: value / self.whole)
 
     @property
     def saved_mid_run(self) -> Figure:
         """Steps of warm-up saved at a quarter of trajectories, as a share of a standard chain's."""
-        return Figure(*(value * self.standard / self.whole for value in self.mid_run.saved))
+        return self.mid_run.saved.map(lambda value: value * self.standard / self.whole)
 
     def saved_together(self, steered: Steered) -> Figure:
         """Return 1 - (trajectories of steering over an even scan) (what A and E leave of a chain), ends with ends."""
@@ -175,25 +176,23 @@ def _scan(steered: Steered) -> str:
 
 
 def _percent(figure: Figure) -> str:
-    return f"{figure.value:.1%} ({figure.low:.1%} .. {figure.high:.1%})"
+    return shown(figure, ".1%")
 
 
 def _number(figure: Figure) -> str:
-    return f"{figure.value:.1f} ({figure.low:.1f} .. {figure.high:.1f})"
+    return shown(figure, ".1f")
 
 
 def _two(judged: Judged, what: str = "added") -> str:
-    figure: Figure = getattr(judged, what)
-    return f"{figure.value:+.2f} ({figure.low:+.2f} .. {figure.high:+.2f})"
+    return shown(getattr(judged, what), "+.2f")
 
 
 def _score(score: HeadScore | None) -> str:
     if score is None:
         return "no label in this corpus"
     if score.metric == "accuracy":
-        return _percent(Figure(score.value, score.low, score.high))
-    name = "Brier" if score.metric == "brier" else score.metric
-    return f"{name} {score.value:.3g} ({score.low:.3g} .. {score.high:.3g})"
+        return shown(score, ".1%")
+    return f"{'Brier' if score.metric == 'brier' else score.metric} {shown(score, '.3g')}"
 
 
 def _baseline(score: HeadScore | None) -> str:

@@ -22,7 +22,7 @@ given and checked by itself.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -42,12 +42,12 @@ from metalforge.core.errors import MetalforgeError
 from metalforge.core.schema import HeadLayout
 
 from .cache import cache_folder
-from .placement_rules import Figure, WarmUps, bootstrap, mser_start, offset_for, pooled_mean
+from .placement_rules import WarmUps, bootstrap, mser_start, offset_for, pooled_mean
 from .placement_steering import RANGES, steer
 from .placement_words import Findings, MidRun, lines, words
-from .protocol import Experiment, Progress, Result, Row, Settings, register
+from .protocol import Check, Figure, Progress, Result, Row, Settings, experiment, row_of
 
-__all__ = ["EXPERIMENT", "SURE_OF_REJECTION", "corpus_of", "mid_trajectory", "predicted_lengths"]
+__all__ = ["SURE_OF_REJECTION", "corpus_of", "mid_trajectory", "predicted_lengths", "run"]
 
 SURE_OF_REJECTION = 0.9
 """Probability from which a trajectory of warm-up is broken off."""
@@ -79,6 +79,7 @@ def corpus_of(spec: CorpusSpec) -> Corpus:
     return corpus
 
 
+@experiment("020", "What does a network save at each of six places in a run, and at what cost?")
 def run(settings: Settings, progress: Progress) -> Result:
     """Return every placement's figures; references are the standard warm-up, the baselines and the even scan."""
     steps = ("chains", "heads", "warm-ups", "baselines", "steering")
@@ -122,7 +123,7 @@ def run(settings: Settings, progress: Progress) -> Result:
         equal_premature=warmups.at_equal_premature(lengths),
         steered=tuple(steer(settings, low, high) for low, high in RANGES),
     )
-    return Result(rows=tuple(_rows(found)), table=lines(found), words=words(found), checks=_checks(found))
+    return Result.of(_rows(found), lines(found), words(found), _checks(found))
 
 
 def mid_trajectory(trained: Trained, test: Sequence[Example], standard: int) -> MidRun:
@@ -165,100 +166,54 @@ def predicted_lengths(train: WarmUps, test: WarmUps, seed: int) -> tuple[Doubles
     return np.maximum(said, 0.0) + more, score
 
 
-def _rows(found: Findings) -> list[Row]:
-    """Return every figure with its interval; the reference of a saving is the standard chain."""
+def _rows(found: Findings) -> Iterator[Row]:
+    """Give every figure with its interval; the reference of a saving is the standard chain."""
 
-    def row(place: str, approach: str, metric: str, figure: Figure, reference: float, *, less: bool = False) -> Row:
-        return Row(
-            task=f"placement {place}",
-            approach=approach,
-            precision="f32",
-            refit=False,
-            metric=metric,
-            value=figure.value,
-            low=figure.low,
-            high=figure.high,
-            reference=reference,
-            gap=(figure.value - reference) * (1 if less else -1) + 0.0,
-        )
+    def of(
+        place: str, approach: str, metric: str, figure: Figure, reference: float = 0.0, *, less: bool = False
+    ) -> Row:
+        return row_of(f"placement {place}", approach, metric, figure, reference, less=less)
 
-    rows = []
     places = {"head": "A", "MSER": "A", "standard": "A", "control": "A", "predicted": "E", "head and predicted": "F"}
+    usual = found.judged["standard"].premature.value
     for name, place in places.items():
         judged = found.judged[name]
-        usual = found.judged["standard"].premature.value
-        rows += [
-            row(place, name, "saved_trajectories_a_chain", judged.saved, 0.0),
-            row(place, name, "saved_share_of_warmup", Figure(*(x / found.standard for x in judged.saved)), 0.0),
-            row(place, name, "premature_share", judged.premature, usual, less=True),
-            row(place, name, "bias_left", judged.left, 0.0, less=True),
-            row(place, name, "bias_added", judged.added, 0.0, less=True),
-        ]
-    rows += [
-        row("B", "head", "accuracy", found.mid_run.accuracy, found.mid_run.majority),
-        row("B", "head", "saved_share_of_warmup_steps", found.mid_run.saved, 0.0),
-        row("B", "head", "broken_off_wrongly", found.mid_run.broken_wrongly, 0.0, less=True),
-        row("E", "predicted", "saved_at_equal_premature_share", found.equal_premature, 0.0),
-    ]
+        yield of(place, name, "saved_trajectories_a_chain", judged.saved)
+        yield of(place, name, "saved_share_of_warmup", judged.saved.map(lambda x: x / found.standard))
+        yield of(place, name, "premature_share", judged.premature, usual, less=True)
+        yield of(place, name, "bias_left", judged.left, less=True)
+        yield of(place, name, "bias_added", judged.added, less=True)
+    yield of("B", "head", "accuracy", found.mid_run.accuracy, found.mid_run.majority)
+    yield of("B", "head", "saved_share_of_warmup_steps", found.mid_run.saved)
+    yield of("B", "head", "broken_off_wrongly", found.mid_run.broken_wrongly, less=True)
+    yield of("E", "predicted", "saved_at_equal_premature_share", found.equal_premature)
     for steered in found.steered:
         where = "gaussian-process, {:g} .. {:g}".format(*steered.range)
-        rows.append(row("D", where, "trajectory_ratio", steered.ratio, 1.0, less=True))
-        rows.append(row("F", where, "saved_share_of_all", found.saved_together(steered), 0.0))
+        yield of("D", where, "trajectory_ratio", steered.ratio, 1.0, less=True)
+        yield of("F", where, "saved_share_of_all", found.saved_together(steered))
     asked = {"thermalization": "A", "rejection": "B", "phase": "C", "beta_priority": "D", HEAD: "E"}
     for score in (*found.scores.values(), found.length_score):
-        figure = Figure(score.value, score.low, score.high)
-        rows.append(
-            row(asked[score.name], "head", score.metric, figure, score.baseline, less=score.metric != "accuracy")
-        )
-    return rows
+        figure, less = Figure(score.value, score.low, score.high), score.metric != "accuracy"
+        yield of(asked[score.name], "head", score.metric, figure, score.baseline, less=less)
 
 
-def _checks(found: Findings) -> tuple[tuple[str, str, bool], ...]:
+def _checks(found: Findings) -> Iterator[Check]:
     head, control, both = (found.judged[name] for name in ("head", "control", "head and predicted"))
     mser, standard = found.judged["MSER"], found.judged["standard"].left
-    scans = [
-        (
-            "D needs fewer trajectories than an even scan of {:g} .. {:g}".format(*steered.range),
-            f"{steered.ratio.low:.2f} .. {steered.ratio.high:.2f} of them",
-            steered.ratio.high < 1,
-        )
-        for steered in found.steered
-    ]
-    return (
-        (
-            "the control is seen to be biased",
-            f"adds {control.added.low:.2f} .. {control.added.high:.2f}",
-            control.added.low > 0,
-        ),
-        (
-            f"the standard warm-up of {found.standard} trajectories leaves less than {ALLOWED:g} errors",
-            f"leaves {standard.low:.2f} .. {standard.high:.2f}",
-            max(-standard.low, standard.high) < ALLOWED,
-        ),
-        (
-            f"A adds less than {ALLOWED:g} errors of a measurement",
-            f"at most {head.added.high:.2f}",
-            head.added.high < ALLOWED,
-        ),
-        ("A saves trajectories", f"{head.saved.low:.1f} .. {head.saved.high:.1f} per chain", head.saved.low > 0),
-        (
-            "A saves more than MSER",
-            f"{head.saved.value:.1f} against {mser.saved.value:.1f} per chain",
-            head.saved.value > mser.saved.value,
-        ),
-        *scans,
-        (
-            f"F adds less than {ALLOWED:g} errors of a measurement",
-            f"at most {both.added.high:.2f}",
-            both.added.high < ALLOWED,
-        ),
-    )
+    seen = f"adds {control.added.low:.2f} .. {control.added.high:.2f}"
+    yield "the control is seen to be biased", seen, control.added.low > 0
+    asked = f"the standard warm-up of {found.standard} trajectories leaves less than {ALLOWED:g} errors"
+    yield asked, f"leaves {standard.low:.2f} .. {standard.high:.2f}", max(-standard.low, standard.high) < ALLOWED
 
+    def harmless(who: str, added: Figure) -> Check:
+        asked = f"{who} adds less than {ALLOWED:g} errors of a measurement"
+        return asked, f"at most {added.high:.2f}", added.high < ALLOWED
 
-EXPERIMENT = register(
-    Experiment(
-        name="020",
-        question="What does a network save at each of six places in a run, and at what cost?",
-        run=run,
-    )
-)
+    yield harmless("A", head.added)
+    yield "A saves trajectories", f"{head.saved.low:.1f} .. {head.saved.high:.1f} per chain", head.saved.low > 0
+    ours, theirs = head.saved.value, mser.saved.value
+    yield "A saves more than MSER", f"{ours:.1f} against {theirs:.1f} per chain", ours > theirs
+    for steered in found.steered:
+        asked = "D needs fewer trajectories than an even scan of {:g} .. {:g}".format(*steered.range)
+        yield asked, f"{steered.ratio.low:.2f} .. {steered.ratio.high:.2f} of them", steered.ratio.high < 1
+    yield harmless("F", both.added)

@@ -9,7 +9,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,13 +27,14 @@ from metalforge.reservoir.weights import EsnWeights
 from .corpus import CorpusSpec, phase_windows
 from .scores import Metric, Score
 
-__all__ = ["PROBLEMS", "Problem"]
+__all__ = ["PROBLEMS", "Problem", "Split", "halves", "ring", "simple_classifiers"]
 
 UNITS = 128
 QUICK_CORPUS = CorpusSpec(
     dims=(4, 4, 4, 2), train=(4.9, 5.05, 5.15, 5.3), test=(5.0, 5.2), warmup=40, updates=200, window=10
 )
 """A lattice of Nt = 2, whose transition is near beta 5.09, small enough for seconds."""
+Reals: TypeAlias = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,12 +46,12 @@ class Problem:
     weights: EsnWeights
     train: Task
     test: Task
-    ridge: float
     baselines: dict[str, float]
+    ridge: float = 1e-6
     shared_test: bool = False
     """Whether all instances have the same test series: then they add no cases to each other."""
 
-    def score(self, outputs: NDArray[Any]) -> Score:
+    def score(self, outputs: Reals) -> Score:
         """Return the metric of readout rows on the test series."""
         test = self.test
         if test.classes:
@@ -65,88 +66,114 @@ def _accuracy(right: NDArray[np.bool_]) -> Score:
     return Score(*wilson(int(right.sum()), right.size))
 
 
+class Split(NamedTuple):
+    """Labelled sequences to train on and to test with."""
+
+    train: Task
+    test: Task
+
+    @classmethod
+    def at(cls, n: int, inputs: Reals, labels: NDArray[np.int64]) -> "Split":
+        """Return the first n sequences for training, the others for the test."""
+        return cls(Task(inputs=inputs[:n], targets=labels[:n]), Task(inputs=inputs[n:], targets=labels[n:]))
+
+
+def halves(u: Reals, y: Reals, washout: int) -> Split:
+    """Return a series of which the first half trains and the second tests."""
+    split = len(u) // 2
+    parts = (slice(split), slice(split, None))
+    return Split(*(Task(inputs=u[np.newaxis, p], targets=y[np.newaxis, p], washout=washout) for p in parts))
+
+
+def simple_classifiers(data: Split, *, max_iter: int = 500) -> dict[str, float]:
+    """Return the accuracies of the most frequent label, and of a logistic regression on the mean frame."""
+    (train, labels), (test, wanted) = ((task.inputs.mean(axis=1), task.targets) for task in data)
+    flat = LogisticRegression(max_iter=max_iter).fit(train, labels)
+    majority = float(np.mean(wanted == np.bincount(labels).argmax()))
+    return {"majority": majority, "logistic on the mean": float(flat.score(test, wanted))}
+
+
+def ring(inputs: int, *, signs: Any, units: int, radius: float, input_scaling: float, leak: float) -> EsnWeights:
+    """Return a ring of equal weights, inputs of one size and random sign, bounded ReLU with a bias towards mid-range.
+
+    `signs` seeds the signs. (A. Rodan, P. Tino, IEEE Transactions on Neural Networks 22, 2011, 131.)
+    """
+    return EsnWeights(
+        w_in=input_scaling * np.random.default_rng(signs).choice([-1.0, 1.0], (units, inputs)),
+        w_res=np.roll(np.eye(units), 1, axis=0) * radius,
+        bias=np.full(units, 0.5 * (1 - radius)),
+        leak=leak,
+        activation="bounded_relu",
+    )
+
+
 def _seed_task(seed: int, quick: bool) -> Problem:
     rng = np.random.default_rng([seed, 4])
     n = 200 if quick else 1100
     labels = np.where(np.arange(n) % 2, -1.0, 1.0)[:, np.newaxis]
     u = 0.5 * labels + rng.uniform(-0.3, 0.3, (n, 6))
-    split = n // 2
-    weights = make_esn(UNITS, 6, seed=seed, leak=0.3, spectral_radius=0.9, distribution="uniform", connectivity=1.0)
+    train, test = halves(u, labels, washout=50)
     return Problem(
         name="seed",
         metric="accuracy",
-        weights=weights,
-        train=Task(inputs=u[np.newaxis, :split], targets=labels[np.newaxis, :split], washout=50),
-        test=Task(inputs=u[np.newaxis, split:], targets=labels[np.newaxis, split:], washout=50),
-        ridge=1e-6,
+        weights=make_esn(UNITS, 6, seed=seed, leak=0.3, spectral_radius=0.9, distribution="uniform", connectivity=1.0),
+        train=train,
+        test=test,
         baselines={"sign of the mean input": float(np.mean(np.sign(u.mean(axis=1)) == labels[:, 0]))},
     )
 
 
 def _patterns(seed: int, quick: bool) -> Problem:
     n_train, n_test = (400, 400) if quick else (2000, 4000)
-    data = sequence_classification(n_train + n_test, seed=seed)
-    weights = make_esn(UNITS, data.inputs.shape[2], seed=seed, input_scaling=0.3, leak=0.3, connectivity=1.0)
-    x, y = data.inputs, data.labels
-    flat = LogisticRegression(max_iter=500).fit(x[:n_train].mean(axis=1), y[:n_train])
+    x, y = sequence_classification(n_train + n_test, seed=seed)
+    data = Split.at(n_train, x, y)
+    weights = make_esn(UNITS, x.shape[2], seed=seed, input_scaling=0.3, leak=0.3, connectivity=1.0)
     return Problem(
         name="patterns",
         metric="accuracy",
         weights=weights,
-        train=Task(inputs=x[:n_train], targets=y[:n_train]),
-        test=Task(inputs=x[n_train:], targets=y[n_train:]),
+        train=data.train,
+        test=data.test,
         ridge=0.1,
-        baselines={
-            "majority": float(np.mean(y[n_train:] == np.bincount(y[:n_train]).argmax())),
-            "logistic on the mean": float(flat.score(x[n_train:].mean(axis=1), y[n_train:])),
-        },
+        baselines=simple_classifiers(data),
     )
 
 
-def _series(name: str, u: NDArray[np.float64], y: NDArray[np.float64], weights: EsnWeights, ridge: float) -> Problem:
-    """Return a regression: the first half trains, the second tests; repeating the last value is the baseline."""
+def _series(name: str, u: Reals, y: Reals, weights: EsnWeights) -> Problem:
+    """Return a regression; repeating the last value is the baseline."""
+    train, test = halves(u, y, washout=100)
     split = len(u) // 2
-    persistence = np.sqrt(np.mean((y[split:] - y[split - 1 : -1]) ** 2)) / y[split:].std()
-    return Problem(
-        name=name,
-        metric="nrmse",
-        weights=weights,
-        train=Task(inputs=u[np.newaxis, :split], targets=y[np.newaxis, :split], washout=100),
-        test=Task(inputs=u[np.newaxis, split:], targets=y[np.newaxis, split:], washout=100),
-        ridge=ridge,
-        baselines={"last value": float(persistence)},
-    )
+    persistence = float(np.sqrt(np.mean((y[split:] - y[split - 1 : -1]) ** 2)) / y[split:].std())
+    baselines = {"last value": persistence}
+    return Problem(name=name, metric="nrmse", weights=weights, train=train, test=test, baselines=baselines)
 
 
 def _narma(seed: int, quick: bool) -> Problem:
     u, y = narma(500 if quick else 4000, seed=seed)
     weights = make_esn(UNITS, 1, seed=seed, connectivity=1.0, input_scaling=0.5, bias_scaling=0.2)
-    return _series("narma10", 2 * (u - 0.25), y, weights, 1e-6)
+    return _series("narma10", 2 * (u - 0.25), y, weights)
 
 
 def _mackey_glass(seed: int, quick: bool) -> Problem:
     x = mackey_glass(500 if quick else 4000, seed=seed)
     u, y = to_forecasting((x - x.mean()) / np.abs(x - x.mean()).max(), 10)
-    weights = make_esn(UNITS, 1, seed=seed, connectivity=1.0, leak=0.6, bias_scaling=0.2)
-    return _series("mackey-glass", u, y, weights, 1e-6)
+    return _series("mackey-glass", u, y, make_esn(UNITS, 1, seed=seed, connectivity=1.0, leak=0.6, bias_scaling=0.2))
 
 
 def _phase(seed: int, quick: bool) -> Problem:
-    train, test = phase_windows(QUICK_CORPUS if quick else CorpusSpec())
-    weights = make_esn(UNITS, train.inputs.shape[2], seed=seed, input_scaling=0.3, connectivity=1.0, leak=0.5)
-    flat = LogisticRegression().fit(train.inputs.mean(axis=1), train.labels)
+    data = Split(
+        *(Task(inputs=w.inputs, targets=w.labels) for w in phase_windows(QUICK_CORPUS if quick else CorpusSpec()))
+    )
+    inputs = data.train.inputs.shape[2]
     return Problem(
         name="phase",
         metric="accuracy",
-        weights=weights,
-        train=Task(inputs=train.inputs, targets=train.labels),
-        test=Task(inputs=test.inputs, targets=test.labels),
+        weights=make_esn(UNITS, inputs, seed=seed, input_scaling=0.3, connectivity=1.0, leak=0.5),
+        train=data.train,
+        test=data.test,
         ridge=1.0,
         shared_test=True,
-        baselines={
-            "majority": float(np.mean(test.labels == np.bincount(train.labels).argmax())),
-            "logistic on the mean": float(flat.score(test.inputs.mean(axis=1), test.labels)),
-        },
+        baselines=simple_classifiers(data, max_iter=100),
     )
 
 

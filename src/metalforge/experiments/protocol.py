@@ -1,18 +1,84 @@
 """What every experiment is: a name, a question in words, and a run that gives rows.
 
+    @experiment("parity", "Which of weights, activation and precision makes a reservoir fail on an int4 chip?")
+    def run(settings, progress): ...
+
 A row holds one figure with its interval, what it is compared with, and the gap. Rows are data: the table, the JSON and
 the tests read the same ones.
 """
 
-from collections.abc import Callable, Sequence
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
+from multiprocessing import get_context
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from metalforge.core.errors import UnknownNameError
 
-__all__ = ["EXPERIMENTS", "Experiment", "Progress", "Result", "Row", "Settings", "find_experiment", "register"]
+__all__ = [
+    "EXPERIMENTS",
+    "Experiment",
+    "Figure",
+    "Progress",
+    "Result",
+    "Row",
+    "Settings",
+    "experiment",
+    "find_experiment",
+    "row_of",
+    "shown",
+    "spread",
+]
+
+A = TypeVar("A")
+B = TypeVar("B")
+Check = tuple[str, str, bool]
+"""What was asked, what came, and whether it holds."""
+
+
+class Interval(Protocol):
+    """What has a value and the ends of its 95 % interval."""
+
+    @property
+    def value(self) -> float:
+        """The value."""
+        ...
+
+    @property
+    def low(self) -> float:
+        """The lower end."""
+        ...
+
+    @property
+    def high(self) -> float:
+        """The upper end."""
+        ...
+
+
+class Figure(NamedTuple):
+    """A number with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def map(self, function: Callable[[float], float]) -> "Figure":
+        """Return the figure of a rising function of this one."""
+        return Figure(*(function(x) for x in self))
+
+
+def exactly(value: float) -> Figure:
+    """Return a figure without a spread."""
+    return Figure(value, value, value)
+
+
+def shown(figure: Interval, form: str) -> str:
+    """Return `value (low .. high)`, each in this format."""
+    return f"{figure.value:{form}} ({figure.low:{form}} .. {figure.high:{form}})"
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,6 +94,32 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     high: float
     reference: float
     gap: float
+
+
+def row_of(
+    task: str,
+    approach: str,
+    metric: str,
+    figure: Interval,
+    reference: float = 0.0,
+    *,
+    precision: str = "f32",
+    refit: bool = False,
+    less: bool = True,
+) -> Row:
+    """Return the row of a figure; `less`: less is better, so that what exceeds the reference is the gap."""
+    return Row(
+        task=task,
+        approach=approach,
+        precision=precision,
+        refit=refit,
+        metric=metric,
+        value=figure.value,
+        low=figure.low,
+        high=figure.high,
+        reference=reference,
+        gap=figure.value - reference if less else reference - figure.value,
+    )
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,7 +150,36 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     table: tuple[tuple[str, ...], ...] = ()
     """The rows for a reader, its first line the head; empty where the rows themselves are short enough."""
     words: tuple[str, ...] = ()
-    checks: tuple[tuple[str, str, bool], ...] = ()
+    checks: tuple[Check, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        rows: Iterable[Row],
+        table: Iterable[tuple[str, ...]] = (),
+        words: Iterable[str] = (),
+        checks: Iterable[Check] = (),
+    ) -> "Result":
+        """Return a result from whatever gives its parts."""
+        return cls(rows=tuple(rows), table=tuple(table), words=tuple(words), checks=tuple(checks))
+
+    @property
+    def lines(self) -> tuple[tuple[str, ...], ...]:
+        """The table, or the rows as they are where there is none."""
+        if self.table:
+            return self.table
+        head = ("task", "approach", "precision", "metric", "value", "interval", "gap")
+        cells = ((f"{r.value:.4f}", f"{r.low:.4f} .. {r.high:.4f}", f"{r.gap:+.4f}") for r in self.rows)
+        named = ((r.task, r.approach, r.precision, r.metric) for r in self.rows)
+        return (head, *(a + b for a, b in zip(named, cells, strict=True)))
+
+    @property
+    def answers(self) -> list[tuple[str, str, str]]:
+        """The checks, with yes or no."""
+        return [(asked, came, "yes" if holds else "no") for asked, came, holds in self.checks]
+
+
+Run: TypeAlias = Callable[[Settings, Progress], Result]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,16 +188,20 @@ class Experiment:
 
     name: str
     question: str
-    run: Callable[[Settings, Progress], Result]
+    run: Run
 
 
 EXPERIMENTS: dict[str, Experiment] = {}
 
 
-def register(experiment: Experiment) -> Experiment:
-    """Add an experiment to the list."""
-    EXPERIMENTS[experiment.name] = experiment
-    return experiment
+def experiment(name: str, question: str) -> Callable[[Run], Run]:
+    """Add the function below to the list of experiments."""
+
+    def added(run: Run) -> Run:
+        EXPERIMENTS[name] = Experiment(name=name, question=question, run=run)
+        return run
+
+    return added
 
 
 def find_experiment(name: str) -> Experiment:
@@ -88,6 +213,22 @@ def find_experiment(name: str) -> Experiment:
 
 def quiet(done: int, total: int, what: str) -> None:
     """Say nothing."""
+
+
+def aloud(done: int, total: int, what: str) -> None:
+    """Say on stderr which part begins."""
+    sys.stderr.write(f"[{done + 1}/{total}] {what}\n")
+
+
+def spread(function: Callable[[A], B], tasks: Iterable[A], *, here: bool, chunk: int = 1) -> Iterator[B]:
+    """Give the results in order: made here, or in a process per core."""
+    if here:
+        yield from map(function, tasks)
+        return
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # Spawned rather than forked: a fork of a process with threads may hang.
+    with ProcessPoolExecutor(cores, get_context("spawn")) as pool:
+        yield from pool.map(function, tasks, chunksize=chunk)
 
 
 def rows_of(rows: Sequence[Row], **wanted: object) -> list[Row]:

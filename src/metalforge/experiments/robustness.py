@@ -6,7 +6,7 @@ that anybody made at that size. Random signs of the same size are the control. I
 sequences (`hybrid.attacks.outcomes`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from metalforge.hybrid.attacks.gradient_attacks import fgsm, pgd, random_signs
 from metalforge.hybrid.attacks.outcomes import share, share_difference, transfer_rate
 from metalforge.hybrid.attacks.square import square_attack
-from metalforge.reservoir.metrics import Interval
 
-from .protocol import Experiment, Progress, Result, Row, Settings, register, rows_of
+from .protocol import Check, Figure, Interval, Progress, Result, Row, Settings, experiment, row_of, rows_of, shown
 from .robustness_models import FLOAT_TWIN, MODELS, SAME_WEIGHTS, TASKS, Arena, open_arena
 
-__all__ = ["CHIPS", "EXPERIMENT", "WORDS", "Flags", "attack_arena", "verdicts"]
+__all__ = ["CHIPS", "WORDS", "Flags", "attack_arena", "run", "verdicts"]
 
 RESERVOIRS, TESTED = 3, 200
 EPSILONS = (0.02, 0.05, 0.1)
@@ -51,6 +50,7 @@ Flags = dict[tuple[str, str, float], NDArray[np.bool_]]
 """(model, attack, epsilon) to what the model read rightly; attacks are named after what they were made on."""
 
 
+@experiment("robustness", "Is an int4 chip an accidental defence against small, chosen changes of its input?")
 def run(settings: Settings, progress: Progress) -> Result:
     """Return accuracies of every model under every attack, transfer rates, and what they say about int4."""
     quick = settings.quick
@@ -64,7 +64,7 @@ def run(settings: Settings, progress: Progress) -> Result:
             with open_arena(task, settings.seed + i, tested, settings.profile) as arena:
                 found.append(attack_arena(arena, seed=settings.seed + i, quick=quick))
         rows += _task_rows(name, found)
-    return Result(rows=tuple(rows), table=_table(rows), words=(*verdicts(rows), *WORDS), checks=_checks(rows))
+    return Result.of(rows, _table(rows), (*verdicts(rows), *WORDS), _checks(rows))
 
 
 def attack_arena(arena: Arena, *, seed: int, quick: bool = False) -> Flags:
@@ -107,15 +107,13 @@ def _task_rows(task: str, found: list[Flags]) -> list[Row]:
         ]
 
     simple = share(flags("baseline", "clean", 0.0))
-    rows = [_row(task, "baseline: logistic on the mean", "f64", "clean", simple, simple.value)]
+    rows = [_accuracy(task, "baseline: logistic on the mean", "f64", "clean", simple, simple.value)]
     epsilons = sorted({e for _, _, e in found[0] if e})
     for model, (approach, precision) in MODELS.items():
         twin = FLOAT_TWIN[model]
 
-        def add(
-            metric: str, value: Interval, reference: float, approach: str = approach, precision: str = precision
-        ) -> None:
-            rows.append(_row(task, approach, precision, metric, value, reference))
+        def add(metric: str, value: Interval, reference: float, of: tuple[str, str] = (approach, precision)) -> None:
+            rows.append(_accuracy(task, *of, metric, value, reference))
 
         add("clean", share(flags(model, "clean", 0.0)), share(flags(twin, "clean", 0.0)).value)
         for e in epsilons:
@@ -143,19 +141,8 @@ def _task_rows(task: str, found: list[Flags]) -> list[Row]:
     return rows
 
 
-def _row(task: str, approach: str, precision: str, metric: str, found: Interval, reference: float) -> Row:
-    return Row(
-        task=task,
-        approach=approach,
-        precision=precision,
-        refit=True,
-        metric=metric,
-        value=found.value,
-        low=found.low,
-        high=found.high,
-        reference=reference,
-        gap=reference - found.value + 0.0,
-    )
+def _accuracy(task: str, approach: str, precision: str, metric: str, found: Interval, reference: float) -> Row:
+    return row_of(task, approach, metric, found, reference, precision=precision, refit=True, less=False)
 
 
 def verdicts(rows: Sequence[Row]) -> list[str]:
@@ -178,76 +165,57 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
             lines.append(
                 f"{model} against {what}: worst case better in {better}, worse in {worse}, not told apart in "
                 f"{len(compared) - better - worse} of {len(compared)}; on average "
-                f"{100 * np.mean([r.value for r in compared]):+.1f} points, at best {_points(most)}, "
+                f"{100 * np.mean([r.value for r in compared]):+.1f} points, at best "
+                f"{100 * most.value:+.1f} points ({100 * most.low:+.1f} .. {100 * most.high:+.1f}), "
                 f"{most.task}, {most.metric.split(', ')[1]}."
             )
     return lines
 
 
-def _points(row: Row) -> str:
-    return f"{100 * row.value:+.1f} points ({100 * row.low:+.1f} .. {100 * row.high:+.1f})"
-
-
-def _table(rows: Sequence[Row]) -> tuple[tuple[str, ...], ...]:
-    """Return one line a task, model and epsilon; accuracies in percent with their intervals."""
+def _table(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
+    """Give one line a task, model and epsilon; accuracies in percent with their intervals."""
     columns = (
         "random signs", "fgsm from twin", "pgd from twin", "fgsm own", "pgd own", "square own", "worst",
         "against twin", "against same weights", "pgd transfer",
     )  # fmt: skip
-    lines: list[tuple[str, ...]] = [("task", "model", "precision", "epsilon", "clean", *columns)]
+    yield ("task", "model", "precision", "epsilon", "clean", *columns)
     by_metric = {(r.task, r.approach, r.precision, r.metric): r for r in rows}
 
-    def shown(row: Row | None) -> str:
+    def cell(row: Row | None) -> str:
         if row is None:
             return ""
         if np.isnan(row.value):
             return "no case"
-        sign = "+" if row.metric.startswith("against") else ""
-        return f"{100 * row.value:{sign}.1f} ({100 * row.low:{sign}.1f} .. {100 * row.high:{sign}.1f})"
+        percent = Figure(100 * row.value, 100 * row.low, 100 * row.high)
+        return shown(percent, "+.1f" if row.metric.startswith("against") else ".1f")
 
     epsilons = sorted({r.metric.split("epsilon ")[1] for r in rows if "epsilon" in r.metric}, key=float)
     for clean in rows_of(rows, metric="clean"):
         key = clean.task, clean.approach, clean.precision
         if clean.approach.startswith("baseline"):
-            lines.append((*key, "0", shown(clean), *[""] * len(columns)))
+            yield (*key, "0", cell(clean), *[""] * len(columns))
             continue
         for e in epsilons:
-            cells = [shown(by_metric.get((*key, f"{column}, epsilon {e}"))) for column in columns]
-            lines.append((*key, e, shown(clean), *cells))
-    return tuple(lines)
+            cells = [cell(by_metric.get((*key, f"{column}, epsilon {e}"))) for column in columns]
+            yield (*key, e, cell(clean), *cells)
 
 
-def _checks(rows: Sequence[Row]) -> tuple[tuple[str, str, bool], ...]:
-    """Return the seed's claim, and whether the attacks were what they should be."""
+def _checks(rows: Sequence[Row]) -> Iterator[Check]:
+    """Give the claim of an accidental defence, and whether the attacks were what they should be."""
     int4 = [MODELS[m][0] for m in CHIPS]
     against = [r for r in rows if r.approach in int4 and r.metric.startswith("against same weights")]
-    better = sum(r.low > 0 for r in against)
     own = {(r.task, r.approach, r.metric.split(", ")[1]): r for r in rows if r.metric.startswith("pgd own")}
-    control = [
-        (r, own[r.task, r.approach, r.metric.split(", ")[1]]) for r in rows if r.metric.startswith("random signs")
-    ]
-    stronger = sum(attack.value < random.value for random, attack in control)
-    black = [(r, own[r.task, r.approach, r.metric.split(", ")[1]]) for r in rows if r.metric.startswith("square own")]
-    masked = sum(square.value < attack.low for square, attack in black)
-    return (
-        (
-            "int4 is an accidental defence: worst case above that of float with the same weights",
-            f"{better} of {len(against)}",
-            better == len(against),
-        ),
-        ("PGD takes more than random signs of its size", f"{stronger} of {len(control)}", stronger == len(control)),
-        (
-            "no masked slopes: questions alone find no more than PGD's interval",
-            f"{len(black) - masked} of {len(black)}",
-            masked == 0,
-        ),
-    )
 
+    def beside_own(attack: str) -> list[tuple[Row, Row]]:
+        found = [r for r in rows if r.metric.startswith(attack)]
+        return [(r, own[r.task, r.approach, r.metric.split(", ")[1]]) for r in found]
 
-EXPERIMENT = register(
-    Experiment(
-        name="robustness",
-        question="Is an int4 chip an accidental defence against small, chosen changes of its input?",
-        run=run,
-    )
-)
+    def count(asked: str, held: Sequence[bool]) -> Check:
+        return asked, f"{sum(held)} of {len(held)}", all(held)
+
+    defended = "int4 is an accidental defence: worst case above that of float with the same weights"
+    yield count(defended, [r.low > 0 for r in against])
+    stronger = [attack.value < random.value for random, attack in beside_own("random signs")]
+    yield count("PGD takes more than random signs of its size", stronger)
+    unmasked = [square.value >= attack.low for square, attack in beside_own("square own")]
+    yield count("no masked slopes: questions alone find no more than PGD's interval", unmasked)

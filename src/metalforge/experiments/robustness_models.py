@@ -45,16 +45,7 @@ MODELS: dict[str, tuple[str, str]] = {
     "bounded ReLU, native weights": ("bounded ReLU, weights of native", "f32"),
 }
 """Approach and precision of each model, for rows."""
-FLOAT_TWIN = {
-    "tanh": "tanh",
-    "host-tanh W4A8": "tanh",
-    "host-tanh W4A4": "tanh",
-    "tanh, weights of W4A8": "tanh",
-    "tanh, weights of W4A4": "tanh",
-    "bounded ReLU": "bounded ReLU",
-    "native W4A4": "bounded ReLU",
-    "bounded ReLU, native weights": "bounded ReLU",
-}
+FLOAT_TWIN = {name: "tanh" if "tanh" in name else "bounded ReLU" for name in MODELS}
 """The model in float, before any rounding, that each is compared with."""
 SAME_WEIGHTS = {
     "host-tanh W4A8": "tanh, weights of W4A8",
@@ -111,23 +102,13 @@ def open_arena(task: ClassTask, seed: int, tested: int, profile: str) -> Iterato
         def device() -> EmulatedDevice:
             return stack.enter_context(EmulatedDevice(profile))
 
-        tanh = software(
-            make_esn(
-                UNITS,
-                x.shape[2],
-                seed=seed,
-                spectral_radius=RADIUS,
-                input_scaling=0.3,
-                leak=task.leak,
-                connectivity=1.0,
-                dtype=np.float32,
-            )
-        )
         inputs = x.shape[2]
-        designed = ring(
-            inputs, seed=seed, radius=RADIUS, input_scaling=0.2 / np.sqrt(inputs), leak=task.leak, units=UNITS
+        leak, scaling = task.leak, 0.2 / np.sqrt(inputs)
+        drawn = make_esn(
+            UNITS, inputs, seed=seed, leak=leak, spectral_radius=RADIUS, input_scaling=0.3, connectivity=1.0
         )
-        bounded = software(designed.astype(np.float32))
+        designed = ring(inputs, seed=seed, leak=leak, radius=RADIUS, input_scaling=scaling, units=UNITS)
+        tanh, bounded = (software(weights.astype(np.float32)) for weights in (drawn, designed))
         wide = trained(tanh.with_hardware_linear(device(), "last-layer", "W4A8", inputs="host"))
         narrow = trained(tanh.with_hardware_linear(device(), "last-layer", "W4A4", inputs="device"))
         native = trained(bounded.with_hardware_native(device()))

@@ -9,24 +9,22 @@ Scales, radius, leak and bias were chosen by hand on seeds 100 to 102, which no 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
 
-from metalforge.hybrid.esn.tasks import Task
-from metalforge.reservoir.accuracy import wilson
 from metalforge.reservoir.datasets import narma, to_forecasting
 from metalforge.reservoir.flows import lorenz, mackey_glass
 from metalforge.reservoir.generate import make_esn
-from metalforge.reservoir.metrics import nrmse, nrmse_interval
+from metalforge.reservoir.metrics import nrmse
 from metalforge.reservoir.readout import Readout, select_ridge
 from metalforge.reservoir.vowels import vowel_like
 from metalforge.reservoir.weights import EsnWeights
 
-from .scores import Metric, Score
+from . import problems
+from .problems import Problem, Split, halves, simple_classifiers
 
 __all__ = ["STANDARD_TASKS", "Network", "StandardTask", "best_readout", "ring"]
 
@@ -46,31 +44,30 @@ class Network:
     bias: float
     leak: float
 
+    def made(self, inputs: int, seed: int) -> EsnWeights:
+        """Return it with random weights and tanh."""
+        return make_esn(
+            UNITS,
+            inputs,
+            seed=seed,
+            spectral_radius=self.radius,
+            input_scaling=self.input_scaling,
+            bias_scaling=self.bias,
+            leak=self.leak,
+            connectivity=1.0,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StandardTask:
-    """One instance: `random` has tanh, `ring` a bounded ReLU and weights that four bits keep (experiment parity).
+class StandardTask(Problem):
+    """One instance: `weights` have tanh, `ring` a bounded ReLU and weights that four bits keep (experiment parity).
 
     `literature` is a published figure and how it was got, or why there is none. `baselines` hold for the test series.
     """
 
-    name: str
-    metric: Metric
     made_with: Network
-    random: EsnWeights
     ring: EsnWeights
-    train: Task
-    test: Task
-    baselines: dict[str, float]
-    literature: str
-
-    def score(self, outputs: Reals) -> Score:
-        """Return the metric of readout rows on the test series."""
-        if self.test.classes:
-            right = np.argmax(outputs, axis=1) == self.test.targets
-            return Score(*wilson(int(right.sum()), right.size))
-        wanted = self.test.targets[0, self.test.washout :]
-        return Score(*nrmse_interval(wanted, outputs, resamples=100), len(wanted))
+    literature: str = "none under this protocol that we are sure of"
 
 
 def best_readout(features: Reals, targets: Reals) -> Readout:
@@ -83,45 +80,16 @@ def best_readout(features: Reals, targets: Reals) -> Readout:
 
 
 def ring(inputs: int, *, seed: int, radius: float, input_scaling: float, leak: float, units: int = UNITS) -> EsnWeights:
-    """Return a ring of equal weights, inputs of one size and random sign, bounded ReLU with a bias towards mid-range.
-
-    (A. Rodan, P. Tino, IEEE Transactions on Neural Networks 22, 2011.)
-    """
-    signs = np.random.default_rng([seed, 11]).choice([-1.0, 1.0], (units, inputs))
-    return EsnWeights(
-        w_in=input_scaling * signs,
-        w_res=np.roll(np.eye(units), 1, axis=0) * radius,
-        bias=np.full(units, 0.5 * (1 - radius)),
-        leak=leak,
-        activation="bounded_relu",
-    )
+    """Return a ring whose signs come from the seed."""
+    return problems.ring(inputs, signs=[seed, 11], units=units, radius=radius, input_scaling=input_scaling, leak=leak)
 
 
-def _random(inputs: int, seed: int, made: Network) -> EsnWeights:
-    return make_esn(
-        UNITS,
-        inputs,
-        seed=seed,
-        spectral_radius=made.radius,
-        input_scaling=made.input_scaling,
-        bias_scaling=made.bias,
-        leak=made.leak,
-        connectivity=1.0,
-    )
-
-
-def _series(
-    name: str, u: Reals, y: Reals, made: Network, designed: EsnWeights, seed: int, lags: int, literature: str
-) -> StandardTask:
-    """Return a regression: the first half trains, the second tests."""
+def _series(name: str, u: Reals, y: Reals, made: Network, designed: EsnWeights, seed: int, lags: int) -> StandardTask:
+    """Return a regression; its baselines are linear on the last steps, and the mean."""
     split = len(u) // 2
-    train, test = (
-        Task(inputs=u[np.newaxis, part], targets=y[np.newaxis, part], washout=WASHOUT)
-        for part in (slice(split), slice(split, None))
-    )
-    past = np.concatenate(
-        [u[lags - 1 - k : len(u) - k] for k in range(lags)], axis=1
-    )  # row t: steps up to t + lags - 1
+    data = halves(u, y, WASHOUT)
+    # Row t holds the steps up to t + lags - 1.
+    past = np.concatenate([u[lags - 1 - k : len(u) - k] for k in range(lags)], axis=1)
     seen, wanted = past[WASHOUT - lags + 1 : split - lags + 1], y[WASHOUT:split]
     later = y[split + WASHOUT :]
     linear = best_readout(seen, wanted)(past[split + WASHOUT - lags + 1 :])
@@ -129,75 +97,55 @@ def _series(
         name=name,
         metric="nrmse",
         made_with=made,
-        random=_random(u.shape[1], seed, made),
+        weights=made.made(u.shape[1], seed),
         ring=designed,
-        train=train,
-        test=test,
+        train=data.train,
+        test=data.test,
         baselines={
             f"linear on {lags} lags": nrmse(later, linear),
             "mean": nrmse(later, np.broadcast_to(wanted.mean(axis=0), later.shape)),
         },
-        literature=literature,
     )
 
 
 def _narma(seed: int, quick: bool) -> StandardTask:
     u, y = narma(600 if quick else 4000, seed=seed)
-    return _series(
-        "narma10",
-        2 * (u - 0.25),
-        y,
-        Network(radius=0.9, input_scaling=0.3, bias=0.2, leak=1.0),
-        ring(1, seed=seed, radius=0.9, input_scaling=0.2, leak=1.0),
-        seed,
-        50,
-        "none under this protocol that we are sure of",
-    )
+    made = Network(radius=0.9, input_scaling=0.3, bias=0.2, leak=1.0)
+    designed = ring(1, seed=seed, radius=0.9, input_scaling=0.2, leak=1.0)
+    return _series("narma10", 2 * (u - 0.25), y, made, designed, seed, 50)
 
 
 def _mackey_glass(seed: int, quick: bool) -> StandardTask:
     x = (mackey_glass((600 if quick else 4000) + 84, seed=seed) - 0.93) / 0.4  # about mean 0 and within -1 .. 1
-    return _series(
-        "mackey-glass 17, 84 ahead",
-        *to_forecasting(x, 84),
-        Network(radius=0.9, input_scaling=1.0, bias=0.5, leak=0.5),
-        ring(1, seed=seed, radius=0.95, input_scaling=0.4, leak=0.5),
-        seed,
-        50,
-        "NRMSE84 about 10^-4.2: H. Jaeger, H. Haas, Science 304, 2004; 1000 units, run freely for 84 steps",
-    )
+    made = Network(radius=0.9, input_scaling=1.0, bias=0.5, leak=0.5)
+    designed = ring(1, seed=seed, radius=0.95, input_scaling=0.4, leak=0.5)
+    task = _series("mackey-glass 17, 84 ahead", *to_forecasting(x, 84), made, designed, seed, 50)
+    published = "NRMSE84 about 10^-4.2: H. Jaeger, H. Haas, Science 304, 2004; 1000 units, run freely for 84 steps"
+    return replace(task, literature=published)
 
 
 def _lorenz(seed: int, quick: bool) -> StandardTask:
     x = lorenz((1200 if quick else 4000) + 10, seed=seed)
-    return _series(
-        "lorenz, 10 ahead",
-        *to_forecasting((x - [0.0, 0.0, 23.5]) / [8.0, 9.0, 8.6], 10),  # about mean 0 and variance 1
-        Network(radius=0.8, input_scaling=1.0, bias=0.0, leak=1.0),
-        ring(3, seed=seed, radius=0.9, input_scaling=0.4, leak=1.0),
-        seed,
-        20,
-        "none under this protocol that we are sure of",
-    )
+    made = Network(radius=0.8, input_scaling=1.0, bias=0.0, leak=1.0)
+    designed = ring(3, seed=seed, radius=0.9, input_scaling=0.4, leak=1.0)
+    scaled = (x - [0.0, 0.0, 23.5]) / [8.0, 9.0, 8.6]  # about mean 0 and variance 1
+    return _series("lorenz, 10 ahead", *to_forecasting(scaled, 10), made, designed, seed, 20)
 
 
 def _vowels(seed: int, quick: bool) -> StandardTask:
-    train = 270
-    x, y = vowel_like(train + (100 if quick else 740), seed=seed)
+    x, y = vowel_like(270 + (100 if quick else 740), seed=seed)
+    data = Split.at(270, x, y)
     made = Network(radius=0.9, input_scaling=0.3, bias=0.0, leak=0.1)
-    simple = LogisticRegression(max_iter=500).fit(x[:train].mean(axis=1), y[:train])
+    majority, logistic = simple_classifiers(data).values()
     return StandardTask(
         name="vowel-like (synthetic)",
         metric="accuracy",
         made_with=made,
-        random=_random(x.shape[2], seed, made),
+        weights=made.made(x.shape[2], seed),
         ring=ring(x.shape[2], seed=seed, radius=0.9, input_scaling=0.06, leak=0.1),
-        train=Task(inputs=x[:train], targets=y[:train]),
-        test=Task(inputs=x[train:], targets=y[train:]),
-        baselines={
-            "logistic on the mean frame": float(simple.score(x[train:].mean(axis=1), y[train:])),
-            "majority": float(np.mean(y[train:] == np.bincount(y[:train]).argmax())),
-        },
+        train=data.train,
+        test=data.test,
+        baselines={"logistic on the mean frame": logistic, "majority": majority},
         literature="none: the sequences are synthetic",
     )
 

@@ -12,10 +12,9 @@ The tape is looked for in the cache folder (`steering-tape.npz`) and made there 
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from functools import partial
-from multiprocessing import get_context
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,14 +27,14 @@ from metalforge.core.threads import one_thread
 
 from .cache import cache_folder
 from .drawing import LiveSource, Source, TapeSource, as_series
-from .protocol import Experiment, Progress, Result, Settings, register
+from .protocol import Progress, Result, Settings, experiment, spread
 from .steering_plan import POOLED, QUICK_TAPE, SHIFT, STEERERS, Plan, Range, build, compared, plan_of
 from .steering_rows import Reference, summarise
 from .steering_words import GOAL, Cells, mean_ratio, result_of
 from .tape import Tape, build_tape, full_spec, load_tape, save_tape
 from .virtual_campaign import Outcome, Rules, run_campaign
 
-__all__ = ["EXPERIMENT", "GOAL", "mean_ratio", "run"]
+__all__ = ["GOAL", "mean_ratio", "run"]
 
 FILE = "steering-tape.npz"
 TAPE_UPDATES = 300_000
@@ -50,30 +49,26 @@ class _Task(NamedTuple):
     live: bool = False
 
 
-_tape: Tape | None = None
-_limits: object = None
+_tape_at = lru_cache(maxsize=1)(load_tape)
+"""A process reads its tape once."""
 
 
-def _open(path: Path) -> None:
-    """Give a worker its tape, and one thread: the campaigns fill the cores."""
-    global _tape, _limits
-    _tape, _limits = load_tape(path), one_thread()
-
-
-def _run_task(task: _Task) -> Outcome:
-    assert _tape is not None, "a worker is given its tape when it starts"
-    dims = _tape.spec.dims
+def _run_task(task: _Task, path: Path) -> Outcome:
+    tape = _tape_at(path)
+    dims = tape.spec.dims
     # Every cell has rows of its own; the same seed of two steerers has the same range.
     algorithm = "gaussian-process" if task.steerer == POOLED else task.steerer
     key = [task.seed, STEERERS.index(algorithm), task.level, int(task.live)]
     shift = np.random.default_rng([task.seed, 5]).uniform(-task.plan.shift, task.plan.shift)
     number = int(np.random.SeedSequence(key).generate_state(1)[0])
     rules = Rules(budget=task.level, warmup=task.plan.warmup, near=_near(dims))
-    source: Source = LiveSource(dims, number, warmup=rules.warmup) if task.live else TapeSource(_tape, number)
+    source: Source = LiveSource(dims, number, warmup=rules.warmup) if task.live else TapeSource(tape, number)
     steerer = build(task.steerer, task.where.low + shift, task.where.high + shift, dims, rules)
-    return run_campaign(steerer, source, rules, number)
+    with one_thread():  # the campaigns fill the cores
+        return run_campaign(steerer, source, rules, number)
 
 
+@experiment("steering", "How many trajectories does steering save at equal error on beta_c, against an even scan?")
 def run(settings: Settings, progress: Progress) -> Result:
     """Return the rows of every steerer, range and level, and the live campaigns beside them."""
     plan, names = plan_of(settings), compared()
@@ -85,43 +80,18 @@ def run(settings: Settings, progress: Progress) -> Result:
     references = {where.name: _reference(tape, where) for where in plan.ranges}
     first = settings.seed * 100_000
     found: Cells = {}
-    with _mapper(path, quick=settings.quick) as run_all:
-        for i, (steerer, where, level) in enumerate(cells):
-            progress(2 + i, total, f"{steerer}, {where.name}, {level} updates")
-            tasks = [_Task(steerer, where, level, first + s, plan) for s in range(plan.seeds)]
-            found[steerer, where.name, level] = summarise(list(run_all(tasks)), references[where.name], settings.seed)
-        where = plan.ranges[0]
-        progress(total - 1, total, f"live: {plan.live_seeds} campaigns of real chains")
-        tasks = [_Task(names[0], where, where.levels[0], first + s, plan, True) for s in range(plan.live_seeds)]
-        alone = references[where.name]._replace(near=float("inf"))  # every live chain is its own
-        live = summarise(list(run_all(tasks)), alone, settings.seed)
+    tasks = [_Task(*cell, first + s, plan) for cell in cells for s in range(plan.seeds)]
+    where = plan.ranges[0]
+    tasks += [_Task(names[0], where, where.levels[0], first + s, plan, True) for s in range(plan.live_seeds)]
+    outcomes = spread(partial(_run_task, path=path), tasks, here=settings.quick, chunk=2)
+    for i, (steerer, here, level) in enumerate(cells):
+        progress(2 + i, total, f"{steerer}, {here.name}, {level} updates")
+        done = list(islice(outcomes, plan.seeds))
+        found[steerer, here.name, level] = summarise(done, references[here.name], settings.seed)
+    progress(total - 1, total, f"live: {plan.live_seeds} campaigns of real chains")
+    alone = references[where.name]._replace(near=float("inf"))  # every live chain is its own
+    live = summarise(list(outcomes), alone, settings.seed)
     return result_of(plan, names, found, live, references, tape)
-
-
-class _mapper:  # noqa: N801  # a context, used like one
-    """Gives a function that runs tasks: here for a quick look, else in a process a core."""
-
-    def __init__(self, path: Path, *, quick: bool) -> None:
-        self._path = path
-        self._pool: ProcessPoolExecutor | None = None
-        if not quick:
-            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-            # Spawned rather than forked: a fork of a process with threads may hang.
-            self._pool = ProcessPoolExecutor(cores, get_context("spawn"), initializer=_open, initargs=(path,))
-
-    def __enter__(self) -> Callable[[Iterable[_Task]], Iterator[Outcome]]:
-        if self._pool is not None:
-            return partial(self._pool.map, _run_task, chunksize=2)
-        _open(self._path)
-        return partial(map, _run_task)
-
-    def __exit__(self, *_: object) -> None:
-        global _tape, _limits
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-        elif hasattr(_limits, "restore_original_limits"):
-            _limits.restore_original_limits()
-        _tape = _limits = None
 
 
 def _tape_of(settings: Settings) -> tuple[Path, Tape]:
@@ -151,12 +121,3 @@ def _reference(tape: Tape, where: Range) -> Reference:
 def _near(dims: Sequence[int]) -> float:
     """Return the distance from the peak within which rows decide beta_c, one and a half reaches."""
     return 1.5 * reweighting_reach(dims)
-
-
-EXPERIMENT = register(
-    Experiment(
-        name="steering",
-        question="How many trajectories does steering save at equal error on beta_c, against an even scan?",
-        run=run,
-    )
-)

@@ -17,20 +17,7 @@ from .protocol import Settings
 from .tape import TapeSpec
 from .virtual_campaign import Rules
 
-__all__ = [
-    "FULL",
-    "POOLED",
-    "QUICK",
-    "QUICK_TAPE",
-    "SHIFT",
-    "STEERERS",
-    "Plan",
-    "Range",
-    "build",
-    "compared",
-    "plan_of",
-    "standing",
-]
+__all__ = ["POOLED", "QUICK_TAPE", "SHIFT", "STEERERS", "Plan", "Range", "build", "compared", "plan_of", "standing"]
 
 STEERERS = ("conductor", "gaussian-process", "gaps", "uniform")
 POOLED = "gaussian-process (also what `conductor` does)"

@@ -137,16 +137,8 @@ def ratio_interval(found: Summary, uniform: Sequence[Summary]) -> tuple[float, f
 def row_of(steerer: str, where: str, level: int, found: Summary, uniform: tuple[float, float]) -> SteeringRow:
     """Return the row of a cell, with uniform's law (a, b) to compare with."""
     a, b = uniform
+    ratio = found.trajectories / (a / found.rmse) ** (1 / b)
+    shared = {name: value for name, value in found._asdict().items() if name in SteeringRow.__struct_fields__}
     return SteeringRow(
-        steerer=steerer,
-        range=where,
-        level=level,
-        seeds=found.seeds,
-        trajectories=found.trajectories,
-        rmse=found.rmse,
-        low=found.low,
-        high=found.high,
-        quoted_error=found.quoted_error,
-        coverage=found.within_one,
-        trajectory_ratio=found.trajectories / (a / found.rmse) ** (1 / b),
+        steerer=steerer, range=where, level=level, coverage=found.within_one, trajectory_ratio=ratio, **shared
     )

@@ -6,7 +6,7 @@ from typing import TypeAlias
 import numpy as np
 from scipy.stats import chi2
 
-from .protocol import Result
+from .protocol import Check, Result
 from .steering_plan import Plan, Range, standing
 from .steering_rows import Reference, SteeringRow, Summary, power_law, ratio_interval, row_of
 from .tape import Tape
@@ -44,11 +44,11 @@ def result_of(
                 add(steerer, where, level, found[steerer, where.name, level])
         if where is plan.ranges[0]:
             add(f"live: {names[0]}", where, where.levels[0], live)
-    return Result(
-        rows=tuple(rows),  # type: ignore[arg-type]  # this experiment's own rows: promised field by field
-        table=tuple(table),
-        words=tuple(_words(plan, names, rows, found, references, tape)),
-        checks=tuple(_checks(plan, names, rows, found, live)),
+    return Result.of(
+        rows,  # type: ignore[arg-type]  # this experiment's own rows: promised field by field
+        table,
+        _words(plan, names, rows, found, references, tape),
+        _checks(plan, names, rows, found, live),
     )
 
 
@@ -149,7 +149,7 @@ def _who() -> str:
 
 def _checks(
     plan: Plan, names: Sequence[str], rows: Sequence[SteeringRow], found: Cells, live: Summary
-) -> Iterator[tuple[str, str, bool]]:
+) -> Iterator[Check]:
     for where in plan.ranges:
         ratio, (low, high) = mean_ratio(rows, names[0], where.name), _mean_interval(found, names[0], where)
         yield f"conductor, {where.name}: ratio <= {GOAL}", f"{ratio:.2f}", ratio <= GOAL

@@ -5,7 +5,7 @@ it says `unchanged`: there the float network's is kept. Intervals are over five 
 networks: Student's for NRMSE, Wilson's on all cases for accuracy.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,12 +18,12 @@ from metalforge.reservoir.engine import Engine
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
-from .protocol import Experiment, Progress, Result, Row, Settings, register, rows_of
+from .protocol import Check, Figure, Progress, Result, Row, Settings, exactly, experiment, row_of, rows_of, shown
 from .reservoirpy_peer import installed, own_features, same_weights_states
-from .scores import Score, pooled, row_of
+from .scores import Score, figure_of, pooled
 from .standard_tasks import STANDARD_TASKS, StandardTask, best_readout
 
-__all__ = ["EXPERIMENT", "WORDS"]
+__all__ = ["WORDS", "run"]
 
 INSTANCES = 5
 STATES, STATES_LIMIT = "largest state difference", 1e-6
@@ -55,6 +55,7 @@ Scores = dict[tuple[str, str, bool], list[Score]]
 """(approach, precision, readout refitted) to the scores of the instances."""
 
 
+@experiment("tasks", "How do standard reservoir tasks come out in float, on an int4 chip and in reservoirpy?")
 def run(settings: Settings, progress: Progress) -> Result:
     """Return a score for every approach on every task, with the baselines and reservoirpy's."""
     instances = 1 if settings.quick else INSTANCES
@@ -73,8 +74,9 @@ def run(settings: Settings, progress: Progress) -> Result:
         notes[name] = task.literature
         rows += _rows(task, scores)
         if apart:
-            rows.append(_states_row(name, apart))
-    return Result(rows=tuple(rows), table=_table(rows, notes), words=(*_findings(rows), *WORDS), checks=_checks(rows))
+            differences = Figure(max(apart), min(apart), max(apart))
+            rows.append(row_of(name, "reservoirpy, same weights", STATES, differences, precision="f64"))
+    return Result.of(rows, _table(rows, notes), (*_findings(rows), *WORDS), _checks(rows))
 
 
 def _instance(task: StandardTask, seed: int, profile: str) -> dict[tuple[str, str, bool], Score]:
@@ -86,7 +88,7 @@ def _instance(task: StandardTask, seed: int, profile: str) -> dict[tuple[str, st
 
     found: dict[tuple[str, str, bool], Score] = {}
     floats = {}
-    for name, weights in (("random", task.random), ("ring", task.ring)):
+    for name, weights in (("random", task.weights), ("ring", task.ring)):
         esn = HybridEsn.from_weights(weights.astype(np.float32), calibration=task.train.inputs)
         floats[name] = esn
         approach = "software" if name == "random" else "software, ring with bounded ReLU"
@@ -105,7 +107,7 @@ def _instance(task: StandardTask, seed: int, profile: str) -> dict[tuple[str, st
         found["reservoirpy", "f64", True] = scored(*own_features(task.made_with, seed, task.train, task.test))
     cases = found["software", "f32", True].cases
     for baseline, value in task.baselines.items():
-        found[f"baseline: {baseline}", "f64", True] = Score(value, value, value, cases)
+        found[f"baseline: {baseline}", "f64", True] = Score(*exactly(value), cases)
     return found
 
 
@@ -119,35 +121,18 @@ def _apart(task: StandardTask) -> float:
     """Return the largest difference between reservoirpy's states and ours, same weights, first test series."""
     u = task.test.inputs[0]
     plain = replace(task.ring, activation="relu")  # reservoirpy has no bounded one
-    return max(float(np.abs(same_weights_states(w, u) - Engine(w).run(u)).max()) for w in (task.random, plain))
+    return max(float(np.abs(same_weights_states(w, u) - Engine(w).run(u)).max()) for w in (task.weights, plain))
 
 
-def _rows(task: StandardTask, scores: Scores) -> list[Row]:
-    reference = pooled(scores["software", "f32", True])
-    return [
-        row_of(found, reference, task.metric, task=task.name, approach=approach, precision=precision, refit=refitted)
-        for (approach, precision, refitted), found in scores.items()
-    ]
+def _rows(task: StandardTask, scores: Scores) -> Iterator[Row]:
+    reference, less = pooled(scores["software", "f32", True]), task.metric != "accuracy"
+    for (approach, precision, refitted), found in scores.items():
+        figure, where = figure_of(found, task.metric), (task.name, approach, task.metric)
+        yield row_of(*where, figure, reference, precision=precision, refit=refitted, less=less)
 
 
-def _states_row(task: str, apart: Sequence[float]) -> Row:
-    return Row(
-        task=task,
-        approach="reservoirpy, same weights",
-        precision="f64",
-        refit=False,
-        metric=STATES,
-        value=max(apart),
-        low=min(apart),
-        high=max(apart),
-        reference=0.0,
-        gap=max(apart),
-    )
-
-
-def _findings(rows: Sequence[Row]) -> list[str]:
-    """Return, for each task, how float and each chip stand to the strongest simple model."""
-    lines = []
+def _findings(rows: Sequence[Row]) -> Iterator[str]:
+    """Give, for each task, how float and each chip stand to the strongest simple model."""
     for task in STANDARD_TASKS:
         own = rows_of(rows, task=task, refit=True)
         simple = min((r for r in own if r.approach.startswith("baseline")), key=lambda r: r.gap)
@@ -156,16 +141,13 @@ def _findings(rows: Sequence[Row]) -> list[str]:
             for r in own
             if r.approach in ("software", "host-tanh", "native")
         ]
-        lines.append(f"{task}: best {simple.approach} {simple.value:.3f}; " + ", ".join(told) + ".")
+        yield f"{task}: best {simple.approach} {simple.value:.3f}; {', '.join(told)}."
     if not installed():
-        lines.append("reservoirpy is not installed here: its rows are missing.")
-    return lines
+        yield "reservoirpy is not installed here: its rows are missing."
 
 
-def _table(rows: Sequence[Row], notes: dict[str, str]) -> tuple[tuple[str, ...], ...]:
-    lines: list[tuple[str, ...]] = [
-        ("task", "approach", "precision", "readout", "metric", "value (95 % interval)", "gap to f32", "literature")
-    ]
+def _table(rows: Sequence[Row], notes: dict[str, str]) -> Iterator[tuple[str, ...]]:
+    yield "task", "approach", "precision", "readout", "metric", "value (95 % interval)", "gap to f32", "literature"
     for task, literature in notes.items():
         for n, row in enumerate(rows_of(rows, task=task)):
             if row.metric == STATES:
@@ -173,39 +155,21 @@ def _table(rows: Sequence[Row], notes: dict[str, str]) -> tuple[tuple[str, ...],
             else:
                 readout = "refit" if row.refit else "unchanged"
                 # Adding 0 makes a rounded -0 a 0.
-                value, gap = f"{row.value:.4f} ({row.low:.4f} .. {row.high:.4f})", f"{round(row.gap, 4) + 0.0:+.4f}"
+                value, gap = shown(row, ".4f"), f"{round(row.gap, 4) + 0.0:+.4f}"
             if row.approach.startswith("baseline"):
                 readout = ""
-            lines.append(
-                (task, row.approach, row.precision, readout, row.metric, value, gap, literature if n == 0 else "")
-            )
-    return tuple(lines)
+            yield task, row.approach, row.precision, readout, row.metric, value, gap, "" if n else literature
 
 
-def _checks(rows: Sequence[Row]) -> tuple[tuple[str, str, bool], ...]:
-    states = [
-        (f"{row.task}: reservoirpy's states to {STATES_LIMIT:g}", f"{row.value:.1e}", row.value <= STATES_LIMIT)
-        for row in rows_of(rows, metric=STATES)
-    ]
-    pairs = [
-        (rows_of(rows, task=peer.task, approach="software", precision="f32")[0], peer)
-        for peer in rows_of(rows, approach="reservoirpy")
-    ]
-    scores = [
-        (
+def _checks(rows: Sequence[Row]) -> Iterator[Check]:
+    for row in rows_of(rows, metric=STATES):
+        asked = f"{row.task}: reservoirpy's states to {STATES_LIMIT:g}"
+        yield asked, f"{row.value:.1e}", row.value <= STATES_LIMIT
+    for peer in rows_of(rows, approach="reservoirpy"):
+        ours = rows_of(rows, task=peer.task, approach="software", precision="f32")[0]
+        overlap = peer.low <= ours.high and ours.low <= peer.high
+        yield (
             f"{ours.task}: intervals of f32 and of reservoirpy overlap",
             f"{ours.value:.4f}, {peer.value:.4f}",
-            peer.low <= ours.high and ours.low <= peer.high,
+            overlap,
         )
-        for ours, peer in pairs
-    ]
-    return (*states, *scores)
-
-
-EXPERIMENT = register(
-    Experiment(
-        name="tasks",
-        question="How do standard reservoir tasks come out in float, on an int4 chip and in reservoirpy?",
-        run=run,
-    )
-)

@@ -8,20 +8,18 @@ which must be seen to be biased. How many chains there are was fixed by a power 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
-from metalforge import native
 from metalforge.campaign.running.monitor import IN_A_ROW, Monitor
 from metalforge.conductor.clusters import chains_to_see, least_seen
 
-from .protocol import Experiment, Progress, Result, Row, Settings, register
+from .protocol import Check, Progress, Result, Row, Settings, experiment, row_of, spread
 from .warmup_chains import ALLOWED, FULL, OBSERVABLES, QUICK, Bias, Lengths, Place, Plan, bias_of, recorded, rule_length
 
-__all__ = ["EXPERIMENT", "judge", "run"]
+__all__ = ["judge", "run"]
 
 CONTROL = 3
 RULE = "the rule"
@@ -37,31 +35,19 @@ class Judged(NamedTuple):
     bias: Mapping[str, Bias]
 
 
+@experiment(
+    "warmup", "What does the rule that ends warm-ups in campaigns leave of the start, and would a fixed length do?"
+)
 def run(settings: Settings, progress: Progress) -> Result:
     """Return what is left of the start by the rule and by fixed lengths, in errors of one visit."""
     plan = QUICK if settings.quick else FULL
     places = []
-    for i, place in enumerate(_places(plan, settings)):
+    for i, place in enumerate(spread(recorded, plan.recipes(settings.seed), here=settings.quick)):
         progress(i, len(plan.betas) + 1, f"{plan.chains} chains at beta {place.beta:g}")
         places.append(place)
     progress(len(plan.betas), len(plan.betas) + 1, "the rules")
     found = judge(plan, places)
-    return Result(
-        rows=tuple(_rows(plan, found)),
-        table=tuple(_table(found)),
-        words=tuple(_words(plan, found)),
-        checks=tuple(_checks(plan, found)),
-    )
-
-
-def _places(plan: Plan, settings: Settings) -> Iterator[Place]:
-    recipes = plan.recipes(settings.seed)
-    if settings.quick:
-        yield from map(recorded, recipes)
-        return
-    # Spawned rather than forked: a fork of a process with threads may hang.
-    with ProcessPoolExecutor(native.default_threads(), get_context("spawn")) as pool:
-        yield from pool.map(recorded, recipes)
+    return Result.of(_rows(plan, found), _table(found), _words(plan, found), _checks(found))
 
 
 def judge(plan: Plan, places: Sequence[Place]) -> dict[str, Judged]:
@@ -101,18 +87,10 @@ def _rows(plan: Plan, found: Mapping[str, Judged]) -> Iterator[Row]:
         for observable, bias in judged.bias.items():
             for what, interval in bias._asdict().items():
                 reference = getattr(standard.bias[observable], what).value
-                yield Row(
-                    task=f"{observable}, {'x'.join(map(str, plan.dims))}",
-                    approach=name,
-                    precision="f32",
-                    refit=False,
-                    metric=f"bias_{what}",
-                    value=interval.value,
-                    low=interval.low,
-                    high=interval.high,
-                    reference=reference,
-                    gap=abs(interval.value) - abs(reference),
-                )
+                task = f"{observable}, {'x'.join(map(str, plan.dims))}"
+                # A bias is worse the farther it is from zero, on either side.
+                gap = abs(interval.value) - abs(reference)
+                yield msgspec.structs.replace(row_of(task, name, f"bias_{what}", interval, reference), gap=gap)
 
 
 def _table(found: Mapping[str, Judged]) -> Iterator[tuple[str, ...]]:
@@ -166,7 +144,7 @@ def _words(plan: Plan, found: Mapping[str, Judged]) -> Iterator[str]:
     )
 
 
-def _checks(plan: Plan, found: Mapping[str, Judged]) -> Iterator[tuple[str, str, bool]]:
+def _checks(found: Mapping[str, Judged]) -> Iterator[Check]:
     control = list(found.values())[-1]
     least = min(control.bias[name].left.low for name in OBSERVABLES)
     yield "the control is seen to be biased", f"at least {least:.2f}", least > 0
@@ -175,12 +153,3 @@ def _checks(plan: Plan, found: Mapping[str, Judged]) -> Iterator[tuple[str, str,
         asked = f"the rule leaves less than {ALLOWED:g} errors of a visit in {name}"
         largest = max(-left.low, left.high)
         yield asked, f"{left}", largest < ALLOWED
-
-
-EXPERIMENT = register(
-    Experiment(
-        name="warmup",
-        question="What does the rule that ends warm-ups in campaigns leave of the start, and would a fixed length do?",
-        run=run,
-    )
-)

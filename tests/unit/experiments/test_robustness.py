@@ -5,7 +5,7 @@ import pytest
 
 from metalforge.experiments.markdown import to_markdown
 from metalforge.experiments.protocol import Row, Settings, find_experiment, quiet, rows_of
-from metalforge.experiments.robustness import CHIPS, EXPERIMENT, attack_arena, verdicts
+from metalforge.experiments.robustness import CHIPS, attack_arena, run, verdicts
 from metalforge.experiments.robustness_models import FLOAT_TWIN, MODELS, SAME_WEIGHTS, TASKS, open_arena
 
 QUICK = Settings(quick=True)
@@ -13,11 +13,11 @@ QUICK = Settings(quick=True)
 
 @pytest.fixture(scope="module")
 def result():
-    return EXPERIMENT.run(QUICK, quiet)
+    return run(QUICK, quiet)
 
 
 def test_it_is_registered():
-    assert find_experiment("robustness") is EXPERIMENT
+    assert find_experiment("robustness").run is run
 
 
 def test_every_model_stands_under_every_attack(result):
@@ -59,7 +59,7 @@ def test_table_and_words_are_for_readers(result):
     assert [sentence.split(" against")[0] for sentence in result.words[1 : 1 + 2 * len(CHIPS)]] == [
         chip for chip in CHIPS for _ in range(2)
     ]
-    page = to_markdown(EXPERIMENT, result, QUICK)
+    page = to_markdown(find_experiment("robustness"), result, QUICK)
     assert page.startswith("# Experiment robustness\n")
     assert page.count("\n| vowel-like (synthetic) |") == 1 + len(MODELS)
     assert "robustness FILE --quick" in page

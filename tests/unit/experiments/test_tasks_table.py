@@ -9,7 +9,7 @@ from sklearn.linear_model import Ridge
 from metalforge.experiments.protocol import Settings, find_experiment, quiet, rows_of
 from metalforge.experiments.reservoirpy_peer import own_features, same_weights_states
 from metalforge.experiments.standard_tasks import STANDARD_TASKS, UNITS, best_readout, ring
-from metalforge.experiments.tasks_table import CHIPS, EXPERIMENT
+from metalforge.experiments.tasks_table import CHIPS, run
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.metrics import nrmse
 from metalforge.reservoir.weights import spectral_radius
@@ -22,14 +22,14 @@ def tasks():
 
 @pytest.fixture(scope="module")
 def result():
-    return EXPERIMENT.run(Settings(quick=True), quiet)
+    return run(Settings(quick=True), quiet)
 
 
 @pytest.mark.parametrize("name", STANDARD_TASKS)
 def test_reservoirpy_has_the_same_states(tasks, name):
     task = tasks[name]
     u = task.test.inputs[0]
-    for weights in (task.random, replace(task.ring, activation="relu")):  # reservoirpy has no bounded ReLU
+    for weights in (task.weights, replace(task.ring, activation="relu")):  # reservoirpy has no bounded ReLU
         wanted = same_weights_states(weights, u)
         assert np.abs(wanted).max() > 0.05
         assert np.abs(Engine(weights).run(u) - wanted).max() <= 1e-6
@@ -111,4 +111,4 @@ def test_states_are_checked_and_words_name_every_task(result):
     assert states == [True] * len(STANDARD_TASKS)
     assert [words.split(": best")[0] for words in result.words[: len(STANDARD_TASKS)]] == list(STANDARD_TASKS)
     assert len({len(line) for line in result.table}) == 1
-    assert find_experiment("tasks") is EXPERIMENT
+    assert find_experiment("tasks").run is run
