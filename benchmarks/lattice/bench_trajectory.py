@@ -25,7 +25,7 @@ def kernels_alone(chain: Chain) -> float:
     stages = scheme("omelyan2").stages(1.0, 8)
 
     def copy() -> None:
-        backup.links[...] = field.links
+        backup.assign(field)
 
     parts = (
         field.reunitarise,
@@ -36,7 +36,7 @@ def kernels_alone(chain: Chain) -> float:
         lambda: momenta.evolve(5.7, stages),
         lambda: field.action(5.7),
         momenta.kinetic,
-        lambda: field.links.__setitem__(..., backup.links),
+        lambda: field.assign(backup),
     )
     return sum(best_of(part, repeats=5, minimum_s=0.02) for part in parts)
 

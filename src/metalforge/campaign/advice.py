@@ -1,6 +1,6 @@
 """What is said about a campaign before it runs: lattices whose answer is blurred, and lattices that run slowly."""
 
-from metalforge.lattice.field import slow_extents
+from metalforge.native.cpu_engine import slow_extents
 
 from .report.words import lattice_name
 from .spec import CampaignSpec, Dims

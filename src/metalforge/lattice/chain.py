@@ -2,14 +2,15 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge import native
 from metalforge.core.errors import SpecError
+from metalforge.native.cpu_engine import cpu_engine
+from metalforge.native.engine import Engine, continues
 
 from .fermions import FermionSpec
 from .field import GaugeField, Precision, check_dims
@@ -113,18 +114,31 @@ class _State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Whatever the owner of the chain wants back, as JSON."""
 
 
+class LoadOptions(TypedDict, total=False):
+    """How a checkpoint is taken up."""
+
+    threads: int | None
+    engine: Engine | None
+    allow_different_isa: bool
+
+
 class Chain:
     """A chain at some step. `update` moves it on; `save` and `load` continue it bit for bit."""
 
-    def __init__(self, spec: ChainSpec, *, field: GaugeField | None = None, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        spec: ChainSpec,
+        *,
+        field: GaugeField | None = None,
+        threads: int | None = None,
+        engine: Engine | None = None,
+    ) -> None:
         if field is None:
-            options = {"precision": spec.precision, "threads": threads}
             if spec.start == "file":
                 raise SpecError("a chain that starts from a file needs its field: Chain(spec, field=...)")
+            field = GaugeField(spec.dims, precision=spec.precision, threads=threads, engine=engine)
             if spec.start == "hot":
-                field = GaugeField.hot(spec.dims, seed=spec.seed, stream=spec.stream, **options)
-            else:
-                field = GaugeField(spec.dims, precision=spec.precision, threads=threads)
+                field.make_hot(seed=spec.seed, stream=spec.stream)
         elif field.dims != tuple(spec.dims) or field.precision != spec.precision:
             raise SpecError(
                 f"the field is {field.dims} in {field.precision}, but the spec says {spec.dims} in {spec.precision}"
@@ -135,6 +149,9 @@ class Chain:
         self._workspace = make_workspace(field) if spec.has_trajectories else None
         self.sea = None if spec.fermions is None else Sea(field, spec.fermions)
         self._range_is_frozen = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _chain_of, (type(self), self.spec, self.field, self._state(""))
 
     def update(
         self, *, accept_always: bool = False, adapting: bool = False, probe: EnergyProbe | None = None
@@ -221,16 +238,17 @@ class Chain:
 
         `notes` and `series` are the caller's own and come back with `load_with_notes`.
         """
-        precision = self.field.precision
-        links = self.field.to_links()
+        field = self.field
+        links = field.to_links()
         write_checkpoint(
             path,
             Checkpoint(
-                links=links if precision == "f64" else links.astype(np.complex64),
+                links=links if field.precision == "f64" else links.astype(np.complex64),
                 spec_json=msgspec.json.encode(self.spec).decode(),
                 state_json=msgspec.json.encode(self._state(notes)).decode(),
-                isa=native.level(),
-                precision=precision,
+                engine=field.engine.name,
+                family=field.engine.family,
+                precision=field.precision,
                 series=series or {},
             ),
         )
@@ -246,35 +264,48 @@ class Chain:
         )
 
     @classmethod
-    def load(cls, path: Path, *, threads: int | None = None, allow_different_isa: bool = False) -> Self:
-        """Return the chain of a checkpoint.
+    def load(cls, path: Path, **options: Unpack[LoadOptions]) -> Self:
+        """Return the chain of a checkpoint, on `engine` or on the process's CPU engine with so many `threads`.
 
-        Bits depend on the build level, so another one is refused unless `allow_different_isa`.
+        One of another bit family is refused unless `allow_different_isa`, since the chain would not continue bit for
+        bit; a chain with fermions, whose solves hold sums, continues so on the engine it was on alone.
         """
-        return cls.load_with_notes(path, threads=threads, allow_different_isa=allow_different_isa)[0]
+        return cls.load_with_notes(path, **options)[0]
 
     @classmethod
     def load_with_notes(
-        cls, path: Path, *, threads: int | None = None, allow_different_isa: bool = False
+        cls, path: Path, **options: Unpack[LoadOptions]
     ) -> tuple[Self, str, dict[str, NDArray[np.float64]]]:
         """Return the chain of a checkpoint with the notes and series that were saved beside it."""
-        checkpoint = read_checkpoint(path)
-        if checkpoint.isa != native.level() and not allow_different_isa:
-            raise SpecError(
-                f"{path} was written at build level {checkpoint.isa}, this is {native.level()}: the chain would not "
-                f"continue bit for bit\nhint: set METALFORGE_ISA={checkpoint.isa}, or allow a different level"
-            )
+        engine = options.get("engine") or cpu_engine(threads=options.get("threads"))
+        found = read_checkpoint(path)
         try:
-            spec = msgspec.json.decode(checkpoint.spec_json, type=ChainSpec)
-            state = msgspec.json.decode(checkpoint.state_json, type=_State)
+            spec = msgspec.json.decode(found.spec_json, type=ChainSpec)
+            state = msgspec.json.decode(found.state_json, type=_State)
         except msgspec.MsgspecError as error:
             raise SpecError(f"{path} does not hold a lattice chain: {error}") from error
-        field = GaugeField.from_links(checkpoint.links, precision=spec.precision, threads=threads)
-        chain = cls(spec, field=field, threads=threads)
-        chain.step = state.step
-        if chain.sea is not None:
-            chain.sea.seen = state.spectral_seen
-            if state.spectral_bound is not None:
-                chain.sea.bound = state.spectral_bound
-                chain._range_is_frozen = True
-        return chain, state.notes, dict(checkpoint.series)
+        if not options.get("allow_different_isa") and not continues(
+            engine, found.engine, found.family, links_see_sums=spec.fermions is not None
+        ):
+            raise SpecError(
+                f"{path} was written on engine {found.engine} (bits: {found.family}), this is {engine.name} "
+                f"({engine.family}): the chain would not continue bit for bit\n"
+                f"hint: set METALFORGE_ISA={found.engine.removeprefix('cpu:')}, or allow a different one"
+            )
+        field = GaugeField.from_links(found.links, precision=spec.precision, engine=engine)
+        return _chain_of(cls, spec, field, state), state.notes, dict(found.series)
+
+
+_Chain = TypeVar("_Chain", bound=Chain)
+
+
+def _chain_of(kind: type[_Chain], spec: ChainSpec, field: GaugeField, state: _State) -> _Chain:
+    """The chain of a state: from a checkpoint, or from another process."""
+    chain = kind(spec, field=field)
+    chain.step = state.step
+    if chain.sea is not None:
+        chain.sea.seen = state.spectral_seen
+        if state.spectral_bound is not None:
+            chain.sea.bound = state.spectral_bound
+            chain._range_is_frozen = True
+    return chain

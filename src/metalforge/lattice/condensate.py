@@ -85,7 +85,7 @@ def measure_condensate(
     condensate, connected = [], []
     for n in range(n_vectors):
         noise.gaussian(seed=seed, stream=stream, step=step, draw=NOISE_DRAW + 256 * n)
-        noise.values[...] = np.copysign(math.sqrt(0.5), noise.values)
+        noise.from_host(np.copysign(math.sqrt(0.5), noise.to_host().view(float)).view(complex))
         inverter.solve(noise, found, mass=mass, tolerance=tolerance)
         trace = noise.dot(found).real
         condensate.append(2 * mass * trace / volume)

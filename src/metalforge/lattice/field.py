@@ -1,81 +1,97 @@
-"""The gauge field: links in the kernels' own layout, with copies in and out in file order."""
+"""The gauge field and the momenta of its links: buffers on an engine, with copies in and out in file order."""
 
-import operator
+import math
 from collections.abc import Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
-from metalforge.native import kernels
-from metalforge.native._threads import thread_count
+from metalforge.native.cpu_engine import cpu_engine
+from metalforge.native.engine import Buffer, Dims, Engine, Grid, Precision, check_dims
 
-__all__ = ["GaugeField", "Momenta", "Precision", "check_dims", "slow_extents"]
+__all__ = ["GaugeField", "Momenta", "OnGrid", "Precision", "check_dims"]
 
-Precision = Literal["f64", "f32"]
 ALL_LINKS = 255
-DTYPES: dict[str, type[np.float64] | type[np.float32]] = {"f64": np.float64, "f32": np.float32}
 
 
-def check_dims(dims: Sequence[int]) -> tuple[int, int, int, int]:
-    """Return dims as a tuple; raises when they are not four even integers >= 2."""
-    try:
-        n_x, n_y, n_z, n_t = (operator.index(n) for n in dims)
-        if any(n < 2 or n % 2 for n in (n_x, n_y, n_z, n_t)):
-            raise ValueError
-    except (TypeError, ValueError):
-        raise SpecError(f"`dims` must be four even integers >= 2, (Nx, Ny, Nz, Nt). Got {dims!r}") from None
-    return n_x, n_y, n_z, n_t
+class OnGrid:
+    """What fields and operators have in common: they are on a lattice, in one precision, on an engine."""
 
-
-def slow_extents(dims: Sequence[int], precision: str = "f64") -> tuple[int, ...]:
-    """Return the extents for which the kernels run this lattice one site at a time; none where they run it in vectors.
-
-    A direction is cut in two, to fill the lanes of a vector, only when its extent is a multiple of four
-    (`native/layout.hpp`): a vector of 2^n lanes wants n such directions. How wide vectors are is the build level's.
-    """
-    lanes = getattr(kernels(), f"layout_{precision}")((4, 4, 4, 4)).lanes
-    slow = [n for n in check_dims(dims) if n % 4]
-    return tuple(sorted(set(slow))) if 2 ** (4 - len(slow)) < lanes else ()
-
-
-class GaugeField:
-    """SU(3) links on a periodic lattice of `dims` = (Nx, Ny, Nz, Nt), in single or double precision.
-
-    `threads` is what every kernel call on this field uses; None means the package default.
-    """
-
-    def __init__(self, dims: Sequence[int], *, precision: Precision = "f64", threads: int | None = None) -> None:
-        if precision not in DTYPES:
+    def __init__(self, engine: Engine, dims: Sequence[int], precision: Precision) -> None:
+        if precision not in ("f64", "f32"):
             raise SpecError(f"`precision` must be f64 or f32. Got `{precision}`")
-        self.dims = check_dims(dims)
-        self.precision: Precision = precision
-        self.threads = thread_count(threads)
-        self.layout = self.kernel("layout")(self.dims)
-        self.links = aligned_zeros((self.layout.vectors, 4, 18, self.layout.lanes), DTYPES[precision])
-        self.links[:, :, [0, 8, 16], :] = 1  # the real parts of the diagonal: a cold start
+        self.grid: Grid = engine.grid(check_dims(dims), precision)
+
+    @property
+    def engine(self) -> Engine:
+        """What the buffers are on."""
+        return self.grid.engine
+
+    @property
+    def threads(self) -> int:
+        """Threads of every kernel call."""
+        return self.grid.engine.threads
+
+    @property
+    def dims(self) -> Dims:
+        """(Nx, Ny, Nz, Nt)."""
+        return self.grid.dims
+
+    @property
+    def precision(self) -> Precision:
+        """Of the reals."""
+        return self.grid.precision
 
     @property
     def volume(self) -> int:
         """Number of sites."""
-        return int(np.prod(self.dims))
+        return math.prod(self.grid.dims)
+
+    def meets(self, other: "OnGrid") -> bool:
+        """Whether another one has the same lattice, precision and engine, so that kernels take both."""
+        mine, its = self.grid, other.grid
+        return mine is its or (
+            (mine.dims, mine.precision, mine.engine.name) == (its.dims, its.precision, its.engine.name)
+        )
+
+
+class GaugeField(OnGrid):
+    """SU(3) links on a periodic lattice of `dims` = (Nx, Ny, Nz, Nt), in single or double precision.
+
+    On `engine`, or on the process's CPU engine with so many `threads`; None means the package default.
+    """
+
+    def __init__(
+        self,
+        dims: Sequence[int],
+        *,
+        precision: Precision = "f64",
+        threads: int | None = None,
+        engine: Engine | None = None,
+    ) -> None:
+        super().__init__(engine or cpu_engine(threads=threads), dims, precision)
+        self.links: Buffer = self.grid.new("links")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _gauge_field, (self.engine, self.precision, self.to_links())
 
     @property
     def spatial_volume(self) -> int:
         """Nx Ny Nz."""
         return self.volume // self.dims[3]
 
-    def kernel(self, name: str) -> Any:
-        """Return a kernel for this field's precision."""
-        return getattr(kernels(), f"{name}_{self.precision}")
-
     @classmethod
     def hot(cls, dims: Sequence[int], *, seed: int, stream: int = 0, **options: Any) -> Self:
         """Return links drawn from the Haar measure."""
         field = cls(dims, **options)
-        field.kernel("set_hot")(field.layout, field.links, seed, stream, 0, field.threads)
+        field.make_hot(seed=seed, stream=stream)
         return field
+
+    def make_hot(self, *, seed: int, stream: int = 0) -> None:
+        """Draw the links from the Haar measure."""
+        self.grid.set_hot(self.links, seed, stream, 0)
 
     @classmethod
     def from_links(cls, links: NDArray[np.complexfloating[Any, Any]], **options: Any) -> Self:
@@ -84,26 +100,30 @@ class GaugeField:
         if links.ndim != 7 or links.shape[4:] != (4, 3, 3):
             raise SpecError(f"`links` must have shape (Nt, Nz, Ny, Nx, 4, 3, 3). Got {links.shape}")
         field = cls(links.shape[3::-1], **options)
-        host = np.ascontiguousarray(links, dtype=np.complex128)
-        field.kernel("pack")(field.layout, host.view(np.float64).reshape(*host.shape, 2), field.links, field.threads)
+        field.grid.upload("links", field.links, links.astype(np.complex128, copy=False))
         return field
 
     def to_links(self) -> NDArray[np.complex128]:
         """Return the links in file order, shape (Nt, Nz, Ny, Nx, 4, 3, 3)."""
-        host = np.empty((*self.dims[::-1], 4, 3, 3), np.complex128)
-        self.kernel("unpack")(self.layout, self.links, host.view(np.float64).reshape(*host.shape, 2), self.threads)
-        return host
+        return self.grid.download("links", self.links)
 
     def copy(self) -> Self:
         """Return an independent copy."""
-        other = type(self)(self.dims, precision=self.precision, threads=self.threads)
-        other.links[...] = self.links
+        other = type(self)(self.dims, precision=self.precision, engine=self.engine)
+        other.assign(self)
         return other
+
+    def assign(self, other: "GaugeField") -> None:
+        """Take the links of another field of the same lattice, precision and engine."""
+        self.grid.assign(self.links, other.links)
+
+    def distance(self, other: "GaugeField") -> float:
+        """Return the largest difference between a real of these links and of another field's."""
+        return self.grid.distance(self.links, other.links)
 
     def plaquette_sums(self) -> tuple[float, float]:
         """Return sum_p Re tr U_p / 3 over spatial and over temporal plaquettes, in double precision."""
-        spatial, temporal = self.kernel("plaquette_sums")(self.layout, self.links, self.threads)
-        return float(spatial), float(temporal)
+        return self.grid.plaquette_sums(self.links)
 
     def action(self, beta: float) -> float:
         """Return the Wilson action S = beta sum_p (1 - Re tr U_p / 3)."""
@@ -111,67 +131,73 @@ class GaugeField:
 
     def polyakov(self) -> complex:
         """Return the Polyakov loop tr / 3, averaged over space."""
-        return complex(self.kernel("polyakov")(self.layout, self.links, self.threads)) / self.spatial_volume
+        return self.grid.polyakov(self.links) / self.spatial_volume
 
     def clover(self) -> tuple[float, float]:
         """Return the energy density E (mean over sites) and the topological charge Q from the clover field strength."""
-        energy, charge = self.kernel("clover_sums")(self.layout, self.links, self.threads)
-        return float(energy) / self.volume, float(charge)
+        energy, charge = self.grid.clover_sums(self.links)
+        return energy / self.volume, charge
 
     def reunitarise(self) -> None:
         """Project every link back to SU(3); for links that are off by rounding."""
-        self.kernel("reunitarise")(self.layout, self.links, self.threads)
+        self.grid.reunitarise(self.links)
 
     def heatbath(self, beta: float, *, seed: int, stream: int, step: int, selection: int = ALL_LINKS) -> None:
         """Update every link once by the SU(2) subgroup heat bath.
 
         `selection` restricts it: bit 2 mu + parity stands for the links in direction mu at sites of that parity.
         """
-        if not (np.isfinite(beta) and beta >= 0):
+        if not (math.isfinite(beta) and beta >= 0):
             raise SpecError(f"`beta` must be a finite number >= 0. Got {beta}")
-        self.kernel("heatbath")(self.layout, self.links, beta, seed, stream, step, selection, self.threads)
+        self.grid.heatbath(self.links, beta, seed, stream, step, selection)
 
     def overrelax(self, *, selection: int = ALL_LINKS) -> None:
         """Update every link once by microcanonical overrelaxation; the action does not change."""
-        self.kernel("overrelax")(self.layout, self.links, selection, self.threads)
+        self.grid.overrelax(self.links, selection)
 
 
-class Momenta:
+class Momenta(OnGrid):
     """Eight reals a link, conjugate to the links of one field."""
 
     def __init__(self, field: GaugeField) -> None:
-        self._field = field
-        self.values = aligned_zeros((field.layout.vectors, 4, 8, field.layout.lanes), DTYPES[field.precision])
+        self._field, self.grid = field, field.grid
+        self.values: Buffer = self.grid.new("momenta")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _momenta, (self._field, self.grid.download("momenta", self.values))
+
+    def assign(self, other: "Momenta") -> None:
+        """Take the values of others of the same lattice, precision and engine."""
+        self.grid.assign(self.values, other.values)
 
     def refresh(self, *, seed: int, stream: int, step: int) -> None:
         """Draw every component from the standard normal distribution."""
-        field = self._field
-        field.kernel("refresh_momenta")(field.layout, self.values, seed, stream, step, field.threads)
+        self.grid.refresh_momenta(self.values, seed, stream, step)
 
     def kinetic(self) -> float:
         """Return sum pi_a^2 / 2 in double precision."""
-        field = self._field
-        return float(field.kernel("kinetic")(field.layout, self.values, field.threads))
+        return self.grid.kinetic(self.values)
 
     def evolve(self, beta: float, stages: NDArray[np.float64]) -> None:
         """Walk the stages of an integrator: links and momenta move together."""
-        field = self._field
-        field.kernel("evolve")(field.layout, field.links, self.values, beta, stages, field.threads)
+        self.grid.evolve(self._field.links, self.values, beta, stages)
 
     def kick(self, coefficient: float, *, keep: float = 1.0) -> None:
         """Set pi = keep * pi - coefficient * dS/dw, with S at beta = 1."""
-        field = self._field
-        field.kernel("kick_momenta")(field.layout, field.links, self.values, keep, coefficient, field.threads)
+        self.grid.kick_momenta(self._field.links, self.values, keep, coefficient)
 
     def move_links(self, eps: float) -> None:
         """Move the links by exp(i eps pi_a T_a)."""
-        field = self._field
-        field.kernel("move_links")(field.layout, field.links, self.values, eps, field.threads)
+        self.grid.move_links(self._field.links, self.values, eps)
 
 
-def aligned_zeros(shape: tuple[int, ...], dtype: type[np.float64] | type[np.float32]) -> NDArray[Any]:
-    """Return zeros that start on a cache line, so that no vector straddles two."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    raw = np.zeros(size + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + size].view(dtype).reshape(shape)
+def _gauge_field(engine: Engine, precision: Precision, links: NDArray[np.complex128]) -> GaugeField:
+    """A field that was pickled."""
+    return GaugeField.from_links(links, precision=precision, engine=engine)
+
+
+def _momenta(field: GaugeField, values: NDArray[np.float64]) -> Momenta:
+    """Momenta that were pickled."""
+    momenta = Momenta(field)
+    momenta.grid.upload("momenta", momenta.values, values)
+    return momenta

@@ -90,15 +90,16 @@ def gradient_flow(
                 t += step
                 continue
             # Two half steps against one whole: their difference over 2^3 - 1 estimates the error of the halves.
-            backup.links[...] = whole.links[...] = flowed.links
+            backup.assign(flowed)
+            whole.assign(flowed)
             _step(whole, z_whole, step)
             _step(flowed, z, step / 2)
             _step(flowed, z, step / 2)
-            error = float(np.max(np.abs(flowed.links - whole.links))) / 7
+            error = flowed.distance(whole) / 7
             if error <= tolerance:
                 t += step
             else:
-                flowed.links[...] = backup.links
+                flowed.assign(backup)
             if step == eps or error > tolerance:  # a step cut short by the target says nothing of the next
                 eps = step * min(2.0, max(0.3, 0.9 * (tolerance / max(error, 1e-300)) ** (1 / 3)))
         t = target

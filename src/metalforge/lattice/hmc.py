@@ -90,7 +90,7 @@ def hmc_trajectory(
     momenta, backup = workspace
     # Rounding takes the links off the group by about 1e-15 a trajectory; mended here, outside the reversible part.
     field.reunitarise()
-    backup.links[...] = field.links
+    backup.assign(field)
     address = {"seed": seed, "stream": stream, "step": step}
     momenta.refresh(**address)
     plan = nested(tau, [Level(integrator, n_steps, GAUGE)] if sea is None else sea.levels(integrator, n_steps))
@@ -122,7 +122,7 @@ def hmc_trajectory(
 
 
 def _restore(field: GaugeField, backup: GaugeField, sea: Sea | None) -> None:
-    field.links[...] = backup.links
+    field.assign(backup)
     if sea is not None:
         sea.links_moved()
 
@@ -164,7 +164,7 @@ def _probes(probe: EnergyProbe | None, plan: Plan, energy_before: float) -> Prob
 
     def look(n: int, field: GaugeField, momenta: Momenta, beta: float, sea: Sea | None) -> None:
         copy = Momenta(field)
-        copy.values[...] = momenta.values
+        copy.assign(momenta)
         with nullcontext() if sea is None else sea.inverter.uncounted():
             for part, coefficient in plan.borders[n][1]:
                 if part == GAUGE:

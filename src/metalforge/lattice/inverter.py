@@ -7,7 +7,7 @@ from functools import partial
 from .colour import ColourField
 from .field import GaugeField
 from .rational import Rational
-from .solvers import OnCheck, SolveInfo, SolverError, cg, mixed_cg, multishift_cg
+from .solvers import OnCheck, SolveInfo, SolveOptions, SolverError, cg, mixed_cg, multishift_cg
 from .staggered import StaggeredOperator
 
 __all__ = ["Inverter"]
@@ -23,10 +23,8 @@ class Inverter:
         self, field: GaugeField, mass: float, *, max_iterations: int = 10_000, mixed_precision: bool = False
     ) -> None:
         self.mass = mass
-        self.operator = StaggeredOperator(field, mass, precision="f64", threads=field.threads)
-        self._single = (
-            StaggeredOperator(field, mass, precision="f32", threads=field.threads) if mixed_precision else None
-        )
+        self.operator = StaggeredOperator(field, mass)
+        self._single = StaggeredOperator(field, mass, precision="f32") if mixed_precision else None
         self._field = field
         self._max_iterations = max_iterations
         self._pool: list[ColourField] = []
@@ -85,11 +83,8 @@ class Inverter:
             source=source,
             out=out,
             shift=mass**2 - self.mass**2,
-            tolerance=tolerance,
-            max_iterations=self._max_iterations,
-            check_interval=self.check_interval,
-            on_check=self.watch,
             guess=guess,
+            **self._options(tolerance),
         )
         self._count(info)
 
@@ -105,17 +100,8 @@ class Inverter:
         """Set outs[k] = (A(mass) + shifts[k])^-1 source, all at the price of one solve."""
         self.take_up()
         offset = mass**2 - self.mass**2
-        info = multishift_cg(
-            self.operator,
-            source,
-            list(outs),
-            [s + offset for s in shifts],
-            tolerance=tolerance,
-            max_iterations=self._max_iterations,
-            check_interval=self.check_interval,
-            on_check=self.watch,
-        )
-        self._count(info)
+        options = self._options(tolerance)
+        self._count(multishift_cg(self.operator, source, outs, [s + offset for s in shifts], **options))
 
     def apply(
         self, rational: Rational, source: ColourField, out: ColourField, *, mass: float, tolerance: float
@@ -123,10 +109,18 @@ class Inverter:
         """Set out = r(A(mass)) source."""
         parts = self.pool(len(rational.shifts))
         self.solve_shifted(source, parts, rational.shifts, mass=mass, tolerance=tolerance)
-        out.values[...] = source.values
+        out.assign(source)
         out.scale(rational.constant)
         for part, residue in zip(parts, rational.residues, strict=True):
             out.add(part, residue)
+
+    def _options(self, tolerance: float) -> SolveOptions:
+        return {
+            "tolerance": tolerance,
+            "max_iterations": self._max_iterations,
+            "check_interval": self.check_interval,
+            "on_check": self.watch,
+        }
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:

@@ -11,19 +11,17 @@ A solve that does not converge raises SolverError, or with `on_failure` "report"
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Literal
+from typing import Unpack
 
 import numpy as np
 
 from metalforge.core.errors import SpecError
 
 from .colour import ColourField
-from .solving import CONVERGED, STALLED, OnCheck, Policy, Solve, SolveInfo, SolverError, iteration_cost
-from .staggered import StaggeredOperator, precision_map
+from .solving import CONVERGED, STALLED, OnCheck, Solve, SolveInfo, SolveOptions, SolverError, iteration_cost
+from .staggered import StaggeredOperator
 
-__all__ = ["OnCheck", "SolveInfo", "SolverError", "cg", "iteration_cost", "mixed_cg", "multishift_cg"]
-
-OnFailure = Literal["raise", "report"]
+__all__ = ["OnCheck", "SolveInfo", "SolveOptions", "SolverError", "cg", "iteration_cost", "mixed_cg", "multishift_cg"]
 
 RELIABLE = 0.1
 """The residual of the single-precision recurrence is replaced by the true one each time it fell by this factor."""
@@ -34,20 +32,15 @@ def cg(
     source: ColourField,
     out: ColourField,
     *,
-    tolerance: float,
-    max_iterations: int,
     shift: float = 0.0,
-    check_interval: int = 10,
-    on_check: OnCheck | None = None,
-    on_failure: OnFailure = "raise",
     guess: ColourField | None = None,
+    **options: Unpack[SolveOptions],
 ) -> SolveInfo:
     """Set out = (D^dagger D + shift)^-1 source to a relative residual of `tolerance`.
 
     `guess` is where the search starts, zero when None.
     """
-    policy = Policy(tolerance, max_iterations, check_interval, on_check, on_failure)
-    solve = Solve(operator, source, [out], [shift], policy)
+    solve = Solve(operator, source, [out], [shift], **options)
     if solve.start(guess):
         with operator.borrowed(1, source.parity) as (residual,):
             if guess is None:
@@ -61,27 +54,21 @@ def multishift_cg(
     source: ColourField,
     outs: Sequence[ColourField],
     shifts: Sequence[float],
-    *,
-    tolerance: float,
-    max_iterations: int,
-    check_interval: int = 10,
-    on_check: OnCheck | None = None,
-    on_failure: OnFailure = "raise",
+    **options: Unpack[SolveOptions],
 ) -> SolveInfo:
     """Set outs[k] = (D^dagger D + shifts[k])^-1 source for all k in the Krylov space of the smallest shift.
 
     The residual at a check is that of the smallest shift. A shift that has reached the tolerance is left alone. Where
     rounding left a true residual above it, that shift is finished by conjugate gradients of its own.
     """
-    policy = Policy(tolerance, max_iterations, check_interval, on_check, on_failure)
-    solve = Solve(operator, source, outs, shifts, policy)
+    solve = Solve(operator, source, outs, shifts, **options)
     if not solve.start(None):
         return solve.finish()
     order = [int(k) for k in np.argsort(solve.shifts, kind="stable")]
     smallest = solve.shifts[order[0]]
     with operator.borrowed_solver(len(order)) as solver, operator.borrowed(1, source.parity) as (residual,):
-        operator.kernel("cg_begin")(operator.native, solver, source.values, False, operator.threads)
-        solutions = [solve.outs[k].values for k in order]
+        solver.begin(source.values, False)
+        solutions = [solve.outs[k] for k in order]
         differences = np.array([solve.shifts[k] - smallest for k in order])
         state = solve.iterate(operator, solver, solutions, differences, smallest, solve.target2)
         for k in order:
@@ -98,13 +85,9 @@ def mixed_cg(
     source: ColourField,
     out: ColourField,
     *,
-    tolerance: float,
-    max_iterations: int,
     shift: float = 0.0,
-    check_interval: int = 10,
-    on_check: OnCheck | None = None,
-    on_failure: OnFailure = "raise",
     guess: ColourField | None = None,
+    **options: Unpack[SolveOptions],
 ) -> SolveInfo:
     """Set out = (D^dagger D + shift)^-1 source in double precision, with its iterations in single precision.
 
@@ -114,12 +97,10 @@ def mixed_cg(
     arXiv:0911.3191).
     """
     _require_pair(operator, single)
-    policy = Policy(tolerance, max_iterations, check_interval, on_check, on_failure)
-    solve = Solve(operator, source, [out], [shift], policy)
+    solve = Solve(operator, source, [out], [shift], **options)
     if not solve.start(guess):
         return solve.finish()
-    module, length, parity, threads = operator.module, float(np.sqrt(solve.norm2)), source.parity, operator.threads
-    bridge = precision_map(module, operator.dims)
+    grid, length, parity = operator.grid, float(np.sqrt(solve.norm2)), source.parity
     with ExitStack() as stack:
         (residual,) = stack.enter_context(operator.borrowed(1, parity))
         narrow, part = stack.enter_context(single.borrowed(2, parity))
@@ -133,12 +114,12 @@ def mixed_cg(
         while residual2 > solve.limit2 and state == CONVERGED:
             before = residual2
             # In units of |b|, so that no source is too small for single precision.
-            module.narrow_colours(bridge, narrow.values, residual.values, 1 / length, parity, threads)
-            single.kernel("cg_begin")(single.native, solver, narrow.values, keep, single.threads)
+            grid.narrow_colours(narrow.values, residual.values, 1 / length, parity)
+            solver.begin(narrow.values, keep)
             part.zero()
             goal = max(solve.target2, RELIABLE**2 * residual2) / solve.norm2
-            state = solve.iterate(single, solver, [part.values], np.zeros(1), shift, goal, unit2=1.0)
-            module.widen_colours(bridge, out.values, part.values, 1.0, length, parity, threads)
+            state = solve.iterate(single, solver, [part], np.zeros(1), shift, goal, unit2=1.0)
+            grid.widen_colours(out.values, part.values, 1.0, length, parity)
             residual2 = solve.true_residual(residual, out, shift)
             if residual2 > STALLED**2 * before:
                 break

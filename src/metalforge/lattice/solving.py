@@ -3,22 +3,24 @@
 import operator as integers
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Required, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.native.engine import Solver
 
 from .colour import ColourField
 from .staggered import StaggeredOperator
 
-__all__ = ["OnCheck", "Policy", "Solve", "SolveInfo", "SolverError", "iteration_cost"]
+__all__ = ["OnCheck", "Solve", "SolveInfo", "SolveOptions", "SolverError", "iteration_cost"]
 
 OnCheck = Callable[[int, float], Literal["stop"] | int | None]
 """Called with (iteration, relative residual); "stop" interrupts the solve, a number is the next check interval."""
 
 RUNNING, CONVERGED, BROKEN = 0, 1, 2
-"""What the kernel reports: cg_iterate in staggered_solver.cpp."""
+"""What an engine reports: `Solver.iterate` in native/engine.py."""
 
 MARGIN = 0.99
 """The recurrence goes this much below the tolerance, so that its rounding rarely costs a second start."""
@@ -52,14 +54,14 @@ class SolverError(MetalforgeError):
         self.info = info
 
 
-class Policy(NamedTuple):
+class SolveOptions(TypedDict, total=False):
     """When a solve ends, and who is told."""
 
-    tolerance: float
-    max_iterations: int
+    tolerance: Required[float]
+    max_iterations: Required[int]
     check_interval: int
     on_check: OnCheck | None
-    on_failure: str
+    on_failure: Literal["raise", "report"]
 
 
 def iteration_cost(sites: int, precision: str, updates: float = 1.0) -> tuple[float, float]:
@@ -83,17 +85,22 @@ class Solve:
         source: ColourField,
         outs: Sequence[ColourField],
         shifts: Sequence[float],
-        policy: Policy,
+        *,
+        tolerance: float,
+        max_iterations: int,
+        check_interval: int = 10,
+        on_check: OnCheck | None = None,
+        on_failure: str = "raise",
     ) -> None:
-        self.tolerance = policy.tolerance
-        if not (np.isfinite(self.tolerance) and 0 < self.tolerance < 1):
-            raise SpecError(f"`tolerance` must be a number in (0, 1). Got {self.tolerance}")
-        if policy.on_failure not in ("raise", "report"):
-            raise SpecError(f"`on_failure` must be raise or report. Got {policy.on_failure!r}")
-        self.raises = policy.on_failure == "raise"
-        self.max_iterations = _positive(policy.max_iterations, "max_iterations")
-        self.interval = _positive(policy.check_interval, "check_interval")
-        self.on_check = policy.on_check
+        self.tolerance = tolerance
+        if not (np.isfinite(tolerance) and 0 < tolerance < 1):
+            raise SpecError(f"`tolerance` must be a number in (0, 1). Got {tolerance}")
+        if on_failure not in ("raise", "report"):
+            raise SpecError(f"`on_failure` must be raise or report. Got {on_failure!r}")
+        self.raises = on_failure == "raise"
+        self.max_iterations = _positive(max_iterations, "max_iterations")
+        self.interval = _positive(check_interval, "check_interval")
+        self.on_check = on_check
         self.operator, self.source = operator, source
         self.outs, self.shifts = list(outs), [float(shift) for shift in shifts]
         self._check_fields()
@@ -148,8 +155,8 @@ class Solve:
                 keep, state = False, CONVERGED
                 while residual2 > self.limit2 and state == CONVERGED:
                     before = residual2
-                    operator.kernel("cg_begin")(operator.native, solver, residual.values, keep, operator.threads)
-                    state = self.iterate(operator, solver, [out.values], np.zeros(1), shift, self.target2)
+                    solver.begin(residual.values, keep)
+                    state = self.iterate(operator, solver, [out], np.zeros(1), shift, self.target2)
                     residual2 = self.true_residual(residual, out, shift)
                     if residual2 > STALLED**2 * before:
                         break
@@ -159,26 +166,24 @@ class Solve:
     def iterate(
         self,
         operator: StaggeredOperator,
-        solver: Any,
-        solutions: list[Any],
-        differences: Any,
+        solver: Solver,
+        solutions: Sequence[ColourField],
+        differences: NDArray[np.float64],
         shift: float,
         target2: float,
         unit2: float | None = None,
     ) -> int:
-        """Run the recurrence to `target2`; returns the kernel's state, RUNNING when it was stopped or is out of budget.
+        """Run the recurrence to `target2`; returns the solver's state, RUNNING when it was stopped or is out of budget.
 
         `shift` is the smallest one, `differences` are counted from it; `unit2` is |b|^2 in the units of the solver.
         """
         unit2 = self.norm2 if unit2 is None else unit2
-        step, diagonal, parity = operator.kernel("cg_iterate"), operator.diagonal(shift), self.source.parity
+        buffers, diagonal, parity = [x.values for x in solutions], operator.diagonal(shift), self.source.parity
         while True:
             wanted = min(self._checked + self.interval, self.max_iterations) - self.iterations
             if wanted <= 0 or self.interrupted:
                 return RUNNING
-            done, residual2, state, updates = step(
-                operator.native, solver, solutions, differences, diagonal, target2, wanted, parity, operator.threads
-            )
+            done, residual2, state, updates = solver.iterate(buffers, differences, diagonal, target2, wanted, parity)
             self.iterations += done
             self.broken = state == BROKEN
             if done:
@@ -186,7 +191,7 @@ class Solve:
             if self.iterations == self._checked + self.interval:
                 self._check(float(np.sqrt(residual2 / unit2)))
             if state != RUNNING:
-                return int(state)
+                return state
 
     def _check(self, residual: float) -> None:
         self._checked = self.iterations
@@ -244,8 +249,13 @@ class Solve:
 def _finite_norm2(source: ColourField) -> float:
     norm2 = source.norm2()
     if not np.isfinite(norm2):
-        bad = np.flatnonzero(~np.isfinite(source.values))
-        came = f"Got {source.values.ravel()[bad[0]]} at flat index {bad[0]}" if len(bad) else "Its norm overflows"
+        host = source.to_host()
+        bad = np.argwhere(~np.isfinite(host))
+        came = (
+            f"Got {host[tuple(bad[0])]} at (t, z, y, x, colour) = {bad[0].tolist()}"
+            if len(bad)
+            else "Its norm overflows"
+        )
         raise SpecError(f"`source` must hold finite numbers. {came}")
     return norm2
 

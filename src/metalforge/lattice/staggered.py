@@ -6,72 +6,40 @@ with eta_x = 1, eta_y = (-1)^x, eta_z = (-1)^(x+y), eta_t = (-1)^(x+y+z). H is a
 opposite parity, so D^dagger D = m^2 - H H acts on each parity alone and has the same determinant on both.
 """
 
-import atexit
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
-from types import ModuleType
-from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
-from metalforge.native import kernels
-from metalforge.native._threads import thread_count
+from metalforge.native.engine import Buffer, Precision, Solver
 
-from .colour import ColourField, layout_of
-from .field import DTYPES, GaugeField, Momenta, Precision
+from .colour import ColourField
+from .field import GaugeField, Momenta, OnGrid
 
 __all__ = ["StaggeredOperator"]
 
 
-class StaggeredOperator:
+class StaggeredOperator(OnGrid):
     """D of one mass on the links of `gauge`, in single or double precision.
 
-    The links are copied, phases and boundary folded in: call `refresh` after they changed. `threads` None means those
-    of the gauge field.
+    The links are copied, phases and boundary folded in: call `refresh` after they changed.
     """
 
-    def __init__(
-        self, gauge: GaugeField, mass: float, *, precision: Precision = "f64", threads: int | None = None
-    ) -> None:
-        if precision not in DTYPES:
-            raise SpecError(f"`precision` must be f64 or f32. Got `{precision}`")
-        self.mass = _checked_mass(mass)
+    def __init__(self, gauge: GaugeField, mass: float, *, precision: Precision = "f64") -> None:
+        super().__init__(gauge.engine, gauge.dims, precision)
+        if not (np.isfinite(mass) and mass > 0):
+            raise SpecError(f"`mass` must be a finite number > 0. Got {mass}")
+        self.mass = float(mass)
         self.gauge = gauge
-        self.precision: Precision = precision
-        self.threads = gauge.threads if threads is None else thread_count(threads)
-        self.module = kernels()
-        self.native = self.kernel("staggered")(layout_of(self.module, gauge.dims, precision))
-        self._map = None if precision == gauge.precision else precision_map(self.module, gauge.dims)
+        self._hopping = self.grid.staggered()
         self._scratch: list[ColourField] = []
-        self._solvers: dict[int, list[Any]] = {}
+        self._solvers: dict[int, list[Solver]] = {}
         self.refresh()
-
-    @property
-    def dims(self) -> tuple[int, int, int, int]:
-        """(Nx, Ny, Nz, Nt)."""
-        return self.gauge.dims
-
-    def kernel(self, name: str) -> Any:
-        """Return a kernel for this operator's precision."""
-        return getattr(self.module, f"{name}_{self.precision}")
-
-    def with_mass(self, mass: float) -> Self:
-        """Return the operator of another mass on the same copy of the links: one `refresh` serves both."""
-        other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        other.mass = _checked_mass(mass)
-        return other
 
     def refresh(self) -> None:
         """Take up the links that the gauge field has now."""
-        if self._map is None:
-            self.kernel("staggered_refresh")(self.native, self.gauge.links, self.threads)
-        else:
-            change = "staggered_narrow" if self.precision == "f32" else "staggered_widen"
-            getattr(self.module, change)(self.native, self._map, self.gauge.links, self.threads)
+        self._hopping.refresh(self.gauge.links, self.gauge.precision)
 
     def hop(self, out: ColourField, source: ColourField) -> None:
         """Set out = H source; the fields are on opposite parities."""
@@ -79,7 +47,7 @@ class StaggeredOperator:
         self.require_fits(source, "source")
         if out.parity == source.parity:
             raise SpecError(f"`out` must be on parity {1 - source.parity}, since H changes it. Got {out.parity}")
-        self.kernel("staggered_hop")(self.native, out.values, source.values, out.parity, self.threads)
+        self._hopping.hop(out.values, source.values, out.parity)
 
     def normal(self, out: ColourField, source: ColourField, *, shift: float = 0.0) -> None:
         """Set out = (D^dagger D + shift) source = (m^2 + shift) source - H H source, on one parity."""
@@ -91,17 +59,12 @@ class StaggeredOperator:
         x.require_like(source, "source")
         return self._normal(out, source.values, x, shift)
 
-    def _normal(self, out: ColourField, source: NDArray[Any] | None, x: ColourField, shift: float) -> float:
+    def _normal(self, out: ColourField, source: Buffer | None, x: ColourField, shift: float) -> float:
         self.require_fits(out, "out")
         self.require_fits(x, "x")
         out.require_like(x, "x")
         with self.borrowed(1) as (scratch,):
-            return float(
-                self.kernel("staggered_normal")(
-                    self.native, out.values, source, x.values, scratch.values, self.diagonal(shift), x.parity,
-                    self.threads,
-                )
-            )  # fmt: skip
+            return self._hopping.normal(out.values, source, x.values, scratch.values, self.diagonal(shift), x.parity)
 
     def force(self, momenta: Momenta, fields: Sequence[ColourField], coefficients: Sequence[float]) -> None:
         """Set pi_a = pi_a - sum_i c_i d/dw_a [X_i^dagger D^dagger D X_i], the X_i on even sites held fixed.
@@ -123,13 +86,11 @@ class StaggeredOperator:
             if field.parity != 0:
                 raise SpecError("`fields` must be on even sites. Got one on odd sites")
         with self.borrowed(len(fields)) as scratch:
-            self.kernel("staggered_force")(
-                self.native,
+            self._hopping.force(
                 momenta.values,
                 [field.values for field in fields],
                 [field.values for field in scratch],
                 np.asarray(coefficients, np.float64),
-                self.threads,
             )
 
     def diagonal(self, shift: float) -> float:
@@ -137,12 +98,10 @@ class StaggeredOperator:
         return self.mass**2 + shift
 
     def require_fits(self, field: ColourField, argument: str) -> None:
-        """Raise when a field is of another lattice or precision."""
-        if field.dims != self.gauge.dims or field.precision != self.precision:
-            raise SpecError(
-                f"`{argument}` must be a field with (dims, precision) = {(self.dims, self.precision)}. "
-                f"Got {(field.dims, field.precision)}"
-            )
+        """Raise when a field is of another lattice, precision or engine."""
+        if not self.meets(field):
+            mine, its = ((f.dims, f.precision, f.engine.name) for f in (self, field))
+            raise SpecError(f"`{argument}` must be a field with (dims, precision, engine) = {mine}. Got {its}")
 
     @contextmanager
     def borrowed(self, n: int, parity: int = 0) -> Iterator[list[ColourField]]:
@@ -156,27 +115,11 @@ class StaggeredOperator:
             self._scratch.extend(lent)
 
     @contextmanager
-    def borrowed_solver(self, shifts: int) -> Iterator[Any]:
+    def borrowed_solver(self, shifts: int) -> Iterator[Solver]:
         """Lend the workspace of a solve; a solve inside another one's callback gets one of its own."""
         kept = self._solvers.setdefault(shifts, [])
-        solver = kept.pop() if kept else self.kernel("cg")(self.native, shifts)
+        solver = kept.pop() if kept else self._hopping.solver(shifts)
         try:
             yield solver
         finally:
             kept.append(solver)
-
-
-@lru_cache(maxsize=8)
-def precision_map(module: ModuleType, dims: tuple[int, int, int, int]) -> Any:
-    """Return the map between the single and the double precision layout of a lattice."""
-    return module.precision_map(layout_of(module, dims, "f64"))
-
-
-# As that of layouts: what the cache holds must not outlive the extension.
-atexit.register(precision_map.cache_clear)
-
-
-def _checked_mass(mass: float) -> float:
-    if not (np.isfinite(mass) and mass > 0):
-        raise SpecError(f"`mass` must be a finite number > 0. Got {mass}")
-    return float(mass)

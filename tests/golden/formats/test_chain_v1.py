@@ -9,8 +9,14 @@ import pytest
 
 from metalforge.lattice import ChainSpec, HmcSpec
 from metalforge.lattice.generate import Generation
+from metalforge.lattice.io import read_checkpoint
 
 FILE = Path(__file__).with_name("chain-v1.h5")
+
+
+def test_its_build_level_is_an_engine_with_a_bit_family():
+    found = read_checkpoint(FILE)
+    assert (found.engine, found.family) == ("cpu:v2", "plain")
 
 
 def test_the_first_checkpoint_of_a_run_is_still_read():

@@ -7,8 +7,8 @@ import pytest
 from metalforge.campaign.advice import size_cautions, speed_cautions
 from metalforge.campaign.spec import PRESETS, CampaignSpec, Lattice
 from metalforge.core.errors import SpecError
-from metalforge.lattice.field import GaugeField, slow_extents
 from metalforge.native import kernels
+from metalforge.native.cpu_engine import slow_extents
 
 
 def spec_of(*volumes, **lattice):
@@ -37,7 +37,7 @@ def test_an_aspect_ratio_below_two_is_said_and_two_is_fine():
 
 
 def test_a_slow_lattice_is_said_with_better_ones():
-    wide = GaugeField((4, 4, 4, 4)).layout.lanes > 2
+    wide = kernels().layout_f64((4, 4, 4, 4)).lanes > 2
     said = speed_cautions(spec_of((10, 10, 10, 4), (12, 12, 12, 4)))
     assert len(said) == wide
     assert all("10^3x4" in text and "8^3x4 or 12^3x4" in text for text in said)

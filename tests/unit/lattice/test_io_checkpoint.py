@@ -18,7 +18,8 @@ CHECKPOINT = Checkpoint(
     links=LINKS,
     spec_json='{"beta": 6.0, "note": "Schrödinger"}',
     state_json='{"trajectory": 41, "seed": 7}',
-    isa="avx512",
+    engine="cpu:v4",
+    family="fma",
     precision="f64",
     series=SERIES,
 )
@@ -38,7 +39,7 @@ def test_everything_comes_back_bit_by_bit(path):
     found = read_checkpoint(path)
     assert found.links.tobytes() == LINKS.tobytes()
     assert (found.links.dtype, found.links.shape, found.links.flags.c_contiguous) == (np.complex128, LINKS.shape, True)
-    for name in ("spec_json", "state_json", "isa", "precision"):
+    for name in ("spec_json", "state_json", "engine", "family", "precision"):
         assert getattr(found, name) == getattr(CHECKPOINT, name)
     assert found.package_version == __version__
     assert found.series.keys() == SERIES.keys()
@@ -48,9 +49,9 @@ def test_everything_comes_back_bit_by_bit(path):
 
 def test_single_precision_is_kept_as_such(path):
     single = LINKS.astype(np.complex64)
-    write_checkpoint(path, changed(links=single, precision="f32", isa="", series={}))
+    write_checkpoint(path, changed(links=single, precision="f32", engine="", series={}))
     found = read_checkpoint(path)
-    assert (found.precision, found.links.dtype, found.isa, found.series) == ("f32", np.complex64, "", {})
+    assert (found.precision, found.links.dtype, found.engine, found.series) == ("f32", np.complex64, "", {})
     assert found.links.tobytes() == single.tobytes()
 
 
@@ -67,7 +68,7 @@ def test_other_programs_find_plain_pairs_and_text(path):
         assert file["links"].shape == (3, 2, 4, 2, 4, 3, 3, 2)
         assert np.array_equal(file["links"][..., 0] + 1j * file["links"][..., 1], LINKS)
         assert file["state_json"][()].decode() == CHECKPOINT.state_json
-        assert file.attrs["format_version"] == b"1"
+        assert file.attrs["format_version"] == b"2"
         assert len(file["links"].attrs["sha256"]) == 64
 
 
@@ -214,13 +215,15 @@ def integers(file):
         (drop("state_json"), "state_json: missing"),
         (drop("series/plaquette"), "sha256: the attributes or the list of datasets are not those"),
         (drop("series"), "sha256: the attributes or the list"),
-        (attribute("format_version", np.bytes_("2")), "format: .* version 2, this release reads .* version 1"),
+        (attribute("format_version", np.bytes_("3")), "format: .* version 3, this release reads .* versions 1 and 2"),
+        (attribute("format_version", np.bytes_("1")), "attribute `isa` of / is missing"),
         (attribute("format", np.bytes_("other")), "format: `other`"),
-        (attribute("isa", np.bytes_("avx2")), "sha256: the attributes"),
+        (attribute("engine", np.bytes_("cpu:v3")), "sha256: the attributes"),
+        (attribute("family", np.bytes_("plain")), "sha256: the attributes"),
         (attribute("precision", np.bytes_("f16")), "precision: wanted f32 or f64, got `f16`"),
         (attribute("precision", np.bytes_("f32")), "sha256: the attributes"),
         (attribute("sha256", 7), "wanted text, found int"),
-        (lambda file: file.attrs.pop("isa"), "attribute `isa` of / is missing"),
+        (lambda file: file.attrs.pop("family"), "attribute `family` of / is missing"),
         (lambda file: file["links"].attrs.pop("sha256"), "attribute `sha256` of /links is missing"),
         (one_number, "links: its SHA-256 differs"),
         (exchange_texts, "sha256: the attributes or the list"),

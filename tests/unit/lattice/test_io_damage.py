@@ -40,7 +40,7 @@ def files(folder):
         "nersc-2x32": ("nersc", {"creation_date": "today", "rows": 2, "floating_point": "IEEE32LITTLE"}),
         "ildg": ("ildg", {"lfn": "lfn://a"}),
         "ildg-32": ("ildg", {"precision": "f32"}),
-        "hdf5": ("hdf5", {"series": {"plaquette": np.arange(4.0)}, "isa": "sse2"}),
+        "hdf5": ("hdf5", {"series": {"plaquette": np.arange(4.0)}, "engine": "cpu:v2"}),
     }
     path = folder / "good"
     for name, (format, options) in writers.items():

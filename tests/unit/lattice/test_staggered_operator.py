@@ -42,16 +42,11 @@ class TestLinks:
         assert np.max(np.abs(after.values - before)) > 0.1
 
     @pytest.mark.parametrize("precision", ["f64", "f32"])
-    def test_masses_share_their_links(self, field, precision):
-        light = StaggeredOperator(field, 0.1, precision=precision)
-        heavy = light.with_mass(0.7)
-        assert (light.mass, heavy.mass) == (0.1, 0.7)
-        field.overrelax()
-        light.refresh()
+    def test_masses_differ_by_a_multiple_of_one(self, field, precision):
         source = noise(field, 0, precision)
         images = [ColourField(field, 0, precision) for _ in range(2)]
-        for operator, out in zip((light, heavy), images, strict=True):
-            operator.normal(out, source)
+        for mass, out in zip((0.1, 0.7), images, strict=True):
+            StaggeredOperator(field, mass, precision=precision).normal(out, source)
         difference = images[1].to_host() - images[0].to_host()
         assert (
             np.max(np.abs(difference - (0.7**2 - 0.1**2) * source.to_host())) <= {"f64": 1e-14, "f32": 5e-6}[precision]
@@ -135,8 +130,6 @@ class TestErrors:
     def test_the_mass_is_positive(self, field, mass):
         with pytest.raises(SpecError, match="`mass` must be a finite number > 0"):
             StaggeredOperator(field, mass)
-        with pytest.raises(SpecError, match="`mass` must be a finite number > 0"):
-            StaggeredOperator(field, 0.1).with_mass(mass)
 
     def test_precisions_and_parities_have_names(self, field):
         with pytest.raises(SpecError, match="`precision` must be f64 or f32"):

@@ -85,7 +85,7 @@ def guess_format(path: PathLike) -> str:
 def _read_hdf5(path: PathLike, *, verify: bool = True) -> LoadedLinks:
     """The links of a checkpoint, widened to complex128."""
     found = read_checkpoint(path, verify=verify)
-    texts = ("spec_json", "state_json", "isa", "precision", "package_version")
+    texts = ("spec_json", "state_json", "engine", "family", "precision", "package_version")
     return LoadedLinks(
         links=found.links.astype(np.complex128),
         dims=dims_of(found.links),
@@ -100,14 +100,21 @@ def _write_hdf5(
     *,
     spec_json: str = "{}",
     state_json: str = "{}",
-    isa: str = "",
+    engine: str = "",
+    family: str = "",
     series: dict[str, NDArray[np.float64]] | None = None,
 ) -> None:
     precision: Precision = "f32" if checked_links(links).dtype == np.complex64 else "f64"
     write_checkpoint(
         path,
         Checkpoint(
-            links=links, spec_json=spec_json, state_json=state_json, isa=isa, precision=precision, series=series or {}
+            links=links,
+            spec_json=spec_json,
+            state_json=state_json,
+            engine=engine,
+            family=family,
+            precision=precision,
+            series=series or {},
         ),
     )
 

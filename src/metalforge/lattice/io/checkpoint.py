@@ -2,14 +2,15 @@
 
 ::
 
-    /                attributes format, format_version, package_version, isa, precision, sha256
+    /                attributes format, format_version, package_version, engine, family, precision, sha256
     /links           floats (Nt, Nz, Ny, Nx, 4, 3, 3, 2): real and imaginary parts, 8 bytes for f64, 4 for f32
     /spec_json       text: what was asked for
     /state_json      text: trajectory counter, seeds, state of the algorithm
     /series/NAME     float64, any shape: measurements so far
 
 Each dataset carries the SHA-256 of its type, shape and bytes; that of the root covers the attributes and all others,
-so a dataset cannot be lost or exchanged unnoticed.
+so a dataset cannot be lost or exchanged unnoticed. Version 1 has the build level of the CPU's kernels, `isa`, in place
+of engine and family.
 """
 
 import hashlib
@@ -35,9 +36,15 @@ __all__ = ["HDF5_SIGNATURE", "Checkpoint", "read_checkpoint", "write_checkpoint"
 
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 FORMAT = "metalforge-checkpoint"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
-_TEXTS = ("format", "format_version", "package_version", "isa", "precision")
+_TEXTS = {
+    "1": ("format", "format_version", "package_version", "isa", "precision"),
+    "2": ("format", "format_version", "package_version", "engine", "family", "precision"),
+}
+"""The attributes of each version."""
+_FAMILIES = {"v3": "fma", "v4": "fma"}
+"""Bit families of the build levels that version 1 names, where they are not `plain`."""
 _FLOATS: dict[str, str] = {"f32": "<f4", "f64": "<f8"}
 _SERIES_NAME = re.compile(r"[A-Za-z0-9_.+-]{1,100}")
 
@@ -46,14 +53,15 @@ _SERIES_NAME = re.compile(r"[A-Za-z0-9_.+-]{1,100}")
 class Checkpoint:
     """Everything a chain needs to go on as if it had never stopped.
 
-    `links` are complex128 for `precision` f64 and complex64 for f32; `isa` names the build level of the kernels that
-    ran, since results are reproducible to the bit only on the same one. `series` holds float64 arrays by name.
+    `links` are complex128 for `precision` f64 and complex64 for f32; `engine` and its bit `family` say what computed
+    them, since a chain goes on bit for bit only within a family. `series` holds float64 arrays by name.
     """
 
     links: NDArray[Any]
     spec_json: str
     state_json: str
-    isa: str
+    engine: str
+    family: str
     precision: Precision
     package_version: str = __version__
     series: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
@@ -99,7 +107,8 @@ def write_checkpoint(path: PathLike, checkpoint: Checkpoint) -> None:
             "format": FORMAT,
             "format_version": str(FORMAT_VERSION),
             "package_version": checkpoint.package_version,
-            "isa": checkpoint.isa,
+            "engine": checkpoint.engine,
+            "family": checkpoint.family,
             "precision": checkpoint.precision,
         }
         for name, text in texts.items():
@@ -131,12 +140,13 @@ def read_checkpoint(path: PathLike, *, verify: bool = True) -> Checkpoint:
 
 
 def _read(file: Any, size: int) -> Checkpoint:
-    texts = {name: _attribute(file, name) for name in _TEXTS}
-    if texts["format"] != FORMAT or texts["format_version"] != str(FORMAT_VERSION):
+    form, form_version = _attribute(file, "format"), _attribute(file, "format_version")
+    if form != FORMAT or form_version not in _TEXTS:
         raise ConfigurationFileError(
-            f"format: `{texts['format'][:40]}` version {texts['format_version'][:10]}, "
-            f"this release reads `{FORMAT}` version {FORMAT_VERSION}"
+            f"format: `{form[:40]}` version {form_version[:10]}, "
+            f"this release reads `{FORMAT}` versions {' and '.join(_TEXTS)}"
         )
+    texts = {name: _attribute(file, name) for name in _TEXTS[form_version]}
     if texts["precision"] not in _FLOATS:
         raise ConfigurationFileError(f"precision: wanted f32 or f64, got `{texts['precision'][:40]}`")
     precision: Precision = "f32" if texts["precision"] == "f32" else "f64"
@@ -156,7 +166,8 @@ def _read(file: Any, size: int) -> Checkpoint:
         links=pairs.astype(pairs.dtype.newbyteorder("=")).view(f"c{2 * pairs.itemsize}")[..., 0],
         spec_json=_from_text(data["spec_json"][0]),
         state_json=_from_text(data["state_json"][0]),
-        isa=texts["isa"],
+        engine=f"cpu:{texts['isa']}" if form_version == "1" else texts["engine"],
+        family=_FAMILIES.get(texts["isa"], "plain") if form_version == "1" else texts["family"],
         precision=precision,
         package_version=texts["package_version"],
         series={name.removeprefix("series/"): data[name][0].astype(np.float64) for name in names},

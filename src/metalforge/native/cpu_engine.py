@@ -1,0 +1,226 @@
+"""The CPU as an engine: the compiled kernels of one build level, for any number of threads.
+
+A buffer is a NumPy array in the layout of the kernels, (vectors, ..., lanes) as in `layout.hpp`, on a cache line.
+"""
+
+import atexit
+import math
+from collections.abc import Callable, Sequence
+from functools import cache, cached_property, lru_cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ._level import kernels, level
+from ._threads import thread_count
+from .engine import BufferKind, Dims, Precision, check_dims
+
+__all__ = ["CpuEngine", "cpu_engine", "slow_extents"]
+
+Kernel = Callable[..., Any]
+_REALS: dict[str, type[np.float64] | type[np.float32]] = {"f64": np.float64, "f32": np.float32}
+_RADIX = 1024
+"""Sites are numbered in two digits: the kernels refuse links with entries above a million."""
+
+
+class CpuEngine:
+    """The kernels of one build level with a number of threads; made by `cpu_engine`, one for each pair."""
+
+    def __init__(self, build: str, threads: int) -> None:
+        self.module = kernels(build)
+        self.name = f"cpu:{build}"
+        self.family = "fma" if self.module.has_fma else "plain"
+        self.threads = threads
+
+    def __reduce__(self) -> tuple[Kernel, tuple[str, int]]:
+        return cpu_engine, (self.module.level, self.threads)
+
+    def grid(self, dims: Dims, precision: Precision) -> "_CpuGrid":
+        """Return a lattice in one precision, with its kernels."""
+        return _grid(self, dims, precision)
+
+
+def cpu_engine(build: str | None = None, threads: int | None = None) -> CpuEngine:
+    """Return the CPU's engine, at the level in use and with the default number of threads unless they are named."""
+    return _engine(build or level(), thread_count(threads))
+
+
+class _CpuGrid:
+    """One lattice in one precision. Kernels are bound once: a call adds the layout and the threads to its arguments."""
+
+    def __init__(self, engine: CpuEngine, dims: Dims, precision: Precision) -> None:
+        self.engine, self.dims, self.precision = engine, dims, precision
+        module = engine.module
+        self._layout = layout = getattr(module, f"layout_{precision}")(dims)
+        self._shapes: dict[BufferKind, tuple[int, ...]] = {
+            "links": (layout.vectors, 4, 18, layout.lanes),
+            "momenta": (layout.vectors, 4, 8, layout.lanes),
+            "colours": (layout.vectors // 2, 6, layout.lanes),
+        }
+        bind = _binder(engine, precision, layout)
+        self.set_hot = bind("set_hot")
+        self.heatbath = bind("heatbath")
+        self.overrelax = bind("overrelax")
+        self.reunitarise = bind("reunitarise")
+        self.plaquette_sums = bind("plaquette_sums")
+        self.polyakov = bind("polyakov")
+        self.clover_sums = bind("clover_sums")
+        self.refresh_momenta = bind("refresh_momenta")
+        self.kinetic = bind("kinetic")
+        self.evolve = bind("evolve")
+        self.kick_momenta = bind("kick_momenta")
+        self.move_links = bind("move_links")
+        self.gaussian = bind("colour_gaussian")
+        self.dot = bind("colour_dot")
+        self.norm2 = bind("colour_norm2")
+        self.combine = bind("colour_combine")
+        self._pack: dict[BufferKind, Kernel] = {"links": bind("pack"), "colours": bind("colour_pack")}
+        self._unpack: dict[BufferKind, Kernel] = {"links": bind("unpack"), "colours": bind("colour_unpack")}
+
+    def new(self, kind: BufferKind) -> NDArray[Any]:
+        buffer = _aligned_zeros(self._shapes[kind], _REALS[self.precision])
+        if kind == "links":
+            buffer[:, :, [0, 8, 16], :] = 1  # the real parts of the diagonal
+        return buffer
+
+    def assign(self, target: Any, source: Any) -> None:
+        np.copyto(target, source)
+
+    def clear(self, buffer: Any) -> None:
+        buffer.fill(0)
+
+    def upload(self, kind: BufferKind, buffer: Any, host: NDArray[Any], parity: int = 0) -> None:
+        if kind == "momenta":
+            buffer[...] = np.moveaxis(host.reshape(-1, 4, 8)[self._sites], 1, 3)
+        else:
+            host = np.ascontiguousarray(host, dtype=np.complex128)
+            self._pack[kind](_pairs(host), buffer, *([parity] if kind == "colours" else []))
+
+    def download(self, kind: BufferKind, buffer: Any, parity: int = 0) -> NDArray[Any]:
+        shape = self.dims[::-1]
+        if kind == "momenta":
+            momenta = np.empty((math.prod(shape), 4, 8))
+            momenta[self._sites] = np.moveaxis(buffer, 3, 1)
+            return momenta.reshape(*shape, 4, 8)
+        host = np.zeros((*shape, 4, 3, 3) if kind == "links" else (*shape, 3), np.complex128)
+        self._unpack[kind](buffer, _pairs(host), *([parity] if kind == "colours" else []))
+        return host
+
+    def distance(self, links: Any, others: Any) -> float:
+        return float(np.max(np.abs(links - others)))
+
+    def narrow_colours(self, narrow: Any, wide: Any, factor: float, parity: int) -> None:
+        engine = self.engine
+        engine.module.narrow_colours(_bridge(engine.module, self.dims), narrow, wide, factor, parity, engine.threads)
+
+    def widen_colours(self, wide: Any, narrow: Any, keep: float, factor: float, parity: int) -> None:
+        engine = self.engine
+        bridge = _bridge(engine.module, self.dims)
+        engine.module.widen_colours(bridge, wide, narrow, keep, factor, parity, engine.threads)
+
+    def staggered(self) -> "_CpuStaggered":
+        return _CpuStaggered(self)
+
+    @cached_property
+    def _sites(self) -> NDArray[np.int64]:
+        """The site, x fastest, in each lane of each vector: numbered links go in and are looked up."""
+        number = np.arange(math.prod(self.dims)).reshape(*self.dims[::-1], 1)
+        links = np.zeros((*self.dims[::-1], 4, 3, 3), np.complex128)
+        links[..., 0, 0] = number % _RADIX + 1j * (number // _RADIX)
+        packed = self.new("links")
+        self.upload("links", packed, links)
+        return np.asarray(packed[:, 0, 0] + _RADIX * packed[:, 0, 1].astype(np.float64), np.int64)
+
+
+class _CpuStaggered:
+    """The staggered operator of one grid."""
+
+    def __init__(self, grid: _CpuGrid) -> None:
+        self._grid = grid
+        self._operator = getattr(grid.engine.module, f"staggered_{grid.precision}")(grid._layout)
+        bind = _binder(grid.engine, grid.precision, self._operator)
+        self._refresh = bind("staggered_refresh")
+        self.hop = bind("staggered_hop")
+        self.normal = bind("staggered_normal")
+        self.force = bind("staggered_force")
+
+    def refresh(self, links: Any, precision: Precision) -> None:
+        grid, engine = self._grid, self._grid.engine
+        if precision == grid.precision:
+            self._refresh(links)
+        else:
+            across = engine.module.staggered_narrow if precision == "f64" else engine.module.staggered_widen
+            across(self._operator, _bridge(engine.module, grid.dims), links, engine.threads)
+
+    def solver(self, shifts: int) -> "_CpuSolver":
+        return _CpuSolver(self._grid, self._operator, shifts)
+
+
+class _CpuSolver:
+    """Conjugate gradients on one operator."""
+
+    def __init__(self, grid: _CpuGrid, operator: Any, shifts: int) -> None:
+        workspace = getattr(grid.engine.module, f"cg_{grid.precision}")(operator, shifts)
+        bind = _binder(grid.engine, grid.precision, operator, workspace)
+        self.begin = bind("cg_begin")
+        self.iterate = bind("cg_iterate")
+
+
+def slow_extents(dims: Sequence[int], precision: str = "f64") -> tuple[int, ...]:
+    """Return the extents for which the kernels run this lattice one site at a time; none where they run it in vectors.
+
+    A direction is cut in two, to fill the lanes of a vector, only when its extent is a multiple of four: a vector of
+    2^n lanes wants n such directions. How wide vectors are is the build level's.
+    """
+    lanes = getattr(kernels(), f"layout_{precision}")((4, 4, 4, 4)).lanes
+    slow = [n for n in check_dims(dims) if n % 4]
+    return tuple(sorted(set(slow))) if 2 ** (4 - len(slow)) < lanes else ()
+
+
+def _binder(engine: CpuEngine, precision: Precision, *subject: Any) -> Callable[[str], Kernel]:
+    """Return what looks up kernels and binds them to what they work on and to the engine's threads."""
+    module, threads = engine.module, engine.threads
+
+    def bind(name: str) -> Kernel:
+        kernel = getattr(module, f"{name}_{precision}")
+        return lambda *arguments: kernel(*subject, *arguments, threads)
+
+    return bind
+
+
+def _pairs(host: NDArray[np.complex128]) -> NDArray[np.float64]:
+    return host.view(np.float64).reshape(*host.shape, 2)
+
+
+def _aligned_zeros(shape: tuple[int, ...], real: type[np.float64] | type[np.float32]) -> NDArray[Any]:
+    """Zeros that start on a cache line, so that no vector straddles two."""
+    size = math.prod(shape) * np.dtype(real).itemsize
+    raw = np.zeros(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size].view(real).reshape(shape)
+
+
+@cache
+def _engine(build: str, threads: int) -> CpuEngine:
+    return CpuEngine(build, threads)
+
+
+@lru_cache(maxsize=32)
+def _grid(engine: CpuEngine, dims: Dims, precision: Precision) -> _CpuGrid:
+    """A layout takes longer to make than a small field."""
+    return _CpuGrid(engine, dims, precision)
+
+
+@lru_cache(maxsize=8)
+def _bridge(module: ModuleType, dims: Dims) -> Any:
+    """The map between the single and the double precision layout of a lattice."""
+    return module.precision_map(module.layout_f64(dims))
+
+
+@atexit.register
+def _let_go() -> None:
+    # At the end of the process the extension goes before this module: what is cached must not outlive it.
+    for cached in (_bridge, _grid):
+        cached.cache_clear()

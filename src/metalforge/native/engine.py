@@ -1,0 +1,220 @@
+"""What fields live on: an engine has buffers and kernels; everything above it holds buffers and hands them back.
+
+An `Engine` is a kind of silicon, opened. For a lattice and a precision it gives a `Grid`: the buffers of that lattice
+and the kernels that work on them. A buffer is opaque (mypy sees an `object`): its layout is the engine's own business,
+and numbers come out by `download` alone, in file order. `cpu_engine` is the process's own; any other object of this
+shape can be handed to `Chain(spec, engine=...)`.
+
+Draws are addressed by (seed, stream, step, site, draw), so what a kernel draws is the same on every engine.
+"""
+
+import operator
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError
+
+__all__ = [
+    "Buffer",
+    "BufferKind",
+    "Dims",
+    "Engine",
+    "Grid",
+    "Precision",
+    "Solver",
+    "Staggered",
+    "check_dims",
+    "continues",
+]
+
+Precision = Literal["f64", "f32"]
+Dims: TypeAlias = tuple[int, int, int, int]
+"""(Nx, Ny, Nz, Nt), all even."""
+
+Buffer: TypeAlias = object
+BufferKind = Literal["links", "momenta", "colours"]
+"""What a buffer holds: a matrix a link, eight reals a link, or three complex numbers a site of one parity."""
+
+Floats: TypeAlias = NDArray[np.float64]
+Host: TypeAlias = NDArray[Any]
+"""In file order: complex links (Nt, Nz, Ny, Nx, 4, 3, 3) and colours (Nt, Nz, Ny, Nx, 3), real momenta (..., 4, 8)."""
+
+
+class Solver(Protocol):
+    """Conjugate gradients for one or several shifts: the vectors of the recurrence."""
+
+    def begin(self, residual: Buffer, keep: bool, /) -> None:
+        """Start from a residual; `keep` goes on in the last search direction."""
+
+    def iterate(
+        self, solutions: Sequence[Buffer], shifts: Floats, diagonal: float, target2: float, most: int, parity: int, /
+    ) -> tuple[int, float, int, int]:
+        """Iterate until |r|^2 <= target2, at `most` so often; return (iterations, |r|^2, state, updates of solutions).
+
+        The matrix is diagonal - H H + shift, shifts counted from the first. The state is 0 while there is more to do,
+        1 when the target is reached, 2 when a number is not finite.
+        """
+
+
+class Staggered(Protocol):
+    """The staggered operator's own copy of the links, phases and boundary folded in, in the precision of its grid."""
+
+    def refresh(self, links: Buffer, precision: Precision) -> None:
+        """Take up links, which are in either precision."""
+
+    def hop(self, out: Buffer, source: Buffer, parity: int, /) -> None:
+        """Set out, on `parity`, to H source."""
+
+    def normal(
+        self, out: Buffer, source: Buffer | None, x: Buffer, scratch: Buffer, diagonal: float, parity: int, /
+    ) -> float:
+        """Set out = (diagonal - H H) x, or source minus that; return |out|^2."""
+
+    def force(
+        self, momenta: Buffer, fields: Sequence[Buffer], scratch: Sequence[Buffer], coefficients: Floats, /
+    ) -> None:
+        """Set pi = pi - sum_k c_k d/dw [X_k^dagger D^dagger D X_k] for even fields X_k held fixed."""
+
+    def solver(self, shifts: int) -> Solver:
+        """Return the workspace of a solve."""
+
+
+class Grid(Protocol):
+    """The buffers and kernels of one lattice in one precision; sums are doubles whatever it is."""
+
+    @property
+    def engine(self) -> "Engine":
+        """What it is on."""
+
+    @property
+    def dims(self) -> Dims:
+        """The lattice."""
+
+    @property
+    def precision(self) -> Precision:
+        """Of the reals in its buffers."""
+
+    # Buffers.
+
+    def new(self, kind: BufferKind) -> Buffer:
+        """Return a buffer: links are unit matrices, the rest is zero."""
+
+    def assign(self, target: Buffer, source: Buffer) -> None:
+        """Copy one buffer into another of its kind."""
+
+    def clear(self, buffer: Buffer) -> None:
+        """Set every number to zero."""
+
+    def upload(self, kind: BufferKind, buffer: Buffer, host: Host, parity: int = 0) -> None:
+        """Fill a buffer from the host; of colours, those on sites of `parity` are taken."""
+
+    def download(self, kind: BufferKind, buffer: Buffer, parity: int = 0) -> Host:
+        """Return a buffer's numbers, widened; colours are zero on the other parity."""
+
+    # Links. Bit 2 mu + parity of a selection stands for the links in direction mu at sites of that parity.
+
+    def set_hot(self, links: Buffer, seed: int, stream: int, step: int, /) -> None:
+        """Draw links from the Haar measure."""
+
+    def heatbath(self, links: Buffer, beta: float, seed: int, stream: int, step: int, selection: int, /) -> None:
+        """Update the selected links once by the SU(2) subgroup heat bath."""
+
+    def overrelax(self, links: Buffer, selection: int, /) -> None:
+        """Update the selected links once by overrelaxation."""
+
+    def reunitarise(self, links: Buffer, /) -> None:
+        """Project every link to SU(3)."""
+
+    def plaquette_sums(self, links: Buffer, /) -> tuple[float, float]:
+        """Return sum_p Re tr U_p / 3 over spatial and over temporal plaquettes."""
+
+    def polyakov(self, links: Buffer, /) -> complex:
+        """Return the sum over space of the Polyakov loop tr / 3."""
+
+    def clover_sums(self, links: Buffer, /) -> tuple[float, float]:
+        """Return the sums over sites of the clover energy density and charge density."""
+
+    def distance(self, links: Buffer, others: Buffer) -> float:
+        """Return the largest difference of two reals of two sets of links."""
+
+    # Momenta.
+
+    def refresh_momenta(self, momenta: Buffer, seed: int, stream: int, step: int, /) -> None:
+        """Draw standard normals."""
+
+    def kinetic(self, momenta: Buffer, /) -> float:
+        """Return sum pi_a^2 / 2."""
+
+    def evolve(self, links: Buffer, momenta: Buffer, beta: float, stages: Floats, /) -> None:
+        """Walk (kind, coefficient): kind 0 moves links, 1 kicks momenta by -coefficient dS/dw."""
+
+    def kick_momenta(self, links: Buffer, momenta: Buffer, keep: float, coefficient: float, /) -> None:
+        """Set pi = keep * pi - coefficient * dS/dw at beta = 1."""
+
+    def move_links(self, links: Buffer, momenta: Buffer, eps: float, /) -> None:
+        """Move links by exp(i eps pi_a T_a)."""
+
+    # Colours.
+
+    def gaussian(self, colours: Buffer, parity: int, seed: int, stream: int, step: int, draw: int, /) -> None:
+        """Draw complex normals of unit variance, component c from draw number `draw` + c of its site."""
+
+    def dot(self, a: Buffer, b: Buffer, /) -> complex:
+        """Return sum_x a(x)^dagger b(x)."""
+
+    def norm2(self, colours: Buffer, /) -> float:
+        """Return sum_x |a(x)|^2."""
+
+    def combine(self, out: Buffer, colours: Buffer, keep: complex, factor: complex, /) -> None:
+        """Set out = keep * out + factor * colours."""
+
+    def narrow_colours(self, narrow: Buffer, wide: Buffer, factor: float, parity: int, /) -> None:
+        """Set colours in f32 to factor times those in f64; both grids of the lattice have this."""
+
+    def widen_colours(self, wide: Buffer, narrow: Buffer, keep: float, factor: float, parity: int, /) -> None:
+        """Set colours in f64 to keep times themselves plus factor times those in f32."""
+
+    def staggered(self) -> Staggered:
+        """Return a staggered operator, to be refreshed from links."""
+
+
+class Engine(Protocol):
+    """Silicon that fields live on; it can be pickled, which is how fields go to another process."""
+
+    @property
+    def name(self) -> str:
+        """Kind and number or build, such as ``cpu:v3``: what a checkpoint names."""
+
+    @property
+    def family(self) -> str:
+        """``fma`` or ``plain``, by whether multiply-adds are fused: links of quenched chains have its bits."""
+
+    @property
+    def threads(self) -> int:
+        """Host threads of a kernel call."""
+
+    def grid(self, dims: Dims, precision: Precision) -> Grid:
+        """Return a lattice in one precision, with its kernels; the same one for the same question, while it is used."""
+
+
+def check_dims(dims: Sequence[int]) -> Dims:
+    """Return dims as a tuple; raises when they are not four even integers >= 2."""
+    try:
+        n_x, n_y, n_z, n_t = (operator.index(n) for n in dims)
+        if any(n < 2 or n % 2 for n in (n_x, n_y, n_z, n_t)):
+            raise ValueError
+    except (TypeError, ValueError):
+        raise SpecError(f"`dims` must be four even integers >= 2, (Nx, Ny, Nz, Nt). Got {dims!r}") from None
+    return n_x, n_y, n_z, n_t
+
+
+def continues(engine: Engine, name: str, family: str, *, links_see_sums: bool) -> bool:
+    """Whether a chain of the engine called `name` goes on bit for bit on `engine`.
+
+    Matrix products have the bits of the family; sums over the lattice have those of one engine, since their order
+    follows its vectors. Of the links of a quenched chain no sum is a factor; solves, and so forces of fermions, are.
+    """
+    return engine.name == name or (engine.family == family and not links_see_sums)
