@@ -15,7 +15,7 @@
     |-- lattice.solvers.SolverError            a solve that did not converge, or that its watcher stopped
     |-- lattice.sea.SpectralRangeError         an eigenvalue outside the range of a rational approximation
     |-- pipeline.GraphError     a graph that `build` refuses (a SpecError)
-    |-- pipeline.ChannelError   EndOfChannel (clean end), ClosedError (closed by us), BrokenError (the peer died)
+    |-- pipeline.BrokenError    the stage that was asked is gone
     |-- pipeline.PipelineError  a run that failed; DeadlockError, StageTimeoutError, StageCrashError
     |-- campaign.steerers.GeneratorError       a stranger's generator that breaks its contract (also a ValueError)
     |-- conductor.futures.WorkerError          a question that no head and no formula answered

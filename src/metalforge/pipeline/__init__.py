@@ -5,16 +5,12 @@ Knows no physics and no device: it receives substrates and meters as objects. St
 
 from .builder import Pipeline, PipelineBuilder
 from .calibrate import Budget, Calibration, calibrate
-from .channels import ChannelStatistics, Receive, Send, open_channel
 from .clocks import Clock, ManualClock, SystemClock
 from .edits import Edits
 from .efficiency import EfficiencyWindow, SiliconEfficiency
 from .errors import (
     BrokenError,
-    ChannelError,
-    ClosedError,
     DeadlockError,
-    EndOfChannel,
     GraphError,
     PipelineError,
     StageCrashError,
@@ -42,11 +38,8 @@ __all__ = [
     "Budget",
     "Calibration",
     "Chain",
-    "ChannelError",
     "ChannelKind",
-    "ChannelStatistics",
     "Clock",
-    "ClosedError",
     "Collect",
     "Context",
     "DeadlockError",
@@ -54,7 +47,6 @@ __all__ = [
     "Edits",
     "EfficiencyWindow",
     "Emit",
-    "EndOfChannel",
     "Event",
     "EventLog",
     "Expression",
@@ -75,9 +67,7 @@ __all__ = [
     "PipelineError",
     "PipelineGraph",
     "Receipt",
-    "Receive",
     "Run",
-    "Send",
     "SiliconEfficiency",
     "Source",
     "Stage",
@@ -91,7 +81,6 @@ __all__ = [
     "bottleneck",
     "calibrate",
     "from_toml",
-    "open_channel",
     "read_events",
     "read_pipeline",
     "to_toml",

@@ -18,7 +18,7 @@ from .annotations import accepts, header_fields, item_types, type_name
 from .errors import GraphError
 from .expressions import Expression
 from .graph import Edge, PipelineGraph, components
-from .kinds import Bounded, Broadcast, ChannelKind, Filtered, never_blocks
+from .kinds import Bounded, Filtered
 from .stages import FunctionStage, OnSubstrate, Stage, is_source
 
 __all__ = ["check", "cycle_of", "problems"]
@@ -136,7 +136,7 @@ def _stages(graph: PipelineGraph) -> Iterator[str]:
 
 def _blocks(graph: PipelineGraph, edge: Edge) -> bool:
     assert edge.channel is not None
-    return not never_blocks(edge.channel) and not graph.stages[edge.target].config.droppable
+    return edge.channel.blocks and not graph.stages[edge.target].config.droppable
 
 
 def _cycles(graph: PipelineGraph) -> Iterator[str]:
@@ -163,7 +163,7 @@ def _budget(graph: PipelineGraph, members: tuple[str, ...], inside: list[Edge], 
         yield f"{where} has {len(budgets)} token budgets; declare one"
     if len(inside) != len(members):
         yield f"{where} branches inside: a token budget is for a single ring, every stage with one edge in it"
-    capacity = sum(_capacity(e.channel) for e in inside)
+    capacity = sum(e.channel.room for e in inside if e.channel is not None)
     if not 1 <= budgets[0] <= capacity:
         yield f"{where}: `tokens` must be 1 to {capacity}, what its queues hold. Got {budgets[0]}"
     if any(isinstance(e.channel, Bounded) and e.channel.max_bytes is not None for e in inside):
@@ -171,11 +171,6 @@ def _budget(graph: PipelineGraph, members: tuple[str, ...], inside: list[Edge], 
     others = [e for e in graph.edges if e.source in members and e.target in members and e not in inside]
     if others:
         yield f"{where} also has edges that never block ({_arrow(others[0])}): leave the token budget out"
-
-
-def _capacity(kind: ChannelKind | None) -> int:
-    carrier = kind.inside if isinstance(kind, Filtered) else kind
-    return carrier.capacity if isinstance(carrier, Bounded | Broadcast) else 0
 
 
 def cycle_of(edges: list[Edge]) -> list[str]:
@@ -209,7 +204,7 @@ def cycle_of(edges: list[Edge]) -> list[str]:
 
 def draw_cycle(cycle: list[str], graph: PipelineGraph) -> str:
     """Return a cycle as a drawing: each edge with its channel, and the way back."""
-    kinds = {e.ends: _kind_name(e.channel) for e in graph.edges}
+    kinds = {e.ends: str(e.channel) for e in graph.edges}
     parts = [cycle[0]]
     for a, b in pairwise(cycle):
         parts += [f" --{kinds.get((a, b), '')}--> ", b]
@@ -218,13 +213,6 @@ def draw_cycle(cycle: list[str], graph: PipelineGraph) -> str:
     return (
         f"    {line}{cycle[0]}\n    ^{' ' * back}|\n    +{'-' * back}+" if len(cycle) > 2 else f"    {line}{cycle[0]}"
     )
-
-
-def _kind_name(kind: ChannelKind | None) -> str:
-    carrier = kind.inside if isinstance(kind, Filtered) else kind
-    if isinstance(carrier, Bounded | Broadcast):
-        return f"{type(carrier).__name__}({carrier.capacity})"
-    return type(carrier).__name__
 
 
 def _losses(graph: PipelineGraph) -> Iterator[str]:

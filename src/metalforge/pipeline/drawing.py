@@ -1,33 +1,14 @@
 """A graph as text for a terminal and as Mermaid for a page."""
 
 from .graph import Edge, PipelineGraph
-from .kinds import Bounded, Broadcast, ChannelKind, Filtered, Latest, Unbounded
 from .stages import is_source
 
-__all__ = ["channel_label", "to_mermaid", "to_text"]
-
-
-def channel_label(kind: ChannelKind | None) -> str:
-    """Return a channel in a few characters: ``bounded 4``, ``latest``, ``chi > 10, bounded 4``."""
-    match kind:
-        case None:
-            return "default"
-        case Filtered(where=where, inside=inside):
-            return f"{where if isinstance(where, str) else 'filtered by a function'}, {channel_label(inside)}"
-        case Bounded(capacity=capacity, max_bytes=max_bytes, drop=drop):
-            limits = f"bounded {capacity}" + (f" / {max_bytes} B" if max_bytes else "")
-            return limits + (f" drop {drop}" if drop else "")
-        case Broadcast(capacity=capacity, slow=slow):
-            return f"broadcast {capacity} {slow}"
-        case Unbounded():
-            return "unbounded"
-        case Latest():
-            return "latest"
+__all__ = ["to_mermaid", "to_text"]
 
 
 def _edge_label(edge: Edge) -> str:
     tokens = f", {edge.tokens} tokens" if edge.tokens is not None else ""
-    return channel_label(edge.channel) + tokens
+    return ("default" if edge.channel is None else edge.channel.label) + tokens
 
 
 def to_text(graph: PipelineGraph) -> str:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .graph import components
-from .kinds import never_blocks
 from .worker import CLOSE, FINISH, Worker
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class Endings:
         run = self._run
         alive = {w.name: w for w in [*run.retired, *run.workers.values()] if not w.ended}
         edges = [(lane.source, name) for name, w in alive.items() for lane in w.in_lanes]
-        ahead = [e.ends for e in run.graph.edges if not e.feedback and not never_blocks(e.channel)]  # type: ignore[arg-type]
+        ahead = [e.ends for e in run.graph.edges if not e.feedback and e.channel is not None and e.channel.blocks]
         order = {n: i for i, group in enumerate(components(alive, ahead)) for n in group}
         before, self.part_of = self.part_of, {}
         for members in components(alive, edges):

@@ -1,4 +1,4 @@
-"""The kinds of channels, as records: what an edge does when its consumer is slow, and what it lets through.
+"""The kinds of channels: what an edge does when its consumer is slow, and what it lets through.
 
 ======================  ==========================================================================================
 `Bounded(capacity)`     the producer waits when `capacity` items (or `max_bytes`) are queued: backpressure
@@ -7,22 +7,52 @@
 `Filtered(where)`       only items whose header meets `where` enter the channel inside
 `Latest()`              room for one item that a newer one overwrites, and counts: for control and feedback
 ======================  ==========================================================================================
+
+A kind is added by a subclass of `ChannelKind` and a line of `KINDS`; files, checks and drawings follow from there.
 """
 
-from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Self
 
 import msgspec
 
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, UnknownNameError
 
 from .expressions import Expression
+from .lanes import BoundedLane, Inbox, Lane, LossyLane, OverwritingLane, UnboundedLane
 
-__all__ = ["Bounded", "Broadcast", "ChannelKind", "Filtered", "Latest", "Unbounded", "never_blocks", "predicate_of"]
+__all__ = ["KINDS", "Bounded", "Broadcast", "ChannelKind", "Filtered", "Latest", "Unbounded", "read_channel"]
 
 
-class _Kind(msgspec.Struct, frozen=True, kw_only=False, forbid_unknown_fields=True, tag_field="kind"):
-    """A channel kind; files name it in the field `kind`."""
+class ChannelKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
+    """What all kinds have; files name a kind in the field `kind`."""
+
+    @property
+    def blocks(self) -> bool:
+        """Whether a producer may have to wait: every cycle needs an edge on which it never has to."""
+        return False
+
+    @property
+    def room(self) -> int:
+        """How many items a channel that blocks holds."""
+        return 0
+
+    @property
+    def label(self) -> str:
+        """The channel in a few characters, for drawings."""
+        return type(self).__name__.lower()
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({self.room})" if self.room else type(self).__name__
+
+    def open(self, source: str, target: str, inbox: Inbox, *, droppable: bool = False) -> Lane:
+        """Return the lane that carries such a channel into `inbox`; into a droppable stage no lane blocks."""
+        raise TypeError(f"{type(self).__name__} has no lane")
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the channel with the fields of a file."""
+        return msgspec.convert(fields, cls)
 
 
 def _at_least_one(name: str, value: int | None) -> None:
@@ -30,7 +60,7 @@ def _at_least_one(name: str, value: int | None) -> None:
         raise SpecError(f"`{name}` must be at least 1. Got {value}")
 
 
-class Bounded(_Kind, frozen=True, tag="bounded"):
+class Bounded(ChannelKind, frozen=True, tag="bounded"):
     """A queue of `capacity` items and, when given, of `max_bytes`; an item larger than that travels alone.
 
     `drop` makes it lossy on purpose: when full, the `oldest` queued item or the `newest` (the one that came) is
@@ -47,8 +77,32 @@ class Bounded(_Kind, frozen=True, tag="bounded"):
         if self.drop is not None and self.max_bytes is not None:
             raise SpecError("a channel that drops is limited by items; leave `max_bytes` or `drop` out")
 
+    @property
+    def blocks(self) -> bool:
+        """Unless it drops."""
+        return self.drop is None
 
-class Unbounded(_Kind, frozen=True, tag="unbounded"):
+    @property
+    def room(self) -> int:
+        """Its capacity."""
+        return self.capacity
+
+    @property
+    def label(self) -> str:
+        """For example `bounded 4 / 1000 B`."""
+        limits = f"bounded {self.capacity}" + (f" / {self.max_bytes} B" if self.max_bytes else "")
+        return limits + (f" drop {self.drop}" if self.drop else "")
+
+    def open(self, source: str, target: str, inbox: Inbox, *, droppable: bool = False) -> Lane:
+        """Return a lane that blocks, or one that drops."""
+        if self.drop == "oldest":
+            return OverwritingLane(source, target, inbox, self.capacity, drop=True)
+        if droppable or self.drop:
+            return LossyLane(source, target, inbox, self.capacity, disconnect=False)
+        return BoundedLane(source, target, inbox, self.capacity, self.max_bytes)
+
+
+class Unbounded(ChannelKind, frozen=True, tag="unbounded"):
     """A queue without a limit: memory is the limit, and `warn_at` queued items warn of it."""
 
     warn_at: int = 10_000
@@ -56,8 +110,12 @@ class Unbounded(_Kind, frozen=True, tag="unbounded"):
     def __post_init__(self) -> None:
         _at_least_one("warn_at", self.warn_at)
 
+    def open(self, source: str, target: str, inbox: Inbox, *, droppable: bool = False) -> Lane:
+        """Return a lane without a limit."""
+        return UnboundedLane(source, target, inbox, self.warn_at)
 
-class Broadcast(_Kind, frozen=True, tag="broadcast"):
+
+class Broadcast(ChannelKind, frozen=True, tag="broadcast"):
     """A queue of `capacity` items for one of several equal consumers; `slow` says what happens when it is full.
 
     `block`: the producer waits, and with it all consumers. `drop`: this consumer misses the item. `disconnect`: the
@@ -70,15 +128,37 @@ class Broadcast(_Kind, frozen=True, tag="broadcast"):
     def __post_init__(self) -> None:
         _at_least_one("capacity", self.capacity)
 
+    @property
+    def blocks(self) -> bool:
+        """Where a slow consumer holds up all."""
+        return self.slow == "block"
 
-class Latest(_Kind, frozen=True, tag="latest"):
+    @property
+    def room(self) -> int:
+        """Its capacity."""
+        return self.capacity
+
+    @property
+    def label(self) -> str:
+        """For example `broadcast 4 drop`."""
+        return f"broadcast {self.capacity} {self.slow}"
+
+    def open(self, source: str, target: str, inbox: Inbox, *, droppable: bool = False) -> Lane:
+        """Return a lane that blocks, drops or ends."""
+        if self.slow == "block" and not droppable:
+            return BoundedLane(source, target, inbox, self.capacity, None)
+        return LossyLane(source, target, inbox, self.capacity, disconnect=self.slow == "disconnect")
+
+
+class Latest(ChannelKind, frozen=True, tag="latest"):
     """Room for one item; a newer one overwrites it. Never blocks; what was overwritten is counted."""
 
+    def open(self, source: str, target: str, inbox: Inbox, *, droppable: bool = False) -> Lane:
+        """Return a lane with room for one."""
+        return OverwritingLane(source, target, inbox, 1, drop=False)
 
-Carrier: TypeAlias = Bounded | Unbounded | Broadcast | Latest
 
-
-class Filtered(_Kind, frozen=True, tag="filtered"):
+class Filtered(ChannelKind, frozen=True, tag="filtered"):
     """Only items that meet `where` enter the channel `inside`.
 
     `where` is an expression over header fields, such as ``chi > 10.0 and abs(beta - 5.69) < 0.1``, or a callable that
@@ -86,26 +166,60 @@ class Filtered(_Kind, frozen=True, tag="filtered"):
     """
 
     where: str | Callable[[Any], bool]
-    inside: Carrier = Bounded(4)
+    inside: ChannelKind = Bounded(4)
+
+    @property
+    def blocks(self) -> bool:
+        """As the channel inside."""
+        return self.inside.blocks
+
+    @property
+    def room(self) -> int:
+        """As the channel inside."""
+        return self.inside.room
+
+    @property
+    def label(self) -> str:
+        """The predicate, and the channel inside."""
+        return f"{self.where if isinstance(self.where, str) else 'filtered by a function'}, {self.inside.label}"
+
+    def __str__(self) -> str:
+        return str(self.inside)
+
+    def open(self, source: str, target: str, inbox: Inbox, *, droppable: bool = False) -> Lane:
+        """Return the lane of the channel inside, with the predicate before it."""
+        lane = self.inside.open(source, target, inbox, droppable=droppable)
+        lane.predicate = Expression(self.where) if isinstance(self.where, str) else self.where
+        return lane
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the channel with a predicate in words."""
+        known = msgspec.convert({k: v for k, v in fields.items() if k != "kind"}, _FilteredFields)
+        return cls(known.where) if known.inside is None else cls(known.where, read_channel(known.inside))
 
 
-ChannelKind: TypeAlias = Carrier | Filtered
+class _FilteredFields(msgspec.Struct, forbid_unknown_fields=True):
+    where: str
+    inside: dict[str, Any] | None = None
 
 
-def predicate_of(kind: ChannelKind) -> Expression | Callable[[Any], bool] | None:
-    """Return what a kind lets through: a parsed expression, a callable over the payload, or None for everything."""
-    if not isinstance(kind, Filtered):
-        return None
-    return Expression(kind.where) if isinstance(kind.where, str) else kind.where
+KINDS: dict[str, type[ChannelKind]] = {
+    "bounded": Bounded,
+    "unbounded": Unbounded,
+    "broadcast": Broadcast,
+    "filtered": Filtered,
+    "latest": Latest,
+}
+"""The kinds by the name that files give them."""
 
 
-def never_blocks(kind: ChannelKind) -> bool:
-    """Whether a producer can always go on after sending: what a cycle needs on one of its edges."""
-    carrier = kind.inside if isinstance(kind, Filtered) else kind
-    match carrier:
-        case Latest() | Unbounded():
-            return True
-        case Bounded(drop=drop):
-            return drop is not None
-        case Broadcast(slow=slow):
-            return slow != "block"
+def read_channel(fields: Mapping[str, Any]) -> ChannelKind:
+    """Return the channel that a table of a file describes; raises `SpecError` with what is wrong in it."""
+    name = fields.get("kind", "")
+    if name not in KINDS:
+        raise UnknownNameError("channel kind", str(name), KINDS)
+    try:
+        return KINDS[name].read(fields)
+    except msgspec.ValidationError as error:
+        raise SpecError(f"channel `{name}`: {error}") from error

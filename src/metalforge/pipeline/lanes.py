@@ -14,6 +14,7 @@ flight: both only grow and settled <= sent, so equality means that nothing was b
 import threading
 import warnings
 from collections import deque
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeAlias
 
@@ -21,9 +22,20 @@ import msgspec
 
 from .expressions import Expression
 from .items import Item
-from .kinds import Bounded, Broadcast, ChannelKind, Filtered, Latest, Unbounded, predicate_of
 
-__all__ = ["CREDIT", "END", "NUDGE", "Inbox", "Lane", "LaneStatistics", "Word", "open_lane"]
+__all__ = [
+    "CREDIT",
+    "END",
+    "NUDGE",
+    "BoundedLane",
+    "Inbox",
+    "Lane",
+    "LaneStatistics",
+    "LossyLane",
+    "OverwritingLane",
+    "UnboundedLane",
+    "Word",
+]
 
 
 class Word:
@@ -63,17 +75,15 @@ class Lane:
 
     blocking = False
 
-    def __init__(self, source: str, target: str, kind: ChannelKind, inbox: Inbox) -> None:
-        self.source, self.target, self.kind, self.inbox = source, target, kind, inbox
+    def __init__(self, source: str, target: str, inbox: Inbox) -> None:
+        self.source, self.target, self.inbox = source, target, inbox
         self.credits: Inbox = SimpleQueue()
         self.space: Inbox | None = None
-        self.predicate = predicate_of(kind)
+        self.predicate: Expression | Callable[[Any], bool] | None = None
         self.ended = False
         """The consumer has received END: nothing more comes."""
         self.closed = False
         """The producer has sent END."""
-        # For channels with cloned handles; an edge of a graph has one producer and one consumer and needs none.
-        self.send_lock, self.take_lock = threading.Lock(), threading.Lock()
         # the producer writes
         self.sent = self.filtered = self.dropped = self.overwritten = self.bytes_in = 0
         # the consumer writes
@@ -157,8 +167,8 @@ class Lane:
 class UnboundedLane(Lane):
     """Never blocks; warns once when more than `warn_at` items are queued."""
 
-    def __init__(self, source: str, target: str, kind: ChannelKind, inbox: Inbox, warn_at: int) -> None:
-        super().__init__(source, target, kind, inbox)
+    def __init__(self, source: str, target: str, inbox: Inbox, warn_at: int) -> None:
+        super().__init__(source, target, inbox)
         self._warn_at = warn_at
 
     def push(self, item: Item) -> None:
@@ -174,10 +184,8 @@ class BoundedLane(Lane):
 
     blocking = True
 
-    def __init__(
-        self, source: str, target: str, kind: ChannelKind, inbox: Inbox, capacity: int, max_bytes: int | None
-    ) -> None:
-        super().__init__(source, target, kind, inbox)
+    def __init__(self, source: str, target: str, inbox: Inbox, capacity: int, max_bytes: int | None) -> None:
+        super().__init__(source, target, inbox)
         for _ in range(capacity):
             self.credits.put(CREDIT)
         self._max_bytes = max_bytes
@@ -235,10 +243,8 @@ class BoundedLane(Lane):
 class LossyLane(Lane):
     """Full means that the newest item, the one offered, is dropped; or that the edge ends (`disconnect`)."""
 
-    def __init__(
-        self, source: str, target: str, kind: ChannelKind, inbox: Inbox, capacity: int, disconnect: bool
-    ) -> None:
-        super().__init__(source, target, kind, inbox)
+    def __init__(self, source: str, target: str, inbox: Inbox, capacity: int, disconnect: bool) -> None:
+        super().__init__(source, target, inbox)
         self._capacity, self._disconnect = capacity, disconnect
 
     def offer(self, item: Item) -> bool:
@@ -259,8 +265,8 @@ class OverwritingLane(Lane):
     The inbox gets a word for each item queued, never for one that replaces another; the items wait in the lane.
     """
 
-    def __init__(self, source: str, target: str, kind: ChannelKind, inbox: Inbox, capacity: int, drop: bool) -> None:
-        super().__init__(source, target, kind, inbox)
+    def __init__(self, source: str, target: str, inbox: Inbox, capacity: int, drop: bool) -> None:
+        super().__init__(source, target, inbox)
         self._capacity, self._drop = capacity, drop
         self._items: deque[Item] = deque()
         self._lock = threading.Lock()
@@ -296,25 +302,3 @@ class OverwritingLane(Lane):
             self.bytes_in += item.bytes
             self._items.append(item)
         self.inbox.put((self, NUDGE))
-
-
-def open_lane(source: str, target: str, kind: ChannelKind, inbox: Inbox, *, droppable: bool = False) -> Lane:
-    """Return the lane that carries a channel of `kind` into `inbox`; into a droppable stage no lane blocks."""
-    carrier = kind.inside if isinstance(kind, Filtered) else kind
-    match carrier:
-        case Latest():
-            return OverwritingLane(source, target, kind, inbox, 1, drop=False)
-        case Unbounded(warn_at=warn_at):
-            return UnboundedLane(source, target, kind, inbox, warn_at)
-        case Bounded(capacity=capacity, drop="oldest"):
-            return OverwritingLane(source, target, kind, inbox, capacity, drop=True)
-        case Broadcast(capacity=capacity, slow="disconnect"):
-            return LossyLane(source, target, kind, inbox, capacity, disconnect=True)
-        case Bounded(capacity=capacity, drop="newest") | Broadcast(capacity=capacity, slow="drop"):
-            return LossyLane(source, target, kind, inbox, capacity, disconnect=False)
-        case Bounded(capacity=capacity) | Broadcast(capacity=capacity) if droppable:
-            return LossyLane(source, target, kind, inbox, capacity, disconnect=False)
-        case Bounded(capacity=capacity, max_bytes=max_bytes):
-            return BoundedLane(source, target, kind, inbox, capacity, max_bytes)
-        case Broadcast(capacity=capacity):
-            return BoundedLane(source, target, kind, inbox, capacity, None)

@@ -22,7 +22,8 @@ from .errors import BrokenError, DeadlockError, PipelineError
 from .failures import Failure
 from .graph import PipelineGraph, StageSpec
 from .hosts import Host, LocalHost, StepContext
-from .lanes import NUDGE, Lane, LaneStatistics, open_lane
+from .kinds import ChannelKind
+from .lanes import NUDGE, Lane, LaneStatistics
 from .metrics import StageMetrics
 from .readings import Readings
 from .stages import OnSubstrate, StageConfig
@@ -108,10 +109,10 @@ class Run(ABC):
             return ProcessHost(spec)
         return LocalHost(spec, context, self.clock_ns)
 
-    def connect(self, source: str, target: str, kind: Any) -> Lane:
+    def connect(self, source: str, target: str, kind: ChannelKind) -> Lane:
         """Join two workers by a lane."""
         consumer = self.workers[target]
-        lane = open_lane(source, target, kind, consumer.inbox, droppable=consumer.config.droppable)
+        lane = kind.open(source, target, consumer.inbox, droppable=consumer.config.droppable)
         consumer.in_lanes.append(lane)
         self.workers[source].out_lanes.append(lane)
         return lane

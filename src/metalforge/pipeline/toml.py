@@ -26,17 +26,10 @@ from metalforge.core.errors import SpecError, UnknownNameError
 
 from .builder import Pipeline, PipelineBuilder
 from .graph import PipelineGraph
-from .kinds import Bounded, Broadcast, ChannelKind, Filtered, Latest, Unbounded
+from .kinds import ChannelKind, Filtered, read_channel
 from .stages import OnSubstrate, StageConfig
 
 __all__ = ["from_toml", "read_pipeline", "to_toml"]
-
-
-class _FilteredRecord(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="filtered"
-):
-    where: str
-    inside: Bounded | Unbounded | Broadcast | Latest = Bounded(4)
 
 
 class _EdgeRecord(
@@ -44,7 +37,7 @@ class _EdgeRecord(
 ):
     source: str
     target: str
-    channel: Bounded | Unbounded | Broadcast | Latest | _FilteredRecord | None = None
+    channel: dict[str, Any] | None = None
     feedback: bool = False
     tokens: int | None = None
 
@@ -125,8 +118,7 @@ def from_toml(text: str, substrates: Mapping[str, OnSubstrate] | None = None) ->
             where = substrates[stage.substrate]
         builder.stage(stage.name, where, stage.use, config=stage.config, parameters=stage.parameters)
     for edge in record.edges:
-        channel = edge.channel
-        kind = Filtered(channel.where, channel.inside) if isinstance(channel, _FilteredRecord) else channel
+        kind = None if edge.channel is None else read_channel(edge.channel)
         builder.edge(edge.source, edge.target, kind, edge.feedback, edge.tokens)
     return builder.build()
 

@@ -1,191 +1,95 @@
-"""Channels by hand: order, backpressure, clones, and three endings that are never confused."""
+"""The kinds of channels as edges of a graph have them: order, backpressure, what is lost and counted, files."""
 
-import threading
 from queue import SimpleQueue
 
+import msgspec
 import pytest
 
-from metalforge.core import SpecError
+from metalforge.core import SpecError, UnknownNameError
 from metalforge.pipeline import (
     Bounded,
     Broadcast,
-    BrokenError,
-    ClosedError,
-    EndOfChannel,
+    Collect,
     Filtered,
     Latest,
+    Pipeline,
+    PipelineBuilder,
     Unbounded,
-    open_channel,
+    from_toml,
 )
-from metalforge.pipeline.items import Item, ItemId
-from metalforge.pipeline.lanes import open_lane
+from metalforge.pipeline.items import Item, ItemId, payload_bytes
+from metalforge.pipeline.kinds import KINDS, ChannelKind, read_channel
+from metalforge.pipeline.lanes import END, Lane
 
 
 def kind_name(kind):
     return type(kind).__name__
 
 
-KINDS = [Bounded(3), Bounded(3, max_bytes=1000), Unbounded(), Broadcast(3), Filtered(lambda x: True, Bounded(3))]
+def opened(kind):
+    return kind.open("a", "b", SimpleQueue())
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=kind_name)
-def test_values_come_out_in_order_and_iteration_stops_at_the_clean_end(kind):
-    send, receive = open_channel(kind)
+def offer(lane, payload):
+    item = Item(ItemId("a", "a", 0), payload, size=payload_bytes(payload))
+    return lane.wants(item) and lane.offer(item)
 
-    def produce():
-        with send:
-            for i in range(200):
-                send.send(i)
 
-    thread = threading.Thread(target=produce)
-    thread.start()
-    assert list(receive) == list(range(200))
-    thread.join()
-    with pytest.raises(EndOfChannel):
-        receive.receive()
-    statistics = receive.statistics()
-    assert (statistics.sent, statistics.received, statistics.queued) == (200, 200, 0)
-    assert (statistics.open_senders, statistics.open_receivers) == (0, 1)
+def take(lane):
+    return lane.take(lane.inbox.get(timeout=1)[1]).payload
+
+
+KINDS_THAT_KEEP = [
+    Bounded(3), Bounded(3, max_bytes=1000), Unbounded(), Broadcast(3), Filtered(lambda x: True, Bounded(3)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS_THAT_KEEP, ids=kind_name)
+def test_values_come_out_in_order_and_the_end_comes_last(kind):
+    seen = Collect()
+    builder = PipelineBuilder().stage("a", None, lambda: range(200)).stage("b", None, seen).edge("a", "b", kind)
+    run = builder.build().run()
+    assert seen.payloads == list(range(200))
+    (edge,) = run.edges()
+    assert (edge.sent, edge.taken, edge.queued) == (200, 200, 0)
 
 
 @pytest.mark.parametrize("kind", [Bounded(2), Bounded(2, max_bytes=100), Broadcast(2)], ids=kind_name)
 def test_a_full_channel_holds_the_producer_back(kind):
-    send, receive = open_channel(kind)
-    send.send(1)
-    send.send(2)
-    with pytest.raises(TimeoutError, match="full"):
-        send.send(3, timeout=0.01)
-    assert receive.receive() == 1
-    send.send(3, timeout=1)
-    assert [receive.receive(), receive.receive()] == [2, 3]
-    with pytest.raises(TimeoutError, match="nothing came"):
-        receive.receive(timeout=0.01)
+    lane = opened(kind)
+    assert [offer(lane, i) for i in (1, 2, 3)] == [True, True, False]
+    assert take(lane) == 1
+    assert offer(lane, 3)
+    assert [take(lane), take(lane), lane.inbox.qsize()] == [2, 3, 0]
 
 
 def test_bytes_hold_back_too_and_an_item_larger_than_the_limit_travels_alone():
-    send, receive = open_channel(Bounded(10, max_bytes=100))
-    send.send(bytes(60))
-    with pytest.raises(TimeoutError):
-        send.send(bytes(60), timeout=0.01)
-    receive.receive()
-    send.send(bytes(500), timeout=1)
-    with pytest.raises(TimeoutError):
-        send.send(b"x", timeout=0.01)
-    assert len(receive.receive()) == 500
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=kind_name)
-def test_send_all_pours_one_channel_into_another(kind):
-    (send_a, receive_a), (send_b, receive_b) = open_channel(kind), open_channel(kind)
-
-    def pour(send, values):
-        with send:
-            send.send_all(values)
-
-    threads = [threading.Thread(target=pour, args=a) for a in ((send_a, range(100)), (send_b, receive_a))]
-    for thread in threads:
-        thread.start()
-    assert list(receive_b) == list(range(100))
-    for thread in threads:
-        thread.join()
-    receive_b.close()
-    send, receive = open_channel(kind)
-    receive.close()
-    with pytest.raises(BrokenError):
-        send.send_all([1])
-    send.close()
-    with pytest.raises(ClosedError):
-        send.send_all([1])
-
-
-def test_closed_by_us_is_our_bug():
-    send, receive = open_channel(Bounded(1))
-    send.close()
-    receive.close()
-    with pytest.raises(ClosedError):
-        send.send(1)
-    with pytest.raises(ClosedError):
-        receive.receive()
-    with pytest.raises(ClosedError):
-        send.clone()
-
-
-def test_a_sender_that_dies_is_known_with_its_cause_after_what_it_sent():
-    send, receive = open_channel(Bounded(4))
-
-    def die():
-        with send:
-            send.send("last words")
-            raise ValueError("out of memory")
-
-    with pytest.raises(ValueError, match="out of memory"):
-        die()
-    assert receive.receive() == "last words"
-    with pytest.raises(BrokenError, match="out of memory") as caught:
-        receive.receive()
-    assert isinstance(caught.value.cause, ValueError)
-
-
-@pytest.mark.parametrize("kind", [Bounded(1), Bounded(1, max_bytes=10)], ids=kind_name)
-def test_a_waiting_sender_learns_that_the_receiver_died(kind):
-    send, receive = open_channel(kind)
-    send.send(b"1234567890")
-    seen = []
-
-    def produce():
-        try:
-            send.send(b"1234567890")
-        except BrokenError as error:
-            seen.append(error)
-
-    thread = threading.Thread(target=produce)
-    thread.start()
-    receive.close(RuntimeError("the consumer crashed"))
-    thread.join()
-    assert [type(e.cause) for e in seen] == [RuntimeError]
-    with pytest.raises(BrokenError):
-        send.send(b"x")
+    lane = opened(Bounded(10, max_bytes=100))
+    assert offer(lane, bytes(60))
+    assert not offer(lane, bytes(60))
+    take(lane)
+    assert lane.space.qsize() == 1  # the word that wakes a producer that was refused for its bytes
+    assert offer(lane, bytes(500))
+    assert not offer(lane, b"x")
+    assert len(take(lane)) == 500
 
 
 def test_a_lane_that_took_carried_items_past_its_limit_has_its_own_limit_again_afterwards():
-    lane = open_lane("a", "b", Bounded(2), SimpleQueue())
+    lane = opened(Bounded(2))
     items = [Item(ItemId("a", "a", i), i) for i in range(5)]
     for item in items:
         lane.force(item)
     assert not lane.offer(items[0])
-    assert [lane.take(lane.inbox.get()[1]).payload for _ in range(5)] == [0, 1, 2, 3, 4]
+    assert [take(lane) for _ in range(5)] == [0, 1, 2, 3, 4]
     assert [lane.offer(item) for item in items] == [True, True, False, False, False]
 
 
-def test_the_last_clone_ends_the_channel():
-    send, receive = open_channel(Bounded(4))
-    other = send.clone()
-    send.close()
-    other.send(1)
-    other.close()
-    assert list(receive) == [1]
-
-
-def test_cloned_receivers_share_items_and_broadcast_receivers_each_get_all():
-    send, receive = open_channel(Bounded(8))
-    other = receive.clone()
-    for i in range(4):
-        send.send(i)
-    assert sorted([receive.receive(), other.receive(), receive.receive(), other.receive()]) == [0, 1, 2, 3]
-    send, receive = open_channel(Broadcast(8))
-    other = receive.clone()
-    with send:
-        for i in range(4):
-            send.send(i)
-    assert list(receive) == list(other) == [0, 1, 2, 3]
-
-
 def test_latest_keeps_the_newest_and_counts_what_it_overwrote():
-    send, receive = open_channel(Latest())
+    lane = opened(Latest())
     for i in range(5):
-        send.send(i)
-    assert receive.receive() == 4
-    assert receive.statistics().overwritten == 4
+        assert offer(lane, i)
+    assert take(lane) == 4
+    assert lane.statistics().overwritten == 4
 
 
 @pytest.mark.parametrize(
@@ -193,41 +97,36 @@ def test_latest_keeps_the_newest_and_counts_what_it_overwrote():
     [(Bounded(2, drop="oldest"), [3, 4]), (Bounded(2, drop="newest"), [0, 1]), (Broadcast(2, slow="drop"), [0, 1])],
 )
 def test_dropping_is_a_kind_and_is_counted(kind, left):
-    send, receive = open_channel(kind)
-    with send:
-        for i in range(5):
-            send.send(i)
-    assert list(receive) == left
-    assert receive.statistics().dropped == 3
+    lane = opened(kind)
+    assert all(offer(lane, i) for i in range(5))
+    assert [take(lane), take(lane)] == left
+    assert lane.inbox.qsize() == 0
+    assert lane.statistics().dropped == 3
 
 
 def test_a_disconnected_consumer_keeps_what_is_queued_and_is_told():
-    send, receive = open_channel(Broadcast(2, slow="disconnect"))
-    for i in range(5):
-        send.send(i)
-    assert [receive.receive(), receive.receive()] == [0, 1]
-    with pytest.raises(BrokenError, match="too slow"):
-        receive.receive()
+    lane = opened(Broadcast(2, slow="disconnect"))
+    assert all(offer(lane, i) for i in range(5))
+    assert [take(lane), take(lane)] == [0, 1]
+    assert lane.inbox.get(timeout=1)[1] is END
+    assert (lane.closed, lane.statistics().dropped) == (True, 3)
 
 
 def test_unbounded_warns_past_its_limit_once():
-    send, receive = open_channel(Unbounded(warn_at=3))
+    lane = opened(Unbounded(warn_at=3))
     for i in range(3):
-        send.send(i)
+        offer(lane, i)
     with pytest.warns(ResourceWarning, match="more than 3"):
-        send.send(3)
-    send.send(4)
-    send.close()
-    assert list(receive) == [0, 1, 2, 3, 4]
+        offer(lane, 3)
+    offer(lane, 4)
+    assert [take(lane) for _ in range(5)] == [0, 1, 2, 3, 4]
 
 
 def test_a_filter_counts_what_it_kept_out():
-    send, receive = open_channel(Filtered("number % 2 == 0", Bounded(10)))
-    with send:
-        for i in range(6):
-            send.send({"number": i})
-    assert [v["number"] for v in receive] == [0, 2, 4]
-    assert receive.statistics().filtered == 3
+    lane = opened(Filtered("number % 2 == 0", Bounded(10)))
+    assert [offer(lane, {"number": i}) for i in range(6)] == [True, False] * 3
+    assert [take(lane)["number"] for _ in range(3)] == [0, 2, 4]
+    assert lane.statistics().filtered == 3
 
 
 @pytest.mark.parametrize(
@@ -237,9 +136,51 @@ def test_a_filter_counts_what_it_kept_out():
         lambda: Bounded(1, max_bytes=0),
         lambda: Unbounded(warn_at=0),
         lambda: Bounded(2, max_bytes=5, drop="oldest"),
-        lambda: open_channel(Bounded),
+        lambda: read_channel({"kind": "bounded", "capacity": 2, "dorp": "oldest"}),
+        lambda: read_channel({"kind": "filtered", "where": 3}),
     ],
 )
 def test_impossible_kinds_are_refused(make):
     with pytest.raises(SpecError):
         make()
+
+
+@pytest.mark.parametrize(
+    "kind", [*KINDS_THAT_KEEP[:4], Latest(), Filtered("chi > 1", Broadcast(3, slow="drop"))], ids=kind_name
+)
+def test_a_kind_is_read_back_from_its_record(kind):
+    record = {k: v for k, v in msgspec.to_builtins(kind).items() if v is not None}
+    assert read_channel(record) == kind
+
+
+def test_a_channel_is_added_in_one_place(monkeypatch):
+    class Every(ChannelKind, frozen=True, tag="every"):
+        """Lets every `n`-th item through, and never blocks."""
+
+        n: int
+
+        def open(self, source, target, inbox, *, droppable=False):
+            lane = Lane(source, target, inbox)
+            lane.predicate = lambda payload: payload % self.n == 0
+            return lane
+
+    text = """
+        [[stages]]
+        name = "a"
+        use = "reference.pipeline_stages:Numbers"
+        parameters = { count = 7 }
+        [[stages]]
+        name = "b"
+        use = "metalforge.pipeline:Collect"
+        [[edges]]
+        from = "a"
+        to = "b"
+        channel = { kind = "every", n = 3 }
+    """
+    with pytest.raises(UnknownNameError, match="every"):
+        from_toml(text)
+    monkeypatch.setitem(KINDS, "every", Every)
+    pipeline: Pipeline = from_toml(text)
+    assert "[every]" in pipeline.show()
+    pipeline.run()
+    assert pipeline.graph.stages["b"].stage.payloads == [0, 3, 6]
