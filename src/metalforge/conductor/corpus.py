@@ -13,62 +13,28 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike
 
 from metalforge.lattice.chain import Chain, ChainSpec, HeatbathSpec, HmcSpec
 from metalforge.lattice.fermions import FermionSpec
 from metalforge.lattice.field import GaugeField
-from metalforge.lattice.hmc import EnergyProbe, MidEnergy
-from metalforge.lattice.observables import wilson_loops, z3_projection
-from metalforge.statistics import gamma_method, hot_cold_agreement, mser
+from metalforge.lattice.run import ChainRun
+from metalforge.lattice.warmup import WarmUp
 
 from .chains import SERIES, ChainEntry, ChainRecord, Corpus, Dims, Reference, ReferenceEntry
 from .corpus_spec import STARTS, CorpusSpec, chain_entries, equilibria
 
-__all__ = [
-    "Measured",
-    "build_corpus",
-    "hot_and_cold_agree",
-    "measured",
-    "mser_cut",
-    "run_chains",
-    "run_references",
-    "training_runs",
-]
+__all__ = ["build_corpus", "run_chains", "run_references", "training_runs"]
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 REFERENCE_STREAM = 1 << 20
 """Streams of long runs start here: no chain shares their random numbers."""
-
-
-class Measured(NamedTuple):
-    """A mean with its error, autocorrelation time and effective number of measurements."""
-
-    mean: float
-    error: float
-    tau: float
-    samples: float
-
-
-def measured(series: ArrayLike) -> Measured:
-    """Return mean, error and autocorrelation time of a series by the Gamma method."""
-    found = gamma_method(series)
-    return Measured(found.mean, found.error, found.tau_int, found.n / (2 * found.tau_int))
-
-
-def mser_cut(series: ArrayLike) -> int | None:
-    """Return how many entries the MSER rule drops from the start; None where it finds no cut."""
-    cut = mser(series)
-    return cut.start if cut.found else None
-
-
-def hot_and_cold_agree(reference: Reference) -> bool:
-    """Return whether the two long runs found the same equilibrium."""
-    return hot_cold_agreement(reference.series[0, :, 0], reference.series[1, :, 0], k=4.0).agrees
+OF_REFERENCES = ("wilson_loop", "polyakov_z3", "plaquette")
+OBSERVED = {"polyakov": "polyakov_z3"}
+"""Columns of a corpus whose observable has another name."""
 
 
 def build_corpus(spec: CorpusSpec | None = None, progress: Progress | None = None, *, workers: int = 1) -> Corpus:
@@ -130,51 +96,47 @@ def _in_processes(job: Callable[[Any], Any], given: Sequence[Any], workers: int)
         yield from pool.map(job, given, chunksize=2)
 
 
-def _lattice_spec(entry: ChainEntry, seed: int, *, mass: float) -> ChainSpec:
+def _sea(flavors: int, mass: float) -> FermionSpec | None:
     # The tolerances of a study, not of a measurement: the accept test keeps the chain exact up to rounding of dH.
-    sea = None
-    if entry.flavors:
-        sea = FermionSpec(flavors=(entry.flavors,), masses=(mass,), tolerance=1e-8, force_tolerance=1e-6)
-    return ChainSpec(
-        dims=entry.dims,
-        beta=entry.beta,
-        algorithm="hmc",
-        seed=seed,
-        stream=entry.stream,
-        start=entry.start,
-        hmc=HmcSpec(tau=entry.tau, n_steps=entry.n_steps, integrator="leapfrog"),
-        fermions=sea,
-    )
+    if not flavors:
+        return None
+    return FermionSpec(flavors=(flavors,), masses=(mass,), tolerance=1e-8, force_tolerance=1e-6)
 
 
 def _run(entry: ChainEntry, spec: CorpusSpec) -> ChainRecord:
     """Run one chain, with its fault."""
-    sound = _lattice_spec(entry, spec.seed, mass=entry.mass)
-    chain = Chain(sound, threads=1)
-    rows = np.full((entry.trajectories, len(SERIES)), np.nan)
+    sound = ChainSpec(
+        dims=entry.dims,
+        beta=entry.beta,
+        algorithm="hmc",
+        seed=spec.seed,
+        stream=entry.stream,
+        start=entry.start,
+        hmc=HmcSpec(tau=entry.tau, n_steps=entry.n_steps, integrator="leapfrog"),
+        fermions=_sea(entry.flavors, entry.mass),
+    )
+    names = [OBSERVED.get(name, name) for name in SERIES]
+    run = ChainRun(
+        Chain(sound, threads=1),
+        WarmUp(total=entry.untested, untested=entry.untested),
+        [name for name in names if name != "residual_rate"],
+        looks="before",
+        clock=time.process_time,
+    )
     rng = np.random.default_rng([spec.seed, entry.stream])
-    seconds = 0.0
-    for t, row in enumerate(rows):
+    series = np.empty((entry.trajectories, len(SERIES)))
+    for t in range(entry.trajectories):
         at_work = entry.fault is not None and entry.fault_from <= t < entry.fault_from + entry.fault_length
-        chain = _set_up(chain, sound, entry, spec, rng, at_work=at_work)
-        values = _look(chain.field)
-        quarter: list[MidEnergy] = []
+        run.chain = _set_up(run.chain, sound, entry, spec, rng, at_work=at_work)
         residuals = _Residuals()
-        if chain.sea is not None:
-            chain.sea.inverter.watch = residuals
-        began = time.process_time()
-        info = chain.update(accept_always=t < entry.untested, probe=EnergyProbe((0.25,), quarter.append))
-        seconds += time.process_time() - began
-        if info.delta_h is not None:
-            values |= {"delta_h": info.delta_h, "delta_h_quarter": quarter[0].delta_h}
-        if t >= entry.untested and info.accepted is not None:
-            values["accepted"] = float(info.accepted)
-        if chain.sea is not None and info.cg_iterations is not None:
-            # The count of solves starts anew with every trajectory, as that of iterations does.
-            values["cg_iterations"] = info.cg_iterations / max(chain.sea.inverter.solves, 1)
-            values["residual_rate"] = residuals.rate
-        row[:] = [values.get(name, np.nan) for name in SERIES]
-    return ChainRecord(entry=msgspec.structs.replace(entry, seconds=seconds), series=rows)
+        if run.chain.sea is not None:
+            run.chain.sea.inverter.watch = residuals
+        row = run.step()
+        values = row.values | {"residual_rate": residuals.rate}
+        if not row.tested:
+            del values["accepted"]
+        series[t] = [values.get(name, np.nan) for name in names]
+    return ChainRecord(entry=msgspec.structs.replace(entry, seconds=run.seconds), series=series)
 
 
 class _Residuals:
@@ -207,7 +169,7 @@ def _set_up(
         n_steps = max(round(entry.n_steps / spec.coarser), 1)
         wanted = msgspec.structs.replace(sound, hmc=msgspec.structs.replace(sound.hmc, n_steps=n_steps))
     elif at_work and entry.fault == "cg_stall":
-        wanted = _lattice_spec(entry, spec.seed, mass=spec.lighter * entry.mass)
+        wanted = msgspec.structs.replace(sound, fermions=_sea(entry.flavors, spec.lighter * entry.mass))
     elif at_work and entry.fault == "bad_links":
         links = chain.field.to_links()
         noise = GaugeField.hot(entry.dims, seed=int(rng.integers(1 << 31)), stream=entry.stream).to_links()
@@ -221,48 +183,26 @@ def _set_up(
     return changed
 
 
-def _look(field: GaugeField) -> dict[str, float]:
-    """Return the observables of a configuration, those of the labels too."""
-    spatial, temporal = (s / (3 * field.volume) for s in field.plaquette_sums())
-    return {
-        "plaquette_spatial": spatial,
-        "plaquette_temporal": temporal,
-        "wilson_loop": float(wilson_loops(field.to_links(), 2, 1)[1, 0]),
-        "polyakov": z3_projection(field.polyakov()),
-    }
-
-
 def _reference(where: tuple[ReferenceEntry, int], spec: CorpusSpec) -> Reference:
     """Run one equilibrium for long, from hot and from cold."""
     place, stream = where
+    warmup = WarmUp(total=max(spec.reference // 4, 40), untested=spec.untested)
     runs = []
     for i, start in enumerate(STARTS):
         chain = Chain(_reference_spec(place, start, stream + i, spec.seed), threads=1)
-        dropped = max(spec.reference // 4, 40)
-        seen = []
-        for t in range(spec.reference + dropped):
-            chain.update(accept_always=t < spec.untested)
-            if t >= dropped:
-                found = _look(chain.field)
-                plaquette = (found["plaquette_spatial"] + found["plaquette_temporal"]) / 2
-                seen.append((found["wilson_loop"], found["polyakov"], plaquette))
-        runs.append(seen)
+        runs.append(ChainRun(chain, warmup, OF_REFERENCES, measures=("measure",)).measure(spec.reference))
     return Reference(place, np.array(runs))
 
 
 def _reference_spec(place: ReferenceEntry, start: Literal["hot", "cold"], stream: int, seed: int) -> ChainSpec:
-    if not place.flavors:
-        sweeps = HeatbathSpec(heatbath=1, overrelax=3)
-        return ChainSpec(dims=place.dims, beta=place.beta, seed=seed, stream=stream, start=start, heatbath=sweeps)
-    sea = FermionSpec(flavors=(place.flavors,), masses=(place.mass,), tolerance=1e-8, force_tolerance=1e-6)
-    hmc = HmcSpec(tau=1.0, n_steps=5, integrator="omelyan2")
     return ChainSpec(
         dims=place.dims,
         beta=place.beta,
-        algorithm="hmc",
+        algorithm="hmc" if place.flavors else "heatbath",
         seed=seed,
         stream=stream,
         start=start,
-        hmc=hmc,
-        fermions=sea,
+        heatbath=HeatbathSpec(heatbath=1, overrelax=3),
+        hmc=HmcSpec(tau=1.0, n_steps=5, integrator="omelyan2"),
+        fermions=_sea(place.flavors, place.mass),
     )

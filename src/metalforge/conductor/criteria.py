@@ -15,8 +15,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from metalforge.statistics import gamma_method, mser
+
 from .chains import ChainRecord, Doubles
-from .corpus import measured, mser_cut
 
 __all__ = ["CRITERIA", "says"]
 
@@ -27,8 +28,8 @@ DIFFERS = 1.96
 
 
 def _mser(series: Doubles) -> bool:
-    cut = mser_cut(series)
-    return cut is not None and 2 * cut <= len(series) / 2
+    cut = mser(series)
+    return cut.found and 2 * cut.start <= len(series) / 2
 
 
 def _geweke(series: Doubles) -> bool:
@@ -36,7 +37,7 @@ def _geweke(series: Doubles) -> bool:
     early, late = kept[: max(len(kept) // 10, 5)], kept[len(kept) // 2 :]
     if len(series) < FIRST_GEWEKE or np.ptp(late) == 0:  # a chain that does not move has no error to compare with
         return False
-    settled = measured(late)
+    settled = gamma_method(late)
     error = settled.error * np.sqrt(1 + len(late) / len(early))
     return bool(abs(early.mean() - settled.mean) < DIFFERS * error)
 

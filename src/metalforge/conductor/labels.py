@@ -24,8 +24,9 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from metalforge.statistics import Estimate, gamma_method, hot_cold_agreement
+
 from .chains import ChainEntry, ChainRecord, Corpus, Doubles, Reference, ReferenceEntry
-from .corpus import hot_and_cold_agree, measured
 from .corpus_spec import CorpusSpec
 
 __all__ = ["DEFINED_BY", "Band", "ChainLabels", "Labeller", "band_of", "first_inside"]
@@ -93,7 +94,7 @@ class Labeller:
         self._corpus = corpus
         self._spec = msgspec.json.decode(corpus.spec_json, type=CorpusSpec)
         self._bands = {reference.entry: band_of(reference) for reference in corpus.references}
-        self._loops = {r.entry: measured(r.series[:, :, 1].ravel()).mean for r in corpus.references}
+        self._loops = {r.entry: gamma_method(r.series[:, :, 1].ravel()).mean for r in corpus.references}
         self._spreads = {r.entry: float(r.series[:, :, 1].var()) for r in corpus.references}
         self._unsure = {r.entry: _spread_error(r.series[:, :, 1]) for r in corpus.references}
         self._best_steps: dict[ReferenceEntry, float] = {}
@@ -140,7 +141,7 @@ class Labeller:
             n, start = len(chain.series), self.length(chain)
             rest = chain.column("wilson_loop")[n if start is None else start :]
             moves = len(rest) >= SHORTEST and np.ptp(rest) > 0
-            samples += measured(rest).samples if moves else 0.0
+            samples += _samples(gamma_method(rest)) if moves else 0.0
             steps += chain.entry.n_steps * (len(rest) if moves else n)
         return samples / steps
 
@@ -173,14 +174,14 @@ class Labeller:
             values["thermalization"] = (np.arange(n) >= (n if length is None else length)).astype(float)
         ambiguous = False
         if length is not None and n - length >= SHORTEST:
-            loop = measured(chain.column("polyakov")[length:])
+            loop = gamma_method(chain.column("polyakov")[length:])
             cut = self.cut(entry)
             ambiguous = abs(loop.mean - cut) < COVERS * loop.error
             values["phase"] = np.full(n, float(loop.mean > cut))
             values["deconfinement"] = np.full(n, loop.mean)
-            moves = measured(chain.column("wilson_loop")[length:])
-            values["quality"] = np.full(n, moves.samples / (entry.seconds * (n - length) / n))
-            values["schedule"] = np.full(n, 2 * moves.tau)
+            moves = gamma_method(chain.column("wilson_loop")[length:])
+            values["quality"] = np.full(n, _samples(moves) / (entry.seconds * (n - length) / n))
+            values["schedule"] = np.full(n, 2 * moves.tau_int)
         return ChainLabels(values=values, length=length, ambiguous=ambiguous)
 
     def unknown_equilibria(self) -> tuple[float, ...]:
@@ -194,16 +195,21 @@ def _share(of: Mapping[ReferenceEntry, float], entry: ChainEntry) -> float:
     return of[entry.place] / max(scan)
 
 
+def _samples(found: Estimate) -> float:
+    """Return the effective number of measurements."""
+    return found.n / (2 * found.tau_int)
+
+
 def _spread_error(loops: Doubles) -> float:
     """Return the error of <(dL)^2> of two runs (2, updates)."""
-    hot, cold = (measured((run - loops.mean()) ** 2).error for run in loops)
+    hot, cold = (gamma_method((run - loops.mean()) ** 2).error for run in loops)
     return float(np.hypot(hot, cold)) / 2
 
 
 def band_of(reference: Reference) -> Band | None:
     """Return the band of a long run; None where hot and cold did not meet."""
-    if not hot_and_cold_agree(reference):
-        return None
     loops = reference.series[:, :, 0]
+    if not hot_cold_agreement(loops[0], loops[1], k=4.0).agrees:
+        return None
     mean, spread = float(loops.mean()), float(loops.std())
     return Band(mean - BAND * spread, mean + BAND * spread)

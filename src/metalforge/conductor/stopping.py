@@ -24,9 +24,11 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
+from metalforge.statistics import gamma_method
+
 from .chains import ChainEntry, ChainRecord, Corpus, Doubles, Reference, ReferenceEntry
 from .clusters import chains_to_see, over_couplings
-from .corpus import measured, run_chains, run_references
+from .corpus import run_chains, run_references
 from .corpus_spec import STARTS, CorpusSpec, Grid
 from .criteria import says
 from .dataset import frames_of, meta_rows
@@ -140,7 +142,7 @@ def _entries(grid: Grid, betas: Sequence[float], count: int, spec: CorpusSpec) -
 def _place(reference: Reference, chains: Sequence[ChainRecord]) -> _Place:
     truth = {}
     for name, column in (("P", 2), ("|L|", 1)):
-        hot, cold = (measured(run) for run in reference.series[:, :, column])
+        hot, cold = (gamma_method(run) for run in reference.series[:, :, column])
         truth[name] = ((hot.mean + cold.mean) / 2, float(np.hypot(hot.error, cold.error)) / 2)
     band = band_of(reference)
     lengths = [None if band is None else first_inside(chain.column("wilson_loop"), band) for chain in chains]

@@ -14,11 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.lattice.chain import Chain, ChainSpec, HeatbathSpec
-from metalforge.lattice.observables import measure, z3_projection
+from metalforge.lattice.run import ChainRun
+from metalforge.lattice.warmup import WarmUp
 
 from .cache import cached_arrays
 
 __all__ = ["CorpusSpec", "PhaseWindows", "phase_windows"]
+
+OBSERVED = ("plaquette_spatial", "plaquette_temporal", "polyakov_z3")
 
 
 class CorpusSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,25 +63,17 @@ def _run_chains(spec: CorpusSpec) -> dict[str, NDArray[np.float64]]:
     for part, betas in (("train", spec.train), ("test", spec.test)):
         for i, beta in enumerate(betas):
             stream = i if part == "train" else 100 + i
-            chain = Chain(
-                ChainSpec(
-                    dims=spec.dims,
-                    beta=beta,
-                    seed=spec.seed,
-                    stream=stream,
-                    start="hot" if i % 2 else "cold",
-                    heatbath=spec.sweeps,
-                )
+            chain = ChainSpec(
+                dims=spec.dims,
+                beta=beta,
+                seed=spec.seed,
+                stream=stream,
+                start="hot" if i % 2 else "cold",
+                heatbath=spec.sweeps,
             )
-            for _ in range(spec.warmup):
-                chain.update()
-            rows = np.empty((spec.updates, 4))
-            for row in rows:
-                chain.update()
-                seen = measure(chain.field)
-                spatial, temporal = seen.plaquette_spatial, seen.plaquette_temporal
-                row[:] = spatial, temporal, temporal - spatial, z3_projection(seen.polyakov)
-            found[f"{part}{i}"] = rows
+            run = ChainRun(Chain(chain), WarmUp(total=spec.warmup), OBSERVED, measures=("measure",))
+            spatial, temporal, loop = run.measure(spec.updates).T
+            found[f"{part}{i}"] = np.column_stack([spatial, temporal, temporal - spatial, loop])
     return found
 
 

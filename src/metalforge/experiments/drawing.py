@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from metalforge.campaign.physics.series import Dims, PointSeries
 from metalforge.core.errors import SpecError
-from metalforge.lattice.chain import Chain, ChainSpec, HeatbathSpec
-from metalforge.lattice.warmup import warm_up
+from metalforge.lattice.run import ChainRun
 
-from .tape import Rows, Tape, measured_rows
+from .tape import Rows, Tape, sweeping
 
 __all__ = ["LiveSource", "Source", "TapeSource", "as_series"]
 
@@ -68,15 +67,11 @@ class LiveSource:
         self.dims = dims
         self.seed = seed
         self.warmup = warmup
-        self._chains: dict[int, Chain] = {}
+        self._chains: dict[int, ChainRun] = {}
 
     def draw(self, beta: float, updates: int, *, chain: int) -> PointSeries:
         """Return the next rows of a chain, started and warmed up if it is new."""
         if chain not in self._chains:
-            spec = ChainSpec(
-                dims=self.dims, beta=beta, seed=self.seed, stream=chain, heatbath=HeatbathSpec(heatbath=1, overrelax=4)
-            )
-            self._chains[chain] = Chain(spec, threads=1)
-            warm_up(self._chains[chain], self.warmup)
+            self._chains[chain] = sweeping(self.dims, beta, seed=self.seed, stream=chain, warmup=self.warmup)
         running = self._chains[chain]
-        return as_series(running.spec.beta, self.dims, measured_rows(running, updates))
+        return as_series(running.chain.spec.beta, self.dims, running.measure(updates).astype(np.float32))

@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.conductor.chains import Corpus, Doubles
-from metalforge.conductor.corpus import measured
 from metalforge.conductor.criteria import says
 from metalforge.conductor.dataset import Example
 from metalforge.conductor.stop_rule import SOUND, first_yes
 from metalforge.reservoir.accuracy import wilson
+from metalforge.statistics import gamma_method
 
 from .protocol import Figure
 
@@ -61,7 +61,7 @@ class WarmUps:
         places = [e.chain.entry.place for e in known]
         truth = [float(corpus.reference(place).series[:, :, 2].mean()) for place in places]
         n = min((len(e.inputs) for e in known), default=0)
-        errors = [measured(e.chain.plaquette[n // STANDARD :][: n // MEASURED]).error for e in known]
+        errors = [gamma_method(e.chain.plaquette[n // STANDARD :][: n // MEASURED]).error for e in known]
         sigma = [
             float(np.sqrt(np.mean([error**2 for error, p in zip(errors, places, strict=True) if p == place])))
             for place in places

@@ -20,6 +20,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -29,14 +30,18 @@ from numpy.typing import NDArray
 from metalforge.core.errors import SpecError
 from metalforge.core.files import replacing
 from metalforge.lattice.chain import Chain, ChainSpec, HeatbathSpec
-from metalforge.lattice.warmup import warm_up
+from metalforge.lattice.field import Precision
+from metalforge.lattice.run import ChainRun
+from metalforge.lattice.warmup import WarmUp
 
-__all__ = ["FULL", "Tape", "TapeSpec", "build_tape", "load_tape", "save_tape"]
+__all__ = ["FULL", "Tape", "TapeSpec", "build_tape", "load_tape", "save_tape", "sweeping"]
 
 Dims = tuple[int, int, int, int]
 Rows = NDArray[np.float32]
 ROUNDS = 20
 """Parts a build is written in: after a tenth of the time there are rows, at every beta."""
+OBSERVED = ("plaquette", "polyakov_re", "polyakov_im")
+SWEEPS = HeatbathSpec(heatbath=1, overrelax=4)
 
 
 class TapeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -47,7 +52,7 @@ class TapeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     updates: tuple[int, ...]
     warmup: int = 500
     seed: int = 2026
-    sweeps: HeatbathSpec = HeatbathSpec(heatbath=1, overrelax=4)
+    sweeps: HeatbathSpec = SWEEPS
 
     def __post_init__(self) -> None:
         if not self.betas or len(self.betas) != len(self.updates) or list(self.betas) != sorted(set(self.betas)):
@@ -127,15 +132,25 @@ def _dealt(spec: TapeSpec, workers: int) -> list[list[int]]:
 def _run_share(
     spec: TapeSpec, share: Sequence[int], ends: float | None, parts: Path | None, talk: bool
 ) -> dict[int, Rows]:
-    chains: dict[int, Chain] = {}
+    # Hot and cold starts in turn: a tape that remembered its starts would show it between neighbours.
+    chains = {
+        i: sweeping(
+            spec.dims,
+            spec.betas[i],
+            seed=spec.seed,
+            stream=i,
+            start="hot" if i % 2 else "cold",
+            warmup=spec.warmup,
+            sweeps=spec.sweeps,
+        )
+        for i in share
+    }
     rows: dict[int, list[Rows]] = {i: [] for i in share}
     for part in range(ROUNDS):
         began = time.monotonic()
         for i in share:
-            if i not in chains:
-                chains[i] = _warm_chain(spec, i)
             wanted = spec.updates[i] * (part + 1) // ROUNDS - spec.updates[i] * part // ROUNDS
-            rows[i].append(measured_rows(chains[i], wanted))
+            rows[i].append(chains[i].measure(wanted).astype(np.float32))
         if parts is not None:
             _write(parts / f"part-{share[0]:04d}.npz", spec, {i: np.concatenate(rows[i]) for i in share})
         if talk:
@@ -147,31 +162,20 @@ def _run_share(
     return {i: np.concatenate(rows[i]) for i in share}
 
 
-def _warm_chain(spec: TapeSpec, i: int) -> Chain:
-    # Hot and cold starts in turn: a tape that remembered its starts would show it between neighbours.
-    chain_spec = ChainSpec(
-        dims=spec.dims,
-        beta=spec.betas[i],
-        seed=spec.seed,
-        stream=i,
-        start="hot" if i % 2 else "cold",
-        heatbath=spec.sweeps,
-    )
-    chain = Chain(chain_spec, threads=1)
-    warm_up(chain, spec.warmup)
-    return chain
-
-
-def measured_rows(chain: Chain, n: int) -> Rows:
-    """Return the plaquette, Re L and Im L after each of the next n updates of the chain."""
-    rows = np.empty((n, 3), dtype=np.float32)
-    plaquettes = 3 * chain.field.volume
-    for row in rows:
-        chain.update()
-        spatial, temporal = chain.field.plaquette_sums()
-        loop = chain.field.polyakov()
-        row[:] = (spatial + temporal) / (2 * plaquettes), loop.real, loop.imag
-    return rows
+def sweeping(
+    dims: Dims,
+    beta: float,
+    *,
+    seed: int,
+    stream: int,
+    start: Literal["hot", "cold"] = "hot",
+    warmup: int = 0,
+    sweeps: HeatbathSpec = SWEEPS,
+    precision: Precision = "f64",
+) -> ChainRun:
+    """Return a chain of sweeps on one core whose rows are those of a tape: plaquette, Re L, Im L."""
+    spec = ChainSpec(dims=dims, beta=beta, seed=seed, stream=stream, start=start, precision=precision, heatbath=sweeps)
+    return ChainRun(Chain(spec, threads=1), WarmUp(total=warmup), OBSERVED, measures=("measure",))
 
 
 def save_tape(path: Path, tape: Tape) -> None:

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from metalforge.campaign.running.monitor import Monitor
 from metalforge.campaign.spec import WarmUpPolicy
 from metalforge.conductor.clusters import Interval, chains_to_see, over_couplings
-from metalforge.lattice.chain import Chain, ChainSpec, HeatbathSpec
+from metalforge.lattice.chain import HeatbathSpec
 
 from .cache import cached_arrays
-from .tape import measured_rows
+from .tape import sweeping
 
 __all__ = ["FULL", "QUICK", "Bias", "Place", "Plan", "Recipe", "bias_of", "recorded", "rule_length"]
 
@@ -112,19 +112,20 @@ def recorded(recipe: Recipe) -> Place:
 
 
 def _run(recipe: Recipe) -> Doubles:
-    made = []
-    for k in range(recipe.chains):
-        spec = ChainSpec(
-            dims=recipe.dims,
-            beta=recipe.beta,
+    chains = [
+        sweeping(
+            recipe.dims,
+            recipe.beta,
             seed=recipe.seed,
             stream=recipe.stream + k,
             start="cold" if k % 2 else "hot",
+            sweeps=recipe.sweeps,
             precision=recipe.precision,
-            heatbath=recipe.sweeps,
         )
-        made.append(measured_rows(Chain(spec, threads=1), recipe.updates))
-    return np.stack(made).astype(np.float64)
+        for k in range(recipe.chains)
+    ]
+    # Kept in single precision as on a tape.
+    return np.stack([chain.measure(recipe.updates) for chain in chains]).astype(np.float32).astype(np.float64)
 
 
 def rule_length(monitor: Monitor, plaquette: Doubles, loop: Doubles) -> int:

@@ -53,8 +53,8 @@ class ChainRun:
     """A chain that moves update by update, with its rows in `log`.
 
     `looks` says on which configuration a row's observables are measured: on the one `after` its update, or on the one
-    `before` it, so that the row tells nothing of how its accept test ends. `seconds` is what the updates took by
-    `clock`, without measurements.
+    `before` it, so that the row tells nothing of how its accept test ends. Only configurations of the phases in
+    `measures` are looked at. `seconds` is what the updates took by `clock`, without measurements.
     """
 
     def __init__(
@@ -65,6 +65,7 @@ class ChainRun:
         *,
         fill: float = math.nan,
         looks: Literal["before", "after"] = "after",
+        measures: tuple[Phase, ...] = PHASES,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.chain, self.warmup = chain, warmup
@@ -75,7 +76,7 @@ class ChainRun:
         self.updates = 0
         """Updates of this process."""
         self._measuring = False
-        self._looks, self._clock = looks, clock
+        self._looks, self._measures, self._clock = looks, measures, clock
         observables = named(names)
         self._of_links = [o for o in observables if o.of == "links"]
         self._of_update = [o for o in observables if o.of == "update"]
@@ -189,6 +190,8 @@ class ChainRun:
         return run
 
     def _measure(self, look: Look, phase: Phase) -> dict[str, float]:
+        if phase not in self._measures:
+            return {}
         values = {o.name: v for o in self._of_links if phase in o.phases and (v := o.measure(look)) is not None}
         if not all(math.isfinite(values.get(name, 0.0)) for name in NEVER_INFINITE):
             raise ChainFaultError(
