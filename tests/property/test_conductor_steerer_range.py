@@ -12,6 +12,7 @@ from metalforge.conductor.heads import HeadReading
 from metalforge.conductor.layouts import CONDUCTOR_11
 from metalforge.conductor.steerer import ConductorSteerer
 from metalforge.conductor.trust import Trust
+from metalforge.conductor.worker import Worker
 from metalforge.core.steering import Observation
 
 LOW, HIGH = 4.5, 6.0
@@ -55,9 +56,8 @@ def test_suggestions_stay_in_the_range_and_are_pure(values, measured, pending, b
         return ConductorSteerer(
             LOW,
             HIGH,
-            conductor=Anything(values),
+            worker=Worker(Anything(values), trust=trusted() if believed else None, threaded=False),
             context=ChainContext(beta=0.0, dims=(4, 4, 4, 2)),
-            trust=trusted() if believed else None,
             fallback=Gaps(LOW, HIGH) if with_fallback else None,
             n_candidates=12,
         )
@@ -76,5 +76,5 @@ def test_suggestions_stay_in_the_range_and_are_pure(values, measured, pending, b
     assert len(set(points)) == len(points)
     instead = "gaps" if with_fallback else "rule:widest-gap"
     for s in found:
-        failed = s.reason.startswith("beta_priority failed (the head gave nan")
+        failed = s.reason.startswith("beta_priority failed (error: SpecError: the head gave nan")
         assert s.by == ("head:beta_priority" if believed and not failed else instead)

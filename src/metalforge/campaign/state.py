@@ -54,6 +54,8 @@ class ChainLog:
     beta: float
     substrate: str
     start: Start
+    beside: dict[str, int] = field(default_factory=dict)
+    """Updates of complete visits that other chains had when this one was decided."""
     quenched: int = 0
     observable: Observable = "abs_loop"
     """The order parameter of the campaign."""
@@ -259,6 +261,7 @@ class CampaignState:
                 beta=record.beta,
                 substrate=record.substrate,
                 start=record.start or start_of(record.stream),
+                beside={name: chain.complete for name, chain in self.chains.items()},
                 quenched=record.quenched,
                 observable=self.spec.lattice.order,
             )

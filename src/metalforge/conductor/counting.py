@@ -5,32 +5,32 @@ from collections import Counter
 
 import msgspec
 
-from metalforge.core.quantities import Measured
+from .questions import Answer
 
 __all__ = ["Tally", "WorkerStatistics"]
 
 
 class WorkerStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a worker has done. Every request that was resolved is in exactly one of heads to failures."""
+    """What a worker has done. Every question that was settled is in one of `heads` and `baselines`."""
 
     asked: int
     heads: int
     """Answered by a head."""
-    heuristics: dict[str, int]
-    """Answered by a formula, by the reason: deadline, untrusted, unavailable, error, shutdown, died."""
-    commands: int
-    failures: int
+    baselines: dict[str, int]
+    """Answered by a baseline, by the reason: untrusted, deadline, error, lost, died, closed."""
     late: int
-    """Results that came when their request had been answered without them, and were thrown away."""
-    events: int
-    events_dropped: int
-    events_failed: int
+    """What heads said when their question had been answered without them; it was thrown away."""
+    rows: int
+    """Rows that were taken in."""
+    rows_lost: int
+    """Rows that were not: nothing more is said of their chain until it is begun again."""
     last_error: str
-    stalled: Measured
-    """Time that callers were held up in `Future.get`."""
 
-
-_COUNTED = ("asked", "heads", "commands", "failures", "late", "events", "events_dropped", "events_failed")
+    def __str__(self) -> str:
+        by = "".join(f", {n} by a baseline ({reason})" for reason, n in sorted(self.baselines.items()))
+        lost = f"; {self.rows_lost} rows lost" if self.rows_lost else ""
+        error = f"; last error: {self.last_error}" if self.last_error else ""
+        return f"{self.asked} questions, {self.heads} answered by heads{by}; {self.rows} rows read{lost}{error}"
 
 
 class Tally:
@@ -40,7 +40,6 @@ class Tally:
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
-        self._stalled_s = 0.0
         self._last_error = ""
 
     def add(self, name: str, n: int = 1) -> None:
@@ -48,27 +47,22 @@ class Tally:
         with self._lock:
             self._counts[name] += n
 
-    def formula(self, why: str) -> None:
-        """Count an answer by a formula; the reason is what stands before the colon."""
+    def answered(self, answer: Answer) -> None:
+        """Count an answer; of a baseline's by the reason, which stands before the colon."""
         with self._lock:
-            self._reasons[why.split(":", 1)[0]] += 1
+            if answer.source == "head":
+                self._counts["heads"] += 1
+            else:
+                self._reasons[answer.why.split(":", 1)[0]] += 1
 
-    def error(self, error: BaseException) -> None:
-        """Remember the last error."""
+    def error(self, error: BaseException) -> str:
+        """Remember the last error; return it in words."""
         with self._lock:
             self._last_error = f"{type(error).__name__}: {error}"
-
-    def stall(self, seconds: float) -> None:
-        """Add to the time that callers were held up."""
-        with self._lock:
-            self._stalled_s += seconds
+            return self._last_error
 
     def statistics(self) -> WorkerStatistics:
         """Return all counts at one moment."""
         with self._lock:
-            return WorkerStatistics(
-                **{name: self._counts[name] for name in _COUNTED},
-                heuristics=dict(self._reasons),
-                last_error=self._last_error,
-                stalled=Measured(value=self._stalled_s, unit="s", how="worker's clock, inside Future.get"),
-            )
+            counted = {name: self._counts[name] for name in ("asked", "heads", "late", "rows", "rows_lost")}
+            return WorkerStatistics(**counted, baselines=dict(self._reasons), last_error=self._last_error)

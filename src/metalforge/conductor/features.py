@@ -174,11 +174,14 @@ class FrameBuilder:
         self._fixed = _context_frame(context) | _meta_frame(context.beta, meta)
         self._seen: deque[Trajectory] = deque(maxlen=LONG)
         self._count = 0
+        self._windows: Frame = {}
+        """Statistics of what was seen; empty until they are asked for again."""
 
     def before(self, stage: Stage) -> Frame:
         """Return the context frame: what is known before a run of this stage."""
         flags = {f"is_{name}": float(name == stage) for name in ("quenched", "warmup", "measure")}
-        return self._fixed | flags | {"log_index": float(np.log1p(self._count))} | self._window()
+        self._windows = self._windows or self._window()
+        return self._fixed | flags | {"log_index": float(np.log1p(self._count))} | self._windows
 
     def push(self, trajectory: Trajectory) -> Frame:
         """Return the frame at the end of a trajectory, before its Metropolis test and its solves are taken up.
@@ -188,6 +191,7 @@ class FrameBuilder:
         frame = self.midway(trajectory)
         self._seen.append(trajectory)
         self._count += 1
+        self._windows = {}
         return frame
 
     def midway(self, trajectory: Trajectory) -> Frame:

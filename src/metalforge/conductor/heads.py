@@ -1,8 +1,7 @@
 """What the worker asks of a conductor: values of named heads, for a frame by itself or along a chain."""
 
-from collections.abc import Mapping, Sequence
-from os import PathLike
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,12 +44,4 @@ class Conductor(Protocol):
 
     def end(self, chain: str) -> None:
         """Forget a chain; one that is not known is no error."""
-        ...
-
-    def retrain(self, records: Sequence[Any]) -> None:
-        """Fit the heads anew; where that fails, they stay as they were."""
-        ...
-
-    def export(self, path: str | PathLike[str]) -> None:
-        """Write the weights."""
         ...

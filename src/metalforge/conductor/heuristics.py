@@ -7,23 +7,15 @@ of a scan are shared with the campaign's steerers: `core.steering_rules`.
 
 import math
 from collections.abc import Sequence
-from typing import Literal
-
-from metalforge.core.steering_rules import find_largest_gaps
 
 __all__ = [
     "anomaly",
-    "centre_of",
     "cg_iterations",
     "deconfined_probability",
-    "find_largest_gaps",
-    "origin_rejection",
-    "phase_label",
     "priority",
     "quality",
     "quenched_length",
     "rejection_probability",
-    "residual_score",
     "step_parameters",
     "thermalised",
 ]
@@ -32,15 +24,6 @@ WIDTH = 0.3
 """Of the bell exp(-(beta - centre)^2 / WIDTH): half height at 0.46 from the centre."""
 HALF_TRANSITION = 0.1
 """The origin calls beta within about 0.1 of its transition (5.59 to 5.79) neither phase."""
-
-
-def centre_of(centre: float | None, low: float | None, high: float | None) -> tuple[float | None, str]:
-    """Return the transition's coupling to assume, and what to say about it."""
-    if centre is not None:
-        return centre, ""
-    if low is not None and high is not None:
-        return 0.5 * (low + high), "no measured centre: the middle of the range stands for it"
-    return None, "no measured centre and no range: nothing is assumed about the transition"
 
 
 def priority(beta: float, centre: float) -> float:
@@ -100,17 +83,6 @@ def rejection_probability(delta_h: float) -> float:
     return -math.expm1(-max(delta_h, 0.0))
 
 
-def origin_rejection(delta_h: float, acceptance: float) -> tuple[bool, float]:
-    """Return the origin's (rejected, confidence), to compare with: min(1, f (1 - exp(-dH))) > 0.8.
-
-    f is 1.2, 1 or 0.8 for acceptances below 0.3, below 0.5 and above. In the last case the confidence cannot pass
-    0.8, so a rejection is never predicted for a run that works. `rejection_probability` replaces it.
-    """
-    factor = 1.2 if acceptance < 0.3 else 1.0 if acceptance < 0.5 else 0.8
-    confidence = min(1.0, factor * (1 - math.exp(-abs(delta_h)) if delta_h > 0 else 0.0))
-    return confidence > 0.8, confidence
-
-
 def deconfined_probability(beta: float, centre: float | None) -> float:
     """Return 0, 1/2 or 1: below, within 0.1 of, or above the centre; 1/2 without one.
 
@@ -119,11 +91,6 @@ def deconfined_probability(beta: float, centre: float | None) -> float:
     if centre is None or abs(beta - centre) <= HALF_TRANSITION:
         return 0.5
     return float(beta > centre)
-
-
-def phase_label(deconfined: float) -> Literal["confined", "transition", "deconfined"]:
-    """Return the phase of a probability: beyond 0.6 either way is a phase, between is neither."""
-    return "deconfined" if deconfined > 0.6 else "confined" if deconfined < 0.4 else "transition"
 
 
 def quality(n_measurements: int, acceptance: float, cg_iterations: float | None) -> float:
@@ -143,14 +110,3 @@ def anomaly(plaquette: float, delta_h: float | None, cg_iterations: float | None
     if not -0.5 <= plaquette <= 1.0:  # also when it is not a number
         return True
     return (delta_h is not None and not abs(delta_h) <= 50) or (cg_iterations is not None and not cg_iterations <= 4000)
-
-
-def residual_score(residuals: Sequence[float]) -> float:
-    """Return 0.8 when the last three residuals do not fall, or one is not a number; else 0.1.
-
-    Residuals of conjugate gradients may rise for a while, so this is a reason to look, not to stop.
-    """
-    last = residuals[-3:]
-    if not all(map(math.isfinite, last)):
-        return 0.8
-    return 0.8 if len(last) == 3 and last[0] <= last[1] <= last[2] else 0.1

@@ -10,16 +10,18 @@ common case, not an error: it is no part of the reasons.
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import cache
-from math import isfinite
 from typing import TypeAlias
+
+import msgspec
 
 from metalforge.core.errors import MetalforgeError, SpecError
 from metalforge.core.steering import History, Observation, Setting, Steerer, SteererState, Suggestion
 from metalforge.core.steering_rules import AdaptiveDecision, Score, steer_adaptive
 
-from .features import ChainContext, FrameBuilder, MetaRow, Stage
-from .heads import Conductor
-from .trust import Standing, Trust
+from .features import ChainContext, MetaRow, Stage
+from .questions import Question, Run
+from .trust import Standing
+from .worker import Worker
 
 __all__ = ["ConductorSteerer", "Meta"]
 
@@ -36,12 +38,10 @@ class ConductorSteerer:
 
     Parameters
     ----------
-    conductor
-        Read from rest on the context frame of a candidate; None: there is none, and the fallback decides.
+    worker
+        Asked about a run at each candidate, and judges the head; None: there is none, and the fallback decides.
     context
         The chain that would be run; its `beta` is replaced by the candidate's.
-    trust
-        Judges the head. Without it nothing has judged the head, and it is not used.
     fallback
         Told and asked as this one is, within the same range; its settings appear in `state()` as `fallback.NAME`.
     meta
@@ -57,9 +57,8 @@ class ConductorSteerer:
         beta_min: float,
         beta_max: float,
         *,
-        conductor: Conductor | None,
+        worker: Worker | None,
         context: ChainContext,
-        trust: Trust | None = None,
         fallback: Steerer | None = None,
         meta: Meta = (),
         head: str = HEAD,
@@ -69,7 +68,7 @@ class ConductorSteerer:
         exclusion: float | None = None,
     ) -> None:
         self.history = History(beta_min, beta_max)
-        self.conductor, self.context, self.trust = conductor, context, trust
+        self.worker, self.context = worker, context
         self.fallback, self.meta, self.head, self.stage = fallback, meta, head, stage
         self.n_candidates, self.weight, self.exclusion = n_candidates, weight, exclusion
         # Wrong settings are refused now rather than in the middle of a campaign.
@@ -87,16 +86,14 @@ class ConductorSteerer:
     @property
     def standing(self) -> Standing:
         """Whether the head may steer, and why."""
-        if self.conductor is None:
+        if self.worker is None:
             return Standing(False, None, 0, "no conductor")
-        if self.head not in self.conductor.heads:
+        if self.head not in self.worker.layout.names:
             return Standing(False, None, 0, f"the layout has no {self.head}")
-        spec = self.conductor.layout[self.head]
+        spec = self.worker.layout[self.head]
         if not (spec.trained and spec.available):
             return Standing(False, None, 0, "untrained" if spec.available else "unavailable")
-        if self.trust is None:
-            return Standing(False, None, 0, "nothing has judged it")
-        return self.trust.standing(self.head)
+        return self.worker.trust.standing(self.head)
 
     def tell(self, observations: Sequence[Observation]) -> None:
         """Take what came out: all of it, or nothing when this or the fallback refuses one."""
@@ -172,20 +169,17 @@ class ConductorSteerer:
         )
 
     def _score(self) -> Score:
-        """Return priority and spread of a coupling by the head; each coupling is read once."""
-        conductor = self.conductor
-        assert conductor is not None  # a head that is trusted has one
-        rows = self.meta(self.history.observations) if callable(self.meta) else self.meta
+        """Return priority and spread of a coupling by the head; each coupling is asked for once."""
+        worker = self.worker
+        assert worker is not None  # a head that is trusted has one
+        rows = tuple(self.meta(self.history.observations) if callable(self.meta) else self.meta)
 
         @cache
         def score(beta: float) -> tuple[float, float | None]:
-            context = ChainContext(
-                beta=beta, dims=self.context.dims, mass=self.context.mass, flavors=self.context.flavors
-            )
-            reading = conductor.read(FrameBuilder(context, rows).before(self.stage))[self.head]
-            value = float(reading.value[0])
-            if not isfinite(value):
-                raise SpecError(f"the head gave {value} at beta {beta:g}")
-            return value, reading.spread
+            run = Run(context=msgspec.structs.replace(self.context, beta=beta), meta=rows, stage=self.stage)
+            answer = worker.ask(Question(head=self.head, of=run)).get()
+            if answer.source != "head" or answer.value is None:
+                raise SpecError(f"{answer.why} at beta {beta:g}")
+            return answer.value, answer.spread
 
         return score

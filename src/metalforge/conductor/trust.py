@@ -2,10 +2,10 @@ r"""Whether a head is believed: its skill over the baseline, on the pairs of pre
 
     skill = 1 - sum loss(head, outcome) / sum loss(baseline, outcome)
 
-over the last `window` pairs, both on the same pairs. A prediction waits under the id of its request until its outcome
-is told, so a pair cannot be made of two different things; the origin kept two queues and compared their tails. A head
-is trusted with at least 20 pairs and a positive skill. With `confidence` the lower end of a one-sided normal interval
-of the mean gain must be positive too; pairs of one chain are correlated, which makes that interval too narrow.
+over the last `window` pairs, both on the same pairs. A prediction waits under the id of its question until its outcome
+is told, so a pair cannot be made of two different things. A head is trusted with at least 20 pairs and a positive
+skill. With `confidence` the lower end of a one-sided normal interval of the mean gain must be positive too; pairs of
+one chain are correlated, which makes that interval too narrow.
 """
 
 import math
@@ -15,15 +15,13 @@ from statistics import NormalDist, fmean, stdev
 from threading import Lock
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-import msgspec
-
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout
 
 if TYPE_CHECKING:
     from .scores import HeadScore
 
-__all__ = ["LOSSES", "Loss", "Pair", "Standing", "Trust", "TrustState", "mark_layout", "mark_scores", "trust_of"]
+__all__ = ["LOSSES", "Loss", "Pair", "Standing", "Trust", "mark_scores", "trust_of"]
 
 Loss: TypeAlias = Literal["squared", "brier", "log"]
 FEWEST_PAIRS = 20
@@ -44,7 +42,7 @@ LOSSES: Mapping[Loss, Callable[[float, float], float]] = {"squared": _squared, "
 """Squared error; the same of a probability (Brier, Mon. Weather Rev. 78 (1950) 1); minus the log-likelihood."""
 
 
-class Pair(msgspec.Struct, frozen=True, array_like=True):
+class Pair(NamedTuple):
     """What the head said, what the baseline said, and what was."""
 
     prediction: float
@@ -52,34 +50,13 @@ class Pair(msgspec.Struct, frozen=True, array_like=True):
     outcome: float
 
 
-class Pending(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A prediction whose outcome has not been told yet; `baseline` None stands for the mean outcome so far."""
+class _Pending(NamedTuple):
+    """A prediction whose outcome has not been told yet."""
 
-    id: int
-    part: int = 0
     head: str
     prediction: float
-    baseline: float | None
+    baseline: float
     loss: Loss
-
-
-class HeadRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The last pairs of a head; `seen` outcomes in all, with this mean. A `mark` says why it cannot be trusted."""
-
-    loss: Loss | None = None
-    pairs: tuple[Pair, ...] = ()
-    seen: int = 0
-    mean: float = 0.0
-    mark: str | None = None
-
-
-class TrustState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that trust remembers, as a record."""
-
-    heads: dict[str, HeadRecord] = {}
-    pending: tuple[Pending, ...] = ()
-    unmatched: int = 0
-    forgotten: int = 0
 
 
 class Standing(NamedTuple):
@@ -95,8 +72,6 @@ class _Head:
     def __init__(self, window: int) -> None:
         self.loss: Loss | None = None
         self.pairs: deque[Pair] = deque(maxlen=window)
-        self.seen = 0
-        self.mean = 0.0
         self.mark: str | None = None
         self.standing: Standing | None = None
         """As last judged; None after anything that it depends on has changed."""
@@ -124,51 +99,45 @@ class Trust:
             raise SpecError(f"`capacity` must be at least 1. Got {capacity}")
         self.window, self.minimum, self.confidence, self.capacity = window, minimum, confidence, capacity
         self._heads: dict[str, _Head] = {}
-        self._pending: dict[tuple[int, int], Pending] = {}
-        self._unmatched = self._forgotten = 0
+        self._pending: dict[int, _Pending] = {}
+        self.unmatched = 0
+        """Outcomes that no prediction waited for."""
+        self.forgotten = 0
+        """Predictions that waited too long."""
         self._lock = Lock()
 
-    def expect(
-        self, id: int, head: str, prediction: float, baseline: float | None, *, loss: Loss = "squared", part: int = 0
-    ) -> None:
-        """Remember what a head and its baseline said in answer to request `id`, until the outcome is told.
-
-        Without a `baseline`, for a head whose formula has another unit, the mean of the outcomes known by then is it.
-        """
-        prediction = float(prediction)  # NumPy's would not go into a record
-        baseline = None if baseline is None else float(baseline)
-        if not math.isfinite(prediction) or (baseline is not None and not math.isfinite(baseline)):
+    def expect(self, id: int, head: str, prediction: float, baseline: float, *, loss: Loss = "squared") -> None:
+        """Remember what a head and its baseline said in answer to question `id`, until the outcome is told."""
+        if not (math.isfinite(prediction) and math.isfinite(baseline)):
             raise SpecError(f"a prediction of `{head}` must be a finite number. Got {prediction} beside {baseline}")
         with self._lock:
             known = self._head(head)
             if known.loss not in (None, loss):
                 raise SpecError(f"`{head}` is scored by {known.loss} loss; a second measure would not compare")
             known.loss = loss
-            if baseline is None and known.seen:
-                baseline = known.mean
-            self._pending[id, part] = Pending(
-                id=id, part=part, head=head, prediction=prediction, baseline=baseline, loss=loss
-            )
+            self._pending[id] = _Pending(head, float(prediction), float(baseline), loss)
             if len(self._pending) > self.capacity:
                 del self._pending[next(iter(self._pending))]
-                self._forgotten += 1
+                self.forgotten += 1
 
-    def outcome(self, id: int, value: float, *, part: int = 0) -> bool:
-        """Pair an outcome with its prediction; returns whether one was waiting (it is counted when not)."""
-        value = float(value)
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        """The questions whose outcomes have not been told, oldest first."""
         with self._lock:
-            pending = self._pending.get((id, part))
+            return tuple(self._pending)
+
+    def outcome(self, id: int, value: float) -> bool:
+        """Pair an outcome with its prediction; returns whether one was waiting (it is counted when not)."""
+        with self._lock:
+            pending = self._pending.get(id)
             # Probabilities are of things that happen or not: a number beyond that belongs to something else.
             if pending is None or not math.isfinite(value) or (pending.loss != "squared" and not 0 <= value <= 1):
-                self._unmatched += 1
+                self.unmatched += 1
                 return False
-            del self._pending[id, part]
+            del self._pending[id]
             known = self._head(pending.head)
-            known.seen += 1
-            known.mean += (value - known.mean) / known.seen
-            if pending.baseline is not None:
-                known.pairs.append(Pair(pending.prediction, pending.baseline, value))
-                known.standing = None
+            known.pairs.append(Pair(pending.prediction, pending.baseline, float(value)))
+            known.standing = None
             return True
 
     def standing(self, head: str) -> Standing:
@@ -199,14 +168,10 @@ class Trust:
         return Standing(skill > 0, skill, pairs, why)
 
     def mark(self, head: str, why: str) -> None:
-        """Say that a head cannot be trusted whatever its pairs, and why: untrained, unavailable."""
+        """Say that a head cannot be trusted whatever its pairs, and why: untrained, unavailable, no skill."""
         with self._lock:
-            self._mark(head, why)
-
-    def unmark(self, head: str) -> None:
-        """Take the mark off a head; its pairs decide again."""
-        with self._lock:
-            self._mark(head, None)
+            known = self._head(head)
+            known.mark, known.standing = why, None
 
     def marked(self, head: str) -> str | None:
         """Return why a head cannot be trusted, if it was marked."""
@@ -214,66 +179,19 @@ class Trust:
             known = self._heads.get(head)
             return None if known is None else known.mark
 
-    def forget(self) -> None:
-        """Drop all pairs and predictions, for other weights; marks and counts stay."""
-        with self._lock:
-            self._pending.clear()
-            for known in self._heads.values():
-                known.pairs.clear()
-                known.seen, known.mean, known.loss, known.standing = 0, 0.0, None, None
-
-    def state(self) -> TrustState:
-        """Return everything as a record."""
-        with self._lock:
-            heads = {
-                name: HeadRecord(loss=h.loss, pairs=tuple(h.pairs), seen=h.seen, mean=h.mean, mark=h.mark)
-                for name, h in self._heads.items()
-            }
-            return TrustState(
-                heads=heads,
-                pending=tuple(self._pending.values()),
-                unmatched=self._unmatched,
-                forgotten=self._forgotten,
-            )
-
-    def restore(self, state: TrustState) -> None:
-        """Take over what another one remembered; the window and the rules stay this one's."""
-        with self._lock:
-            self._heads = {}
-            for name, record in state.heads.items():
-                known = self._head(name)
-                known.loss, known.mark, known.seen, known.mean = record.loss, record.mark, record.seen, record.mean
-                known.pairs.extend(record.pairs)
-            self._pending = {(p.id, p.part): p for p in state.pending[-self.capacity :]}
-            self._unmatched, self._forgotten = state.unmatched, state.forgotten
-
-    def _mark(self, head: str, why: str | None) -> None:
-        known = self._head(head)
-        known.mark, known.standing = why, None
-
     def _head(self, name: str) -> _Head:
         return self._heads.setdefault(name, _Head(self.window))
-
-
-UNTRAINED = "untrained"
 
 
 def trust_of(layout: HeadLayout, *, confidence: float | None = None) -> Trust:
     """Return trust for a layout: its heads that are unavailable or untrained are marked so."""
     trust = Trust(confidence=confidence)
-    mark_layout(trust, layout)
-    return trust
-
-
-def mark_layout(trust: Trust, layout: HeadLayout) -> None:
-    """Mark the heads of a layout that are unavailable or untrained; one that was trained since loses that mark only."""
     for head in layout.heads:
         if not head.available:
             trust.mark(head.name, "unavailable: nothing feeds its inputs")
         elif not head.trained:
-            trust.mark(head.name, UNTRAINED)
-        elif trust.marked(head.name) == UNTRAINED:
-            trust.unmark(head.name)
+            trust.mark(head.name, "untrained")
+    return trust
 
 
 def mark_scores(trust: Trust, scores: "Iterable[HeadScore]", *, route: str = "f32-software") -> None:

@@ -1,15 +1,19 @@
-"""The conductor's worker: one thread that answers questions by heads or by formulas, on time, each to its asker.
+"""The conductor's worker: chains' rows go in, and whoever wants to know what a head says of them asks it.
 
 ::
 
-    with Worker(conductor, trust=trust_of(layout)) as worker:
-        length = worker.ask(PredictQuenchedLength(...), deadline_s=0.05)    # before the phase
-        ...                                                                 # a long phase; the heads run meanwhile
-        budget = length.get().answer.updates                                # after it: nothing to wait for
+    with Worker(conductor, trust=trust_of(conductor.layout), deadline_s=0.05) as worker:
+        worker.begin("c0", context)
+        cg = worker.ask(Question(head="cg_estimate", chain="c0", of=coming, baseline=last, loss="squared"))
+        ...                                                                     # the heads run meanwhile
+        expected = cg.get().value                                               # by the head if it is trusted
+        worker.tell("c0", [(row, trajectory)])
+        worker.outcome(cg.id, iterations)                                       # judges head and baseline
 
-Every question is read from its head *and* computed by its formula; trust decides which of the two is the answer, and
-both wait under the request's id for the outcome that will judge them. Events are told, not asked, on a queue of their
-own; a question sees the events that were submitted before it and waits for no later ones.
+It holds one state of the network a chain, moved by every row in the order in which rows are told; so all askers have
+the same reading of a row, and a chain whose rows are told again from the first has the same readings again, bit for
+bit. A question sees what was told before it and waits for nothing later. Where the head is not trusted, is late, fails
+or is not there any more, the question's baseline is the answer: nobody waits beyond a deadline, and nothing raises.
 """
 
 import math
@@ -17,51 +21,57 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
-
-import msgspec
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
 
 from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError
-from metalforge.core.files import PathLike
+from metalforge.core.schema import HeadLayout
 
-from . import requests, responses
-from .answering import Answering, Spoken, Unavailable
 from .counting import Tally, WorkerStatistics
-from .events import Event, TrajectoryEvent
-from .futures import Clock, Future, WorkerError
-from .requests import Command, Question, Request, Shutdown
-from .resolving import Resolver
-from .responses import Answer
-from .trust import Trust, TrustState, trust_of
+from .features import ChainContext, FrameBuilder, MetaRow, Trajectory
+from .futures import Clock, Future
+from .heads import Conductor, HeadReading
+from .questions import Answer, Question, Run
+from .trust import Trust, trust_of
 
-if TYPE_CHECKING:
-    from .heads import Conductor
+__all__ = ["Worker", "WorkerStuckWarning"]
 
-__all__ = ["Future", "Worker", "WorkerError", "WorkerState", "WorkerStatistics", "WorkerStuckWarning"]
-
-OnError: TypeAlias = Literal["heuristic", "raise"]
+Readings: TypeAlias = Mapping[str, HeadReading]
+Job: TypeAlias = Future | Callable[[], object]
+KEPT = 256
+"""Rows of a chain whose readings can be asked for after others have come."""
 
 
 class WorkerStuckWarning(UserWarning):
-    """The worker's thread is inside a call that does not return; its futures are resolved all the same."""
+    """The worker's thread is inside a call that does not return; its questions are answered all the same."""
 
 
-class WorkerState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a restarted worker needs: ids go on where they were, so that outcomes still find their predictions."""
+class _ChainReader:
+    """One chain as the worker holds it: what makes frames of its rows, and what was said of the last of them."""
 
-    version: Literal[1] = 1
-    next_id: int
-    trust: TrustState
-    weights: str | None = None
-    """The file the weights were written to, if they were."""
-    chains: tuple[str, ...] = ()
-    """Chains that were under way; their states are not kept."""
+    def __init__(self, conductor: Conductor, chain: str, context: ChainContext, meta: Sequence[MetaRow]) -> None:
+        self._conductor, self._chain, self._builder = conductor, chain, FrameBuilder(context, meta)
+        self._said: dict[int, Readings] = {}
+        conductor.end(chain)
+
+    def take(self, row: int, trajectory: Trajectory) -> None:
+        self._said[row] = self._conductor.observe(self._chain, self._builder.push(trajectory))
+        if len(self._said) > KEPT:
+            del self._said[next(iter(self._said))]
+
+    def said(self, row: int) -> Readings:
+        if row not in self._said:
+            raise SpecError(f"row {row} of chain {self._chain} was not told, or too long ago")
+        return self._said[row]
+
+    def coming(self, trajectory: Trajectory) -> Readings:
+        return self._conductor.read(self._builder.midway(trajectory), chain=self._chain)
 
 
 class Worker(Closing):
-    """Answers requests on a thread of its own, from its construction until `close`, a `Shutdown` or the end of `with`.
+    """Reads heads on a thread of its own, from its construction until `close` or the end of `with`.
 
     Parameters
     ----------
@@ -70,279 +80,216 @@ class Worker(Closing):
     trust
         Judges the heads; by default a new one, in which every head begins untrusted and untrained ones are marked.
     clock
-        Seconds for deadlines and durations.
+        Seconds, for deadlines.
     deadline_s
-        For requests that are asked without one.
-    on_error
-        When a head raises: answer by the formula, or let `Future.get` raise.
-    audit_every
-        In warm-up, one rejection of so many is predicted and not acted on: only what is left to happen can be scored.
-    event_capacity
-        Events that may wait. Beyond it they are dropped and counted, and heads say nothing more of that chain.
-    load_weights, read_log
-        For the bootstrap commands: a conductor from a file of weights; training records from a log.
+        For questions that are asked without one; None: they are waited for, whatever the clock says.
+    capacity
+        Jobs that may wait; a worker that is further behind is given up, as one that died. None: any number.
+    threaded
+        False: there is no thread, and whoever calls does the work, one at a time.
     """
 
     def __init__(
         self,
-        conductor: "Conductor",
+        conductor: Conductor,
         *,
         trust: Trust | None = None,
         clock: Clock = time.monotonic,
         deadline_s: float | None = None,
-        on_error: OnError = "heuristic",
-        audit_every: int = 10,
-        event_capacity: int = 100_000,
-        load_weights: "Callable[[str], Conductor] | None" = None,
-        read_log: Callable[[str], Sequence[Any]] | None = None,
-        first_id: int = 0,
+        capacity: int | None = None,
+        threaded: bool = True,
     ) -> None:
-        if on_error not in ("heuristic", "raise"):
-            raise SpecError(f"`on_error` must be heuristic or raise. Got `{on_error}`")
-        for name, value in (("audit_every", audit_every), ("event_capacity", event_capacity)):
-            if value < 1:
-                raise SpecError(f"`{name}` must be at least 1. Got {value}")
         _checked_deadline(deadline_s)
         self.trust = trust_of(conductor.layout) if trust is None else trust
-        self._answering = Answering(conductor, self.trust, load_weights=load_weights, read_log=read_log)
-        self._clock, self._deadline_s, self._on_error = clock, deadline_s, on_error
-        self._event_capacity = event_capacity
+        self._conductor, self._clock, self._deadline_s = conductor, clock, deadline_s
+        self._capacity = math.inf if capacity is None else capacity
         self._tally = Tally()
-        self._resolver = Resolver(clock, self._tally, audit_every)
-        self._wake = threading.Condition()
-        self._requests: deque[tuple[int, Future]] = deque()
-        self._events: deque[tuple[int, Event]] = deque()
-        self._order, self._next_id = 0, first_id
-        self._in_hand: Future | None = None
-        self._lost_chains: set[str] = set()
-        self._thread: threading.Thread | None = None
+        self._chains: dict[str, _ChainReader | str] = {}
+        """By chain; a text says why nothing can be said of it any more."""
+        self._wake = threading.Condition(threading.RLock())
+        self._jobs: deque[Job] = deque()
+        self._in_hand: Job | None = None
+        self._next_id = 0
         self._closing = False
-        self._ended: str | None = "not started"
-        """Why no thread takes requests; None while one does."""
-        self.restart()
+        self._ended: str | None = None
+        """Why nothing is taken any more; None while it is."""
+        self._thread = threading.Thread(target=self._serve, name="conductor-worker", daemon=True) if threaded else None
+        if self._thread is not None:
+            self._thread.start()
 
-    def ask(self, request: Request, deadline_s: float | None = None) -> Future:
-        """Return the future of a request; never waits.
+    @property
+    def layout(self) -> HeadLayout:
+        """The heads, with which of them are trained."""
+        return self._conductor.layout
 
-        The deadline counts from now. A worker that has ended answers questions by their formulas, at once.
-        """
-        if not isinstance(request, Question | Command):
-            raise SpecError(f"`request` must be one of metalforge.conductor.requests. Got {type(request).__name__}")
+    @property
+    def running(self) -> bool:
+        """Whether heads can be asked."""
+        return self._ended is None and not self._closing
+
+    def begin(self, chain: str, context: ChainContext, meta: Sequence[MetaRow] = ()) -> None:
+        """Take up a chain before its first row; what was known of it is forgotten."""
+        self._put(partial(self._begin, chain, context, meta))
+
+    def tell(self, chain: str, rows: Sequence[tuple[int, Trajectory]]) -> None:
+        """Take a chain's next rows, each with its number; never waits."""
+        self._put(partial(self._take, chain, rows))
+
+    def end(self, chain: str) -> None:
+        """Forget a chain."""
+        self._put(partial(self._end, chain))
+
+    def outcome(self, id: int, value: float) -> None:
+        """Say what came of the question with this id; 0 or 1 where something happened or not."""
+        self._put(partial(self.trust.outcome, id, value))
+
+    def ask(self, question: Question, deadline_s: float | None = None) -> Future:
+        """Return the future of a question; never waits. The deadline counts from now."""
         _checked_deadline(deadline_s)
         deadline_s = self._deadline_s if deadline_s is None else deadline_s
+        with self._wake:
+            id, self._next_id = self._next_id, self._next_id + 1
         self._tally.add("asked")
-        with self._wake:
-            future = Future(
-                self._next_id,
-                request,
-                clock=self._clock,
-                deadline_s=deadline_s,
-                expire=self._resolver.expire,
-                stalled=self._tally.stall,
-            )
-            self._next_id += 1
-            ended = self._ended or ("shutdown" if self._closing else None)
-            if ended is None:
-                self._requests.append((self._order, future))
-                self._order += 1
-                self._wake.notify()
-        if ended is not None:
-            self._resolver.without_head(future, ended)
+        future = Future(id, question, clock=self._clock, deadline_s=deadline_s, settled=self._tally.answered)
+        self._put(future)
         return future
-
-    def submit_event(self, event: Event) -> bool:
-        """Tell the worker something; never waits. Returns False, and counts it, when there is no room or no worker."""
-        with self._wake:
-            taken = self._ended is None and not self._closing and len(self._events) < self._event_capacity
-            if taken:
-                self._events.append((self._order, event))
-                self._order += 1
-                self._wake.notify()
-            elif isinstance(event, TrajectoryEvent):
-                self._lost_chains.add(event.chain)
-        self._tally.add("events" if taken else "events_dropped")
-        return taken
 
     def statistics(self) -> WorkerStatistics:
         """Return what was done so far."""
         return self._tally.statistics()
 
-    @property
-    def running(self) -> bool:
-        """Whether the thread takes requests."""
-        return self._ended is None and not self._closing
-
-    def restart(self) -> None:
-        """Start a thread again after the last one has ended; weights, trust, chains and ids go on."""
-        with self._wake:
-            if self._thread is not None and self._thread.is_alive():
-                raise WorkerError("the last thread has not ended, and two would share one conductor\nhint: close()")
-            self._ended, self._closing = None, False
-            self._thread = threading.Thread(target=self._run, name="conductor-worker", daemon=True)
-            self._thread.start()
-
     def close(self, grace_s: float = 10.0) -> None:
-        """End the worker: what is queued is answered by formula now, events are still taken in, the thread is joined.
-
-        A call that does not return within `grace_s` seconds is left behind, with a warning.
-        """
+        """Do what was told and asked before, and end; a thread that takes longer than `grace_s` is left behind."""
         with self._wake:
             self._closing = True
-            waiting = [future for _, future in self._requests]
-            self._requests.clear()
             self._wake.notify()
-        for future in waiting:
-            self._resolver.without_head(future, "shutdown")
-        assert self._thread is not None
-        self._thread.join(grace_s)
-        if self._thread.is_alive():
-            with self._wake:
-                self._ended, stuck = "shutdown", self._in_hand
-            if stuck is not None:
-                self._resolver.without_head(stuck, "shutdown")
-            warnings.warn(f"the conductor did not return within {grace_s} s", WorkerStuckWarning, stacklevel=2)
+        if self._thread is not None:
+            self._thread.join(grace_s)
+            if self._thread.is_alive():
+                warnings.warn(f"the conductor did not return within {grace_s} s", WorkerStuckWarning, stacklevel=2)
+        self._give_up("closed")
 
-    def state(self, weights: PathLike | None = None) -> WorkerState:
-        """Return what a new worker needs to go on from here; the weights are written to a file if one is named."""
-        path = None if weights is None else str(weights)
-        if path is not None:
-            if self.running:
-                self.ask(requests.ExportWeights(path=path), deadline_s=math.inf).get()
-            else:
-                self._answering.conductor.export(path)
+    def _put(self, job: Job) -> None:
         with self._wake:
-            chains = self._answering.chains
-            return WorkerState(next_id=self._next_id, trust=self.trust.state(), weights=path, chains=chains)
+            if self._ended is None and len(self._jobs) >= self._capacity:
+                self._give_up(f"died: {len(self._jobs)} jobs behind")
+            ended = self._ended or ("closed" if self._closing else None)
+            if ended is None:
+                if self._thread is not None:
+                    self._jobs.append(job)
+                    self._wake.notify()
+                else:
+                    self._do(job)
+        if ended is not None:
+            self._refuse(job, ended)
 
-    @classmethod
-    def restore(cls, state: WorkerState, conductor: "Conductor | None" = None, **options: Any) -> "Worker":
-        """Return a worker that goes on from a state: with this conductor, or with the weights that the state names.
-
-        `options` are those of the class; weights from a file need `load_weights`. Of chains that were under way heads
-        do not speak, since their states are gone: end such a chain, and tell its trajectories again from the first.
-        """
-        if conductor is None:
-            load = options.get("load_weights")
-            if load is None or state.weights is None:
-                raise SpecError("give a conductor, or a state with weights and `load_weights` to read them")
-            conductor = load(state.weights)
-        trust = options.pop("trust", None) or Trust()
-        trust.restore(state.trust)
-        worker = cls(conductor, trust=trust, first_id=state.next_id, **options)
-        for chain in state.chains:
-            worker._answering.break_chain(chain, f"chain {chain} was under way when the worker was restarted")
-        return worker
-
-    def _run(self) -> None:
-        reason = "died"
+    def _serve(self) -> None:
         try:
             while (job := self._next()) is not None:
-                if isinstance(job, Future):
-                    self._handle_safely(job)
-                else:
-                    self._take_in(job)
-            reason = "shutdown"
+                self._do(job)
         finally:
             # Also when something that is no Exception ends the thread: nobody may be left waiting.
-            with self._wake:
-                self._ended = reason
-                left = [future for future in (self._in_hand, *(f for _, f in self._requests)) if future is not None]
-                lost = len(self._events)
-                self._requests.clear()
-                self._events.clear()
-                self._in_hand = None
-            self._tally.add("events", -lost)
-            self._tally.add("events_dropped", lost)
-            for future in left:
-                self._resolver.without_head(future, reason)
+            self._give_up("closed" if self._closing else "died")
 
-    def _next(self) -> Future | Event | None:
-        """Return the oldest of all events and requests, waiting for one; None to end."""
+    def _next(self) -> Job | None:
+        """Return the oldest job, waiting for one; None to end."""
         with self._wake:
             self._in_hand = None
-            while not (self._requests or self._events or self._closing):
+            while not (self._jobs or self._closing or self._ended):
                 self._wake.wait()
-            for chain in self._lost_chains:
-                self._answering.break_chain(chain, f"a trajectory of chain {chain} was dropped")
-            self._lost_chains.clear()
-            if self._events and not (self._requests and self._requests[0][0] < self._events[0][0]):
-                return self._events.popleft()[1]
-            if not self._requests:
-                return None
-            self._in_hand = self._requests.popleft()[1]
+            self._in_hand = self._jobs.popleft() if self._jobs else None
             return self._in_hand
 
-    def _take_in(self, event: Event) -> None:
-        try:
-            self._answering.take_in(event)
-        except Exception as error:
-            self._tally.add("events_failed")
-            self._tally.error(error)
+    def _do(self, job: Job) -> None:
+        if isinstance(job, Future):
+            self._answer(job)
+        else:
+            job()
 
-    def _handle_safely(self, future: Future) -> None:
-        try:
-            self._handle(future)
-        except Exception as error:  # not the head's, which is expected: the worker goes on all the same
-            self._tally.error(error)
-            self._resolver.without_head(future, f"error: {type(error).__name__}: {error}")
-        finally:
-            future.abandon("the worker failed while it answered", None)
+    def _give_up(self, why: str) -> None:
+        """Answer all that waits by baselines, and take nothing any more."""
+        with self._wake:
+            self._ended = self._ended or why
+            left = [*([] if self._in_hand is None else [self._in_hand]), *self._jobs]
+            self._jobs.clear()
+            self._in_hand = None
+            self._wake.notify()
+        for job in left:
+            self._refuse(job, why)
 
-    def _handle(self, future: Future) -> None:
+    def _refuse(self, job: Job, why: str) -> None:
+        if isinstance(job, Future):
+            job.fall_back(why)
+        elif isinstance(job, partial) and job.func == self._take:
+            self._tally.add("rows_lost", len(job.args[1]))
+
+    def _begin(self, chain: str, context: ChainContext, meta: Sequence[MetaRow]) -> None:
+        self._chains[chain] = _ChainReader(self._conductor, chain, context, meta)
+
+    def _take(self, chain: str, rows: Sequence[tuple[int, Trajectory]]) -> None:
+        """Move a chain by rows; one that misses a row is not spoken of until it is begun again."""
+        for row, trajectory in rows:
+            reader = self._chains.get(chain, "it was not begun")
+            if isinstance(reader, str):
+                self._tally.add("rows_lost")
+                continue
+            try:
+                reader.take(row, trajectory)
+                self._tally.add("rows")
+            except Exception as error:
+                self._tally.add("rows_lost")
+                self._chains[chain] = f"its row {row} could not be read ({self._tally.error(error)})"
+
+    def _end(self, chain: str) -> None:
+        self._chains.pop(chain, None)
+        self._conductor.end(chain)
+
+    def _answer(self, future: Future) -> None:
+        """Settle a question by its head if that is trusted, else by its baseline; remember what both said."""
         if future.done():  # its deadline passed in the queue: the head is not even asked
             return
-        future.started = True
-        if isinstance(future.request, Question):
-            self._answer(future, future.request)
+        asked = future.question
+        reader = self._chains.get(asked.chain, "it was not begun") if asked.chain else None
+        if isinstance(reader, str):
+            future.fall_back(f"lost: of chain {asked.chain} nothing is known: {reader}")
             return
-        assert isinstance(future.request, Command)
         try:
-            answer = self._obey(future.request)
+            readings = self._readings(asked, reader)
+            said = {name: float(reading.value[-1]) for name, reading in readings.items()}
+            if not math.isfinite(said[asked.head]):
+                raise SpecError(f"the head gave {said[asked.head]}")
         except Exception as error:
-            self._tally.error(error)
-            self._resolver.fail(future, f"{type(error).__name__}: {error}", error)
+            future.fall_back(f"error: {self._tally.error(error)}")
             return
-        if self._resolver.claimed_in_time(future):
-            self._resolver.by_command(future, answer)
+        trusted, _, _, why = self.trust.standing(asked.head)
+        answer = Answer(
+            id=future.id,
+            head=asked.head,
+            value=said[asked.head] if trusted else asked.baseline,
+            source="head" if trusted else "baseline",
+            why=f"{'trusted' if trusted else 'untrusted'}: {why}",
+            said=said,
+            spread=readings[asked.head].spread,
+        )
+        if future.overdue() or not future.settle(answer):
+            self._tally.add("late")
+            future.fall_back("deadline")
+        elif asked.loss is not None and asked.baseline is not None:
+            self._expect(future.id, asked.head, said[asked.head], asked.baseline, asked)
 
-    def _obey(self, command: Command) -> Answer:
-        if isinstance(command, Shutdown):
-            with self._wake:
-                self._closing = True
-            return responses.Stopped()
-        return self._answering.obey(command)
-
-    def _answer(self, future: Future, question: Question) -> None:
-        """Resolve a question by its head if that is trusted, else by its formula; remember what both said."""
+    def _expect(self, id: int, head: str, said: float, baseline: float, asked: Question) -> None:
+        assert asked.loss is not None
         try:
-            spoken = self._answering.speak(question)
-        except Unavailable as reason:
-            self._resolver.without_head(future, str(reason), reason.head)
-            return
-        except Exception as error:
+            self.trust.expect(id, head, said, baseline, loss=asked.loss)
+        except SpecError as error:  # such as a baseline that is no number: the answer is still good
             self._tally.error(error)
-            why = f"error: {type(error).__name__}: {error}"
-            if self._on_error == "raise" and not future.overdue():
-                self._resolver.fail(future, why, error)
-            else:
-                self._resolver.without_head(future, why, self._answering.head_for(question))
-            return
-        if not self._resolver.claimed_in_time(future):
-            return
-        # A rejection that is acted on never happens: scoring the others alone would favour a head that accepts.
-        if not (isinstance(question, requests.RejectPredict) and self._resolver.may_act(future)):
-            self._expect(future, spoken)
-        if spoken.standing.trusted:
-            self._resolver.by_head(future, spoken.answer, spoken.head, f"trusted: {spoken.standing.why}")
-        else:
-            self._resolver.by_formula(future, f"untrusted: {spoken.standing.why}", spoken.head, spoken.estimate)
 
-    def _expect(self, future: Future, spoken: Spoken) -> None:
-        try:
-            for part, (said, baseline) in enumerate(spoken.pairs):
-                self.trust.expect(future.id, spoken.head, said, baseline, loss=spoken.loss, part=part)
-        except SpecError as error:  # such as a head scored by another loss elsewhere: the answer is still good
-            self._tally.error(error)
+    def _readings(self, asked: Question, reader: _ChainReader | None) -> Readings:
+        if isinstance(asked.of, Run):
+            run = asked.of
+            return self._conductor.read(FrameBuilder(run.context, run.meta).before(run.stage))
+        assert reader is not None
+        return reader.said(asked.of) if isinstance(asked.of, int) else reader.coming(asked.of)
 
 
 def _checked_deadline(deadline_s: float | None) -> None:

@@ -16,7 +16,6 @@ from metalforge.campaign.physics.evidence import Finding
 from metalforge.campaign.running.book import Book
 from metalforge.campaign.running.equipment import steerer_of
 from metalforge.campaign.running.estimator import Estimator
-from metalforge.campaign.running.heads import Heads
 from metalforge.campaign.running.orders import Block, Order
 from metalforge.campaign.running.planner import Planner
 from metalforge.campaign.running.recording import records_of
@@ -114,7 +113,7 @@ def _campaign(spec: CampaignSpec) -> Generator[_Step, list[Block], CampaignState
     dims = spec.lattice.volumes
     plan = VisitPlan(
         spec=spec,
-        steerers={one: steerer_of(spec, one, cast("Heads", None)) for one in dims},
+        steerers={one: steerer_of(spec, one, None) for one in dims},
         clock=book.clock,
     )
     planner = Planner(

@@ -9,7 +9,8 @@ from metalforge.conductor.features import ChainContext
 from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.shipped import default_scores, default_weights
 from metalforge.conductor.steerer import ConductorSteerer
-from metalforge.conductor.trust import Standing, mark_scores, trust_of
+from metalforge.conductor.trust import Standing, mark_scores
+from metalforge.conductor.worker import Worker
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import Steerer
 
@@ -94,7 +95,6 @@ def build(name: str, low: float, high: float, dims: tuple[int, int, int, int], r
     if name != "conductor":
         raise SpecError(f"`steerer` must be one of {', '.join(STEERERS)}. Got {name}")
     conductor = NetworkConductor(default_weights())
-    trust = trust_of(conductor.layout)
-    mark_scores(trust, default_scores().heads)
-    context = ChainContext(beta=low, dims=dims)
-    return ConductorSteerer(low, high, conductor=conductor, context=context, trust=trust, fallback=process)
+    worker = Worker(conductor, threaded=False)
+    mark_scores(worker.trust, default_scores().heads)
+    return ConductorSteerer(low, high, worker=worker, context=ChainContext(beta=low, dims=dims), fallback=process)

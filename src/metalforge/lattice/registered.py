@@ -38,6 +38,8 @@ class Look:
 
     def __init__(self, chain: "Chain") -> None:
         self.chain = chain
+        self.n_steps = chain.spec.hmc.n_steps
+        """Steps of the trajectory, before what came of it tunes those of the next."""
         self.info: UpdateInfo | None = None
         self.delta_h_quarter: float | None = None
         """The energy violation at a quarter of the trajectory, where somebody looked."""
@@ -188,6 +190,15 @@ for _observable in (
         of="update",
         needs="trajectories",
         standard=True,
+    ),
+    Observable(
+        name="n_steps",
+        measure=lambda look: float(look.n_steps),
+        of="update",
+        phases=("warmup", "measure"),
+        needs="trajectories",
+        error=False,
+        text=_whole,
     ),
     Observable(
         name="cg_iterations",

@@ -11,7 +11,9 @@ from metalforge.conductor.layouts import CONDUCTOR_11
 from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.steerer import ConductorSteerer
 from metalforge.conductor.trust import Trust, trust_of
+from metalforge.conductor.worker import Worker
 from metalforge.core.errors import SpecError
+from metalforge.core.schema import HeadLayout
 from metalforge.core.steering import Observation, Steerer
 
 LOW, HIGH = 5.0, 6.0
@@ -21,7 +23,8 @@ CONTEXT = ChainContext(beta=0.0, dims=(8, 8, 8, 4))
 class Peaked:
     """A conductor whose priority is a bell at `centre`, with a spread that grows above it."""
 
-    heads, layout = ("beta_priority",), CONDUCTOR_11
+    heads = ("beta_priority",)
+    layout = HeadLayout(name="one", heads=tuple(h for h in CONDUCTOR_11.heads if h.name == "beta_priority"))
 
     def __init__(self, centre=5.7, height=1.0):
         self.centre, self.height, self.frames = centre, height, []
@@ -46,8 +49,9 @@ def seen(*betas):
     return [Observation(beta=beta, value=1.0, error=0.1, id=f"at {beta}") for beta in betas]
 
 
-def steerer(conductor=None, **options):
-    return ConductorSteerer(LOW, HIGH, conductor=conductor or Peaked(), context=CONTEXT, **options)
+def steerer(conductor=None, trust=None, **options):
+    worker = Worker(conductor or Peaked(), trust=trust, threaded=False)
+    return ConductorSteerer(LOW, HIGH, worker=worker, context=CONTEXT, **options)
 
 
 def test_it_is_a_steerer():
@@ -94,7 +98,6 @@ def test_it_stops_when_nothing_scores_and_before_five_points_it_does_not():
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"trust": None}, "nothing has judged it"),
         ({"trust": Trust()}, "0 of 20 pairs"),
         ({"trust": trusted(skill=-1.0)}, "skill -3 over 20 pairs"),
         ({"trust": trusted(), "head": "next_run"}, "the layout has no next_run"),
@@ -126,7 +129,7 @@ def test_without_trust_the_fallback_decides():
 
 
 def test_no_conductor_at_all_is_the_fallback():
-    made = ConductorSteerer(LOW, HIGH, conductor=None, context=CONTEXT, fallback=Gaps(LOW, HIGH))
+    made = ConductorSteerer(LOW, HIGH, worker=None, context=CONTEXT, fallback=Gaps(LOW, HIGH))
     assert made.ask()[0].by == "gaps"
     assert made.standing.why == "no conductor"
 
@@ -139,7 +142,16 @@ def test_a_head_that_fails_is_the_fallback_too():
     made = steerer(Broken(), trust=trusted())
     (found,) = made.ask()
     assert found.by == "rule:widest-gap"
-    assert found.reason.startswith("beta_priority failed (the head gave nan at beta 5.02")
+    assert found.reason.startswith("beta_priority failed (error: SpecError: the head gave nan at beta 5.02")
+
+
+def test_a_worker_that_ended_is_the_fallback_too():
+    made = steerer(Peaked(), trust=trusted(), fallback=Gaps(LOW, HIGH))
+    made.worker.close()
+    (found,) = made.ask()
+    assert found.by == "gaps"
+    assert found.reason.startswith("beta_priority failed (closed at beta 5.02")
+    assert made.worker.statistics().baselines == {"closed": 1}
 
 
 def test_untrained_heads_of_a_network_never_steer():

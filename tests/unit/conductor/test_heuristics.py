@@ -3,46 +3,31 @@
 import ast
 import inspect
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from metalforge.conductor import heuristics, requests, routes
+from metalforge.conductor import heuristics
 from metalforge.conductor.heuristics import (
     anomaly,
-    centre_of,
     cg_iterations,
     deconfined_probability,
-    find_largest_gaps,
-    origin_rejection,
-    phase_label,
     priority,
     quality,
     quenched_length,
     rejection_probability,
-    residual_score,
     step_parameters,
     thermalised,
 )
-from metalforge.conductor.intervals import build_on_check, check_interval
-from metalforge.conductor.requests import RecommendNextRun, SteerAdaptive
-from metalforge.conductor.routes import ROUTES
+from metalforge.conductor.intervals import check_interval
 from metalforge.core.errors import SpecError
+from metalforge.core.steering_rules import find_largest_gaps, steer_adaptive
 
 
 def test_no_formula_knows_the_transition():
-    for module in (heuristics, requests, routes):
-        numbers = [n.value for n in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(n, ast.Constant)]
-        assert [x for x in numbers if isinstance(x, float) and 4 < x < 8] == []
-
-
-def test_the_centre_is_measured_or_the_middle_and_says_so():
-    assert centre_of(5.7, 5.0, 6.0) == (5.7, "")
-    centre, note = centre_of(None, 5.0, 6.0)
-    assert centre == 5.5
-    assert "middle of the range" in note
-    assert centre_of(None, None, None)[0] is None
+    tree = ast.parse(inspect.getsource(heuristics))
+    numbers = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant)]
+    assert [x for x in numbers if isinstance(x, float) and 4 < x < 8] == []
 
 
 def test_priority_is_a_bell_around_the_centre():
@@ -90,17 +75,9 @@ def test_rejection_is_the_accept_test():
     assert rejection_probability(0.7) == pytest.approx(float(np.mean(u >= math.exp(-0.7))), abs=4e-3)
 
 
-def test_the_origins_rule_never_rejects_in_a_run_that_works_and_ours_does():
-    dh = [0.1, 1.0, 5.0, 50.0, 1e6]
-    assert not any(origin_rejection(x, a)[0] for x in dh for a in (0.5, 0.8, 1.0))
-    assert all(rejection_probability(x) > 0.5 for x in dh[1:])
-    assert [origin_rejection(x, 0.2)[0] for x in (math.log(3) - 0.01, math.log(3) + 0.01)] == [False, True]
-
-
 def test_phase_by_the_coupling():
     assert [deconfined_probability(b, 5.7) for b in (5.5, 5.65, 5.75, 5.9)] == [0, 0.5, 0.5, 1]
     assert deconfined_probability(6.5, None) == 0.5
-    assert [phase_label(p) for p in (0.0, 0.5, 1.0)] == ["confined", "transition", "deconfined"]
 
 
 def test_quality_points():
@@ -128,13 +105,6 @@ def test_anomalies(arguments, wrong):
     assert anomaly(*arguments) is wrong
 
 
-def test_residuals_that_do_not_fall():
-    assert residual_score([1.0, 0.5, 0.6]) == 0.1
-    assert residual_score([1.0, 0.5, 0.5, 0.6]) == 0.8
-    assert residual_score([0.5, 0.6]) == 0.1
-    assert residual_score([math.nan]) == 0.8
-
-
 def test_largest_gaps():
     assert find_largest_gaps([5.25, 5.875], 5.0, 6.5, 2) == [5.5625, 6.1875]  # equal ones: the lower first
     assert find_largest_gaps([], 5.0, 6.0, 3) == [5.5]
@@ -147,35 +117,33 @@ def test_largest_gaps():
 @pytest.mark.parametrize("score", [lambda b: b, lambda b: 10 - b, lambda b: abs(b - 5.5), None])
 def test_steering_never_leaves_the_range_keeps_its_distance_and_ends(score):
     """The origin's scan went 4.93, 4.86, 6.07, 4.79, 6.13, ... from the same kind of scores."""
-    route, measured = ROUTES[SteerAdaptive], [5.1, 5.5, 5.9]
+    scored = None if score is None else lambda beta: (score(beta), None)
+    measured = [5.1, 5.5, 5.9]
     for _ in range(100):
-        question = SteerAdaptive(dims=(8, 8, 8, 4), measured=tuple(measured), low=5.0, high=6.0, n_candidates=80)
-        if score is None:
-            found = route.estimate(question).answer
-        else:
-            found = route.decode(question, lambda beta: SimpleNamespace(value=[score(beta)], spread=None))
-        if found.beta is None:
+        found = steer_adaptive(measured, [], 5.0, 6.0, score=scored, n_candidates=80, exclusion=0.025)
+        if found.suggestion is None:
             break
-        assert 5.0 < found.beta < 6.0
-        assert min(abs(found.beta - m) for m in measured) >= 0.0249
-        measured.append(found.beta)
+        beta = found.suggestion.beta
+        assert 5.0 < beta < 6.0
+        assert min(abs(beta - m) for m in measured) >= 0.0249
+        measured.append(beta)
     assert found.saturated
     assert found.reason.startswith("saturated")
     assert 10 < len(measured) <= 43
 
 
-def test_uncertainty_draws_the_scan_and_a_next_run_keeps_its_points_apart():
-    def read(beta):
-        return SimpleNamespace(value=[1.0], spread=1.0 - abs(beta - 5.75))
+def test_uncertainty_draws_the_scan_and_queued_points_are_kept_apart():
+    def score(beta):
+        return 1.0, 1.0 - abs(beta - 5.75)
 
-    scan = {"dims": (8, 8, 8, 4), "measured": (5.0, 5.25), "low": 5.0, "high": 6.0, "n_candidates": 79}
-    steered = ROUTES[SteerAdaptive].decode(SteerAdaptive(**scan), read)
-    assert steered.beta == pytest.approx(5.75)
-    assert steered.score == pytest.approx(1.5)  # priority + 0.5 of the predictive standard deviation
-    betas = ROUTES[RecommendNextRun].decode(RecommendNextRun(**scan, n=3), read).betas
-    assert betas == pytest.approx((5.75, 5.725, 5.775), abs=1e-9)
-    with_queue = ROUTES[SteerAdaptive].decode(SteerAdaptive(**scan, queued=(5.75,)), read)
-    assert with_queue.beta == pytest.approx(5.725)
+    def steered(*queued):
+        decided = steer_adaptive([5.0, 5.25], queued, 5.0, 6.0, score=score, n_candidates=79, exclusion=0.025)
+        return decided.suggestion
+
+    assert steered().beta == pytest.approx(5.75)
+    assert steered().score == pytest.approx(1.5)  # priority + 0.5 of the predictive standard deviation
+    assert steered(5.75).beta == pytest.approx(5.725)
+    assert steered(5.75, 5.725).beta == pytest.approx(5.775, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -183,20 +151,3 @@ def test_uncertainty_draws_the_scan_and_a_next_run_keeps_its_points_apart():
 )
 def test_check_interval(iterations, interval):
     assert check_interval(iterations) == interval
-
-
-def test_on_check_follows_a_solve_that_outlives_its_prediction():
-    def looks(predicted, iterations):
-        """A solver's loop: where it looks."""
-        on_check, interval, at, seen = build_on_check(predicted), check_interval(predicted), 0, []
-        while at < iterations:
-            at += interval
-            seen.append(at)
-            interval = on_check(at, 1.0)
-        return np.diff([0, *seen])
-
-    assert set(looks(150, 160)) == {20}
-    late = looks(150, 1500)
-    assert list(dict.fromkeys(late)) == [20, 10, 5]
-    assert late[:10].sum() == 200
-    assert set(looks(1500, 300)) == {5}  # predicted hard: looked at often from the start

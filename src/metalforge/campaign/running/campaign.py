@@ -41,7 +41,6 @@ from metalforge.campaign.store.records import (
     describe,
 )
 from metalforge.campaign.view import View, view_of
-from metalforge.conductor.trust import Trust
 from metalforge.core.checkout import checked_out_commit
 from metalforge.core.closing import Closing
 from metalforge.core.energy import EnergyMeter
@@ -50,10 +49,10 @@ from metalforge.core.files import replacing
 from metalforge.substrates.cpu import CpuSubstrate
 
 from .book import Book
-from .equipment import steerer_of, watches_of
+from .equipment import HeadReader, steerer_of
 from .estimator import Estimator
 from .graph import build_graph, silicon_of
-from .heads import PROFILE, Heads, load_heads, open_device
+from .heads import PROFILE, load_heads
 from .monitor import Monitor
 from .notes import EnergyNotes, note_heads, note_judged, note_use
 from .planner import Planner
@@ -85,7 +84,6 @@ class Campaign(Closing):
         self.spec = book.state.spec
         self._halt: str | None = None
         self.metered_by(CpuSubstrate().meter())
-        self._trust = Trust()
         self._wall = time.monotonic()
         self.message = book.journal.message
 
@@ -211,20 +209,11 @@ class Campaign(Closing):
             self._joules()
         heads = load_heads(self.spec)
         note_heads(self.book, heads)
-        pool = ChainPool(
-            self.directory,
-            self.spec,
-            self.book,
-            monitor=Monitor(
-                self.spec.warmup,
-                early=self.spec.ends_warm_up_early,
-                head_trusted=heads.acts("thermalization"),
-            ),
-            make_watch=watches_of(self.spec, heads, self._trust),
-        )
-        ordering = self._ordering(pool, heads)
-        stopped = self.segment(ordering, pool, heads)
-        note_judged(self.book, self._trust)
+        with HeadReader(self.spec, heads) as reader:
+            pool, stopped = self._produce(reader)
+        note_judged(self.book, reader.worker)
+        if reader.device is not None:
+            self._energy.device(reader.device, reader.held_s, reader.emulation_s)
         self._energy.write()
         if self.halted:
             pool.save_all()
@@ -242,15 +231,30 @@ class Campaign(Closing):
         self._index()
         return self.state
 
+    def _produce(self, reader: HeadReader) -> tuple[ChainPool, StoppedBy | None]:
+        """Run chains until the campaign stops; return them, and why it did."""
+        pool = ChainPool(
+            self.directory,
+            self.spec,
+            self.book,
+            monitor=Monitor(
+                self.spec.warmup,
+                early=self.spec.ends_warm_up_early,
+                head_trusted=reader.heads.acts("thermalization"),
+            ),
+            make_watch=reader.watch,
+        )
+        return pool, self.segment(self._ordering(pool, reader), pool, reader)
+
     def segment(
-        self, ordering: str, pool: ChainPool, heads: Heads, *, until: Callable[[], bool] | None = None
+        self, ordering: str, pool: ChainPool, reader: HeadReader, *, until: Callable[[], bool] | None = None
     ) -> StoppedBy | None:
         """Run the graph of an ordering until the campaign stops, or `until` says so."""
         spec = self.spec
         arrangement = arrange(ordering, spec.lattice.volumes, producers_here(spec))
         plan = VisitPlan(
             spec=spec,
-            steerers={dims: steerer_of(spec, dims, heads) for dims in spec.lattice.volumes},
+            steerers={dims: steerer_of(spec, dims, reader.worker) for dims in spec.lattice.volumes},
             clock=self._clock,
             sleep=make_sleep(self.book, spec) if arrangement.sleeps else None,
         )
@@ -263,25 +267,21 @@ class Campaign(Closing):
             halted=lambda: self.halted,
             estimate=Estimator(spec, self.book),
         )
-        held = time.monotonic()
-        device = open_device(spec) if arrangement.screens else None
-        screen = Screen(spec, heads, device, self._clock) if arrangement.screens else None
+        unused = set(reader.heads.unused)
+        screen = Screen(spec, reader.worker, reader.substrate, unused=unused, now=self._clock)
         graph = build_graph(
             spec,
             arrangement,
             book=self.book,
             pool=pool,
             planner=planner,
-            screen=screen,
+            screen=screen if arrangement.screens else None,
             stopping=self._stopping,
         )
         began = time.monotonic()
         with graph.start() as run:
             run.wait()
             note_use(self.book, run, time.monotonic() - began)
-        if screen is not None and device is not None:
-            self._energy.device(device, time.monotonic() - held, screen.emulation_s)
-            device.close()
         return planner.stopped_by
 
     def _stopping(self) -> bool:
@@ -293,7 +293,7 @@ class Campaign(Closing):
     def _margin(limit: float) -> float:
         return min(MARGIN * limit, MARGIN_S)
 
-    def _ordering(self, pool: ChainPool, heads: Heads) -> str:
+    def _ordering(self, pool: ChainPool, reader: HeadReader) -> str:
         decided = [d for d in self.state.decisions if d.what == "ordering"]
         if decided:
             return decided[-1].by
@@ -301,7 +301,7 @@ class Campaign(Closing):
             return self.spec.ordering
         from .choosing import choose_ordering
 
-        return choose_ordering(self, pool, heads)
+        return choose_ordering(self, pool, reader)
 
     def _stops(self, until: Callable[[], bool] | None) -> StoppedBy | None:
         budget, state = self.spec.budget, self.state

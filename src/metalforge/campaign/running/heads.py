@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from metalforge.campaign.orderings import AUTO, arrange
 from metalforge.campaign.report.words import lattice_name
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.state import CampaignState, ChainLog
-from metalforge.campaign.store.records import Assigned
 from metalforge.conductor.corpus_spec import CorpusSpec
 from metalforge.conductor.features import ChainContext, MetaRow
 from metalforge.conductor.reading import NetworkConductor
@@ -25,11 +25,22 @@ from metalforge.substrates.profiles import profile
 
 from .watch import StopRule
 
-__all__ = ["PROFILE", "Heads", "context_of", "load_heads", "neighbours_of", "open_device", "trained_lattices"]
+__all__ = [
+    "PROFILE",
+    "Heads",
+    "context_of",
+    "load_heads",
+    "neighbours_of",
+    "open_device",
+    "screens",
+    "trained_lattices",
+]
 
 NEEDS_TRAJECTORIES = ("rejection",)
 NEEDS_SEA = ("cg_estimate",)
 PROFILE = "akd1000-published"
+SOFTWARE, ON_NPU = "f32-software", "npu-w8a8"
+"""Where the network can run, as `conductor evaluate` calls it."""
 FEWEST = 20
 """Measured updates below which a chain says nothing about its coupling."""
 
@@ -48,6 +59,8 @@ class Heads:
     """How the thermalisation head ends a warm-up, as it was chosen on training chains."""
     domain: str | None
     """Why no head is acted on here; None where the chains are of the kind they were trained on."""
+    route: str = SOFTWARE
+    """Where the network runs: the route whose scores count."""
 
     def acts(self, head: str) -> bool:
         """Return whether a head's word is taken."""
@@ -85,7 +98,8 @@ def load_heads(spec: CampaignSpec) -> Heads:
     elif not set(lattice.volumes) <= known:
         domain = f"trained on {', '.join(map(lattice_name, sorted(known)))}, these lattices are others"
     measured = default_scores()
-    scores = {s.name: s for s in measured.heads if s.route == "f32-software"}
+    route = _route(spec)
+    scores = {s.name: s for s in measured.heads if s.route == route}
     trusted = {name: score.trusted for name, score in scores.items()}
     study = measured.thermalisation_stop
     # A head may have skill and still end warm-ups too early: both must have been measured.
@@ -99,6 +113,7 @@ def load_heads(spec: CampaignSpec) -> Heads:
         stop=StopRule(study.sure, study.in_a_row, study.factor),
         unused=unused,
         domain=domain,
+        route=route,
     )
 
 
@@ -112,11 +127,9 @@ def neighbours_of(state: CampaignState, log: ChainLog) -> list[MetaRow]:
 
     A chain that is resumed must see what it saw when it began, or its heads would say something else.
     """
-    first = state.visits[log.visits[0]]
     rows = []
     for other in state.chains.values():
-        before = [end for visit, end in other.ends.items() if _earlier(state.visits[visit], first)]
-        measured = max(before, default=0) - other.warmup
+        measured = log.beside.get(other.id, 0) - other.warmup
         if other.id == log.id or other.dims != log.dims or other.abandoned or measured < FEWEST:
             continue
         loop = np.hypot(other.column("polyakov_re")[:measured], other.column("polyakov_im")[:measured])
@@ -130,16 +143,20 @@ def neighbours_of(state: CampaignState, log: ChainLog) -> list[MetaRow]:
     return sorted(rows, key=lambda row: row.beta)
 
 
-def _earlier(one: Assigned, other: Assigned) -> bool:
-    """Return whether a visit was decided before another: of an earlier round, where there are rounds."""
-    return (one.round, one.visit if one.round == 0 else 0) < (other.round, other.visit if one.round == 0 else 0)
-
-
 def context_of(spec: CampaignSpec, beta: float, dims: Dims) -> ChainContext:
     """Return what the features see of a chain."""
     return ChainContext(beta=beta, dims=dims, mass=spec.lattice.mass, flavors=float(spec.lattice.flavors))
 
 
 def open_device(spec: CampaignSpec) -> EmulatedDevice | None:
-    """Return the device of the screen; None is software."""
-    return EmulatedDevice(profile(PROFILE)) if spec.screening.device == "npu" else None
+    """Return the device that the network runs on; None is software."""
+    return EmulatedDevice(profile(PROFILE)) if _route(spec) == ON_NPU else None
+
+
+def _route(spec: CampaignSpec) -> str:
+    return ON_NPU if spec.screening.device == "npu" and screens(spec) else SOFTWARE
+
+
+def screens(spec: CampaignSpec) -> bool:
+    """Return whether a campaign may have a screen: one that tries all orderings has."""
+    return spec.ordering == AUTO or arrange(spec.ordering, spec.lattice.volumes, ("",)).screens

@@ -25,8 +25,8 @@ IN_A_ROW = 3
 FEWEST = 20
 """Updates below which MSER says nothing."""
 
-HeadSays = Callable[[], tuple[bool, float]]
-"""Whether the head has been sure for long enough, and its last probability."""
+HeadSays = Callable[[], tuple[bool, float] | None]
+"""Whether the head has been sure for long enough, and its last probability; None where it has no word."""
 
 
 class Verdict(NamedTuple):
@@ -57,12 +57,13 @@ class Monitor:
         cut = self._cut(plaquette, loop)
         earlier = [n - k * LOOK_EVERY for k in range(IN_A_ROW)]
         rule = all(self._settled(self._cut(plaquette[:m], loop[:m]), m) for m in earlier)
-        sure, probability = head() if head is not None else (False, None)
-        if head is not None and self.head_trusted:
+        said = None if head is None else head()
+        sure, probability = (False, None) if said is None else said
+        if said is not None and self.head_trusted:
             reason = f"probability {probability:.2f}; the rule beside it says {'yes' if rule else 'not yet'}"
             return Verdict(sure, "head:thermalization", reason, probability, float(rule), True)
         reason = f"no MSER cut within {n} updates" if cut is None else f"MSER cuts at {cut} of {n} updates"
-        trusted = None if head is None else False
+        trusted = None if said is None else False
         return Verdict(rule, "rule:MSER", reason, probability, float(rule), trusted)
 
     def _cut(self, plaquette: Sequence[float], loop: Sequence[float]) -> int | None:

@@ -3,7 +3,7 @@
 import msgspec
 
 from metalforge.campaign.store.records import EMULATED_NPU, NOT_ACTED_ON, Decided, Energy, StageUse, Utilisation
-from metalforge.conductor.trust import Trust
+from metalforge.conductor.worker import Worker
 from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import MeterUnavailableError
 from metalforge.core.quantities import Quantity
@@ -34,10 +34,13 @@ def note_heads(book: Book, heads: Heads) -> None:
         book.write(Decided(at=book.clock(), what="head", by=name, reason=reason, value=skill, trusted=used))
 
 
-def note_judged(book: Book, trust: Trust) -> None:
-    """Write how the heads that were judged while it ran did against their baselines."""
+def note_judged(book: Book, worker: Worker) -> None:
+    """Write how the heads that were judged while it ran did against their baselines, and who answered how often."""
+    done = worker.statistics()
+    if done.asked:
+        book.write(Decided(at=book.clock(), what="reader", by="worker", reason=str(done)))
     for name in ("cg_estimate", "rejection"):
-        standing = trust.standing(name)
+        standing = worker.trust.standing(name)
         if standing.pairs:
             reason = f"{standing.why}, judged while the campaign ran"
             book.write(

@@ -59,7 +59,9 @@ class Known(NamedTuple):
 
 def columns_of(spec: CampaignSpec) -> tuple[str, ...]:
     """Return the columns that rows of this campaign have."""
-    return standard(trajectories=spec.lattice.algorithm == "hmc", sea=spec.lattice.flavors > 0)
+    trajectories = spec.lattice.algorithm == "hmc"
+    # Heads see the steps of every trajectory: those of a warm-up, which are tuned, must be known to read it again.
+    return standard(trajectories=trajectories, sea=spec.lattice.flavors > 0, more=("n_steps",) if trajectories else ())
 
 
 class PointChain:
@@ -87,7 +89,11 @@ class PointChain:
         self._emitted = self._known.rows
         """Rows that are in the journal, or on their way to it."""
         taken_up = None if checkpoint is None or not checkpoint.exists() else self._load(checkpoint)
-        self._run = taken_up or self._begin()
+        self._take_up(taken_up or self._begin())
+
+    def _take_up(self, run: ChainRun) -> None:
+        """Go on with a run, whose rows so far are told to whoever watches."""
+        self._run = run
         if self._watch is not None:
             self._watch.begin(self._history(), self.n_steps)
 
@@ -150,7 +156,7 @@ class PointChain:
         """
         if self.measured > until:
             # A checkpoint from beyond what the journal knows (it lost its end): decisions must be taken in order.
-            self._run = self._begin()
+            self._take_up(self._begin())
         begin, self._emitted = self._emitted, max(self.rows, self._emitted)
         while self.rows < self._emitted + updates and self.measured < until and not stopping():
             self._update()
@@ -176,7 +182,7 @@ class PointChain:
         if row.update < self._known.rows:
             run.verify(row.update, self._known, self.id)
         if watch is not None:
-            watch.push(phase, row.values, self.n_steps, tested=row.tested)
+            watch.push(phase, row.values, steps, tested=row.tested)
         if phase == "warmup":
             self._look()
 

@@ -1,94 +1,61 @@
-"""The screen: every so many updates of a chain pass through the reservoir; what is worth a look is flagged."""
+"""The screen: what the worker said of a chain's last rows is written down; what is worth a look is flagged."""
 
-import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import EMULATED_NPU, Screened
-from metalforge.conductor.features import FrameBuilder
+from metalforge.conductor.heuristics import anomaly
+from metalforge.conductor.questions import Question
+from metalforge.conductor.worker import Worker
 from metalforge.pipeline import Emit, Stage
-from metalforge.substrates.npu.device import NpuDevice
 
-from .heads import Heads, context_of
 from .orders import Block
-from .watch import trajectory_of
 
 __all__ = ["Screen"]
 
+ANOMALY = "anomaly"
+
 
 class Screen(Stage[Block, Block]):
-    """Reads all heads along every chain; a chain whose chi is above the threshold is flagged.
-
-    `emulation_s` is the processor time that the device's emulation took here: no board would have spent it.
-    """
+    """Asks the worker about every `screening.every`-th row; a chain whose chi is above the threshold is flagged."""
 
     def __init__(
-        self, spec: CampaignSpec, heads: Heads | None, device: NpuDevice | None, now: Callable[[], float]
+        self, spec: CampaignSpec, worker: Worker, substrate: str, *, unused: set[str], now: Callable[[], float]
     ) -> None:
-        self._spec, self._heads, self._device, self._now = spec, heads, device, now
-        self._conductor = None if heads is None else heads.conductor(device)
-        self._builders: dict[str, FrameBuilder] = {}
-        self._before: dict[str, tuple[float, float]] = {}
-        self.emulation_s = 0.0
-        self.passes = 0
-
-    @property
-    def substrate(self) -> str:
+        self._spec, self._worker, self._now = spec, worker, now
+        self.substrate = substrate
         """Where the network runs, for the books."""
-        return "host" if self._device is None else EMULATED_NPU
+        trained = {head.name for head in worker.layout.heads if head.trained and head.available}
+        self._written = trained - unused
 
     def step(self, state: Any, item: Block) -> tuple[Any, Any]:
         """Return the block with what the heads say of its last configuration."""
-        readings = self._read(item)
         flagged = item.chi >= self._spec.screening.chi
         if item.rows:
-            item.screened.append(
-                Screened(
-                    at=self._now(),
-                    chain=item.chain,
-                    step=item.step,
-                    route="software" if self._device is None else EMULATED_NPU,
-                    chi=item.chi or None,
-                    flagged=flagged,
-                    heads=readings,
-                )
+            seen = Screened(
+                at=self._now(),
+                chain=item.chain,
+                step=item.step,
+                route=EMULATED_NPU if self.substrate == EMULATED_NPU else "software",
+                chi=item.chi or None,
+                flagged=flagged,
+                heads=self._read(item),
             )
+            item = replace(item, screened=[seen])
         header = {"chi": item.chi, "beta": item.beta, "flagged": flagged, "done": item.done}
         return state, Emit(item, header=header, chain=item.chain)
 
     def _read(self, block: Block) -> dict[str, float]:
-        if self._conductor is None or self._heads is None:
+        """Return what was said of the last row of a block that is looked at; nothing where no word came in time."""
+        last = max(segment.first + len(segment.columns["plaquette"]) for segment in block.segments) - 1
+        row = last - last % self._spec.screening.every
+        segment = next((s for s in reversed(block.segments) if s.first <= row), None)
+        if segment is None:
             return {}
-        readings: dict[str, float] = {}
-        lattice = self._spec.lattice
-        n_steps = lattice.n_steps if lattice.algorithm == "hmc" else None
-        for segment in block.segments:
-            names = tuple(segment.columns)
-            for i in range(len(segment.columns["plaquette"])):
-                if (segment.first + i) % self._spec.screening.every:
-                    continue
-                values = {name: segment.columns[name][i] for name in names}
-                readings = self._pass(block, values, segment.phase, n_steps)
-        return readings
-
-    def _pass(self, block: Block, values: dict[str, float], phase: Any, n_steps: int | None) -> dict[str, float]:
-        assert self._conductor is not None
-        assert self._heads is not None
-        if block.chain not in self._builders:
-            self._builders[block.chain] = FrameBuilder(context_of(self._spec, block.beta, block.dims))
-            start = 0.0 if block.start == "hot" else 1.0
-            self._before[block.chain] = start, start
-        seen = trajectory_of(phase, values, self._before[block.chain], tau=self._spec.lattice.tau, n_steps=n_steps)
-        self._before[block.chain] = values["plaquette"], values["plaquette_spatial"]
-        began = time.thread_time()
-        found = self._conductor.observe(block.chain, self._builders[block.chain].push(seen))
-        if self._device is not None:
-            self.emulation_s += time.thread_time() - began
-        self.passes += 1
-        known = {spec.name for spec in self._conductor.layout.heads if spec.trained and spec.available}
-        return {
-            name: float(reading.value[-1])
-            for name, reading in found.items()
-            if name in known and name not in self._heads.unused
-        }
+        columns = {name: values[row - segment.first] for name, values in segment.columns.items()}
+        wrong = anomaly(columns["plaquette"], columns.get("delta_h"), columns.get("cg_iterations"))
+        asked = Question(head=ANOMALY, chain=block.chain, of=row, baseline=float(wrong))
+        said = self._worker.ask(asked).get().said
+        return {name: value for name, value in said.items() if name in self._written}

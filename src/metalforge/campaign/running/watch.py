@@ -1,19 +1,20 @@
-"""The heads beside one chain: fed row by row, so that they can be fed again after a crash, and judged as they go.
+"""What a chain tells the worker, and asks of it: row by row, so that it can be told again after a crash.
 
 Before a trajectory the CG head says how long its solves will take, at a quarter of its steps the rejection head how
 its accept test will end. Neither changes a bit of the chain: the one sets how often a solve is looked at, the other is
 recorded and scored. The thermalisation head may end a warm-up, by the rule that was chosen on training chains.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from metalforge.campaign.store.records import Phase
-from metalforge.conductor.features import ChainContext, FrameBuilder, MetaRow, Stage, Trajectory
-from metalforge.conductor.heads import HeadReading
+from metalforge.conductor.features import ChainContext, MetaRow, Stage, Trajectory
+from metalforge.conductor.futures import Future
 from metalforge.conductor.heuristics import rejection_probability
-from metalforge.conductor.reading import NetworkConductor
-from metalforge.conductor.trust import Trust
+from metalforge.conductor.questions import Question
+from metalforge.conductor.worker import Worker
 
 __all__ = ["HeadWatch", "StopRule", "trajectory_of"]
 
@@ -29,82 +30,128 @@ class StopRule(NamedTuple):
     factor: float
 
 
+@dataclass(slots=True)
+class _Progress:
+    """How far a chain was told and asked about."""
+
+    before: tuple[float, float]
+    """Plaquettes, all and spatial, of the last row that was told."""
+    row: int = 0
+    cg: float | None = None
+    """Iterations a solve of the last trajectory that had any."""
+    expected: dict[str, int] = field(default_factory=dict)
+    """Questions about the update under way, by head."""
+    asked: list[Future] = field(default_factory=list)
+    """Words of the thermalisation head that have not been collected."""
+    missed: bool = False
+    """Whether one of them did not come."""
+    probability: float = 0.0
+    updates: int = 0
+    sure: int = 0
+    """Updates in a row of which it was sure."""
+    first: int | None = None
+    """Updates until it had been sure for long enough."""
+
+
 class HeadWatch:
-    """Carries one chain through the network, from whichever thread runs the chain."""
+    """One chain's line to the worker, from whichever thread runs the chain.
+
+    Trajectories are told one by one. Sweeps, which the heads were not trained on, are recorded and not acted on: of
+    them every `every`-th is told (the screen asks for no other), and nothing is asked.
+    """
 
     def __init__(
         self,
-        conductor: NetworkConductor,
+        worker: Worker,
         chain: str,
         context: ChainContext,
         *,
         start: float,
         tau: float,
         rule: StopRule,
-        trust: Trust,
-        next_id: Callable[[], int],
         meta: Sequence[MetaRow] = (),
+        every: int = 1,
     ) -> None:
-        self._conductor, self._chain, self._context, self._meta = conductor, chain, context, meta
-        self._start, self._tau, self._rule = start, tau, rule
-        self._trust, self._next_id = trust, next_id
-        self._before = start, start
-        self._run, self._updates, self._probability = 0, 0, 0.0
-        self._first: int | None = None
-        self._last_cg: float | None = None
-        self._expected: dict[str, int] = {}
+        self._worker, self._chain, self._context, self._meta = worker, chain, context, meta
+        self._start, self._tau, self._rule, self._every = start, tau, rule, every
         self._begin_again()
 
     def begin(self, history: Sequence[tuple[Phase, Mapping[str, float]]], n_steps: int | None) -> None:
-        """Take a chain's past."""
+        """Take a chain's past; `n_steps` is for rows of journals that do not say with how many steps they were made."""
         self._begin_again()
+        measured = []
         for phase, values in history:
-            self._observe(phase, values, n_steps)
+            if phase == "measure":
+                measured += self._next(phase, values, n_steps)
+            else:
+                self._observe(phase, values, n_steps)
+        self._worker.tell(self._chain, measured)
 
     def before(self, phase: Phase, n_steps: int) -> float | None:
         """Return the iterations a solve of the coming trajectory, by the head if it is trusted, else as last time."""
-        seen = self._coming(phase, n_steps, None)
-        said = self._read(seen, CG)
-        if self._last_cg is None:
+        if self._at.cg is None:
             return None
-        self._expected[CG] = self._next_id()
-        self._trust.expect(self._expected[CG], CG, said, self._last_cg)
-        return said if self._trust.standing(CG).trusted else self._last_cg
+        coming = self._coming(phase, n_steps, None)
+        asked = self._ask(CG, coming, baseline=self._at.cg, loss="squared")
+        self._at.expected[CG] = asked.id
+        return asked.get().value
 
     def at_quarter(self, phase: Phase, n_steps: int, delta_h: float) -> None:
-        """Note what the rejection head says in the middle of a trajectory; nothing is done about it."""
-        said = self._read(self._coming(phase, n_steps, delta_h), REJECTION)
-        self._expected[REJECTION] = self._next_id()
-        self._trust.expect(self._expected[REJECTION], REJECTION, said, rejection_probability(delta_h), loss="log")
+        """Ask the rejection head in the middle of a trajectory; nothing is done about what it says."""
+        coming = self._coming(phase, n_steps, delta_h)
+        baseline = rejection_probability(delta_h)
+        self._at.expected[REJECTION] = self._ask(REJECTION, coming, baseline=baseline, loss="log").id
 
     def push(self, phase: Phase, values: Mapping[str, float], n_steps: int | None, *, tested: bool) -> None:
         """Take the row of an update, and judge what was said of it; `tested` when its accept test counted."""
-        if (id_ := self._expected.pop(CG, None)) is not None and "cg_iterations" in values:
-            self._trust.outcome(id_, values["cg_iterations"])
-        if (id_ := self._expected.pop(REJECTION, None)) is not None and tested:
-            self._trust.outcome(id_, 1 - values["accepted"])
+        if (id_ := self._at.expected.pop(CG, None)) is not None and "cg_iterations" in values:
+            self._worker.outcome(id_, values["cg_iterations"])
+        if (id_ := self._at.expected.pop(REJECTION, None)) is not None and tested:
+            self._worker.outcome(id_, 1 - values["accepted"])
         self._observe(phase, values, n_steps)
 
-    def says(self) -> tuple[bool, float]:
-        """Return whether the thermalisation head may end the warm-up now, and its last probability."""
-        return self._first is not None and self._updates >= self._rule.factor * self._first, self._probability
+    def says(self) -> tuple[bool, float] | None:
+        """Return whether the thermalisation head may end the warm-up now, and its last probability.
+
+        None where there is no word of it for every row: then it is the rule's turn.
+        """
+        at, rule = self._at, self._rule
+        for future in at.asked:
+            said = future.get().said.get(THERMALISED)
+            if said is None:
+                at.missed = True
+                continue
+            at.probability = said
+            at.updates += 1
+            at.sure = at.sure + 1 if said > rule.sure else 0
+            if at.first is None and at.sure >= rule.in_a_row:
+                at.first = at.updates
+        at.asked.clear()
+        if at.missed or not at.updates:
+            return None
+        return at.first is not None and at.updates >= rule.factor * at.first, at.probability
 
     def _observe(self, phase: Phase, values: Mapping[str, float], n_steps: int | None) -> None:
-        seen = trajectory_of(phase, values, self._before, tau=self._tau, n_steps=n_steps)
-        self._before = values["plaquette"], values["plaquette_spatial"]
-        self._last_cg = values.get("cg_iterations", self._last_cg) or self._last_cg
-        readings: Mapping[str, HeadReading] = self._conductor.observe(self._chain, self._builder.push(seen))
-        if phase == "measure":
-            return
-        self._probability = float(readings[THERMALISED].value[-1])
-        self._updates += 1
-        self._run = self._run + 1 if self._probability > self._rule.sure else 0
-        if self._first is None and self._run >= self._rule.in_a_row:
-            self._first = self._updates
+        row = self._at.row
+        if told := self._next(phase, values, n_steps):
+            self._worker.tell(self._chain, told)
+            if self._every == 1 and phase != "measure":
+                self._at.asked.append(self._ask(THERMALISED, row))
+
+    def _next(self, phase: Phase, values: Mapping[str, float], n_steps: int | None) -> list[tuple[int, Trajectory]]:
+        """Return what the worker is told of the next row: it, or nothing."""
+        row, self._at.row = self._at.row, self._at.row + 1
+        if row % self._every:
+            return []
+        steps = int(values.get("n_steps", 0)) or n_steps
+        seen = trajectory_of(phase, values, self._at.before, tau=self._tau, n_steps=steps)
+        self._at.before = values["plaquette"], values["plaquette_spatial"]
+        self._at.cg = values.get("cg_iterations", self._at.cg) or self._at.cg
+        return [(row, seen)]
 
     def _coming(self, phase: Phase, n_steps: int, quarter: float | None) -> Trajectory:
         """Return a trajectory that is under way, as far as it is known."""
-        plaquette, spatial = self._before
+        plaquette, spatial = self._at.before
         return Trajectory(
             stage=STAGES[phase],
             plaquette_spatial=spatial,
@@ -114,17 +161,12 @@ class HeadWatch:
             n_steps=n_steps,
         )
 
-    def _read(self, coming: Trajectory, head: str) -> float:
-        frame = self._builder.midway(coming)
-        return float(self._conductor.read(frame, chain=self._chain)[head].value[-1])
+    def _ask(self, head: str, of: int | Trajectory, **more: object) -> Future:
+        return self._worker.ask(Question(head=head, chain=self._chain, of=of, **more))  # type: ignore[arg-type]
 
     def _begin_again(self) -> None:
-        self._conductor.end(self._chain)
-        self._builder = FrameBuilder(self._context, self._meta)
-        self._before = self._start, self._start
-        self._run, self._updates, self._probability = 0, 0, 0.0
-        self._first = self._last_cg = None
-        self._expected = {}
+        self._worker.begin(self._chain, self._context, self._meta)
+        self._at = _Progress((self._start, self._start))
 
 
 def trajectory_of(
