@@ -7,8 +7,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from metalforge.pipeline.builder import PipelineBuilder
-from metalforge.pipeline.edits import Edits
+from metalforge.pipeline.builder import Edits, PipelineBuilder
 from metalforge.pipeline.errors import GraphError
 from metalforge.pipeline.hosts import LocalHost
 from metalforge.pipeline.kinds import Bounded, Broadcast, Latest, Unbounded

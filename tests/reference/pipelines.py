@@ -6,12 +6,12 @@ from collections import defaultdict
 from metalforge.core.errors import MetalforgeError
 from metalforge.pipeline.builder import Pipeline
 from metalforge.pipeline.graph import Edge, PipelineGraph, StageSpec
-from metalforge.pipeline.hosts import LocalHost, StepContext
+from metalforge.pipeline.hosts import LocalHost
 from metalforge.pipeline.items import Emit, Item
 from metalforge.pipeline.kinds import Bounded, Broadcast, Filtered, Latest, Unbounded
 from metalforge.pipeline.lanes import END
 from metalforge.pipeline.processes import Died
-from metalforge.pipeline.stages import Source, Stage, StageConfig
+from metalforge.pipeline.stages import Context, Source, Stage, StageConfig
 
 HOPS = 5
 
@@ -188,7 +188,7 @@ class FragileChild:
     def request(self, verb, argument, timeout_s):
         if verb == "open":
             _, name, _, _, saved = argument
-            self.host = LocalHost(self.spec, StepContext(name, None), lambda: 0)
+            self.host = LocalHost(self.spec, Context(name, None), lambda: 0)
             self.host.open(saved)
             return 0
         if self.host is None or self.dies():

@@ -3,14 +3,13 @@
 Knows no physics and no device: it receives substrates and meters as objects. Start with `PipelineBuilder`.
 """
 
-from .builder import Pipeline, PipelineBuilder
+from .builder import Edits, Pipeline, PipelineBuilder
 from .calibrate import Budget, Calibration, calibrate
-from .clocks import Clock, ManualClock, SystemClock
-from .edits import Edits
 from .efficiency import EfficiencyWindow, SiliconEfficiency
 from .errors import (
     BrokenError,
     DeadlockError,
+    Failure,
     GraphError,
     PipelineError,
     StageCrashError,
@@ -18,8 +17,8 @@ from .errors import (
 )
 from .events import Event, EventLog, read_events
 from .expressions import Expression
-from .failures import Failure
 from .graph import Chain, Edge, FanIn, FanOut, Graph, PipelineGraph, StageSpec
+from .inline import ManualClock
 from .items import Emit, Item, ItemId
 from .kinds import Bounded, Broadcast, ChannelKind, Filtered, Latest, Unbounded
 from .lanes import END, LaneStatistics
@@ -39,7 +38,6 @@ __all__ = [
     "Calibration",
     "Chain",
     "ChannelKind",
-    "Clock",
     "Collect",
     "Context",
     "DeadlockError",
@@ -76,7 +74,6 @@ __all__ = [
     "StageMetrics",
     "StageSpec",
     "StageTimeoutError",
-    "SystemClock",
     "Unbounded",
     "bottleneck",
     "calibrate",

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Coroutine, Generator, Iter
 from typing import Any, TypeVar, Union
 
 from .items import Emit
-from .stages import FunctionStage, IterableSource, Source, Stage, _Adopted
+from .stages import FunctionStage, IterableSource, Source, Stage
 
 __all__ = ["accepts", "header_fields", "item_types", "type_name"]
 
@@ -21,8 +21,8 @@ def item_types(stage: Stage[Any, Any]) -> tuple[Any, Any]:
         return _of_function(stage.function)
     if isinstance(stage, IterableSource):
         return None, (_of_function(stage.items)[1] if callable(stage.items) else Any)
-    if isinstance(stage, _Adopted):
-        return _of_methods(type(stage.impl))
+    if stage.written is not stage:
+        return _of_methods(type(stage.written))
     declared = _of_bases(type(stage))
     by_methods = _of_methods(type(stage))
     takes, gives = (by_methods[i] if declared[i] is Any else declared[i] for i in (0, 1))

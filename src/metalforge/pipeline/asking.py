@@ -3,12 +3,15 @@
 import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from .errors import BrokenError
+from .errors import BrokenError, PipelineError
 from .hosts import Host
 
-__all__ = ["Answer", "Question"]
+if TYPE_CHECKING:
+    from .supervisor import Run
+
+__all__ = ["Answer", "Question", "ask"]
 
 _MISSING: Final = object()
 
@@ -92,3 +95,28 @@ class Answer:
             return self.queue.get(timeout > 0, timeout)
         except Empty:
             return None
+
+
+def ask(run: "Run", asker: str, stage: str, request: Any) -> Answer:
+    """Send a request from one stage of a run to another; the answer is to be taken later."""
+    worker = run.worker(stage)
+    if stage == asker:
+        raise PipelineError(f"stage `{stage}` asks itself and would wait for ever")
+    me = run.workers[asker]
+
+    def late() -> None:
+        me.late_answers += 1
+
+    def blocked(queue: Any) -> None:
+        if me.config.concurrency == 1:  # else others may still work
+            me.waiting = queue
+
+    answer = Answer(stage, late, blocked, run.pump)
+    question = Question(request, answer)
+    with run.lock:
+        run.answers.add(answer)
+        if worker.ended or run.aborting:
+            question.refuse(stage)
+        else:
+            worker.inbox.put((None, question))
+    return answer

@@ -1,12 +1,14 @@
-"""From stages and edges to a pipeline that was checked, and from there to a run."""
+"""From stages and edges to a pipeline that was checked, and from there to a run; and changes to a graph (`Edits`)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal, Self
 
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, UnknownNameError
 
 from .checks import check
-from .graph import Edge, PipelineGraph, StageSpec, Topology
+from .errors import GraphError
+from .graph import Edge, Graph, PipelineGraph, StageSpec
 from .inline import InlineRun
 from .kinds import ChannelKind
 from .references import resolve_stage
@@ -14,7 +16,7 @@ from .stages import OnSubstrate, StageConfig
 from .supervisor import Run
 from .threads import ThreadsRun
 
-__all__ = ["Pipeline", "PipelineBuilder"]
+__all__ = ["Edits", "Pipeline", "PipelineBuilder"]
 
 Runtime = Literal["threads", "inline", "ray"]
 
@@ -118,7 +120,7 @@ class PipelineBuilder:
         self._edges.append(Edge(source, target, channel, feedback, tokens))
         return self
 
-    def topology(self, *parts: Topology) -> Self:
+    def topology(self, *parts: Graph) -> Self:
         """Add the edges of chains, fan-ins, fan-outs and graphs."""
         for part in parts:
             self._edges.extend(part.edges())
@@ -131,3 +133,94 @@ class PipelineBuilder:
     def build(self) -> Pipeline:
         """Check the graph and return it as a pipeline; raises `GraphError` with every problem."""
         return Pipeline(self.graph())
+
+
+class Edits:
+    """Changes to a graph, written one after the other: `Edits().remove_edge("a", "b").add_stage(...)`."""
+
+    def __init__(self) -> None:
+        self._steps: list[Callable[[PipelineGraph], PipelineGraph]] = []
+
+    def _then(self, step: Callable[[PipelineGraph], PipelineGraph]) -> Self:
+        self._steps.append(step)
+        return self
+
+    def add_stage(self, name: str, substrate: OnSubstrate | str | None, impl: Any, **options: Any) -> Self:
+        """Add a stage, as `PipelineBuilder.stage` does."""
+        spec = PipelineBuilder().stage(name, substrate, impl, **options).graph().stages[name]
+
+        def add(graph: PipelineGraph) -> PipelineGraph:
+            if name in graph.stages:
+                raise GraphError([f"stage `{name}` is there already"])
+            return replace(graph, stages={**graph.stages, name: spec})
+
+        return self._then(add)
+
+    def remove_stage(self, name: str) -> Self:
+        """Take a stage out, with its edges."""
+
+        def remove(graph: PipelineGraph) -> PipelineGraph:
+            graph.stage(name)
+            return replace(
+                graph,
+                stages={n: s for n, s in graph.stages.items() if n != name},
+                edges=tuple(e for e in graph.edges if name not in e.ends),
+            )
+
+        return self._then(remove)
+
+    def change_stage(
+        self, name: str, *, substrate: OnSubstrate | str | None = None, config: StageConfig | None = None
+    ) -> Self:
+        """Move a stage to another substrate, or change how it is run."""
+
+        def change(graph: PipelineGraph) -> PipelineGraph:
+            spec = graph.stage(name)
+            spec = replace(spec, substrate=substrate if substrate is not None else spec.substrate)
+            spec = replace(spec, config=config if config is not None else spec.config)
+            return replace(graph, stages={**graph.stages, name: spec})
+
+        return self._then(change)
+
+    def add_edge(
+        self,
+        source: str,
+        target: str,
+        channel: ChannelKind | None = None,
+        feedback: bool = False,
+        tokens: int | None = None,
+    ) -> Self:
+        """Join two stages."""
+        edge = Edge(source, target, channel, feedback, tokens)
+        return self._then(lambda graph: replace(graph, edges=(*graph.edges, edge)))
+
+    def remove_edge(self, source: str, target: str) -> Self:
+        """Part two stages."""
+
+        def remove(graph: PipelineGraph) -> PipelineGraph:
+            _edge(graph, source, target)
+            return replace(graph, edges=tuple(e for e in graph.edges if e.ends != (source, target)))
+
+        return self._then(remove)
+
+    def change_edge(self, source: str, target: str, channel: ChannelKind) -> Self:
+        """Give an edge another capacity, predicate or kind."""
+
+        def change(graph: PipelineGraph) -> PipelineGraph:
+            old = _edge(graph, source, target)
+            return replace(graph, edges=tuple(replace(e, channel=channel) if e is old else e for e in graph.edges))
+
+        return self._then(change)
+
+    def apply(self, graph: PipelineGraph) -> PipelineGraph:
+        """Return the changed graph; the given one stays as it is."""
+        for step in self._steps:
+            graph = step(graph)
+        return graph
+
+
+def _edge(graph: PipelineGraph, source: str, target: str) -> Edge:
+    for edge in graph.edges:
+        if edge.ends == (source, target):
+            return edge
+    raise UnknownNameError("edge", f"{source} -> {target}", [f"{e.source} -> {e.target}" for e in graph.edges])

@@ -17,7 +17,7 @@ import msgspec
 from metalforge.core.errors import SpecError
 
 from .efficiency import EfficiencyWindow, SiliconEfficiency
-from .graph import PipelineGraph, Topology
+from .graph import Graph, PipelineGraph
 
 if TYPE_CHECKING:
     from .builder import Pipeline
@@ -68,7 +68,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 def calibrate(
     run: "Run",
-    orderings: "Mapping[str, Topology | PipelineGraph | Pipeline]",
+    orderings: "Mapping[str, Graph | PipelineGraph | Pipeline]",
     budget: Budget = Budget(),  # noqa: B008 - frozen
     score: Callable[[SiliconEfficiency], float] = lambda e: e.throughput_per_s,
     *,
@@ -83,7 +83,7 @@ def calibrate(
     """
     if not orderings:
         raise SpecError("there is no ordering to try")
-    graphs = {name: _graph(run, ordering) for name, ordering in orderings.items()}
+    graphs = {name: run.graph_after(ordering) for name, ordering in orderings.items()}
     produced = 0
 
     def measure(name: str) -> float:
@@ -107,15 +107,6 @@ def take_turns(names: Sequence[str], measure: Callable[[str], float], rounds: in
         for name in names if turn % 2 == 0 else names[::-1]:
             scores[name].append(measure(name))
     return scores
-
-
-def _graph(run: "Run", ordering: object) -> PipelineGraph:
-    if isinstance(ordering, PipelineGraph):
-        return ordering
-    if hasattr(ordering, "graph"):
-        graph: PipelineGraph = ordering.graph
-        return graph
-    return run.graph.with_topology(ordering)  # type: ignore[arg-type]
 
 
 def _block(

@@ -8,7 +8,7 @@ inside, fewer than fill all queues of the cycle, so some edge of it has room.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 
 from metalforge.core.capabilities import missing_capabilities
@@ -86,7 +86,7 @@ def _ports(graph: PipelineGraph) -> Iterator[str]:
 
 
 def _overrides_step(stage: Stage[object, object]) -> bool:
-    impl = getattr(stage, "impl", stage)
+    impl = stage.written
     return callable(getattr(impl, "step", None)) and getattr(type(impl), "step", None) is not Stage.step
 
 
@@ -175,31 +175,21 @@ def _budget(graph: PipelineGraph, members: tuple[str, ...], inside: list[Edge], 
 
 def cycle_of(edges: list[Edge]) -> list[str]:
     """Return one shortest cycle through `edges`, as stages with the first one repeated at the end."""
-    follow: dict[str, list[str]] = {}
-    for e in edges:
-        follow.setdefault(e.source, []).append(e.target)
-    best: list[str] = []
-    for start in follow:
-        came: dict[str, str] = {}
-        front = [start]
-        while front and start not in came:
-            after = []
-            for node in front:
-                for child in follow.get(node, ()):
-                    if child not in came:
-                        came[child] = node
-                        after.append(child)
-            front = after
-        if start in came:
-            path = [start]
-            node = came[start]
-            while node != start:
-                path.append(node)
-                node = came[node]
-            path = [start, *path[1:][::-1], start]
-            if not best or len(path) < len(best):
-                best = path
-    return best
+    found = [path for start in dict.fromkeys(e.source for e in edges) if (path := _way(edges, start, {start}))]
+    return min(found, key=len)
+
+
+def _way(edges: Sequence[Edge], start: str, goals: Collection[str]) -> list[str]:
+    """Return a shortest way of at least one edge from `start` to one of `goals`; empty where there is none."""
+    ways = [[start]]
+    seen: set[str] = set()
+    for way in ways:  # which grows meanwhile: the shortest come first
+        if len(way) > 1 and way[-1] in goals:
+            return way
+        after = [e.target for e in edges if e.source == way[-1] and e.target not in seen]
+        seen.update(after)
+        ways += [[*way, stage] for stage in dict.fromkeys(after)]
+    return []
 
 
 def draw_cycle(cycle: list[str], graph: PipelineGraph) -> str:
@@ -217,30 +207,15 @@ def draw_cycle(cycle: list[str], graph: PipelineGraph) -> str:
 
 def _losses(graph: PipelineGraph) -> Iterator[str]:
     """A droppable stage must not lie before a sink of results."""
-    follow: dict[str, list[str]] = {name: [] for name in graph.stages}
-    for e in graph.edges:
-        follow[e.source].append(e.target)
+    feeding = {e.source for e in graph.edges}
+    sinks = [n for n, s in graph.stages.items() if n not in feeding and s.config.results and not s.config.droppable]
     for name, spec in graph.stages.items():
-        if not spec.config.droppable:
-            continue
-        came, front = {name: ""}, [name]
-        while front:
-            node = front.pop()
-            sink = graph.stages[node]
-            if not follow[node] and node != name and sink.config.results and not sink.config.droppable:
-                path = [node]
-                while came[path[-1]]:
-                    path.append(came[path[-1]])
-                yield (
-                    f"stage `{name}` is droppable and lies before the results in `{node}`: "
-                    f"{' -> '.join(reversed(path))}; what it drops would be missing there without a word"
-                    f"\n  hint: StageConfig(results=False) for `{node}` says that it may miss items"
-                )
-                break
-            for child in follow[node]:
-                if child not in came:
-                    came[child] = node
-                    front.append(child)
+        if spec.config.droppable and (way := _way(graph.edges, name, sinks)):
+            yield (
+                f"stage `{name}` is droppable and lies before the results in `{way[-1]}`: "
+                f"{' -> '.join(way)}; what it drops would be missing there without a word"
+                f"\n  hint: StageConfig(results=False) for `{way[-1]}` says that it may miss items"
+            )
 
 
 def _arrow(edge: Edge) -> str:

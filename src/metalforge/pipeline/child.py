@@ -1,20 +1,15 @@
 """The process of one stage: started by `processes`, with a socket as its only argument. Not for use by hand."""
 
-import os
 import runpy
 import signal
 import socket
 import sys
-import time
 import traceback
-from typing import Any
 
-from .graph import StageSpec
-from .hosts import LocalHost, StepContext
-from .items import Item
+from .hosts import StageServer
 from .wire import receive_object, send_object
 
-__all__ = ["main", "perform", "serve"]
+__all__ = ["main", "serve"]
 
 
 def serve(connection: socket.socket) -> None:
@@ -26,7 +21,7 @@ def serve(connection: socket.socket) -> None:
         module = type(sys)("__mp_main__")
         module.__dict__.update(runpy.run_path(main_file, run_name="__mp_main__"))
         sys.modules["__main__"] = sys.modules["__mp_main__"] = module
-    host: LocalHost | None = None
+    server = StageServer()
     while True:
         try:
             verb, argument = receive_object(connection)
@@ -36,30 +31,10 @@ def serve(connection: socket.socket) -> None:
             send_object(connection, ("error", _portable(error), traceback.format_exc()))
             continue
         try:
-            if verb == "open":
-                stage, name, config, substrate, saved = argument
-                spec = StageSpec(name=name, stage=stage, config=config, substrate=substrate)
-                host = LocalHost(spec, StepContext(name, substrate), time.perf_counter_ns)
-                host.open(saved)
-                result: Any = os.getpid()
-            else:
-                assert host is not None
-                result = perform(host, verb, argument)
-            send_object(connection, ("ok", result, None))
+            send_object(connection, ("ok", server.do(verb, argument), None))
         except Exception as error:
             send_object(connection, ("error", _portable(error), traceback.format_exc()))
-    if host is not None:
-        host.close()
-
-
-def perform(host: LocalHost, verb: str, argument: Any) -> Any:
-    """Do one verb with its argument, as it came over a wire."""
-    if verb == "step":
-        identity, payload, parents, header = argument
-        return host.step(Item(identity, payload, parents, header))
-    if verb in {"produce", "finish", "checkpoint"}:
-        return getattr(host, verb)()
-    return getattr(host, verb)(argument)
+    server.close()
 
 
 def _portable(error: Exception) -> Exception:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Self
 import msgspec
 
 from metalforge.core.errors import MetalforgeError
-from metalforge.core.quantities import Measured, Modelled, Quantity
+from metalforge.core.quantities import Measured, Quantity
 
 from .stages import OnSubstrate
 
@@ -149,6 +149,4 @@ def _total(entries: tuple[EnergyEntry, ...]) -> tuple[Quantity | None, str]:
 
 
 def _scaled(energy: Quantity, factor: float, unit: str) -> Quantity:
-    if isinstance(energy, Measured):
-        return Measured(value=energy.value * factor, unit=unit, how=energy.how)
-    return Modelled(value=energy.value * factor, unit=unit, profile=energy.profile)
+    return msgspec.structs.replace(energy, value=energy.value * factor, unit=unit)

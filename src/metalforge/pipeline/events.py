@@ -13,7 +13,7 @@ import msgspec
 
 from metalforge.core.closing import Closing
 
-from .failures import Failure
+from .errors import Failure
 from .items import Item, ItemId
 
 __all__ = ["Event", "EventLog", "read_events"]

@@ -5,14 +5,15 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from itertools import pairwise
+from typing import Any
 
 from metalforge.core.errors import UnknownNameError
 
 from .kinds import Bounded, ChannelKind, Latest
 from .stages import OnSubstrate, Stage, StageConfig
 
-__all__ = ["Chain", "Edge", "FanIn", "FanOut", "Graph", "PipelineGraph", "StageSpec", "Topology"]
+__all__ = ["Chain", "Edge", "FanIn", "FanOut", "Graph", "PipelineGraph", "StageSpec"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,68 +52,39 @@ class Edge:
         return self.source, self.target
 
 
-class Topology(Protocol):
-    """Anything that can be written as edges."""
-
-    def edges(self) -> tuple[Edge, ...]:
-        """Return the edges."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """a -> b -> c."""
-
-    stages: tuple[str, ...]
-    channel: ChannelKind | None = None
-
-    def __init__(self, *stages: str, channel: ChannelKind | None = None) -> None:
-        object.__setattr__(self, "stages", stages)
-        object.__setattr__(self, "channel", channel)
-
-    def edges(self) -> tuple[Edge, ...]:
-        """Return an edge for each neighbouring pair."""
-        return tuple(Edge(a, b, self.channel) for a, b in zip(self.stages, self.stages[1:], strict=False))
-
-
-@dataclass(frozen=True, slots=True)
-class FanIn:
-    """Several producers, one consumer."""
-
-    producers: tuple[str, ...]
-    consumer: str
-    channel: ChannelKind | None = None
-
-    def edges(self) -> tuple[Edge, ...]:
-        """Return an edge from each producer."""
-        return tuple(Edge(p, self.consumer, self.channel) for p in self.producers)
-
-
-@dataclass(frozen=True, slots=True)
-class FanOut:
-    """One producer, several consumers that each get every item."""
-
-    producer: str
-    consumers: tuple[str, ...]
-    channel: ChannelKind | None = None
-
-    def edges(self) -> tuple[Edge, ...]:
-        """Return an edge to each consumer."""
-        return tuple(Edge(self.producer, c, self.channel) for c in self.consumers)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Graph:
     """Any edges; other topologies may stand among them."""
 
-    parts: tuple[Edge | Topology, ...]
+    parts: "tuple[Edge | Graph, ...]"
 
-    def __init__(self, *parts: Edge | Topology) -> None:
+    def __init__(self, *parts: "Edge | Graph") -> None:
         object.__setattr__(self, "parts", parts)
 
     def edges(self) -> tuple[Edge, ...]:
         """Return the edges of all parts."""
         return tuple(e for part in self.parts for e in ((part,) if isinstance(part, Edge) else part.edges()))
+
+
+class Chain(Graph):
+    """a -> b -> c."""
+
+    def __init__(self, *stages: str, channel: ChannelKind | None = None) -> None:
+        super().__init__(*(Edge(a, b, channel) for a, b in pairwise(stages)))
+
+
+class FanIn(Graph):
+    """Several producers, one consumer."""
+
+    def __init__(self, producers: Iterable[str], consumer: str, channel: ChannelKind | None = None) -> None:
+        super().__init__(*(Edge(producer, consumer, channel) for producer in producers))
+
+
+class FanOut(Graph):
+    """One producer, several consumers that each get every item."""
+
+    def __init__(self, producer: str, consumers: Iterable[str], channel: ChannelKind | None = None) -> None:
+        super().__init__(*(Edge(producer, consumer, channel) for consumer in consumers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +113,7 @@ class PipelineGraph:
             raise UnknownNameError("stage", name, self.stages)
         return self.stages[name]
 
-    def with_topology(self, topology: Topology) -> "PipelineGraph":
+    def with_topology(self, topology: Graph) -> "PipelineGraph":
         """Return the stages that `topology` mentions, with its edges."""
         edges = topology.edges()
         used = {name for e in edges for name in e.ends}

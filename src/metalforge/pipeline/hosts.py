@@ -6,18 +6,19 @@ host, in `processes`, has the same verbs with a process behind them; a worker do
 
 import asyncio
 import inspect
+import os
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from .errors import PipelineError, StageTimeoutError
+from .errors import StageTimeoutError
 from .graph import StageSpec
 from .items import Item
 from .lanes import END
-from .stages import OnSubstrate, outputs_of, takes_context
+from .stages import Context, outputs_of, takes_context
 from .states import decode_state, encode_state
 
-__all__ = ["Host", "LocalHost", "StepContext"]
+__all__ = ["Host", "LocalHost", "StageServer"]
 
 
 class Host(Protocol):
@@ -63,40 +64,12 @@ class Host(Protocol):
         ...
 
 
-class StepContext:
-    """What a step sees of the runtime; see `stages.Context`."""
-
-    def __init__(
-        self,
-        stage: str,
-        substrate: OnSubstrate | None,
-        *,
-        ask: Callable[[str, Any], Any] | None = None,
-        stopping: Callable[[], bool] = lambda: False,
-        clock_ns: Callable[[], int] = time.perf_counter_ns,
-    ) -> None:
-        self.stage, self.substrate = stage, substrate
-        self.item: Item | None = None
-        self.deadline_ns: int | None = None
-        self._ask, self._stopping, self._clock_ns = ask, stopping, clock_ns
-
-    def ask(self, stage: str, request: Any) -> Any:
-        """Send a request to another stage; returns a future."""
-        if self._ask is None:
-            raise PipelineError(f"stage `{self.stage}` runs in a process of its own and cannot ask others")
-        return self._ask(stage, request)
-
-    def cancelled(self) -> bool:
-        """Whether the run is stopping or the step is past its timeout."""
-        return self._stopping() or (self.deadline_ns is not None and self._clock_ns() > self.deadline_ns)
-
-
 class LocalHost:
     """A stage in this thread."""
 
     restarts = 0
 
-    def __init__(self, spec: StageSpec, context: StepContext, clock_ns: Callable[[], int]) -> None:
+    def __init__(self, spec: StageSpec, context: Context, clock_ns: Callable[[], int]) -> None:
         self.spec, self.stage, self.context, self._clock_ns = spec, spec.stage, context, clock_ns
         self.state: Any = None
         self._takes_context = takes_context(self.stage.step)
@@ -130,10 +103,7 @@ class LocalHost:
 
     def run_alone(self, item: Item) -> list[Any]:
         """Process one item without touching the state or the shared context: for concurrent steps."""
-        context = StepContext(
-            self.spec.name, self.context.substrate, ask=self.context._ask, stopping=self.context._stopping
-        )
-        twin = LocalHost(self.spec, context, self._clock_ns)
+        twin = LocalHost(self.spec, self.context.alone(), self._clock_ns)
         try:
             return twin.step(item)
         finally:
@@ -192,3 +162,31 @@ class LocalHost:
             self._end_loop()
         finally:
             self.stage.close()
+
+
+class StageServer:
+    """A local host far from its worker: the verbs and their arguments come over a wire."""
+
+    def __init__(self) -> None:
+        self._host: LocalHost | None = None
+
+    def do(self, verb: str, argument: Any) -> Any:
+        """Do one verb of the stage; `open` comes first and returns the process's id."""
+        if verb == "open":
+            stage, name, config, substrate, saved = argument
+            spec = StageSpec(name=name, stage=stage, config=config, substrate=substrate)
+            self._host = LocalHost(spec, Context(name, substrate), time.perf_counter_ns)
+            self._host.open(saved)
+            return os.getpid()
+        assert self._host is not None
+        if verb == "step":
+            identity, payload, parents, header = argument
+            return self._host.step(Item(identity, payload, parents, header))
+        if verb in {"produce", "finish", "checkpoint"}:
+            return getattr(self._host, verb)()
+        return getattr(self._host, verb)(argument)
+
+    def close(self) -> None:
+        """Close the stage, if it was opened."""
+        if self._host is not None:
+            self._host.close()

@@ -10,14 +10,32 @@ import random
 from collections.abc import Callable, Generator
 from typing import Any
 
-from .clocks import ManualClock
 from .graph import PipelineGraph
 from .supervisor import Run
-from .worker import Timer, Worker
+from .worker import TICK, Timer, Worker
 
-__all__ = ["InlineRun"]
+__all__ = ["InlineRun", "ManualClock"]
 
 _STEP_NS = 1000  # what a turn of the loop costs on the virtual clock
+
+
+class ManualClock:
+    """A clock that stands until somebody moves it."""
+
+    def __init__(self, now_ns: int = 0) -> None:
+        self._now_ns = now_ns
+
+    def now_ns(self) -> int:
+        """Return the time it was moved to."""
+        return self._now_ns
+
+    def advance_to(self, now_ns: int) -> None:
+        """Move on; never back."""
+        self._now_ns = max(self._now_ns, now_ns)
+
+    def advance(self, nanoseconds: int) -> None:
+        """Move on by some time."""
+        self._now_ns += max(0, nanoseconds)
 
 
 class InlineRun(Run):
@@ -37,7 +55,7 @@ class InlineRun(Run):
         """Add a worker to the loop."""
         life = worker.life()
         self._lives.append((worker, life))
-        worker.waiting = _Start
+        worker.waiting = TICK
 
     def notify(self) -> None:
         """Nobody waits elsewhere."""
@@ -90,15 +108,3 @@ class InlineRun(Run):
             self._run_until(self._all_ended)
             return ready()
         return False
-
-
-class _Start:
-    """What a worker waits for before its first turn."""
-
-    @staticmethod
-    def qsize() -> int:
-        return 1
-
-    @staticmethod
-    def get() -> None:
-        return None

@@ -80,6 +80,14 @@ class StageMeter:
         self.started_ns = now_ns
         self.latency = Histogram()
 
+    def copy(self, now_ns: int) -> "StageMeter":
+        """Return the counters as they are now, for the difference to a later look."""
+        part = StageMeter(now_ns)
+        for name in ("items", "outputs", "busy_ns", "get_ns", "put_ns", "throttled_ns"):
+            setattr(part, name, getattr(self, name))
+        part.latency.counts = self.latency.counts.copy()
+        return part
+
 
 class StageMetrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One look at a stage. Times are of the window since the run began, or since the previous look of a stream."""

@@ -33,7 +33,7 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 def migrate(run: "Run", stage: str, to: OnSubstrate | str, timeout: float | None = None) -> Migration:
     """Move a stage; raises `PlacementError` when the target lacks what it needs, and then nothing has changed."""
-    worker = run._worker(stage)
+    worker = run.worker(stage)
     spec = replace(worker.spec, substrate=to)
     if isinstance(to, OnSubstrate):
         missing = missing_capabilities(to.info.capabilities, spec.stage.requires)
@@ -57,12 +57,10 @@ def swap_host(run: "Run", worker: "Worker", spec: StageSpec) -> Migration:
     began = run.clock_ns()
     old_host, old_spec = worker.host, worker.spec
     where = old_spec.substrate_name, spec.substrate_name
-    if old_spec.substrate == spec.substrate and old_spec.config.isolation == spec.config.isolation:
-        worker.spec, worker.config = spec, spec.config
-        old_host.spec = spec
-        return Migration(stage=worker.name, source=where[0], target=where[1], state_bytes=0, sha256="", pause_ms=0.0)
-    if not worker.opened:
-        worker.spec, worker.config, worker.host = spec, spec.config, run.make_host(spec)
+    stays = old_spec.substrate == spec.substrate and old_spec.config.isolation == spec.config.isolation
+    if stays or not worker.opened:
+        worker.spec, worker.config, worker.host = spec, spec.config, old_host if stays else run.make_host(spec)
+        worker.host.spec = spec
         return Migration(stage=worker.name, source=where[0], target=where[1], state_bytes=0, sha256="", pause_ms=0.0)
     saved = old_host.checkpoint()
     digest = hashlib.sha256(saved).hexdigest()

@@ -21,7 +21,7 @@ from metalforge.core.errors import SpecError
 from .errors import StageCrashError, StageTimeoutError
 from .graph import StageSpec
 from .items import Item
-from .stages import FunctionStage, IterableSource, OnSubstrate, _Adopted
+from .stages import OnSubstrate
 from .wire import receive_object, send_object
 
 __all__ = ["Child", "Connection", "ProcessHost"]
@@ -102,13 +102,7 @@ class Child:
 
 def _main_file(spec: StageSpec) -> Path | None:
     """Return the script a stage was written in, when that is the program itself."""
-    stage: Any = spec.stage
-    if isinstance(stage, FunctionStage):
-        stage = stage.function
-    elif isinstance(stage, IterableSource):
-        stage = stage.items
-    elif isinstance(stage, _Adopted):
-        stage = stage.impl
+    stage = spec.stage.written
     module = getattr(stage, "__module__", None) if callable(stage) else type(stage).__module__
     if module != "__main__":
         return None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from metalforge.core.errors import PluginError
 
 from .graph import PipelineGraph, StageSpec
-from .hosts import Host, LocalHost, StepContext
+from .hosts import Host, StageServer
 from .processes import Died, ProcessHost
 from .stages import Collect
 from .threads import ThreadsRun
@@ -35,35 +35,12 @@ def _ray() -> "ModuleType":
         raise PluginError(f"the Ray runtime needs ray: {error}\nhint: pip install 'metalforge[ray]'") from error
 
 
-class _StageServer:
-    """What runs in the actor: the local host of a stage, by verb."""
-
-    def __init__(self) -> None:
-        self._host: LocalHost | None = None
-
-    def do(self, verb: str, argument: Any) -> Any:
-        """Do one verb of the stage."""
-        import os
-        import time
-
-        from .child import perform
-
-        if verb == "open":
-            stage, name, config, substrate, saved = argument
-            spec = StageSpec(name=name, stage=stage, config=config, substrate=substrate)
-            self._host = LocalHost(spec, StepContext(name, substrate), time.perf_counter_ns)
-            self._host.open(saved)
-            return os.getpid()
-        assert self._host is not None
-        return perform(self._host, verb, argument)
-
-
 class RayActor:
     """One actor as a connection of a `ProcessHost`."""
 
     def __init__(self, spec: StageSpec, options: Mapping[str, Any]) -> None:
         self._ray = _ray()
-        self._actor = self._ray.remote(_StageServer).options(**{**_OPTIONS, **options}).remote()
+        self._actor = self._ray.remote(StageServer).options(**{**_OPTIONS, **options}).remote()
         self.pid = 0
 
     def request(self, verb: str, argument: Any, timeout_s: float | None) -> Any:

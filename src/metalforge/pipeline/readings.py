@@ -1,33 +1,54 @@
-"""Metrics of a run, computed when somebody looks: per stage since the start, or since the previous look."""
+"""Metrics of a run, computed when somebody looks: per stage since the start, or since the previous look.
 
-from collections.abc import Iterator, Mapping
+And power budgets: how long a stage must rest so that the mean power of its substrate comes down to the budget.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import MeterUnavailableError
 from metalforge.core.quantities import Measured, Modelled, Quantity
 
-from .metrics import StageMetrics
+from .metrics import StageMeter, StageMetrics
 from .stages import OnSubstrate
-from .throttle import Throttle
 
 if TYPE_CHECKING:
     from .supervisor import Run
     from .worker import Worker
 
-__all__ = ["Readings"]
+__all__ = ["Readings", "Throttle"]
 
 
-class _Look:
-    """The counters as they were at an earlier look."""
+_WINDOW_S = 1.0  # counters of a millijoule need that long for three digits at 1 W
+_LONGEST_S = 1.0  # a stage rests at most so long at a time: others may heat the device, and it must not starve
 
-    def __init__(self, worker: "Worker", now_ns: int) -> None:
-        meter = worker.meter
-        self.now_ns = now_ns
-        self.items, self.outputs = meter.items, meter.outputs
-        self.busy, self.get, self.put = meter.busy_ns, meter.get_ns, meter.put_ns
-        self.throttled = meter.throttled_ns
-        self.latency = meter.latency.counts.copy()
+
+class Throttle:
+    """Reads a meter after each step; the mean power is (J_now - J_then) / (t_now - t_then) over a rolling second."""
+
+    def __init__(self, meter: EnergyMeter, budget_w: float, clock_ns: Callable[[], int]) -> None:
+        self._meter, self._budget_w, self._clock_ns = meter, budget_w, clock_ns
+        self._points: deque[tuple[int, float]] = deque([(clock_ns(), meter.total().value)])
+
+    def rest_s(self) -> float:
+        """Return the seconds to rest now: 0 within the budget.
+
+        Resting r seconds with nothing else on the device makes the mean E / (t + r); the budget P wants r = E / P - t.
+        """
+        try:
+            joules = self._meter.total().value
+        except MeterUnavailableError:
+            return 0.0  # it was readable when the run began; a stage is not stopped for a meter
+        now = self._clock_ns()
+        points = self._points
+        points.append((now, joules))
+        while len(points) > 2 and now - points[1][0] >= _WINDOW_S * 1e9:
+            points.popleft()
+        then, joules_then = points[0]
+        seconds = (now - then) * 1e-9
+        return min(max(0.0, (joules - joules_then) / self._budget_w - seconds), _LONGEST_S)
 
 
 class Readings:
@@ -73,13 +94,13 @@ class Readings:
         except MeterUnavailableError:
             return None
 
-    def of(self, worker: "Worker", since: Any = None) -> StageMetrics:
+    def of(self, worker: "Worker", since: StageMeter | None = None) -> StageMetrics:
         """Return the metrics of a worker since an earlier look, or since it began."""
         run, meter = self._run, worker.meter
         now_ns = worker.ended_ns or run.clock_ns()
-        first = since if since is not None else _Zero(worker)
-        window_s = max(1, now_ns - first.now_ns) * 1e-9
-        latency = meter.latency.since(first.latency)
+        first = since if since is not None else StageMeter(meter.started_ns)
+        window_s = max(1, now_ns - first.started_ns) * 1e-9
+        latency = meter.latency.since(first.latency.counts)
         p50, p99 = latency.percentile(50), latency.percentile(99)
         energy = self.energy(worker)
         return StageMetrics(
@@ -92,15 +113,15 @@ class Readings:
             throughput_per_s=(meter.items - first.items) / window_s,
             latency_p50_ms=None if p50 is None else p50 * 1e-6,
             latency_p99_ms=None if p99 is None else p99 * 1e-6,
-            utilization=min(1.0, (meter.busy_ns - first.busy) * 1e-9 / window_s / worker.config.concurrency),
-            blocked_get_s=(meter.get_ns - first.get) * 1e-9,
-            blocked_put_s=(meter.put_ns - first.put) * 1e-9,
-            throttled_s=(meter.throttled_ns - first.throttled) * 1e-9,
+            utilization=min(1.0, (meter.busy_ns - first.busy_ns) * 1e-9 / window_s / worker.config.concurrency),
+            blocked_get_s=(meter.get_ns - first.get_ns) * 1e-9,
+            blocked_put_s=(meter.put_ns - first.put_ns) * 1e-9,
+            throttled_s=(meter.throttled_ns - first.throttled_ns) * 1e-9,
             queue_depth=sum(lane.queued for lane in list(worker.in_lanes)),
             queue_bytes=sum(max(0, lane.bytes_in - lane.bytes_out) for lane in list(worker.in_lanes)),
-            dropped=worker.past.dropped + sum(lane.dropped for lane in list(worker.in_lanes)),
-            overwritten=worker.past.overwritten + sum(lane.overwritten for lane in list(worker.in_lanes)),
-            filtered=worker.past.filtered + sum(lane.filtered for lane in list(worker.in_lanes)),
+            dropped=worker.past["dropped"] + sum(lane.dropped for lane in list(worker.in_lanes)),
+            overwritten=worker.past["overwritten"] + sum(lane.overwritten for lane in list(worker.in_lanes)),
+            filtered=worker.past["filtered"] + sum(lane.filtered for lane in list(worker.in_lanes)),
             discarded=meter.discarded,
             retries=meter.retries,
             failed=meter.failed,
@@ -112,23 +133,13 @@ class Readings:
 
     def stream(self) -> Iterator[dict[str, StageMetrics]]:
         """Yield the metrics of every stage, each time for the window since the previous one."""
-        looks: dict[str, Any] = {}
+        looks: dict[str, StageMeter] = {}
         while True:
             found = {}
             for name, worker in list(self._run.workers.items()):
                 found[name] = self.of(worker, looks.get(name))
-                looks[name] = _Look(worker, self._run.clock_ns())
+                looks[name] = worker.meter.copy(self._run.clock_ns())
             yield found
-
-
-class _Zero:
-    """The look before anything happened."""
-
-    items = outputs = busy = get = put = throttled = 0
-
-    def __init__(self, worker: "Worker") -> None:
-        self.now_ns = worker.meter.started_ns
-        self.latency: dict[int, int] = {}
 
 
 def _power(energy: Quantity, seconds: float) -> Quantity:

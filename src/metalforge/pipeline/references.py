@@ -13,7 +13,7 @@ from typing import Any
 from metalforge.core.errors import SpecError
 from metalforge.core.plugins import load_plugin, plugin_names
 
-from .stages import FunctionStage, IterableSource, Stage, _Adopted, as_stage
+from .stages import FunctionStage, IterableSource, Stage, as_stage
 
 __all__ = ["STAGES", "load_reference", "resolve_stage"]
 
@@ -63,11 +63,9 @@ def _make(use: str, parameters: dict[str, Any]) -> Stage[Any, Any]:
 
 
 def _name_of(stage: Stage[Any, Any]) -> tuple[str | None, dict[str, Any]]:
-    if isinstance(stage, FunctionStage):
-        return _path(stage.function), {}
-    if isinstance(stage, IterableSource):
-        return (_path(stage.items) if callable(stage.items) else None), {}
-    impl = stage.impl if isinstance(stage, _Adopted) else stage
+    impl = stage.written
+    if isinstance(stage, FunctionStage | IterableSource):
+        return (_path(impl) if callable(impl) else None), {}
     kind = type(impl)
     if dataclasses.is_dataclass(impl):
         parameters = {f.name: getattr(impl, f.name) for f in dataclasses.fields(impl) if f.init}

@@ -8,6 +8,7 @@ one is still good.
 """
 
 import inspect
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, runtime_checkable
 
@@ -18,6 +19,7 @@ from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import SpecError
 from metalforge.core.substrate import SubstrateInfo
 
+from .errors import PipelineError
 from .items import Emit, Item
 from .lanes import END
 
@@ -40,7 +42,7 @@ In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out", covariant=True)
 
 
-class StageConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StageConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """How a stage is run, apart from what it computes.
 
     `buffer_depth` is the capacity of an edge into this stage that does not name its channel. A `droppable` stage may be
@@ -96,28 +98,36 @@ class OnSubstrate(Protocol):
         ...
 
 
-class Future(Protocol):
-    """The answer to an `ask`."""
+class Context:
+    """What a running step may ask of the runtime: its stage, item and substrate, other stages, and whether to end."""
 
-    def get(self, *, default: Any = ..., timeout: float | None = None) -> Any:
-        """Return the answer, or `default` when it is not there within `timeout` seconds."""
-        ...
+    def __init__(
+        self,
+        stage: str,
+        substrate: OnSubstrate | None,
+        *,
+        ask: Callable[[str, Any], Any] | None = None,
+        stopping: Callable[[], bool] = lambda: False,
+        clock_ns: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self.stage, self.substrate = stage, substrate
+        self.item: Item | None = None
+        self.deadline_ns: int | None = None
+        self._ask, self._stopping, self._clock_ns = ask, stopping, clock_ns
 
-
-class Context(Protocol):
-    """What a running step may ask of the runtime."""
-
-    stage: str
-    item: Item | None
-    substrate: OnSubstrate | None
-
-    def ask(self, stage: str, request: Any) -> Future:
-        """Send a request to another stage now and go on; `get` the answer after the long call."""
-        ...
+    def ask(self, stage: str, request: Any) -> Any:
+        """Send a request to another stage now and go on; `get` the answer (`asking.Answer`) after the long call."""
+        if self._ask is None:
+            raise PipelineError(f"stage `{self.stage}` runs in a process of its own and cannot ask others")
+        return self._ask(stage, request)
 
     def cancelled(self) -> bool:
         """Whether this step should end: the run is stopping, or the step is past its timeout."""
-        ...
+        return self._stopping() or (self.deadline_ns is not None and self._clock_ns() > self.deadline_ns)
+
+    def alone(self) -> "Context":
+        """Return another context of the same stage, for a step beside others."""
+        return Context(self.stage, self.substrate, ask=self._ask, stopping=self._stopping)
 
 
 class Stage(Generic[In, Out]):
@@ -127,6 +137,11 @@ class Stage(Generic[In, Out]):
     """
 
     requires: ClassVar[tuple[Capability, ...]] = ()
+
+    @property
+    def written(self) -> Any:
+        """What the author wrote: this, or the function, iterable or object that it wraps."""
+        return self
 
     def init(self) -> Any:
         """Return the first state; None for a stage without state."""
@@ -179,6 +194,11 @@ class FunctionStage(Stage[Any, Any]):
         self._context = takes_context(function)
         self.is_async = inspect.iscoroutinefunction(function)
 
+    @property
+    def written(self) -> Any:
+        """The function."""
+        return self.function
+
     def step(self, state: Any, item: Any, ctx: Any = None) -> Any:
         """Call the function; a coroutine function's coroutine is wrapped so that it returns (state, outputs)."""
         made = self.function(item, ctx) if self._context else self.function(item)
@@ -206,6 +226,11 @@ class IterableSource(Source[Any]):
         self.items = items
         self._iterator: Iterator[Any] | None = None
         self._at = 0
+
+    @property
+    def written(self) -> Any:
+        """The iterable, or the function that makes it."""
+        return self.items
 
     def init(self) -> int:
         """Start from the beginning."""
@@ -270,6 +295,11 @@ class _Adopted(Source[Any]):
         for name in names:
             if callable(getattr(impl, name, None)):
                 setattr(self, name, getattr(impl, name))
+
+    @property
+    def written(self) -> Any:
+        """The object."""
+        return self.impl
 
     def __repr__(self) -> str:
         return repr(self.impl)

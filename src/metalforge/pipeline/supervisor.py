@@ -5,6 +5,7 @@ The two runtimes (`threads`, `inline`) add only how a worker is driven and how o
 
 import asyncio
 import threading
+import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -15,27 +16,25 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from metalforge.core.errors import SpecError, UnknownNameError
 
-from .asking import Answer, Question
-from .clocks import Clock
+from .asking import Answer, Question, ask
 from .endings import Endings
-from .errors import BrokenError, DeadlockError, PipelineError
-from .failures import Failure
+from .errors import BrokenError, DeadlockError, Failure, PipelineError
 from .graph import PipelineGraph, StageSpec
-from .hosts import Host, LocalHost, StepContext
+from .hosts import Host, LocalHost
 from .kinds import ChannelKind
 from .lanes import NUDGE, Lane, LaneStatistics
 from .metrics import StageMetrics
 from .readings import Readings
-from .stages import OnSubstrate, StageConfig
+from .stages import Context, OnSubstrate, StageConfig
 from .tokens import Ring
 from .waiting import all_wait, describe_waits
 from .worker import Stopped, Worker
 
 if TYPE_CHECKING:
-    from .builder import Pipeline
-    from .edits import Edits
+    from .builder import Edits, Pipeline
     from .events import EventLog
-    from .graph import Topology
+    from .graph import Graph
+    from .inline import ManualClock
     from .migration import Migration
     from .reconfigure import Receipt
 
@@ -56,13 +55,14 @@ class Run(ABC):
         self,
         graph: PipelineGraph,
         *,
-        clock: Clock,
+        clock: "ManualClock | None" = None,
         events: "EventLog | None" = None,
-        host_factory: "Callable[[StageSpec, StepContext], Host] | None" = None,
+        host_factory: "Callable[[StageSpec, Context], Host] | None" = None,
         meters: Mapping[str, Any] | None = None,
     ) -> None:
         self.graph = graph.resolved()
-        self.clock, self.clock_ns, self.events = clock, clock.now_ns, events
+        self.clock_ns: Callable[[], int] = time.perf_counter_ns if clock is None else clock.now_ns
+        self.events = events
         self.lock = threading.RLock()
         self.workers: dict[str, Worker] = {}
         self.retired: list[Worker] = []
@@ -94,10 +94,10 @@ class Run(ABC):
     def make_host(self, spec: StageSpec) -> Host:
         """Return the place where a stage's code runs."""
         name = spec.name
-        context = StepContext(
+        context = Context(
             name,
             spec.substrate if isinstance(spec.substrate, OnSubstrate) else None,
-            ask=lambda stage, request: self._ask(name, stage, request),
+            ask=lambda stage, request: ask(self, name, stage, request),
             stopping=lambda: self.aborting,
             clock_ns=self.clock_ns,
         )
@@ -173,7 +173,7 @@ class Run(ABC):
         with self.lock:
             if lane in worker.in_lanes:
                 worker.in_lanes.remove(lane)
-                worker.past.add(lane)
+                worker.past.update(dropped=lane.dropped, overwritten=lane.overwritten, filtered=lane.filtered)
             self.endings.check(worker.name)
 
     def settle(self, worker: Worker) -> None:
@@ -243,31 +243,6 @@ class Run(ABC):
             if self._all_ended() and self._status in ("running", "paused"):
                 self._status = "ended"
         self.notify()
-
-    def _ask(self, asker: str, stage: str, request: Any) -> Answer:
-        worker = self.workers.get(stage)
-        if worker is None:
-            raise UnknownNameError("stage", stage, self.workers)
-        if stage == asker:
-            raise PipelineError(f"stage `{stage}` asks itself and would wait for ever")
-        me = self.workers[asker]
-
-        def late() -> None:
-            me.late_answers += 1
-
-        def blocked(queue: Any) -> None:
-            if me.config.concurrency == 1:  # else others may still work
-                me.waiting = queue
-
-        answer = Answer(stage, late, blocked, self.pump)
-        question = Question(request, answer)
-        with self.lock:
-            self.answers.add(answer)
-            if worker.ended or self.aborting:
-                question.refuse(stage)
-            else:
-                worker.inbox.put((None, question))
-        return answer
 
     # -- verbs ----------------------------------------------------------------------------------------------------
 
@@ -342,7 +317,7 @@ class Run(ABC):
                 self._status = "stopped"
         self._abort()
         for worker in self.workers.values():
-            if self.never_launched(worker):
+            if self._started_ns == 0:  # never launched
                 worker.ended = True
         ended = self._wind_up(timeout)
         self._close()
@@ -357,10 +332,6 @@ class Run(ABC):
             if not worker.ended and hasattr(worker.host, "interrupt"):
                 worker.host.interrupt()
         return self.wait_until(self._all_ended, timeout if timeout is None else timeout / 2)
-
-    def never_launched(self, worker: Worker) -> bool:
-        """Whether a worker has not been started."""
-        return self._started_ns == 0
 
     def pause(self, timeout: float | None = None) -> bool:
         """Pause every stage at its next border; True when all stand within `timeout` seconds."""
@@ -399,7 +370,7 @@ class Run(ABC):
 
         A `StageConfig` changes how the stage is run; anything else goes to its `configure(state, config)`.
         """
-        worker = self._worker(stage)
+        worker = self.worker(stage)
         if isinstance(config, StageConfig):
             for name in ("droppable", "concurrency", "isolation"):
                 if getattr(config, name) != getattr(worker.config, name):
@@ -442,7 +413,7 @@ class Run(ABC):
 
     def reconfigure(
         self,
-        change: "PipelineGraph | Topology | Pipeline | Edits",
+        change: "PipelineGraph | Graph | Pipeline | Edits",
         *,
         queued: Literal["carry", "drain"] = "carry",
         timeout: float | None = None,
@@ -452,18 +423,20 @@ class Run(ABC):
 
         Refused as a whole (`GraphError`) when the result would not pass `build`; the old graph then runs on.
         """
-        from .builder import Pipeline
-        from .edits import Edits
         from .reconfigure import reconfigure
 
         with self._admin:
-            if isinstance(change, Edits):
-                new = change.apply(self.graph)
-            elif isinstance(change, Pipeline):
-                new = change.graph
-            else:
-                new = change if isinstance(change, PipelineGraph) else self.graph.with_topology(change)
-            return reconfigure(self, new, queued=queued, timeout=timeout, drain_s=drain_s)
+            return reconfigure(self, self.graph_after(change), queued=queued, timeout=timeout, drain_s=drain_s)
+
+    def graph_after(self, change: "PipelineGraph | Graph | Pipeline | Edits") -> PipelineGraph:
+        """Return the graph that a change would lead to."""
+        from .builder import Edits, Pipeline
+
+        if isinstance(change, Edits):
+            return change.apply(self.graph)
+        if isinstance(change, Pipeline):
+            return change.graph
+        return change if isinstance(change, PipelineGraph) else self.graph.with_topology(change)
 
     def migrate(self, stage: str, to: "OnSubstrate | str", timeout: float | None = None) -> "Migration":
         """Move a stage with its state to another substrate, at an item border, while the rest runs."""
@@ -473,12 +446,13 @@ class Run(ABC):
 
     def checkpoint(self, stage: str, timeout: float | None = None) -> bytes:
         """Return the state of a stage at its next border."""
-        worker = self._worker(stage)
+        worker = self.worker(stage)
         saved: list[bytes] = []
         self.order(worker, lambda: saved.append(worker.host.checkpoint()), timeout)
         return saved[0]
 
-    def _worker(self, stage: str) -> Worker:
+    def worker(self, stage: str) -> Worker:
+        """Return the worker of a stage by its name."""
         if stage not in self.workers:
             raise UnknownNameError("stage", stage, self.workers)
         return self.workers[stage]
@@ -487,7 +461,7 @@ class Run(ABC):
 
     def metrics(self, stage: str) -> StageMetrics:
         """Return what a stage has done since the run began."""
-        return self.readings.of(self._worker(stage))
+        return self.readings.of(self.worker(stage))
 
     def snapshot(self) -> dict[str, StageMetrics]:
         """Return the metrics of every stage."""

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from .clocks import SystemClock
 from .graph import PipelineGraph
 from .supervisor import Run
 from .worker import Worker
@@ -30,7 +29,6 @@ class ThreadsRun(Run):
         self._over = threading.Event()
         self._watch_s = watch_s
         self._watchdog: threading.Thread | None = None
-        options.setdefault("clock", SystemClock())
         super().__init__(graph, **options)
 
     def launch(self, worker: Worker) -> None:
@@ -65,16 +63,11 @@ class ThreadsRun(Run):
     def _watch(self) -> None:
         before: tuple[int, ...] | None = None
         while not self._over.wait(self._watch_s):
-            for worker in list(self.workers.values()):
-                self.watch_worker(worker)
             stuck = self._progress() if self.is_stuck() else None
             if stuck is not None and stuck == before:
                 self.fail(self.deadlock())
                 return
             before = stuck
-
-    def watch_worker(self, worker: Worker) -> None:
-        """Look at one worker from outside: nothing to do here."""
 
     def _progress(self) -> tuple[int, ...]:
         lanes = [lane for w in list(self.workers.values()) for lane in list(w.out_lanes)]

@@ -26,14 +26,19 @@ from metalforge.core.errors import SpecError, UnknownNameError
 
 from .builder import Pipeline, PipelineBuilder
 from .graph import PipelineGraph
-from .kinds import ChannelKind, Filtered, read_channel
+from .kinds import Filtered, read_channel
 from .stages import OnSubstrate, StageConfig
 
 __all__ = ["from_toml", "read_pipeline", "to_toml"]
 
 
 class _EdgeRecord(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"source": "from", "target": "to"}
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    rename={"source": "from", "target": "to"},
 ):
     source: str
     target: str
@@ -42,7 +47,7 @@ class _EdgeRecord(
     tokens: int | None = None
 
 
-class _StageRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _StageRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     name: str
     use: str
     parameters: dict[str, Any] = {}
@@ -59,44 +64,46 @@ class _PipelineRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 def to_toml(pipeline: Pipeline | PipelineGraph) -> str:
     """Return the file that makes a pipeline again; raises for stages and predicates that have no name."""
     graph = pipeline.graph if isinstance(pipeline, Pipeline) else pipeline
-    document: dict[str, Any] = {"name": graph.name, "stages": [], "edges": []}
+    stages, edges = [], []
     for spec in graph.stages.values():
         if spec.use is None:
             raise SpecError(
                 f"stage `{spec.name}` cannot be written: {spec.stage!r} has no name that a file could give\n"
                 'hint: a function or dataclass of a module, or builder.stage(name, substrate, "module:attribute")'
             )
-        entry: dict[str, Any] = {"name": spec.name, "use": spec.use}
-        if spec.parameters:
-            entry["parameters"] = msgspec.to_builtins(dict(spec.parameters))
-        if spec.substrate_name is not None:
-            entry["substrate"] = spec.substrate_name
-        default = msgspec.to_builtins(StageConfig())
-        config = {k: v for k, v in msgspec.to_builtins(spec.config).items() if v != default[k]}
-        if config:
-            entry["config"] = config
-        document["stages"].append(entry)
+        stages.append(
+            _StageRecord(
+                name=spec.name,
+                use=spec.use,
+                parameters=dict(spec.parameters),
+                substrate=spec.substrate_name,
+                config=spec.config,
+            )
+        )
     for edge in graph.edges:
-        line: dict[str, Any] = {"from": edge.source, "to": edge.target}
-        if edge.channel is not None:
-            line["channel"] = _channel_record(edge.channel, f"{edge.source} -> {edge.target}")
-        if edge.feedback:
-            line["feedback"] = True
-        if edge.tokens is not None:
-            line["tokens"] = edge.tokens
-        document["edges"].append(line)
-    return tomli_w.dumps(document)
+        if isinstance(edge.channel, Filtered) and not isinstance(edge.channel.where, str):
+            raise SpecError(
+                f"edge {edge.source} -> {edge.target} is filtered by a function, which no file can hold; "
+                "write an expression"
+            )
+        channel = None if edge.channel is None else msgspec.to_builtins(edge.channel)
+        edges.append(
+            _EdgeRecord(
+                source=edge.source, target=edge.target, channel=channel, feedback=edge.feedback, tokens=edge.tokens
+            )
+        )
+    record = {"name": graph.name, "stages": msgspec.to_builtins(stages), "edges": msgspec.to_builtins(edges)}
+    return tomli_w.dumps(_without_nothing(record))
 
 
-def _channel_record(kind: ChannelKind, where: str) -> dict[str, Any]:
-    if isinstance(kind, Filtered) and not isinstance(kind.where, str):
-        raise SpecError(f"edge {where} is filtered by a function, which no file can hold; write an expression")
-    record: dict[str, Any] = _without_none(msgspec.to_builtins(kind))
-    return record
-
-
-def _without_none(value: Any) -> Any:
-    return {k: _without_none(v) for k, v in value.items() if v is not None} if isinstance(value, dict) else value
+def _without_nothing(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_nothing(v) for v in value]
+    return (
+        {k: _without_nothing(v) for k, v in value.items() if v is not None and v != {}}
+        if isinstance(value, dict)
+        else value
+    )
 
 
 def from_toml(text: str, substrates: Mapping[str, OnSubstrate] | None = None) -> Pipeline:

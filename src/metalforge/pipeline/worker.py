@@ -8,7 +8,7 @@ seeded schedules show holds for the threads.
 A border is where a worker can be paused: between items, or with outputs in `outbox` for which there was no room yet.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future, wait
 from contextlib import suppress
@@ -16,15 +16,14 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from .errors import PipelineError
-from .failures import failure_of
+from .errors import PipelineError, failure_of
 from .graph import StageSpec
 from .hosts import Host
 from .items import Emit, Item, ItemId, payload_bytes
 from .lanes import END, NUDGE, BoundedLane, Inbox, Lane, Word
 from .metrics import StageMeter
+from .readings import Throttle
 from .stages import is_source
-from .throttle import Throttle
 from .tokens import Ring
 
 if TYPE_CHECKING:
@@ -90,19 +89,6 @@ class Done:
 Waits: TypeAlias = Generator[Any, Any, None]
 
 
-class Past:
-    """What edges that have ended had lost."""
-
-    def __init__(self) -> None:
-        self.dropped = self.overwritten = self.filtered = 0
-
-    def add(self, lane: Lane) -> None:
-        """Keep the counts of a lane that is given up."""
-        self.dropped += lane.dropped
-        self.overwritten += lane.overwritten
-        self.filtered += lane.filtered
-
-
 class Worker:
     """One stage of a run: its inbox, its lanes, its host, and where it is in its life."""
 
@@ -121,7 +107,8 @@ class Worker:
         """No source, or one that will produce nothing more."""
         self.gate = self.parked = self.closing = self.finished = self.ended = self.opened = False
         self.draining = self.finish_asked = False
-        self.past = Past()
+        self.past: Counter[str] = Counter()
+        """What edges that have ended had lost."""
         self.waiting: Any = None
         """The queue this worker waits on; None while it works."""
         self.active = False
