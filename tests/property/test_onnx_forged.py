@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.model.graph import OpGraph
-from metalforge.hybrid.model.onnx_ import load_onnx
+from metalforge.hybrid.model.onnx_import import load_onnx
 
 FILE = (Path(__file__).parents[1] / "golden" / "onnx" / "recurrent.onnx").read_bytes()
 PLACES = st.integers(0, len(FILE) - 1)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.ops import Add, Concat, Elementwise, FanOut, FullyConnected, TemporalIntegration
+from metalforge.hybrid.model.regions import find_regions
 from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.hybrid.routing.jobs import LinearJob, program_name
-from metalforge.hybrid.routing.partition import find_regions
 from metalforge.hybrid.routing.placement import Candidate, choose
 from metalforge.hybrid.routing.plan import PlanRecord
 from metalforge.hybrid.routing.router import OperationRouter
@@ -77,7 +77,7 @@ def _mergeable(pairs, regions, i, j):
 @settings(max_examples=100, deadline=None)
 def test_regions_are_convex_ordered_and_maximal(graph, data):
     sides = {node.name: data.draw(SIDES) for node in graph.nodes}
-    found = find_regions(graph, sides)
+    found = find_regions(graph.before, sides)
     pairs = edges(graph)
     regions = [set(names) for _, names in found]
     assert sorted(joined.from_iterable(names for _, names in found)) == sorted(sides), "every node in one region"

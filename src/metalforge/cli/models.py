@@ -24,7 +24,7 @@ def load_graph(path: Path, input_range: float | None) -> "OpGraph":
     from metalforge.hybrid.model.graph import graph_from_esn
 
     if path.suffix == ".onnx":
-        from metalforge.hybrid.model.onnx_ import load_onnx
+        from metalforge.hybrid.model.onnx_import import load_onnx
 
         graph = load_onnx(path)
     else:

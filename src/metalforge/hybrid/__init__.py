@@ -9,7 +9,7 @@ from .esn.network import HybridEsn, HybridStatistics
 from .esn.selector import SubstrateSelector
 from .esn.tasks import Task, loss, refit
 from .model.graph import Node, OpGraph, graph_from_esn, graph_from_heads
-from .model.onnx_ import load_onnx
+from .model.onnx_import import load_onnx
 from .routing.plan import Plan
 from .routing.router import OperationRouter
 from .running.executor import HybridExecutor

@@ -9,8 +9,7 @@ import pytest
 from onnx import helper
 
 from metalforge.core.errors import PluginError, SpecError
-from metalforge.hybrid.model import onnx_
-from metalforge.hybrid.model.onnx_ import load_onnx
+from metalforge.hybrid.model.onnx_import import load_onnx, reading
 from reference.onnx_models import constant, int4, model, node
 
 RNG = np.random.default_rng(13)
@@ -116,7 +115,7 @@ REFUSED = {
     "no shape": (changed(lambda m: m.graph.input[0].type.tensor_type.ClearField("shape")), "`x` must be a tensor with"),
     "shapes that do not fit": (misfit(), r"node `m` \(MatMul\) cannot take its inputs"),
     "a result that no input reaches": (
-        model([node("Relu", ["x"], ["y"]), node("Shape", ["x"], ["z"], start=1)], {"x": ["n", 4]}, ["y", "z"]),
+        model([node("Relu", ["x"], ["y"]), node("Neg", ["c"], ["z"])], {"x": ["n", 4]}, ["y", "z"], [dense("c")]),
         "`z` is a constant",
     ),
     "a shape from data": (
@@ -175,7 +174,7 @@ def test_files_are_named_in_errors(tmp_path):
 def test_large_files_are_refused_before_they_are_read(tmp_path, monkeypatch):
     path = tmp_path / "large.onnx"
     path.write_bytes(relu().SerializeToString())
-    monkeypatch.setattr(onnx_, "LARGEST_FILE", 10)
+    monkeypatch.setattr(reading, "LARGEST_FILE", 10)
     for source in (path, path.read_bytes(), relu()):
         with pytest.raises(SpecError, match="may have 0 MiB"):
             load_onnx(source)
@@ -208,6 +207,13 @@ def test_without_the_library_the_way_to_it_is_said(monkeypatch):
         load_onnx(b"")
 
 
+def test_without_the_runtime_only_what_it_would_run_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert [n.op.kind for n in load_onnx(relu()).nodes] == ["relu"]
+    with pytest.raises(PluginError, match=r"pip install 'metalforge\[onnx\]'"):
+        load_onnx(model([node("Abs", ["x"], ["y"])], {"x": ["n", 4]}, ["y"]))
+
+
 def test_importing_the_importer_does_not_import_the_library():
-    code = "import sys, metalforge.hybrid.model.onnx_; sys.exit('onnx' in sys.modules)"
+    code = "import sys, metalforge.hybrid.model.onnx_import; sys.exit('onnx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

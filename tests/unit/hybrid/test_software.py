@@ -1,5 +1,7 @@
 """Ops and graphs on the host, against plain definitions and finite differences."""
 
+import pickle
+
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
@@ -7,6 +9,7 @@ from scipy.sparse import csr_array
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout, HeadSpec
 from metalforge.hybrid.model.graph import Node, OpGraph, graph_from_esn
+from metalforge.hybrid.model.onnx_import import load_onnx
 from metalforge.hybrid.model.ops import (
     ELEMENTWISE,
     Add,
@@ -27,6 +30,8 @@ from metalforge.reservoir.sparse import BlockSparse
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.quantize import quantize
 from reference.esn import FUNCTIONS, states
+from reference.onnx_models import constant, node
+from reference.onnx_models import model as onnx_model
 
 RNG = np.random.default_rng(3)
 RTOL = {"float32": 1e-5, "float64": 1e-12}
@@ -187,20 +192,31 @@ def test_a_mutation_moves_a_fraction_of_the_weights_and_repeats():
 
 
 def test_operators_of_onnx_find_their_inputs_between_constants_and_gaps():
-    x = reals(2, 3)
-    sub = SoftwareOnly(op_type="Sub", constants=(np.array(1.0), None), output_shapes=((None, 3),))
-    np.testing.assert_allclose(one(sub, x), 1 - x)
-    clip = SoftwareOnly(op_type="Clip", constants=(None, None, np.array(0.5)), absent=(1,), output_shapes=((None, 3),))
-    np.testing.assert_allclose(one(clip, x), np.minimum(x, 0.5))
-    low = SoftwareOnly(op_type="Clip", absent=(2,), output_shapes=((None, 3),))
-    np.testing.assert_allclose(one(low, x, np.array(0.5)), np.maximum(x, 0.5))
-    split = SoftwareOnly(
-        op_type="Split",
-        attributes={"axis": 1},
-        constants=(None, np.array([1, 2])),
-        output_shapes=((None, 1), (None, 2)),
-    )
-    np.testing.assert_array_equal(np.hstack(evaluate(split, [x]).outputs), x)
+    x = reals(2, 3).astype(np.float32)
+    nodes = [
+        node("Sub", ["one", "x"], ["sub"]),
+        node("Clip", ["x", "", "half"], ["clip"]),
+        node("Split", ["x", "sizes"], ["first", "rest"], axis=1),
+    ]
+    constants = [
+        constant("one", np.float32(1)),
+        constant("half", np.float32(0.5)),
+        constant("sizes", np.array([1, 2])),
+    ]
+    made = onnx_model(nodes, {"x": ["n", 3]}, ["sub", "clip", "first", "rest"], constants)
+    (part,) = load_onnx(made).nodes
+    sub, clip, first, rest = evaluate(part.op, [x]).outputs
+    np.testing.assert_allclose(sub, 1 - x)
+    np.testing.assert_allclose(clip, np.minimum(x, 0.5))
+    np.testing.assert_array_equal(np.hstack([first, rest]), x)
+
+
+def test_a_part_for_the_host_can_be_copied():
+    made = onnx_model([node("Abs", ["x"], ["y"])], {"x": ["n", 3]}, ["y"])
+    (part,) = load_onnx(made).nodes
+    x = reals(2, 3).astype(np.float32)
+    (found,) = pickle.loads(pickle.dumps(part.op)).run([x])
+    np.testing.assert_array_equal(found, np.abs(x))
 
 
 def test_an_op_that_is_not_known_is_named():
@@ -291,13 +307,18 @@ def test_a_call_sees_the_weights_it_began_with_and_updates_add_up():
 
 
 def test_a_call_that_fails_leaves_the_model_as_it_was():
+    def two_rows(inputs):
+        if inputs[0].shape != (2, 3):
+            raise SpecError("cannot take its inputs")
+        return inputs
+
     graph = OpGraph(
         inputs={"x": (None, 3)},
         nodes=(
             Node(name="kept", op=TemporalIntegration(leak=0.5), inputs=("x",)),
             Node(
                 name="bad",
-                op=SoftwareOnly(op_type="Reshape", constants=(None, np.array([2, 3])), output_shapes=((2, 3),)),
+                op=SoftwareOnly(operators=("Reshape",), run=two_rows, output_shapes=((2, 3),)),
                 inputs=("kept",),
             ),
         ),

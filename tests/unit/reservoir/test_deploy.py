@@ -16,7 +16,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from metalforge.core.errors import PluginError, SpecError
-from metalforge.hybrid.model.onnx_ import load_onnx
+from metalforge.hybrid.model.onnx_import import load_onnx
 from metalforge.hybrid.model.ops import FullyConnected, Precision
 from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.reservoir.activations import ACTIVATIONS

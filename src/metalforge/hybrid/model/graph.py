@@ -95,6 +95,12 @@ class OpGraph:
         """Return the node that makes a value; None for an input."""
         return next((node for node in self.nodes if value in node.outputs), None)
 
+    @property
+    def before(self) -> dict[str, set[str]]:
+        """The nodes that each node waits for, in the order of `nodes`."""
+        makers = {value: node.name for node in self.nodes for value in node.outputs}
+        return {node.name: {makers[v] for v in node.inputs if v in makers} for node in self.nodes}
+
     def consumers(self, value: str) -> tuple[Node, ...]:
         """Return the nodes that read a value."""
         return tuple(node for node in self.nodes if value in node.inputs)

@@ -4,8 +4,8 @@ An op holds parameters and no behaviour; `software` computes it, `router` places
 which is None: a vector of 50 inputs is ``(None, 50)``.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -52,6 +52,8 @@ ELEMENTWISE: tuple[str, ...] = (
     "softmax",
 )
 """Activations; softmax runs over the last axis."""
+NAMED = 4
+"""Operators that the kind of a part in ONNX names."""
 
 
 class Precision(StrEnum):
@@ -298,36 +300,30 @@ class MutationUpdate(Op):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SoftwareOnly(Op):
-    """An op that only software has, by its ONNX name; `reason` says why no NPU runs it.
+    """ONNX operators that only the host runs, as one whole; `reason` says why no NPU does.
 
-    Its outputs' shapes are known to whoever made it: the importer runs it once on zeros.
+    Their outputs' shapes are known to whoever made it.
     """
 
-    op_type: str
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    constants: tuple[NDArray[Any] | None, ...] = ()
-    """Constant inputs by position; None where the value comes from the graph, or is `absent`."""
-    absent: tuple[int, ...] = ()
-    """Positions of optional inputs that are not given."""
+    operators: tuple[str, ...]
+    run: Callable[[Sequence[NDArray[Any]]], Sequence[NDArray[Any]]]
+    """Arrays in, in the order of the node's inputs; arrays out."""
     output_shapes: tuple[Shape, ...] = ()
     reason: str = "no NPU has this op"
+    parameters: int = 0
     operations: float = 0.0
     """Floating point operations for one sample; 0 where one an output says enough."""
     arity: ClassVar[int | None] = None
 
     @property
     def kind(self) -> str:  # type: ignore[override]
-        """The ONNX name."""
-        return self.op_type
+        """The ONNX names, the first few of many."""
+        more = len(self.operators) - NAMED
+        return "+".join(self.operators[:NAMED]) + (f"+{more} more" if more > 0 else "")
 
     def shapes(self, inputs: Sequence[Shape]) -> tuple[Shape, ...]:
         """What the importer found."""
         return self.output_shapes
-
-    @property
-    def parameters(self) -> int:
-        """Numbers in its constants."""
-        return sum(0 if c is None else int(c.size) for c in self.constants)
 
     def flops(self, inputs: Sequence[Shape]) -> float:
         """What the importer counted."""

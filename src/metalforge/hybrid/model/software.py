@@ -17,8 +17,6 @@ from metalforge.reservoir.sparse import BlockSparse
 from metalforge.reservoir.weights import EsnWeights
 
 from .graph import OpGraph
-from .operators import compute
-from .operators.reductions import softmax
 from .ops import (
     Add,
     Concat,
@@ -65,7 +63,7 @@ def evaluate(
             s = (1 - a) * before + a * x
             return Evaluated((s,), s)
         case SoftwareOnly():
-            return Evaluated(compute(op.op_type, _arguments(op, inputs), op.attributes, len(op.output_shapes)), None)
+            return Evaluated(tuple(op.run(inputs)), None)
         case _:
             return Evaluated((_stateless(op, inputs, weights, call),), None)
 
@@ -79,7 +77,7 @@ def _stateless(op: Op, inputs: Sequence[Array], weights: Array | None, call: int
             y = x @ w.T
             return np.asarray(y if op.bias is None else y + op.bias.astype(x.dtype, copy=False))
         case Elementwise():
-            return softmax(inputs[0]) if op.function == "softmax" else activation(op.function).value(inputs[0])
+            return _softmax(inputs[0]) if op.function == "softmax" else activation(op.function).value(inputs[0])
         case FanOut():
             return inputs[0]
         case Concat():
@@ -121,7 +119,7 @@ def _kept(state: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> 
 
 
 def _gradient(op: Gradient, x: Array, y: Array, target: Array) -> Array:
-    slope = (y - target) * y.dtype.type(2 / y.shape[1]) if op.loss == "mse" else softmax(y) - target
+    slope = (y - target) * y.dtype.type(2 / y.shape[1]) if op.loss == "mse" else _softmax(y) - target
     return np.asarray(slope.T @ x / y.dtype.type(len(x)))
 
 
@@ -138,15 +136,10 @@ def _wanted(op: GradientUpdate | MutationUpdate, weights: Array | None) -> Array
     return weights
 
 
-def _arguments(op: SoftwareOnly, inputs: Sequence[Array]) -> list[Array | None]:
-    """Return the inputs of an ONNX operator by position: constants, absent ones, and the graph's values between."""
-    values = iter(inputs)
-    count = max(len(op.constants), 1 + max(op.absent, default=-1))
-    found: list[Array | None] = []
-    for i in range(count):
-        constant = op.constants[i] if i < len(op.constants) else None
-        found.append(constant if constant is not None or i in op.absent else next(values))
-    return [*found, *values]
+def _softmax(x: Array) -> Array:
+    """Return e^x / sum e^x over the last axis, shifted by the largest so that nothing overflows."""
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return np.asarray(e / e.sum(axis=-1, keepdims=True))
 
 
 def in_dtype(op: Op, dtype: Any) -> Op:

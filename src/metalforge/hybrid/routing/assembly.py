@@ -1,14 +1,15 @@
 """A plan put together from its rows: partitions, transfers, totals, and what a reader must know besides."""
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from metalforge.core.quantities import Modelled
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.model.graph import OpGraph
+from metalforge.hybrid.model.regions import find_regions
 from metalforge.substrates.profiles import DeviceProfile
 
 from .jobs import Job, loading_order
-from .partition import Side, find_regions
 from .placement import Candidate
 from .plan import OpPlan, Partition, Plan, PlanRecord, Transfer
 from .plan_text import short
@@ -33,7 +34,7 @@ def assemble(
     """Return the plan of some rows."""
     jobs = {name: candidate for candidate in chosen for name in candidate.nodes}
     ops = tuple(row.plan(graph, profile, host, batch, jobs) for row in rows)
-    sides: dict[str, Side] = {op.op: "npu" if op.job else "software" for op in ops}
+    sides: dict[str, Literal["npu", "software"]] = {op.op: "npu" if op.job else "software" for op in ops}
     nothing = Cost(
         latency=Modelled(value=0.0, unit="s", profile=profile.name),
         energy=Modelled(value=0.0, unit="J", profile=profile.name),
@@ -47,7 +48,7 @@ def assemble(
         tolerance=tolerance,
         batch=batch,
         ops=ops,
-        partitions=tuple(Partition(side=side, ops=names) for side, names in find_regions(graph, sides)),
+        partitions=tuple(Partition(side=side, ops=names) for side, names in find_regions(graph.before, sides)),
         transfers=tuple(_transfer(candidate.job, batch, profile) for candidate in chosen),
         device_total=add_costs([nothing, *(op.device for op in ops if op.device is not None)]),
         host_total=add_costs([op.host for op in ops]),

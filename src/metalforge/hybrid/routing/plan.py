@@ -5,6 +5,7 @@ of the device and of the host are kept apart, each modelled from a profile that 
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 
@@ -16,7 +17,6 @@ from metalforge.substrates.profiles import DeviceProfile
 
 from . import plan_text
 from .jobs import Job
-from .partition import Side
 from .pricing import Objective, add_costs
 from .seed_policy import Substrate
 
@@ -68,7 +68,7 @@ class OpPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Partition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Ops that run on one side without a break, in an order in which partitions can run."""
 
-    side: Side
+    side: Literal["npu", "software"]
     ops: tuple[str, ...]
 
 

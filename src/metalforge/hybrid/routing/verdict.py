@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 
 from metalforge.hybrid.model.graph import Node, OpGraph
-from metalforge.hybrid.model.operators import OPERATORS
 from metalforge.hybrid.model.ops import (
     Add,
     Concat,
@@ -117,8 +116,6 @@ def npu_verdict(node: Node, graph: OpGraph, ranges: Mapping[str, ValueRange]) ->
 def software_verdict(node: Node) -> Verdict:
     """Return whether software can run a node."""
     op = node.op
-    if isinstance(op, SoftwareOnly) and op.op_type not in OPERATORS:
-        return Verdict(ok=False, reason=f"not supported: software has no operator `{op.op_type}`")
     if isinstance(op, IN_SOFTWARE):
         return Verdict(ok=True, reason="software computes it")
     return Verdict(

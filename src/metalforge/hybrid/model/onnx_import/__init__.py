@@ -1,6 +1,9 @@
-"""Models from ONNX: records of a file in, a graph of ops out. `hybrid.onnx_` reads the file itself."""
+"""Models from ONNX files (extra `onnx`): what an NPU may run becomes an op, the rest whole parts that the host runs.
 
-from .lower import lower
-from .model import KINDS, OPSETS, Extent, OnnxModel, OnnxNode, Tensor
+`reading` takes a file in and refuses what cannot be trusted, `shapes` tells how large every value is before anything
+runs, `lowering` makes the graph, and `host` runs what stays in ONNX.
+"""
 
-__all__ = ["KINDS", "OPSETS", "Extent", "OnnxModel", "OnnxNode", "Tensor", "lower"]
+from .lowering import load_onnx
+
+__all__ = ["load_onnx"]

@@ -1,82 +1,115 @@
 """ONNX nodes that are ops of the graph's own: products with constant matrices, activations, concat, add."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.hybrid.model.ops import Add, Concat, Elementwise, ElementwiseName, FullyConnected, Op, Precision
+from metalforge.hybrid.model.ops import Add, Concat, Elementwise, ElementwiseName, FullyConnected, Op, Precision, Shape
+from metalforge.substrates.npu.quantize import Quantized
 
-from .model import OnnxNode
-from .rewrite import Arguments
-from .values import Known, Open, quantized
-
-__all__ = ["bias_row", "native_op"]
+__all__ = ["Known", "Open", "Value", "bias_row", "dequantised", "native_op", "turned"]
 
 PLAIN: Mapping[str, ElementwiseName] = {"Tanh": "tanh", "Sigmoid": "sigmoid", "Relu": "relu"}
 """Activations without attributes."""
 
 
-def native_op(node: OnnxNode, args: Arguments, result: Open, dtype: str) -> Op | None:
-    """Return the op of a node whose numbers are all of the graph's type; None when only software has it."""
-    if node.op_type == "Identity":
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Integers:
+    """Where dequantised constants come from: scale times integers, with one scale or one a place of `axis`."""
+
+    values: NDArray[np.int64]
+    scales: NDArray[np.floating[Any]]
+    axis: int | None
+
+    def transposed(self) -> "Integers":
+        """Return those of the transposed matrix."""
+        return Integers(values=self.values.T, scales=self.scales, axis=None if self.axis is None else 1 - self.axis)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A constant."""
+
+    array: NDArray[Any]
+    integers: Integers | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """A value of the graph by its name there: its type (an ONNX code) and its shape, None where the batch is."""
+
+    name: str
+    kind: int
+    shape: Shape
+
+
+Value: TypeAlias = Known | Open
+
+
+def native_op(
+    op_type: str, attributes: Mapping[str, Any], args: Sequence[Value | None], result: Open, *, real: int, opset: int
+) -> Op | None:
+    """Return the op of a node whose numbers are all of the graph's type `real`; None when only software has it."""
+    if op_type == "Identity":
         return Elementwise(function="identity")  # of any type
     opened = [arg for arg in args if isinstance(arg, Open)]
-    if any(arg.dtype != dtype for arg in [*opened, result]):
+    if any(arg.kind != real for arg in [*opened, result]):
         return None
-    match node.op_type:
+    match op_type:
         case "Gemm" | "MatMul":
-            return _product(node, args)
+            return _product(attributes, args)
         case "Add" | "Sum" if len(opened) == len(args) and len({arg.shape for arg in opened}) == 1:
             return Add()
         case "Concat" if len(opened) == len(args):
-            axis = int(node.attributes["axis"])
+            axis = int(attributes["axis"])
             return None if any(arg.shape[axis] is None for arg in opened) else Concat(axis=axis)
         case _:
-            function = _activation(node, args)
+            function = _activation(op_type, attributes, args, opset)
             return None if function is None else Elementwise(function=function)
 
 
-def _activation(node: OnnxNode, args: Arguments) -> ElementwiseName | None:
+def _activation(
+    op_type: str, attributes: Mapping[str, Any], args: Sequence[Value | None], opset: int
+) -> ElementwiseName | None:
     x = args[0]
-    match node.op_type:
+    match op_type:
         case "Gelu":
-            return "gelu" if node.attributes.get("approximate", "none") == "none" else None
+            return "gelu" if attributes.get("approximate", b"none") == b"none" else None
         case "Clip":
             ends = [arg.array.item() if isinstance(arg, Known) and arg.array.size == 1 else None for arg in args[1:3]]
             return "bounded_relu" if ends == [0.0, 1.0] else None
         case "Softmax" if isinstance(x, Open):
-            axis = int(node.attributes.get("axis", -1))
+            # Before opset 13 it ran over all axes from one on: the last alone is the same thing.
+            axis = int(attributes.get("axis", 1 if opset < 13 else -1))
             return "softmax" if axis in (-1, len(x.shape) - 1) else None
         case name:
             return PLAIN.get(name)
 
 
-def _product(node: OnnxNode, args: Arguments) -> FullyConnected | None:
+def _product(attributes: Mapping[str, Any], args: Sequence[Value | None]) -> FullyConnected | None:
     """Return x W^T + b of a Gemm or MatMul whose right-hand side is a constant matrix; None for any other."""
     x, matrix = args[:2]
-    if (
-        not isinstance(x, Open)
-        or not isinstance(matrix, Known)
-        or matrix.array.ndim != 2
-        or node.attributes.get("transA")
-    ):
+    if not isinstance(x, Open) or not x.shape or x.shape[-1] is None:
         return None
-    if not x.shape or x.shape[-1] is None:
+    if not isinstance(matrix, Known) or matrix.array.ndim != 2 or attributes.get("transA"):
         return None
-    turned = bool(node.attributes.get("transB", 0))
-    alpha, beta = float(node.attributes.get("alpha", 1.0)), float(node.attributes.get("beta", 1.0))
+    upright = bool(attributes.get("transB", 0))
+    alpha, beta = float(attributes.get("alpha", 1.0)), float(attributes.get("beta", 1.0))
     real = matrix.array.dtype.type
-    weights = np.ascontiguousarray(matrix.array if turned else matrix.array.T)
+    weights = np.ascontiguousarray(matrix.array if upright else matrix.array.T)
     bias, added = None, args[2] if len(args) > 2 else None
     if added is not None:
         row = bias_row(added, len(weights)) if isinstance(added, Known) else None
         if row is None:
             return None
         bias = real(beta) * row
-    if (exact := quantized(matrix.integers, transposed=not turned, factor=alpha)) is not None:
-        return FullyConnected(weights=exact[0], bias=bias, precision=exact[1])
+    if matrix.integers is not None:
+        exact = _quantized(matrix.integers if upright else matrix.integers.transposed(), alpha)
+        if exact is not None:
+            return FullyConnected(weights=exact[0], bias=bias, precision=exact[1])
     return FullyConnected(weights=real(alpha) * weights, bias=bias, precision=Precision.ANY)
 
 
@@ -86,3 +119,43 @@ def bias_row(value: Known, outputs: int) -> NDArray[np.floating[Any]] | None:
     if any(n != 1 for n in shape[:-1]) or shape[-1:] not in ((), (1,), (outputs,)):
         return None
     return np.ascontiguousarray(np.broadcast_to(value.array.reshape(-1), (outputs,)))
+
+
+def dequantised(attributes: Mapping[str, Any], inputs: Sequence[NDArray[Any]]) -> Integers | None:
+    """Return the integers of a dequantised matrix, the zero point taken off; None where scales come by blocks."""
+    x, scale, *zero = inputs
+    if x.ndim != 2 or attributes.get("block_size", 0):
+        return None
+    axis = int(attributes.get("axis", 1)) % 2
+    values = x.astype(np.int64)
+    if zero:
+        column = zero[0].astype(np.int64).reshape(-1)
+        values = values - (column[0] if column.size == 1 else column.reshape((-1, 1) if axis == 0 else (1, -1)))
+    return Integers(values=values, scales=scale.reshape(-1), axis=None if scale.size == 1 else axis)
+
+
+def turned(attributes: Mapping[str, Any], integers: Integers | None) -> Integers | None:
+    """Return the integers behind a transposed constant; None where it is no transposed matrix."""
+    plain = integers is not None and list(attributes.get("perm", [1, 0])) == [1, 0]
+    return integers.transposed() if integers is not None and plain else None
+
+
+def _quantized(integers: Integers, factor: float) -> tuple[Quantized, Precision] | None:
+    """Return a weight matrix (outputs, inputs) as integers and what the NPU makes of them; None when it cannot be.
+
+    It can when there is one scale, or one an output. Those of magnitude 7 and less are the chip's own int4; -8 is not.
+    """
+    low, high = int(integers.values.min()), int(integers.values.max())
+    top = max(-low, high)
+    if integers.axis == 1 or top > np.iinfo(np.int16).max:
+        return None
+    grid = np.ascontiguousarray(integers.values)
+    values: NDArray[np.int8] | NDArray[np.int16] = grid.astype(np.int16)
+    limits, precision = (-top, top), Precision.ANY
+    if low >= -128 and high <= 127:
+        values = grid.astype(np.int8)
+        limits, precision = (min(low, -127), 127), Precision.INT8
+    if top <= 7:
+        limits, precision = (-7, 7), Precision.INT4
+    scales = np.atleast_1d(integers.scales.astype(np.float64) * factor)
+    return Quantized(values=values, scales=scales, limits=limits, error=np.zeros(values.shape)), precision

@@ -1,4 +1,7 @@
-"""Convolution and pooling: windows that slide over the last axes of (batch, channels, ...)."""
+"""Convolution and pooling in NumPy, the oracle where `onnx.reference` errs (auto_pad, ceil_mode).
+
+Windows slide over the last axes of (batch, channels, ...).
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -6,10 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
-
-from .sizes import sized
-
-__all__ = ["TABLE"]
 
 Array = NDArray[Any]
 Pads = list[tuple[int, int]]
@@ -38,7 +37,6 @@ def _pads(
 
 
 def _padded(x: Array, widths: Pads, fill: float = 0) -> Array:
-    sized((*x.shape[:2], *(n + before + after for n, (before, after) in zip(x.shape[2:], widths, strict=True))))
     return np.pad(x, [(0, 0), (0, 0), *widths], constant_values=fill)
 
 
@@ -173,7 +171,7 @@ def average_pool(
     return np.asarray(total / counted.sum(axis=over).astype(x.dtype))
 
 
-TABLE: Mapping[str, Callable[..., Any]] = {
+WINDOWS: Mapping[str, Callable[..., Any]] = {
     "Conv": conv,
     "MaxPool": max_pool,
     "AveragePool": average_pool,

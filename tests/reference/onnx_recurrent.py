@@ -1,4 +1,6 @@
-r"""RNN, GRU and LSTM over a sequence (time, batch, inputs), forwards, backwards or both.
+r"""RNN, GRU and LSTM in NumPy, the oracle where `onnx.reference` has only some of their forms.
+
+Over a sequence (time, batch, inputs), forwards, backwards or both.
 
 With sigma the first activation and X W^T + H R^T + b written as a(.) for each gate:
 
@@ -16,8 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.reservoir.activations import ACTIVATIONS
-
-__all__ = ["TABLE"]
 
 Array = NDArray[Any]
 Step = Callable[[Array, Array, Array], tuple[Array, Array]]
@@ -179,4 +179,4 @@ def lstm(
     return _run(build, (x, w, r), (b, lengths, h0, c0), 4, hidden_size, direction, layout)
 
 
-TABLE: Mapping[str, Callable[..., Any]] = {"RNN": rnn, "GRU": gru, "LSTM": lstm}
+RECURRENT: Mapping[str, Callable[..., Any]] = {"RNN": rnn, "GRU": gru, "LSTM": lstm}

@@ -1,0 +1,134 @@
+"""What stays in ONNX, run by the host: a part of a model as a model of its own, in one session.
+
+onnxruntime runs it where it has the kernels. Where it has none (some operators in float64), and for products of
+integers, which it lets saturate on processors without the instructions for them, the standard's reference
+implementation does.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError
+
+from .library import onnx_library, onnx_runtime
+from .reading import RECURRENT, attributes_of
+from .shapes import Sized, walk
+
+__all__ = ["HostPart"]
+
+Array = NDArray[Any]
+Run: TypeAlias = Callable[[list[str], dict[str, Array]], Sequence[Any]]
+SATURATING = frozenset({"MatMulInteger", "QLinearMatMul"})
+UNSURE = frozenset({"AveragePool", "Conv", "MaxPool"})
+"""Of which the reference errs in some forms of padding."""
+IR_VERSION = 10
+"""Of the file format; the newest that every supported runtime reads."""
+QUIET = 4
+"""onnxruntime's log level: what goes wrong is raised, not printed."""
+
+
+class HostPart:
+    """Some nodes of a model. Calling it with arrays, in the order of its inputs, gives those of its outputs.
+
+    Every new set of input extents is walked through by shape inference before it runs.
+    """
+
+    def __init__(self, model: bytes) -> None:
+        self._model = model
+        onnx = onnx_library()
+        content = onnx.ModelProto.FromString(model)
+        self.operators = tuple(node.op_type for node in content.graph.node)
+        self._inputs = {value.name: value.type.tensor_type.elem_type for value in content.graph.input}
+        self._outputs = [value.name for value in content.graph.output]
+        self._nodes, self._opsets = tuple(content.graph.node), tuple(content.opset_import)
+        self._constants = {t.name: Sized.of(onnx.numpy_helper.to_array(t)) for t in content.graph.initializer}
+        self._walked: set[tuple[tuple[int, ...], ...]] = set()
+        self._run = self._session(onnx_runtime()) or self._reference()
+
+    @classmethod
+    def of(
+        cls,
+        nodes: Sequence[Any],
+        opsets: Sequence[Any],
+        inputs: Mapping[str, tuple[int, tuple[int | None, ...]]],
+        outputs: Mapping[str, int],
+        constants: Mapping[str, Array],
+    ) -> "HostPart":
+        """Return the part that these nodes are; inputs come with their type and shape, outputs with their type."""
+        onnx = onnx_library()
+        helper = onnx.helper
+        graph = helper.make_graph(
+            list(nodes),
+            "host",
+            [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()],
+            [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()],
+            [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
+        )
+        model = helper.make_model(graph, opset_imports=list(opsets), ir_version=IR_VERSION)
+        return cls(model.SerializeToString())
+
+    def __reduce__(self) -> tuple[type["HostPart"], tuple[bytes]]:
+        """A copy opens a session of its own."""
+        return HostPart, (self._model,)
+
+    def __call__(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        """Return the outputs; raises `SpecError` where they would be too large, or the numbers cannot be taken."""
+        extents = tuple(x.shape for x in inputs)
+        if extents not in self._walked:
+            given = {name: Sized(kind, s) for (name, kind), s in zip(self._inputs.items(), extents, strict=True)}
+            walk(self._nodes, self._opsets, {**self._constants, **given})
+            self._walked.add(extents)
+        feeds = dict(zip(self._inputs, inputs, strict=True))
+        try:
+            found = self._run(self._outputs, feeds)
+        except Exception as error:  # onnxruntime and the reference raise types of their own
+            raise SpecError(f"cannot take its inputs ({error})") from error
+        return tuple(np.asarray(value) for value in found)
+
+    def tried(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
+        """Return the outputs of a first call: some kernels say only now that they lack a type."""
+        try:
+            return self(inputs)
+        except SpecError as refused:
+            try:
+                self._run = self._reference()
+            except SpecError:
+                raise refused from None
+            return self(inputs)
+
+    def _session(self, runtime: Any) -> Run | None:
+        """Return how onnxruntime runs it; None where it has no kernel for a type, or not yet the operator."""
+        if SATURATING.intersection(self.operators):
+            return None
+        options = runtime.SessionOptions()
+        # Optimisations trade exactness for speed, and threads of its own would fight those of a campaign.
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        options.log_severity_level = QUIET
+        try:
+            run: Run = runtime.InferenceSession(self._model, options, providers=["CPUExecutionProvider"]).run
+        except Exception:  # its exceptions have no common base
+            return None
+        return run
+
+    def _reference(self) -> Run:
+        """Return how the standard's reference runs it."""
+        onnx = onnx_library()
+        if any(node.op_type in RECURRENT and attributes_of(onnx, node).get("activations") for node in self._nodes):
+            raise SpecError("has gates that onnxruntime cannot run in this type of numbers")
+        if strange := UNSURE.intersection(self.operators):
+            raise SpecError(f"has {', '.join(sorted(strange))}, which onnxruntime cannot run beside the rest of it")
+        try:
+            evaluator = onnx.reference.ReferenceEvaluator(onnx.ModelProto.FromString(self._model))
+        except Exception as error:
+            raise SpecError(f"can be run neither by onnxruntime nor by onnx ({error})") from error
+
+        def run(outputs: list[str], inputs: dict[str, Array]) -> Sequence[Any]:
+            with np.errstate(all="ignore"):
+                found: Sequence[Any] = evaluator.run(outputs, inputs)
+            return found
+
+        return run

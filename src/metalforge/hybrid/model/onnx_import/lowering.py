@@ -1,0 +1,309 @@
+"""ONNX models to graphs of ops: what the NPU may run becomes an op of its own, all between them parts for the host.
+
+Nodes of constants are computed at once. Every value's shape is inferred for two batches, which tells the extents that
+grow with the batch. Nodes that are no ops of the graph's own are joined into the largest parts that can run whole, and
+activations, sums and concatenations that only such parts feed go along with them.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from metalforge.core.errors import SpecError
+from metalforge.hybrid.model.graph import Node, OpGraph
+from metalforge.hybrid.model.ops import FullyConnected, Op, SoftwareOnly
+from metalforge.hybrid.model.regions import find_regions
+
+from .host import HostPart
+from .library import onnx_library
+from .native import Known, Open, Value, bias_row, dequantised, native_op, turned
+from .operators import REASONS, operations
+from .reading import OnnxModel, attributes_of, read_onnx, titled
+from .shapes import Sized, computed, inferred, sized, walk
+
+__all__ = ["load_onnx"]
+
+BATCHES = (2, 3)
+"""Sizes of the batches that shapes are inferred for. Not 1, which broadcasts and squeezes like no other."""
+ALIKE = frozenset({"Identity", "Dropout", "Cast", "CastLike"})
+"""Operators whose result may be their first input under another name."""
+
+
+def load_onnx(
+    source: str | PathLike[str] | bytes | Any, *, name: str | None = None, outputs: Sequence[str] | None = None
+) -> OpGraph:
+    """Return the graph of an ONNX model: a path, the bytes of a file, or an `onnx.ModelProto`.
+
+    `name` is the file's or the model's own by default. `outputs` names those that are wanted (all by default); what
+    only the others need is left out. Extents of 1 at the front stay 1 as the file says; an open one is the batch.
+    Raises `SpecError` for what cannot be taken, and `PluginError` where the extra `onnx` is not installed.
+    """
+    model = read_onnx(source, name, outputs)
+    # Constants of any size may come out of a file; what matters is whether the ops take them, and they say so.
+    with np.errstate(all="ignore"):
+        return _Lowering(model).graph()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Piece:
+    """A node on its way: the values it reads and gives, and the op it is unless the host runs it in ONNX."""
+
+    name: str
+    node: Any
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    op: Op | None
+
+
+class _Lowering:
+    """One model on its way: values by name, and the pieces made so far."""
+
+    def __init__(self, model: OnnxModel) -> None:
+        self.onnx = onnx_library()
+        self.model = model
+        self.opset = max(int(e.version) for e in model.opsets if e.domain in ("", "ai.onnx"))
+        self.values: dict[str, Value] = {name: Known(array=array) for name, array in model.constants.items()}
+        self.sizes: tuple[dict[str, Sized], ...] = ()
+        self.uses = Counter(name for node in model.nodes for name in node.input)
+        self.uses.update(model.outputs)
+        self.pieces: dict[str, _Piece] = {}  # by their first output
+
+    def graph(self) -> OpGraph:
+        """Return the graph, once every node is taken."""
+        left = [node for node in self.model.nodes if not _named(self._fold, node)]
+        self.sizes = tuple(self._walked(left, batch) for batch in BATCHES)
+        for name in self.model.inputs:
+            self.values[name] = self._open(name)
+        for node in left:
+            _named(self._take, node)
+        for name in self.model.outputs:
+            if isinstance(self.values.get(name), Known):
+                raise SpecError(f"output `{name}` is a constant: it does not depend on the inputs")
+        return OpGraph(
+            name=self.model.name,
+            inputs=self.model.inputs,
+            nodes=tuple(self._nodes()),
+            outputs=self.model.outputs,
+            dtype="float32" if self.model.dtype == "float32" else "float64",
+        )
+
+    # Values.
+
+    def _fold(self, node: Any) -> bool:
+        """Compute a node of constants, and say whether it is one. Integers behind dequantised ones are remembered."""
+        args = [self.values.get(name) for name in node.input if name]
+        known = [arg for arg in args if isinstance(arg, Known)]
+        if len(known) < len(args):
+            return False
+        arrays = {name: arg.array for name, arg in zip(filter(None, node.input), known, strict=True)}
+        inferred(node, self.model.opsets, {name: Sized.of(array) for name, array in arrays.items()})
+        attributes = attributes_of(self.onnx, node)
+        for name, array in computed(node, self.model.opsets, arrays).items():
+            integers = None
+            if node.op_type == "DequantizeLinear":
+                integers = dequantised(attributes, [arg.array for arg in known])
+            elif node.op_type == "Transpose":
+                integers = turned(attributes, known[0].integers)
+            elif node.op_type == "Identity":
+                integers = known[0].integers
+            self.values[name] = Known(array=array, integers=integers)
+        return True
+
+    def _walked(self, nodes: Iterable[Any], batch: int) -> dict[str, Sized]:
+        """Return every value's extents for a batch."""
+        kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(self.model.dtype))
+        known = {name: Sized.of(value.array) for name, value in self.values.items() if isinstance(value, Known)}
+        for name, shape in self.model.inputs.items():
+            known[name] = Sized(kind, sized(tuple(batch if n is None else n for n in shape)))
+        return walk(nodes, self.model.opsets, known)
+
+    def _open(self, name: str) -> Open:
+        first, second = (sizes[name] for sizes in self.sizes)
+        if len(first.shape) != len(second.shape):
+            raise SpecError(f"gives `{name}` of another rank for another batch")
+        shape = tuple(n if n == m else None for n, m in zip(first.shape, second.shape, strict=True))
+        return Open(name=name, kind=first.kind, shape=shape)
+
+    # Nodes.
+
+    def _take(self, node: Any) -> None:
+        """Make one node a piece, or another name for a value."""
+        args = [self.values[name] if name else None for name in node.input]
+        found = [self._open(name) for name in node.output if name]
+        if node.op_type in ALIKE and self._alike(node, args, found[0]):
+            return
+        self.values |= {value.name: value for value in found}
+        if node.op_type == "Add" and self._biased(args, found[0]):
+            return
+        op = native_op(
+            node.op_type,
+            attributes_of(self.onnx, node),
+            args,
+            found[0],
+            real=self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(self.model.dtype)),
+            opset=self.opset,
+        )
+        inputs = tuple(arg.name for arg in args if isinstance(arg, Open))
+        outputs = tuple(value.name for value in found)
+        self.pieces[outputs[0]] = _Piece(name=self._unique(node.name), node=node, inputs=inputs, outputs=outputs, op=op)
+
+    def _unique(self, name: str) -> str:
+        taken = {piece.name for piece in self.pieces.values()}
+        unique, count = name, 1
+        while unique in taken:
+            count += 1
+            unique = f"{name}.{count}"
+        return unique
+
+    def _alike(self, node: Any, args: Sequence[Value | None], result: Open) -> bool:
+        """Give a value a second name where a node only passes it on, and say whether it could be done."""
+        source = args[0]
+        if node.op_type == "Dropout" and len(args) > 2 and args[2] is not None:
+            training = args[2]
+            if not isinstance(training, Known) or training.array.any():
+                raise SpecError("is in training mode; export the model for inference")
+        others = any(self.uses[name] for name in node.output[1:])  # a Dropout's mask
+        if not isinstance(source, Open) or source.kind != result.kind or others:
+            return False
+        if result.name in self.model.outputs:
+            node.CopyFrom(self.onnx.helper.make_node("Identity", [node.input[0]], [result.name], name=node.name))
+            return False
+        self.values[result.name] = source
+        self.uses[source.name] += self.uses[result.name] - 1
+        return True
+
+    def _biased(self, args: Sequence[Value | None], result: Open) -> bool:
+        """Put a constant that is added to a product into the product's op, and say whether it could be."""
+        product, bias = args if isinstance(args[0], Open) else args[::-1]
+        if not isinstance(product, Open) or not isinstance(bias, Known) or product.name not in self.pieces:
+            return False
+        before = self.pieces[product.name]
+        if not isinstance(before.op, FullyConnected) or before.op.bias is not None or self.uses[product.name] > 1:
+            return False
+        row = bias_row(bias, before.op.matrix.shape[0])
+        if row is None or result.shape != product.shape:
+            return False
+        del self.pieces[product.name]
+        self.pieces[result.name] = replace(before, op=replace(before.op, bias=row), outputs=(result.name,))
+        return True
+
+    # Parts.
+
+    def _nodes(self) -> Iterable[Node]:
+        """Give the graph's nodes: ops of its own, and the parts that the host runs whole."""
+        pieces = {piece.name: piece for piece in self._needed()}
+        makers = {value: piece.name for piece in pieces.values() for value in piece.outputs}
+        before = {name: {makers[v] for v in piece.inputs if v in makers} for name, piece in pieces.items()}
+        sides: dict[str, str] = {}
+        for name, piece in pieces.items():
+            fed = {sides[p] for p in before[name]} if all(v in makers for v in piece.inputs) else set()
+            alone = piece.op is not None and (isinstance(piece.op, FullyConnected) or fed != {"host"})
+            sides[name] = "graph" if alone else "host"
+        for side, names in find_regions(before, sides):
+            if side == "host":
+                yield self._part([pieces[name] for name in names])
+                continue
+            for piece in (pieces[name] for name in names):
+                if piece.op is not None:
+                    yield Node(name=piece.name, op=piece.op, inputs=piece.inputs, outputs=piece.outputs)
+
+    def _needed(self) -> list[_Piece]:
+        """Return the pieces that the outputs depend on, in order."""
+        wanted, found = set(self.model.outputs), []
+        for piece in reversed(self.pieces.values()):
+            if wanted.intersection(piece.outputs):
+                wanted.update(piece.inputs)
+                found.append(piece)
+        return found[::-1]
+
+    def _part(self, pieces: Sequence[_Piece]) -> Node:
+        """Return the node of some pieces that run as one ONNX model on the host, tried out on zeros."""
+        made = {value for piece in pieces for value in piece.outputs}
+        read = dict.fromkeys(v for piece in pieces for v in piece.inputs if v not in made)
+        inside = {id(piece) for piece in pieces}
+        asked = set(self.model.outputs).union(
+            v for piece in self.pieces.values() if id(piece) not in inside for v in piece.inputs
+        )
+        given = tuple(v for piece in pieces for v in piece.outputs if v in asked)
+        nodes = [self._standing(piece.node) for piece in pieces]
+        constants = {
+            name: value.array
+            for node in nodes
+            for name in node.input
+            if name and isinstance(value := self.values.get(name), Known)
+        }
+        title = titled(pieces[0].node) if len(pieces) == 1 else f"nodes `{pieces[0].name}` to `{pieces[-1].name}`"
+        try:
+            inputs = {name: self._open(name) for name in read}
+            part = HostPart.of(
+                nodes,
+                self.model.opsets,
+                {name: (value.kind, value.shape) for name, value in inputs.items()},
+                {name: self._open(name).kind for name in given},
+                constants,
+            )
+            self._try(part, tuple(read), given)
+        except SpecError as error:
+            raise SpecError(f"{title} {error}") from error
+        op = SoftwareOnly(
+            operators=part.operators,
+            run=part,
+            output_shapes=tuple(self._open(name).shape for name in given),
+            reason=_reason(part.operators),
+            parameters=sum(array.size for array in constants.values()),
+            operations=sum(self._operations(piece.node) for piece in pieces),
+        )
+        return Node(name=pieces[0].name, op=op, inputs=tuple(read), outputs=given)
+
+    def _standing(self, node: Any) -> Any:
+        """Return a node that reads values by their own names, and squeezes no batch of one."""
+        copy = self.onnx.NodeProto()
+        copy.CopyFrom(node)
+        for i, name in enumerate(node.input):
+            if isinstance(value := self.values.get(name), Open):
+                copy.input[i] = value.name
+        if node.op_type == "Squeeze" and len(node.input) == 1 and not node.attribute:
+            axes = [axis for axis, n in enumerate(self._open(copy.input[0]).shape) if n == 1]
+            if self.opset < 13:
+                copy.attribute.append(self.onnx.helper.make_attribute("axes", axes))
+            else:
+                copy.input.append(f"{node.name}.axes")
+                self.values[copy.input[1]] = Known(array=np.array(axes, np.int64))
+        return copy
+
+    def _try(self, part: HostPart, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        """Run a part on zeros: what it cannot take is known now, and that its results are as large as was said."""
+        sizes, dtype_of = self.sizes[0], self.onnx.helper.tensor_dtype_to_np_dtype
+        zeros = [
+            np.zeros(sizes[name].shape, dtype_of(sizes[name].kind)) if (known := sizes[name].array) is None else known
+            for name in inputs
+        ]
+        for name, array in zip(outputs, part.tried(zeros), strict=True):
+            if array.shape != sizes[name].shape:
+                raise SpecError(f"gives `{name}` of {array.shape}, where {sizes[name].shape} was inferred")
+
+    def _operations(self, node: Any) -> float:
+        inputs = [self.sizes[0][name].shape if name else () for name in node.input]
+        first, second = (prod(sizes[next(filter(None, node.output))].shape) for sizes in self.sizes)
+        return operations(node.op_type, attributes_of(self.onnx, node), inputs, second - first or first)
+
+
+def _named(take: Callable[[Any], Any], node: Any) -> Any:
+    """Return what is made of a node; an error names it."""
+    try:
+        return take(node)
+    except SpecError as error:
+        raise SpecError(str(error) if titled(node) in str(error) else f"{titled(node)} {error}") from error
+
+
+def _reason(operators: Iterable[str]) -> str:
+    """Return why no NPU runs these; moving numbers is a reason only where they do nothing else."""
+    found = dict.fromkeys(REASONS[name] for name in operators)
+    if len(found) > 1:
+        found.pop(REASONS["Identity"], None)
+    return "; ".join(found)

@@ -1,0 +1,56 @@
+"""The ONNX operators that models may have: why no NPU runs each, and how much work it is."""
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+__all__ = ["ML_OPERATORS", "REASONS", "operations"]
+
+REASONS: Mapping[str, str] = {
+    name: reason
+    for reason, names in {
+        "moves numbers or counts extents, computes nothing": (
+            "ArrayFeatureExtractor Cast CastLike Concat Constant ConstantOfShape Dropout Expand Flatten Gather "
+            "Identity Pad Range Reshape Shape Size Slice Split Squeeze Tile Transpose Unsqueeze"
+        ),
+        "a function of single entries or a broadcast, which no NPU layer has": (
+            "Abs Add And Ceil Clip Cos Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish "
+            "LeakyRelu Less LessOrEqual Log Max Min Mish Mul Neg Not Or PRelu Pow Reciprocal Relu Round Scaler Selu "
+            "Sigmoid Sign Sin Softplus Softsign Sqrt Sub Sum Tanh Where"
+        ),
+        "has no constant matrix on its right; an NPU product has fixed weights": "Gemm MatMul",
+        "slides a window; only fully connected layers are put on the NPU": (
+            "AveragePool Conv GlobalAveragePool GlobalMaxPool MaxPool"
+        ),
+        "its gates multiply two values that change; an NPU product has fixed weights": "GRU LSTM RNN",
+        "rounds or multiplies ONNX integers, which is done on the host": (
+            "DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearMatMul QuantizeLinear"
+        ),
+        "a sum, extreme or normalisation over axes, which no NPU layer has": (
+            "ArgMax ArgMin BatchNormalization LayerNormalization LogSoftmax ReduceL1 ReduceL2 ReduceLogSumExp "
+            "ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Softmax"
+        ),
+    }.items()
+    for name in names.split()
+}
+"""Every operator that is understood. Those of graphs inside, of chance and of text are not among them."""
+ML_OPERATORS = frozenset({"ArrayFeatureExtractor", "Scaler"})
+"""Those of the domain ai.onnx.ml; all others belong to the standard domain."""
+
+
+def operations(op_type: str, attributes: Mapping[str, Any], inputs: Sequence[tuple[int, ...]], numbers: int) -> float:
+    """Return two for each multiplication and addition of a product; 0 for what has no products.
+
+    `numbers` is how many the first result has for one sample.
+    """
+    match op_type:
+        case "Conv":
+            return 2.0 * numbers * prod(inputs[1][1:])
+        case "Gemm":
+            return 2.0 * numbers * inputs[0][0 if attributes.get("transA") else 1]
+        case "MatMul" | "MatMulInteger" | "QLinearMatMul":
+            return 2.0 * numbers * inputs[0][-1]
+        case "RNN" | "GRU" | "LSTM":
+            return 2.0 * inputs[0][0] * (prod(inputs[1]) + prod(inputs[2]))
+        case _:
+            return 0.0

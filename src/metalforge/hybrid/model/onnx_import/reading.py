@@ -1,0 +1,309 @@
+"""An ONNX file, read and checked. A file is somebody else's: whatever would have to be guessed is refused.
+
+It is read with a limit on its size, checked by the library's own rules, and cut down to what its wanted outputs need.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError
+from metalforge.core.files import naming, opened
+from metalforge.hybrid.model.ops import Shape
+
+from .library import onnx_library
+from .operators import ML_OPERATORS, REASONS
+
+__all__ = ["KINDS", "LARGEST_FILE", "RECURRENT", "OnnxModel", "attributes_of", "kind_name", "read_onnx", "titled"]
+
+LARGEST_FILE = 256 * 2**20
+"""Bytes: a hundred times what an NPU of this kind holds, and far below what would fill a host."""
+STANDARD = ("", "ai.onnx")
+"""The two names of the standard domain."""
+OPSETS = range(11, 26)
+"""Versions of the standard operators that are understood: 11 to 25."""
+KINDS: Mapping[str, str] = {
+    "FLOAT": "float32",
+    "DOUBLE": "float64",
+    "BOOL": "bool",
+    **{f"{sign}int{bits}".upper(): f"{sign}int{bits}" for sign in ("", "u") for bits in (4, 8, 16, 32, 64)},
+}
+"""Types of numbers that are understood: the standard's names and NumPy's."""
+RECURRENT = ("RNN", "GRU", "LSTM")
+GATES = ("tanh", "sigmoid", "relu")
+"""Activations of gates that are understood."""
+EXTERNAL = 1
+"""TensorProto.DataLocation: the numbers are in another file."""
+Extent: TypeAlias = int | str
+"""Of an axis: a number, or the name of an open extent ("" where it has none)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnnxModel:
+    """What a file says: inputs with their shapes and the type of all of them, constants, nodes in order, outputs."""
+
+    name: str
+    inputs: Mapping[str, Shape]
+    dtype: str
+    constants: Mapping[str, NDArray[Any]]
+    nodes: tuple[Any, ...]
+    outputs: tuple[str, ...]
+    opsets: tuple[Any, ...]
+    """Versions of the operators, by domain."""
+
+
+def read_onnx(source: str | PathLike[str] | bytes | Any, name: str | None, outputs: Sequence[str] | None) -> OnnxModel:
+    """Return the checked content of a path, the bytes of a file, or an `onnx.ModelProto`."""
+    onnx = onnx_library()
+    if isinstance(source, onnx.ModelProto):
+        return _model(onnx, source, name, outputs)
+    if isinstance(source, bytes):
+        return _model(onnx, _parsed(onnx, source), name, outputs)
+    if not isinstance(source, str | PathLike):
+        raise SpecError(f"a model must be a path, bytes or an onnx.ModelProto. Got {type(source).__name__}")
+    with opened(source) as (stream, size):
+        _check_size(size)
+        data = stream.read()
+    with naming(source):
+        return _model(onnx, _parsed(onnx, data), name or Path(fspath(source)).stem, outputs)
+
+
+def titled(node: Any) -> str:
+    """Return a node as error messages name it."""
+    return f"node `{node.name}` ({node.op_type})"
+
+
+def kind_name(onnx: Any, code: int) -> str:
+    """Return the name of a type of numbers."""
+    known = onnx.TensorProto.DataType
+    return str(known.Name(code)) if code in known.values() else str(code)
+
+
+def attributes_of(onnx: Any, node: Any) -> dict[str, Any]:
+    """Return a node's attributes by name."""
+    return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+
+
+def _check_size(size: int) -> None:
+    if size > LARGEST_FILE:
+        raise SpecError(f"a model may have {LARGEST_FILE // 2**20} MiB. Got {size / 2**20:.0f} MiB")
+
+
+def _parsed(onnx: Any, data: bytes) -> Any:
+    _check_size(len(data))
+    try:
+        return onnx.ModelProto.FromString(data)
+    except Exception as error:  # protobuf's implementations raise types of their own
+        raise SpecError(f"not an ONNX file, or only a part of one: {error}") from error
+
+
+def _model(onnx: Any, model: Any, name: str | None, outputs: Sequence[str] | None) -> OnnxModel:
+    """Return the content of a parsed model."""
+    try:
+        return _content(onnx, model, name, outputs)
+    except UnicodeDecodeError as error:
+        raise SpecError(f"not an ONNX model: a name in it is no text ({error})") from error
+
+
+def _content(onnx: Any, model: Any, name: str | None, outputs: Sequence[str] | None) -> OnnxModel:
+    _check_size(model.ByteSize())
+    if not model.graph.node or not model.opset_import:
+        raise SpecError("not an ONNX model, or an empty one: it has no nodes or names no opset")
+    opset = _opset(model)
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
+    nodes = _wanted(onnx, model.graph, outputs)
+    for node in nodes:
+        _check_supported(node, opset, model)
+        if node.op_type in RECURRENT:
+            _check_gates(onnx, node)
+    named = {tensor.name for tensor in model.graph.initializer}
+    inputs = {value.name: _input(onnx, value) for value in model.graph.input if value.name not in named}
+    wanted = tuple(outputs or (value.name for value in model.graph.output))
+    read = {value for node in nodes for value in node.input}.union(wanted)
+    tensors = [tensor for tensor in model.graph.initializer if tensor.name in read]
+    _check_tensors(onnx, model.graph, tensors, nodes)
+    _check_rules(onnx, model)
+    return OnnxModel(
+        name=name or model.graph.name,
+        inputs=_shapes({value: extents for value, (extents, _) in inputs.items()}),
+        dtype=_common_type({value: kind for value, (_, kind) in inputs.items()}),
+        constants={tensor.name: _numbers(onnx, tensor, tensor.name) for tensor in tensors},
+        nodes=tuple(nodes),
+        outputs=wanted,
+        opsets=tuple(model.opset_import),
+    )
+
+
+def _opset(model: Any) -> int:
+    """Return the version of the standard operators."""
+    versions = {entry.domain: int(entry.version) for entry in model.opset_import}
+    opset = next((versions[domain] for domain in STANDARD if domain in versions), None)
+    if opset is None:
+        raise SpecError("names no opset of the standard domain")
+    if opset not in OPSETS:
+        raise SpecError(
+            f"opsets {OPSETS.start} to {OPSETS.stop - 1} are supported. Got {opset}"
+            f"\nhint: onnx.version_converter.convert_version(model, {min(max(opset, OPSETS.start), OPSETS.stop - 1)})"
+        )
+    return opset
+
+
+def _wanted(onnx: Any, graph: Any, outputs: Sequence[str] | None) -> list[Any]:
+    """Return the nodes that the wanted outputs depend on, in the order of the file, each with a name."""
+    known = [value.name for value in graph.output]
+    for output in outputs or ():
+        if output not in known:
+            raise SpecError(f"no output `{output}`; there are {', '.join(known)}")
+    needed = set(outputs or known)
+    found = []
+    for node in reversed(graph.node):
+        if needed.intersection(node.output):
+            needed.update(node.input)
+            copy = onnx.NodeProto()
+            copy.CopyFrom(node)
+            found.append(copy)
+    for i, node in enumerate(reversed(found)):
+        node.name = node.name or f"{node.op_type}_{i}"
+    return found[::-1]
+
+
+def _check_supported(node: Any, opset: int, model: Any) -> None:
+    """Raise for an operator that is not known, with everything that identifies it."""
+    standard = node.domain in STANDARD
+    if node.op_type in ("If", "Loop", "Scan") and standard:
+        raise SpecError(f"{titled(node)} has graphs inside; control flow is not supported")
+    if (standard and node.op_type in REASONS.keys() - ML_OPERATORS) or (
+        node.domain == "ai.onnx.ml" and node.op_type in ML_OPERATORS
+    ):
+        return
+    version = opset if standard else next((e.version for e in model.opset_import if e.domain == node.domain), "unknown")
+    hint = ""
+    if node.op_type == "ZipMap":
+        hint = "\nhint: convert with options={'zipmap': False}, which gives the probabilities as an array"
+    raise SpecError(
+        f"operator `{node.op_type}` of node `{node.name}` (domain `{node.domain or 'ai.onnx'}`, opset {version}) "
+        f"is not supported{hint}"
+    )
+
+
+def _check_gates(onnx: Any, node: Any) -> None:
+    """Raise for forms of recurrent operators that runtimes and the standard's reference do not agree on."""
+    attributes = attributes_of(onnx, node)
+    for name in ("clip", "layout", "activation_alpha", "activation_beta", "input_forget"):
+        if attributes.get(name):
+            raise SpecError(f"{titled(node)}: attribute `{name}` is not supported")
+    if strange := [
+        a for raw in attributes.get("activations", ()) if (a := raw.decode(errors="replace").lower()) not in GATES
+    ]:
+        raise SpecError(
+            f"{titled(node)}: activation `{strange[0]}` of a gate is not supported; supported: {', '.join(GATES)}"
+        )
+    if len(node.input) > 4 and node.input[4]:
+        raise SpecError(f"{titled(node)}: sequences of several lengths (`sequence_lens`) are not supported")
+
+
+def _check_tensors(onnx: Any, graph: Any, initializers: Iterable[Any], nodes: Iterable[Any]) -> None:
+    """Raise for numbers that are in another file, or kept in a way that is not read here."""
+    if graph.sparse_initializer:
+        raise SpecError("sparse initialisers are not supported")
+    kinds = onnx.AttributeProto
+    plain = (kinds.INT, kinds.INTS, kinds.FLOAT, kinds.FLOATS, kinds.STRING, kinds.STRINGS)
+    inside = []
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.type == kinds.TENSOR:
+                inside.append((f"{node.name}.{attribute.name}", attribute.t))
+            elif attribute.type not in plain:
+                raise SpecError(f"attribute `{attribute.name}` of {titled(node)} is not supported")
+    for tensor in (*initializers, *(tensor for _, tensor in inside)):
+        if tensor.data_location == EXTERNAL or tensor.external_data:
+            raise SpecError(
+                f"the numbers of `{tensor.name}` are in another file; only models in one file are read"
+                "\nhint: onnx.save(onnx.load(path), new_path, save_as_external_data=False)"
+            )
+    for name, tensor in inside:
+        _numbers(onnx, tensor, name)
+
+
+def _check_rules(onnx: Any, model: Any) -> None:
+    """Raise for what the library's own checker refuses, but for outputs whose shape the file leaves open."""
+    checked = model
+    if not all(value.type.tensor_type.HasField("shape") for value in model.graph.output):
+        checked = onnx.ModelProto()
+        checked.CopyFrom(model)
+        for value in checked.graph.output:
+            # Shapes are inferred here; any declaration will do.
+            value.type.tensor_type.elem_type = value.type.tensor_type.elem_type or onnx.TensorProto.FLOAT
+            value.type.tensor_type.shape.SetInParent()
+    try:
+        onnx.checker.check_model(checked)
+    except onnx.checker.ValidationError as error:
+        raise SpecError(f"breaks a rule of ONNX: {error}") from error
+    except ValueError as error:  # text that is not UTF-8, which the checker's own message quotes, among others
+        raise SpecError(f"cannot be checked: {error}") from error
+
+
+def _input(onnx: Any, value: Any) -> tuple[tuple[Extent, ...], str]:
+    """Return the extents and the type of an input."""
+    tensor = value.type.tensor_type
+    if value.type.WhichOneof("value") != "tensor_type" or not tensor.HasField("shape"):
+        raise SpecError(f"input `{value.name}` must be a tensor with a shape")
+    kind = kind_name(onnx, tensor.elem_type)
+    if kind not in KINDS:
+        raise SpecError(f"input `{value.name}` is of type {kind}, which is not supported")
+    # An extent of 0 or -1 is how some exporters write an open one.
+    return tuple(int(d.dim_value) if d.dim_value > 0 else str(d.dim_param) for d in tensor.shape.dim), kind
+
+
+def _shapes(inputs: Mapping[str, tuple[Extent, ...]]) -> dict[str, Shape]:
+    """Return the shapes of the inputs, None for the batch; raises `SpecError` when anything else is open.
+
+    The batch is what is open at the front of the inputs. Where nothing is, it is the one name that is open elsewhere,
+    as in (time, batch, inputs) of a recurrent network.
+    """
+    front = {extents[0] for extents in inputs.values() if extents and isinstance(extents[0], str)}
+    named = Counter(e for extents in inputs.values() for e in set(extents) if isinstance(e, str))
+    batch = front or (set(named) if len(named) == 1 else set())
+    found: dict[str, Shape] = {}
+    for name, extents in inputs.items():
+        free = [axis for axis, e in enumerate(extents) if isinstance(e, str)]
+        if len(free) > 1 or any(extents[axis] not in batch for axis in free):
+            which = ", ".join(f"axis {axis} (`{extents[axis] or '?'}`)" for axis in free)
+            raise SpecError(
+                f"input `{name}` has open extents at {which}; only the batch, one axis of each input, may be open"
+                "\nhint: export the model with fixed extents for the others"
+            )
+        found[name] = tuple(None if isinstance(e, str) else e for e in extents)
+    return found
+
+
+def _common_type(kinds: Mapping[str, str]) -> str:
+    """Return the type of all inputs; it is the graph's."""
+    if len(found := {KINDS[kind] for kind in kinds.values()}) == 1 and found <= {"float32", "float64"}:
+        return found.pop()
+    came = ", ".join(f"`{name}` of {KINDS[kind]}" for name, kind in kinds.items())
+    raise SpecError(f"all inputs must be float32, or all float64. Got {came or 'none'}")
+
+
+def _numbers(onnx: Any, tensor: Any, name: str) -> NDArray[Any]:
+    """Return the numbers of a tensor; raises for NaN, unknown types and sizes that do not fit."""
+    kind = kind_name(onnx, tensor.data_type)
+    if kind not in KINDS:
+        raise SpecError(
+            f"constant `{name}` is of type {kind}; supported: {', '.join(KINDS.values())}"
+            "\nhint: export the model in float32; text, such as names of classes, stays out with `outputs=[...]`"
+        )
+    try:
+        array = np.array(onnx.numpy_helper.to_array(tensor))
+    except (ValueError, TypeError, OverflowError) as error:
+        raise SpecError(f"constant `{name}` does not hold what its shape says: {error}") from error
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        raise SpecError(f"constant `{name}` holds NaN")
+    return array

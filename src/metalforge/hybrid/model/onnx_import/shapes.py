@@ -1,0 +1,178 @@
+"""How large every value of a model is, told before anything of it runs: a few bytes of a file can ask for any extent.
+
+Shapes come from the library's own inference, a node at a time, for inputs of known extents. Small numbers that depend
+on extents alone (the arithmetic before a Reshape) are computed on the way, since the shapes after them need them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError
+
+from .library import onnx_library
+from .reading import KINDS, attributes_of, kind_name, titled
+
+__all__ = ["LARGEST", "Sized", "computed", "inferred", "sized", "walk"]
+
+Array = NDArray[Any]
+LARGEST = 2**27
+"""Numbers that one array may have: 1 GB of float64."""
+SMALL = 1024
+"""Numbers up to which an array may be part of shape arithmetic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """A value's type (its ONNX code) and extents; its numbers where they are few and do not depend on the inputs'."""
+
+    kind: int
+    shape: tuple[int, ...]
+    array: Array | None = None
+
+    @classmethod
+    def of(cls, array: Array) -> "Sized":
+        """Return what is known of a constant."""
+        kind = onnx_library().helper.np_dtype_to_tensor_dtype(array.dtype)
+        return cls(kind, array.shape, array if array.size <= SMALL else None)
+
+
+def sized(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a shape that is not too large; raises `SpecError` before anything of it is made."""
+    if any(n < 0 for n in shape) or prod(shape) > LARGEST:
+        raise SpecError(f"an array of {shape} has more than {LARGEST} numbers")
+    return shape
+
+
+def walk(nodes: Iterable[Any], opsets: Sequence[Any], known: Mapping[str, Sized]) -> dict[str, Sized]:
+    """Return every value with its type and extents, for inputs and constants that are known.
+
+    Raises `SpecError` with the node whose result would be too large, or of a size that only its numbers tell.
+    """
+    values = dict(known)
+    for node in nodes:
+        for name in filter(None, node.input):
+            if name not in values:
+                raise SpecError(f"{titled(node)} reads `{name}`, which nothing before it makes")
+        try:
+            found = inferred(node, opsets, values)
+            values.update(_with_numbers(node, opsets, values, found))
+        except SpecError as error:
+            raise SpecError(f"{titled(node)} {error}") from error
+    return values
+
+
+def inferred(node: Any, opsets: Sequence[Any], values: Mapping[str, Sized]) -> dict[str, Sized]:
+    """Return the types and extents of a node's results."""
+    onnx = onnx_library()
+    read = {name: values[name] for name in node.input if name}
+    if node.domain == "ai.onnx.ml":
+        return {node.output[0]: _of_features(onnx, node, [values[name] for name in node.input])}
+    version = next(entry.version for entry in opsets if (entry.domain or "ai.onnx") == (node.domain or "ai.onnx"))
+    try:
+        types = onnx.shape_inference.infer_node_outputs(
+            onnx.defs.get_schema(node.op_type, version, node.domain.removesuffix("ai.onnx")),
+            node,
+            {name: onnx.helper.make_tensor_type_proto(value.kind, value.shape) for name, value in read.items()},
+            {
+                name: onnx.numpy_helper.from_array(value.array, name)
+                for name, value in read.items()
+                if value.array is not None
+            },
+            opset_imports=list(opsets),
+        )
+    except (onnx.shape_inference.InferenceError, onnx.defs.SchemaError, RuntimeError, ValueError) as error:
+        came = ", ".join(f"{kind_name(onnx, v.kind)} {v.shape}" for v in read.values())
+        raise SpecError(f"cannot take its inputs ({error}). Got {came or 'none'}") from error
+    found = {}
+    for name in filter(None, node.output):
+        tensor = types[name].tensor_type if name in types else None
+        if tensor is None or not tensor.HasField("shape") or any(not d.HasField("dim_value") for d in tensor.shape.dim):
+            raise SpecError(f"has a result, `{name}`, whose shape depends on the numbers that come in")
+        if (kind := kind_name(onnx, tensor.elem_type)) not in KINDS:
+            raise SpecError(f"gives `{name}` of type {kind}, which is not supported")
+        shape = tuple(int(d.dim_value) for d in tensor.shape.dim)
+        found[name] = Sized(tensor.elem_type, sized(_windows(onnx, node, read, shape)))
+    if node.op_type == "Div" and "INT" in kind_name(onnx, found[node.output[0]].kind):
+        divisor = values[node.input[1]].array
+        if divisor is None or not divisor.all():  # a trap that ends the process on some processors
+            raise SpecError("divides integers by numbers that may be zero")
+    return found
+
+
+def computed(node: Any, opsets: Sequence[Any], inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the results of one node by the standard's reference implementation."""
+    onnx = onnx_library()
+    helper = onnx.helper
+    outputs = [name for name in node.output if name]
+    graph = helper.make_graph(
+        [node],
+        "node",
+        [
+            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for n, a in inputs.items()
+        ],
+        [helper.make_empty_tensor_value_info(name) for name in outputs],
+    )
+    try:
+        with np.errstate(all="ignore"):
+            model = helper.make_model(graph, opset_imports=list(opsets))
+            found = onnx.reference.ReferenceEvaluator(model).run(outputs, dict(inputs))
+    except Exception as error:  # NumPy's and its own, of every type
+        came = ", ".join(f"{a.dtype} {a.shape}" for a in inputs.values())
+        raise SpecError(f"cannot take its inputs ({error}). Got {came or 'none'}") from error
+    arrays = dict(zip(outputs, map(np.asarray, found), strict=True))
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fiubV":  # V: the library's 4-bit integers
+            raise SpecError(f"gives `{name}` of type {array.dtype}, which is not supported")
+    return arrays
+
+
+def _with_numbers(
+    node: Any, opsets: Sequence[Any], values: Mapping[str, Sized], found: dict[str, Sized]
+) -> dict[str, Sized]:
+    """Return the results with their numbers, where those follow from extents and constants and are few."""
+    read = {name: values[name] for name in node.input if name}
+    if any(prod(value.shape) > SMALL for value in found.values()):
+        return found
+    if node.op_type in ("Shape", "Size"):
+        inputs = {name: np.broadcast_to(np.float32(0), value.shape) for name, value in read.items()}
+    else:
+        inputs = {name: value.array for name, value in read.items() if value.array is not None}
+        if len(inputs) < len(read):
+            return found
+    arrays = computed(node, opsets, inputs)
+    return {name: Sized(value.kind, value.shape, arrays[name]) for name, value in found.items()}
+
+
+def _windows(onnx: Any, node: Any, read: Mapping[str, Sized], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the extents of pooled cells without a last window that would start in the padding behind the input.
+
+    That is how runtimes and the standard's reference count them; the library's inference has one more there.
+    """
+    if node.op_type in ("Conv", "MaxPool", "AveragePool") and any(n < 1 for n in shape):
+        raise SpecError(f"has a window larger than what it slides over, {read[node.input[0]].shape}")
+    attributes = attributes_of(onnx, node)
+    if node.op_type not in ("MaxPool", "AveragePool") or not attributes.get("ceil_mode"):
+        return shape
+    cells, axes = read[node.input[0]].shape[2:], len(shape) - 2
+    strides, pads = attributes.get("strides") or [1] * axes, attributes.get("pads") or [0] * axes
+    return (
+        *shape[:2],
+        *(
+            count - ((count - 1) * stride >= extent + before)
+            for count, stride, extent, before in zip(shape[2:], strides, cells, pads, strict=False)
+        ),
+    )
+
+
+def _of_features(onnx: Any, node: Any, inputs: Sequence[Sized]) -> Sized:
+    """Return the size of what operators of ai.onnx.ml give, which the library does not tell."""
+    x = inputs[0]
+    if node.op_type == "Scaler":
+        return Sized(onnx.TensorProto.FLOAT, x.shape)
+    return Sized(x.kind, sized((*(x.shape[:-1] or (1,)), prod(inputs[1].shape))))
