@@ -10,9 +10,9 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ORDERS", "Observable", "OrderParameter", "order_of"]
+__all__ = ["ORDERS", "OrderName", "OrderParameter", "order_of"]
 
-Observable: TypeAlias = Literal["abs_loop", "re_loop"]
+OrderName: TypeAlias = Literal["abs_loop", "re_loop"]
 Floats = NDArray[np.float64]
 
 
@@ -24,13 +24,13 @@ class OrderParameter(NamedTuple):
     square: str
 
 
-ORDERS: dict[Observable, OrderParameter] = {
+ORDERS: dict[OrderName, OrderParameter] = {
     "abs_loop": OrderParameter("|L|", "|L|", "|L|^2"),
     "re_loop": OrderParameter("Re L", r"\mathrm{Re}\,L", r"(\mathrm{Re}\,L)^2"),
 }
 
 
-def order_of(observable: Observable, column: Callable[[str], Floats]) -> Floats:
+def order_of(observable: OrderName, column: Callable[[str], Floats]) -> Floats:
     """Return the order parameter in every row, from the columns of a chain."""
     if observable == "re_loop":
         return column("polyakov_re")

@@ -15,8 +15,9 @@ from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.files import opened
 from metalforge.lattice.chain import ChainSpec, HeatbathSpec, HmcSpec
 from metalforge.lattice.fermions import FermionSpec
+from metalforge.lattice.registered import standard
 
-from .observables import Observable
+from .observables import OrderName
 from .orderings import AUTO, ORDERINGS, arrange, ordering_of
 from .physics.finite_size import scales
 from .physics.published import PUBLISHED, derived_range
@@ -44,7 +45,7 @@ PLACEMENTS: dict[str, str] = {"A": EARLY, "B": FULL, "C": FULL, "D": FULL, "E": 
 """What the six places of experiment 020, at which a network may speak, mean for a campaign: may warm-ups end early."""
 LATER: dict[str, dict[str, Any]] = {
     "budget": {"target_of": "first"},
-    "lattice": {"observable": "auto"},
+    "lattice": {"observable": "auto", "also_measure": ()},
     "steering": {"points": ()},
 }
 """Fields that journals of this version may lack, with their defaults: a spec that has these hashes as it did before."""
@@ -68,7 +69,8 @@ class Lattice(_Part, frozen=True, kw_only=True):
     `overrelax` sweeps) or `hmc`. With `flavors` 4 there are staggered sea quarks of `mass`, and the algorithm is hmc;
     `tolerance` and `force_tolerance` are relative residuals of solves, for the accept test and for forces (those of
     the chains that the heads were trained on).
-    `observable` is the order parameter whose susceptibility is located (`order`).
+    `observable` is the order parameter whose susceptibility is located (`order`), `also_measure` names observables
+    (`lattice.registered`) that rows have besides those of every chain.
     """
 
     volumes: tuple[Dims, ...] = ((8, 8, 8, 4),)
@@ -85,10 +87,11 @@ class Lattice(_Part, frozen=True, kw_only=True):
     tolerance: float = 1e-8
     force_tolerance: float = 1e-6
     precision: Literal["f64", "f32"] = "f64"
-    observable: Observable | Literal["auto"] = "auto"
+    observable: OrderName | Literal["auto"] = "auto"
+    also_measure: tuple[str, ...] = ()
 
     @property
-    def order(self) -> Observable:
+    def order(self) -> OrderName:
         """The order parameter: |L| without sea quarks; Re L with them, since they break Z3 and prefer Re L > 0."""
         if self.observable != "auto":
             return self.observable
@@ -114,6 +117,11 @@ class Lattice(_Part, frozen=True, kw_only=True):
             raise SpecError(f"`lattice.mass` goes with `lattice.flavors`. Got {self.mass} and {self.flavors}")
         for dims in self.volumes:
             self.chain(dims, self.beta_min, seed=1, stream=0, start="hot")
+        self.columns()
+
+    def columns(self) -> tuple[str, ...]:
+        """Return the observables that rows of these chains have."""
+        return standard(trajectories=self.algorithm == "hmc", sea=self.flavors > 0, more=self.also_measure)
 
     def _derived_range(self) -> tuple[float, float]:
         """Return the range around what was published for the volumes' N_t; raises where there is nothing to go by."""

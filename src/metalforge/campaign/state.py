@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from metalforge import __version__
 from metalforge.core.errors import SpecError
 
-from .observables import Observable, order_of
+from .observables import OrderName, order_of
 from .physics.transition import PointSeries
 from .spec import CampaignSpec, Dims
 from .store.records import (
@@ -57,7 +57,7 @@ class ChainLog:
     beside: dict[str, int] = field(default_factory=dict)
     """Updates of complete visits that other chains had when this one was decided."""
     quenched: int = 0
-    observable: Observable = "abs_loop"
+    observable: OrderName = "abs_loop"
     """The order parameter of the campaign."""
     phases: list[Phase] = field(default_factory=list)
     columns: dict[str, list[float]] = field(default_factory=dict)

@@ -25,7 +25,7 @@ from .observables import Observables, measure, wilson_loops, z3_projection
 if TYPE_CHECKING:
     from .chain import Chain, UpdateInfo
 
-__all__ = ["PHASES", "Look", "Observable", "Phase", "Value", "named", "register", "standard", "value_of"]
+__all__ = ["PHASES", "Look", "Observable", "Phase", "Value", "described", "named", "register", "standard", "value_of"]
 
 Floats = NDArray[np.float64]
 Phase: TypeAlias = Literal["quench", "warmup", "measure"]
@@ -119,6 +119,11 @@ def named(names: Iterable[str]) -> tuple[Observable, ...]:
     return tuple(_REGISTERED[name] for name in wanted)
 
 
+def described(name: str) -> Observable:
+    """Return how a column of some journal is written: one that is not registered here goes by its name."""
+    return _REGISTERED.get(name) or Observable(name=name, label=name, measure=lambda look: None)
+
+
 def standard(*, trajectories: bool, sea: bool, more: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the columns of a chain: those that every chain of this kind has, then `more`."""
     names = [o.name for o in _REGISTERED.values() if o.standard and o.fits(trajectories=trajectories, sea=sea)]
@@ -192,15 +197,6 @@ for _observable in (
         standard=True,
     ),
     Observable(
-        name="n_steps",
-        measure=lambda look: float(look.n_steps),
-        of="update",
-        phases=("warmup", "measure"),
-        needs="trajectories",
-        error=False,
-        text=_whole,
-    ),
-    Observable(
         name="cg_iterations",
         label="CG per solve",
         measure=_cg_of_one_solve,
@@ -230,6 +226,17 @@ for _observable in (
         measure=lambda look: None if look.quarks is None else look.quarks.condensate_connected,
         needs="sea",
         phases=("measure",),
+        standard=True,
+    ),
+    # Heads see the steps of every trajectory: those of a warm-up, which are tuned, must be known to read it again.
+    Observable(
+        name="n_steps",
+        measure=lambda look: float(look.n_steps),
+        of="update",
+        phases=("warmup", "measure"),
+        needs="trajectories",
+        error=False,
+        text=_whole,
         standard=True,
     ),
 ):

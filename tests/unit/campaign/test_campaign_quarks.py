@@ -9,7 +9,6 @@ from metalforge.campaign.report.page import write_report
 from metalforge.campaign.report.quarks import quarks_section
 from metalforge.campaign.report.result import result_of
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
-from metalforge.campaign.running.point import columns_of
 from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Running, Screening, Steering, WarmUpPolicy, preset
 from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
@@ -94,8 +93,8 @@ def test_rows_of_the_measurement_have_the_condensate_of_their_configuration(reco
 
 
 def test_quenched_campaigns_have_no_such_columns():
-    assert set(CONDENSATE) <= set(columns_of(SEA))
-    assert not set(CONDENSATE) & set(columns_of(preset("demo")))
+    assert set(CONDENSATE) <= set(SEA.lattice.columns())
+    assert not set(CONDENSATE) & set(preset("demo").lattice.columns())
 
 
 def test_a_resumed_campaign_has_the_same_condensates(records, tmp_path):

@@ -113,7 +113,7 @@ def test_the_numbers_are_those_of_the_result(written):
     )
     for chain in result.chains:
         assert page.has(chain.id, f"{chain.beta:.5f}", with_error(chain.chi.mean, chain.chi.error))
-        assert page.has(f"{chain.acceptance:.0%}", f"{chain.cg_iterations:.0f}")
+        assert page.has(f"{chain.values['accepted'].mean:.0%}", f"{chain.values['cg_iterations'].mean:.0f}")
     assert page.has("CG per solve", "iterations per solve")
 
 

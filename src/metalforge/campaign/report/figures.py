@@ -41,7 +41,7 @@ def draw_all(state: CampaignState, result: CampaignResult, curves: Curves) -> li
         shown = _chains_to_show(state, result)
         if shown:
             drawn.append(_histories(shown, result))
-        if any(chain.acceptance is not None for chain in result.chains):
+        if any("accepted" in chain.values for chain in result.chains):
             drawn.append(_hmc(result))
         return drawn + draw_evidence(peaks_of(state, result)) + draw_run(state, result)
 
@@ -106,7 +106,8 @@ def _published(state: CampaignState) -> list[Published]:
 
 
 def _points(axis: Axes, rows: Sequence[ChainResult], field: str, colour: str, label: str) -> None:
-    found = [(row.beta, value.mean, value.error) for row in rows if (value := getattr(row, field)) is not None]
+    values = [(row.beta, row.values.get(field) or getattr(row, field, None)) for row in rows]
+    found = [(beta, value.mean, value.error) for beta, value in values if value is not None]
     if found:
         x, y, e = zip(*found, strict=True)
         axis.errorbar(x, y, e, fmt="o", ms=4, color=colour, ecolor=colour, elinewidth=1, capsize=2, label=label)
@@ -206,14 +207,14 @@ def _volumes(result: CampaignResult) -> Drawn:
 
 
 def _hmc(result: CampaignResult) -> Drawn:
-    sea = any(chain.cg_iterations is not None for chain in result.chains)
+    sea = any("cg_iterations" in chain.values for chain in result.chains)
     figure, axes = axes_of(1, 1 + sea, (4.1 * (1 + sea), 3.2))
     for volume, colour in zip(result.volumes, COLOURS, strict=False):
-        rows = [c for c in result.chains if c.dims == volume.dims and c.acceptance is not None and c.measured]
+        rows = [c for c in result.chains if c.dims == volume.dims and "accepted" in c.values]
         name = lattice_math(volume.dims)
-        axes[0].plot([c.beta for c in rows], [100 * (c.acceptance or 0) for c in rows], "o", color=colour, label=name)
-        if sea:
-            axes[1].plot([c.beta for c in rows], [c.cg_iterations or 0 for c in rows], "o", color=colour, label=name)
+        for axis, column, scale in zip(axes, ("accepted", "cg_iterations"), (100, 1), strict=False):
+            means = [scale * c.values[column].mean for c in rows]
+            axis.plot([c.beta for c in rows], means, "o", color=colour, label=name)
     axes[0].set_ylim(0, 103)
     axes[0].set_ylabel("accepted trajectories [%]")
     if sea:

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from metalforge.campaign.findings import finding
-from metalforge.campaign.observables import Observable
+from metalforge.campaign.observables import OrderName
 from metalforge.campaign.physics.evidence import NOT_APPLICABLE, Evidence
 from metalforge.campaign.physics.finite_size import FiniteSize, FiniteSizeFit, analyse_volumes
 from metalforge.campaign.physics.transition import Transition
@@ -18,6 +18,7 @@ from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.records import Checked, Silicon, StageUse, StoppedBy
 from metalforge.core.quantities import Quantity
+from metalforge.lattice.registered import Value
 
 from .decisions import Decisions, decisions_of
 from .points import ChainResult, chain_results
@@ -27,6 +28,7 @@ from .words import item_text, lattice_name
 __all__ = [
     "BetaC",
     "CampaignResult",
+    "ChainSummary",
     "DriftResult",
     "EnergyResult",
     "InfiniteVolume",
@@ -93,7 +95,7 @@ class CampaignResult(_Part, frozen=True, kw_only=True):
     """Everything that is said about a campaign; `ordering` is the one that ran, `seconds` wall time of the compute."""
 
     name: str
-    observable: Observable
+    observable: OrderName
     """The order parameter whose susceptibility is located."""
     ordering: str
     ordering_reason: str
@@ -106,6 +108,8 @@ class CampaignResult(_Part, frozen=True, kw_only=True):
     updates_per_second: float
     effective_per_second: float
     chains: tuple[ChainResult, ...]
+    also_measured: tuple[str, ...]
+    """Observables that were asked for besides those of every chain."""
     quarks: tuple[QuarkPoint, ...]
     decisions: Decisions
     energy: tuple[EnergyResult, ...]
@@ -175,6 +179,16 @@ class VolumeSummary(_Part, frozen=True, kw_only=True):
     evidence: tuple[Evidence, ...]
 
 
+class ChainSummary(_Part, frozen=True, kw_only=True):
+    """One chain in the `--json` form, with the means of what was measured besides."""
+
+    id: str
+    dims: Dims
+    beta: float
+    measured: int
+    observables: dict[str, Value]
+
+
 class InfiniteVolume(_Part, frozen=True, kw_only=True):
     """beta_c of infinite volume in `--json`: from which volumes, how well they fit, and what to be careful about."""
 
@@ -205,6 +219,8 @@ class Summary(_Part, frozen=True, kw_only=True):
     stopped_by: StoppedBy | None
     substrates: tuple[str, ...]
     energy: tuple[EnergyResult, ...]
+    chains: tuple[ChainSummary, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Where more was measured than every chain has: the means of that."""
     report: str | None
 
 
@@ -229,6 +245,7 @@ def result_of(state: CampaignState) -> CampaignResult:
         updates_per_second=state.trajectories / seconds if seconds > 0 else 0.0,
         effective_per_second=effective / seconds if seconds > 0 else 0.0,
         chains=chains,
+        also_measured=state.spec.lattice.also_measure,
         quarks=quark_points(state),
         decisions=decisions_of(state),
         energy=tuple(
@@ -277,7 +294,20 @@ def summary_of(result: CampaignResult, report: Path | None = None) -> Summary:
         stopped_by=result.stopped_by,
         substrates=tuple(dict.fromkeys(silicon.name for silicon in result.substrates)),
         energy=result.energy,
+        chains=tuple(_chain(chain, result.also_measured) for chain in result.chains)
+        if result.also_measured
+        else msgspec.UNSET,
         report=None if report is None else str(report),
+    )
+
+
+def _chain(chain: ChainResult, names: tuple[str, ...]) -> ChainSummary:
+    return ChainSummary(
+        id=chain.id,
+        dims=chain.dims,
+        beta=chain.beta,
+        measured=chain.measured,
+        observables={name: chain.values[name] for name in names if name in chain.values},
     )
 
 

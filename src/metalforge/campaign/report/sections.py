@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from metalforge.campaign.advice import size_cautions
 from metalforge.campaign.observables import ORDERS
 from metalforge.campaign.state import CampaignState
+from metalforge.lattice.registered import Observable, described
 from metalforge.statistics.estimate import Estimate, with_error
 
 from .comparison import comparison
 from .html import card, details, note, paragraph, section, table
+from .points import ChainResult
 from .result import CampaignResult, VolumeResult
 from .sections_of_verdict import verdict
 from .words import ENDINGS, beta_text, duration, interval_text, lattice_text, substrates_text
@@ -125,49 +127,42 @@ def history_section(figures: Figures) -> str:
 
 def points_section(result: CampaignResult, downloads: str) -> str:
     """Return the table of chains, and where every row can be had."""
-    hmc = any(chain.acceptance is not None for chain in result.chains)
-    sea = any(chain.cg_iterations is not None for chain in result.chains)
     several = len(result.volumes) > 1
-    columns = [
-        "chain",
-        *["lattice"] * several,
-        ">beta",
-        ">plaquette",
-        f">{ORDERS[result.observable].text}",
-        ">tau_int",
-        ">chi",
-        ">warm-up",
-        ">measured",
-    ]
-    columns += [">accepted", ">exp(-dH)"] * hmc + [">CG per solve"] * sea + [">updates/s"]
+    names = dict.fromkeys(name for chain in result.chains for name in chain.values)
+    first, *others = [shown for name in ("plaquette", *names) if (shown := described(name)).label]
+    others = [observable for observable in others if observable != first]
+    columns = ["chain", *["lattice"] * several, ">beta", f">{first.label}", f">{ORDERS[result.observable].text}"]
+    columns += [">tau_int", ">chi", ">warm-up", ">measured", *(f">{o.label}" for o in others), ">updates/s"]
     rows = []
     for chain in result.chains:
-        row: list[object] = [
+        warm = chain.quenched + chain.warmup
+        rows.append([
             chain.id,
             *[lattice_text(chain.dims)] * several,
             f"{chain.beta:.5f}",
-            _number(chain.plaquette),
+            _value(chain, first),
             _number(chain.order),
             "-" if chain.order is None else f"{chain.order.tau_int:.1f}",
             _number(chain.chi),
-            chain.quenched + chain.warmup,
+            warm,
             chain.measured,
-        ]
-        row += ["-" if chain.acceptance is None else f"{chain.acceptance:.0%}", _number(chain.exp_minus_delta_h)] * hmc
-        row += ["-" if chain.cg_iterations is None else f"{chain.cg_iterations:.0f}"] * sea
-        row.append(
-            "-" if chain.seconds <= 0 else f"{(chain.quenched + chain.warmup + chain.measured) / chain.seconds:.0f}"
-        )
-        rows.append(row)
+            *(_value(chain, observable) for observable in others),
+            "-" if chain.seconds <= 0 else f"{(warm + chain.measured) / chain.seconds:.0f}",
+        ])  # fmt: skip
     said = "Gamma-method errors. Updates/s: measured, by processor time of the producer's thread."
-    said += " <exp(-dH)> is 1 for an exact chain." if hmc else ""
-    said += " CG: iterations per solve, the mean over the measurement." if sea else ""
+    said += " <exp(-dH)> is 1 for an exact chain." if "delta_h" in names else ""
+    said += " CG: iterations per solve, the mean over the measurement." if "cg_iterations" in names else ""
     given_up = [
         paragraph(f"{c.id} at beta {c.beta:.5g} was given up: {c.abandoned}", "warn")
         for c in result.chains
         if c.abandoned
     ]
     return section("Every chain", table(columns, rows), note(said) if rows else "", *given_up, downloads)
+
+
+def _value(chain: ChainResult, observable: Observable) -> str:
+    found = chain.values.get(observable.name)
+    return "-" if found is None else observable.text(found.mean, found.error or 0.0)
 
 
 def _number(value: Estimate | None) -> str:

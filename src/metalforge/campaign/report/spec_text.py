@@ -61,6 +61,7 @@ NOTES: dict[str, Note] = {
     "lattice.tolerance": Note("Relative residual of solves for the accept test", "|r| / |b|"),
     "lattice.force_tolerance": Note("Relative residual of solves for forces", "|r| / |b|"),
     "lattice.precision": Note("Real type of the links"),
+    "lattice.also_measure": Note("Observables that rows have besides, by name: wilson_loop, polyakov_z3"),
     "lattice.observable": Note(
         "Order parameter whose susceptibility is located; auto: |L| without sea quarks, Re L with them"
     ),

@@ -23,7 +23,7 @@ from metalforge.conductor.intervals import check_interval
 from metalforge.core.errors import SpecError
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.field import GaugeField
-from metalforge.lattice.registered import Phase, standard
+from metalforge.lattice.registered import Phase
 from metalforge.lattice.rows import Segment
 from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
@@ -31,7 +31,7 @@ from metalforge.lattice.warmup import WarmUp
 from .monitor import Monitor
 from .watch import HeadWatch
 
-__all__ = ["Known", "PointChain", "columns_of"]
+__all__ = ["Known", "PointChain"]
 
 KEPT_BLOCKS = 3
 """Blocks whose rows a checkpoint holds: at most two are on their way to the journal."""
@@ -57,13 +57,6 @@ class Known(NamedTuple):
         return cls(log.rows, log.phases, log.columns, ends[0] if ends else None)
 
 
-def columns_of(spec: CampaignSpec) -> tuple[str, ...]:
-    """Return the columns that rows of this campaign have."""
-    trajectories = spec.lattice.algorithm == "hmc"
-    # Heads see the steps of every trajectory: those of a warm-up, which are tuned, must be known to read it again.
-    return standard(trajectories=trajectories, sea=spec.lattice.flavors > 0, more=("n_steps",) if trajectories else ())
-
-
 class PointChain:
     """A chain at some update, counted from 0; `advance` moves it."""
 
@@ -82,7 +75,7 @@ class PointChain:
         self._known = Known.of(log)
         self._monitor, self._decide, self._now, self._watch = monitor, decide, now, watch
         # Rows that are in the journal already decide the columns: an older version may have measured less.
-        self._names = tuple(name for name in columns_of(spec) if name in log.columns or not log.rows)
+        self._names = tuple(name for name in spec.lattice.columns() if name in log.columns or not log.rows)
         self._marks: deque[int] = deque(maxlen=KEPT_BLOCKS)
         self._spec, self._quenched = spec, log.quenched
         self._wanted = spec.lattice.chain(log.dims, log.beta, seed=spec.seed, stream=log.stream, start=log.start)

@@ -1,0 +1,130 @@
+"""One run of a chain: its phases, its rows, and that it continues from a checkpoint and from what was written down."""
+
+from itertools import pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from metalforge.core.errors import SpecError
+from metalforge.lattice import Chain, ChainSpec, HmcSpec, measure
+from metalforge.lattice.registered import standard
+from metalforge.lattice.run import ChainFaultError, ChainRun
+from metalforge.lattice.warmup import WarmUp
+
+HMC = ChainSpec(dims=(4, 4, 2, 2), beta=5.6, seed=3, algorithm="hmc", hmc=HmcSpec(n_steps=4))
+SWEEPS = ChainSpec(dims=(4, 4, 2, 2), beta=5.6, seed=3)
+COLUMNS = standard(trajectories=True, sea=False)
+
+
+def run_of(spec=HMC, columns=COLUMNS, **options):
+    return ChainRun(Chain(spec), WarmUp(total=9), columns, **options)
+
+
+def test_an_update_is_a_row_of_its_phase():
+    run = run_of()
+    rows = [run.step() for _ in range(12)]
+    assert [row.update for row in rows] == list(range(12))
+    assert [row.phase for row in rows] == ["warmup"] * 9 + ["measure"] * 3
+    # A third of a warm-up has no accept test, and a window of six is looked at: its last trajectory is not judged.
+    assert [row.tested for row in rows[:3]] == [False] * 3
+    assert [row.tested for row in rows[6:]] == [True] * 6
+    assert rows[-1].values["plaquette"] == measure(run.chain.field).plaquette
+    assert set(rows[-1].values) == set(COLUMNS)
+    assert run.measured == 3
+    assert [(s.phase, s.first, len(s.columns["plaquette"])) for s in run.log.segments(5)] == [
+        ("warmup", 5, 4),
+        ("measure", 9, 3),
+    ]
+
+
+def test_a_look_before_the_update_sees_what_the_one_after_the_last_saw():
+    after, before = run_of(), run_of(looks="before")
+    rows = [(after.step().values, before.step().values) for _ in range(10)]
+    for (seen, _), (_, next_seen) in pairwise(rows):
+        assert next_seen["polyakov_re"] == pytest.approx(seen["polyakov_re"], abs=1e-13)
+    assert all(one["delta_h"] == two["delta_h"] for one, two in rows)
+
+
+@pytest.mark.parametrize("stop", [2, 9, 11])
+def test_a_checkpoint_continues_bit_for_bit_with_its_rows(tmp_path, stop):
+    whole, part = run_of(), run_of()
+    for _ in range(14):
+        whole.step()
+    for _ in range(stop):
+        part.step()
+    part.save(tmp_path / "run.h5", first=min(2, stop))
+    again = ChainRun.load(tmp_path / "run.h5")
+    while again.log.end < 14:
+        again.step()
+    assert again.log.first == 2
+    assert again.log.phases == whole.log.phases[2:]
+    assert again.log.columns == {name: column[2:] for name, column in whole.log.columns.items()}
+    assert np.array_equal(again.chain.field.to_links(), whole.chain.field.to_links())
+
+
+def test_phases_that_stand_as_numbers_in_early_checkpoints_are_read(tmp_path):
+    run = run_of()
+    for _ in range(11):
+        run.step()
+    codes = np.array([1.0] * 9 + [2.0] * 2)
+    notes = '{"warmup":{"total":9,"done":9,"window":[],"quenched":0},"measuring":true,"first":0}'
+    series = {name: np.array(column) for name, column in run.log.columns.items()} | {"phase": codes}
+    run.chain.save(tmp_path / "old.h5", notes=notes, series=series)
+    old = ChainRun.load(tmp_path / "old.h5")
+    assert (old.log.phases, old.log.columns, old.phase) == (run.log.phases, run.log.columns, "measure")
+
+
+def test_rows_computed_again_are_held_against_what_was_written_down():
+    one, two = run_of(), run_of()
+    for run in (one, two):
+        for _ in range(5):
+            run.step()
+    written = SimpleNamespace(phases=list(one.log.phases), columns={n: list(c) for n, c in one.log.columns.items()})
+    for update in range(5):
+        two.verify(update, written, "c0")
+    written.columns["polyakov_re"][3] = np.nextafter(written.columns["polyakov_re"][3], 1)
+    with pytest.raises(SpecError, match="polyakov_re"):
+        two.verify(3, written, "c0")
+    written.phases[2] = "measure"
+    with pytest.raises(SpecError, match="phase"):
+        two.verify(2, written, "c0")
+
+
+def test_a_warm_up_with_fixed_parameters_tunes_nothing_and_an_early_end_freezes():
+    run = ChainRun(Chain(HMC), WarmUp(total=30, untested=4), ("plaquette",))
+    rows = [run.step() for _ in range(20)]
+    assert [row.tested for row in rows] == [False] * 4 + [True] * 16
+    assert run.chain.spec == HMC
+    run.end_warmup()
+    assert run.step().phase == "measure"
+    assert run.measured == 1
+
+
+def test_measured_rows_are_those_of_the_chain_alone():
+    rows = run_of(SWEEPS, ("plaquette", "polyakov_re"), measures=("measure",)).measure(4)
+    chain = Chain(SWEEPS)
+    for _ in range(9):
+        chain.update()
+    for row in rows:
+        chain.update()
+        seen = measure(chain.field)
+        assert row.tolist() == [seen.plaquette, seen.polyakov_re]
+
+
+def test_observables_that_are_not_numbers_are_a_fault(monkeypatch):
+    run = run_of(SWEEPS, ("plaquette",))
+    monkeypatch.setattr(type(run.chain.field), "plaquette_sums", lambda self: (float("nan"), 1.0))
+    with pytest.raises(ChainFaultError, match=r"beta 5\.6"):
+        run.step()
+    assert run.log.end == 0
+
+
+def test_a_checkpoint_with_a_short_series_is_refused(tmp_path):
+    run = run_of()
+    for _ in range(3):
+        run.step()
+    run.log.columns["plaquette"].pop()
+    run.save(tmp_path / "short.h5")
+    with pytest.raises(SpecError, match="rows"):
+        ChainRun.load(tmp_path / "short.h5")
