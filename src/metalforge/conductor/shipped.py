@@ -1,5 +1,6 @@
 """The weights that come with the package: a trained conductor-11, what it scored on held-out chains, and its making."""
 
+from functools import cache
 from importlib.resources import as_file, files
 
 import msgspec
@@ -16,12 +17,14 @@ FOLDER = files("metalforge.conductor") / "data"
 WEIGHTS, SCORES = FOLDER / "conductor-11.safetensors", FOLDER / "conductor-11.json"
 
 
+@cache
 def default_weights() -> EsnWeights:
     """Return the shipped network: fifty features, 128 units, the heads of conductor-11."""
     with as_file(WEIGHTS) as path:
         return load_weights(path)
 
 
+@cache
 def default_scores() -> Evaluation:
     """Return what `conductor evaluate` measured of the shipped network."""
     return msgspec.json.decode(SCORES.read_bytes(), type=Evaluation)

@@ -1,5 +1,7 @@
 """What a campaign writes about itself: which heads it uses, how they did, how busy its stages were, what it spent."""
 
+from math import isfinite
+
 import msgspec
 
 from metalforge.campaign.store.records import EMULATED_NPU, NOT_ACTED_ON, Decided, Energy, StageUse, Utilisation
@@ -49,7 +51,8 @@ def note_judged(book: Book, worker: Worker) -> None:
                     what="judged",
                     by=name,
                     reason=reason,
-                    value=standing.skill,
+                    # Against a baseline that was never off there is no skill that a journal could hold.
+                    value=standing.skill if standing.skill is not None and isfinite(standing.skill) else None,
                     trusted=standing.trusted,
                 )
             )
