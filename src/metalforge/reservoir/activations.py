@@ -13,7 +13,7 @@ from scipy.special import erf, expit
 
 from metalforge.core.errors import UnknownNameError
 
-__all__ = ["ACTIVATIONS", "Activation", "ActivationName", "activation"]
+__all__ = ["ACTIVATIONS", "Activation", "ActivationName", "activation", "leaky_step"]
 
 ActivationName: TypeAlias = Literal["tanh", "relu", "bounded_relu", "identity", "sigmoid", "gelu", "piecewise_tanh"]
 Reals: TypeAlias = NDArray[np.floating[Any]]
@@ -81,3 +81,11 @@ def activation(name: str) -> Activation:
     if name not in ACTIVATIONS:
         raise UnknownNameError("activation", name, ACTIVATIONS)
     return ACTIVATIONS[name]
+
+
+def leaky_step(state: Reals, pre: Reals, function: str, leak: Any) -> Reals:
+    """Return (1 - leak) s + leak f(pre) in the type of the state: a step whose product was computed elsewhere.
+
+    `pre` may be finer than the state, which is then rounded once, at the end. The leak is taken in the type it has.
+    """
+    return np.asarray((1 - leak) * state + leak * activation(function).value(pre)).astype(state.dtype, copy=False)

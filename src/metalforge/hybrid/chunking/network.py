@@ -17,11 +17,12 @@ from metalforge.hybrid.esn.carried import CarriedState
 from metalforge.hybrid.esn.paths import input_weights
 from metalforge.hybrid.running.device_matrix import DeviceMatrix
 from metalforge.hybrid.running.failure import DeviceGuard, OnFailure
+from metalforge.reservoir.activations import leaky_step
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.residency import DevicePrograms
 
-from .parts import SoftwareRows, activated
+from .parts import SoftwareRows
 from .placing import plan_chunks
 from .plan import Chunk, ChunkPlan
 
@@ -150,7 +151,9 @@ class ChunkedEsn(CarriedState):
                 done.append((span, found))
         if on_device:
             # The activation runs over all units at once, as in an unchunked network: the same vectors, the same bits.
-            new = activated(self.weights, pre if self._w_in is None else pre + u @ self._w_in, s)
+            w = self.weights
+            full = pre if self._w_in is None else pre + u @ self._w_in
+            new = leaky_step(s, full + w.bias, w.activation, w.leak)
         else:
             new = np.empty_like(s)
         for span, states in done:

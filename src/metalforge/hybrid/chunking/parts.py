@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from metalforge.hybrid.esn.paths import input_weights
-from metalforge.reservoir.activations import activation
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.sparse import BlockSparse, to_dense
 from metalforge.reservoir.weights import EsnWeights
 
-__all__ = ["SoftwareRows", "activated", "software_weights"]
+__all__ = ["SoftwareRows", "software_weights"]
 
 Reals: TypeAlias = NDArray[np.floating[Any]]
 
@@ -43,12 +42,6 @@ class SoftwareRows:
             return self._engine.step(s, u)[:, self._rows]
         own = np.ascontiguousarray(s[:, self._rows])
         return self._engine.step(own, np.concatenate([u, s], axis=1))
-
-
-def activated(weights: EsnWeights, pre: NDArray[np.float64], s: Reals) -> Reals:
-    """Return (1 - a) s + a f(pre + b) of all units, in the type of the weights: the host's half of a hybrid step."""
-    f = activation(weights.activation).value(pre + weights.bias)
-    return np.asarray(((1 - weights.leak) * s + weights.leak * f).astype(weights.dtype))
 
 
 def software_weights(weights: EsnWeights, rows: range) -> EsnWeights:

@@ -20,7 +20,7 @@ from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.routing.precision import LADDER, encoding_of
 from metalforge.hybrid.running.failure import DeviceGuard, OnFailure
-from metalforge.reservoir.activations import activation
+from metalforge.reservoir.activations import activation, leaky_step
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import NpuDevice
@@ -190,7 +190,7 @@ class HybridEsn(CarriedState):
         return other
 
     def _next(self, rows: Reals, states: Reals) -> Reals:
-        return self._guard.call(lambda: self._advance(rows, states), lambda: self._software_step(rows, states))
+        return self._guard.call(lambda: self._advance(rows, states), lambda: self._engine.step(states, rows))
 
     def states(self, u: Reals) -> Reals:
         """Return the states after every step of (steps, inputs) or (batch, steps, inputs), from rest.
@@ -237,30 +237,16 @@ class HybridEsn(CarriedState):
 
     def _advance(self, u: Reals, s: Reals) -> Reals:
         """Return s' of the mode from (u, s), rows of samples."""
-        if self.mode == "software":
-            return self._software_step(u, s)
-        return self._linear_step(u, s) if self.mode == "hardware-linear" else self._native_step(u, s)
-
-    def _software_step(self, u: Reals, s: Reals) -> Reals:
-        return self._engine.step(s, u)
-
-    def _linear_step(self, u: Reals, s: Reals) -> Reals:
-        assert self.path is not None
-        pre = self.path(u, s)
+        if self.path is None:
+            return self._engine.step(s, u)
+        weights, pre = self.weights, self.path(u, s)
         self._rows += self.path.rows_per_step * len(u)
         started = time.perf_counter()
-        weights = self.weights
-        activated = activation(weights.activation).value(pre + weights.bias)
-        new = ((1 - weights.leak) * s + weights.leak * activated).astype(weights.dtype)
+        if self.mode == "hardware-native":  # the chip has activated it
+            return leaky_step(s, pre, "identity", weights.leak)
+        new = leaky_step(s, pre + weights.bias, weights.activation, weights.leak)
         self._activation_s += time.perf_counter() - started
-        return np.asarray(new)
-
-    def _native_step(self, u: Reals, s: Reals) -> Reals:
-        assert self.path is not None
-        activated = self.path(u, s)
-        self._rows += self.path.rows_per_step * len(u)
-        leak = self.weights.leak
-        return np.asarray(((1 - leak) * s + leak * activated).astype(self.weights.dtype))
+        return new
 
 
 def _default_ranges(weights: EsnWeights) -> Ranges:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.errors import SpecError
-from metalforge.reservoir.activations import activation
+from metalforge.reservoir.activations import activation, leaky_step
 from metalforge.reservoir.sparse import BlockSparse
 from metalforge.reservoir.weights import EsnWeights
 
@@ -102,8 +102,7 @@ def _recurrent_step(w: EsnWeights, u: Array, state: Array | None) -> Array:
     w_res = w.w_res.to_dense() if isinstance(w.w_res, BlockSparse) else w.w_res
     # W s for columns s: a CSR matrix multiplies from the left only without a copy of its transpose.
     pre = u @ w.w_in.T + (w_res @ s.T).T + w.bias
-    a = u.dtype.type(w.leak)
-    return np.asarray((1 - a) * s + a * activation(w.activation).value(pre))
+    return leaky_step(s, pre, w.activation, u.dtype.type(w.leak))
 
 
 def _kept(state: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

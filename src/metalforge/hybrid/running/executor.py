@@ -22,7 +22,7 @@ from metalforge.hybrid.model.software import check_inputs, evaluate, in_dtype
 from metalforge.hybrid.routing.calibration import is_stateful
 from metalforge.hybrid.routing.jobs import ChainJob, Job, LinearJob
 from metalforge.hybrid.routing.plan import Plan
-from metalforge.reservoir.activations import activation
+from metalforge.reservoir.activations import leaky_step
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
@@ -281,8 +281,7 @@ class HybridExecutor(Closing):
         w = op.weights
         s = np.zeros((len(u), w.units), u.dtype) if state is None else state
         pre = (self._jobs.run(job, np.concatenate([u, s], axis=1)) + w.bias).astype(u.dtype)
-        a = u.dtype.type(w.leak)
-        return np.asarray((1 - a) * s + a * activation(w.activation).value(pre))
+        return leaky_step(s, pre, w.activation, u.dtype.type(w.leak))
 
     def _check_states(self, samples: int) -> None:
         for name, state in self._states.items():
