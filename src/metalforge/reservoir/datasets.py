@@ -1,6 +1,5 @@
-r"""Tasks from seeds: chaotic flows, NARMA, superimposed oscillators, labelled sequences; time-major float64."""
+r"""Tasks from seeds: chaotic flows, NARMA, labelled sequences; time-major float64."""
 
-from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -8,24 +7,20 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 
-from .flows import lorenz, mackey_glass, rossler
+from .flows import lorenz, mackey_glass
 from .sequences import LabelledSequences, sequence_classification
 
 __all__ = [
     "LabelledSequences",
     "lorenz",
     "mackey_glass",
-    "mso",
     "narma",
-    "rossler",
     "sequence_classification",
     "to_forecasting",
 ]
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
-MSO_FREQUENCIES = (0.2, 0.311, 0.42, 0.51, 0.63, 0.74, 0.85, 0.97)
-"""H. Jaeger's two, and six more by B. Roeschies and C. Igel (Logic Journal of the IGPL 18, 2010)."""
 NARMA_10 = (0.3, 0.05, 1.5, 0.1)
 """A. Atiya, A. Parlos, IEEE Transactions on Neural Networks 11, 2000."""
 NARMA_30 = (0.2, 0.04, 1.5, 0.001)
@@ -80,21 +75,6 @@ def _narma(u: list[float], order: int, coefficients: tuple[float, float, float, 
             return None
         y.append(after)
     return y[1:]
-
-
-def mso(n: int, frequencies: int | Sequence[float] = 8) -> NDArray[np.float64]:
-    """Return x_t = sum of sin(f t) over frequencies f, (n, 1), from t = 0 on; a number k takes the first k of eight."""
-    if isinstance(frequencies, int):
-        if not 1 <= frequencies <= len(MSO_FREQUENCIES):
-            raise SpecError(
-                f"{len(MSO_FREQUENCIES)} frequencies have names in the literature. Got {frequencies}"
-                "\nhint: give them as a list"
-            )
-        frequencies = MSO_FREQUENCIES[:frequencies]
-    if n < 1 or len(frequencies) == 0 or not np.all(np.isfinite(frequencies)):
-        raise SpecError(f"oscillators want n >= 1 and finite frequencies. Got n = {n}, {list(frequencies)}")
-    waves = np.sin(np.outer(np.arange(n), frequencies))
-    return np.asarray(waves.sum(axis=1, keepdims=True))
 
 
 def to_forecasting(x: NDArray[Scalar], horizon: int = 1) -> tuple[NDArray[Scalar], NDArray[Scalar]]:

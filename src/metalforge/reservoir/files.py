@@ -19,7 +19,7 @@ from . import hotspring, tensors
 from .sparse import to_dense
 from .weights import EsnWeights, check_echo_state
 
-__all__ = ["expect_features", "expect_heads", "load_weights", "save_weights"]
+__all__ = ["expect_features", "load_weights", "save_weights"]
 
 LARGEST_CHECKED = 2000
 """Units up to which the spectral radius of a sparse matrix is found on loading. A small file can name millions of
@@ -73,22 +73,6 @@ def expect_features(weights: EsnWeights, schema: FeatureSchema) -> None:
         raise SpecError(
             f"these weights were made for feature schema {_title(have)}, not {_title(schema)}: "
             + _first_difference("feature", have.features, schema.features)
-        )
-
-
-def expect_heads(weights: EsnWeights, layout: HeadLayout) -> None:
-    """Return if the network's readout has exactly these heads; raises SpecError that says what differs."""
-    have = weights.heads
-    if have is None:
-        raise SpecError(
-            f"these weights do not say which heads their {weights.outputs} outputs are; wanted `{layout.name}`, "
-            f"{layout.width} outputs"
-            "\nhint: if you know that they agree: dataclasses.replace(weights, heads=layout)"
-        )
-    if have != layout:
-        raise SpecError(
-            f"these weights have head layout {_title(have)}, not {_title(layout)}: "
-            + _first_difference("head", have.heads, layout.heads)
         )
 
 

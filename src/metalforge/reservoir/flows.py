@@ -1,4 +1,4 @@
-r"""Chaotic series from differential equations: Mackey-Glass, Lorenz, Rossler. Time-major float64, one row a sample.
+r"""Chaotic series from differential equations: Mackey-Glass and Lorenz. Time-major float64, one row a sample.
 
 All are integrated by Runge and Kutta's fourth-order steps of `interval / substeps`, and every `substeps`-th point is
 kept. A `seed` moves the start a little, which on an attractor is enough for another series; `discard` samples are
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 
-__all__ = ["lorenz", "mackey_glass", "rossler"]
+__all__ = ["lorenz", "mackey_glass"]
 
 Point: TypeAlias = tuple[float, float, float]
 
@@ -96,29 +96,6 @@ def lorenz(
 
     def slope(x: float, y: float, z: float) -> Point:
         return sigma * (y - x), x * (rho - z) - y, x * y - beta * z
-
-    return _sampled(slope, start, n, interval, substeps, discard, seed)
-
-
-def rossler(
-    n: int,
-    *,
-    a: float = 0.2,
-    b: float = 0.2,
-    c: float = 5.7,
-    start: Point = (-0.1, 0.0, 0.02),
-    interval: float = 0.1,
-    substeps: int = 10,
-    discard: int = 1000,
-    seed: int | None = None,
-) -> NDArray[np.float64]:
-    """Return n samples (n, 3) of x' = -y - z, y' = x + a y, z' = b + z (x - c).
-
-    (O. Rossler, Physics Letters A 57, 1976.)
-    """
-
-    def slope(x: float, y: float, z: float) -> Point:
-        return -y - z, x + a * y, b + z * (x - c)
 
     return _sampled(slope, start, n, interval, substeps, discard, seed)
 

@@ -12,17 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.errors import SpecError, UnknownNameError
 
-from .accuracy import Difference, Proportion, accuracy, accuracy_difference, confusion_matrix, wilson
+from .accuracy import Proportion, accuracy, wilson
 from .resampling import block_length, circular_blocks
 
 __all__ = [
-    "Difference",
     "Interval",
     "Norm",
     "Proportion",
     "accuracy",
-    "accuracy_difference",
-    "confusion_matrix",
     "nrmse",
     "nrmse_interval",
     "r2",

@@ -2,8 +2,6 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -113,16 +111,6 @@ class Reservoir:
             elif w.w_out is not None:
                 self._output = w.output(self._state, u[-1])
         return states
-
-    @contextmanager
-    def with_state(self, state: Any = None, output: Any = None) -> Iterator["Reservoir"]:
-        """Go from another state, or from rest, inside a `with`; the state from before comes back at its end."""
-        before = self._state, self._output
-        self.reset(state, output)
-        try:
-            yield self
-        finally:
-            self._state, self._output = before
 
     def save_state(self, path: PathLike) -> None:
         """Write state and output as safetensors with the fingerprint of the network they belong to."""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from metalforge.substrates.npu.arithmetic import run_layer
-from metalforge.substrates.npu.certificate import overflow_certificate, split_columns, split_lines
+from metalforge.substrates.npu.certificate import overflow_certificate, split_lines
 from metalforge.substrates.npu.program import FullyConnected, ProgramError
 from reference import npu as twin
 
@@ -50,9 +50,9 @@ def test_a_smaller_accumulator_is_a_parameter():
     small = layer(np.full((2, 1), 7))
     assert overflow_certificate(small, bits=9).safe
     assert not overflow_certificate(small, bits=8).safe
-    assert split_columns(small, bits=8) == [slice(0, 1), slice(1, 2)]
+    assert split_lines(small.weights, bits=8) == [slice(0, 1), slice(1, 2)]
     with pytest.raises(ProgramError, match="a single input line saturates an accumulator of 7 bits"):
-        split_columns(small, bits=7)
+        split_lines(small.weights, bits=7)
 
 
 def fewest_runs(weights, largest, bits):
@@ -76,7 +76,7 @@ def fewest_runs(weights, largest, bits):
 )
 def test_chunks_are_certified_cover_everything_and_none_fewer_would_do(weights, bits):
     whole = layer(weights)
-    chunks = split_columns(whole, bits=bits)
+    chunks = split_lines(whole.weights, input_bits=whole.input_bits, bits=bits)
     assert [line for chunk in chunks for line in range(len(weights))[chunk]] == list(range(len(weights)))
     assert all(overflow_certificate(layer(weights[chunk]), bits=bits).safe for chunk in chunks)
     assert len(chunks) == fewest_runs(weights.astype(int), 15, bits)
@@ -93,7 +93,7 @@ def test_chunks_add_up_where_the_whole_saturates(seed, lines, low):
     x[0] = 15
     wide = twin.product_wide(x, weights)
     whole = layer(weights)
-    chunks = split_columns(whole)
+    chunks = split_lines(whole.weights)
     parts = [run_layer(layer(weights[chunk]), x[:, chunk]).astype(np.int64) for chunk in chunks]
     assert len(chunks) == -(-lines // 4993)
     assert np.array_equal(sum(parts), wide)
@@ -101,7 +101,7 @@ def test_chunks_add_up_where_the_whole_saturates(seed, lines, low):
 
 
 def test_the_longest_layer_and_lines_beyond_it():
-    stops = [chunk.stop for chunk in split_columns(layer(np.full((57334, 1), -7)))]
+    stops = [chunk.stop for chunk in split_lines(np.full((57334, 1), -7, np.int8))]
     assert stops == [*range(4993, 57334, 4993), 57334]
     # Lines without weight cannot saturate, but a layer has a limit of its own.
     assert split_lines(np.zeros((57335, 1), np.int8)) == [slice(0, 57334), slice(57334, 57335)]

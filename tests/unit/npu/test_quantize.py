@@ -7,8 +7,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from metalforge.substrates.npu.ladder import quantize_digits
 from metalforge.substrates.npu.program import ProgramError
-from metalforge.substrates.npu.quantize import pack_int4, quantize, unpack_int4
-from reference import npu as twin
+from metalforge.substrates.npu.quantize import quantize
 
 BITS = st.sampled_from([1, 2, 4, 8])
 PER = st.sampled_from(["row", "tensor"])
@@ -147,42 +146,3 @@ def test_a_row_of_zeros_stays_zero_beside_others():
 def test_what_cannot_be_quantised_is_refused(weights, keywords, message):
     with pytest.raises(ProgramError, match=message):
         quantize(weights, **({"bits": 4} | keywords))
-
-
-@given(values=st.lists(st.integers(-7, 7), max_size=65))
-def test_packing_is_the_reference_and_comes_back(values):
-    data = pack_int4(np.array(values, np.int8))
-    assert data == twin.packed(values)
-    assert unpack_int4(data, len(values)).tolist() == values
-
-
-def test_packing_puts_the_first_integer_in_the_low_nibble():
-    assert pack_int4(np.array([[1, -1], [7, -7], [3, 0]], np.int8)) == bytes([0xF1, 0x97, 0x03])
-    assert pack_int4(np.array([-2], np.int64)) == bytes([0x0E])
-
-
-@pytest.mark.parametrize("bad", [-8, 8, 127, -128])
-def test_packing_refuses_what_has_no_nibble(bad):
-    with pytest.raises(ProgramError, match=rf"4-bit weights lie in -7 \.\. 7\. Got {bad}$"):
-        pack_int4(np.array([0, bad, 1], np.int16))
-
-
-@pytest.mark.parametrize(
-    ("data", "count", "message"),
-    [
-        (b"\x08", 2, "Got -8 at position 0"),
-        (b"\x11\x81", 4, "Got -8 at position 3"),
-        (b"\x11\x11", 3, "unused half of the last byte must be zero"),
-        (b"\x11", 3, r"3 4-bit integers take 2 bytes\. Got 1"),
-        (b"\x11\x11", 2, r"2 4-bit integers take 1 bytes\. Got 2"),
-        (b"", -1, r"take 0 bytes\. Got 0"),
-    ],
-)
-def test_bytes_that_pack_did_not_write_are_refused(data, count, message):
-    with pytest.raises(ProgramError, match=message):
-        unpack_int4(data, count)
-
-
-def test_floats_are_not_packed():
-    with pytest.raises(ProgramError, match=r"only integers can be packed\. Got float64"):
-        pack_int4(np.zeros(2))

@@ -105,22 +105,6 @@ def test_a_fork_goes_its_own_way():
     assert np.array_equal(reservoir.run(U[5:]), ahead)
 
 
-def test_the_state_comes_back_after_an_excursion():
-    reservoir = Reservoir(_network())
-    reservoir.run(U)
-    kept = reservoir.state
-    fresh = Reservoir(reservoir.weights).run(U)
-    with reservoir.with_state() as from_rest:
-        assert np.array_equal(from_rest.run(U), fresh)
-    assert np.array_equal(reservoir.state, kept)
-    with pytest.raises(SeriesError, match="`u` must"), reservoir.with_state(np.ones(UNITS)):
-        reservoir.run(U[:, :1])
-    assert np.array_equal(reservoir.state, kept)
-    ahead = reservoir.run(U, stateful=False)
-    assert np.array_equal(reservoir.state, kept)
-    assert np.array_equal(reservoir.run(U), ahead)
-
-
 def test_a_teacher_is_heard_in_place_of_the_outputs():
     w = _network(feedback=True)
     said = np.random.default_rng(2).normal(size=(20, OUTPUTS))

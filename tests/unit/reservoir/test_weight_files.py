@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import Feature, FeatureSchema, HeadLayout, HeadSpec
-from metalforge.reservoir.files import expect_features, expect_heads, load_weights, save_weights
+from metalforge.reservoir.files import expect_features, load_weights, save_weights
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.origin import origin_weights
 from metalforge.reservoir.sparse import to_dense
@@ -429,12 +429,3 @@ def test_weights_that_do_not_say_their_features_are_refused_with_the_way_out(tmp
         expect_features(w, FEATURES)
     assert "hint:" in str(caught.value)
     expect_features(replace(w, features=FEATURES), FEATURES)
-    with pytest.raises(SpecError, match="do not say which heads their 1 outputs are"):
-        expect_heads(w, HEADS)
-
-
-def test_weights_with_other_heads_are_refused():
-    w = network()
-    expect_heads(w, HEADS)
-    with pytest.raises(SpecError, match=r"head 1 is HeadSpec\(name='cg'"):
-        expect_heads(w, HeadLayout(name="heads", heads=(HEADS.heads[0], HeadSpec(name="quality"))))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .program import MAX_INPUTS, POTENTIAL_BITS, FullyConnected, ProgramError
 
-__all__ = ["Certificate", "overflow_certificate", "split_columns", "split_lines"]
+__all__ = ["Certificate", "overflow_certificate", "split_lines"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,11 +55,6 @@ def overflow_certificate(layer: FullyConnected, *, bits: int = POTENTIAL_BITS) -
         highest=largest * np.maximum(w, 0).sum(axis=0, dtype=np.int64),
         bits=bits,
     )
-
-
-def split_columns(layer: FullyConnected, *, bits: int = POTENTIAL_BITS) -> list[slice]:
-    """Return the fewest runs of input lines of a layer such that no unit can saturate on any of them."""
-    return split_lines(layer.weights, input_bits=layer.input_bits, bits=bits)
 
 
 def split_lines(

@@ -40,7 +40,6 @@ __all__ = [
     "fit_errors",
     "load_cost",
     "power_w",
-    "rate",
     "update_cost",
 ]
 
@@ -122,17 +121,6 @@ def board_energy(
             value=max(done.energy.value - idle_w * done.busy.value, 0.0), unit="J", profile=device.name
         ),
     )
-
-
-def rate(
-    program: Program,
-    batch: int = 1,
-    profile: DeviceProfile | str = "akd1000-published",
-    mode: PowerMode = PowerMode.PERFORMANCE,
-) -> Modelled:
-    """Return rows a second, call after call."""
-    device = _profile(profile)
-    return Modelled(value=batch / call_seconds(program, batch, device, mode), unit="Hz", profile=device.name)
 
 
 def call_seconds(program: Program, batch: int, device: DeviceProfile, mode: PowerMode) -> float:

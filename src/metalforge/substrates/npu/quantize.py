@@ -1,4 +1,4 @@
-"""Real weights to small symmetric integers with a scale, what that cost, and int4 integers two a byte.
+"""Real weights to small symmetric integers with a scale, and what that cost.
 
     w = scale * q + error,    q = rint(w / scale) clipped to the limits of the width
 
@@ -7,7 +7,7 @@ with one scale an output row or one for the whole matrix. Symmetric limits (no -
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .program import ProgramError
 
-__all__ = ["Clip", "Per", "QuantizationReport", "Quantized", "pack_int4", "quantize", "quantize_to", "unpack_int4"]
+__all__ = ["Clip", "Per", "QuantizationReport", "Quantized", "quantize", "quantize_to"]
 
 Per: TypeAlias = Literal["row", "tensor"]
 """One scale an output row, or one for all."""
@@ -173,34 +173,3 @@ def _finite_matrix(weights: ArrayLike) -> NDArray[np.float64]:
             f"`weights` must hold finite numbers. Got {real[row, column]} at output {row}, input {column}"
         )
     return real
-
-
-def pack_int4(values: NDArray[Any]) -> bytes:
-    """Return integers of -7 .. 7 two a byte, the first in the low nibble, in two's complement; C order.
-
-    An odd count leaves the last high nibble zero.
-    """
-    flat = np.asarray(values).ravel()
-    if flat.dtype.kind not in "iu":
-        raise ProgramError(f"only integers can be packed. Got {flat.dtype}")
-    if flat.size and (flat.min() < -7 or flat.max() > 7):
-        bad = flat.min() if flat.min() < -7 else flat.max()
-        raise ProgramError(f"4-bit weights lie in -7 .. 7. Got {bad}")
-    nibbles = np.zeros(flat.size + flat.size % 2, np.uint8)
-    nibbles[: flat.size] = flat.astype(np.int8).view(np.uint8) & 15
-    return (nibbles[0::2] | nibbles[1::2] << 4).tobytes()
-
-
-def unpack_int4(data: bytes, count: int) -> NDArray[np.int8]:
-    """Return the `count` integers that `pack_int4` wrote; raises on another length, on -8 and on a padding not zero."""
-    if count < 0 or len(data) != (count + 1) // 2:
-        raise ProgramError(f"{count} 4-bit integers take {(max(count, 0) + 1) // 2} bytes. Got {len(data)}")
-    packed = np.frombuffer(data, np.uint8)
-    nibbles = np.stack([packed & 15, packed >> 4], axis=1).ravel()
-    if nibbles[count:].any():
-        raise ProgramError("the unused half of the last byte must be zero: the count or the bytes are wrong")
-    values = (nibbles[:count] ^ 8).astype(np.int8) - np.int8(8)
-    if np.any(values == -8):
-        at = int(np.argmax(values == -8))
-        raise ProgramError(f"4-bit weights lie in -7 .. 7. Got -8 at position {at}")
-    return values
