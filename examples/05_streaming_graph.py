@@ -9,7 +9,7 @@ from metalforge.substrates import discover
 
 quick = "--quick" in sys.argv
 here = {s.info.name: s for s in discover().substrates}
-cpu, npu = here["cpu0"], here["akd1000-emulated"]
+cpu, npu = here["cpu:0"], here["akd1000-emulated"]
 updates, results = (30 if quick else 300), Collect()
 
 pipeline = (

@@ -10,4 +10,4 @@ def test_native():
 def test_substrates():
     found = substrates.discover()
     decision = substrates.route(substrates.workload("cpu_validation"), found.substrates)
-    assert decision.substrate.name == "cpu0"
+    assert decision.substrate.name == "cpu:0"

@@ -29,8 +29,8 @@ WARMUP = 40
 def opened(spec, *, command=("metalforge", "scan", "--preset", "demo")):
     """Return the first record."""
     silicon = (
-        Silicon(name="cpu:0", device="cpu0", model="a processor", role="produces"),
-        Silicon(name="cpu:1", device="cpu0", model="a processor", role="produces"),
+        Silicon(name="cpu:0", device="cpu:0", model="a processor", role="produces"),
+        Silicon(name="cpu:1", device="cpu:0", model="a processor", role="produces"),
     )
     return Opened(
         at=BEGAN,
@@ -164,7 +164,7 @@ def ending(records, *, stopped_by="seconds"):
         Checked(at=now, chain="c0000", step=50, drift_polyakov=2e-17, **check),
         Checked(at=now, chain="c0000", step=60, drift_polyakov=-7e-17, **check),
         Utilisation(at=now, window_s=10.0, stages=stages),
-        Energy(at=now, substrate="cpu0", source="measured", energy=joules),
+        Energy(at=now, substrate="cpu:0", source="measured", energy=joules),
         Energy(at=now, substrate="npu", source="modelled", energy=modelled),
         Energy(at=now, substrate="host", source="emulation", emulation_s=1.25),
         Finished(at=now, stopped_by=stopped_by, trajectories=rows, seconds=now - BEGAN),

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from metalforge import __version__
 from metalforge.core.errors import SpecError
+from metalforge.core.substrate import spelled
 
 from .observables import OrderName, order_of
 from .physics.transition import PointSeries
@@ -233,7 +234,7 @@ class CampaignState:
             case Estimated():
                 self.estimates.append(record)
             case Energy():
-                self.energy[record.substrate, record.source] = record
+                self.energy[spelled(record.substrate), record.source] = record
             case Utilisation():
                 self.utilisation = record
             case Interrupted():

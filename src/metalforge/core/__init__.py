@@ -22,7 +22,7 @@ from .errors import (
 from .extras import extras
 from .quantities import Measured, Modelled, Quantity
 from .schema import Feature, FeatureSchema, HeadLayout, HeadSpec
-from .substrate import Cost, Discovery, Kind, Missing, Property, Substrate, SubstrateInfo
+from .substrate import Cost, Discovery, Kind, Missing, NoEngine, Property, Substrate, SubstrateInfo
 from .workload import Workload
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "MeterUnavailableError",
     "Missing",
     "Modelled",
+    "NoEngine",
     "PlacementError",
     "PluginError",
     "Property",

@@ -1,23 +1,25 @@
 """A substrate: a piece of silicon with an identity, properties and capabilities.
 
 `SubstrateInfo` is the record that travels (tables, JSON, journals); `Substrate` is the live object a plug-in hands
-out, which can also price a workload and meter energy. `Discovery` is what a plug-in's `discover` returns: what it
-found and what it missed, with the reason and the command that adds it.
+out, which can also price a workload, meter energy and open an engine, on which fields live. `Discovery` is what a
+plug-in's `discover` returns: what it found and what it missed, with the reason and the command that adds it.
 """
 
+import re
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
 from .capabilities import Capability
 from .energy import EnergyMeter
+from .errors import PlacementError
 from .quantities import Quantity
 
 if TYPE_CHECKING:
     from .workload import Workload
 
-__all__ = ["Cost", "Discovery", "Kind", "Missing", "Property", "Substrate", "SubstrateInfo"]
+__all__ = ["Cost", "Discovery", "Kind", "Missing", "NoEngine", "Property", "Substrate", "SubstrateInfo", "spelled"]
 
 
 Property: TypeAlias = str | int | float | bool
@@ -34,7 +36,7 @@ class Kind(StrEnum):
 class SubstrateInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is known of a substrate without touching it.
 
-    `name` is unique on the machine (``cpu0``, ``cuda0``, ``akd1000-emulated``); `model` is what the maker calls it.
+    `name` is unique on the machine (``cpu:0``, ``cuda:0``, ``akd1000-emulated``); `model` is what the maker calls it.
     `properties` holds named facts with their unit in the name (``memory_bytes``, ``power_limit_w``).
     """
 
@@ -79,6 +81,27 @@ class Substrate(Protocol):
     def meter(self) -> EnergyMeter:
         """Return the best energy meter there is for this substrate, readable or not."""
         ...
+
+    def open_engine(self, *, threads: int | None = None) -> Any:
+        """Return what fields live on here, a `metalforge.native.engine.Engine`; one without raises PlacementError."""
+        ...
+
+
+class NoEngine:
+    """A substrate that fields cannot live on; inherit it where there is no engine."""
+
+    info: SubstrateInfo
+
+    def open_engine(self, *, threads: int | None = None) -> NoReturn:
+        """Say that there is none."""
+        raise PlacementError(
+            f"{self.info.name} ({self.info.model}) has no engine for lattice fields\nhint: cpu:0 has one, everywhere"
+        )
+
+
+def spelled(name: str) -> str:
+    """Return a substrate's name as it is written now: early files have ``cpu0`` for ``cpu:0``."""
+    return re.sub(r"^(cpu|cuda)(\d+)$", r"\1:\2", name)
 
 
 class Missing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

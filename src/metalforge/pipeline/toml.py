@@ -7,7 +7,7 @@
     name = "numbers"
     use = "my_package.stages:numbers"      # module:attribute, or a registered entry point
     parameters = { count = 10 }
-    substrate = "cpu0"
+    substrate = "cpu:0"
     config = { buffer_depth = 8 }
     [[edges]]
     from = "numbers"
@@ -23,6 +23,7 @@ import msgspec
 import tomli_w
 
 from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.substrate import spelled
 
 from .builder import Pipeline, PipelineBuilder
 from .graph import PipelineGraph
@@ -118,11 +119,11 @@ def from_toml(text: str, substrates: Mapping[str, OnSubstrate] | None = None) ->
         raise SpecError(f"the pipeline cannot be read: {error}") from error
     builder = PipelineBuilder(record.name)
     for stage in record.stages:
-        where: OnSubstrate | str | None = stage.substrate
-        if substrates is not None and stage.substrate is not None:
-            if stage.substrate not in substrates:
-                raise UnknownNameError(f"substrate of stage {stage.name}", stage.substrate, substrates)
-            where = substrates[stage.substrate]
+        where: OnSubstrate | str | None = None if stage.substrate is None else spelled(stage.substrate)
+        if substrates is not None and isinstance(where, str):
+            if where not in substrates:
+                raise UnknownNameError(f"substrate of stage {stage.name}", where, substrates)
+            where = substrates[where]
         builder.stage(stage.name, where, stage.use, config=stage.config, parameters=stage.parameters)
     for edge in record.edges:
         kind = None if edge.channel is None else read_channel(edge.channel)

@@ -11,6 +11,7 @@ from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import MetalforgeError
 from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, SubstrateInfo
 from metalforge.core.workload import Workload
+from metalforge.native.cpu_engine import CpuEngine, cpu_engine
 
 from .meters import RaplMeter
 from .roofline import Roofline
@@ -59,7 +60,7 @@ class CpuSubstrate:
             properties["isa"] = f"unavailable: {error}".split("\n")[0]
         self.info = SubstrateInfo(
             kind=Kind.CPU,
-            name="cpu0",
+            name="cpu:0",
             model=_model(text),
             capabilities=tuple(capabilities),
             properties=properties,
@@ -81,6 +82,10 @@ class CpuSubstrate:
     def meter(self) -> EnergyMeter:
         """RAPL, readable or not."""
         return RaplMeter(self._sys / "class/powercap")
+
+    def open_engine(self, *, threads: int | None = None) -> CpuEngine:
+        """The compiled kernels at the level in use."""
+        return cpu_engine(threads=threads)
 
 
 def discover() -> Discovery:

@@ -4,10 +4,11 @@ import importlib
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from metalforge.core.capabilities import BatchInference, Trait
 from metalforge.core.energy import EnergyMeter
+from metalforge.core.errors import PlacementError
 from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, SubstrateInfo
 from metalforge.core.workload import Workload
 
@@ -43,7 +44,7 @@ class CudaSubstrate:
         self._index = index
         self.info = SubstrateInfo(
             kind=Kind.GPU,
-            name=f"cuda{index}",
+            name=f"cuda:{index}",
             model=model,
             capabilities=(
                 Trait.F64,
@@ -79,6 +80,14 @@ class CudaSubstrate:
     def meter(self) -> EnergyMeter:
         """NVML's counter of this device, readable or not."""
         return NvmlMeter(self._index)
+
+    def open_engine(self, *, threads: int | None = None) -> NoReturn:
+        """Say what is missing: cards are found and priced, and lattice fields live on the CPU."""
+        extra = "" if find_spec("cupy") else f"; cupy is not installed either ({_REMEDY})"
+        raise PlacementError(
+            f"{self.info.name} ({self.info.model}) has no engine for lattice fields: this release has no module "
+            f"metalforge.native.cuda_engine{extra}\nhint: cpu:0 has an engine"
+        )
 
 
 def discover(proc: Path = Path("/proc")) -> Discovery:

@@ -3,10 +3,11 @@
 import math
 
 import msgspec
+import numpy as np
 
 from metalforge.core.capabilities import capability_from_label, missing_capabilities
 from metalforge.core.energy import EnergyMeter
-from metalforge.core.errors import MeterUnavailableError
+from metalforge.core.errors import MeterUnavailableError, PlacementError
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.core.substrate import Substrate
 from metalforge.substrates import WORKLOADS
@@ -16,7 +17,7 @@ __all__ = ["check_substrate"]
 
 def check_substrate(substrate: Substrate) -> None:
     """Raise `AssertionError` with the rule that `substrate` breaks; return when it keeps all of them."""
-    _rule(isinstance(substrate, Substrate), "it must have info, cost() and meter()")
+    _rule(isinstance(substrate, Substrate), "it must have info, cost(), meter() and open_engine()")
     info = substrate.info
     _rule(len(info.name.split()) == 1, f"info.name must be one word, it is used on the command line: {info.name!r}")
     _rule(bool(info.capabilities), "it must have at least one capability")
@@ -42,6 +43,7 @@ def check_substrate(substrate: Substrate) -> None:
                     math.isfinite(quantity.value) and quantity.value > 0, f"{what} must be positive ({workload.name})"
                 )
 
+    _check_engine(substrate)
     meter = substrate.meter()
     _rule(isinstance(meter, EnergyMeter), "meter() must return an EnergyMeter")
     if meter.unavailable() is None:
@@ -54,6 +56,18 @@ def check_substrate(substrate: Substrate) -> None:
         except MeterUnavailableError:
             return
         raise AssertionError("a meter that is unavailable must raise MeterUnavailableError when read")
+
+
+def _check_engine(substrate: Substrate) -> None:
+    try:
+        engine = substrate.open_engine()
+    except PlacementError as error:
+        _rule(substrate.info.name in str(error), "open_engine() must name the substrate that has no engine")
+        return
+    _rule(all(isinstance(part, str) and part for part in (engine.name, engine.family)), "an engine has name and family")
+    grid = engine.grid((2, 2, 2, 2), "f64")
+    links = grid.download("links", grid.new("links"))
+    _rule(bool((links == np.eye(3)).all()) and links.shape[:4] == (2, 2, 2, 2), "new links must be unit matrices")
 
 
 def _rule(kept: bool, rule: str) -> None:

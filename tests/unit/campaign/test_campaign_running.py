@@ -16,6 +16,7 @@ from metalforge.campaign.spec import Budget
 from metalforge.campaign.store.records import Assigned, Migrated
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Measured
+from metalforge.native.cpu_engine import cpu_engine
 from reference.small_campaigns import QUICK, ROUNDS
 
 
@@ -50,7 +51,7 @@ def test_joules_end_a_campaign_where_a_meter_reads_them(tmp_path):
         campaign.metered_by(GrowingMeter())
         state = campaign.run()
     assert state.finished.stopped_by == "joules"
-    assert state.energy["cpu0", "measured"].energy.value >= 12.0
+    assert state.energy["cpu:0", "measured"].energy.value >= 12.0
 
 
 def test_joules_without_a_meter_are_refused_before_anything_runs(tmp_path):
@@ -86,7 +87,12 @@ def pool(tmp_path):
             )
         )
         yield ChainPool(
-            campaign.directory, spec, campaign.book, monitor=Monitor(spec.warmup), make_watch=lambda state, log: None
+            campaign.directory,
+            spec,
+            campaign.book,
+            monitor=Monitor(spec.warmup),
+            make_watch=lambda state, log: None,
+            engine=cpu_engine(threads=1),
         )
 
 

@@ -89,7 +89,7 @@ def test_the_json_form_has_these_fields_and_no_others(result, tmp_path):
 
 def test_energy_stays_apart_by_source(result):
     assert [(e.substrate, e.source) for e in result.energy] == [
-        ("cpu0", "measured"),
+        ("cpu:0", "measured"),
         ("host", "emulation"),
         ("npu", "modelled"),
     ]

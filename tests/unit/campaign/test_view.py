@@ -101,7 +101,7 @@ def test_why_heads_do_not_act_is_said_once_for_all_of_them():
 
 
 def test_substrates_with_one_role_stand_together_and_emulated_ones_say_so():
-    cores = [Silicon(name=f"cpu:{i}", device="cpu0", model="m", role="produces") for i in range(8)]
+    cores = [Silicon(name=f"cpu:{i}", device="cpu:0", model="m", role="produces") for i in range(8)]
     board = Silicon(name=EMULATED_NPU, device="host", model="m", role="screens")
     first = msgspec.structs.replace(opened(spec_of()), silicon=(*cores, board))
     assert view_of(fold([first]), BEGAN).substrates == ("cpu:0 to cpu:7 (produces)", "npu-emulated (screens)")

@@ -93,7 +93,7 @@ def test_route_json_carries_reason_cost_and_alternatives():
         "unit": "s",
         "profile": "akd1000-published",
     }
-    assert {r["name"]: r["reason"] for r in record["rejected"]}["cpu0"] == "cannot: lacks quant8"
+    assert {r["name"]: r["reason"] for r in record["rejected"]}["cpu:0"] == "cannot: lacks quant8"
 
 
 def test_route_without_a_workload_shows_all():
@@ -109,7 +109,7 @@ def test_route_of_a_file(tmp_path):
     path.write_text('name = "mine"\nneeds = ["f64"]\nflops = 1e6\nbytes_moved = 8e3\n')
     done = run("route", str(path))
     assert done.returncode == 0
-    assert "-> cpu0" in done.stdout
+    assert "-> cpu:0" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ name = "squares"
 name = "numbers"
 use = "reference.pipeline_stages:Numbers"
 parameters = { count = 12 }
-substrate = "cpu0"
+substrate = "cpu:0"
 [[stages]]
 name = "plus"
 use = "reference.pipeline_stages:increment"
@@ -57,13 +57,13 @@ def test_check_accepts_and_refuses_with_exit_codes(file):
     done = verb("check", file(CYCLE))
     assert done.returncode == 1
     assert "plus --Bounded(4)--> sink --Bounded(1)--> plus" in done.stdout or "sink --Bounded(1)" in done.stdout
-    done = verb("check", file(GOOD.replace("cpu0", "cpu9")))
+    done = verb("check", file(GOOD.replace("cpu:0", "cpu:9")))
     assert done.returncode == 2
     assert "unknown substrate" in done.stderr
 
 
 def test_show_draws_text_and_mermaid(file):
-    assert "numbers  (on cpu0, source)\n  --> plus  [bounded 2]" in verb("show", file(GOOD)).stdout
+    assert "numbers  (on cpu:0, source)\n  --> plus  [bounded 2]" in verb("show", file(GOOD)).stdout
     assert verb("show", file(GOOD), "--mermaid").stdout.startswith("flowchart LR")
 
 

@@ -53,5 +53,5 @@ def test_a_plugin_that_fails_while_looking_does_not_hide_the_rest(monkeypatch, p
     monkeypatch.setattr(discovery_module, "load_plugins", lambda group: {"stranger": plugin, "cpu": cpu.discover})
     with pytest.warns(PluginWarning, match=f"`stranger` failed.*{message}"):
         found = discover()
-    assert [s.info.name for s in found.substrates] == ["cpu0"]
+    assert [s.info.name for s in found.substrates] == ["cpu:0"]
     assert any(m.what == "stranger" and message in m.reason for m in found.missing)

@@ -81,10 +81,10 @@ def test_checks_are_where_they_belong(result):
 
 def test_energies_say_their_source_and_emulation_is_no_cost(result):
     energies = {row.metric for row in result.rows if row.metric.startswith("energy_J")}
-    assert energies <= {"energy_J npu-emulated modelled", "energy_J cpu0 measured"}
+    assert energies <= {"energy_J npu-emulated modelled", "energy_J cpu:0 measured"}
     said = " ".join(result.words)
     assert "in no ordering's cost" in said
-    assert ("energy of cpu0, measured" in said) != ("energy of cpu0: unknown, " in said)
+    assert ("energy of cpu:0, measured" in said) != ("energy of cpu:0: unknown, " in said)
     assert not rows_of(result.rows, approach="D", metric="emulation_s host"), "D has no screen"
 
 

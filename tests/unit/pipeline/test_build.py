@@ -190,7 +190,7 @@ def test_a_power_budget_without_a_meter_is_warned_of():
 
 
 def written():
-    builder = PipelineBuilder("written").stage("numbers", "cpu0", Numbers(7)).stage("plus", None, increment, retries=5)
+    builder = PipelineBuilder("written").stage("numbers", "cpu:0", Numbers(7)).stage("plus", None, increment, retries=5)
     builder.stage("samples", None, samples).stage("drop", None, "reference.pipeline_stages:forget", results=False)
     builder.stage("sink", None, Collect())
     builder.edge("numbers", "plus", Bounded(2, max_bytes=100)).edge("plus", "sink", Unbounded(warn_at=5))

@@ -5,7 +5,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from metalforge.core import Kind, QuantizedInference, Trait
+from metalforge import native
+from metalforge.core import Kind, PlacementError, QuantizedInference, Trait
+from metalforge.core.substrate import spelled
 from metalforge.substrates import cpu, cuda_, discover, npu
 from metalforge.testing import check_substrate
 
@@ -148,7 +150,7 @@ def test_gpu_facts_from_nvml(monkeypatch):
     use_modules(monkeypatch, pynvml=fake_nvml())
     found = cuda_.discover()
     info = found.substrates[0].info
-    assert (info.name, info.model) == ("cuda0", "NVIDIA H200")
+    assert (info.name, info.model) == ("cuda:0", "NVIDIA H200")
     assert info.properties["power_limit_w"] == 700.0
     # Datasheet of the SXM part: 67 TFLOP/s single precision, half of it double, 4.8 TB/s.
     assert info.properties["fp32_flops_per_s"] == pytest.approx(67e12, rel=0.01)
@@ -202,3 +204,18 @@ def test_discovery_imports_no_device_library_on_a_machine_without_devices(monkey
 
     monkeypatch.setattr(builtins, "__import__", guarded)
     assert discover().substrates
+
+
+def test_the_cpu_opens_an_engine_and_says_who_has_none():
+    engine = cpu.CpuSubstrate().open_engine(threads=1)
+    assert (engine.name, engine.threads) == (f"cpu:{native.level()}", 1)
+    card = cuda_.CudaSubstrate(1, "a card", {})
+    with pytest.raises(PlacementError, match=r"cuda:1 \(a card\).*metalforge\.native\.cuda_engine"):
+        card.open_engine()
+    with pytest.raises(PlacementError, match="akd1000-emulated"):
+        npu.EmulatedNpu().open_engine()
+
+
+@pytest.mark.parametrize(("old", "new"), [("cpu0", "cpu:0"), ("cuda12", "cuda:12"), ("cpu:0", "cpu:0"), ("npu", "npu")])
+def test_names_of_early_files_are_read_as_they_are_spelled_now(old, new):
+    assert spelled(old) == new

@@ -10,6 +10,7 @@ from metalforge.core import (
     Kind,
     Measured,
     Modelled,
+    NoEngine,
     PlacementError,
     SpecError,
     SubstrateInfo,
@@ -29,7 +30,7 @@ LABELS = {
 }
 
 
-class Fake:
+class Fake(NoEngine):
     """A substrate with given capabilities and costs."""
 
     def __init__(self, kind, name=None, labels=None, latency=None, energy=None, measured=False):

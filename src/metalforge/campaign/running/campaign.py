@@ -46,13 +46,13 @@ from metalforge.core.closing import Closing
 from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import SpecError
 from metalforge.core.files import replacing
-from metalforge.substrates.cpu import CpuSubstrate
 
 from .book import Book
 from .equipment import HeadReader, steerer_of
 from .estimator import Estimator
 from .graph import build_graph, silicon_of
 from .heads import PROFILE, load_heads
+from .lanes import lanes_of, producer_here
 from .monitor import Monitor
 from .notes import EnergyNotes, note_heads, note_judged, note_use
 from .planner import Planner
@@ -61,19 +61,12 @@ from .screen import Screen
 from .sleeping import make_sleep
 from .visits import VisitPlan
 
-__all__ = ["JOURNAL", "Campaign", "producers_here"]
+__all__ = ["JOURNAL", "Campaign"]
 
 JOURNAL = "journal.jsonl"
 MARGIN, MARGIN_S = 0.2, 10.0
 """Part of `max_wall`, and seconds at most, that are left for the last checkpoints."""
 VERSIONS = ("numpy", "scipy", "h5py", "msgspec", "scikit-learn")
-
-
-def producers_here(spec: CampaignSpec) -> tuple[str, ...]:
-    """Return the logical substrates of this machine: one a core, or as many as the spec wants."""
-    cores = CpuSubstrate().info.properties["cores"]
-    count = spec.running.producers or max(int(cores) // spec.running.threads, 1)
-    return tuple(f"cpu:{i}" for i in range(count))
 
 
 class Campaign(Closing):
@@ -83,7 +76,8 @@ class Campaign(Closing):
         self.directory, self._lock, self.book, self._clock = directory, lock, book, clock
         self.spec = book.state.spec
         self._halt: str | None = None
-        self.metered_by(CpuSubstrate().meter())
+        self._producer = producer_here()
+        self.metered_by(self._producer.meter())
         self._wall = time.monotonic()
         self.message = book.journal.message
 
@@ -101,8 +95,8 @@ class Campaign(Closing):
         lock = DirectoryLock(directory)
         try:
             ordering = "C" if spec.ordering == AUTO else spec.ordering
-            arrangement = arrange(ordering, spec.lattice.volumes, producers_here(spec))
-            cpu = CpuSubstrate().info
+            cpu = producer_here().info
+            arrangement = arrange(ordering, spec.lattice.volumes, lanes_of(cpu, spec))
             opened = Opened(
                 at=clock(),
                 spec=spec,
@@ -182,7 +176,7 @@ class Campaign(Closing):
     def metered_by(self, meter: EnergyMeter) -> None:
         """Take the joules of the producers from this meter; by default the processor's own."""
         self._meter = meter
-        self._energy = EnergyNotes(self.book, meter)
+        self._energy = EnergyNotes(self.book, meter, self._producer.info.name)
 
     def view(self) -> View:
         """Return what a person watches, from any thread."""
@@ -243,6 +237,7 @@ class Campaign(Closing):
                 head_trusted=reader.heads.acts("thermalization"),
             ),
             make_watch=reader.watch,
+            engine=self._producer.open_engine(threads=self.spec.running.threads),
         )
         return pool, self.segment(self._ordering(pool, reader), pool, reader)
 
@@ -251,7 +246,7 @@ class Campaign(Closing):
     ) -> StoppedBy | None:
         """Run the graph of an ordering until the campaign stops, or `until` says so."""
         spec = self.spec
-        arrangement = arrange(ordering, spec.lattice.volumes, producers_here(spec))
+        arrangement = arrange(ordering, spec.lattice.volumes, lanes_of(self._producer.info, spec))
         plan = VisitPlan(
             spec=spec,
             steerers={dims: steerer_of(spec, dims, reader.worker) for dims in spec.lattice.volumes},
@@ -326,7 +321,7 @@ class Campaign(Closing):
             return "orderings A to D keep the same cores busy, of which one meter reads the sum"
         if self.spec.running.energy == "modelled":
             return f"no profile states the power of this CPU, and its meter cannot be read ({reason.split(':')[0]})"
-        return f"cpu0 is not metered ({reason.split(':')[0]})"
+        return f"{self._producer.info.name} is not metered ({reason.split(':')[0]})"
 
     def _index(self) -> None:
         """Make the index of the journal, for whoever looks things up; nothing here depends on it."""

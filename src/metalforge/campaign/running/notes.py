@@ -76,8 +76,8 @@ def note_use(book: Book, run: Run, window_s: float) -> None:
 class EnergyNotes:
     """The ledger by (substrate, source), over all processes that worked on a campaign; sources are never added up."""
 
-    def __init__(self, book: Book, meter: EnergyMeter) -> None:
-        self._book, self._meter = book, meter
+    def __init__(self, book: Book, meter: EnergyMeter, metered: str) -> None:
+        self._book, self._meter, self._metered = book, meter, metered
         self._before = dict(book.state.energy)
         self._board: Energy | None = None
         self._emulation_s = 0.0
@@ -105,10 +105,10 @@ class EnergyNotes:
         """Write every line as it stands."""
         now = self._book.clock()
         try:
-            self._write(Energy(at=now, substrate="cpu0", source="measured", energy=self._meter.total()))
+            self._write(Energy(at=now, substrate=self._metered, source="measured", energy=self._meter.total()))
         except MeterUnavailableError as error:
             reason = str(error).splitlines()[0]
-            self._book.write(Energy(at=now, substrate="cpu0", source="unknown", reason=reason))
+            self._book.write(Energy(at=now, substrate=self._metered, source="unknown", reason=reason))
         if self._board is not None:
             self._write(self._board)
         if self._emulation_s:

@@ -27,6 +27,7 @@ from metalforge.lattice.registered import Phase
 from metalforge.lattice.rows import Segment
 from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
+from metalforge.native.engine import Engine
 
 from .monitor import Monitor
 from .watch import HeadWatch
@@ -68,6 +69,7 @@ class PointChain:
         monitor: Monitor,
         decide: Callable[[Decided], None],
         now: Callable[[], float],
+        engine: Engine,
         watch: HeadWatch | None = None,
         checkpoint: Path | None = None,
     ) -> None:
@@ -77,7 +79,7 @@ class PointChain:
         # Rows that are in the journal already decide the columns: an older version may have measured less.
         self._names = tuple(name for name in spec.lattice.columns() if name in log.columns or not log.rows)
         self._marks: deque[int] = deque(maxlen=KEPT_BLOCKS)
-        self._spec, self._quenched = spec, log.quenched
+        self._spec, self._quenched, self._engine = spec, log.quenched, engine
         self._wanted = spec.lattice.chain(log.dims, log.beta, seed=spec.seed, stream=log.stream, start=log.start)
         self._emitted = self._known.rows
         """Rows that are in the journal, or on their way to it."""
@@ -94,11 +96,11 @@ class PointChain:
         """Return the chain at update 0."""
         self._marks.clear()
         warmup = WarmUp(total=self._quenched + self._spec.warmup.longest, quenched=self._quenched)
-        return ChainRun(Chain(self._wanted, threads=self._spec.running.threads), warmup, self._names, fill=NOTHING)
+        return ChainRun(Chain(self._wanted, engine=self._engine), warmup, self._names, fill=NOTHING)
 
     def _load(self, path: Path) -> ChainRun | None:
         """Return the chain of a checkpoint; None for one from which rows before it cannot be had."""
-        run = ChainRun.load(path, fill=NOTHING, threads=self._spec.running.threads)
+        run = ChainRun.load(path, fill=NOTHING, engine=self._engine)
         if msgspec.structs.replace(run.chain.spec, hmc=self._wanted.hmc) != self._wanted:
             raise SpecError(f"{path} holds another chain than {self.id} of this campaign\nhint: delete it to recompute")
         if run.log.first > self._known.rows:

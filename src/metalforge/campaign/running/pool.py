@@ -9,6 +9,7 @@ from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.campaign.store.records import Decided, Migrated
 from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.native.engine import Engine
 
 from .book import Book
 from .monitor import Monitor
@@ -28,10 +29,18 @@ class ChainPool:
     """Gives out chains by id, each to one substrate at a time."""
 
     def __init__(
-        self, directory: Path, spec: CampaignSpec, book: Book, *, monitor: Monitor, make_watch: MakeWatch
+        self,
+        directory: Path,
+        spec: CampaignSpec,
+        book: Book,
+        *,
+        monitor: Monitor,
+        make_watch: MakeWatch,
+        engine: Engine,
     ) -> None:
         self.directory = directory / "chains"
         self._spec, self._book, self._monitor, self._make_watch = spec, book, monitor, make_watch
+        self._engine = engine
         self._chains: dict[str, PointChain] = {}
         self._at: dict[str, str] = {}
         self._saved: dict[str, tuple[float, float]] = {}
@@ -97,6 +106,7 @@ class ChainPool:
                     now=self._book.clock,
                     watch=watch,
                     checkpoint=path,
+                    engine=self._engine,
                 )
             except MetalforgeError as error:
                 if path.exists():

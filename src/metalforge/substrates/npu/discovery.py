@@ -6,7 +6,7 @@ from pathlib import Path
 from metalforge.core.capabilities import BatchInference, Capability, QuantizedInference, Trait
 from metalforge.core.energy import EnergyMeter
 from metalforge.core.quantities import Modelled
-from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, SubstrateInfo
+from metalforge.core.substrate import Cost, Discovery, Kind, Missing, NoEngine, Property, SubstrateInfo
 from metalforge.core.workload import Workload
 from metalforge.substrates.meters import ModelledMeter
 from metalforge.substrates.profiles import DeviceProfile, profile
@@ -18,7 +18,7 @@ PCI_VENDOR = "0x1e7c"
 PCI_MODELS = {"0xbca1": "BrainChip AKD1000", "0xa500": "BrainChip AKD1500"}
 
 
-class _Npu:
+class _Npu(NoEngine):
     """What both kinds share: capabilities of the chip, costs from a device profile."""
 
     def __init__(
