@@ -1,1 +1,58 @@
-"""A run of physics: where to measure next goes in as a steerer, observations come out."""
+"""A run of physics: a spec goes in, a transition with its error and its evidence comes out.
+
+from metalforge import campaign
+
+found = campaign.run("tiny", "DIR")        # or a CampaignSpec, or a TOML file
+print(found)                               # campaign.load("DIR") gives the same, from the journal
+"""
+
+from typing import TYPE_CHECKING
+
+from metalforge.core.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from .extending import Extension
+    from .results import Results, load, resume, run
+    from .running.campaign import Campaign
+    from .spec import (
+        PRESETS,
+        Budget,
+        CampaignSpec,
+        Lattice,
+        Running,
+        Screening,
+        Steering,
+        WarmUpPolicy,
+        load_spec,
+        preset,
+    )
+    from .steerers import STEERERS, build_steerer
+
+__all__ = [
+    "PRESETS",
+    "STEERERS",
+    "Budget",
+    "Campaign",
+    "CampaignSpec",
+    "Extension",
+    "Lattice",
+    "Results",
+    "Running",
+    "Screening",
+    "Steering",
+    "WarmUpPolicy",
+    "build_steerer",
+    "load",
+    "load_spec",
+    "preset",
+    "resume",
+    "run",
+]
+__getattr__, __dir__ = on_demand(
+    __name__,
+    extending="Extension",
+    results="Results load resume run",
+    running__campaign="Campaign",
+    spec="PRESETS Budget CampaignSpec Lattice Running Screening Steering WarmUpPolicy load_spec preset",
+    steerers="STEERERS build_steerer",
+)

@@ -15,9 +15,7 @@ from .machine import Json
 from .output import print_json, print_text
 
 if TYPE_CHECKING:
-    from metalforge.campaign.running.campaign import Campaign
-    from metalforge.campaign.spec import CampaignSpec
-    from metalforge.campaign.state import CampaignState
+    from metalforge.campaign import Campaign, CampaignSpec, Results
 
 __all__ = ["INTERRUPTED", "replay", "report", "resume", "scan", "watch"]
 
@@ -104,15 +102,16 @@ def resume(
 
 def replay(directory: Directory, as_json: Json = False) -> None:
     """Derive the result again from the journal alone."""
-    page = directory / "report.html"
-    _say(_state(directory), page if page.exists() else None, as_json)
+    from metalforge import campaign
+
+    _say(campaign.load(directory), as_json)
 
 
 def report(directory: Directory, as_json: Json = False) -> None:
     """Write the report of a campaign, finished or not: one HTML page and its figures."""
-    from metalforge.campaign.report.page import write_report
+    from metalforge import campaign
 
-    path = write_report(_state(directory), directory)
+    path = campaign.load(directory).report()
     if as_json:
         print_json({"report": str(path)})
     else:
@@ -176,8 +175,8 @@ def _spec(
 
 def _run(campaign: "Campaign", as_json: bool) -> None:
     """Run with a live view; end by its result, or with the exit code of an interruption."""
+    from metalforge.campaign import Results
     from metalforge.campaign.advice import size_cautions, speed_cautions
-    from metalforge.campaign.report.page import write_report
 
     from .live import LiveView
 
@@ -198,33 +197,23 @@ def _run(campaign: "Campaign", as_json: bool) -> None:
             f"interrupted ({state.interrupted[-1].reason}); go on with: metalforge resume {campaign.directory}\n"
         )
         raise typer.Exit(INTERRUPTED)
-    _say(state, write_report(state, campaign.directory), as_json)
+    found = Results(state, campaign.directory)
+    found.report()
+    _say(found, as_json)
 
 
-def _say(state: "CampaignState", page: Path | None, as_json: bool) -> None:
+def _say(found: "Results", as_json: bool) -> None:
     """Print what a campaign found."""
     from metalforge.campaign.report.comparison import comparison
-    from metalforge.campaign.report.result import result_of, summary_of
-    from metalforge.campaign.report.verdict import verdict_lines
 
-    result = result_of(state)
     if as_json:
-        print_json(summary_of(result, page))
+        print_json(found.summary)
         return
-    for line in verdict_lines(result):
-        print_text(line)
-    if compared := comparison(state.spec, result):
+    result, page = found.result, found.summary.report
+    print_text(str(found))
+    if compared := comparison(found.spec, result):
         print_text(compared)
     ended = "not finished" if result.stopped_by is None else f"stopped by {result.stopped_by}"
     print_text(f"{result.trajectories} updates in {result.seconds:.1f} s, {ended}")
     if page is not None:
         print_text(f"report: {page}")
-
-
-def _state(directory: Path) -> "CampaignState":
-    from metalforge.campaign.running.campaign import JOURNAL
-    from metalforge.campaign.state import fold
-    from metalforge.campaign.store.reading import read_journal
-    from metalforge.campaign.store.records import Record
-
-    return fold(read_journal(directory / JOURNAL, Record).records)

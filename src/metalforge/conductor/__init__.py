@@ -1,1 +1,59 @@
 """Many heads from one reservoir pass: features of a running chain go in, decisions with trust come out."""
+
+from typing import TYPE_CHECKING
+
+from metalforge.core.on_demand import on_demand
+
+if TYPE_CHECKING:
+    from .chains import ChainEntry, load_corpus, save_corpus
+    from .corpus import build_corpus, run_chains
+    from .corpus_spec import CorpusSpec
+    from .dataset import examples, frames_of
+    from .features import ChainContext, MetaRow, scaled
+    from .heads_training import reservoir, train_heads
+    from .layouts import CONDUCTOR_11, GPU_PREP_11
+    from .program import ConductorProgram
+    from .shipped import default_provenance, default_scores, default_weights
+    from .steerer import ConductorSteerer
+    from .trust import Trust
+    from .worker import Worker
+
+__all__ = [
+    "CONDUCTOR_11",
+    "GPU_PREP_11",
+    "ChainContext",
+    "ChainEntry",
+    "ConductorProgram",
+    "ConductorSteerer",
+    "CorpusSpec",
+    "MetaRow",
+    "Trust",
+    "Worker",
+    "build_corpus",
+    "default_provenance",
+    "default_scores",
+    "default_weights",
+    "examples",
+    "frames_of",
+    "load_corpus",
+    "reservoir",
+    "run_chains",
+    "save_corpus",
+    "scaled",
+    "train_heads",
+]
+__getattr__, __dir__ = on_demand(
+    __name__,
+    chains="ChainEntry load_corpus save_corpus",
+    corpus="build_corpus run_chains",
+    corpus_spec="CorpusSpec",
+    dataset="examples frames_of",
+    features="ChainContext MetaRow scaled",
+    heads_training="reservoir train_heads",
+    layouts="CONDUCTOR_11 GPU_PREP_11",
+    program="ConductorProgram",
+    shipped="default_provenance default_scores default_weights",
+    steerer="ConductorSteerer",
+    trust="Trust",
+    worker="Worker",
+)

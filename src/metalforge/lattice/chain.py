@@ -144,7 +144,7 @@ class Chain:
                 f"the field is {field.dims} in {field.precision}, but the spec says {spec.dims} in {spec.precision}"
             )
         self.spec = spec
-        self.field = field
+        self.field: GaugeField = field
         self.step = 0
         self._workspace = make_workspace(field) if spec.has_trajectories else None
         self.sea = None if spec.fermions is None else Sea(field, spec.fermions)

@@ -33,13 +33,15 @@ REPORT = "report.html"
 FIGURES = "figures"
 
 
-def write_report(state: CampaignState, directory: PathLike) -> Path:
+def write_report(state: CampaignState, directory: PathLike, result: CampaignResult | None = None) -> Path:
     """Write ``report.html``, ``figures/*.png`` and two CSV files in a campaign's directory; return where the page is.
+
+    `result` is that of the state, where it is there already.
 
     Each file is written whole or not at all, the page last: an old report stays until the new one is complete.
     """
     where = Path(directory)
-    result = result_of(state)
+    result = result_of(state) if result is None else result
     curves = curves_of(state)
     drawn = draw_all(state, result, curves)
     page = page_of(state, result, drawn, curves)

@@ -1,0 +1,157 @@
+"""A campaign from a spec to its numbers, and back from its directory: what `from metalforge import campaign` gives.
+
+found = run("tiny", "DIR")           a preset, a file or a spec; without a directory nothing is kept
+found.beta_c, found.error, found.established
+again = load("DIR")                  in another process, or years later: the same digits
+again.rows["c0000"]["plaquette"]     every update of a chain, as NumPy arrays
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import MetalforgeError
+from metalforge.core.files import PathLike
+
+from .extending import Extension
+from .physics.evidence import Evidence
+from .report.page import write_report
+from .report.result import CampaignResult, Summary, result_of, summary_of
+from .report.verdict import verdict_lines
+from .report.words import lattice_name
+from .running.campaign import JOURNAL, Campaign
+from .spec import PRESETS, CampaignSpec, load_spec, preset
+from .state import CampaignState, fold
+from .store.reading import read_journal
+from .store.records import Record, StoppedBy
+
+__all__ = ["Results", "load", "resume", "run", "spec_of"]
+
+
+class Results:
+    """What a campaign has found, finished or not: numbers with their evidence, and every row. Printing it says so."""
+
+    def __init__(self, state: CampaignState, directory: Path | None = None) -> None:
+        self.state = state
+        """The fold of the journal."""
+        self.directory = directory
+        """Where the campaign is; None where nothing was kept."""
+
+    def __str__(self) -> str:
+        return "\n".join(verdict_lines(self.result))
+
+    @cached_property
+    def result(self) -> CampaignResult:
+        """Every number of the report: volumes, chains, decisions, energy; it is a pure function of the journal."""
+        return result_of(self.state)
+
+    @property
+    def summary(self) -> Summary:
+        """The few numbers that a script wants: what `metalforge scan --json` prints."""
+        page = None if self.directory is None else self.directory / "report.html"
+        return summary_of(self.result, page if page is not None and page.exists() else None)
+
+    @property
+    def spec(self) -> CampaignSpec:
+        """The spec in force, with every default."""
+        return self.state.spec
+
+    @property
+    def beta_c(self) -> float | None:
+        """The coupling of the transition: of infinite volume where volumes allow it, else of the first one."""
+        return self.summary.beta_c.value
+
+    @property
+    def error(self) -> float | None:
+        """Its statistical error; None where no peak was located."""
+        return self.summary.beta_c.error
+
+    @property
+    def established(self) -> bool:
+        """Whether all of the evidence holds, so that the number may be quoted."""
+        return self.summary.established
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """What the number rests on: every item with what was needed and what was found."""
+        return self.summary.evidence
+
+    @property
+    def reason(self) -> str | None:
+        """What is lacking; None where nothing is."""
+        return self.summary.beta_c.reason
+
+    @property
+    def stopped_by(self) -> StoppedBy | None:
+        """What ended it; None for a campaign that was interrupted, or still runs."""
+        return self.summary.stopped_by
+
+    @cached_property
+    def rows(self) -> Mapping[str, Mapping[str, NDArray[Any]]]:
+        """Every update of every chain, warm-up too: by chain, then by column, with `update` and `phase` first."""
+        return {
+            name: {"update": np.arange(log.rows), "phase": np.array(log.phases)}
+            | {column: np.array(values) for column, values in log.columns.items()}
+            for name, log in self.state.chains.items()
+        }
+
+    def frame(self) -> Any:
+        """Return all rows as one pandas DataFrame, with chain, lattice, beta and start; needs pandas."""
+        try:
+            pandas = import_module("pandas")
+        except ImportError:
+            raise MetalforgeError(
+                "`frame` needs pandas, which is not installed; `rows` has the same numbers as NumPy arrays"
+                "\nhint: pip install pandas"
+            ) from None
+        about = {
+            name: {"chain": name, "lattice": lattice_name(log.dims), "beta": log.beta, "start": log.start}
+            for name, log in self.state.chains.items()
+        }
+        parts = [pandas.DataFrame({**about[name], **columns}) for name, columns in self.rows.items()]
+        return pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame()
+
+    def report(self, directory: PathLike | None = None) -> Path:
+        """Write the report, one HTML page with its figures and tables, and return its path."""
+        target = self.directory if directory is None else Path(directory)
+        if target is None:
+            raise MetalforgeError("this campaign was kept nowhere\nhint: say where the report goes: report(DIR)")
+        target.mkdir(parents=True, exist_ok=True)
+        return write_report(self.state, target, self.result)
+
+
+def spec_of(wanted: CampaignSpec | PathLike) -> CampaignSpec:
+    """Return a spec as it is, that of a preset's name, or that of a TOML file."""
+    if isinstance(wanted, CampaignSpec):
+        return wanted
+    # Whatever cannot be a file is taken for a preset, so that a typo lists the presets there are.
+    if isinstance(wanted, str) and (wanted in PRESETS or not (wanted.endswith(".toml") or Path(wanted).exists())):
+        return preset(wanted)
+    return load_spec(Path(wanted))
+
+
+def run(spec: CampaignSpec | PathLike, directory: PathLike | None = None) -> Results:
+    """Run a campaign to its end: a spec, a TOML file or a preset's name, in a new directory or in none."""
+    wanted = spec_of(spec)
+    if directory is None:
+        with TemporaryDirectory(prefix="metalforge-") as folder:
+            return Results(run(wanted, folder).state)
+    with Campaign.open(wanted, Path(directory)) as campaign:
+        return Results(campaign.run(), campaign.directory)
+
+
+def resume(directory: PathLike, more: Extension | None = None) -> Results:
+    """Go on with a campaign that was interrupted or killed, or with `more` extend one; run it to its end."""
+    with Campaign.resume(Path(directory), more=more) as campaign:
+        return Results(campaign.run(), campaign.directory)
+
+
+def load(directory: PathLike) -> Results:
+    """Return what the campaign of a directory has found, from its journal alone; it may still run."""
+    return Results(fold(read_journal(Path(directory) / JOURNAL, Record).records), Path(directory))
