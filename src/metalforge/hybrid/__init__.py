@@ -1,7 +1,8 @@
 """One model over two substrates: a graph and a device go in, a plan that explains itself and its results come out.
 
-`model` has graphs of ops, `routing` places them, `running` executes plans, `esn` holds networks with their product on
-an NPU.
+`model` has graphs of ops, from networks made here and from ONNX; `routing` places them, `running` executes plans.
+`esn` holds networks with their product on an NPU, `chunking` those that are larger than one, `learning` trains on the
+device. `search` finds a network for a task, and `attacks` tells how easily one is fooled.
 """
 
 from .esn.auto import PrecisionChoice

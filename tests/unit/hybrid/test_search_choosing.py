@@ -188,13 +188,13 @@ def test_baselines_are_fitted_on_training_and_scored_on_test(narma):
 def test_a_centred_readout_takes_off_what_rounding_adds(narma):
     chip = on_chip(POINT, fitted(POINT, narma), narma, "W4A8", PUBLISHED)
     features = counted(chip.esn.states(narma.training.inputs), 100).astype(float)
-    plain = DeviceNetwork(chip.weights, EmulatedDevice(), readout="W4A16", calibration=narma.training.inputs)
-    centred = CentredReadout(plain, features.mean(axis=0))
+    options = {"readout": "W4A16", "calibration": narma.training.inputs}
+    plain = DeviceNetwork(chip.weights, EmulatedDevice(), **options)
+    centred = CentredReadout(chip.weights, EmulatedDevice(), features.mean(axis=0), **options)
     wanted = plain.master()(features)
     assert abs(np.mean(centred.read(features) - wanted)) < 1e-2 * abs(np.mean(plain.read(features) - wanted))
     u = narma.training.inputs[0, 0]
     once = centred.forward(u).output
-    plain.reset()
     assert not np.allclose(plain.forward(u).output, once)
     assert centred.verify()
 

@@ -10,14 +10,12 @@ from metalforge.hybrid.model.ops import (
     Add,
     Concat,
     Elementwise,
-    FanOut,
     FullyConnected,
     GradientUpdate,
     MutationUpdate,
     RecurrentStep,
     TemporalIntegration,
 )
-from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.hybrid.routing.calibration import observe
 from metalforge.hybrid.routing.chain import Stage, compile_chain
 from metalforge.hybrid.routing.encodings import cheapest, encoding_options, finest
@@ -29,7 +27,6 @@ from metalforge.hybrid.routing.transforms import (
     rectified_chains,
     row_blocks,
     sibling_heads,
-    without_fan_outs,
 )
 from metalforge.substrates.npu.arithmetic import run_program
 from metalforge.substrates.npu.mesh import layer_bytes
@@ -51,22 +48,6 @@ def test_packing_a_recurrent_step_is_the_same_product():
     u, s = rng.normal(size=4), rng.normal(size=9)
     packed = pack_recurrent(RecurrentStep(weights=weights)) @ np.concatenate([u, s])
     assert np.allclose(packed, weights.w_in @ u + weights.w_res @ s, rtol=1e-14)
-
-
-def test_a_graph_without_fan_outs_computes_the_same():
-    rng = np.random.default_rng(2)
-    graph = heads_graph(rng)
-    plain = without_fan_outs(graph)
-    assert not any(isinstance(node.op, FanOut) for node in plain.nodes)
-    assert len(plain.nodes) == len(graph.nodes) - 1
-    x = {"input": rng.uniform(-1, 1, (3, 5))}
-    one, other = SoftwareModel(graph).forward(x), SoftwareModel(plain).forward(x)
-    assert all(np.array_equal(one[name], other[name]) for name in graph.outputs)
-
-
-def test_a_fan_out_that_is_an_output_stays():
-    graph = replace(chain(FanOut(), Elementwise(function="tanh"), inputs=3), outputs=("n0", "n1"))
-    assert [node.name for node in without_fan_outs(graph).nodes] == ["n0", "n1"]
 
 
 def test_sibling_heads_are_layers_that_read_one_value_through_fan_outs():

@@ -96,6 +96,11 @@ class OpGraph:
         return next((node for node in self.nodes if value in node.outputs), None)
 
     @property
+    def stateful(self) -> bool:
+        """Whether some op keeps a state from call to call."""
+        return any(node.op.stateful for node in self.nodes)
+
+    @property
     def before(self) -> dict[str, set[str]]:
         """The nodes that each node waits for, in the order of `nodes`."""
         makers = {value: node.name for node in self.nodes for value in node.outputs}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,16 +41,7 @@ Shape: TypeAlias = tuple[int | None, ...]
 ElementwiseName: TypeAlias = Literal[
     "tanh", "sigmoid", "gelu", "relu", "bounded_relu", "identity", "piecewise_tanh", "softmax"
 ]
-ELEMENTWISE: tuple[str, ...] = (
-    "tanh",
-    "sigmoid",
-    "gelu",
-    "relu",
-    "bounded_relu",
-    "identity",
-    "piecewise_tanh",
-    "softmax",
-)
+ELEMENTWISE: tuple[str, ...] = get_args(ElementwiseName)
 """Activations; softmax runs over the last axis."""
 NAMED = 4
 """Operators that the kind of a part in ONNX names."""

@@ -13,27 +13,18 @@ from .jobs import Job, loading_order
 from .placement import Candidate
 from .plan import OpPlan, Partition, Plan, PlanRecord, Transfer
 from .plan_text import short
-from .pricing import NO_POWER, HostModel, Objective, add_costs
+from .pricing import NO_POWER, HostModel, add_costs
 from .rows import Row, whole_cost
+from .wishes import Wishes
 
 __all__ = ["assemble"]
 
 
-def assemble(
-    graph: OpGraph,
-    rows: Sequence[Row],
-    chosen: Sequence[Candidate],
-    *,
-    policy: str,
-    objective: Objective,
-    tolerance: float,
-    batch: int,
-    profile: DeviceProfile,
-    host: HostModel,
-) -> Plan:
+def assemble(graph: OpGraph, rows: Sequence[Row], chosen: Sequence[Candidate], wishes: Wishes) -> Plan:
     """Return the plan of some rows."""
+    profile = wishes.profile
     jobs = {name: candidate for candidate in chosen for name in candidate.nodes}
-    ops = tuple(row.plan(graph, profile, host, batch, jobs) for row in rows)
+    ops = tuple(row.plan(graph, jobs) for row in rows)
     sides: dict[str, Literal["npu", "software"]] = {op.op: "npu" if op.job else "software" for op in ops}
     nothing = Cost(
         latency=Modelled(value=0.0, unit="s", profile=profile.name),
@@ -41,18 +32,18 @@ def assemble(
     )
     record = PlanRecord(
         graph=graph.name,
-        policy=policy,
-        objective=objective,
+        policy=wishes.policy,
+        objective=wishes.objective,
         profile=profile.name,
-        host_profile=host.profile,
-        tolerance=tolerance,
-        batch=batch,
+        host_profile=wishes.host.profile,
+        tolerance=wishes.tolerance,
+        batch=wishes.batch,
         ops=ops,
         partitions=tuple(Partition(side=side, ops=names) for side, names in find_regions(graph.before, sides)),
-        transfers=tuple(_transfer(candidate.job, batch, profile) for candidate in chosen),
+        transfers=tuple(_transfer(candidate.job, wishes.batch, profile) for candidate in chosen),
         device_total=add_costs([nothing, *(op.device for op in ops if op.device is not None)]),
         host_total=add_costs([op.host for op in ops]),
-        notes=tuple(_notes(ops, rows, chosen, objective, profile, host)),
+        notes=tuple(_notes(ops, rows, chosen, wishes)),
     )
     return Plan(record=record, graph=graph, jobs=loading_order([c.job for c in chosen]), profile=profile)
 
@@ -72,14 +63,8 @@ def _transfer(job: Job, batch: int, profile: DeviceProfile) -> Transfer:
     )
 
 
-def _notes(
-    ops: Sequence[OpPlan],
-    rows: Sequence[Row],
-    chosen: Sequence[Candidate],
-    objective: Objective,
-    profile: DeviceProfile,
-    host: HostModel,
-) -> list[str]:
+def _notes(ops: Sequence[OpPlan], rows: Sequence[Row], chosen: Sequence[Candidate], wishes: Wishes) -> list[str]:
+    profile, host = wishes.profile, wishes.host
     notes = [f"every cost is modelled, the device's from {profile.name}, the host's from {host.profile}"]
     left = {id(c): c for row in rows if row.taken is None and (c := row.possible) is not None}
     notes += [f"the host is quicker than the NPU at {text}" for text in _slower(left.values(), host, profile)]
@@ -92,7 +77,9 @@ def _notes(
     if programs > 1:
         notes.append(f"{programs} programs lie side by side; a device that holds one at a time loads them by turns")
     if any(op.host.energy is None for op in ops):
-        ranking = "; ops in software rank last, and the host's share is not counted" if objective == "energy" else ""
+        ranking = (
+            "; ops in software rank last, and the host's share is not counted" if wishes.objective == "energy" else ""
+        )
         notes.append(f"{NO_POWER}{ranking}")
     return notes
 

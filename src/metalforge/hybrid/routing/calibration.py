@@ -17,12 +17,7 @@ from metalforge.hybrid.running.inputs import InputReader
 
 from .ranges import Observed
 
-__all__ = ["is_stateful", "observe"]
-
-
-def is_stateful(graph: OpGraph) -> bool:
-    """Return whether some op of the graph keeps a state from call to call."""
-    return any(node.op.stateful for node in graph.nodes)
+__all__ = ["observe"]
 
 
 def observe(graph: OpGraph, examples: Mapping[str, ArrayLike]) -> dict[str, Observed]:
@@ -33,7 +28,7 @@ def observe(graph: OpGraph, examples: Mapping[str, ArrayLike]) -> dict[str, Obse
     squares: dict[str, float] = {}
     entries: dict[str, int] = {}
     samples = 0
-    for inputs in reader.sequences(examples).steps if is_stateful(graph) else [examples]:
+    for inputs in reader.sequences(examples).steps if graph.stateful else [examples]:
         values = dict(inputs) | model.forward(inputs)
         samples += reader.samples(inputs)
         for name, value in values.items():

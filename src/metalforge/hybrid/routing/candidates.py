@@ -21,10 +21,11 @@ from metalforge.substrates.profiles import DeviceProfile
 from .encodings import Option, Weights, cheapest, encoding_options, finest
 from .jobs import ChainJob, Job, LinearJob, build_chain, build_linear, loading_order
 from .placement import Candidate
-from .pricing import HostModel, Objective, add_costs, device_cost, push_cost, score, shape_cost, share_of
+from .pricing import add_costs, device_cost, push_cost, score, shape_cost, share_of
 from .ranges import ValueRange
 from .transforms import merge_siblings, pack_recurrent, rectified_chains, row_blocks, sibling_heads
 from .verdict import Verdict
+from .wishes import Wishes
 
 __all__ = ["Finder", "chip_bytes", "fit_together"]
 
@@ -38,12 +39,8 @@ class Finder:
     """
 
     graph: OpGraph
-    profile: DeviceProfile
-    host: HostModel
+    wishes: Wishes
     ranges: Mapping[str, ValueRange]
-    objective: Objective
-    tolerance: float
-    batch: int
     at_any_error: Collection[str] = ()
     candidates: list[Candidate] = field(default_factory=list)
     refused: dict[str, Verdict] = field(default_factory=dict)
@@ -122,29 +119,27 @@ class Finder:
     def _encoding(self, nodes: Sequence[str], matrix: Weights, x: ValueRange, positions: int) -> Option | Verdict:
         """Return the encoding to use; a verdict where none is good enough."""
         options = encoding_options(matrix, x)
-        if self.objective == "accuracy":
+        if self.wishes.objective == "accuracy":
             return finest(options)
         outputs, inputs = (matrix.values if isinstance(matrix, Quantized) else matrix).shape
 
         def price(encoding: Encoding) -> tuple[float, ...]:
-            seconds = shape_cost(int(inputs), int(outputs), encoding, self.batch * positions, self.profile)
+            seconds = shape_cost(
+                int(inputs), int(outputs), encoding, self.wishes.batch * positions, self.wishes.profile
+            )
             return seconds, encoding.activation_bits, encoding.digits
 
-        option = cheapest(options, self.tolerance, price)
+        option = cheapest(options, self.wishes.tolerance, price)
         if option is not None:
             return option
         best = finest(options)
         if set(nodes) & set(self.at_any_error):
             return best
-        return Verdict(
-            ok=False,
-            reason=f"its best encoding is predicted to err by {best.error:.1e}, above the tolerance {self.tolerance:g}",
-            fix=f"allow a tolerance of {_above(best.error)}",
-        )
+        return self._too_coarse("its best encoding is", best.error)
 
     def _blocks(self, outputs: int, inputs: int, encoding: Encoding) -> Iterable[tuple[slice, ...]]:
         """Return the division into rows for on-chip processors, where the whole layer does not fit one."""
-        limit = self.profile.mesh.onchip_bytes
+        limit = self.wishes.profile.mesh.onchip_bytes
         if limit is None or mesh.layer_bytes(inputs, outputs * encoding.digits) <= limit.value:
             return
         blocks = row_blocks(outputs, inputs, encoding.digits, limit.value)
@@ -163,33 +158,37 @@ class Finder:
                 self._refuse(nodes[-1:], Verdict(ok=False, reason=_first_line(error)))
         if not jobs:
             return
-        good = [job for job in jobs if job.error <= self.tolerance]
+        good = [job for job in jobs if job.error <= self.wishes.tolerance]
         best = min(jobs, key=lambda job: job.error)
         if good or set(nodes) & set(self.at_any_error):
             self._add(good[0] if good else best)
         else:
-            self._refuse(
-                nodes[-1:],
-                Verdict(
-                    ok=False,
-                    reason=f"4 bits on both sides of the chip's rectifier are predicted to err by {best.error:.1e}, "
-                    f"above the tolerance {self.tolerance:g}",
-                    fix=f"allow a tolerance of {_above(best.error)}",
-                ),
-            )
+            both = "4 bits on both sides of the chip's rectifier are"
+            self._refuse(nodes[-1:], self._too_coarse(both, best.error))
+
+    def _too_coarse(self, what: str, error: float) -> Verdict:
+        limit = self.wishes.tolerance
+        scale = 10.0 ** (np.floor(np.log10(error)) - 1)  # a little more than the error, in two digits
+        return Verdict(
+            ok=False,
+            reason=f"{what} predicted to err by {error:.1e}, above the tolerance {limit:g}",
+            fix=f"allow a tolerance of {np.ceil(error / scale) * scale:.2g}",
+        )
 
     def _add(self, job: Job) -> bool:
         """Add a job if the empty chip can take it."""
         try:
-            _placements([job], self.profile)
+            _placements([job], self.wishes.profile)
         except ResourceError as error:
             first, _, hint = str(error).partition("\nhint: ")
             return self._refuse(job.nodes, Verdict(ok=False, reason=first.splitlines()[0], fix=hint))
         nibbles = job.encoding.activation_bits // 4
-        device = device_cost(job.programs, self.batch * job.positions * nibbles, self.profile)
+        device = device_cost(job.programs, self.wishes.batch * job.positions * nibbles, self.wishes.profile)
         pushes = self._pushes(job)
-        share = self.host.share(job, self.graph, self.batch)
-        software = add_costs([self.host.op(self.graph[name], self.graph, self.batch) for name in job.nodes])
+        share = self.wishes.host.share(job, self.graph, self.wishes.batch)
+        software = add_costs(
+            [self.wishes.host.op(self.graph[name], self.graph, self.wishes.batch) for name in job.nodes]
+        )
         spent = [device] if pushes is None else [device, pushes]
         self.candidates.append(
             Candidate(
@@ -205,17 +204,20 @@ class Finder:
 
     def _gain(self, job: Job, device: Cost, share: Cost, software: Cost) -> tuple[float, ...]:
         """Return what the device saves. Without a figure for the host's power its share is left out on both sides."""
-        whole = device if self.objective == "energy" and share.energy is None else add_costs([device, share])
-        saved = tuple(a - b for a, b in zip(score(software, self.objective), score(whole, self.objective), strict=True))
-        if self.objective == "hw_only":
+        whole = device if self.wishes.objective == "energy" and share.energy is None else add_costs([device, share])
+        saved = tuple(
+            a - b
+            for a, b in zip(score(software, self.wishes.objective), score(whole, self.wishes.objective), strict=True)
+        )
+        if self.wishes.objective == "hw_only":
             return (float(len(job.nodes)), *saved)
-        return (-job.error, *saved) if self.objective == "accuracy" else saved
+        return (-job.error, *saved) if self.wishes.objective == "accuracy" else saved
 
     def _pushes(self, job: Job) -> Cost | None:
         """Price the updates that the graph makes of a job's weights in every call."""
-        updates = [n for n in self.graph.nodes if isinstance(n.op, GradientUpdate | MutationUpdate)]
-        count = sum(1 for n in updates if isinstance(n.op, GradientUpdate | MutationUpdate) and n.op.of in job.nodes)
-        return share_of(push_cost(job, self.profile), count) if count and isinstance(job, LinearJob) else None
+        updates = [n.op for n in self.graph.nodes if isinstance(n.op, GradientUpdate | MutationUpdate)]
+        count = sum(op.of in job.nodes for op in updates)
+        return share_of(push_cost(job, self.wishes.profile), count) if count and isinstance(job, LinearJob) else None
 
     def _positions(self, name: str) -> int:
         """Return the vectors that a sample has for a node: the extents between batch and last axis."""
@@ -248,12 +250,6 @@ def _placements(jobs: Sequence[Job], profile: DeviceProfile) -> list[mesh.Placem
         for program in job.programs:
             placed.append(mesh.plan(program, profile, beside=placed))
     return placed
-
-
-def _above(error: float) -> str:
-    """Return a little more than an error, in two digits."""
-    scale = 10.0 ** (np.floor(np.log10(error)) - 1)
-    return f"{np.ceil(error / scale) * scale:.2g}"
 
 
 def _first_line(error: Exception) -> str:

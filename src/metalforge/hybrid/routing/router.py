@@ -11,6 +11,7 @@ Policy `seed` follows the table of the seed documents (`seed_policy`).
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal, TypeAlias, get_args
 
 from numpy.typing import ArrayLike
@@ -30,10 +31,10 @@ from .ranges import ValueRange, find_ranges
 from .rows import Row
 from .seed_policy import seed_row
 from .verdict import Verdict, npu_verdict, software_verdict
+from .wishes import Policy, Wishes
 
 __all__ = ["OperationRouter", "Pin", "Policy"]
 
-Policy: TypeAlias = Literal["default", "seed"]
 Pin: TypeAlias = Literal["npu", "software"]
 DEFAULT_TOLERANCE = 1e-2
 """Relative error of a quantised op. A network trained in floats kept its accuracy to 0.01 points with 8-bit weights and
@@ -54,22 +55,16 @@ class OperationRouter:
         host_power_w: float | None = None,
         batch: int = 1,
     ) -> None:
-        if policy not in get_args(Policy):
-            raise UnknownNameError("policy", policy, get_args(Policy))
-        if objective not in get_args(Objective):
-            raise UnknownNameError("objective", objective, get_args(Objective))
-        if not 0 < tolerance < float("inf"):
-            raise SpecError(f"`tolerance` must be a positive number. Got {tolerance}")
         if host_power_w is not None and not 0 < host_power_w < float("inf"):
             raise SpecError(f"`host_power_w` must be a positive number or None. Got {host_power_w}")
-        if batch < 1:
-            raise SpecError(f"`batch` must be at least 1. Got {batch}")
-        self.policy: Policy = policy
-        self.objective: Objective = objective
-        self.profile = find_profile(profile) if isinstance(profile, str) else profile
-        self.tolerance = tolerance
-        self.host = HostModel(host, power_w=host_power_w)
-        self.batch = batch
+        self.wishes = Wishes(
+            policy=policy,
+            objective=objective,
+            profile=find_profile(profile) if isinstance(profile, str) else profile,
+            tolerance=tolerance,
+            host=HostModel(host, power_w=host_power_w),
+            batch=batch,
+        )
 
     def verdicts(
         self, graph: OpGraph, *, calibration: Mapping[str, ArrayLike] | None = None
@@ -117,38 +112,26 @@ class OperationRouter:
         self._refuse_pins(pins, verdicts)
         wanted = self._wanted(graph, pins, verdicts)
         pinned = {name for name, side in pins.items() if side == "npu"}
+        by_table = self.wishes.policy == "seed"
         finder = Finder(
             graph=graph,
-            profile=self.profile,
-            host=self.host,
+            wishes=replace(self.wishes, objective="hw_only") if by_table else self.wishes,
             ranges=ranges,
-            objective="hw_only" if self.policy == "seed" else self.objective,
-            tolerance=self.tolerance,
-            batch=self.batch,
-            at_any_error=wanted if self.policy == "seed" else pinned,
+            at_any_error=wanted if by_table else pinned,
         )
         finder.find(wanted)
         for name in pinned & set(finder.refused):
             raise _cannot_pin(name, finder.refused[name])
-        chosen = choose(finder.candidates, lambda some: fit_together([c.job for c in some], self.profile), pinned)
+        profile = self.wishes.profile
+        chosen = choose(finder.candidates, lambda some: fit_together([c.job for c in some], profile), pinned)
         if chosen is None:
             names = ", ".join(f"`{name}`" for name in sorted(pinned))
-            raise PlacementError(f"{names} are pinned to the NPU and do not fit {self.profile.name} side by side")
+            raise PlacementError(f"{names} are pinned to the NPU and do not fit {profile.name} side by side")
         rows = [
             self._row(graph, node.name, pins.get(node.name), verdicts[node.name], finder, chosen)
             for node in graph.nodes
         ]
-        plan = assemble(
-            graph,
-            rows,
-            chosen,
-            policy=self.policy,
-            objective=self.objective,
-            tolerance=self.tolerance,
-            batch=self.batch,
-            profile=self.profile,
-            host=self.host,
-        )
+        plan = assemble(graph, rows, chosen, self.wishes)
         if strict:
             _refuse_fallbacks(plan.ops)
         return plan
@@ -170,8 +153,8 @@ class OperationRouter:
         """Return the nodes that may go to the device: it can run them, and no pin or row says otherwise."""
         found = set()
         for node in graph.nodes:
-            row = seed_row(node) if self.policy == "seed" else None
-            allowed = self.policy == "default" or (row is not None and row.substrate in ("npu", "npu+software"))
+            row = seed_row(node) if self.wishes.policy == "seed" else None
+            allowed = self.wishes.policy == "default" or (row is not None and row.substrate in ("npu", "npu+software"))
             if pins.get(node.name) == "npu" or (allowed and verdicts[node.name].ok and node.name not in pins):
                 found.add(node.name)
         return found
@@ -193,9 +176,8 @@ class OperationRouter:
             possible=max(possible, key=lambda c: c.gain) if possible else None,
             verdict=finder.refused.get(name, verdict),
             pin=pin,
-            seed=seed_row(graph[name]) if self.policy == "seed" else None,
-            policy=self.policy,
-            objective=self.objective,
+            seed=seed_row(graph[name]) if self.wishes.policy == "seed" else None,
+            wishes=self.wishes,
         )
 
 

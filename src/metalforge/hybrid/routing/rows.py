@@ -15,7 +15,6 @@ from metalforge.hybrid.model.ops import (
     SoftwareOnly,
 )
 from metalforge.reservoir.weights import DENSE_EIGENVALUES, spectral_radius
-from metalforge.substrates.profiles import DeviceProfile
 
 from .candidates import chip_bytes
 from .encodings import ERROR_MODEL
@@ -24,9 +23,10 @@ from .placement import Candidate
 from .plan import OpPlan
 from .plan_text import short
 from .precision import precision_of
-from .pricing import NO_POWER, HostModel, Objective, add_costs, push_cost, share_of
+from .pricing import NO_POWER, add_costs, push_cost, share_of
 from .seed_policy import SeedRow, Substrate
 from .verdict import Verdict
+from .wishes import Wishes
 
 __all__ = ["Row", "whole_cost"]
 
@@ -42,17 +42,14 @@ class Row:
     verdict: Verdict
     pin: str | None
     seed: SeedRow | None
-    policy: str
-    objective: Objective
+    wishes: Wishes
 
-    def plan(
-        self, graph: OpGraph, profile: DeviceProfile, host: HostModel, batch: int, jobs: Mapping[str, Candidate]
-    ) -> OpPlan:
+    def plan(self, graph: OpGraph, jobs: Mapping[str, Candidate]) -> OpPlan:
         """Return the row as a record; `jobs` are the candidates on the device by the nodes they cover."""
-        reason, fix = self._why(profile, host)
+        reason, fix = self._why()
         op, taken = self.node.op, self.taken
         target = jobs.get(op.of) if isinstance(op, GradientUpdate | MutationUpdate) else None
-        alone = host.op(self.node, graph, batch)
+        alone = self.wishes.host.op(self.node, graph, self.wishes.batch)
         device = instead = None
         if taken is not None:
             part = _part(self.node, taken, graph)
@@ -60,7 +57,7 @@ class Row:
         elif self.possible is not None:
             instead = share_of(whole_cost(self.possible), _part(self.node, self.possible, graph))
         if target is not None and isinstance(target.job, LinearJob):
-            device = push_cost(target.job, profile)
+            device = push_cost(target.job, self.wishes.profile)
         substrate = self._substrate(pushed=target is not None)
         return OpPlan(
             op=self.node.name,
@@ -73,7 +70,7 @@ class Row:
             job="" if taken is None else taken.job.name,
             encoding="" if taken is None else precision_of(taken.job.encoding),
             passes=0 if taken is None else taken.job.passes,
-            chip_bytes=0 if taken is None else round(part * chip_bytes(taken.job, profile)),
+            chip_bytes=0 if taken is None else round(part * chip_bytes(taken.job, self.wishes.profile)),
             predicted_error=None if taken is None else taken.job.error,
             error_bound=None if taken is None else self._bound(taken),
             error_model="" if taken is None else _error_model(self.node, taken),
@@ -101,21 +98,27 @@ class Row:
         work = isinstance(self.node.op, FullyConnected | RecurrentStep | SoftwareOnly)
         if self.taken is not None or self.pin is not None or not work:
             return False
-        return self.policy == "seed" or self.possible is None or _gains(self.possible)
+        return self.wishes.policy == "seed" or self.possible is None or _gains(self.possible)
 
-    def _why(self, profile: DeviceProfile, host: HostModel) -> tuple[str, str]:
+    def _why(self) -> tuple[str, str]:
         """Return the reason and how to make it map."""
-        if self.pin is not None:
-            return self._pinned(profile, host)
-        if self.policy == "seed":
+        if self.pin is not None and self.taken is None:
+            return "pinned to software", ""
+        if self.pin is not None and self.taken is not None:
+            return f"pinned to the NPU: {_against(self.taken, self.wishes)}", ""
+        if self.wishes.policy == "seed":
             return self._by_table()
         if self.taken is not None:
-            lead = self._winner("npu") if self.taken.software.energy or self.objective != "energy" else "the one figure"
-            return f"{lead}: {_against(self.taken, self.objective, profile, host)}", ""
+            lead = (
+                self._winner("npu")
+                if self.taken.software.energy or self.wishes.objective != "energy"
+                else "the one figure"
+            )
+            return f"{lead}: {_against(self.taken, self.wishes)}", ""
         if self.possible is None:
             return self.verdict.reason, self.verdict.fix
         there = f'objective="hw_only" or pin={{"{self.node.name}": "npu"}} puts it there'
-        if self.objective == "accuracy":
+        if self.wishes.objective == "accuracy":
             error = self.possible.job.error
             return f"software does not round; the NPU's best encoding is predicted to err by {error:.1e}", there
         if _gains(self.possible):
@@ -123,12 +126,7 @@ class Row:
                 "no room on the chip beside the rest of the plan",
                 "pin other ops to software, or use a second device",
             )
-        return f"{self._winner('software')}: {_against(self.possible, self.objective, profile, host)}", there
-
-    def _pinned(self, profile: DeviceProfile, host: HostModel) -> tuple[str, str]:
-        if self.taken is None:
-            return "pinned to software", ""
-        return f"pinned to the NPU: {_against(self.taken, self.objective, profile, host)}", ""
+        return f"{self._winner('software')}: {_against(self.possible, self.wishes)}", there
 
     def _by_table(self) -> tuple[str, str]:
         if self.seed is None:
@@ -142,9 +140,9 @@ class Row:
         return self.seed.reason, fix
 
     def _winner(self, side: str) -> str:
-        if self.objective == "hw_only":
+        if self.wishes.objective == "hw_only":
             return "objective hw_only"
-        better = "cheaper in energy" if self.objective == "energy" else "quicker"
+        better = "cheaper in energy" if self.wishes.objective == "energy" else "quicker"
         return f"{better} on the NPU" if side == "npu" else f"{better} in software"
 
     def _note(self, graph: OpGraph, jobs: Mapping[str, Candidate]) -> str:
@@ -176,11 +174,12 @@ def whole_cost(candidate: Candidate) -> Cost:
     return add_costs(parts if candidate.pushes is None else [*parts, candidate.pushes])
 
 
-def _against(candidate: Candidate, objective: Objective, profile: DeviceProfile, host: HostModel) -> str:
+def _against(candidate: Candidate, wishes: Wishes) -> str:
     """Return both sides' figures in words."""
+    profile, host = wishes.profile, wishes.host
     whole = whole_cost(candidate)
     together = f" for {len(candidate.job.nodes)} ops together" if len(candidate.job.nodes) > 1 else ""
-    if objective == "energy":
+    if wishes.objective == "energy":
         if candidate.software.energy is None or whole.energy is None:
             here = candidate.device.energy
             return f"modelled {short(here)} on {profile.name}{together}; {NO_POWER}"

@@ -19,15 +19,15 @@ LARGE = 1000
 """Nodes, that is units, above which the seeds take a layer to exceed the chip."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SeedRow:
     """One row: what it speaks of, where that goes, why, and what the chip really does."""
 
     operation: str
     substrate: Substrate
     reason: str
-    note: str
     applies: Callable[[Node], bool]
+    note: str = ""
 
 
 def seed_row(node: Node) -> SeedRow | None:
@@ -61,95 +61,77 @@ def _kind(kind: str) -> Callable[[Node], bool]:
 
 SEED_TABLE = (
     SeedRow(
-        operation="FC layer, large (>1000 nodes)",
-        substrate="software",
-        reason="exceeds NP budget",
-        note="the chip maps larger layers: one on a processor with external memory, or split into blocks of rows",
-        applies=_is_large,
+        "FC layer, large (>1000 nodes)",
+        "software",
+        "exceeds NP budget",
+        _is_large,
+        "the chip maps larger layers: one on a processor with external memory, or split into blocks of rows",
     ),
     SeedRow(
-        operation="FC layer, int4-compatible weights",
-        substrate="npu",
-        reason="native op, 23x faster",
-        note="23x is the seeds' figure; modelled costs are beside it",
-        applies=_is_int4,
+        "FC layer, int4-compatible weights",
+        "npu",
+        "native op, 23x faster",
+        _is_int4,
+        "23x is the seeds' figure; modelled costs are beside it",
     ),
     SeedRow(
-        operation="FC layer, f32 weights",
-        substrate="software",
-        reason="quantization would lose precision",
-        note="two or three base-15 digits hold such weights to 0.7 % or 0.05 %; policy `default` uses them",
-        applies=lambda node: _layer(node) is not None,
+        "FC layer, f32 weights",
+        "software",
+        "quantization would lose precision",
+        lambda node: _layer(node) is not None,
+        "two or three base-15 digits hold such weights to 0.7 % or 0.05 %; policy `default` uses them",
     ),
     SeedRow(
-        operation="tanh activation",
-        substrate="npu+software",
-        reason="HW does linear part, SW applies tanh",
-        note="the last layer of a program returns its potentials without a rectifier, so this needs no trick",
-        applies=_activation("tanh"),
+        "tanh activation",
+        "npu+software",
+        "HW does linear part, SW applies tanh",
+        _activation("tanh"),
+        "the last layer of a program returns its potentials without a rectifier, so this needs no trick",
     ),
     SeedRow(
-        operation="bounded ReLU",
-        substrate="npu",
-        reason="native op",
-        note="native as the activation of a layer, in 4 bits: 15 steps",
-        applies=_activation("bounded_relu"),
+        "bounded ReLU",
+        "npu",
+        "native op",
+        _activation("bounded_relu"),
+        "native as the activation of a layer, in 4 bits: 15 steps",
+    ),
+    SeedRow("sigmoid activation", "software", "not hardware-native", _activation("sigmoid")),
+    SeedRow("GELU activation", "software", "not hardware-native", _activation("gelu")),
+    SeedRow(
+        "recurrent step",
+        "npu+software",
+        "HW does W_in x + W_res state, SW applies activation",
+        _kind("recurrent_step"),
+        "one layer of [W_in | W_res], a range for each part; the host adds bias and leak and carries the state",
+    ),
+    SeedRow("gradient computation", "software", "hardware has no gradient path", _kind("gradient")),
+    SeedRow(
+        "weight update (gradient step)",
+        "software",
+        "gradients computed in software",
+        _kind("weight_update_gradient"),
+        "the seeds' own training loop then pushes the weights by set_variable, and so does the executor",
     ),
     SeedRow(
-        operation="sigmoid activation",
-        substrate="software",
-        reason="not hardware-native",
-        note="",
-        applies=_activation("sigmoid"),
+        "weight update (mutation)",
+        "software->npu",
+        "computed in SW, applied via set_variable()",
+        _kind("weight_update_mutation"),
+        "an update replaces the weights of a whole program",
     ),
     SeedRow(
-        operation="GELU activation",
-        substrate="software",
-        reason="not hardware-native",
-        note="",
-        applies=_activation("gelu"),
+        "multi-head fan-out",
+        "npu",
+        "SkipDMA, native",
+        _kind("fan_out"),
+        "the chip refuses several outputs from one layer: heads that read one value become one merged layer",
     ),
     SeedRow(
-        operation="recurrent step",
-        substrate="npu+software",
-        reason="HW does W_in x + W_res state, SW applies activation",
-        note="one layer of [W_in | W_res], a range for each part; the host adds bias and leak and carries the state",
-        applies=_kind("recurrent_step"),
-    ),
-    SeedRow(
-        operation="gradient computation",
-        substrate="software",
-        reason="hardware has no gradient path",
-        note="",
-        applies=_kind("gradient"),
-    ),
-    SeedRow(
-        operation="weight update (gradient step)",
-        substrate="software",
-        reason="gradients computed in software",
-        note="the seeds' own training loop then pushes the weights by set_variable, and so does the executor",
-        applies=_kind("weight_update_gradient"),
-    ),
-    SeedRow(
-        operation="weight update (mutation)",
-        substrate="software->npu",
-        reason="computed in SW, applied via set_variable()",
-        note="an update replaces the weights of a whole program",
-        applies=_kind("weight_update_mutation"),
-    ),
-    SeedRow(
-        operation="multi-head fan-out",
-        substrate="npu",
-        reason="SkipDMA, native",
-        note="the chip refuses several outputs from one layer: heads that read one value become one merged layer",
-        applies=_kind("fan_out"),
-    ),
-    SeedRow(
-        operation="temporal integration",
-        substrate="npu+software",
-        reason="HW forward pass, SW manages state buffer",
-        note="the layers before it are the forward pass; the integration itself is the host's, like its buffer",
-        applies=_kind("temporal_integration"),
+        "temporal integration",
+        "npu+software",
+        "HW forward pass, SW manages state buffer",
+        _kind("temporal_integration"),
+        "the layers before it are the forward pass; the integration itself is the host's, like its buffer",
     ),
 )
 """In the order in which they are tried: what is large is large whatever its weights are."""

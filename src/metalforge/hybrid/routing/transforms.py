@@ -2,7 +2,6 @@
 
 - `pack_recurrent`: W_in u + W_res s is one product of [W_in | W_res] with [u; s]; bias, activation and leak are left to
   the host. Fully connected layers need no such split: their activation is an op of its own already.
-- `without_fan_outs`: readers of a fan-out read what it copies.
 - `sibling_heads`, `merge_siblings`: layers that read one value are one layer, split again by name.
 - `rectified_chains`: layers with a bounded ReLU between them are one program, and one call.
 - `row_blocks`: a layer too large for one processor is several, side by side. (Columns are split by `compile_linear`.)
@@ -11,7 +10,7 @@ Slicing precision is in `encodings`.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -42,7 +41,6 @@ __all__ = [
     "sibling_heads",
     "source_of",
     "update_targets",
-    "without_fan_outs",
 ]
 
 
@@ -66,16 +64,6 @@ def source_of(graph: OpGraph, value: str) -> str:
         value = producer.inputs[0]
         producer = graph.producer(value)
     return value
-
-
-def without_fan_outs(graph: OpGraph) -> OpGraph:
-    """Return the graph with readers of fan-outs reading what was copied; a fan-out that is an output stays."""
-    nodes = [
-        replace(node, inputs=tuple(source_of(graph, value) for value in node.inputs))
-        for node in graph.nodes
-        if not isinstance(node.op, FanOut) or set(node.outputs) & set(graph.outputs)
-    ]
-    return replace(graph, nodes=tuple(nodes))
 
 
 def sibling_heads(graph: OpGraph, eligible: Collection[str]) -> tuple[tuple[str, ...], ...]:

@@ -33,6 +33,16 @@ __all__ = ["Verdict", "npu_verdict", "software_verdict"]
 
 CALIBRATE = "give calibration data: plan(graph, calibration={...})"
 WIDEST = digit_limit(3)
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whether an op can run, why or why not, and what to do about it."""
+
+    ok: bool
+    reason: str
+    fix: str = ""
+
+
 HOST_SHARE = {
     "tanh": "the chip's only activation is a bounded ReLU; the host applies tanh to what the NPU gives",
     "sigmoid": "the chip's only activation is a bounded ReLU; the host applies sigmoid",
@@ -42,30 +52,28 @@ HOST_SHARE = {
     "softmax": "needs an exponential and a sum over outputs; the host applies it",
     "identity": "nothing to compute",
 }
-
-
-IN_SOFTWARE = (
-    FullyConnected,
-    Elementwise,
-    RecurrentStep,
-    TemporalIntegration,
-    FanOut,
-    Concat,
-    Add,
-    Gradient,
-    GradientUpdate,
-    MutationUpdate,
-    SoftwareOnly,
-)
+"""Why an activation is the host's."""
+PUSHED = Verdict(ok=False, reason="weights change on the host and are pushed to the chip where it holds them")
+NEVER: Mapping[type[Op], Verdict] = {
+    FanOut: Verdict(
+        ok=False,
+        reason="the chip refuses several outputs from one layer; the value stays on the host",
+        fix="nothing to do: heads that read one value become one merged layer",
+    ),
+    Concat: Verdict(
+        ok=False,
+        reason="the chip's generation has no concat; the host does it between two layers",
+        fix="fold it into the weights of the layer that follows",
+    ),
+    Add: Verdict(ok=False, reason="the chip's generation has no add; the host does it between two layers"),
+    TemporalIntegration: Verdict(ok=False, reason="the chip keeps no state between calls; the host integrates"),
+    Gradient: Verdict(ok=False, reason="the chip has no gradient path"),
+    GradientUpdate: PUSHED,
+    MutationUpdate: PUSHED,
+}
+"""Ops that no NPU of this kind runs."""
+IN_SOFTWARE = (FullyConnected, Elementwise, RecurrentStep, SoftwareOnly, *NEVER)
 """What `software.evaluate` knows."""
-
-
-class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whether an op can run, why or why not, and what to do about it."""
-
-    ok: bool
-    reason: str
-    fix: str = ""
 
 
 def npu_verdict(node: Node, graph: OpGraph, ranges: Mapping[str, ValueRange]) -> Verdict:
@@ -84,44 +92,24 @@ def npu_verdict(node: Node, graph: OpGraph, ranges: Mapping[str, ValueRange]) ->
             return Verdict(ok=True, reason="native, as the activation of a fully connected layer, in 4 bits")
         case Elementwise():
             fix = "" if op.function == "identity" else "train with bounded_relu, or leave it to the host"
-            return Verdict(ok=False, reason=HOST_SHARE.get(op.function, "the chip has no such function"), fix=fix)
-        case FanOut():
-            return Verdict(
-                ok=False,
-                reason="the chip refuses several outputs from one layer; the value stays on the host",
-                fix="nothing to do: heads that read one value become one merged layer",
-            )
-        case Concat() | Add():
-            return Verdict(
-                ok=False,
-                reason=f"the chip's generation has no {op.kind}; the host does it between two layers",
-                fix="fold it into the weights of the layer that follows" if isinstance(op, Concat) else "",
-            )
-        case TemporalIntegration():
-            return Verdict(ok=False, reason="the chip keeps no state between calls; the host integrates")
-        case Gradient():
-            return Verdict(ok=False, reason="the chip has no gradient path")
-        case GradientUpdate() | MutationUpdate():
-            return Verdict(ok=False, reason="weights change on the host and are pushed to the chip where it holds them")
+            return Verdict(ok=False, reason=HOST_SHARE[op.function], fix=fix)
         case SoftwareOnly():
             fix = "replace it by fully connected layers" if op.operations else ""  # others have no products to move
             return Verdict(ok=False, reason=op.reason, fix=fix)
-    return Verdict(
-        ok=False,
-        reason=f"not supported: no rule for an op of kind `{_kind(op)}`",
-        fix="build it of fully connected layers and activations",
-    )
+    return NEVER.get(type(op)) or _unheard(op, "no rule", "fully connected layers and activations")
 
 
 def software_verdict(node: Node) -> Verdict:
     """Return whether software can run a node."""
-    op = node.op
-    if isinstance(op, IN_SOFTWARE):
+    if isinstance(node.op, IN_SOFTWARE):
         return Verdict(ok=True, reason="software computes it")
+    return _unheard(node.op, "software has no rule", "the ops in metalforge.hybrid.model.ops")
+
+
+def _unheard(op: Op, lacking: str, instead: str) -> Verdict:
+    kind = getattr(op, "kind", type(op).__name__)
     return Verdict(
-        ok=False,
-        reason=f"not supported: software has no rule for an op of kind `{_kind(op)}`",
-        fix="build it of the ops in metalforge.hybrid.model.ops",
+        ok=False, reason=f"not supported: {lacking} for an op of kind `{kind}`", fix=f"build it of {instead}"
     )
 
 
@@ -158,7 +146,3 @@ def _matrix(node: Node, graph: OpGraph, ranges: Mapping[str, ValueRange]) -> Ver
 
 def _unknown_range(value: str) -> Verdict:
     return Verdict(ok=False, reason=f"the range of `{value}` is not known, so it cannot be rounded", fix=CALIBRATE)
-
-
-def _kind(op: Op) -> str:
-    return str(getattr(op, "kind", type(op).__name__))

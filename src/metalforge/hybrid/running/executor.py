@@ -19,7 +19,6 @@ from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.model.graph import Node
 from metalforge.hybrid.model.ops import FullyConnected, GradientUpdate, MutationUpdate, Op, RecurrentStep
 from metalforge.hybrid.model.software import check_inputs, evaluate, in_dtype
-from metalforge.hybrid.routing.calibration import is_stateful
 from metalforge.hybrid.routing.jobs import ChainJob, Job, LinearJob
 from metalforge.hybrid.routing.plan import Plan
 from metalforge.reservoir.activations import leaky_step
@@ -96,7 +95,7 @@ class HybridExecutor(Closing):
 
     def forward(self, x: ArrayLike | Mapping[str, ArrayLike]) -> Outputs:
         """Return the outputs for a batch, or for one sample without the batch axis; for graphs without state."""
-        if is_stateful(self.graph):
+        if self.graph.stateful:
             raise SpecError(f"graph `{self.graph.name}` keeps a state\nhint: step(x) for one time step, run(sequence)")
         return self.step(x)
 

@@ -3,6 +3,8 @@
 Both choose their ridge on the validation part, as the search does, and are scored on the test part.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -45,32 +47,18 @@ def lagged(inputs: Reals, lags: int = LAGS) -> Reals:
 
 def baselines(task: SearchTask, *, seed: int = 1) -> Baselines:
     """Return both on the test part of a task."""
+    parts = (task.training, task.validation, task.test)
     with threadpool_limits(1):  # small matrices: BLAS threads would only wait for each other
-        return _both(task, seed)
+        engine = Engine(make_esn(UNITS, task.inputs, seed=seed, input_scaling=INPUT_SCALING, bias_scaling=BIAS_SCALING))
+        return Baselines(
+            default_reservoir=_fitted(parts, [engine.run(part.inputs) for part in parts]),
+            linear_on_lags=_fitted(parts, [lagged(part.inputs) for part in parts]),
+        )
 
 
-def _both(task: SearchTask, seed: int) -> Baselines:
-    engine = Engine(make_esn(UNITS, task.inputs, seed=seed, input_scaling=INPUT_SCALING, bias_scaling=BIAS_SCALING))
-    return Baselines(
-        default_reservoir=_fitted(task, {part: engine.run(_part(task, part).inputs) for part in PARTS}),
-        linear_on_lags=_fitted(task, {part: lagged(_part(task, part).inputs) for part in PARTS}),
-    )
-
-
-PARTS = ("training", "validation", "test")
-
-
-def _part(task: SearchTask, name: str) -> Task:
-    found: Task = getattr(task, name)
-    return found
-
-
-def _fitted(task: SearchTask, features: dict[str, Reals]) -> float:
-    rows = {
-        part: (counted(features[part], _part(task, part).washout),
-               counted(_part(task, part).targets, _part(task, part).washout))
-        for part in PARTS
-    }  # fmt: skip
-    found = select_ridge([rows["training"]], RIDGES, validation=[rows["validation"]])
-    x, y = rows["test"]
-    return nrmse(y, found.readout(x))
+def _fitted(parts: Sequence[Task], features: Sequence[Reals]) -> float:
+    training, validation, (x, y) = [
+        (counted(seen, part.washout), counted(part.targets, part.washout))
+        for part, seen in zip(parts, features, strict=True)
+    ]
+    return nrmse(y, select_ridge([training], RIDGES, validation=[validation]).readout(x))

@@ -12,7 +12,6 @@ one that got there is no better: losing more from a better start is no reason to
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -41,15 +40,10 @@ RIDGE_FACTORS = (1.0, 1e2, 1e4)
 """Ridges that the second fit tries, times the candidate's: rounded states may want more."""
 
 
-class Finalist(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A candidate on the chip: validation errors in software and there, and what a step takes."""
+class Finalist(Point, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A candidate on the chip: its validation error there beside that in software."""
 
-    parameters: Parameters
-    precision: str
-    error: float
     error_int4: float
-    latency: Modelled
-    energy: Modelled
     within_tolerance: bool
 
 

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from metalforge.core.quantities import Modelled
 from metalforge.hybrid.esn.tasks import Task
-from metalforge.hybrid.learning import DeviceNetwork, OnlineTrainer, RecursiveLeastSquares, plan_updates
+from metalforge.hybrid.learning import OnlineTrainer, RecursiveLeastSquares, plan_updates
 from metalforge.reservoir.metrics import nrmse
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.emulator import EmulatedDevice
@@ -29,8 +29,6 @@ __all__ = ["FineTuned", "fine_tune"]
 READOUT = "W12A16"
 """Precision of the readout on the chip."""
 RIDGES = tuple(10.0**k for k in range(-6, 3))
-
-
 FORGETTING = 0.9995
 """Of recursive least squares: a memory of 2,000 rows, as many as the readout was fitted on."""
 
@@ -64,57 +62,45 @@ def fine_tune(
     The series of the stream follow one another, each from rest; its washouts are answered and not learned.
     """
     with threadpool_limits(1):  # matrices of a few hundred: BLAS threads would only wait for each other
-        return _fine_tune(chip, parameters, training, stream, held_out, profile, forgetting)
-
-
-def _fine_tune(
-    chip: OnChip,
-    parameters: Parameters,
-    training: Task,
-    stream: Task,
-    held_out: Task,
-    profile: DeviceProfile,
-    forgetting: float,
-) -> tuple[FineTuned, EsnWeights]:
-    features = counted(chip.esn.states(training.inputs), training.washout).astype(np.float64)
-    on_device = DeviceNetwork(
-        chip.weights,
-        EmulatedDevice(profile),
-        precision=chip.precision,
-        readout=READOUT,
-        calibration=training.inputs,
-    )
-    network = CentredReadout(on_device, features.mean(axis=0))
-    ridge = _start(network, features, parameters, counted(training.targets, training.washout))
-    # States do not depend on the readout: those of the same reservoir, run side by side, serve for both looks.
-    unseen = counted(chip.esn.states(held_out.inputs), held_out.washout).astype(np.float64)
-    truth = counted(held_out.targets, held_out.washout)
-    before = nrmse(truth, network.read(unseen))
-    trainer = OnlineTrainer(
-        network,
-        RecursiveLeastSquares(forgetting=forgetting, inverse=_inverse(features, ridge)),
-        schedule=plan_updates(profile, on_device).schedule(),
-    )
-    for inputs, targets in zip(stream.inputs, stream.targets, strict=True):
-        on_device.reset()
-        for t, (u, y) in enumerate(zip(inputs, targets, strict=True)):
-            trainer.step(u, y, learn=t >= stream.washout)
-    trainer.flush()
-    done, master, dtype = trainer.statistics(), network.master(), chip.weights.dtype
-    after = nrmse(truth, network.read(unseen))
-    on_device.close()
-    record = FineTuned(
-        steps=done.steps,
-        ridge=ridge,
-        error_before=before,
-        error_after=after,
-        pushes=done.pushes,
-        bytes_pushed=done.bytes_pushed,
-        schedule=done.schedule,
-        device=done.device,
-        energy=done.energy,
-    )
-    return record, chip.weights.with_readout(master.w_out.astype(dtype), master.out_bias.astype(dtype))
+        features = counted(chip.esn.states(training.inputs), training.washout).astype(np.float64)
+        network = CentredReadout(
+            chip.weights,
+            EmulatedDevice(profile),
+            features.mean(axis=0),
+            precision=chip.precision,
+            readout=READOUT,
+            calibration=training.inputs,
+        )
+        ridge = _start(network, features, parameters, counted(training.targets, training.washout))
+        # States do not depend on the readout: those of the same reservoir, run side by side, serve for both looks.
+        unseen = counted(chip.esn.states(held_out.inputs), held_out.washout).astype(np.float64)
+        truth = counted(held_out.targets, held_out.washout)
+        before = nrmse(truth, network.read(unseen))
+        trainer = OnlineTrainer(
+            network,
+            RecursiveLeastSquares(forgetting=forgetting, inverse=_inverse(features, ridge)),
+            schedule=plan_updates(profile, network).schedule(),
+        )
+        for inputs, targets in zip(stream.inputs, stream.targets, strict=True):
+            network.reset()
+            for t, (u, y) in enumerate(zip(inputs, targets, strict=True)):
+                trainer.step(u, y, learn=t >= stream.washout)
+        trainer.flush()
+        done, master, dtype = trainer.statistics(), network.master(), chip.weights.dtype
+        after = nrmse(truth, network.read(unseen))
+        network.close()
+        record = FineTuned(
+            steps=done.steps,
+            ridge=ridge,
+            error_before=before,
+            error_after=after,
+            pushes=done.pushes,
+            bytes_pushed=done.bytes_pushed,
+            schedule=done.schedule,
+            device=done.device,
+            energy=done.energy,
+        )
+        return record, chip.weights.with_readout(master.w_out.astype(dtype), master.out_bias.astype(dtype))
 
 
 def _inverse(features: Doubles, ridge: float) -> Doubles:

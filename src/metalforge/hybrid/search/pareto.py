@@ -6,7 +6,6 @@ shape of the layer alone.
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TypeVar
 
 import msgspec
 
@@ -21,8 +20,6 @@ from .optuna_ import Finished
 from .space import Parameters
 
 __all__ = ["Budget", "Point", "front", "points", "price"]
-
-T = TypeVar("T")
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
