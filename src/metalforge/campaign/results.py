@@ -20,13 +20,13 @@ from metalforge.core.errors import MetalforgeError
 from metalforge.core.files import PathLike
 
 from .extending import Extension
-from .physics.evidence import Evidence
+from .physics.evidence import Evidence, Finding
 from .report.page import write_report
-from .report.result import CampaignResult, Summary, result_of, summary_of
+from .report.result import CampaignResult, Summary, findings_of, result_of, summary_of
 from .report.verdict import verdict_lines
 from .report.words import lattice_name
 from .running.campaign import JOURNAL, Campaign
-from .spec import PRESETS, CampaignSpec, load_spec, preset
+from .spec import PRESETS, CampaignSpec, Dims, load_spec, preset
 from .state import CampaignState, fold
 from .store.reading import read_journal
 from .store.records import Record, StoppedBy
@@ -49,7 +49,11 @@ class Results:
     @cached_property
     def result(self) -> CampaignResult:
         """Every number of the report: volumes, chains, decisions, energy; it is a pure function of the journal."""
-        return result_of(self.state)
+        return result_of(self.state, self._findings)
+
+    @cached_property
+    def _findings(self) -> Mapping[Dims, Finding]:
+        return findings_of(self.state)
 
     @property
     def summary(self) -> Summary:
@@ -123,7 +127,7 @@ class Results:
         if target is None:
             raise MetalforgeError("this campaign was kept nowhere\nhint: say where the report goes: report(DIR)")
         target.mkdir(parents=True, exist_ok=True)
-        return write_report(self.state, target, self.result)
+        return write_report(self.state, target, self._findings)
 
 
 def spec_of(wanted: CampaignSpec | PathLike) -> CampaignSpec:

@@ -69,11 +69,12 @@ def test_create_refuses_what_exists_and_resume_what_does_not(path):
 @pytest.mark.parametrize(
     ("record", "why"),
     [
-        (Measured(chain=0, value=float("nan")), "Expected `float`, got `null`"),
-        (Measured(chain=0, value=float("-inf")), "Expected `float`, got `null`"),
-        (Measured(chain=0, value=1.0, history=[1.0]), "would read back as"),
+        (Measured(chain=0, value=float("nan")), "nan"),
+        (Measured(chain=0, value=float("-inf")), "-inf"),
+        (Measured(chain=0, value=1.0, history=(1.0, float("nan"))), "not finite"),
+        (Measured(chain=0, value=1.0, history=[1.0]), "a list"),
         (Measured(chain=0, value=1.0, history=(object(),)), "cannot be journaled"),
-        (Noted(text="", raw=msgspec.Raw(b"[\n]")), "would read back as"),
+        (Noted(text="", raw=msgspec.Raw(b"[\n]")), "a line break"),
     ],
 )
 def test_a_record_that_would_not_read_back_is_refused_and_nothing_is_written(path, record, why):

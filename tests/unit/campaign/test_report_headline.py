@@ -104,7 +104,7 @@ def test_a_journal_from_before_there_was_evidence_is_said_to_be_judged_now(sure)
 
 
 def test_the_published_coupling_is_drawn_for_quenched_campaigns_only(unsure):
-    drawn = draw_all(unsure, result_of(unsure), {})[0]
+    drawn = draw_all(unsure, result_of(unsure), {}, {})[0]
     assert "infinite volume" in drawn.caption
     assert "QCDPAX" in drawn.caption
     labels = [text.get_text() for text in drawn.figure.axes[1].get_legend().get_texts()]
@@ -112,4 +112,4 @@ def test_the_published_coupling_is_drawn_for_quenched_campaigns_only(unsure):
     # And the peak, which is not established, has no number there.
     assert "peak, not established" in labels
     sea = fold(records_of(spec_of(algorithm="hmc", flavors=4, trajectories=9999), betas=(5.68, 5.7), rows=60))
-    assert "infinite volume" not in draw_all(sea, result_of(sea), {})[0].caption
+    assert "infinite volume" not in draw_all(sea, result_of(sea), {}, {})[0].caption

@@ -170,7 +170,7 @@ def test_the_same_journal_gives_the_same_bytes():
     pages, pictures = [], []
     for _ in range(2):
         curves = curves_of(state)
-        first = draw_all(state, result, curves)[:1]
+        first = draw_all(state, result, curves, {})[:1]
         pages.append(page_of(state, result, first, curves))
         pictures.append(png_bytes(first[0].figure))
     assert pages[0] == pages[1]
@@ -226,3 +226,17 @@ def test_the_page_defines_what_was_simulated(written):
     quenched = page_of(state, result_of(state), [], {})
     assert "1 heat bath sweep (" in quenched
     assert "4 overrelaxation sweeps" in quenched
+
+
+def test_the_replicas_of_a_result_are_drawn_once_for_page_figures_and_numbers(tmp_path, monkeypatch):
+    """At the end of a scan: the page with its figures, and the numbers that are printed."""
+    from metalforge.campaign.physics import evidence
+    from metalforge.campaign.report.result import findings_of
+
+    located, runs = evidence.locate_with, []
+    monkeypatch.setattr(evidence, "locate_with", lambda *args, **named: runs.append(1) or located(*args, **named))
+    state = fold(ending(records_of(spec_of(), rows=400)))
+    found = findings_of(state)
+    write_report(state, tmp_path, found)
+    result_of(state, found)
+    assert len(runs) == len(state.spec.lattice.volumes)

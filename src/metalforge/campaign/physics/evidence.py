@@ -97,6 +97,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     reason: str
     evidence: tuple[Evidence, ...]
     wants: tuple[Want, ...] = ()
+    located: Located | None = None
+    """What the peak was found from, for whoever draws it."""
 
     @property
     def established(self) -> bool:
@@ -125,7 +127,7 @@ def _finding(points: Sequence[PointSeries], plan: Plan, seed: int, n_bootstrap: 
         nowhere = Evidence(name="peak located", holds=False, value=0.0, needed=1.0, text="; ".join([reason, *hint]))
         return Finding(transition=None, reason=reason, evidence=(visited, nowhere))
     items, wants = _weigh(found)
-    return Finding(transition=found.transition, reason="", evidence=(visited, *items), wants=wants)
+    return Finding(transition=found.transition, reason="", evidence=(visited, *items), wants=wants, located=found)
 
 
 def _weigh(found: Located) -> tuple[list[Evidence], tuple[Want, ...]]:

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 
 from metalforge.campaign.observables import ORDERS
 from metalforge.campaign.physics.curve import TransitionCurve
+from metalforge.campaign.physics.evidence import Finding
 from metalforge.campaign.physics.published import Published, published_coupling
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState, ChainLog
@@ -28,7 +29,9 @@ HISTORIES = 6
 """Chains whose histories are shown: the one nearest beta_c, and others spread over the range."""
 
 
-def draw_all(state: CampaignState, result: CampaignResult, curves: Curves) -> list[Drawn]:
+def draw_all(
+    state: CampaignState, result: CampaignResult, curves: Curves, found: Mapping[Dims, Finding]
+) -> list[Drawn]:
     """Return every figure that this campaign has data for."""
     with styled():
         drawn = []
@@ -43,7 +46,7 @@ def draw_all(state: CampaignState, result: CampaignResult, curves: Curves) -> li
             drawn.append(_histories(shown, result))
         if any("accepted" in chain.values for chain in result.chains):
             drawn.append(_hmc(result))
-        return drawn + draw_evidence(peaks_of(state, result)) + draw_run(state, result)
+        return drawn + draw_evidence(peaks_of(state, found)) + draw_run(state, result)
 
 
 def _transition(state: CampaignState, result: CampaignResult, curves: Curves) -> Drawn:

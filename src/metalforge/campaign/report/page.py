@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from metalforge.campaign.physics.curve import TransitionCurve
+from metalforge.campaign.physics.evidence import Finding
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState
 from metalforge.core.files import PathLike, naming, replacing
@@ -15,7 +16,7 @@ from .drawing import Drawn, png_bytes, svg_bytes
 from .figures import draw_all
 from .html import Raw, data_address, document, image, link, paragraph
 from .quarks import quarks_section
-from .result import CampaignResult, result_of
+from .result import CampaignResult, findings_of, result_of
 from .sections import headline, history_section, points_section, transition_section, updates_section
 from .sections_of_evidence import evidence_section
 from .sections_of_run import (
@@ -33,17 +34,16 @@ REPORT = "report.html"
 FIGURES = "figures"
 
 
-def write_report(state: CampaignState, directory: PathLike, result: CampaignResult | None = None) -> Path:
+def write_report(state: CampaignState, directory: PathLike, found: Mapping[Dims, Finding] | None = None) -> Path:
     """Write ``report.html``, ``figures/*.png`` and two CSV files in a campaign's directory; return where the page is.
 
-    `result` is that of the state, where it is there already.
-
-    Each file is written whole or not at all, the page last: an old report stays until the new one is complete.
+    `found` is what `findings_of` gives, if it is there. Each file is written whole or not at all, the page last: an old
+    report stays until the new one is complete.
     """
     where = Path(directory)
-    result = result_of(state) if result is None else result
-    curves = curves_of(state)
-    drawn = draw_all(state, result, curves)
+    found = found or findings_of(state)
+    result, curves = result_of(state, found), curves_of(state)
+    drawn = draw_all(state, result, curves, found)
     page = page_of(state, result, drawn, curves)
     with naming(where / FIGURES, "made"):
         (where / FIGURES).mkdir(parents=True, exist_ok=True)

@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
 from metalforge.campaign.observables import ORDERS
+from metalforge.campaign.physics.evidence import Finding
 from metalforge.campaign.physics.phases import Shape, shape_at
 from metalforge.campaign.physics.selection import Measured
-from metalforge.campaign.physics.transition import Located, Transition, locate_with
+from metalforge.campaign.physics.transition import Located, Transition
+from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState
-from metalforge.core.threads import one_thread
-
-from .result import N_BOOTSTRAP, CampaignResult
 
 __all__ = ["Peak", "peaks_of"]
 
@@ -53,23 +52,20 @@ class Peak(NamedTuple):
         return rf"{self.names[_key(chain)]}: $\beta$ = {chain.beta:.5g}{start}"
 
 
-def peaks_of(state: CampaignState, result: CampaignResult) -> list[Peak]:
+def peaks_of(state: CampaignState, found: Mapping[Dims, Finding]) -> list[Peak]:
     """Return the peaks of all volumes in which one was located."""
-    found = []
-    for volume in result.volumes:
-        if volume.transition is not None:
-            # As the result was found: the same bits for any number of threads.
-            with one_thread():
-                located = locate_with(state.points(volume.dims), seed=state.spec.seed, n_bootstrap=N_BOOTSTRAP)
+    peaks = []
+    for dims, finding in found.items():
+        if (located := finding.located) is not None:
             # A series carries no name; its beta, length and first row tell which chain it is of.
             names = {
                 (chain.beta, chain.measured, chain.columns["plaquette"][chain.warmup]): chain.id
                 for chain in state.chains.values()
-                if chain.dims == volume.dims and chain.measured
+                if chain.dims == dims and chain.measured
             }
             shape = shape_at(located.joint, located.chains, located.transition.beta_c)
-            found.append(Peak(located, shape, ORDERS[result.observable].text, names))
-    return found
+            peaks.append(Peak(located, shape, ORDERS[state.spec.lattice.order].text, names))
+    return peaks
 
 
 def _key(chain: Measured) -> Key:

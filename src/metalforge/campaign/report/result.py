@@ -4,6 +4,7 @@ A pure function of the state: no clock, and the bootstrap's seed is the spec's. 
 report written next year give the same digits.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -11,7 +12,7 @@ import numpy as np
 
 from metalforge.campaign.findings import finding
 from metalforge.campaign.observables import OrderName
-from metalforge.campaign.physics.evidence import NOT_APPLICABLE, Evidence
+from metalforge.campaign.physics.evidence import NOT_APPLICABLE, Evidence, Finding
 from metalforge.campaign.physics.finite_size import FiniteSize, FiniteSizeFit, analyse_volumes
 from metalforge.campaign.physics.transition import Transition
 from metalforge.campaign.spec import Dims
@@ -35,6 +36,7 @@ __all__ = [
     "Summary",
     "VolumeResult",
     "VolumeSummary",
+    "findings_of",
     "result_of",
     "summary_of",
 ]
@@ -224,13 +226,19 @@ class Summary(_Part, frozen=True, kw_only=True):
     report: str | None
 
 
-def result_of(state: CampaignState) -> CampaignResult:
-    """Return what the journal says that the campaign found."""
+def findings_of(state: CampaignState) -> dict[Dims, Finding]:
+    """Return the peak of every volume with its evidence: the one bootstrap that a result and its figures rest on."""
+    return {dims: finding(state, dims, n_bootstrap=N_BOOTSTRAP) for dims in state.spec.lattice.volumes}
+
+
+def result_of(state: CampaignState, found: Mapping[Dims, Finding] | None = None) -> CampaignResult:
+    """Return what the journal says that the campaign found; `found` is what `findings_of` gives, if it is there."""
+    found = found or findings_of(state)
     chains = chain_results(state)
     seconds = state.seconds if _ended(state) else state.elapsed(state.last_at)
     effective = sum(chain.effective for chain in chains if not chain.abandoned)
     chosen = [d for d in state.decisions if d.what == "ordering"]
-    volumes = tuple(_volume(state, dims) for dims in state.spec.lattice.volumes)
+    volumes = tuple(_volume(state, dims, found[dims]) for dims in state.spec.lattice.volumes)
     return CampaignResult(
         name=state.spec.name,
         observable=state.spec.lattice.order,
@@ -344,9 +352,8 @@ def _ended(state: CampaignState) -> bool:
     return state.finished is not None or bool(state.interrupted and state.interrupted[-1].at >= state.last_at)
 
 
-def _volume(state: CampaignState, dims: Dims) -> VolumeResult:
+def _volume(state: CampaignState, dims: Dims, found: Finding) -> VolumeResult:
     chains = [chain for chain in state.chains.values() if chain.dims == dims]
-    found = finding(state, dims, n_bootstrap=N_BOOTSTRAP)
     return VolumeResult(
         dims=dims,
         transition=found.transition,
