@@ -159,8 +159,6 @@ def label_rows(example: Example, head: str, *, ambiguous: bool = False) -> Doubl
     """
     name = LABEL_OF.get(head, head)
     values = example.labels.values.get(name)
-    if head == "quenched_length" and example.labels.length is not None and not example.chain.entry.flavors:
-        values = np.full(len(example.inputs), float(example.labels.length))
     if values is None or (name == "phase" and example.labels.ambiguous != ambiguous):
         return np.full(len(example.inputs), np.nan)
     return values

@@ -13,12 +13,13 @@
 - param_suggest: the step size, of those that were run at the coupling, with the most effective samples an integration
   step. Steps that leave a chain outside its band have none.
 
-`DEFINED_BY` names the columns that a label is made of; the tests hold it against the features that a head sees.
-Labels are NaN where they are not defined; a chain with a fault has those of anomaly only.
+`LABELS` says how each is made and of which columns; the tests hold those against the features that a head sees. Labels
+are NaN where they are not defined; a chain with a fault has those of anomaly only.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
@@ -29,7 +30,7 @@ from metalforge.statistics import Estimate, gamma_method, hot_cold_agreement
 from .chains import ChainEntry, ChainRecord, Corpus, Doubles, Reference, ReferenceEntry
 from .corpus_spec import CorpusSpec
 
-__all__ = ["DEFINED_BY", "Band", "ChainLabels", "Labeller", "band_of", "first_inside"]
+__all__ = ["LABELS", "Band", "ChainLabels", "Label", "Labelled", "Labeller", "band_of", "first_inside"]
 
 WINDOW = 5
 BAND = 2.5
@@ -37,20 +38,6 @@ STAYS = 25
 SHORTEST = 20
 """Trajectories in equilibrium below which nothing is said of autocorrelations."""
 COVERS = 1.96
-DEFINED_BY: Mapping[str, tuple[str, ...]] = {
-    "thermalization": ("wilson_loop",),
-    "phase": ("polyakov",),
-    "anomaly": (),
-    "beta_priority": ("polyakov",),
-    "cg_estimate": ("cg_iterations",),
-    "rejection": ("accepted",),
-    "quality": ("wilson_loop",),
-    "schedule": ("wilson_loop",),
-    "deconfinement": ("polyakov",),
-    "param_suggest": ("wilson_loop",),
-    "next_run": ("polyakov",),
-}
-"""The columns of a chain that make each label, by head; the last two are heads of gpu-prep-11 only."""
 
 
 class Band(NamedTuple):
@@ -152,41 +139,110 @@ class Labeller:
 
     def labels(self, chain: ChainRecord) -> ChainLabels:
         """Return the labels of one chain."""
-        n, entry = len(chain.series), chain.entry
-        unknown = np.full(n, np.nan)
-        values = dict.fromkeys(DEFINED_BY, unknown)
-        faulty = chain.faulty
-        if entry.fault == "cg_stall":
-            # It can be seen when the first slow solves have ended.
-            faulty = np.concatenate([[False], faulty[:-1]])
-        # Before a chain has relaxed anything looks like a fault; and what a fault leaves behind is neither.
-        values["anomaly"] = np.where(np.arange(n) < n // 4, np.nan, faulty.astype(float))
-        if entry.fault is not None:
-            values["anomaly"][entry.fault_from + entry.fault_length + 1 :] = np.nan
-            return ChainLabels(values=values, length=None, ambiguous=False)
-        values["rejection"] = 1 - chain.column("accepted")
-        values["cg_estimate"] = chain.column("cg_iterations")
-        values["beta_priority"] = np.full(n, self.susceptibility(entry))
-        values["next_run"] = np.full(n, self.gain(entry))
-        values["param_suggest"] = np.full(n, self.best_step(entry.place))
-        length = self.length(chain)
-        if self._bands[entry.place] is not None:
-            values["thermalization"] = (np.arange(n) >= (n if length is None else length)).astype(float)
-        ambiguous = False
-        if length is not None and n - length >= SHORTEST:
-            loop = gamma_method(chain.column("polyakov")[length:])
-            cut = self.cut(entry)
-            ambiguous = abs(loop.mean - cut) < COVERS * loop.error
-            values["phase"] = np.full(n, float(loop.mean > cut))
-            values["deconfinement"] = np.full(n, loop.mean)
-            moves = gamma_method(chain.column("wilson_loop")[length:])
-            values["quality"] = np.full(n, _samples(moves) / (entry.seconds * (n - length) / n))
-            values["schedule"] = np.full(n, 2 * moves.tau_int)
-        return ChainLabels(values=values, length=length, ambiguous=ambiguous)
+        seen = Labelled(self, chain)
+        values = {name: np.full(len(chain.series), np.nan) for name in LABELS}
+        for name, label in LABELS.items():
+            if (chain.entry.fault is None or label.of_faults) and (made := label.make(seen)) is not None:
+                values[name][:] = made
+        return ChainLabels(values=values, length=seen.length, ambiguous=seen.ambiguous)
+
+    def has_band(self, entry: ChainEntry) -> bool:
+        """Return whether the equilibrium of a chain is known."""
+        return self._bands[entry.place] is not None
 
     def unknown_equilibria(self) -> tuple[float, ...]:
         """Return the couplings whose long runs do not agree."""
         return tuple(sorted({place.beta for place, band in self._bands.items() if band is None}))
+
+
+class Labelled:
+    """A chain, and what labels are made from besides its columns."""
+
+    def __init__(self, labeller: Labeller, chain: ChainRecord) -> None:
+        self.labeller, self.chain, self.entry = labeller, chain, chain.entry
+        self.updates = len(chain.series)
+        self.length = None if chain.entry.fault is not None else labeller.length(chain)
+        """The first trajectory from which the chain stays in its band; None where it never does, or has a fault."""
+
+    def equilibrated(self, column: str) -> Estimate | None:
+        """Return a column's mean over the equilibrated chain; None where too little of it is."""
+        if self.length is None or self.updates - self.length < SHORTEST:
+            return None
+        return gamma_method(self.chain.column(column)[self.length :])
+
+    @cached_property
+    def loop(self) -> Estimate | None:
+        """The Polyakov loop in equilibrium."""
+        return self.equilibrated("polyakov")
+
+    @cached_property
+    def moves(self) -> Estimate | None:
+        """The Wilson loop in equilibrium, whose memory is the chain's."""
+        return self.equilibrated("wilson_loop")
+
+    @property
+    def ambiguous(self) -> bool:
+        """Whether the chain is of neither phase: the interval of its loop covers the cut."""
+        loop = self.loop
+        return loop is not None and abs(loop.mean - self.labeller.cut(self.entry)) < COVERS * loop.error
+
+
+class Label(NamedTuple):
+    """How a label is made: one number a trajectory, one for all, or None; and of which columns of the chain."""
+
+    columns: tuple[str, ...]
+    make: Callable[[Labelled], Doubles | float | None]
+    of_faults: bool = False
+    """Whether chains with a fault have it."""
+
+
+def _thermalised(seen: Labelled) -> Doubles | None:
+    if not seen.labeller.has_band(seen.entry):
+        return None
+    return np.asarray(np.arange(seen.updates) >= (seen.updates if seen.length is None else seen.length), np.float64)
+
+
+def _phase(seen: Labelled) -> float | None:
+    return None if seen.loop is None else float(seen.loop.mean > seen.labeller.cut(seen.entry))
+
+
+def _anomaly(seen: Labelled) -> Doubles:
+    entry, faulty = seen.entry, seen.chain.faulty
+    if entry.fault == "cg_stall":
+        # It can be seen when the first slow solves have ended.
+        faulty = np.concatenate([[False], faulty[:-1]])
+    # Before a chain has relaxed anything looks like a fault; and what a fault leaves behind is neither.
+    label = np.where(np.arange(seen.updates) < seen.updates // 4, np.nan, faulty.astype(float))
+    if entry.fault is not None:
+        label[entry.fault_from + entry.fault_length + 1 :] = np.nan
+    return label
+
+
+def _quality(seen: Labelled) -> float | None:
+    if seen.moves is None or seen.length is None:
+        return None
+    return _samples(seen.moves) / (seen.entry.seconds * (seen.updates - seen.length) / seen.updates)
+
+
+def _quenched_length(seen: Labelled) -> float | None:
+    return None if seen.length is None or seen.entry.flavors else float(seen.length)
+
+
+LABELS: dict[str, Label] = {
+    "thermalization": Label(("wilson_loop",), _thermalised),
+    "phase": Label(("polyakov",), _phase),
+    "anomaly": Label((), _anomaly, of_faults=True),
+    "beta_priority": Label(("polyakov",), lambda seen: seen.labeller.susceptibility(seen.entry)),
+    "cg_estimate": Label(("cg_iterations",), lambda seen: seen.chain.column("cg_iterations")),
+    "rejection": Label(("accepted",), lambda seen: 1 - seen.chain.column("accepted")),
+    "quality": Label(("wilson_loop",), _quality),
+    "schedule": Label(("wilson_loop",), lambda seen: None if seen.moves is None else 2 * seen.moves.tau_int),
+    "deconfinement": Label(("polyakov",), lambda seen: None if seen.loop is None else seen.loop.mean),
+    "param_suggest": Label(("wilson_loop",), lambda seen: seen.labeller.best_step(seen.entry.place)),
+    "next_run": Label(("polyakov",), lambda seen: seen.labeller.gain(seen.entry)),
+    "quenched_length": Label(("wilson_loop",), _quenched_length),
+}
+"""Every label by its head; heads of gpu-prep-11 that share one with conductor-11 are in `heads_training.LABEL_OF`."""
 
 
 def _share(of: Mapping[ReferenceEntry, float], entry: ChainEntry) -> float:

@@ -33,6 +33,7 @@ def example(rng: np.random.Generator, beta: float, *, ambiguous: bool = False) -
         "phase": np.full(N, float(beta > 5)),
         "quality": np.full(N, rng.normal(100, 10)),
         "schedule": 100 + 30 * np.concatenate([np.zeros(3), x["std_short"][:-3]]),
+        "quenched_length": np.full(N, 7.0),
     }
     inputs[:, NAMES.index("beta")] = (beta - 5.5) / 0.5
     entry = ChainEntry(
@@ -109,7 +110,9 @@ def test_the_other_layout_shares_labels_and_has_a_quenched_length() -> None:
     data[0] = Example(
         chain=data[0].chain,
         inputs=data[0].inputs,
-        labels=ChainLabels(values=data[0].labels.values, length=19, ambiguous=False),
+        labels=ChainLabels(
+            values={**data[0].labels.values, "quenched_length": np.full(N, 19.0)}, length=19, ambiguous=False
+        ),
     )
     found = train_heads(data, weights=reservoir(1, units=16), layout=GPU_PREP_11)
     assert {"phase_classify", "reject_predict", "quality_score", "quenched_length"} <= set(found.fits)

@@ -9,7 +9,7 @@ from metalforge.conductor.corpus_spec import CorpusSpec, Grid
 from metalforge.conductor.dataset import frames_of, meta_rows
 from metalforge.conductor.features import FEATURES
 from metalforge.conductor.heads_training import LABEL_OF
-from metalforge.conductor.labels import DEFINED_BY, Band, Labeller, first_inside
+from metalforge.conductor.labels import LABELS, Band, Labeller, first_inside
 from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11
 
 DIMS = (4, 4, 4, 2)
@@ -122,8 +122,8 @@ def test_a_chain_with_a_fault_has_the_label_of_the_fault_only() -> None:
 
 def test_every_head_that_can_be_fed_says_what_its_label_is_made_of() -> None:
     wanted = {LABEL_OF.get(head.name, head.name) for layout in (CONDUCTOR_11, GPU_PREP_11) for head in layout.heads}
-    # The length is read off the label of thermalisation; transport heads have no plasma to be fed from.
-    assert set(DEFINED_BY) == wanted - {"quenched_length", "transport_D", "transport_eta"}
+    # Transport heads have no plasma to be fed from.
+    assert set(LABELS) == wanted - {"transport_D", "transport_eta"}
 
 
 def test_the_best_step_is_that_of_the_most_effective_samples_for_its_integration_steps() -> None:
@@ -160,8 +160,8 @@ def test_what_makes_a_label_is_in_no_frame_of_the_same_or_an_earlier_trajectory(
     chain = ChainRecord(entry=chain.entry, series=series)
     frames = frames_of(chain)
     t = 40
-    for head, columns in DEFINED_BY.items():
-        for column in columns:
+    for head, label in LABELS.items():
+        for column in label.columns:
             changed = series.copy()
             at = SERIES.index(column)
             changed[t:, at] = changed[t:, at] + 50 if column == "cg_iterations" else 1 - changed[t:, at]
