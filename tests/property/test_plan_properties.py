@@ -13,11 +13,12 @@ from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.ops import Add, Concat, Elementwise, FanOut, FullyConnected, TemporalIntegration
 from metalforge.hybrid.model.regions import find_regions
 from metalforge.hybrid.model.software import SoftwareModel
+from metalforge.hybrid.routing.candidates import Candidate
 from metalforge.hybrid.routing.jobs import LinearJob, program_name
-from metalforge.hybrid.routing.placement import Candidate, choose
 from metalforge.hybrid.routing.plan import PlanRecord
 from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.hybrid.running.executor import HybridExecutor
+from metalforge.substrates.placing import choose
 from reference.hybrid_graphs import HOST, edges, is_convex, quotient, reachable
 
 SIDES = st.sampled_from(["npu", "software"])

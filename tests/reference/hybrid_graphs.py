@@ -8,7 +8,7 @@ from metalforge.core.schema import HeadLayout, HeadSpec
 from metalforge.hybrid.model.graph import Node, OpGraph, graph_from_esn, graph_from_heads
 from metalforge.hybrid.model.ops import Elementwise, FullyConnected, Gradient, GradientUpdate
 from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.roofline import Roofline
+from metalforge.substrates.prices import Roofline
 
 HOST = Roofline(profile="test-host", flops_per_s=1e11, bytes_per_s=2e10, call_s=1e-6)
 """A host of known rates: plans are the same on every machine."""

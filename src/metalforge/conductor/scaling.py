@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from metalforge.core.quantities import Modelled, Quantity
+from metalforge.core.quantities import Quantity
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.routing.precision import encoding_of
 from metalforge.substrates.npu import costs, mesh
-from metalforge.substrates.npu.compile import CompiledLinear, compile_linear
+from metalforge.substrates.npu.compile import compile_linear
 from metalforge.substrates.npu.device import ResourceError
 from metalforge.substrates.npu.program import Activation, FullyConnected, Head, Program
 from metalforge.substrates.profiles import PROFILES, DeviceProfile
@@ -62,7 +62,7 @@ class Explanation(tuple[Scaling, ...]):
         for row in self:
             what = [row.refused, "", ""]
             if not row.refused:
-                energy = _sum(row.step.energy, row.query.energy)
+                energy = Cost.total([row.step, row.query]).energy
                 what = [_figure(q) for q in (row.step.latency, row.query.latency, energy)]
             taken = "-" if row.refused else f"{row.taken} {row.unit}"
             cells.append((str(row.heads), str(row.outputs), row.profile, taken, str(row.free), *what))
@@ -102,18 +102,14 @@ def _as_two(
     one = np.ones((1, 1))
     reservoir = compile_linear("reservoir", np.broadcast_to(one, (units, inputs + units)), encoding=encoding_of("W8A8"))
     merged = compile_linear("heads", np.broadcast_to(one, (outputs, seen)), encoding=encoding_of(READOUT_PRECISION))
-    placed: list[mesh.Placement] = []
-    for program in (*reservoir.programs, *merged.programs):
-        placed.append(mesh.plan(program, chip, beside=placed))
+    placed = mesh.side_by_side((*reservoir.programs, *merged.programs), chip)
     where = ", ".join(row.processor for placement in placed for row in placement.rows)
-    return sum(len(p.processors) for p in placed), where, _cost(reservoir, chip), _cost(merged, chip)
-
-
-def _cost(compiled: CompiledLinear, chip: DeviceProfile) -> Cost:
-    """Return seconds and joules of one input: the nibbles of its activations are so many rows."""
-    rows = compiled.programs[0].encoding.activation_bits // 4
-    parts = [costs.cost(program, rows, chip) for program in compiled.programs]
-    return Cost(latency=_sum(*(c.latency for c in parts)), energy=_sum(*(c.energy for c in parts)))
+    # One input: the nibbles of its activations are so many rows.
+    step, query = (
+        costs.programs_cost(layer.programs, layer.programs[0].encoding.activation_bits // 4, chip)
+        for layer in (reservoir, merged)
+    )
+    return sum(len(p.processors) for p in placed), where, step, query
 
 
 def _as_one(
@@ -131,22 +127,9 @@ def _as_one(
     program = Program(name="conductor", layers=layers, heads=named)
     placed = mesh.plan(program, chip)
     call = costs.cost(program, 1, chip)
-    nothing = Cost(latency=_modelled(call.latency) * 0.0, energy=_modelled(call.energy) * 0.0)
     where = f"NP {placed.span.start} .. {placed.span.stop - 1}"
-    return len(placed.span), where, call, nothing
+    return len(placed.span), where, call, call * 0.0
 
 
 def _figure(quantity: Quantity | None) -> str:
-    return "same call" if not _modelled(quantity).value else str(quantity).split(" (")[0]
-
-
-def _modelled(quantity: Quantity | None) -> Modelled:
-    assert isinstance(quantity, Modelled)  # a cost of a profile
-    return quantity
-
-
-def _sum(*quantities: Quantity | None) -> Modelled:
-    first, *others = map(_modelled, quantities)
-    for other in others:
-        first += other
-    return first
+    return "same call" if quantity is None or not quantity.value else str(quantity).split(" (")[0]

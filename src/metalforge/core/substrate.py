@@ -17,6 +17,8 @@ from .errors import PlacementError
 from .quantities import Quantity
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from .workload import Workload
 
 __all__ = ["Cost", "Discovery", "Kind", "Missing", "NoEngine", "Property", "Substrate", "SubstrateInfo", "spelled"]
@@ -63,6 +65,32 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     latency: Quantity | None = None
     energy: Quantity | None = None
     unknown: str = ""
+
+    @classmethod
+    def total(cls, parts: "Iterable[Cost]") -> "Cost":
+        """Return the sum of at least one part; what is unknown in one part is unknown in the sum."""
+        parts = list(parts)
+        unknown = "; ".join(dict.fromkeys(part.unknown for part in parts if part.unknown))
+        latency, energy = _sum([part.latency for part in parts]), _sum([part.energy for part in parts])
+        return cls(latency=latency, energy=energy, unknown=unknown)
+
+    def __mul__(self, part: float) -> "Cost":
+        """Return a part, or a multiple, of the cost."""
+        latency, energy = (None if figure is None else figure * part for figure in (self.latency, self.energy))
+        return Cost(latency=latency, energy=energy, unknown=self.unknown)
+
+    def figure(self, objective: str) -> Quantity | None:
+        """Return what an objective looks at: the joules for `energy`, else the seconds."""
+        return self.energy if objective == "energy" else self.latency
+
+
+def _sum(quantities: "Sequence[Quantity | None]") -> Quantity | None:
+    total: Quantity | None = None
+    for quantity in quantities:
+        if quantity is None:
+            return None
+        total = quantity if total is None else total + quantity  # type: ignore[operator]  # mixing raises
+    return total
 
 
 @runtime_checkable

@@ -1,10 +1,10 @@
-"""Where work can run: a look at the machine, workload profiles, and `route`, which places one on the other."""
+"""Where work can run: a look at the machine, workload profiles, prices, and `route`, which places one on the other."""
 
 from .catalogue import WORKLOADS, load_workload, workload
 from .discovery import discover
 from .meters import ModelledMeter, NvmlMeter, RaplMeter
+from .placing import Decision, Policy, Rejection, route
 from .profiles import PROFILES, DeviceProfile, profile
-from .routing import Decision, Policy, Rejection, route
 
 __all__ = [
     "PROFILES",

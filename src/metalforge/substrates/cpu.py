@@ -14,7 +14,7 @@ from metalforge.core.workload import Workload
 from metalforge.native.cpu_engine import CpuEngine, cpu_engine
 
 from .meters import RaplMeter
-from .roofline import Roofline
+from .prices import Roofline
 
 __all__ = ["CpuSubstrate", "discover"]
 

@@ -13,7 +13,7 @@ from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, 
 from metalforge.core.workload import Workload
 
 from .meters import NvmlMeter
-from .roofline import Roofline
+from .prices import Roofline
 
 __all__ = ["CudaSubstrate", "discover"]
 

@@ -24,12 +24,12 @@ from metalforge.hybrid.model.ops import (
 )
 from metalforge.hybrid.routing.candidates import Candidate
 from metalforge.hybrid.routing.jobs import ChainJob, LinearJob, program_name
-from metalforge.hybrid.routing.placement import choose
 from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.hybrid.routing.verdict import npu_verdict, software_verdict
 from metalforge.substrates.npu.quantize import quantize
+from metalforge.substrates.placing import choose
+from metalforge.substrates.prices import Roofline
 from metalforge.substrates.profiles import profile
-from metalforge.substrates.roofline import Roofline
 from reference.hybrid_graphs import (
     HOST,
     SLOW_HOST,

@@ -8,15 +8,16 @@ pays for loading programs again.
 from typing import Literal, NamedTuple, TypeAlias
 
 from metalforge.core.errors import PlacementError, SpecError
+from metalforge.core.substrate import Cost
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.paths import InputPlace, Ranges, device_lines, input_errors, input_place
 from metalforge.hybrid.routing.precision import encoding_of
-from metalforge.hybrid.routing.pricing import HostModel, add_costs, device_cost
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.compile import CompiledLinear, compile_linear
+from metalforge.substrates.npu.costs import programs_cost
 from metalforge.substrates.npu.device import ResourceError, image_bytes
-from metalforge.substrates.npu.emulator import EmulatedDevice
-from metalforge.substrates.npu.mesh import units_on_chip
+from metalforge.substrates.npu.mesh import Placement, side_by_side, units_on_chip
+from metalforge.substrates.prices import HostModel
 from metalforge.substrates.profiles import DeviceProfile
 from metalforge.substrates.profiles import profile as find_profile
 
@@ -100,7 +101,8 @@ class _Rows:
 
     def plan(self, size: int, wanted: int, overflow: Overflow) -> ChunkPlan:
         """Return the plan for chunks of one size."""
-        paper, chunks = EmulatedDevice(self.chip), []
+        placed: list[Placement] = []
+        chunks = []
         full = False
         for rows in chunk_rows(self.weights.units, size):
             if rows.stop > wanted:
@@ -109,7 +111,7 @@ class _Rows:
             compiled = compile_linear(
                 f"rows{rows.start}", self.matrix[rows.start : rows.stop], encoding=self.encoding, ranges=self.lines
             )
-            found = _Placed(None, "the device is full") if full else _beside(paper, compiled)
+            found = _Placed(None, "the device is full") if full else _beside(self.chip, placed, compiled)
             full = full or found.processors is None
             if found.processors is None and overflow == "swap":
                 _check_alone(self.chip, compiled)
@@ -126,7 +128,7 @@ class _Rows:
             w_in = self.inputs == "host"
             host.append(host_share(self.weights, on_device, self.encoding, self.batch, self.host, w_in=w_in))
             calls = [chunk.cost for chunk in on_device]
-            device = add_costs([*calls, swaps.cost] if swaps.reloads else calls)
+            device = Cost.total([*calls, swaps.cost] if swaps.reloads else calls)
         return ChunkPlan(
             units=self.weights.units,
             profile=self.chip,
@@ -136,7 +138,7 @@ class _Rows:
             chunks=tuple(chunks),
             swaps=swaps,
             device=device,
-            host=add_costs(host),
+            host=Cost.total(host),
         )
 
     def _on_device(self, rows: range, compiled: CompiledLinear, found: _Placed) -> Chunk:
@@ -147,7 +149,7 @@ class _Rows:
             compiled=compiled,
             processors=found.processors or (),
             bytes=sum(map(image_bytes, compiled.programs)),
-            cost=device_cost(compiled.programs, vectors, self.chip),
+            cost=programs_cost(compiled.programs, vectors, self.chip),
             why=found.why,
         )
 
@@ -165,17 +167,14 @@ def _name(rows: range) -> str:
     return f"rows {rows.start} .. {rows.stop - 1}"
 
 
-def _beside(paper: EmulatedDevice, compiled: CompiledLinear) -> _Placed:
-    """Put a chunk's programs beside those that are there, on paper: all of them or none."""
-    names = [program.name for program in compiled.programs]
+def _beside(chip: DeviceProfile, placed: list[Placement], compiled: CompiledLinear) -> _Placed:
+    """Put a chunk's programs beside those that are `placed`: all of them or none."""
     try:
-        for name, program in zip(names, compiled.programs, strict=True):
-            paper.load(program, name)
+        found = side_by_side(compiled.programs, chip, placed)
     except ResourceError as error:
-        for name in names:
-            paper.unload(name)
         return _Placed(None, str(error).splitlines()[0])
-    rows = [row for name in names for row in paper.placement(name).rows]
+    placed += found
+    rows = [row for placement in found for row in placement.rows]
     return _Placed(tuple(row.processor for row in rows), rows[0].why)
 
 
@@ -183,6 +182,6 @@ def _check_alone(chip: DeviceProfile, compiled: CompiledLinear) -> None:
     """Return if each of a chunk's programs fits an empty device; raises PlacementError otherwise."""
     for program in compiled.programs:
         try:
-            EmulatedDevice(chip).load(program)
+            side_by_side([program], chip)
         except ResourceError as error:
             raise PlacementError(f"{error}\nhint: smaller `chunk_units`") from error

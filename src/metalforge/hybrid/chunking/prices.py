@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from metalforge.core.substrate import Cost
-from metalforge.hybrid.routing.pricing import HOST_STEPS, HostModel, add_costs, share_of
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu import costs
 from metalforge.substrates.npu.device import image_bytes
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.npu.program import Encoding
 from metalforge.substrates.npu.residency import DevicePrograms
+from metalforge.substrates.prices import HOST_STEPS, HostModel
 from metalforge.substrates.profiles import DeviceProfile
 
 from .plan import Chunk, Swaps
@@ -35,10 +35,9 @@ def swap_cost(chip: DeviceProfile, chunks: Sequence[Chunk]) -> Swaps:
         for name in [*forwards, *reversed(forwards)]:
             tenants.bring(name)
     reloads, moved = (tenants.reloads - before) / 2, (tenants.reloaded_bytes - sent) / 2
-    everything = add_costs(costs.load_cost(program, chip) for program in programs.values())
-    return Swaps(
-        reloads=reloads, bytes=moved, cost=share_of(everything, moved / sum(map(image_bytes, programs.values())))
-    )
+    everything = Cost.total(costs.load_cost(program, chip) for program in programs.values())
+    share = moved / sum(map(image_bytes, programs.values()))
+    return Swaps(reloads=reloads, bytes=moved, cost=everything * share)
 
 
 def software_bytes(weights: EsnWeights, rows: range) -> int:

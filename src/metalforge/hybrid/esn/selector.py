@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from metalforge.core.substrate import SubstrateInfo
 from metalforge.hybrid.model.graph import graph_from_esn
-from metalforge.hybrid.routing.pricing import Objective
 from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu import discover
 from metalforge.substrates.npu.device import NpuDevice
+from metalforge.substrates.prices import Objective
 
 from .network import HybridEsn
 

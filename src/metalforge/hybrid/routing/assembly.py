@@ -7,13 +7,13 @@ from metalforge.core.quantities import Modelled
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.regions import find_regions
+from metalforge.substrates.prices import NO_POWER, HostModel
 from metalforge.substrates.profiles import DeviceProfile
 
+from .candidates import Candidate
 from .jobs import Job, loading_order
-from .placement import Candidate
 from .plan import OpPlan, Partition, Plan, PlanRecord, Transfer
 from .plan_text import short
-from .pricing import NO_POWER, HostModel, add_costs
 from .rows import Row, whole_cost
 from .wishes import Wishes
 
@@ -41,8 +41,8 @@ def assemble(graph: OpGraph, rows: Sequence[Row], chosen: Sequence[Candidate], w
         ops=ops,
         partitions=tuple(Partition(side=side, ops=names) for side, names in find_regions(graph.before, sides)),
         transfers=tuple(_transfer(candidate.job, wishes.batch, profile) for candidate in chosen),
-        device_total=add_costs([nothing, *(op.device for op in ops if op.device is not None)]),
-        host_total=add_costs([op.host for op in ops]),
+        device_total=Cost.total([nothing, *(op.device for op in ops if op.device is not None)]),
+        host_total=Cost.total([op.host for op in ops]),
         notes=tuple(_notes(ops, rows, chosen, wishes)),
     )
     return Plan(record=record, graph=graph, jobs=loading_order([c.job for c in chosen]), profile=profile)
@@ -90,7 +90,7 @@ def _slower(candidates: Iterable[Candidate], host: HostModel, profile: DevicePro
     if not found:
         return []
     names = ", ".join(dict.fromkeys(name for c in found for name in c.job.nodes))
-    soft, hard = add_costs([c.software for c in found]), add_costs([whole_cost(c) for c in found])
+    soft, hard = Cost.total([c.software for c in found]), Cost.total([whole_cost(c) for c in found])
     return [
         f"{names}: modelled {short(soft.latency)} on the CPU ({host.profile}) against {short(hard.latency)} with "
         f"{profile.name}"

@@ -12,22 +12,43 @@ import numpy as np
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.ops import Elementwise, FullyConnected, GradientUpdate, MutationUpdate, RecurrentStep
-from metalforge.substrates.npu import mesh
+from metalforge.substrates.npu import costs, mesh
 from metalforge.substrates.npu.device import ResourceError
 from metalforge.substrates.npu.program import Encoding, ProgramError
 from metalforge.substrates.npu.quantize import Quantized
+from metalforge.substrates.placing import Gain
+from metalforge.substrates.prices import rank
 from metalforge.substrates.profiles import DeviceProfile
 
 from .encodings import Option, Weights, cheapest, encoding_options, finest
 from .jobs import ChainJob, Job, LinearJob, build_chain, build_linear, loading_order
-from .placement import Candidate
-from .pricing import add_costs, device_cost, push_cost, score, shape_cost, share_of
+from .pricing import op_cost, push_cost, share_cost
 from .ranges import ValueRange
 from .transforms import merge_siblings, pack_recurrent, rectified_chains, row_blocks, sibling_heads
 from .verdict import Verdict
 from .wishes import Wishes
 
-__all__ = ["Finder", "chip_bytes", "fit_together"]
+__all__ = ["Candidate", "Finder", "chip_bytes", "fit_together"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Candidate:
+    """A job that could be given to the device, and what that would save."""
+
+    job: Job
+    gain: Gain
+    device: Cost
+    """One call, without updates."""
+    pushes: Cost | None
+    """Updates that the graph makes in every call."""
+    host_share: Cost
+    software: Cost
+    """The same nodes on the host."""
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """What it covers."""
+        return frozenset(self.job.nodes)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -124,7 +145,7 @@ class Finder:
         outputs, inputs = (matrix.values if isinstance(matrix, Quantized) else matrix).shape
 
         def price(encoding: Encoding) -> tuple[float, ...]:
-            seconds = shape_cost(
+            seconds = costs.shape_seconds(
                 int(inputs), int(outputs), encoding, self.wishes.batch * positions, self.wishes.profile
             )
             return seconds, encoding.activation_bits, encoding.digits
@@ -183,17 +204,17 @@ class Finder:
             first, _, hint = str(error).partition("\nhint: ")
             return self._refuse(job.nodes, Verdict(ok=False, reason=first.splitlines()[0], fix=hint))
         nibbles = job.encoding.activation_bits // 4
-        device = device_cost(job.programs, self.wishes.batch * job.positions * nibbles, self.wishes.profile)
+        device = costs.programs_cost(job.programs, self.wishes.batch * job.positions * nibbles, self.wishes.profile)
         pushes = self._pushes(job)
-        share = self.wishes.host.share(job, self.graph, self.wishes.batch)
-        software = add_costs(
-            [self.wishes.host.op(self.graph[name], self.graph, self.wishes.batch) for name in job.nodes]
+        share = share_cost(self.wishes.host, job, self.graph, self.wishes.batch)
+        software = Cost.total(
+            [op_cost(self.wishes.host, self.graph[name], self.graph, self.wishes.batch) for name in job.nodes]
         )
         spent = [device] if pushes is None else [device, pushes]
         self.candidates.append(
             Candidate(
                 job=job,
-                gain=self._gain(job, add_costs(spent), share, software),
+                gain=self._gain(job, Cost.total(spent), share, software),
                 device=device,
                 pushes=pushes,
                 host_share=share,
@@ -204,10 +225,10 @@ class Finder:
 
     def _gain(self, job: Job, device: Cost, share: Cost, software: Cost) -> tuple[float, ...]:
         """Return what the device saves. Without a figure for the host's power its share is left out on both sides."""
-        whole = device if self.wishes.objective == "energy" and share.energy is None else add_costs([device, share])
+        whole = device if self.wishes.objective == "energy" and share.energy is None else Cost.total([device, share])
         saved = tuple(
             a - b
-            for a, b in zip(score(software, self.wishes.objective), score(whole, self.wishes.objective), strict=True)
+            for a, b in zip(rank(software, self.wishes.objective), rank(whole, self.wishes.objective), strict=True)
         )
         if self.wishes.objective == "hw_only":
             return (float(len(job.nodes)), *saved)
@@ -217,7 +238,7 @@ class Finder:
         """Price the updates that the graph makes of a job's weights in every call."""
         updates = [n.op for n in self.graph.nodes if isinstance(n.op, GradientUpdate | MutationUpdate)]
         count = sum(op.of in job.nodes for op in updates)
-        return share_of(push_cost(job, self.wishes.profile), count) if count and isinstance(job, LinearJob) else None
+        return push_cost(job, self.wishes.profile) * count if count and isinstance(job, LinearJob) else None
 
     def _positions(self, name: str) -> int:
         """Return the vectors that a sample has for a node: the extents between batch and last axis."""
@@ -245,11 +266,7 @@ def chip_bytes(job: Job, profile: DeviceProfile) -> int:
 
 def _placements(jobs: Sequence[Job], profile: DeviceProfile) -> list[mesh.Placement]:
     """Return where programs go, side by side; raises `ResourceError` where they do not fit."""
-    placed: list[mesh.Placement] = []
-    for job in loading_order(jobs):
-        for program in job.programs:
-            placed.append(mesh.plan(program, profile, beside=placed))
-    return placed
+    return mesh.side_by_side([program for job in loading_order(jobs) for program in job.programs], profile)
 
 
 def _first_line(error: Exception) -> str:

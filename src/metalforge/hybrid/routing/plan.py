@@ -13,11 +13,11 @@ from metalforge.core.errors import UnknownNameError
 from metalforge.core.quantities import Modelled, Quantity
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.model.graph import OpGraph
+from metalforge.substrates.prices import Objective
 from metalforge.substrates.profiles import DeviceProfile
 
 from . import plan_text
 from .jobs import Job
-from .pricing import Objective, add_costs
 from .seed_policy import Substrate
 
 __all__ = ["Change", "OpPlan", "Partition", "Plan", "PlanRecord", "Transfer"]
@@ -57,12 +57,12 @@ class OpPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def latency(self) -> Quantity | None:
         """Device and host together, both modelled."""
-        return add_costs([self.host] if self.device is None else [self.device, self.host]).latency
+        return Cost.total([self.host] if self.device is None else [self.device, self.host]).latency
 
     @property
     def energy(self) -> Quantity | None:
         """Device and host together; None where one has no figure."""
-        return add_costs([self.host] if self.device is None else [self.device, self.host]).energy
+        return Cost.total([self.host] if self.device is None else [self.device, self.host]).energy
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

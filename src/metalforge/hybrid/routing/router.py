@@ -18,15 +18,15 @@ from numpy.typing import ArrayLike
 
 from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
 from metalforge.hybrid.model.graph import OpGraph
+from metalforge.substrates.placing import choose
+from metalforge.substrates.prices import HostModel, Objective, Pricer
 from metalforge.substrates.profiles import DeviceProfile
 from metalforge.substrates.profiles import profile as find_profile
 
 from .assembly import assemble
 from .calibration import observe
-from .candidates import Finder, fit_together
-from .placement import Candidate, choose
+from .candidates import Candidate, Finder, fit_together
 from .plan import OpPlan, Plan
-from .pricing import HostModel, Objective, Pricer
 from .ranges import ValueRange, find_ranges
 from .rows import Row
 from .seed_policy import seed_row

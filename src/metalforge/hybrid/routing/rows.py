@@ -15,15 +15,15 @@ from metalforge.hybrid.model.ops import (
     SoftwareOnly,
 )
 from metalforge.reservoir.weights import DENSE_EIGENVALUES, spectral_radius
+from metalforge.substrates.prices import NO_POWER
 
-from .candidates import chip_bytes
+from .candidates import Candidate, chip_bytes
 from .encodings import ERROR_MODEL
 from .jobs import ChainJob, LinearJob
-from .placement import Candidate
 from .plan import OpPlan
 from .plan_text import short
 from .precision import precision_of
-from .pricing import NO_POWER, add_costs, push_cost, share_of
+from .pricing import op_cost, push_cost
 from .seed_policy import SeedRow, Substrate
 from .verdict import Verdict
 from .wishes import Wishes
@@ -49,13 +49,13 @@ class Row:
         reason, fix = self._why()
         op, taken = self.node.op, self.taken
         target = jobs.get(op.of) if isinstance(op, GradientUpdate | MutationUpdate) else None
-        alone = self.wishes.host.op(self.node, graph, self.wishes.batch)
+        alone = op_cost(self.wishes.host, self.node, graph, self.wishes.batch)
         device = instead = None
         if taken is not None:
             part = _part(self.node, taken, graph)
-            device, instead = share_of(taken.device, part), alone
+            device, instead = taken.device * part, alone
         elif self.possible is not None:
-            instead = share_of(whole_cost(self.possible), _part(self.node, self.possible, graph))
+            instead = whole_cost(self.possible) * _part(self.node, self.possible, graph)
         if target is not None and isinstance(target.job, LinearJob):
             device = push_cost(target.job, self.wishes.profile)
         substrate = self._substrate(pushed=target is not None)
@@ -75,7 +75,7 @@ class Row:
             error_bound=None if taken is None else self._bound(taken),
             error_model="" if taken is None else _error_model(self.node, taken),
             device=device,
-            host=alone if taken is None else share_of(taken.host_share, part),
+            host=alone if taken is None else taken.host_share * part,
             instead=instead,
         )
 
@@ -171,7 +171,7 @@ class Row:
 def whole_cost(candidate: Candidate) -> Cost:
     """Return what a candidate costs with the host's share of it and the updates of its weights."""
     parts = [candidate.device, candidate.host_share]
-    return add_costs(parts if candidate.pushes is None else [*parts, candidate.pushes])
+    return Cost.total(parts if candidate.pushes is None else [*parts, candidate.pushes])
 
 
 def _against(candidate: Candidate, wishes: Wishes) -> str:

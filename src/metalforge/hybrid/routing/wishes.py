@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.substrates.prices import HostModel, Objective
 from metalforge.substrates.profiles import DeviceProfile
-
-from .pricing import HostModel, Objective
 
 __all__ = ["Policy", "Wishes"]
 

@@ -20,8 +20,8 @@ from metalforge.core.quantities import Modelled
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.paths import LastLayer
 from metalforge.hybrid.routing.precision import encoding_of
-from metalforge.hybrid.routing.pricing import device_cost
 from metalforge.reservoir.weights import EsnWeights
+from metalforge.substrates.npu.costs import programs_cost
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.npu.program import Program
 from metalforge.substrates.profiles import DeviceProfile
@@ -118,7 +118,7 @@ def on_chip(
     errors = [score(w_out, out_bias, states, validation) for w_out, out_bias in readouts]
     w_out, out_bias = readouts[int(np.argmin(errors))]
     fitted = reservoir.with_readout(w_out.astype(np.float32), out_bias.astype(np.float32))
-    cost = device_cost(esn.path.programs, encoding_of(precision).activation_bits // 4, profile)
+    cost = programs_cost(esn.path.programs, encoding_of(precision).activation_bits // 4, profile)
     assert isinstance(cost.latency, Modelled)
     assert isinstance(cost.energy, Modelled)
     return OnChip(

@@ -12,8 +12,7 @@ import msgspec
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Modelled
 from metalforge.hybrid.routing.precision import encoding_of
-from metalforge.hybrid.routing.pricing import shape_cost
-from metalforge.substrates.npu.costs import power_w
+from metalforge.substrates.npu.costs import power_w, shape_seconds
 from metalforge.substrates.profiles import DeviceProfile
 
 from .optuna_ import Finished
@@ -61,7 +60,7 @@ def price(units: int, inputs: int, precision: str, profile: DeviceProfile) -> tu
 
 @lru_cache(maxsize=1024)
 def _seconds(units: int, inputs: int, precision: str, profile: DeviceProfile) -> float:
-    return shape_cost(units + inputs, units, encoding_of(precision), 1, profile)
+    return shape_seconds(units + inputs, units, encoding_of(precision), 1, profile)
 
 
 def points(finished: Iterable[Finished], inputs: int, precision: str, profile: DeviceProfile) -> list[Point]:

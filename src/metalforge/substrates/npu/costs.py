@@ -18,10 +18,13 @@ The published series disagree among themselves (650 us against 779, 700 and 812 
 meets them all. This one keeps the round trip exact; `FIT_ERROR` is how far it is from the tables, always below them.
 """
 
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import pairwise
 from math import exp, log, sqrt
 from typing import NamedTuple
+
+import numpy as np
 
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Modelled
@@ -29,7 +32,7 @@ from metalforge.core.substrate import Cost
 from metalforge.substrates.profiles import DeviceProfile, Table, profile
 
 from .device import PowerMode, Statistics, image_bytes
-from .program import Program, ProgramError
+from .program import Encoding, FullyConnected, Program, ProgramError
 
 __all__ = [
     "FIT_ERROR",
@@ -40,6 +43,8 @@ __all__ = [
     "fit_errors",
     "load_cost",
     "power_w",
+    "programs_cost",
+    "shape_seconds",
     "update_cost",
 ]
 
@@ -71,6 +76,18 @@ def cost(
     """
     device = _profile(profile)
     return _priced(call_seconds(program, batch, device, mode), device, mode)
+
+
+def programs_cost(programs: Iterable[Program], rows: int, profile: DeviceProfile) -> Cost:
+    """Return seconds and joules of one call of each program with so many chip rows."""
+    return Cost.total(cost(program, rows, profile) for program in programs)
+
+
+def shape_seconds(lines: int, outputs: int, encoding: Encoding, vectors: int, profile: DeviceProfile) -> float:
+    """Return the seconds of one call of a layer that is known by its shape only."""
+    layer = FullyConnected(name="shape", weights=np.zeros((lines, outputs * encoding.digits), np.int8))
+    rows = vectors * encoding.activation_bits // 4
+    return call_seconds(Program(name="shape", layers=(layer,)), rows, profile, PowerMode.PERFORMANCE)
 
 
 def update_cost(

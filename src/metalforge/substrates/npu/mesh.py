@@ -10,7 +10,7 @@ The vendor's interface holds one program on a device at a time. Several side by 
 same processors here.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from metalforge.substrates.profiles import profile as find_profile
 from .device import ResourceError, image_bytes
 from .program import FullyConnected, Program
 
-__all__ = ["Placement", "Row", "layer_bytes", "plan", "units_on_chip"]
+__all__ = ["Placement", "Row", "layer_bytes", "plan", "side_by_side", "units_on_chip"]
 
 GRANULE = 32
 """Bytes that a unit's weights are rounded up to, and that each unit needs besides (rule of our own; see above)."""
@@ -83,6 +83,16 @@ def plan(
     if chip.mesh.accounting == "neurons":
         return _by_neurons(program, chip, beside, address)
     return _by_processors(program, chip, beside, address)
+
+
+def side_by_side(
+    programs: Iterable[Program], profile: DeviceProfile, beside: Collection[Placement] = ()
+) -> list[Placement]:
+    """Return where programs go next to each other and `beside` others; raises `ResourceError` where they do not fit."""
+    placed: list[Placement] = []
+    for program in programs:
+        placed.append(plan(program, profile, beside=[*beside, *placed]))
+    return placed
 
 
 # One layer, one processor.
