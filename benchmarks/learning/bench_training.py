@@ -20,13 +20,13 @@ from threadpoolctl import threadpool_limits
 
 from metalforge.core import BenchRow, Measured, best_of
 from metalforge.hybrid.learning.backpropagation import BackpropagationTrainer
-from metalforge.hybrid.learning.least_squares import absorb, begin
 from metalforge.hybrid.learning.network import DeviceNetwork
 from metalforge.hybrid.learning.rules import GradientStep, RecursiveLeastSquares
 from metalforge.hybrid.learning.schedule import plan_updates
 from metalforge.hybrid.learning.trainer import OnlineTrainer
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.generate import make_esn
+from metalforge.reservoir.least_squares import absorb, begin
 from metalforge.reservoir.online import Lms, learn
 from metalforge.substrates.npu.emulator import EmulatedDevice
 

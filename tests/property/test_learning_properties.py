@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from metalforge.hybrid.learning.drift import divergence
 from metalforge.hybrid.learning.evolution import mutate
-from metalforge.hybrid.learning.losses import loss_and_slope
 from metalforge.hybrid.learning.matrix import WrittenMatrix, requantise
 from metalforge.hybrid.learning.schedule import plan_updates
+from metalforge.reservoir.losses import loss_and_slope
 from metalforge.substrates.npu import EmulatedDevice
 from metalforge.substrates.npu.faults import FaultPlan, PartialUpdate
 from metalforge.substrates.npu.ladder import digit_limit

@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.hybrid.learning.drift import DriftMonitor, choose_threshold, false_alarms
-from metalforge.hybrid.learning.evolution import Evolution
+from metalforge.hybrid.learning.evolution import Evolution, StreamWindow
 from metalforge.hybrid.learning.network import DeviceNetwork, Master
 from metalforge.hybrid.learning.rules import GradientStep, RecursiveLeastSquares, RidgeRefit, Rules
 from metalforge.hybrid.learning.schedule import plan_updates
 from metalforge.hybrid.learning.trainer import OnlineTrainer
-from metalforge.hybrid.learning.windows import StreamWindow
 from metalforge.reservoir.accuracy import wilson
 from metalforge.reservoir.datasets import narma
 from metalforge.reservoir.engine import Engine

@@ -11,24 +11,23 @@ output feedback is part of the inputs: `u` is then [u; y before], as the engine 
 """
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from scipy.special import log_softmax
 
-from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.errors import SpecError
 
 from .activations import Reals, activation
 from .engine import Engine
+from .losses import LossName, as_targets, check_loss, loss_and_slope
 from .series import SeriesError, as_steps
 from .sparse import BLOCK, BlockSparse, Matrix, to_dense
 from .weights import EsnWeights
 
-__all__ = ["Gradients", "Loss", "loss_gradient", "outputs_and_vjp", "states_and_vjp"]
+__all__ = ["Gradients", "loss_gradient", "outputs_and_vjp", "states_and_vjp"]
 
-Loss: TypeAlias = Literal["mse", "cross_entropy"]
 Vjp: TypeAlias = Callable[[Reals], "Gradients"]
 """Vector-Jacobian product: dL/dx of what was computed, to the gradient of L in everything it was computed from."""
 
@@ -105,7 +104,7 @@ def loss_gradient(
     u: Reals,
     targets: NDArray[Any],
     *,
-    loss: Loss = "mse",
+    loss: LossName = "mse",
     washout: int = 0,
     last_state_only: bool = False,
     state: Reals | None = None,
@@ -117,50 +116,19 @@ def loss_gradient(
     `washout` on count, or the last of each series only. Targets are those of the counted steps: (T - washout, ...),
     with `last_state_only` (outputs,) or a class; a batch has its series before that.
     """
-    if loss not in _LOSSES:
-        raise UnknownNameError("loss", loss, _LOSSES)
+    check_loss(loss)
     outputs, vjp = outputs_and_vjp(weights, u, state)
     steps = outputs.shape[-2]
     if not 0 <= washout < steps:
         raise SeriesError(f"`washout` must leave at least one of {steps} steps. Got {washout}")
     counted = outputs[..., -1, :] if last_state_only else outputs[..., washout:, :]
-    value, slope = _LOSSES[loss](counted, np.asarray(targets))
+    value, slope = loss_and_slope(counted, as_targets(targets, counted.shape, loss), loss)
     full = np.zeros_like(outputs)
     if last_state_only:
         full[..., -1, :] = slope
     else:
         full[..., washout:, :] = slope
     return value, vjp(full)
-
-
-def _mse(y: Reals, targets: NDArray[Any]) -> tuple[float, Reals]:
-    if targets.shape != y.shape:
-        raise SeriesError(f"targets must have shape {y.shape}, as the counted outputs. Got {targets.shape}")
-    error = y - targets
-    return float(np.mean(error * error)), np.asarray(error * (2 / error.size))
-
-
-def _cross_entropy(y: Reals, targets: NDArray[Any]) -> tuple[float, Reals]:
-    classes = y.shape[-1]
-    if targets.dtype.kind in "iu" and targets.shape == y.shape[:-1]:
-        if targets.min() < 0 or targets.max() >= classes:
-            raise SeriesError(f"classes must be 0 .. {classes - 1}. Got {targets.min()} .. {targets.max()}")
-        targets = np.eye(classes, dtype=y.dtype)[targets]
-    if targets.shape != y.shape:
-        raise SeriesError(
-            f"targets must be classes {y.shape[:-1]}, whole numbers, or probabilities {y.shape}. "
-            f"Got {targets.dtype} {targets.shape}"
-        )
-    logs = log_softmax(y, axis=-1)
-    rows = y.size // classes
-    slope = np.exp(logs) * targets.sum(axis=-1, keepdims=True) - targets
-    return float(-np.sum(targets * logs) / rows), np.asarray(slope / rows)
-
-
-_LOSSES: dict[str, Callable[[Reals, NDArray[Any]], tuple[float, Reals]]] = {
-    "mse": _mse,
-    "cross_entropy": _cross_entropy,
-}
 
 
 def _through_time(weights: EsnWeights, u: Reals, before: Reals, slope: Reals) -> Gradients:

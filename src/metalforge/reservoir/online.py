@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from metalforge.core.errors import SpecError
 
 from .activations import Reals
+from .least_squares import LeastSquares, absorb
 from .series import DivergenceError, SeriesError, as_steps
 
 __all__ = ["Lms", "LmsState", "OnlineInfo", "Rls", "RlsState", "learn"]
@@ -85,7 +86,10 @@ class Lms:
             w_out = state.w_out + rate * np.outer(error, x)
             out_bias = state.out_bias + rate * error * self.fit_bias
         rows = state.rows + 1
-        _alive("LMS", rows, _finite(w_out, out_bias), "a smaller rate, or normalised=True")
+        if not _finite(w_out, out_bias):
+            raise DivergenceError(
+                f"LMS diverged at row {rows}: its weights are lost\nhint: a smaller rate, or normalised=True"
+            )
         return LmsState(w_out, out_bias, rows), OnlineInfo(prediction, error)
 
 
@@ -119,24 +123,17 @@ class Rls:
         x, y = _row(state.w_out, x, y)
         kept = self.forgetting * state.weight
         weight = kept + 1.0
-        # The centred normal matrix R of all rows grows by share * d d^T when a row lies d off the mean so far:
-        #     R' = forgetting R + share d d^T,   R' W' = R' W + share d (dy - W d)^T
-        # and Sherman and Morrison turn the first into an update of the inverse. Without a bias nothing is centred.
+        # The centred normal matrix R of all rows grows by share * d d^T when a row lies d off the mean so far,
+        #     R' = forgetting R + share d d^T,   R' W' = R' W + share d (dy - W d)^T,
+        # which is a row sqrt(share) [d, dy] without a mean. Without a bias nothing is centred.
         d, dy, share = (x - state.mean_features, y - state.mean_targets, kept / weight) if self.fit_bias else (x, y, 1)
-        with np.errstate(all="ignore"):
-            prediction = state.w_out @ x + state.out_bias
-            spread = state.inverse @ d
-            denominator = self.forgetting + share * float(d @ spread)
-            gain = spread * (share / denominator)
-            w_out = state.w_out + np.outer(dy - state.w_out @ d, gain)
-            inverse = (state.inverse - (share / denominator) * np.outer(spread, spread)) / self.forgetting
-            mean_x, mean_y, out_bias = state.mean_features, state.mean_targets, state.out_bias
-            if self.fit_bias:
-                mean_x, mean_y = mean_x + d / weight, mean_y + dy / weight
-                out_bias = mean_y - w_out @ mean_x
-        rows = state.rows + 1
-        definite = denominator > 0  # rounding can make the inverse indefinite; it is then lost
-        _alive("RLS", rows, definite and _finite(w_out, out_bias), "a forgetting nearer to 1, or a larger alpha")
+        prediction = state.w_out @ x + state.out_bias
+        before = LeastSquares(state.w_out, state.inverse, state.rows)
+        w_out, inverse, rows = absorb(before, np.sqrt(share) * d[None], np.sqrt(share) * dy[None], self.forgetting)
+        mean_x, mean_y, out_bias = state.mean_features, state.mean_targets, state.out_bias
+        if self.fit_bias:
+            mean_x, mean_y = mean_x + d / weight, mean_y + dy / weight
+            out_bias = mean_y - w_out @ mean_x
         return RlsState(w_out, out_bias, rows, inverse, mean_x, mean_y, weight), OnlineInfo(prediction, y - prediction)
 
 
@@ -178,8 +175,3 @@ def _row(w_out: Doubles, x: Reals, y: Reals) -> tuple[Doubles, Doubles]:
 
 def _finite(*parts: Doubles) -> bool:
     return all(bool(np.all(np.isfinite(part))) for part in parts)
-
-
-def _alive(rule: str, rows: int, alive: bool, remedy: str) -> None:
-    if not alive:
-        raise DivergenceError(f"{rule} diverged at row {rows}: its weights are lost\nhint: {remedy}")

@@ -6,8 +6,8 @@ import pytest
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.learning import DeviceNetwork, Evolution, StreamWindow, Window
 from metalforge.hybrid.learning.evolution import GROWTH, mutate
-from metalforge.hybrid.learning.losses import loss_and_slope
 from metalforge.reservoir import make_esn
+from metalforge.reservoir.losses import loss_and_slope
 from metalforge.reservoir.series import SeriesError
 from metalforge.substrates.npu import EmulatedDevice
 from metalforge.substrates.npu.faults import FaultPlan, PartialUpdate

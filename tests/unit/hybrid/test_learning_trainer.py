@@ -20,12 +20,12 @@ from metalforge.hybrid.learning import (
     online_training_step,
 )
 from metalforge.hybrid.learning.executors import ExecutorReadout
-from metalforge.hybrid.learning.least_squares import absorb, begin
-from metalforge.hybrid.learning.losses import as_target, loss_and_slope
 from metalforge.hybrid.model.ops import Gradient
 from metalforge.hybrid.model.software import evaluate
 from metalforge.reservoir import make_esn, nrmse
 from metalforge.reservoir.datasets import narma
+from metalforge.reservoir.least_squares import absorb, begin
+from metalforge.reservoir.losses import as_targets, loss_and_slope
 from metalforge.reservoir.online import Rls, learn
 from metalforge.reservoir.series import DivergenceError, SeriesError
 from metalforge.substrates.npu import EmulatedDevice
@@ -78,11 +78,11 @@ def test_slopes_are_central_differences_and_those_of_the_graph_op(loss):
 
 
 def test_classes_are_probabilities_of_one():
-    assert np.array_equal(as_target(np.int64(2), 4, "cross_entropy"), [0, 0, 1, 0])
+    assert np.array_equal(as_targets(np.int64(2), (4,), "cross_entropy"), [0, 0, 1, 0])
     with pytest.raises(SeriesError, match=r"0 \.\. 3"):
-        as_target(4, 4, "cross_entropy")
-    with pytest.raises(SeriesError, match="one per output"):
-        as_target(2, 4, "mse")
+        as_targets(4, (4,), "cross_entropy")
+    with pytest.raises(SeriesError, match=r"shape \(4,\)"):
+        as_targets(2, (4,), "mse")
 
 
 def test_a_gradient_step_goes_down_the_loss_of_the_device():
@@ -334,7 +334,7 @@ def test_targets_of_another_width_are_refused(target):
         lambda: trainer.step([0.1], target),
         lambda: online_training_step(net, [0.1], target, 0.1),
     ):
-        with pytest.raises(SeriesError, match="a target must be 1 real numbers"):
+        with pytest.raises(SeriesError, match=r"shape \(1,\)"):
             attempt()
     assert np.array_equal(net.state, state)
 

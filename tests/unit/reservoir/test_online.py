@@ -112,7 +112,7 @@ def test_rls_whose_inverse_winds_up_says_so():
     # The second feature never varies: what RLS does not know of it doubles with every row, until it overflows.
     x = np.zeros((3000, 2))
     x[:, 0] = np.random.default_rng(1).normal(size=3000)
-    with pytest.raises(DivergenceError, match=r"RLS diverged.*\nhint: a forgetting nearer to 1"):
+    with pytest.raises(DivergenceError, match=r"least squares diverged.*\nhint: a forgetting nearer to 1"):
         learn(Rls(alpha=1.0, forgetting=0.5), x, x[:, :1])
 
 

@@ -1,23 +1,20 @@
 """Readouts that learn on the device: streams and targets go in, float masters and pushed int4 weights come out.
 
-`network` has a reservoir and a readout that can be written while they run; `trainer` and `steps` learn by `rules` on a
+`network` has a reservoir and a readout that can be written while they run; `trainer` learns by `rules` on a
 `schedule` under a `guard`; `backpropagation` trains all of a network in software; `evolution` needs no gradient;
 `drift` and `response` say when; `speed` says how fast.
 """
 
 from .backpropagation import BackpropagationTrainer
 from .drift import DriftMonitor, choose_threshold
-from .evolution import Evolution
+from .evolution import Evolution, StreamWindow, Window
 from .guard import DivergenceGuard
 from .network import DeviceNetwork, Master, Trainable
 from .response import DriftResponse
 from .rules import GradientStep, RecursiveLeastSquares, RidgeRefit
 from .schedule import PushSchedule, UpdatePlan, plan_updates
 from .speed import measure_speed, seed_step
-from .statistics import TrainerStatistics
-from .steps import online_training_step
-from .trainer import OnlineTrainer
-from .windows import StreamWindow, Window
+from .trainer import OnlineTrainer, TrainerStatistics, online_training_step
 
 __all__ = [
     "BackpropagationTrainer",

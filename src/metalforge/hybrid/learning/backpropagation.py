@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.reservoir.gradient import Gradients, states_and_vjp
+from metalforge.reservoir.losses import LossName, as_targets, check_loss, loss_and_slope
 from metalforge.reservoir.series import DivergenceError, SeriesError
 from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights
 
-from .losses import LossName, check_loss, loss_and_slope
 from .matrix import Push
 from .network import DeviceNetwork
 
@@ -91,7 +91,10 @@ class BackpropagationTrainer:
         own = np.asarray(inputs, weights.dtype)[:, : weights.inputs]
         seen = np.concatenate([states, own], axis=1) if weights.passthrough else states
         y = np.asarray(weights.output(states, own)[washout:], np.float64)
-        value, in_y = loss_and_slope(y, self._wanted(targets, y.shape), self.loss)
+        wanted = as_targets(targets, y.shape, self.loss)
+        if not np.all(np.isfinite(wanted)):
+            raise SeriesError("targets must be finite. Got NaN or infinity")
+        value, in_y = loss_and_slope(y, wanted, self.loss)
         slope = in_y.astype(weights.dtype)
         in_states = np.zeros_like(states)
         in_states[washout:] = (slope @ weights.w_out)[:, : weights.units]
@@ -108,19 +111,6 @@ class BackpropagationTrainer:
         assert w_out is not None
         assert out_bias is not None
         return network.push(w_out.astype(np.float64), out_bias.astype(np.float64)), inner
-
-    def _wanted(self, targets: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float64]:
-        """Return targets of the counted steps as numbers; classes become probabilities of one."""
-        given = np.asarray(targets)
-        if self.loss == "cross_entropy" and given.dtype.kind in "iu" and given.shape == shape[:1]:
-            if given.min() < 0 or given.max() >= shape[1]:
-                raise SeriesError(f"classes must be 0 .. {shape[1] - 1}. Got {given.min()} .. {given.max()}")
-            return np.asarray(np.eye(shape[1])[given])
-        if given.dtype.kind not in "iufb" or given.shape != shape or not np.all(np.isfinite(given)):
-            raise SeriesError(
-                f"targets must be finite, {shape}, as the counted outputs. Got {given.dtype} {given.shape}"
-            )
-        return given.astype(np.float64)
 
     def _descend(self, slopes: Gradients) -> None:
         found = {part: np.asarray(getattr(slopes, part)) for part in self.parts}

@@ -16,7 +16,6 @@ the default here missed none. A slow memory that lags behind the fast one gained
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -55,16 +54,6 @@ def divergence(mean_a: ArrayLike, variance_a: ArrayLike, mean_b: ArrayLike, vari
     return np.asarray(0.5 * ((m - n) ** 2 * (1 / v + 1 / w) + v / w + w / v - 2))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rates:
-    fast: float
-    slow: float
-
-    def __post_init__(self) -> None:
-        if not 0 < self.slow < self.fast < 1:
-            raise SpecError(f"rates must be 0 < slow < fast < 1. Got slow = {self.slow}, fast = {self.fast}")
-
-
 class DriftMonitor:
     """Watches a stream of numbers (channels,): inputs, outputs, or losses, whichever shall not drift.
 
@@ -75,14 +64,14 @@ class DriftMonitor:
     def __init__(
         self, channels: int, *, threshold: float, fast: float = 0.02, slow: float = 0.001, warmup: int | None = None
     ) -> None:
-        rates = _Rates(fast=fast, slow=slow)
+        _check_rates(fast, slow)
         if channels < 1 or not threshold > 0 or (warmup is not None and warmup < 2):
             raise SpecError(
                 "`channels` must be at least 1, `threshold` above 0 and `warmup` at least 2. "
                 f"Got {channels}, {threshold} and {warmup}"
             )
         self.channels, self.threshold = channels, threshold
-        self.fast, self.slow = rates.fast, rates.slow
+        self.fast, self.slow = fast, slow
         self.warmup = round(3 / fast) if warmup is None else warmup
         self.alarms = self.skipped = 0
         self._memories = _empty(channels)
@@ -131,7 +120,7 @@ def choose_threshold(
     the rank of ceil((n + 1)(1 - p)) among n, so that a further run exceeds it with at most that probability if runs are
     exchangeable (the argument of conformal prediction). Too few runs for that are refused.
     """
-    _Rates(fast=fast, slow=slow)
+    _check_rates(fast, slow)
     if not 0 < false_alarm < 1 or horizon < 2:
         raise SpecError(f"`false_alarm` must lie between 0 and 1, `horizon` be 2 or more. Got {false_alarm}, {horizon}")
     largest = []
@@ -161,6 +150,11 @@ def false_alarms(monitor: DriftMonitor, streams: Sequence[ArrayLike], *, horizon
         alarms += any(fresh.step(row).alarm for row in run)
         runs += 1
     return alarms, runs
+
+
+def _check_rates(fast: float, slow: float) -> None:
+    if not 0 < slow < fast < 1:
+        raise SpecError(f"rates must be 0 < slow < fast < 1. Got slow = {slow}, fast = {fast}")
 
 
 def _runs(streams: Iterable[ArrayLike], horizon: int) -> list[Doubles]:

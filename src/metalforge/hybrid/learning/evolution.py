@@ -10,9 +10,11 @@ parent's place if it is no worse (ties move on, as plateaus of a coarse grid wan
 device holds the new parent: losers are written over. sigma follows the one-fifth rule (I. Rechenberg, 1973): times 1.5
 after a success, times 1.5^(-1/4) after a failure.
 
-Nothing is differentiated, so the loss may be anything that the device's outputs decide.
+Nothing is differentiated, so the loss may be anything that the device's outputs decide. Fitness is measured on windows:
+the last rows of a stream, and what the network says of them.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
@@ -21,14 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
+from metalforge.reservoir.losses import LossName, check_loss, loss_and_slope
 from metalforge.reservoir.series import SeriesError
 
-from .losses import LossName, check_loss, loss_and_slope
+from .matrix import WrittenMatrix
 from .network import DeviceNetwork
-from .windows import Window
 
-__all__ = ["Evolution", "EvolutionInfo", "Generation", "mutate"]
+__all__ = ["Evolution", "EvolutionInfo", "Generation", "StreamWindow", "Window", "mutate"]
 
+Doubles: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
 What: TypeAlias = Literal["readout", "reservoir"]
 GROWTH = 1.5
@@ -68,21 +71,64 @@ def mutate(integers: Integers, limit: int, rate: float, sigma: float, rng: np.ra
     return child
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvolutionSettings:
-    """Children a generation, share of mutated entries, first step size in units of the grid's limit."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Window:
+    """Rows of a stream: inputs (rows, inputs), the features that they made, targets, and the state before the first."""
 
-    children: int = 4
-    rate: float = 0.05
-    sigma: float = 0.1
-    smallest_sigma: float = 1e-3
+    inputs: Doubles
+    features: Doubles
+    targets: Doubles
+    state: Doubles
 
     def __post_init__(self) -> None:
-        if self.children < 1 or not 0 < self.rate <= 1 or not 0 < self.sigma <= 1 or not self.smallest_sigma > 0:
-            raise SpecError(
-                "`children` must be at least 1, `rate` and `sigma` in (0, 1], `smallest_sigma` above 0. "
-                f"Got {self.children}, {self.rate}, {self.sigma}, {self.smallest_sigma}"
-            )
+        rows = {len(self.inputs), len(self.features), len(self.targets)}
+        if len(rows) != 1 or rows == {0}:
+            raise SeriesError("a window has as many inputs, features and targets, and one row at least")
+        for part in (self.inputs, self.features, self.targets):
+            if not np.all(np.isfinite(part)):
+                raise SeriesError("a window must hold finite numbers. Got NaN or infinity")
+
+    def outputs(self, network: DeviceNetwork, *, rerun: bool = False) -> Doubles:
+        """Return what a device says of the rows: its readout of these features, or all of it again from the state.
+
+        Running again leaves the network's own state as it is.
+        """
+        if not rerun:
+            return network.read(self.features)
+        kept = network.state
+        try:
+            network.state = self.state.astype(network.weights.dtype)
+            features = np.stack([network.advance(u) for u in self.inputs])
+        finally:
+            network.state = kept
+        return network.read(features)
+
+
+class StreamWindow:
+    """Keeps the last `rows` of a stream that runs through a network."""
+
+    def __init__(self, network: DeviceNetwork, rows: int) -> None:
+        if rows < 1:
+            raise SpecError(f"`rows` must be at least 1. Got {rows}")
+        if network.weights.w_fb is not None:
+            raise SpecError("a window asks a readout of rows that are past: with output feedback they would be others")
+        self._network = network
+        self._rows: deque[tuple[Doubles, Doubles, Doubles, Doubles]] = deque(maxlen=rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def take(self, u: NDArray[np.floating], target: NDArray[np.floating]) -> Doubles:
+        """Let one row run through the reservoir, keep it, and return its features."""
+        before = self._network.state.astype(np.float64)
+        features = self._network.advance(u)
+        self._rows.append((np.asarray(u, np.float64), features, np.asarray(target, np.float64), before))
+        return features
+
+    def window(self) -> Window:
+        """Return the rows that are kept."""
+        inputs, features, targets, states = zip(*self._rows, strict=True)
+        return Window(inputs=np.stack(inputs), features=np.stack(features), targets=np.stack(targets), state=states[0])
 
 
 class Evolution:
@@ -108,7 +154,12 @@ class Evolution:
         check_loss(loss)
         if what not in ("readout", "reservoir"):
             raise SpecError(f"`what` must be readout or reservoir. Got `{what}`")
-        self.settings = EvolutionSettings(children=children, rate=rate, sigma=sigma, smallest_sigma=smallest_sigma)
+        if children < 1 or not 0 < rate <= 1 or not 0 < sigma <= 1 or not smallest_sigma > 0:
+            raise SpecError(
+                "`children` must be at least 1, `rate` and `sigma` in (0, 1], `smallest_sigma` above 0. "
+                f"Got {children}, {rate}, {sigma}, {smallest_sigma}"
+            )
+        self.children, self.rate, self.smallest_sigma = children, rate, smallest_sigma
         self.network, self.loss, self.what = network, loss, what
         self.fit_bias = fit_bias and loss == "mse" and what == "readout"
         self.sigma = sigma
@@ -118,26 +169,27 @@ class Evolution:
     @property
     def integers(self) -> Integers:
         """A copy of the parent."""
-        return (self.network.readout if self.what == "readout" else self.network.reservoir).integers
+        return self._matrix.integers
+
+    @property
+    def _matrix(self) -> WrittenMatrix:
+        return self.network.readout if self.what == "readout" else self.network.reservoir
 
     def generation(self, window: Window) -> Generation:
         """Return what one generation on a window did; the device holds the better of parent and children after it."""
         before_pushes, before_bytes, before_evaluations = self.pushes, self.bytes_pushed, self.evaluations
-        parent, bias = self.integers, self.network.master().out_bias
-        limit = (self.network.readout if self.what == "readout" else self.network.reservoir).limit
+        parent, bias, limit = self.integers, self.network.master().out_bias, self._matrix.limit
         first, best_bias = self._score(window)
         least, best, improved = first, parent, False
-        for _ in range(self.settings.children):
-            child = mutate(parent, limit, self.settings.rate, self.sigma, self._rng)
+        for _ in range(self.children):
+            child = mutate(parent, limit, self.rate, self.sigma, self._rng)
             self._write(child, bias)
             found, own_bias = self._score(window)
             if found <= least:
                 improved |= found < first
                 least, best, best_bias = found, child, own_bias
         self._write(best, best_bias)
-        self.sigma = float(
-            np.clip(self.sigma * (GROWTH if improved else GROWTH**-0.25), self.settings.smallest_sigma, 1.0)
-        )
+        self.sigma = float(np.clip(self.sigma * (GROWTH if improved else GROWTH**-0.25), self.smallest_sigma, 1.0))
         return Generation(
             first,
             least,

@@ -2,8 +2,8 @@ r"""How a readout learns a row: what it held, the features and the target go in,
 
 - `GradientStep`: one step down the loss. Normalised, the rate is divided by |x|^2 + 1: the usual NLMS for `mse`.
 - `RecursiveLeastSquares`: the least squares of all rows so far, older ones forgotten, drawn to the readout that it
-  started from (`least_squares`, on [x; 1]). Inside a loop of output feedback this is FORCE (D. Sussillo, L. F. Abbott,
-  Neuron 63, 2009).
+  started from (`reservoir.least_squares`, on [x; 1]). Inside a loop of output feedback this is FORCE (D. Sussillo,
+  L. F. Abbott, Neuron 63, 2009).
 - `RidgeRefit`: one ridge solve (`reservoir.readout`) of the last rows, every so often.
 
 All work on the float master in float64. Rules are parameters; what they remember is in the state that `init` makes. A
@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
+from metalforge.reservoir.least_squares import LeastSquares, absorb, begin
+from metalforge.reservoir.losses import LossName, LossSlope
 from metalforge.reservoir.readout import ridge as ridge_readout
 
-from .least_squares import LeastSquares, absorb, begin
-from .losses import LossName, LossSlope
 from .network import Master
 
 __all__ = ["ErrorOf", "GradientStep", "Lesson", "RecursiveLeastSquares", "RidgeRefit", "Rule", "Rules"]

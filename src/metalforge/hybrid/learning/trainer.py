@@ -2,32 +2,34 @@ r"""Learning on a stream: the device answers, software corrects, the device is g
 
     y = network(u) on the device  ->  L(y, t), dL/dy  ->  the rule moves the float master  ->  requantised, pushed
 
-with a rule, a schedule of pushes, a guard against divergence, and counts of everything. `steps` has one step of it.
+with a rule, a schedule of pushes, a guard against divergence, and counts of everything. `online_training_step` is one
+step of it, without any of that.
 """
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.errors import SpecError
-from metalforge.core.quantities import Measured
+from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.running.executor import HybridExecutor
+from metalforge.reservoir.losses import LossName, LossSlope, as_targets, check_loss, loss_and_slope
 from metalforge.reservoir.series import DivergenceError, SeriesError
 
 from .executors import ExecutorReadout
 from .guard import DivergenceGuard, GuardState
-from .losses import LossName, LossSlope, as_target, check_loss, loss_and_slope
 from .matrix import Push
 from .network import Forward, Master, Trainable
 from .rules import GradientStep, Lesson, Rules
 from .schedule import PushSchedule
-from .statistics import TrainerStatistics, device_time
 
-__all__ = ["OnNan", "OnlineTrainer", "StepInfo", "Training"]
+__all__ = ["OnNan", "OnlineTrainer", "StepInfo", "TrainerStatistics", "Training", "online_training_step"]
 
 Doubles: TypeAlias = NDArray[np.float64]
 OnNan: TypeAlias = Literal["skip", "stop"]
@@ -43,28 +45,52 @@ class StepInfo(NamedTuple):
     rolled_back: bool
 
 
+class TrainerStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Counts of a trainer. Pushes that changed no integer are not counted: nothing went over."""
+
+    steps: int
+    learned: int
+    skipped_inputs: int
+    """Rows whose input was not finite: not answered, the state stayed."""
+    skipped_targets: int
+    """Rows whose target was not finite: answered, not learned."""
+    pushes: int
+    bytes_pushed: int
+    integers_changed: int
+    push_failures: int
+    """Attempts at a push that the device did not acknowledge; each was repeated."""
+    rollbacks: int
+    mended: int
+    """Times that the device was found with other weights and was written again."""
+    host: Measured
+    learning: Measured
+    """The part of it that loss, rule and guard took: no device, no emulation."""
+    device: Modelled | None
+    energy: Modelled | None
+    schedule: str
+
+    @property
+    def host_rate(self) -> Measured:
+        """Steps a second on this machine, the emulation of the device included."""
+        return Measured(value=self.steps / max(self.host.value, 1e-12), unit="Hz", how=self.host.how)
+
+    @property
+    def device_rate(self) -> Modelled | None:
+        """Steps a second of the device, if the host took no time."""
+        if self.device is None or not self.device.value:
+            return None
+        return Modelled(value=self.steps / self.device.value, unit="Hz", profile=self.device.profile)
+
+
+COUNTED = tuple(field.name for field in msgspec.structs.fields(TrainerStatistics) if field.type is int)
+
+
 class Training(NamedTuple):
     """A run: outputs before each row was learned (NaN where skipped), losses, and the trainer's counts at its end."""
 
     outputs: Doubles
     losses: Doubles
     statistics: TrainerStatistics
-
-
-@dataclass(slots=True)
-class _Counts:
-    steps: int = 0
-    learned: int = 0
-    skipped_inputs: int = 0
-    skipped_targets: int = 0
-    pushes: int = 0
-    bytes_pushed: int = 0
-    integers_changed: int = 0
-    push_failures: int = 0
-    rollbacks: int = 0
-    mended: int = 0
-    total_s: float = 0.0
-    learning_s: float = 0.0
 
 
 class OnlineTrainer:
@@ -100,7 +126,8 @@ class OnlineTrainer:
         self._rule = rule
         self._master = self.network.master()
         self._since_push = 0
-        self._count = _Counts()
+        self._count: Counter[str] = Counter()
+        self._total_s = self._learning_s = 0.0
         self._before = self.network.device.statistics()
         self._state: Any = None
         self._watch: GuardState | None = None
@@ -130,31 +157,31 @@ class OnlineTrainer:
         given = np.asarray(u, np.float64)
         if given.shape != (self.network.inputs,):
             raise SeriesError(f"an input must be {self.network.inputs} real numbers. Got shape {given.shape}")
-        wanted = None if target is None else as_target(target, self.outputs, self.loss)
+        wanted = None if target is None else as_targets(target, (self.outputs,), self.loss)
         bad_input = not np.all(np.isfinite(given))
         bad_target = wanted is not None and not np.all(np.isfinite(wanted))
         if (bad_input or bad_target) and self.on_nan == "stop":
             which = "input" if bad_input else "target"
             raise SeriesError(
-                f"step {self._count.steps}: the {which} is not finite; nothing was learned from it"
+                f"step {self._count['steps']}: the {which} is not finite; nothing was learned from it"
                 "\nhint: on_nan=`skip` goes on without such rows"
             )
-        self._count.steps += 1
+        self._count["steps"] += 1
         if bad_input:
-            self._count.skipped_inputs += 1
+            self._count["skipped_inputs"] += 1
             return StepInfo(None, float("nan"), learned=False, pushed=False, rolled_back=False)
         forward = self.network.forward(given)
         info = StepInfo(forward.output, float("nan"), learned=False, pushed=False, rolled_back=False)
         if bad_target:
-            self._count.skipped_targets += 1
+            self._count["skipped_targets"] += 1
         elif wanted is not None:
             at = loss_and_slope(forward.output, wanted, self.loss)
             info = info._replace(loss=at.value)
-            if learn and self._count.steps > self.washout:
+            if learn and self._count["steps"] > self.washout:
                 info = self._learn(forward, wanted, at)
-        if self.verify_every is not None and self._count.steps % self.verify_every == 0:
+        if self.verify_every is not None and self._count["steps"] % self.verify_every == 0:
             self.mend()
-        self._count.total_s += perf_counter() - begin
+        self._total_s += perf_counter() - begin
         return info
 
     def run(self, inputs: ArrayLike, targets: Iterable[Any], *, learn: bool = True) -> Training:
@@ -182,10 +209,10 @@ class OnlineTrainer:
         deployed = self._watch.kept if self._benched and self._watch is not None else self._master
         push = self.network.push(deployed.w_out, deployed.out_bias)
         self._since_push = 0
-        self._count.pushes += push.bytes > 0
-        self._count.bytes_pushed += push.bytes
-        self._count.integers_changed += push.changed
-        self._count.push_failures += push.failures
+        self._count["pushes"] += push.bytes > 0
+        self._count["bytes_pushed"] += push.bytes
+        self._count["integers_changed"] += push.changed
+        self._count["push_failures"] += push.failures
         return push
 
     def mend(self) -> bool:
@@ -193,7 +220,7 @@ class OnlineTrainer:
         if self.network.verify():
             return False
         self.network.restore()
-        self._count.mended += 1
+        self._count["mended"] += 1
         return True
 
     def load(self, master: Master) -> None:
@@ -204,21 +231,11 @@ class OnlineTrainer:
 
     def statistics(self) -> TrainerStatistics:
         """Return counts, measured host time and modelled device time since the trainer was made."""
-        count = self._count
-        busy, energy = device_time(self._before, self.network.device.statistics())
+        busy, energy = self.network.device.statistics().since(self._before)
         return TrainerStatistics(
-            steps=count.steps,
-            learned=count.learned,
-            skipped_inputs=count.skipped_inputs,
-            skipped_targets=count.skipped_targets,
-            pushes=count.pushes,
-            bytes_pushed=count.bytes_pushed,
-            integers_changed=count.integers_changed,
-            push_failures=count.push_failures,
-            rollbacks=count.rollbacks,
-            mended=count.mended,
-            host=Measured(value=count.total_s, unit="s", how="perf_counter around steps, emulation included"),
-            learning=Measured(value=count.learning_s, unit="s", how="perf_counter around loss, rule and guard"),
+            **{name: self._count[name] for name in COUNTED},
+            host=Measured(value=self._total_s, unit="s", how="perf_counter around steps, emulation included"),
+            learning=Measured(value=self._learning_s, unit="s", how="perf_counter around loss, rule and guard"),
             device=busy,
             energy=energy,
             schedule=self.schedule.reason,
@@ -239,14 +256,14 @@ class OnlineTrainer:
             fine = False
         if fine:
             self._state, self._master = state, new
-        self._count.learned += 1
-        self._count.learning_s += perf_counter() - begin
-        before = self._count.rollbacks
+        self._count["learned"] += 1
+        self._learning_s += perf_counter() - begin
+        before = self._count["rollbacks"]
         if not fine:
             self._roll_back()
         elif self._benched != self._bench:
             self._change_bench()
-        rolled_back = self._count.rollbacks > before
+        rolled_back = self._count["rollbacks"] > before
         self._since_push += 1
         share = None
         if self.schedule.changed is not None:
@@ -262,7 +279,7 @@ class OnlineTrainer:
             self._state, self._master = self._rule.settle(self._state, self._master)
         except DivergenceError:
             self._roll_back()
-        self._count.learning_s += perf_counter() - begin
+        self._learning_s += perf_counter() - begin
 
     def _judge(self, new: Master, lesson: Lesson) -> bool:
         """Return whether the new readout may be taken; whether it may be deployed is left in `_bench`."""
@@ -293,10 +310,10 @@ class OnlineTrainer:
 
     def _count_rollback(self) -> tuple[DivergenceGuard, GuardState]:
         """Return the guard and what it knows, unless there is none or there were too many rollbacks."""
-        self._count.rollbacks += 1
-        if self.guard is None or self._watch is None or self._count.rollbacks > self.guard.most:
+        self._count["rollbacks"] += 1
+        if self.guard is None or self._watch is None or self._count["rollbacks"] > self.guard.most:
             raise DivergenceError(
-                f"learning diverged at step {self._count.steps} ({self._count.rollbacks - 1} rollbacks before)"
+                f"learning diverged at step {self._count['steps']} ({self._count['rollbacks'] - 1} rollbacks before)"
                 "\nhint: a smaller rate, a forgetting nearer to 1, or a larger alpha or ridge"
             )
         return self.guard, self._watch
@@ -311,3 +328,32 @@ class OnlineTrainer:
         if not isinstance(self._rule, GradientStep):
             return False
         return self._rule.error == "device" or (self._rule.error == "auto" and self.schedule.each_step)
+
+
+def online_training_step(
+    executor: HybridExecutor | Trainable,
+    x: ArrayLike,
+    target: ArrayLike,
+    lr: float,
+    *,
+    loss: LossName = "mse",
+) -> float:
+    """Return the loss of one input (inputs,) and let the readout learn its target: W -= lr dL/dW, pushed at once.
+
+    The output is the device's, rounding included. A `DeviceNetwork` learns its bias too; the readout of a
+    `HybridExecutor` (its node `readout`) keeps the bias that it was planned with.
+    """
+    if not 0 < lr < float("inf"):
+        raise SpecError(f"`lr` must be a positive number. Got {lr}")
+    check_loss(loss)
+    network: Trainable = ExecutorReadout(executor) if isinstance(executor, HybridExecutor) else executor
+    old = network.master()
+    wanted = as_targets(target, old.out_bias.shape, loss)
+    if not np.all(np.isfinite(wanted)) or not np.all(np.isfinite(np.asarray(x, np.float64))):
+        raise SeriesError("`x` and `target` must be finite. Got NaN or infinity")
+    forward = network.forward(x)
+    at = loss_and_slope(forward.output, wanted, loss)
+    rule = GradientStep(rate=lr, error="device")
+    _, new = rule.step(lr, old, Lesson(features=forward.features, target=wanted, at=at))
+    network.push(new.w_out, old.out_bias if isinstance(executor, HybridExecutor) else new.out_bias)
+    return at.value

@@ -6,8 +6,8 @@ With P the inverse of the weighted normal matrix, l the forgetting, and k new ro
     L L^T = l^k 1 + Z P Z^T,      V = L^-1 Z P            Cholesky's root (k, k)
     W <- W + (L^-1 E)^T V,        P <- (P - V^T V) / l^k
 
-which is `reservoir.online.Rls` (without bias) after k rows, to rounding: the matrix inversion lemma with k rows instead
-of one. Row by row, P is read and written k times; here once, so weights that are pushed every k steps cost far less.
+the matrix inversion lemma with k rows. Row by row, P is read and written k times; so once, and weights that are wanted
+every k steps only cost far less. `online.Rls` and the rules of `hybrid.learning` are made of it.
 """
 
 from typing import NamedTuple, TypeAlias
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dtrtrs
 
-from metalforge.reservoir.series import DivergenceError
+from .series import DivergenceError
 
 __all__ = ["LeastSquares", "absorb", "begin"]
 
@@ -66,5 +66,6 @@ def absorb(state: LeastSquares, x: Doubles, y: Doubles, forgetting: float) -> Le
 
 def _lost(rows: int) -> DivergenceError:
     return DivergenceError(
-        f"least squares diverged at row {rows}: the weights are lost\nhint: a forgetting nearer to 1, or a larger alpha"
+        f"recursive least squares diverged at row {rows}: the weights are lost"
+        "\nhint: a forgetting nearer to 1, or a larger alpha"
     )

@@ -13,9 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax
 
 from metalforge.core.errors import UnknownNameError
-from metalforge.reservoir.series import SeriesError
 
-__all__ = ["LossName", "LossSlope", "as_target", "check_loss", "loss_and_slope"]
+from .activations import Reals
+from .series import SeriesError
+
+__all__ = ["LossName", "LossSlope", "as_targets", "check_loss", "loss_and_slope"]
 
 LossName: TypeAlias = Literal["mse", "cross_entropy"]
 Doubles: TypeAlias = NDArray[np.float64]
@@ -34,26 +36,26 @@ def check_loss(loss: str) -> None:
         raise UnknownNameError("loss", loss, get_args(LossName))
 
 
-def as_target(target: ArrayLike, outputs: int, loss: LossName) -> Doubles:
-    """Return a target as (outputs,) numbers, which may be NaN; a whole number names a class under cross-entropy."""
-    given = np.asarray(target)
-    if loss == "cross_entropy" and given.ndim == 0 and given.dtype.kind in "iu":
-        if not 0 <= int(given) < outputs:
-            raise SeriesError(f"classes must be 0 .. {outputs - 1}. Got {int(given)}")
-        return np.asarray(np.eye(outputs)[int(given)])
-    if given.dtype.kind not in "iufb" or given.shape != (outputs,):
-        also = ", or a class" if loss == "cross_entropy" else ""
+def as_targets(targets: ArrayLike, shape: tuple[int, ...], loss: LossName) -> Doubles:
+    """Return targets as numbers of the outputs' shape (..., outputs), which may be NaN.
+
+    Under cross-entropy whole numbers of shape (...) name classes, and become probabilities of one.
+    """
+    given, classes = np.asarray(targets), shape[-1]
+    if loss == "cross_entropy" and given.dtype.kind in "iu" and given.shape == shape[:-1]:
+        if given.min() < 0 or given.max() >= classes:
+            raise SeriesError(f"classes must be 0 .. {classes - 1}. Got {given.min()} .. {given.max()}")
+        return np.asarray(np.eye(classes)[given])
+    if given.dtype.kind not in "iufb" or given.shape != shape:
+        also = f", or classes {shape[:-1]}" if loss == "cross_entropy" else ""
         raise SeriesError(
-            f"a target must be {outputs} real numbers, one per output{also}. Got {given.dtype} of shape {given.shape}"
+            f"targets must be real numbers of shape {shape}, as the outputs{also}. Got {given.dtype} of {given.shape}"
         )
     return given.astype(np.float64)
 
 
-def loss_and_slope(y: Doubles, target: Doubles, loss: LossName) -> LossSlope:
-    """Return the loss of outputs (outputs,) against a target of that shape, and its slope.
-
-    For rows (rows, outputs) it is the mean over them.
-    """
+def loss_and_slope(y: Reals, target: Doubles, loss: LossName) -> LossSlope:
+    """Return the loss of outputs (..., outputs) against targets of that shape, the mean over rows, and its slope."""
     rows = y.size // y.shape[-1]
     if loss == "mse":
         error = y - target
