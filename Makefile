@@ -12,11 +12,12 @@ PACKAGES := $(shell find src/metalforge -name '__init__.py')
 NATIVE_SOURCES := CMakeLists.txt $(shell find src/metalforge/native -name '*.hpp' -o -name '*.cpp')
 NATIVE_FORMATTED := $(filter-out CMakeLists.txt,$(NATIVE_SOURCES))
 
-.PHONY: help install demo test test-long check bench docs format clean
+.PHONY: help install demo test test-long check check-cuda bench docs format clean
 help:
 	@echo "make demo       install, then run the main job"
 	@echo "make test       install, then run the tests (make test-long PART=...: the long ones, $(PARTS))"
 	@echo "make check      formatting, lint, types, import direction, licences"
+	@echo "make check-cuda compile every kernel header as CUDA; no GPU needed"
 	@echo "make bench      compare speed with peers and ceilings; make docs, format, install, clean"
 
 $(BIN)/python:
@@ -66,6 +67,9 @@ check: $(VENV)/.group-test
 	$(BIN)/lint-imports
 	$(BIN)/clang-format --dry-run -Werror $(NATIVE_FORMATTED)
 	$(BIN)/python tools/check_licences.py
+
+check-cuda: $(VENV)/.group-cuda-check
+	$(BIN)/python tools/check_cuda.py
 
 bench: $(VENV)/.group-bench
 	$(BIN)/metalforge bench all

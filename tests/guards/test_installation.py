@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
+import check_cuda  # noqa: E402
 import check_licences  # noqa: E402
 
 
@@ -84,3 +85,10 @@ def test_oracles_of_the_tests_are_no_part_of_a_plain_installation():
     assert not needed & {"pyerrors", "pymbar", "onnx", "onnxruntime", "mpmath", "reservoirpy"}
     assert [line.split(">")[0] for line in project["project"]["optional-dependencies"]["analysis"]] == ["pyerrors"]
     assert {"pyerrors", "pymbar"} <= {line.split(">")[0] for line in project["dependency-groups"]["test"]}
+
+
+def test_every_kernel_header_is_compiled_for_cuda():
+    assert set(check_cuda.PROBES) == set(check_cuda.headers())
+    # NVRTC has no standard headers; those of CPUs stand behind #if !MF_CUDA in two files.
+    for name in set(check_cuda.headers()) - {"platform.hpp", "simd.hpp"}:
+        assert "#include <" not in (check_cuda.NATIVE / name).read_text(), name

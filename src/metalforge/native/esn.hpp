@@ -32,17 +32,17 @@ inline constexpr int panel_blocks =
 // sums[r][unit] = start[r][unit] + sum_k w[k][unit] x[r][column_k], for `Rows` samples and `Panels` panels that follow
 // each other in `w`. With Blocks = 0 column_k is k; otherwise it is columns[k][block of the unit].
 template <class Real, int Rows, int Panels, int Vectors, int Blocks>
-inline void panel_product(const Real* w, const i32* columns, i64 count, const Real* x, i64 x_stride, const Real* start,
-                          i64 start_stride, Real* sums, i64 sums_stride) {
-  using R = Simd<Real, native_lanes<Real>>;
-  constexpr int L = R::lanes, width = Vectors * L;
+MF_FUNCTION void panel_product(const Real* w, const i32* columns, i64 count, const Real* x, i64 x_stride,
+                               const Real* start, i64 start_stride, Real* sums, i64 sums_stride) {
+  using R = Native<Real>;
+  constexpr int L = LaneTraits<R>::lanes, width = Vectors * L;
   constexpr int groups = Blocks == 0 ? 1 : Blocks, vectors_a_group = Vectors / groups;
   const i64 panel = count * width;
   R acc[Rows][Panels * Vectors];
   MF_UNROLL
   for (int r = 0; r < Rows; ++r) {
     MF_UNROLL
-    for (int v = 0; v < Panels * Vectors; ++v) acc[r][v] = R::load(start + r * start_stride + v * L);
+    for (int v = 0; v < Panels * Vectors; ++v) acc[r][v] = LaneTraits<R>::load(start + r * start_stride + v * L);
   }
   for (i64 k = 0; k < count; ++k) {
     MF_UNROLL
@@ -56,7 +56,7 @@ inline void panel_product(const Real* w, const i32* columns, i64 count, const Re
         for (int i = 0; i < vectors_a_group; ++i) {
           const int v = g * vectors_a_group + i;
           R& sum = acc[r][p * Vectors + v];
-          sum = mul_add(R::load(w + p * panel + k * width + v * L), input, sum);
+          sum = mul_add(LaneTraits<R>::load(w + p * panel + k * width + v * L), input, sum);
         }
       }
     }
@@ -64,12 +64,19 @@ inline void panel_product(const Real* w, const i32* columns, i64 count, const Re
   MF_UNROLL
   for (int r = 0; r < Rows; ++r) {
     MF_UNROLL
-    for (int v = 0; v < Panels * Vectors; ++v) acc[r][v].store(sums + r * sums_stride + v * L);
+    for (int v = 0; v < Panels * Vectors; ++v) LaneTraits<R>::store(acc[r][v], sums + r * sums_stride + v * L);
   }
 }
 
 // x[at[0]], x[at[1]], ... by plain loads: gather instructions are slower on current processors. Loads are what limits
 // it, so two columns are read at once.
+#if MF_CUDA
+template <class Real, int Lanes>
+MF_INLINE Real pick(const Real* x, const i32* at) {
+  static_assert(Lanes == 1);
+  return x[at[0]];
+}
+#else
 template <class Real, int Lanes>
 MF_INLINE Simd<Real, Lanes> pick(const Real* x, const i32* at) {
   if constexpr (Lanes == 2) {
@@ -81,38 +88,42 @@ MF_INLINE Simd<Real, Lanes> pick(const Real* x, const i32* at) {
     return join(pick<Real, Lanes / 2>(x, at), pick<Real, Lanes / 2>(x, at + Lanes / 2));
   }
 }
+#endif
 
 // One vector of units with a column a lane: sums += sum_k w[k] x[columns[k]], for rows padded to one length.
 template <class Real>
 MF_INLINE void slice_product(const Real* w, const i32* columns, i64 length, const Real* x, Real* sums) {
-  using R = Simd<Real, native_lanes<Real>>;
-  R acc = R::load(sums);
+  using R = Native<Real>;
+  R acc = LaneTraits<R>::load(sums);
   for (i64 k = 0; k < length; ++k)
-    acc = mul_add(R::load(w + k * R::lanes), pick<Real, R::lanes>(x, columns + k * R::lanes), acc);
-  acc.store(sums);
+    acc = mul_add(LaneTraits<R>::load(w + k * LaneTraits<R>::lanes),
+                  pick<Real, LaneTraits<R>::lanes>(x, columns + k * LaneTraits<R>::lanes), acc);
+  LaneTraits<R>::store(acc, sums);
 }
 
 // One unit for a block of samples in lanes: sums[sample] += sum_k w[k] x[columns[k]][sample]; without columns they are
 // 0, 1, 2, ...
 template <class Real, int Vectors>
 MF_INLINE void samples_product(const Real* w, const i32* columns, i64 count, const Real* x,
-                               Simd<Real, native_lanes<Real>> (&sums)[Vectors]) {
-  using R = Simd<Real, native_lanes<Real>>;
+                               Native<Real> (&sums)[Vectors]) {
+  using R = Native<Real>;
   for (i64 k = 0; k < count; ++k) {
-    const Real* inputs = x + (columns ? columns[k] : k) * (Vectors * R::lanes);
+    const Real* inputs = x + (columns ? columns[k] : k) * (Vectors * LaneTraits<R>::lanes);
     const R weight(w[k]);
     MF_UNROLL
-    for (int v = 0; v < Vectors; ++v) sums[v] = mul_add(weight, R::load(inputs + v * R::lanes), sums[v]);
+    for (int v = 0; v < Vectors; ++v)
+      sums[v] = mul_add(weight, LaneTraits<R>::load(inputs + v * LaneTraits<R>::lanes), sums[v]);
   }
 }
 
 // next = (1 - a) old + a f(sums), for whole vectors.
 template <class Real, Activation A>
-inline void leaky_update(const Real* sums, const Real* old, Real* next, i64 n, Real leak) {
-  using R = Simd<Real, native_lanes<Real>>;
+MF_FUNCTION void leaky_update(const Real* sums, const Real* old, Real* next, i64 n, Real leak) {
+  using R = Native<Real>;
   const R a(leak), kept(Real(1) - leak);
-  for (i64 i = 0; i < n; i += R::lanes)
-    mul_add(a, activate<A>(R::load(sums + i)), kept * R::load(old + i)).store(next + i);
+  for (i64 i = 0; i < n; i += LaneTraits<R>::lanes)
+    LaneTraits<R>::store(mul_add(a, activate<A>(LaneTraits<R>::load(sums + i)), kept * LaneTraits<R>::load(old + i)),
+                         next + i);
 }
 
 }  // namespace mf

@@ -1,8 +1,6 @@
 // Closed paths of links around a site. `Links` gives the gauge field: links.at(x) is a position, x.forward(nu) and
 // x.backward(nu) its neighbours, links.load(x, mu) the matrix U_mu(x). What a position is (a vector of sites on a CPU,
 // one site of a CUDA thread) is the driver's business.
-//
-// Wilson action: S = beta sum_p (1 - Re tr U_p / 3).
 #pragma once
 
 #include "su3.hpp"
@@ -31,18 +29,35 @@ MF_INLINE auto staple(const Links& links, const Position& x, int mu) {
   return sum;
 }
 
-// dS/dw_a of the link U_mu(x) for beta = 3: Im tr(T_a U A). The force of the Wilson action is beta/3 times this.
-template <class Links, class Position>
-MF_INLINE auto force_over_beta_third(const Links& links, const Position& x, int mu) {
-  return im_trace_generators(mul(links.load(x, mu), staple(links, x, mu)));
-}
-
 // Re tr U_p of the plaquette at x in the (mu, nu) plane.
 template <class Links, class Position>
 MF_INLINE auto plaquette(const Links& links, const Position& x, int mu, int nu) {
   return re_trace_mul_adj(mul(links.load(x, mu), links.load(x.forward(mu), nu)),
                           mul(links.load(x, nu), links.load(x.forward(nu), mu)));
 }
+
+// The sum over lanes of 1 - t / 3.
+template <class V>
+MF_INLINE double one_minus_third(V t) {
+  using Real = typename LaneTraits<V>::Real;
+  return static_cast<double>(horizontal_sum(V(Real(1)) - V(Real(1)) / V(Real(3)) * t));
+}
+
+// What an action is to the kernels: its staples A, so that dS/dw_a of U_mu(x) is beta/3 Im tr(T_a U A), and S / beta of
+// the loops that start at x, summed over a vector of sites. This one is Wilson's, S = beta sum_p (1 - Re tr U_p / 3).
+struct WilsonAction {
+  template <class Links, class Position>
+  MF_INLINE auto staple(const Links& links, const Position& x, int mu) const {
+    return mf::staple(links, x, mu);
+  }
+  template <class Links, class Position>
+  MF_INLINE double energy(const Links& links, const Position& x) const {
+    double sum = 0;
+    for (int mu = 0; mu < 4; ++mu)
+      for (int nu = mu + 1; nu < 4; ++nu) sum += one_minus_third(plaquette(links, x, mu, nu));
+    return sum;
+  }
+};
 
 // The field strength F_mu,nu(x) = sum_a F_a T_a from the clover of four plaquettes Q: F_a = Im tr(T_a Q) * 2 / 4, which
 // is the traceless Hermitian part of Q / (4 i) (Luscher, arXiv:1006.4518, eq. 3.x; Sheikholeslami and Wohlert 1985).

@@ -3,7 +3,7 @@
 // 515; Brown and Woch, PRL 58 (1987) 2394).
 #pragma once
 
-#include "philox.hpp"
+#include "draws.hpp"
 #include "su3.hpp"
 
 namespace mf {
@@ -48,7 +48,6 @@ MF_INLINE void rotate_rows(const Quaternion<T>& g, int i, int j, Matrix3<T>& m) 
 }
 
 // Which uniforms a draw is: attempt n of subgroup s of direction mu uses blocks base + 3 n ... base + 3 n + 2.
-inline constexpr u64 heatbath_draws = u64{3} << 28;
 inline constexpr int heatbath_attempts = 1000;
 MF_INLINE u64 heatbath_draw(int mu, int subgroup, int attempt) {
   return heatbath_draws | static_cast<u64>(mu) << 26 | static_cast<u64>(subgroup) << 24 | static_cast<u64>(3 * attempt);
@@ -106,6 +105,46 @@ MF_INLINE Quaternion<R> su2_heatbath(R alpha, const PhiloxKeys& keys, PhiloxAddr
   const R rest = sqrt(select(rest2 < R(0.0), R(0.0), rest2));
   const SinCos<R> angle = sincos_2pi(d.second);
   return {x0, rest * angle.cos, rest * angle.sin, x3};
+}
+
+template <class V>
+MF_INLINE V length(const Quaternion<V>& q) {
+  return sqrt(mul_add(q.a0, q.a0, mul_add(q.a1, q.a1, mul_add(q.a2, q.a2, q.a3 * q.a3))));
+}
+
+// part / |part|, or 1 where the staple is so small that its direction is rounding noise: the heat bath then draws from
+// the whole group (alpha = 0), overrelaxation leaves the link alone.
+template <class V>
+MF_INLINE Quaternion<V> direction_of(const Quaternion<V>& part, V k) {
+  using Real = typename LaneTraits<V>::Real;
+  const V one(static_cast<Real>(1)), zero(static_cast<Real>(0));
+  const auto degenerate = k < V(static_cast<Real>(1e-12));
+  const V inverse = one / select(degenerate, one, k);
+  return {select(degenerate, one, inverse * part.a0), select(degenerate, zero, inverse * part.a1),
+          select(degenerate, zero, inverse * part.a2), select(degenerate, zero, inverse * part.a3)};
+}
+
+// The g of a heat bath at `beta`: X V^dagger, where `part` is k V.
+template <class V>
+MF_INLINE Quaternion<V> heatbath_rotation(const Quaternion<V>& part, double beta, const ChainAddress& chain,
+                                          const u32* sites, int mu, int subgroup) {
+  using R = typename Draws<V>::R;
+  using W = typename Draws<V>::W;
+  const V k = length(part);
+  Quaternion<R> drawn[2];
+  for (int round = 0; round < Draws<V>::rounds; ++round)
+    drawn[round] = su2_heatbath(R(2.0 / 3.0 * beta) * lanes_of_round(k, round), chain.keys,
+                                chain.template at<W>(sites + round * native_lanes<double>), mu, subgroup);
+  const Quaternion<V> x{joined<V>([&](int r) { return drawn[r].a0; }), joined<V>([&](int r) { return drawn[r].a1; }),
+                        joined<V>([&](int r) { return drawn[r].a2; }), joined<V>([&](int r) { return drawn[r].a3; })};
+  return x * adjoint(direction_of(part, k));
+}
+
+// The g of overrelaxation: V^dagger V^dagger keeps Re tr(g V) = Re tr V.
+template <class V>
+MF_INLINE Quaternion<V> overrelaxation_rotation(const Quaternion<V>& part) {
+  const Quaternion<V> v = adjoint(direction_of(part, length(part)));
+  return v * v;
 }
 
 }  // namespace mf

@@ -75,6 +75,17 @@ struct PairTile {
 using PairTile = PortableTile;
 #endif
 
+// Four activations, the first in the low byte.
+MF_INLINE u32 load_word(const unsigned char* x) {
+#if MF_CUDA
+  return u32{x[0]} | u32{x[1]} << 8 | u32{x[2]} << 16 | u32{x[3]} << 24;
+#else
+  u32 word;
+  __builtin_memcpy(&word, x, sizeof(word));
+  return word;
+#endif
+}
+
 // out[16 * tiles] = x W for one row of inputs; x is padded to a multiple of four. `Group` tiles of units run together,
 // so that their sums stay in registers while the inputs stream by.
 template <class Tile, int Group>
@@ -83,8 +94,7 @@ MF_INLINE void product_group(const unsigned char* x, int words, const signed cha
   MF_UNROLL
   for (int g = 0; g < Group; ++g) acc[g].clear();
   for (int w = 0; w < words; ++w) {
-    u32 word;
-    __builtin_memcpy(&word, x + tile_inputs * w, sizeof(word));
+    const u32 word = load_word(x + tile_inputs * w);
     MF_UNROLL
     for (int g = 0; g < Group; ++g) acc[g].add(word, weights + g * tile_stride + w * tile_units * tile_inputs);
   }

@@ -32,8 +32,9 @@ inline constexpr bool has_fma = true;
 inline constexpr bool has_fma = false;
 #endif
 
+// Lanes of the widest register; a CUDA thread works on one site at a time.
 template <class T>
-inline constexpr int native_lanes = vector_bytes / static_cast<int>(sizeof(T));
+inline constexpr int native_lanes = MF_CUDA ? 1 : vector_bytes / static_cast<int>(sizeof(T));
 
 // The integer types that hold a mask or the bits of one lane.
 template <class T>
@@ -182,6 +183,31 @@ struct Simd {
   friend MF_INLINE Mask operator>=(Simd a, Simd b) { return typename Mask::Storage(a.v >= b.v); }
   friend MF_INLINE Mask operator==(Simd a, Simd b) { return typename Mask::Storage(a.v == b.v); }
 #endif
+};
+
+// What kernels work on at once: the widest vector here, a plain number in a CUDA thread.
+#if MF_CUDA
+template <class T>
+using Native = T;
+#else
+template <class T>
+using Native = Simd<T, native_lanes<T>>;
+#endif
+
+// A vector or a plain number, in memory.
+template <class V>
+struct LaneTraits {
+  using Real = V;
+  static constexpr int lanes = 1;
+  static MF_INLINE V load(const Real* p) { return *p; }
+  static MF_INLINE void store(V x, Real* p) { *p = x; }
+};
+template <class T, int L>
+struct LaneTraits<Simd<T, L>> {
+  using Real = T;
+  static constexpr int lanes = L;
+  static MF_INLINE Simd<T, L> load(const T* p) { return Simd<T, L>::load(p); }
+  static MF_INLINE void store(Simd<T, L> x, T* p) { x.store(p); }
 };
 
 // ---- functions that work on a Simd and on a plain number alike -------------------------------------------------

@@ -11,7 +11,7 @@
 // CPU follow.
 #pragma once
 
-#include "layout.hpp"
+#include "fields.hpp"
 
 namespace mf {
 
@@ -64,7 +64,7 @@ MF_INLINE ColourVector<V> scale(V s, const ColourVector<V>& x) {
   return {{scale(s, x.c[0]), scale(s, x.c[1]), scale(s, x.c[2])}};
 }
 
-// A field on the sites of one parity: six numbers of V a vector, in the order of Layout::parity.
+// A field on the sites of one parity: six numbers of V a vector, in the order of its parity.
 template <class V>
 struct Colours {
   using Real = typename LaneTraits<V>::Real;
@@ -121,11 +121,13 @@ struct HoppingLinks {
       LaneTraits<V>::store(m.e[k / 3][k % 3].im, p + (2 * k + 1) * lanes);
     }
   }
+#if !MF_CUDA
   MF_INLINE void prefetch(i64 i, int mu) const {
     const char* p = reinterpret_cast<const char*>(data) + (mu * vectors + i) * numbers * static_cast<i64>(sizeof(Real));
     MF_UNROLL
     for (int line = 0; line < numbers * static_cast<int>(sizeof(Real)); line += 64) __builtin_prefetch(p + line, 0, 2);
   }
+#endif
 };
 
 // How many vectors ahead links are fetched where they come from far: by then the ones before them have been used.
@@ -138,7 +140,7 @@ template <bool Prefetch, class V>
 MF_INLINE ColourVector<V> hop(const HoppingLinks<V>& here, const HoppingLinks<V>& there, const Colours<V>& psi,
                               const Neighbour* around, i64 i) {
   ColourVector<V> sum = ColourVector<V>::zero();
-#pragma GCC unroll 1
+  MF_ROLLED
   for (int mu = 0; mu < 4; ++mu) {
     if constexpr (Prefetch) {
       here.prefetch(i + prefetch_distance, mu);
@@ -184,6 +186,47 @@ MF_INLINE void outer_acc(V s, const ColourVector<V>& b, const ColourVector<V>& a
   MF_UNROLL
   for (int i = 0; i < 3; ++i) MF_UNROLL
   for (int j = 0; j < 3; ++j) acc.e[i][j] = mul_conj_acc(sb.c[i], a.c[j], acc.e[i][j]);
+}
+
+// The half, eta_mu and the sign of the boundary of the link U_mu of a site, given by its number in file order.
+MF_INLINE double hopping_sign(u32 site, const int (&dims)[4], int mu) {
+  int sum = 0, coordinate = 0;
+  MF_UNROLL
+  for (int nu = 0; nu <= mu; ++nu) {
+    sum += coordinate;
+    coordinate = static_cast<int>(site % static_cast<u32>(dims[nu]));
+    site /= static_cast<u32>(dims[nu]);
+  }
+  const bool negative = (sum % 2 == 1) != (mu == 3 && coordinate == dims[3] - 1);
+  return negative ? -0.5 : 0.5;
+}
+
+// W_mu(x) of a link.
+template <class V>
+MF_INLINE Matrix3<V> hopping_link(Matrix3<V> u, V sign) {
+  for (auto& row : u.e)
+    for (auto& z : row) z = scale(sign, z);
+  return u;
+}
+
+// pi_a + Im tr T_a W M
+template <class V>
+MF_INLINE Algebra<V> kicked_by_hop(const Matrix3<V>& w, const Matrix3<V>& m, Algebra<V> pi) {
+  const Algebra<V> kick = im_trace_generators(mul(w, m));
+  for (int c = 0; c < 8; ++c) pi.c[c] = pi.c[c] + kick.c[c];
+  return pi;
+}
+
+// The steps of conjugate gradients on A = d - H H, given H y of y = H p: r + alpha (H y - d p).
+template <class V>
+MF_INLINE ColourVector<V> cg_residual(V alpha, V d, const ColourVector<V>& p, const ColourVector<V>& hop_y,
+                                      const ColourVector<V>& r) {
+  return mul_add(alpha, mul_add(-d, p, hop_y), r);
+}
+// zeta r + beta p
+template <class V>
+MF_INLINE ColourVector<V> cg_direction(V beta, const ColourVector<V>& p, V zeta, const ColourVector<V>& r) {
+  return mul_add(beta, p, scale(zeta, r));
 }
 
 }  // namespace mf

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "arguments.hpp"
+#include "draws.hpp"
 #include "layout.hpp"
 #include "reduce.hpp"
 
@@ -25,6 +26,11 @@ template <class Real, class Work>
 auto with_lanes(const FieldLayout<Real>& layout, Work work) {
   if (layout.lanes() == native_lanes<Real>) return work(Simd<Real, native_lanes<Real>>{});
   return work(Real{});
+}
+
+inline ChainAddress chain_argument(nb::handle seed, nb::handle stream, nb::handle step) {
+  return {PhiloxKeys(unsigned_argument(seed, "seed", ~0ull)), unsigned_argument(stream, "stream", 0xffffffffull),
+          unsigned_argument(step, "step", 0xffffffffull)};
 }
 
 // The threads asked for, but no more than have a fair share of vectors each: below that a barrier costs more than it

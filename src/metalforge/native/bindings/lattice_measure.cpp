@@ -8,8 +8,9 @@
 #include <complex>
 #include <memory>
 
-#include "gauge.hpp"
+#include "actions.hpp"
 #include "lattice.hpp"
+#include "measure.hpp"
 
 namespace mf::bindings {
 namespace {
@@ -67,26 +68,6 @@ void unpack(const FieldLayout<Real>& layout, nb::handle u_object, nb::handle hos
               [&](i64 outside, i64 inside) { host.data()[outside] = static_cast<double>(u.data()[inside]); });
 }
 
-// A view of float links that computes in double: energies are always sums of doubles.
-template <class V>
-struct DoubleLinks {
-  Links<V> links;
-  MF_INLINE auto load(const Position& x, int mu) const {
-    if constexpr (sizeof(typename LaneTraits<V>::Real) == sizeof(double)) {
-      return links.load(x, mu);
-    } else {
-      const Matrix3<V> m = links.load(x, mu);
-      using D = decltype(convert<double>(m.e[0][0].re));
-      Matrix3<D> d;
-      for (int i = 0; i < 9; ++i) {
-        const auto& z = m.e[i / 3][i % 3];
-        d.e[i / 3][i % 3] = {convert<double>(z.re), convert<double>(z.im)};
-      }
-      return d;
-    }
-  }
-};
-
 // Sums of Re tr U_p / 3 over the spatial and the temporal planes.
 template <class Real>
 std::pair<double, double> plaquette_sums(const FieldLayout<Real>& layout, nb::handle u_object,
@@ -99,18 +80,34 @@ std::pair<double, double> plaquette_sums(const FieldLayout<Real>& layout, nb::ha
     const DoubleLinks<V> links{{const_cast<Real*>(u.data())}};
     std::vector<double> temporal_of(static_cast<std::size_t>(layout.vectors())), partial;
     const double spatial = sum_over_vectors(layout.vectors(), threads, partial, [&](i64 v) {
-      const Position x{&layout, v, 0};
-      double space = 0, time = 0;
-      for (int mu = 0; mu < 3; ++mu) {
-        time += horizontal_sum(plaquette(links, x, mu, 3));
-        for (int nu = mu + 1; nu < 3; ++nu) space += horizontal_sum(plaquette(links, x, mu, nu));
-      }
-      temporal_of[static_cast<std::size_t>(v)] = time / 3.0;
-      return space / 3.0;
+      const PlaneSums sums = plaquettes_at(links, layout.at(v));
+      temporal_of[static_cast<std::size_t>(v)] = sums.temporal;
+      return sums.spatial;
     });
     const double temporal =
         sum_over_vectors(layout.vectors(), 1, partial, [&](i64 v) { return temporal_of[static_cast<std::size_t>(v)]; });
     return std::pair<double, double>(spatial, temporal);
+  });
+}
+
+// S / beta of an action, in double.
+template <class Real>
+double action_energy(const FieldLayout<Real>& layout, nb::handle u_object, nb::handle action_object,
+                     nb::handle threads_object) {
+  const In<Real> u(u_object, "links", layout.links());
+  const AnyAction any_action = action_argument(action_object);
+  const int threads = useful_threads(layout, threads_object);
+  nb::gil_scoped_release release;
+  return with_lanes(layout, [&](auto tag) {
+    using V = decltype(tag);
+    const DoubleLinks<V> links{{const_cast<Real*>(u.data())}};
+    std::vector<double> partial;
+    return std::visit(
+        [&](const auto& action) {
+          return sum_over_vectors(layout.vectors(), threads, partial,
+                                  [&](i64 v) { return action.energy(links, layout.at(v)); });
+        },
+        any_action);
   });
 }
 
@@ -144,15 +141,9 @@ std::complex<double> polyakov(const FieldLayout<Real>& layout, nb::handle u_obje
     const i64 spatial = layout.vectors() / layout.local()[3];
     std::vector<double> imaginary_of(static_cast<std::size_t>(spatial)), partial;
     const double re = sum_over_vectors(spatial, threads, partial, [&](i64 v) {
-      Position x{&layout, v, 0};
-      Matrix3<V> line = links.load(x, 3);
       // Where time is cut in two, lanes of both halves hold the same loop: each is then counted twice.
-      for (int t = 1; t < layout.dims()[3]; ++t) {
-        x = x.forward(3);
-        line = mul(line, links.load(x, 3));
-      }
       const double weight = layout.bit(3) ? 1.0 / 6.0 : 1.0 / 3.0;
-      const Complex<V> loop = trace(line);
+      const Complex<V> loop = polyakov_at(links, layout.at(v), layout.dims()[3]);
       imaginary_of[static_cast<std::size_t>(v)] = weight * static_cast<double>(horizontal_sum(loop.im));
       return weight * static_cast<double>(horizontal_sum(loop.re));
     });
@@ -162,8 +153,7 @@ std::complex<double> polyakov(const FieldLayout<Real>& layout, nb::handle u_obje
   });
 }
 
-// Sums over sites of the clover energy density E = F^a F^a / 4 (all mu, nu) and of the topological charge density
-// q = (F_01 . F_23 - F_02 . F_13 + F_03 . F_12) / (8 pi^2).
+// Sums over sites of the clover energy density and of the topological charge density.
 template <class Real>
 std::pair<double, double> clover_sums(const FieldLayout<Real>& layout, nb::handle u_object, nb::handle threads_object) {
   const In<Real> u(u_object, "links", layout.links());
@@ -174,21 +164,9 @@ std::pair<double, double> clover_sums(const FieldLayout<Real>& layout, nb::handl
     const Links<V> links{const_cast<Real*>(u.data())};
     std::vector<double> charge_of(static_cast<std::size_t>(layout.vectors())), partial;
     const double energy = sum_over_vectors(layout.vectors(), threads, partial, [&](i64 v) {
-      const Position x{&layout, v, 0};
-      constexpr int planes[3][4] = {{0, 1, 2, 3}, {0, 2, 1, 3}, {0, 3, 1, 2}};
-      V energies(typename LaneTraits<V>::Real(0)), charges(typename LaneTraits<V>::Real(0));
-      for (int p = 0; p < 3; ++p) {
-        const auto f = clover(links, x, planes[p][0], planes[p][1]), g = clover(links, x, planes[p][2], planes[p][3]);
-        V dot(typename LaneTraits<V>::Real(0));
-        for (int c = 0; c < 8; ++c) {
-          energies = mul_add(f.c[c], f.c[c], mul_add(g.c[c], g.c[c], energies));
-          dot = mul_add(f.c[c], g.c[c], dot);
-        }
-        charges = p == 1 ? charges - dot : charges + dot;
-      }
-      constexpr double inverse_8_pi2 = 0.012665147955292221430;
-      charge_of[static_cast<std::size_t>(v)] = inverse_8_pi2 * static_cast<double>(horizontal_sum(charges));
-      return 0.5 * static_cast<double>(horizontal_sum(energies));
+      const CloverSums sums = clover_at(links, layout.at(v));
+      charge_of[static_cast<std::size_t>(v)] = sums.charge;
+      return sums.energy;
     });
     const double charge =
         sum_over_vectors(layout.vectors(), 1, partial, [&](i64 v) { return charge_of[static_cast<std::size_t>(v)]; });
@@ -209,6 +187,8 @@ void bind(nb::module_& m, const char* suffix) {
   m.def(name("pack").c_str(), &pack<Real>, "layout"_a, "host_links"_a.none(), "links"_a.none(), "threads"_a.none());
   m.def(name("unpack").c_str(), &unpack<Real>, "layout"_a, "links"_a.none(), "host_links"_a.none(), "threads"_a.none());
   m.def(name("plaquette_sums").c_str(), &plaquette_sums<Real>, "layout"_a, "links"_a.none(), "threads"_a.none());
+  m.def(name("action_energy").c_str(), &action_energy<Real>, "layout"_a, "links"_a.none(), "action"_a.none(),
+        "threads"_a.none());
   m.def(name("kinetic").c_str(), &kinetic<Real>, "layout"_a, "momenta"_a.none(), "threads"_a.none());
   m.def(name("polyakov").c_str(), &polyakov<Real>, "layout"_a, "links"_a.none(), "threads"_a.none());
   m.def(name("clover_sums").c_str(), &clover_sums<Real>, "layout"_a, "links"_a.none(), "threads"_a.none());

@@ -5,7 +5,6 @@
 
 #include <complex>
 
-#include "lattice_draws.hpp"
 #include "staggered_operator.hpp"
 
 namespace mf::bindings {
@@ -68,7 +67,7 @@ void set_gaussian(const FieldLayout<Real>& layout, nb::handle field_object, nb::
                   nb::handle stream, nb::handle step, nb::handle draw_object, nb::handle threads_object) {
   const Out<Real> field(field_object, "field", colours(layout));
   const int parity = parity_argument(parity_object), threads = useful_threads(layout, threads_object);
-  const ChainAddress chain(seed, stream, step);
+  const ChainAddress chain = chain_argument(seed, stream, step);
   const u64 draw = unsigned_argument(draw_object, "draw", 0xfffffffcull);
   nb::gil_scoped_release release;
   with_lanes(layout, [&](auto tag) {
@@ -77,7 +76,7 @@ void set_gaussian(const FieldLayout<Real>& layout, nb::handle field_object, nb::
     for_each_of_parity(layout, parity, threads, [&](i64 v, i64 i) {
       ColourVector<V> x;
       for (int c = 0; c < 3; ++c) {
-        const Pair<V> z = normals<V>(layout, chain, v, draw + static_cast<u64>(c));
+        const Pair<V> z = normals<V>(chain, layout.sites_of(v), draw + static_cast<u64>(c));
         x.c[c] = {scale_by * z.first, scale_by * z.second};
       }
       Colours<V>{field.data()}.store(x, i);
@@ -161,25 +160,13 @@ void combine(const FieldLayout<Real>& layout, nb::handle out_object, nb::handle 
   });
 }
 
-// The half, eta_mu and the sign of the boundary of the links of one vector of sites.
 template <class Real>
-void link_signs(const FieldLayout<Real>& layout, i64 v, Real* sign) {
+void hopping_signs(const FieldLayout<Real>& layout, i64 v, Real* sign) {
   const auto& n = layout.dims();
-  const int lanes = layout.lanes();
-  for (int lane = 0; lane < lanes; ++lane) {
-    u32 site = layout.sites_of(v)[lane];
-    int x[4];
-    for (int mu = 0; mu < 4; ++mu) {
-      x[mu] = static_cast<int>(site % static_cast<u32>(n[mu]));
-      site /= static_cast<u32>(n[mu]);
-    }
-    int sum = 0;
-    for (int mu = 0; mu < 4; ++mu) {
-      const bool negative = (sum % 2 == 1) != (mu == 3 && x[3] == n[3] - 1);
-      sign[mu * lanes + lane] = static_cast<Real>(negative ? -0.5 : 0.5);
-      sum += x[mu];
-    }
-  }
+  const int dims[4] = {n[0], n[1], n[2], n[3]}, lanes = layout.lanes();
+  for (int lane = 0; lane < lanes; ++lane)
+    for (int mu = 0; mu < 4; ++mu)
+      sign[mu * lanes + lane] = static_cast<Real>(hopping_sign(layout.sites_of(v)[lane], dims, mu));
 }
 
 // Takes up the links of the gauge field.
@@ -195,13 +182,10 @@ void refresh(StaggeredOperator<Real>& op, nb::handle u_object, nb::handle thread
     for (int parity = 0; parity < 2; ++parity)
       for_each_of_parity(layout, parity, threads, [&](i64 v, i64 i) {
         Real sign[4 * LaneTraits<V>::lanes];
-        link_signs(layout, v, sign);
+        hopping_signs(layout, v, sign);
         for (int mu = 0; mu < 4; ++mu) {
           const V s = LaneTraits<V>::load(sign + mu * LaneTraits<V>::lanes);
-          Matrix3<V> m = from.load(Position{&layout, v, 0}, mu);
-          for (auto& row : m.e)
-            for (auto& z : row) z = scale(s, z);
-          op.template links_of<V>(parity).store(m, i, mu);
+          op.template links_of<V>(parity).store(hopping_link(from.load(layout.at(v), mu), s), i, mu);
         }
       });
     return 0;
@@ -305,10 +289,8 @@ void apply_force(const StaggeredOperator<Real>& op, nb::handle pi_object, nb::ha
               const double c = (parity == 0 ? -2.0 : 2.0) * coefficients.data()[k];
               outer_acc(V(static_cast<Real>(c)), ahead, field(parity, k).load(i), outer);
             }
-            const Algebra<V> kick = im_trace_generators(mul(op.template links_of<V>(parity).load(i, mu), outer));
-            Algebra<V> p = momenta.load(v, mu);
-            for (int c = 0; c < 8; ++c) p.c[c] = p.c[c] + kick.c[c];
-            momenta.store(p, v, mu);
+            const Matrix3<V> w = op.template links_of<V>(parity).load(i, mu);
+            momenta.store(kicked_by_hop(w, outer, momenta.load(v, mu)), v, mu);
           }
         }
     });
@@ -394,7 +376,7 @@ void refresh_across(StaggeredOperator<Real>& op, const PrecisionMap& map, nb::ha
   for (int parity = 0; parity < 2; ++parity)
     for_each_of_parity(map.narrow, parity, threads, [&](i64 v, i64) {
       float sign[4 * native_lanes<float>];
-      link_signs(map.narrow, v, sign);
+      hopping_signs(map.narrow, v, sign);
       for (int lane = 0; lane < lanes; ++lane) {
         const std::size_t place = static_cast<std::size_t>(v * lanes + lane);
         const i64 wide = map.vector_of[place], from = narrowing ? wide : v, to = narrowing ? v : wide;

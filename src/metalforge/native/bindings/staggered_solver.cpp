@@ -165,9 +165,7 @@ std::tuple<i64, double, int, i64> iterate(const StaggeredOperator<Real>& op, Con
         sum_blocks(team, op.vectors, cg.residual_sums.data(), [&](i64 begin, i64 end) {
           LaneSum<V> sum;
           for (i64 i = begin; i < end; ++i) {
-            ColourVector<V> z = back(y, i);
-            // r + alpha (H y - d p)
-            z = mul_add(step, mul_add(-d, p.load(i), z), r.load(i));
+            const ColourVector<V> z = cg_residual(step, d, p.load(i), back(y, i), r.load(i));
             r.store(z, i);
             sum.add(real_dot(z, z));
           }
@@ -195,7 +193,7 @@ std::tuple<i64, double, int, i64> iterate(const StaggeredOperator<Real>& op, Con
             for (i64 i = begin; i < end; ++i) {
               const ColourVector<V> old = q.load(i);
               x.store(mul_add(x_step[k], old, x.load(i)), i);
-              const ColourVector<V> z = mul_add(p_factor[k], old, scale(r_factor[k], r.load(i)));
+              const ColourVector<V> z = cg_direction(p_factor[k], old, r_factor[k], r.load(i));
               q.store(z, i);
               if (k == 0) sum.add(real_dot(z, z));
             }

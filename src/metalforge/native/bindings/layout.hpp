@@ -13,14 +13,9 @@
 #include <array>
 #include <vector>
 
-#include "su3.hpp"
+#include "fields.hpp"
 
 namespace mf {
-
-struct Neighbour {
-  i32 vector;
-  i32 mask;
-};
 
 class Layout {
  public:
@@ -69,6 +64,8 @@ class Layout {
   const std::vector<i32>& parity(int p) const { return by_parity_[p]; }
   Neighbour forward(i64 v, int mu) const { return neighbours_[static_cast<std::size_t>(8 * v + mu)]; }
   Neighbour backward(i64 v, int mu) const { return neighbours_[static_cast<std::size_t>(8 * v + 4 + mu)]; }
+  // Where a vector of sites is, for kernels to step on from.
+  Position at(i64 v) const { return {neighbours_.data(), v, 0}; }
   // The number of a site in file order (x fastest), the address of its random numbers.
   const u32* sites_of(i64 v) const { return site_of_lane_.data() + v * lanes_; }
   i64 vector_at(const std::array<int, 4>& x) const {
@@ -105,108 +102,6 @@ class Layout {
   std::vector<Neighbour> neighbours_;
   std::vector<i32> by_parity_[2];
   std::vector<u32> site_of_lane_;
-};
-
-// A position on the lattice: a vector of sites whose lanes are exchanged by `mask`.
-struct Position {
-  const Layout* layout;
-  i64 vector;
-  int mask;
-
-  MF_INLINE Position forward(int mu) const {
-    const Neighbour n = layout->forward(vector, mu);
-    return {layout, n.vector, mask ^ n.mask};
-  }
-  MF_INLINE Position backward(int mu) const {
-    const Neighbour n = layout->backward(vector, mu);
-    return {layout, n.vector, mask ^ n.mask};
-  }
-};
-
-template <class V>
-struct LaneTraits {
-  using Real = V;
-  static constexpr int lanes = 1;
-  static MF_INLINE V load(const Real* p) { return *p; }
-  static MF_INLINE void store(V x, Real* p) { *p = x; }
-};
-template <class T, int L>
-struct LaneTraits<Simd<T, L>> {
-  using Real = T;
-  static constexpr int lanes = L;
-  static MF_INLINE Simd<T, L> load(const T* p) { return Simd<T, L>::load(p); }
-  static MF_INLINE void store(Simd<T, L> x, T* p) { x.store(p); }
-};
-
-// Calls all(swap) for every bit of `mask`; swap(x) is x with the lanes of that bit exchanged.
-template <class V, class All>
-MF_INLINE void exchange_lanes(int mask, All all) {
-  constexpr int lanes = LaneTraits<V>::lanes;
-  if constexpr (lanes > 1)
-    if (mask & 1) all([](V x) { return xor_lanes<1>(x); });
-  if constexpr (lanes > 2)
-    if (mask & 2) all([](V x) { return xor_lanes<2>(x); });
-  if constexpr (lanes > 4)
-    if (mask & 4) all([](V x) { return xor_lanes<4>(x); });
-  if constexpr (lanes > 8)
-    if (mask & 8) all([](V x) { return xor_lanes<8>(x); });
-}
-
-// The gauge field: link mu of vector v is 18 numbers of V, re and im of the rows in turn.
-template <class V>
-struct Links {
-  using Real = typename LaneTraits<V>::Real;
-  static constexpr int lanes = LaneTraits<V>::lanes;
-  Real* data;
-
-  MF_INLINE Real* address(i64 vector, int mu) const { return data + (vector * 4 + mu) * 18 * lanes; }
-
-  MF_INLINE Matrix3<V> load(const Position& x, int mu) const {
-    const Real* p = address(x.vector, mu);
-    Matrix3<V> m;
-    MF_UNROLL
-    for (int i = 0; i < 9; ++i)
-      m.e[i / 3][i % 3] = {LaneTraits<V>::load(p + 2 * i * lanes), LaneTraits<V>::load(p + (2 * i + 1) * lanes)};
-    if constexpr (lanes > 1) {
-      if (x.mask != 0)
-        exchange_lanes<V>(x.mask, [&](auto swap) {
-          MF_UNROLL
-          for (int i = 0; i < 9; ++i) {
-            auto& z = m.e[i / 3][i % 3];
-            z = {swap(z.re), swap(z.im)};
-          }
-        });
-    }
-    return m;
-  }
-  MF_INLINE void store(const Matrix3<V>& m, i64 vector, int mu) const {
-    Real* p = address(vector, mu);
-    MF_UNROLL
-    for (int i = 0; i < 9; ++i) {
-      LaneTraits<V>::store(m.e[i / 3][i % 3].re, p + 2 * i * lanes);
-      LaneTraits<V>::store(m.e[i / 3][i % 3].im, p + (2 * i + 1) * lanes);
-    }
-  }
-};
-
-// Momenta: eight numbers of V a link.
-template <class V>
-struct Momenta {
-  using Real = typename LaneTraits<V>::Real;
-  static constexpr int lanes = LaneTraits<V>::lanes;
-  Real* data;
-
-  MF_INLINE Real* address(i64 vector, int mu) const { return data + (vector * 4 + mu) * 8 * lanes; }
-  MF_INLINE Algebra<V> load(i64 vector, int mu) const {
-    const Real* p = address(vector, mu);
-    Algebra<V> a;
-    for (int c = 0; c < 8; ++c) a.c[c] = LaneTraits<V>::load(p + c * lanes);
-    return a;
-  }
-  MF_INLINE void store(const Algebra<V>& a, i64 vector, int mu) const {
-    Real* p = address(vector, mu);
-    for (int c = 0; c < 8; ++c) LaneTraits<V>::store(a.c[c], p + c * lanes);
-  }
 };
 
 }  // namespace mf

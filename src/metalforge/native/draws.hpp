@@ -1,19 +1,18 @@
-// Random numbers of the sites of a vector: one address a lane, so that a draw does not depend on the layout.
+// Random numbers of the sites of a vector: one address a site, so that a draw depends neither on the layout nor on the
+// silicon. V is a plain real (one site) or a Simd (one site a lane); draws are always made in double.
 #pragma once
 
-#include "lattice.hpp"
 #include "philox.hpp"
 
-namespace mf::bindings {
+namespace mf {
 
+// Which draws of a site belong to what. The accept test of a trajectory has 4 << 28, fermions 5 << 28 and 6 << 28.
+inline constexpr u64 momentum_draws = u64{1} << 28, hot_draws = u64{2} << 28, heatbath_draws = u64{3} << 28;
+
+// The address of a chain's random numbers at one of its steps.
 struct ChainAddress {
   PhiloxKeys keys;
   u64 stream, step;
-
-  ChainAddress(nb::handle seed, nb::handle stream_object, nb::handle step_object)
-      : keys(unsigned_argument(seed, "seed", ~0ull)),
-        stream(unsigned_argument(stream_object, "stream", 0xffffffffull)),
-        step(unsigned_argument(step_object, "step", 0xffffffffull)) {}
 
   // The address of the sites in a vector, draw still to be set.
   template <class W>
@@ -32,34 +31,40 @@ struct ChainAddress {
 template <class V>
 struct Draws {
   static constexpr int rounds = 1;
+  using R = double;
   using W = u64;
 };
 template <class T, int L>
 struct Draws<Simd<T, L>> {
-  static constexpr int lanes = native_lanes<double>;
-  static constexpr int rounds = L / lanes;
-  using W = Simd<u64, lanes>;
+  static constexpr int rounds = L / native_lanes<double>;
+  using R = Simd<double, native_lanes<double>>;
+  using W = Simd<u64, native_lanes<double>>;
 };
 
-// draw(W address base) -> R for each round, joined to one V.
+// draw(round) of every round, joined to one V.
 template <class V, class Draw>
 MF_INLINE V joined(Draw draw) {
   using Real = typename LaneTraits<V>::Real;
-  if constexpr (LaneTraits<V>::lanes == 1) {
-    return static_cast<Real>(draw(0));
-  } else if constexpr (Draws<V>::rounds == 1) {
+  if constexpr (Draws<V>::rounds == 1)
     return convert<Real>(draw(0));
-  } else {
+  else
     return join(convert<Real>(draw(0)), convert<Real>(draw(1)));
-  }
+}
+
+// The lanes of x that a round is for, in double.
+template <class V>
+MF_INLINE typename Draws<V>::R lanes_of_round(V x, int round) {
+  if constexpr (Draws<V>::rounds == 1)
+    return convert<double>(x);
+  else
+    return convert<double>(round == 0 ? half_of<0>(x) : half_of<1>(x));
 }
 
 // Two standard normals for every site of a vector: draw number `draw` of each.
-template <class V, class Real>
-MF_INLINE Pair<V> normals(const FieldLayout<Real>& layout, const ChainAddress& chain, i64 vector, u64 draw) {
+template <class V>
+MF_INLINE Pair<V> normals(const ChainAddress& chain, const u32* sites, u64 draw) {
   using W = typename Draws<V>::W;
-  const u32* sites = layout.sites_of(vector);
-  decltype(philox_normal2(chain.keys, chain.template at<W>(sites))) draws[2];
+  Pair<typename Draws<V>::R> draws[2];
   for (int round = 0; round < Draws<V>::rounds; ++round) {
     PhiloxAddress<W> at = chain.template at<W>(sites + round * native_lanes<double>);
     at.draw = W(draw);
@@ -69,4 +74,4 @@ MF_INLINE Pair<V> normals(const FieldLayout<Real>& layout, const ChainAddress& c
           joined<V>([&](int round) { return draws[round].second; })};
 }
 
-}  // namespace mf::bindings
+}  // namespace mf

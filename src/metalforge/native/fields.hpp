@@ -1,0 +1,100 @@
+// The fields of a lattice as kernels see them: positions that step to their neighbours, links and momenta in vectors of
+// sites. Who makes the tables and the memory (bindings/layout.hpp on a CPU) is the driver's business.
+#pragma once
+
+#include "su3.hpp"
+
+namespace mf {
+
+// Where a step leads: to which vector, and which lanes are exchanged on the way.
+struct Neighbour {
+  i32 vector;
+  i32 mask;
+};
+
+// A position on the lattice: a vector of sites whose lanes are exchanged by `mask`. The table has eight neighbours a
+// vector, four forward and four backward.
+struct Position {
+  const Neighbour* table;
+  i64 vector;
+  int mask;
+
+  MF_INLINE Position forward(int mu) const { return stepped(table[8 * vector + mu]); }
+  MF_INLINE Position backward(int mu) const { return stepped(table[8 * vector + 4 + mu]); }
+
+ private:
+  MF_INLINE Position stepped(Neighbour to) const { return {table, to.vector, mask ^ to.mask}; }
+};
+
+// Calls all(swap) for every bit of `mask`; swap(x) is x with the lanes of that bit exchanged.
+template <class V, class All>
+MF_INLINE void exchange_lanes(int mask, All all) {
+  constexpr int lanes = LaneTraits<V>::lanes;
+  if constexpr (lanes > 1)
+    if (mask & 1) all([](V x) { return xor_lanes<1>(x); });
+  if constexpr (lanes > 2)
+    if (mask & 2) all([](V x) { return xor_lanes<2>(x); });
+  if constexpr (lanes > 4)
+    if (mask & 4) all([](V x) { return xor_lanes<4>(x); });
+  if constexpr (lanes > 8)
+    if (mask & 8) all([](V x) { return xor_lanes<8>(x); });
+}
+
+// The gauge field: link mu of vector v is 18 numbers of V, re and im of the rows in turn.
+template <class V>
+struct Links {
+  using Real = typename LaneTraits<V>::Real;
+  static constexpr int lanes = LaneTraits<V>::lanes;
+  Real* data;
+
+  MF_INLINE Real* address(i64 vector, int mu) const { return data + (vector * 4 + mu) * 18 * lanes; }
+
+  MF_INLINE Matrix3<V> load(const Position& x, int mu) const {
+    const Real* p = address(x.vector, mu);
+    Matrix3<V> m;
+    MF_UNROLL
+    for (int i = 0; i < 9; ++i)
+      m.e[i / 3][i % 3] = {LaneTraits<V>::load(p + 2 * i * lanes), LaneTraits<V>::load(p + (2 * i + 1) * lanes)};
+    if constexpr (lanes > 1) {
+      if (x.mask != 0)
+        exchange_lanes<V>(x.mask, [&](auto swap) {
+          MF_UNROLL
+          for (int i = 0; i < 9; ++i) {
+            auto& z = m.e[i / 3][i % 3];
+            z = {swap(z.re), swap(z.im)};
+          }
+        });
+    }
+    return m;
+  }
+  MF_INLINE void store(const Matrix3<V>& m, i64 vector, int mu) const {
+    Real* p = address(vector, mu);
+    MF_UNROLL
+    for (int i = 0; i < 9; ++i) {
+      LaneTraits<V>::store(m.e[i / 3][i % 3].re, p + 2 * i * lanes);
+      LaneTraits<V>::store(m.e[i / 3][i % 3].im, p + (2 * i + 1) * lanes);
+    }
+  }
+};
+
+// Momenta: eight numbers of V a link.
+template <class V>
+struct Momenta {
+  using Real = typename LaneTraits<V>::Real;
+  static constexpr int lanes = LaneTraits<V>::lanes;
+  Real* data;
+
+  MF_INLINE Real* address(i64 vector, int mu) const { return data + (vector * 4 + mu) * 8 * lanes; }
+  MF_INLINE Algebra<V> load(i64 vector, int mu) const {
+    const Real* p = address(vector, mu);
+    Algebra<V> a;
+    for (int c = 0; c < 8; ++c) a.c[c] = LaneTraits<V>::load(p + c * lanes);
+    return a;
+  }
+  MF_INLINE void store(const Algebra<V>& a, i64 vector, int mu) const {
+    Real* p = address(vector, mu);
+    for (int c = 0; c < 8; ++c) LaneTraits<V>::store(a.c[c], p + c * lanes);
+  }
+};
+
+}  // namespace mf

@@ -1,0 +1,68 @@
+// What an update does to one link: molecular dynamics, heat bath, overrelaxation, starts. Drivers say which link is
+// whose, and when; V is a plain real (one site) or a Simd (one site a lane).
+#pragma once
+
+#include "gauge.hpp"
+#include "heatbath.hpp"
+
+namespace mf {
+
+MF_INLINE u64 draw_of(u64 purpose, int mu, int number) {
+  return purpose | static_cast<u64>(mu) << 26 | static_cast<u64>(number);
+}
+
+// Momenta of a link: eight standard normals.
+template <class V>
+MF_INLINE Algebra<V> fresh_momenta(const ChainAddress& chain, const u32* sites, int mu) {
+  Algebra<V> a;
+  for (int pair = 0; pair < 4; ++pair) {
+    const Pair<V> z = normals<V>(chain, sites, draw_of(momentum_draws, mu, pair));
+    a.c[2 * pair] = z.first;
+    a.c[2 * pair + 1] = z.second;
+  }
+  return a;
+}
+
+// A link of the Haar measure: two orthonormal complex vectors from Gaussian ones, the third row from them.
+template <class V>
+MF_INLINE Matrix3<V> haar_link(const ChainAddress& chain, const u32* sites, int mu) {
+  Matrix3<V> m = Matrix3<V>::zero();
+  for (int entry = 0; entry < 6; ++entry) {
+    const Pair<V> z = normals<V>(chain, sites, draw_of(hot_draws, mu, entry));
+    m.e[entry / 3][entry % 3] = {z.first, z.second};
+  }
+  reunitarise(m);
+  return m;
+}
+
+// exp(i eps H) U for the momentum H.
+template <class V>
+MF_INLINE Matrix3<V> moved(const Matrix3<V>& u, const Algebra<V>& momentum, V eps) {
+  return mul(exp_i(hermitian(momentum, eps)), u);
+}
+
+// keep pi - factor Im tr(T_a U A), with the staple A of an action at U = U_mu(x).
+template <class V, class Action, class Links, class Position>
+MF_INLINE Algebra<V> kicked(const Action& action, const Links& links, const Position& x, int mu, Algebra<V> pi, V keep,
+                            V factor) {
+  const Algebra<V> force = im_trace_generators(mul(links.load(x, mu), action.staple(links, x, mu)));
+  for (int c = 0; c < 8; ++c) pi.c[c] = neg_mul_add(factor, force.c[c], keep * pi.c[c]);
+  return pi;
+}
+
+// U_mu(x) after an update of each of its SU(2) subgroups in turn; rotate(subgroup, w) gives the g of U <- g U, where w
+// is the subgroup's part of U A (heatbath.hpp: su2_part).
+template <class Links, class Position, class Rotate>
+MF_INLINE auto updated_by_subgroups(const Links& links, const Position& x, int mu, Rotate rotate) {
+  auto u = links.load(x, mu);
+  auto w = mul(u, staple(links, x, mu));
+  for (int s = 0; s < 3; ++s) {
+    const int i = s < 2 ? 0 : 1, j = s < 1 ? 1 : 2;  // rows (0, 1), (0, 2), (1, 2)
+    const auto g = rotate(s, su2_part(w, i, j));
+    rotate_rows(g, i, j, u);
+    if (s < 2) rotate_rows(g, i, j, w);
+  }
+  return u;
+}
+
+}  // namespace mf

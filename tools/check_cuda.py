@@ -1,0 +1,233 @@
+"""Compile every kernel header as CUDA, for the oldest and for a current architecture. No GPU is needed.
+
+Each header of `native/` has a probe below: a kernel that calls what the header offers, so that its templates are
+instantiated and translated down to machine code. A header without a probe is an error, and so is one that asks for a
+standard header: drivers of any GPU hand these files to NVRTC as they are.
+"""
+
+import ctypes
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import Path
+
+__all__ = ["PROBES", "Nvrtc", "headers", "main"]
+
+NATIVE = Path(__file__).resolve().parent.parent / "src/metalforge/native"
+ARCHITECTURES = ("sm_75", "sm_90")
+"""The oldest that CUDA 13 knows, and Hopper."""
+OPTIONS = ("--std=c++20", "-fmad=false", f"--include-path={NATIVE}")
+"""Contraction is off as on CPUs (CMakeLists.txt), where the same headers give the same bits."""
+
+
+PROBES = {
+    "platform.hpp": "out[i] = T(mf::bit_cast<float>(mf::u32(i)));",
+    "simd.hpp": """
+        out[i] = mf::neg_mul_add(u[0], u[1], mf::mul_add(mf::sqrt(u[2]), u[3], mf::from_bits(mf::as_bits(u[4]))));
+        const auto v = mf::Simd<T, 4>::load(u);
+        (v * v + v / (v - mf::Simd<T, 4>(u[9]))).store(out + 4);
+        out[i] += mf::horizontal_sum(v);
+        using R = mf::Native<T>;
+        mf::LaneTraits<R>::store(mf::LaneTraits<R>::load(u), out + 9);""",
+    "elementary.hpp": """
+        const auto angle = mf::sincos_2pi(double(u[0]));
+        out[i] = T(mf::log_positive(double(u[1])) + angle.sin * angle.cos) + mf::tanh_of(u[2]);""",
+    "philox.hpp": """
+        const mf::PhiloxAddress<mf::u64> at{mf::u64(i), 1, 2, 3};
+        const auto z = mf::philox_normal2(mf::PhiloxKeys(7ull), at);
+        out[i] = T(z.first + z.second);""",
+    "draws.hpp": """
+        const mf::ChainAddress chain{mf::PhiloxKeys(7ull), 1, 2};
+        const mf::u32 site = i;
+        out[i] = mf::normals<T>(chain, &site, mf::hot_draws).second;""",
+    "df64.hpp": """
+        const mf::Df64<float> a{static_cast<float>(u[0]), static_cast<float>(u[1])}, b{static_cast<float>(u[2])};
+        const auto c = mf::sqrt(mf::fma(a, b, a / b)) - mf::mul_add(a, b, a);
+        out[i] = T(c.hi) + T(c.lo);""",
+    "reduce.hpp": """
+        const auto term = [=](mf::i64 k) { return double(u[k]); };
+        const auto wide = [=](mf::i64 k) {
+          mf::Simd<double, mf::reduce_lanes> v;
+          for (int lane = 0; lane < mf::reduce_lanes; ++lane) v.set(lane, term(k + lane));
+          return v;
+        };
+        double partial[2] = {mf::block_sum(0, 1000, wide, term), mf::block_sum(1000, 1999, wide, term)};
+        out[i] = T(mf::tree_sum(partial, 2));""",
+    "activations.hpp": """
+        using mf::Activation;
+        out[i] = mf::activate<Activation::tanh>(u[0]) + mf::activate<Activation::relu>(u[1]) +
+                 mf::activate<Activation::bounded_relu>(u[2]) + mf::activate<Activation::identity>(u[3]) +
+                 mf::activate<Activation::sigmoid>(u[4]) + mf::activate<Activation::gelu>(u[5]) +
+                 mf::activate<Activation::piecewise_tanh>(u[6]);""",
+    "esn.hpp": """
+        const int* columns = reinterpret_cast<const int*>(table);
+        mf::panel_product<T, 2, 1, 4, 0>(u, nullptr, 10, u + 64, 16, u + 128, 16, out, 16);
+        mf::panel_product<T, 1, 1, 4, 1>(u, columns, 10, u + 64, 16, u + 128, 16, out + 64, 16);
+        mf::slice_product(u, columns, 10, u + 64, out + 128);
+        T sums[2] = {u[0], u[1]};
+        mf::samples_product<T, 2>(u, columns, 10, u + 64, sums);
+        mf::leaky_update<T, mf::Activation::tanh>(sums, u, out + 256, 2, u[9]);""",
+    "npu.hpp": """
+        mf::i32 products[mf::tile_units * 8];
+        mf::product_row<mf::PairTile>(bytes, 16, 8, reinterpret_cast<const signed char*>(bytes), products);
+        out[i] = T(products[i % mf::tile_units]);""",
+    "su3.hpp": """
+        mf::Matrix3<T> m = mf::Matrix3<T>::zero();
+        mf::Algebra<T> a = mf::im_trace_generators(m);
+        for (int c = 0; c < 8; ++c) a.c[c] += u[c];
+        mf::mul_adj_acc(mf::exp_i(mf::hermitian(a, u[9])), mf::adj_mul(m, m), m);
+        mf::reunitarise(m);
+        out[i] = mf::trace(m).re + mf::re_trace_mul_adj(m, m);""",
+    "fields.hpp": """
+        const mf::Position x{table, i, 0};
+        const mf::Links<T> links{u};
+        links.store(mf::mul(links.load(x.forward(1), 0), links.load(x.backward(2), 3)), i, 0);
+        const mf::Momenta<T> momenta{out};
+        momenta.store(momenta.load(i, 1), i, 2);""",
+    "gauge.hpp": """
+        const mf::Position x{table, i, 0};
+        const mf::Links<T> links{u};
+        const mf::WilsonAction action;
+        out[i] = mf::trace(action.staple(links, x, 1)).re + mf::clover(links, x, 1, 2).c[3] +
+                 mf::plaquette(links, x, 0, 3) + T(action.energy(links, x));""",
+    "rectangle.hpp": """
+        const mf::Position x{table, i, 0};
+        const mf::Links<T> links{u};
+        const mf::RectangleAction action{-1.0 / 12.0};
+        out[i] = mf::trace(action.staple(links, x, 1)).re + T(action.energy(links, x));""",
+    "heatbath.hpp": """
+        const mf::ChainAddress chain{mf::PhiloxKeys(7ull), 1, 2};
+        const mf::u32 site = i;
+        const mf::Quaternion<T> part{u[0], u[1], u[2], u[3]};
+        out[i] = mf::heatbath_rotation(part, 5.7, chain, &site, 1, 2).a0 + mf::overrelaxation_rotation(part).a3;""",
+    "update.hpp": """
+        const mf::Position x{table, i, 0};
+        const mf::Links<T> links{u};
+        const mf::Momenta<T> momenta{out};
+        const mf::ChainAddress chain{mf::PhiloxKeys(7ull), 1, 2};
+        const mf::u32 site = i;
+        const auto pi = mf::kicked(mf::WilsonAction{}, links, x, 1, mf::fresh_momenta<T>(chain, &site, 1), u[0], u[1]);
+        momenta.store(pi, i, 1);
+        links.store(mf::moved(mf::haar_link<T>(chain, &site, 1), pi, u[2]), i, 1);
+        const auto relax = [&](int, const mf::Quaternion<T>& part) { return mf::overrelaxation_rotation(part); };
+        const auto heat = [&](int s, const mf::Quaternion<T>& part) {
+          return mf::heatbath_rotation(part, 5.7, chain, &site, 2, s);
+        };
+        links.store(mf::updated_by_subgroups(links, x, 2, relax), i, 2);
+        links.store(mf::updated_by_subgroups(links, x, 2, heat), i, 2);""",
+    "measure.hpp": """
+        const mf::Position x{table, i, 0};
+        const mf::DoubleLinks<T> links{{u}};
+        const auto planes = mf::plaquettes_at(links, x);
+        const auto densities = mf::clover_at(mf::Links<T>{u}, x);
+        out[i] = T(planes.spatial + planes.temporal + densities.energy + densities.charge) +
+                 mf::polyakov_at(mf::Links<T>{u}, x, 8).re;""",
+    "staggered.hpp": """
+        const mf::HoppingLinks<T> here{u, 100}, there{u + 7200, 100};
+        const mf::Colours<T> psi{out};
+        const int dims[4] = {4, 4, 4, 4};
+        const auto sign = T(mf::hopping_sign(mf::u32(i), dims, 3));
+        here.store(mf::hopping_link(mf::Links<T>{u}.load(mf::Position{table, i, 0}, 3), sign), i, 3);
+        const auto y = mf::hop<false>(here, there, psi, table + 8 * i, i);
+        const auto r = mf::cg_residual(u[0], u[1], psi.load(i), y, psi.load(i + 1));
+        psi.store(mf::cg_direction(u[2], y, u[3], r), i);
+        auto outer = mf::Matrix3<T>::zero();
+        mf::outer_acc(sign, y, r, outer);
+        const mf::Momenta<T> momenta{out};
+        momenta.store(mf::kicked_by_hop(here.load(i, 0), outer, momenta.load(i, 0)), i, 0);
+        out[0] = mf::real_dot(y, r) + mf::imaginary_dot(y, r);""",
+}
+"""What each header is called with, inside a kernel of T = double and of T = float: reals `u` and `out`, `bytes`, and a
+`table` of neighbours."""
+
+KERNEL = """
+#include "fields.hpp"
+#include "{header}"
+template <class T>
+__device__ void probe(T* u, T* out, const mf::Neighbour* table, const unsigned char* bytes) {{
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  {body}
+}}
+extern "C" __global__ void probe_f64(double* u, double* out, const mf::Neighbour* table, const unsigned char* bytes) {{
+  probe(u, out, table, bytes);
+}}
+extern "C" __global__ void probe_f32(float* u, float* out, const mf::Neighbour* table, const unsigned char* bytes) {{
+  probe(u, out, table, bytes);
+}}
+"""
+
+
+def headers() -> list[str]:
+    """Return the names of all kernel headers."""
+    return sorted(path.name for path in NATIVE.glob("*.hpp"))
+
+
+class Nvrtc:
+    """NVIDIA's run-time compiler, from its wheel."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(str(_library_path()))
+        self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
+
+    def _call(self, name: str, *arguments: object) -> int:
+        return int(getattr(self._library, name)(*arguments))
+
+    def version(self) -> str:
+        """Return the version of CUDA that it speaks."""
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
+        return f"{major.value}.{minor.value}"
+
+    def compile(self, source: str, architecture: str) -> tuple[int, str]:
+        """Return the size of the machine code (0: it does not compile) and what the compiler says."""
+        program, size = ctypes.c_void_p(), ctypes.c_size_t()
+        self._call("nvrtcCreateProgram", ctypes.byref(program), source.encode(), b"probe.cu", 0, None, None)
+        options = [option.encode() for option in (*OPTIONS, f"--gpu-architecture={architecture}")]
+        status = self._call("nvrtcCompileProgram", program, len(options), (ctypes.c_char_p * len(options))(*options))
+        self._call("nvrtcGetProgramLogSize", program, ctypes.byref(size))
+        log = ctypes.create_string_buffer(size.value + 1)
+        self._call("nvrtcGetProgramLog", program, log)
+        size.value = 0
+        if status == 0:
+            self._call("nvrtcGetCUBINSize", program, ctypes.byref(size))
+        self._call("nvrtcDestroyProgram", ctypes.byref(program))
+        return size.value, log.value.decode() or self._library.nvrtcGetErrorString(status).decode()
+
+
+def _library_path() -> Path:
+    try:
+        found = [entry for entry in files("nvidia-cuda-nvrtc") or () if entry.name.startswith("libnvrtc.so")]
+    except PackageNotFoundError:
+        found = []
+    if not found:
+        raise SystemExit("NVRTC is not installed\nhint: `make check-cuda` installs its wheel (the group cuda-check)")
+    return Path(str(found[0].locate()))
+
+
+def main() -> int:
+    """Compile the probes; return how many did not compile."""
+    if missing := set(headers()) ^ set(PROBES):
+        print(f"tools/check_cuda.py needs a probe for each header of {NATIVE.name}/. Unmatched: {sorted(missing)}")
+        return 1
+    nvrtc = Nvrtc()
+    print(f"NVRTC of CUDA {nvrtc.version()}, bytes of machine code for {', '.join(ARCHITECTURES)}:")
+    failures = 0
+    with ThreadPoolExecutor(2) as pool:
+        sources = {header: KERNEL.format(header=header, body=PROBES[header]) for header in headers()}
+        jobs = {
+            header: [pool.submit(nvrtc.compile, source, a) for a in ARCHITECTURES] for header, source in sources.items()
+        }
+        for header, results in jobs.items():
+            sizes, logs = zip(*(job.result() for job in results), strict=True)
+            print(f"  {header:18}" + "".join(f"{size or 'FAILED':>10}" for size in sizes))
+            failures += 0 in sizes
+            for size, log in zip(sizes, logs, strict=True):
+                if not size:
+                    print(log)
+                    break
+    print(f"{len(jobs) - failures} headers compile, {failures} do not")
+    return failures
+
+
+if __name__ == "__main__":
+    sys.exit(main())
