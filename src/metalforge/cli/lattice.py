@@ -31,8 +31,9 @@ app = typer.Typer(help="SU(3) gauge fields: generate and measure.", no_args_is_h
 def generate(
     dims: Annotated[tuple[int, int, int, int], typer.Option(help="Nx Ny Nz Nt, each even.")] = (8, 8, 8, 4),
     beta: Annotated[float, typer.Option(help="Inverse bare coupling 6/g^2.")] = 5.7,
+    action: Annotated[str, typer.Option(help="Gauge action: wilson or symanzik (tree level).")] = "wilson",
     algorithm: Annotated[
-        str | None, typer.Option(help="heatbath, hmc or rhmc. Default: heatbath, or what --flavors needs.")
+        str | None, typer.Option(help="heatbath, hmc or rhmc. Default: heatbath, or what --flavors and --action need.")
     ] = None,
     warmup: Annotated[int, typer.Option(help="Updates before measurement; HMC tunes its steps here.")] = 100,
     trajectories: Annotated[int | None, typer.Option(help="Measured updates. Default 200, or as resumed.")] = None,
@@ -67,6 +68,7 @@ def generate(
 ) -> None:
     """Run a Markov chain of gauge fields and summarise it; --json prints one object."""
     from metalforge.lattice import Chain, ChainSpec, GaugeField
+    from metalforge.lattice.actions import action as named_action
     from metalforge.lattice.generate import Generation, Job
     from metalforge.lattice.io import read_links
 
@@ -83,11 +85,13 @@ def generate(
             noise_vectors=noise_vectors,
             max_iterations=max_iterations,
         )
+        sweeps = named_action(action).sweeps
         spec = _record(
             ChainSpec,
             dims=dims,
             beta=beta,
-            algorithm=algorithm or _default_algorithm(fermions),
+            action=action,
+            algorithm=algorithm or _default_algorithm(fermions, sweeps),
             seed=seed,
             stream=stream,
             start=start if start in ("hot", "cold") else "file",
@@ -98,7 +102,7 @@ def generate(
         job = _record(
             Job,
             warmup=warmup,
-            quenched=(20 if fermions else 0) if quenched is None else quenched,
+            quenched=(20 if fermions and sweeps else 0) if quenched is None else quenched,
             trajectories=200 if trajectories is None else trajectories,
             out=None if out is None else str(out),
             format=file_format,
@@ -176,9 +180,9 @@ def _fermions(flavors: list[str], masses: list[float], **options: Any) -> dict[s
     return options | {"flavors": numbers, "masses": masses * len(numbers) if len(masses) == 1 else masses}
 
 
-def _default_algorithm(fermions: dict[str, Any] | None) -> str:
+def _default_algorithm(fermions: dict[str, Any] | None, sweeps: bool) -> str:
     if fermions is None:
-        return "heatbath"
+        return "heatbath" if sweeps else "hmc"
     return "hmc" if all(n == 4 for n in fermions["flavors"]) else "rhmc"
 
 
@@ -248,7 +252,8 @@ def _show_summary(summary: "Summary") -> None:
         )
     )
     print_text(
-        f"{'x'.join(map(str, spec.dims))}, beta {spec.beta}{sea}, {spec.algorithm}, seed {spec.seed}/{spec.stream}"
+        f"{'x'.join(map(str, spec.dims))}, {spec.action} action, beta {spec.beta}{sea}, {spec.algorithm}, "
+        f"seed {spec.seed}/{spec.stream}"
     )
     names = (
         "plaquette",

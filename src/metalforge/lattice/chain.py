@@ -12,6 +12,7 @@ from metalforge.core.errors import SpecError
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.engine import Engine, continues
 
+from .actions import action as named_action
 from .fermions import FermionSpec
 from .field import GaugeField, Precision, check_dims
 from .hmc import EnergyProbe, hmc_trajectory, make_workspace
@@ -55,6 +56,8 @@ class ChainSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     hmc: HmcSpec = HmcSpec()
     fermions: FermionSpec | None = None
     """Sea quarks; None is the quenched theory."""
+    action: str = "wilson"
+    """The gauge action, by its name in `actions`."""
 
     def __post_init__(self) -> None:
         check_dims(self.dims)
@@ -69,6 +72,9 @@ class ChainSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         ):
             raise SpecError("`heatbath` needs at least one sweep per update")
         scheme(self.hmc.integrator)
+        gauge = named_action(self.action)
+        if self.algorithm == "heatbath":
+            gauge.check_sweeps("`algorithm` heatbath")
         self._check_fermions()
 
     def _check_fermions(self) -> None:
@@ -144,6 +150,7 @@ class Chain:
                 f"the field is {field.dims} in {field.precision}, but the spec says {spec.dims} in {spec.precision}"
             )
         self.spec = spec
+        self.action = named_action(spec.action)
         self.field: GaugeField = field
         self.step = 0
         self._workspace = make_workspace(field) if spec.has_trajectories else None
@@ -184,6 +191,7 @@ class Chain:
             accept_always=accept_always,
             sea=self.sea,
             probe=probe,
+            action=self.action,
         )
         self.step = step
         iterations = None if self.sea is None else info.cg_iterations
@@ -191,6 +199,7 @@ class Chain:
 
     def quenched_update(self) -> UpdateInfo:
         """Move the chain by the sweeps of `spec.heatbath`: what a chain with fermions is thermalised by at first."""
+        self.action.check_sweeps("an update without sea quarks")
         self.step += 1
         spec = self.spec
         sweeps = spec.heatbath

@@ -11,6 +11,8 @@ from metalforge.core.errors import SpecError
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.engine import Buffer, Dims, Engine, Grid, Precision, check_dims
 
+from .actions import WILSON, Action
+
 __all__ = ["GaugeField", "Momenta", "OnGrid", "Precision", "check_dims"]
 
 ALL_LINKS = 255
@@ -125,9 +127,9 @@ class GaugeField(OnGrid):
         """Return sum_p Re tr U_p / 3 over spatial and over temporal plaquettes, in double precision."""
         return self.grid.plaquette_sums(self.links)
 
-    def action(self, beta: float) -> float:
-        """Return the Wilson action S = beta sum_p (1 - Re tr U_p / 3)."""
-        return beta * (6 * self.volume - sum(self.plaquette_sums()))
+    def action(self, beta: float, action: Action = WILSON) -> float:
+        """Return S; by default the Wilson action beta sum_p (1 - Re tr U_p / 3)."""
+        return beta * action.energy(self)
 
     def polyakov(self) -> complex:
         """Return the Polyakov loop tr / 3, averaged over space."""
@@ -178,13 +180,13 @@ class Momenta(OnGrid):
         """Return sum pi_a^2 / 2 in double precision."""
         return self.grid.kinetic(self.values)
 
-    def evolve(self, beta: float, stages: NDArray[np.float64]) -> None:
+    def evolve(self, beta: float, stages: NDArray[np.float64], action: Action = WILSON) -> None:
         """Walk the stages of an integrator: links and momenta move together."""
-        self.grid.evolve(self._field.links, self.values, beta, stages)
+        self.grid.evolve(self._field.links, self.values, beta, stages, action.kernel)
 
-    def kick(self, coefficient: float, *, keep: float = 1.0) -> None:
+    def kick(self, coefficient: float, *, keep: float = 1.0, action: Action = WILSON) -> None:
         """Set pi = keep * pi - coefficient * dS/dw, with S at beta = 1."""
-        self.grid.kick_momenta(self._field.links, self.values, keep, coefficient)
+        self.grid.kick_momenta(self._field.links, self.values, keep, coefficient, action.kernel)
 
     def move_links(self, eps: float) -> None:
         """Move the links by exp(i eps pi_a T_a)."""

@@ -11,6 +11,7 @@ import numpy as np
 from metalforge.core.errors import SpecError
 from metalforge.native import Stream
 
+from .actions import WILSON, Action
 from .field import GaugeField, Momenta
 from .integrators import GAUGE, MOVE, Level, Plan, Scheme, nested
 from .sea import Sea
@@ -79,6 +80,7 @@ def hmc_trajectory(
     accept_always: bool = False,
     sea: Sea | None = None,
     probe: EnergyProbe | None = None,
+    action: Action = WILSON,
 ) -> TrajectoryInfo:
     """Replace the links by the next state of the chain: fresh momenta, a trajectory of length `tau`, accept or restore.
 
@@ -88,6 +90,7 @@ def hmc_trajectory(
     """
     workspace = workspace or make_workspace(field)
     momenta, backup = workspace
+    system = _System(field, momenta, beta, action, sea)
     # Rounding takes the links off the group by about 1e-15 a trajectory; mended here, outside the reversible part.
     field.reunitarise()
     backup.assign(field)
@@ -97,13 +100,13 @@ def hmc_trajectory(
     try:
         if sea is not None:
             sea.begin(**address)
-        action_before = field.action(beta)
-        energy_before = action_before + momenta.kinetic() + (0.0 if sea is None else sea.action())
-        _walk(plan, field, momenta, beta, sea, _probes(probe, plan, energy_before))
+        action_before = system.gauge_action()
+        energy_before = system.energy(action_before)
+        _walk(plan, system, _probes(probe, plan, energy_before))
         if sea is not None:
             sea.check_range(**address)
-        action_after = field.action(beta)
-        energy_after = action_after + momenta.kinetic() + (0.0 if sea is None else sea.action())
+        action_after = system.gauge_action()
+        energy_after = system.energy(action_after)
     except Exception:
         _restore(field, backup, sea)
         raise
@@ -127,28 +130,48 @@ def _restore(field: GaugeField, backup: GaugeField, sea: Sea | None) -> None:
         sea.links_moved()
 
 
-Probes = dict[int, Callable[[GaugeField, Momenta, float, Sea | None], None]]
+class _System(NamedTuple):
+    """What moves in a trajectory, and by which action."""
+
+    field: GaugeField
+    momenta: Momenta
+    beta: float
+    action: Action
+    sea: Sea | None
+
+    def gauge_action(self) -> float:
+        return self.field.action(self.beta, self.action)
+
+    def energy(self, gauge_action: float) -> float:
+        return gauge_action + self.momenta.kinetic() + (0.0 if self.sea is None else self.sea.action())
+
+    def evolve(self, stages: list[tuple[float, float]]) -> None:
+        """Walk moves and gauge kicks."""
+        self.momenta.evolve(self.beta, np.array(stages, dtype=np.float64), self.action)
+        if self.sea is not None:
+            self.sea.links_moved()
 
 
-def _walk(plan: Plan, field: GaugeField, momenta: Momenta, beta: float, sea: Sea | None, probes: Probes) -> None:
+Probes = dict[int, Callable[[_System], None]]
+
+
+def _walk(plan: Plan, system: _System, probes: Probes) -> None:
     """Walk a plan: moves and gauge kicks in runs as long as can be, which the kernels walk themselves."""
     pending: list[tuple[float, float]] = []
 
     def flush() -> None:
         if pending:
-            momenta.evolve(beta, np.array(pending, dtype=np.float64))
+            system.evolve(pending)
             pending.clear()
-            if sea is not None:
-                sea.links_moved()
 
     for place, kicks in enumerate(plan.kicks):
         if place in probes:
             flush()
-            probes[place](field, momenta, beta, sea)
+            probes[place](system)
         for part, coefficient in kicks:
-            if part != GAUGE and sea is not None:
+            if part != GAUGE and system.sea is not None:
                 flush()
-                sea.kick(part, momenta, coefficient)
+                system.sea.kick(part, system.momenta, coefficient)
         pending += [(float(part), coefficient) for part, coefficient in kicks if part == GAUGE]
         pending += [(float(MOVE), move) for move in plan.moves[place : place + 1]]
     flush()
@@ -162,16 +185,16 @@ def _probes(probe: EnergyProbe | None, plan: Plan, energy_before: float) -> Prob
         raise SpecError(f"fractions of a trajectory must be in [0, 1]. Got {tuple(probe.fractions)}")
     n_steps = len(plan.borders) - 1
 
-    def look(n: int, field: GaugeField, momenta: Momenta, beta: float, sea: Sea | None) -> None:
-        copy = Momenta(field)
-        copy.assign(momenta)
+    def look(n: int, system: _System) -> None:
+        copy, sea = Momenta(system.field), system.sea
+        copy.assign(system.momenta)
         with nullcontext() if sea is None else sea.inverter.uncounted():
             for part, coefficient in plan.borders[n][1]:
                 if part == GAUGE:
-                    copy.kick(coefficient * beta)
+                    copy.kick(coefficient * system.beta, action=system.action)
                 elif sea is not None:
                     sea.kick(part, copy, coefficient, remember=False)
-            energy = field.action(beta) + copy.kinetic() + (0.0 if sea is None else sea.action())
+            energy = system._replace(momenta=copy).energy(system.gauge_action())
         probe.on_energy(MidEnergy(n, n / n_steps, energy - energy_before))
 
     return {plan.borders[n][0]: partial(look, n) for n in {round(f * n_steps) for f in probe.fractions}}

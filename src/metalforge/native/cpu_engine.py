@@ -1,6 +1,6 @@
 """The CPU as an engine: the compiled kernels of one build level, for any number of threads.
 
-A buffer is a NumPy array in the layout of the kernels, (vectors, ..., lanes) as in `layout.hpp`, on a cache line.
+A buffer is a NumPy array in the layout of the kernels, (vectors, ..., lanes) as `bindings/layout.hpp` says.
 """
 
 import atexit
@@ -23,6 +23,8 @@ Kernel = Callable[..., Any]
 _REALS: dict[str, type[np.float64] | type[np.float32]] = {"f64": np.float64, "f32": np.float32}
 _RADIX = 1024
 """Sites are numbered in two digits: the kernels refuse links with entries above a million."""
+TAKE_ACTIONS = ("evolve", "kick_momenta")
+"""Kernels whose last argument, after the threads, is an action."""
 
 
 class CpuEngine:
@@ -65,6 +67,7 @@ class _CpuGrid:
         self.overrelax = bind("overrelax")
         self.reunitarise = bind("reunitarise")
         self.plaquette_sums = bind("plaquette_sums")
+        self.action_energy = bind("action_energy")
         self.polyakov = bind("polyakov")
         self.clover_sums = bind("clover_sums")
         self.refresh_momenta = bind("refresh_momenta")
@@ -185,6 +188,8 @@ def _binder(engine: CpuEngine, precision: Precision, *subject: Any) -> Callable[
 
     def bind(name: str) -> Kernel:
         kernel = getattr(module, f"{name}_{precision}")
+        if name in TAKE_ACTIONS:
+            return lambda *arguments: kernel(*subject, *arguments[:-1], threads, arguments[-1])
         return lambda *arguments: kernel(*subject, *arguments, threads)
 
     return bind

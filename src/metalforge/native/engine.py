@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from metalforge.core.errors import SpecError
 
 __all__ = [
+    "ActionKernel",
     "Buffer",
     "BufferKind",
     "Dims",
@@ -39,6 +40,8 @@ BufferKind = Literal["links", "momenta", "colours"]
 """What a buffer holds: a matrix a link, eight reals a link, or three complex numbers a site of one parity."""
 
 Floats: TypeAlias = NDArray[np.float64]
+ActionKernel: TypeAlias = tuple[str, Floats] | None
+"""A gauge action as kernels take it: None is Wilson's, others are a name of theirs and its coefficients."""
 Host: TypeAlias = NDArray[Any]
 """In file order: complex links (Nt, Nz, Ny, Nx, 4, 3, 3) and colours (Nt, Nz, Ny, Nx, 3), real momenta (..., 4, 8)."""
 
@@ -131,6 +134,9 @@ class Grid(Protocol):
     def plaquette_sums(self, links: Buffer, /) -> tuple[float, float]:
         """Return sum_p Re tr U_p / 3 over spatial and over temporal plaquettes."""
 
+    def action_energy(self, links: Buffer, action: ActionKernel, /) -> float:
+        """Return S / beta of an action."""
+
     def polyakov(self, links: Buffer, /) -> complex:
         """Return the sum over space of the Polyakov loop tr / 3."""
 
@@ -148,10 +154,12 @@ class Grid(Protocol):
     def kinetic(self, momenta: Buffer, /) -> float:
         """Return sum pi_a^2 / 2."""
 
-    def evolve(self, links: Buffer, momenta: Buffer, beta: float, stages: Floats, /) -> None:
+    def evolve(self, links: Buffer, momenta: Buffer, beta: float, stages: Floats, action: ActionKernel, /) -> None:
         """Walk (kind, coefficient): kind 0 moves links, 1 kicks momenta by -coefficient dS/dw."""
 
-    def kick_momenta(self, links: Buffer, momenta: Buffer, keep: float, coefficient: float, /) -> None:
+    def kick_momenta(
+        self, links: Buffer, momenta: Buffer, keep: float, coefficient: float, action: ActionKernel, /
+    ) -> None:
         """Set pi = keep * pi - coefficient * dS/dw at beta = 1."""
 
     def move_links(self, links: Buffer, momenta: Buffer, eps: float, /) -> None:

@@ -80,6 +80,7 @@ SPECS = {
     "heatbath": ChainSpec(dims=DIMS, beta=5.6, seed=3),
     "single": ChainSpec(dims=DIMS, beta=5.6, seed=3, precision="f32", algorithm="hmc", hmc=HmcSpec(n_steps=4)),
     "hmc": ChainSpec(dims=DIMS, beta=5.6, seed=3, algorithm="hmc", hmc=HmcSpec(n_steps=4)),
+    "symanzik": ChainSpec(dims=DIMS, beta=4.0, algorithm="hmc", action="symanzik", hmc=HmcSpec(n_steps=4)),
     "four flavours": ChainSpec(
         dims=DIMS,
         beta=5.0,

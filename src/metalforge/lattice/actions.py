@@ -1,0 +1,92 @@
+"""Gauge actions S = beta E: what kernels are told of one, which updates are right for it, and what reweighting needs.
+
+Each is registered once. A new combination of loops that kernels have is a line here; new loops are a header beside
+`native/rectangle.hpp`, its line in `native/bindings/actions.hpp`, and a line here:
+
+    register(Action(name="iwasaki", loops="rectangle", coefficients=(-0.331,)))
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError, UnknownNameError
+
+if TYPE_CHECKING:
+    from metalforge.native.engine import ActionKernel
+
+    from .field import GaugeField
+
+__all__ = ["SYMANZIK", "WILSON", "Action", "action", "actions", "register"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """A gauge action by the name that specs call it.
+
+    `loops` names the kernels and `coefficients` are theirs. `sweeps` says whether links of one direction and parity
+    share no loop: only then are heat bath and overrelaxation right. Reweighting in beta reads `variable`, a column of
+    the rows of a chain.
+    """
+
+    name: str
+    loops: str
+    coefficients: tuple[float, ...] = ()
+    sweeps: bool = False
+    variable: str = "action_density"
+
+    @cached_property
+    def kernel(self) -> "ActionKernel":
+        """What engines take; plain plaquettes are None."""
+        return None if self.loops == "wilson" else (self.loops, np.array(self.coefficients, np.float64))
+
+    def energy(self, field: "GaugeField") -> float:
+        """Return E = S / beta of a field, a sum of doubles."""
+        if self.kernel is None:
+            return 6 * field.volume - sum(field.plaquette_sums())
+        return field.grid.action_energy(field.links, self.kernel)
+
+    def energy_of(self, variable: NDArray[np.float64], volume: int) -> NDArray[np.float64]:
+        """Return E of every row from the column that reweighting reads."""
+        return 6.0 * volume * (1.0 - variable) if self.variable == "plaquette" else volume * variable
+
+    def check_sweeps(self, wanted: str) -> None:
+        """Raise where sweeps over links of one parity would be wrong."""
+        if not self.sweeps:
+            raise SpecError(
+                f"{wanted} needs an action whose links of one parity share no loop. Got action `{self.name}`"
+                "\nhint: choose the algorithm hmc"
+            )
+
+
+_REGISTERED: dict[str, Action] = {}
+
+
+def register(new: Action) -> Action:
+    """Make an action known by its name, which no other may have."""
+    if not new.name.isidentifier() or new.name in _REGISTERED:
+        raise SpecError(f"an action needs a name of its own, letters and digits. Got `{new.name}`")
+    _REGISTERED[new.name] = new
+    return new
+
+
+def action(name: str) -> Action:
+    """Return a registered action."""
+    if name not in _REGISTERED:
+        raise UnknownNameError("action", name, _REGISTERED)
+    return _REGISTERED[name]
+
+
+def actions() -> tuple[str, ...]:
+    """Return the names of all actions."""
+    return tuple(_REGISTERED)
+
+
+WILSON = register(Action(name="wilson", loops="wilson", sweeps=True, variable="plaquette"))
+"""beta sum_p (1 - P): reweighting reads E = 6 V (1 - P) off the plaquette."""
+
+SYMANZIK = register(Action(name="symanzik", loops="rectangle", coefficients=(-1 / 12,)))
+"""Tree-level improved: beta sum [5/3 (1 - P) - 1/12 (1 - R)] over plaquettes and 1 x 2 rectangles."""
