@@ -26,11 +26,10 @@ if TYPE_CHECKING:
         load_spec,
         preset,
     )
-    from .steerers import STEERERS, build_steerer
+    from .steerers import VolumeScan, build_steerer, register_steerer, steerer_names
 
 __all__ = [
     "PRESETS",
-    "STEERERS",
     "Budget",
     "Campaign",
     "CampaignSpec",
@@ -40,13 +39,16 @@ __all__ = [
     "Running",
     "Screening",
     "Steering",
+    "VolumeScan",
     "WarmUpPolicy",
     "build_steerer",
     "load",
     "load_spec",
     "preset",
+    "register_steerer",
     "resume",
     "run",
+    "steerer_names",
 ]
 __getattr__, __dir__ = on_demand(
     __name__,
@@ -54,5 +56,5 @@ __getattr__, __dir__ = on_demand(
     results="Results load resume run",
     running__campaign="Campaign",
     spec="PRESETS Budget CampaignSpec Lattice Running Screening Steering WarmUpPolicy load_spec preset",
-    steerers="STEERERS build_steerer",
+    steerers="VolumeScan build_steerer register_steerer steerer_names",
 )

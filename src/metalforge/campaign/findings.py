@@ -5,7 +5,7 @@ from .physics.evidence import Finding, Plan, finding_of
 from .physics.stopping import target_reached
 from .spec import Dims
 from .state import CampaignState
-from .steerers import even_points, reweighting_reach
+from .steerers import find_steerer
 
 __all__ = ["finding", "plan_of", "target_met"]
 
@@ -16,9 +16,7 @@ def plan_of(state: CampaignState, dims: Dims) -> Plan:
     They are those that were asked for by name, and as many others as the steerer begins with.
     """
     spec = state.spec
-    first = spec.steering.initial
-    if spec.steering.steerer == "uniform":
-        first = max(first, even_points(spec.lattice.beta_min, spec.lattice.beta_max, reweighting_reach(dims)))
+    first = find_steerer(spec.steering.steerer).first_points(spec.scan(dims))
     visited = {chain.beta for chain in state.chains.values() if chain.dims == dims and chain.ends and chain.measured}
     named = set(spec.steering.points)
     return Plan(first + len(named), min(len(visited - named), first) + len(visited & named))

@@ -21,6 +21,7 @@ from .observables import OrderName
 from .orderings import AUTO, ORDERINGS, arrange, ordering_of
 from .physics.finite_size import scales
 from .physics.published import PUBLISHED, derived_range
+from .steerers import VolumeScan, find_steerer
 
 __all__ = [
     "ABOUT",
@@ -214,13 +215,14 @@ class Steering(_Part, frozen=True, kw_only=True):
     visited in every volume before the steerer is asked.
     """
 
-    steerer: Literal["conductor", "gaussian-process", "uniform", "gaps"] = "conductor"
+    steerer: str = "conductor"
     initial: int = 5
     visit: int = 600
     most: int = 60
     points: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        find_steerer(self.steerer)
         _least("steering.initial", self.initial, 2)
         _least("steering.visit", self.visit, 10)
         _least("steering.most", self.most, 2)
@@ -314,6 +316,18 @@ class CampaignSpec(_Part, frozen=True, kw_only=True):
     def ends_warm_up_early(self) -> bool:
         """Whether the monitor may end a warm-up before its longest."""
         return PLACEMENTS[self.placement] == EARLY
+
+    def scan(self, dims: Dims) -> VolumeScan:
+        """Return what the steerer of a volume is made from."""
+        return VolumeScan(
+            beta_min=self.lattice.beta_min,
+            beta_max=self.lattice.beta_max,
+            dims=dims,
+            initial=self.steering.initial,
+            # Half of the longest warm-up, as it turns out, over more statistics at a beta that is there.
+            fresh_cost=1 + self.warmup.longest / 2 / self.steering.visit,
+            seed=self.seed,
+        )
 
     @property
     def sha256(self) -> str:

@@ -10,6 +10,7 @@ import tomli_w
 
 from metalforge.campaign.orderings import ORDERINGS
 from metalforge.campaign.spec import Budget, CampaignSpec
+from metalforge.campaign.steerers import steerer_names
 
 __all__ = ["NOTES", "TABLES", "Note", "field_paths", "spec_text"]
 
@@ -78,7 +79,7 @@ NOTES: dict[str, Note] = {
     "warmup.shortest": Note("Warm-up before which nothing is decided", "updates"),
     "warmup.quenched": Note("Updates without sea quarks that come first", "updates"),
     "warmup.safety": Note("Multiplies the length at which the monitor first says that the chain has relaxed", "factor"),
-    "steering.steerer": Note("Who proposes the next beta"),
+    "steering.steerer": Note(f"Who proposes the next beta: {', '.join(steerer_names())}"),
     "steering.initial": Note("First points, spread over the range", "points"),
     "steering.visit": Note("Measured updates of one visit; a later visit continues the chain", "updates"),
     "steering.most": Note("Chains of one volume at most", "chains"),

@@ -4,7 +4,7 @@ import time
 
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.state import CampaignState, ChainLog
-from metalforge.campaign.steerers import GaussianProcess, build_steerer, even_points, reweighting_reach
+from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import EMULATED_NPU
 from metalforge.conductor.steerer import ConductorSteerer
 from metalforge.conductor.trust import mark_scores, trust_of
@@ -78,16 +78,10 @@ class HeadReader(Closing):
 
 def steerer_of(spec: CampaignSpec, dims: Dims, worker: Worker | None) -> Steerer:
     """Return what places the visits of one volume, as the spec names it."""
-    low, high = spec.lattice.beta_min, spec.lattice.beta_max
-    steering = spec.steering
-    # A new beta costs a warm-up over more statistics at one that is there: half of the longest, as it turns out.
-    fresh = 1 + spec.warmup.longest / 2 / steering.visit
-    reach = reweighting_reach(dims)
-    process = GaussianProcess(low, high, initial=steering.initial, fresh_cost=fresh, reach=reach, seed=spec.seed)
-    if steering.steerer == "gaussian-process":
-        return process
-    if steering.steerer == "conductor":
-        return ConductorSteerer(low, high, worker=worker, context=context_of(spec, low, dims), fallback=process)
-    if steering.steerer == "uniform":
-        return build_steerer("uniform", low, high, points=max(steering.initial, even_points(low, high, reach)))
-    return build_steerer(steering.steerer, low, high)
+    scan = spec.scan(dims)
+
+    def headed(steerer: Steerer) -> Steerer:
+        low, high = scan.beta_min, scan.beta_max
+        return ConductorSteerer(low, high, worker=worker, context=context_of(spec, low, dims), fallback=steerer)
+
+    return find_steerer(spec.steering.steerer).make(scan._replace(headed=headed))

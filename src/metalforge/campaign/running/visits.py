@@ -15,6 +15,7 @@ from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.physics.evidence import Want
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.state import CampaignState, ChainLog, Start, start_of
+from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Assigned, StoppedBy
 from metalforge.conductor.heuristics import quenched_length
 from metalforge.core.steering import Steerer
@@ -24,9 +25,6 @@ __all__ = ["Assignee", "Nothing", "Sleep", "VisitPlan"]
 SNAP = 0.01
 """Part of the range within which a suggestion continues a chain that is there: a new one would have to warm up, and
 reweighting makes no difference between the two."""
-
-ADAPTIVE = ("conductor", "gaussian-process")
-"""Steerers that look at results."""
 
 Sleep = Callable[[Dims], str | None]
 """Whether a volume is known well enough to let the producers sleep, and why."""
@@ -181,7 +179,7 @@ class VisitPlan:
         A chain that is there but too short to count is continued; one that is on its way is waited for. A steerer that
         does not look at results is left alone: what it is compared with must not be steered.
         """
-        if self.spec.steering.steerer not in ADAPTIVE:
+        if not find_steerer(self.spec.steering.steerer).adaptive:
             return None
         looks = [estimate for estimate in state.estimates if estimate.dims == dims]
         if not looks or len({c.beta for c in here}) < self.spec.steering.initial:

@@ -1,9 +1,9 @@
 """Steerers: observations go in by `tell`, the next beta come out by `ask`.
 
-All speak the protocol of `metalforge.core.steering`; `build_steerer` makes one by name, `restore` from its state.
+All speak the protocol of `metalforge.core.steering`; `build_steerer` makes one by name, `restore` from its state. What
+stands at the end of this file is all that a campaign knows of each.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from metalforge.core.errors import SpecError, UnknownNameError
@@ -13,32 +13,35 @@ from .gaps import Gaps
 from .gaussian_process import GaussianProcess, reweighting_reach
 from .generator import as_generator, from_generator
 from .posterior import Peak
+from .registry import VolumeScan, find_steerer, register_steerer, steerer_names
 from .uniform import Uniform, even_points
 
 __all__ = [
-    "STEERERS",
     "Gaps",
     "GaussianProcess",
     "Peak",
     "Uniform",
+    "VolumeScan",
     "as_generator",
     "build_steerer",
     "even_points",
+    "find_steerer",
     "from_generator",
+    "register_steerer",
     "restore",
     "reweighting_reach",
+    "steerer_names",
 ]
-
-STEERERS: dict[str, Callable[..., Steerer]] = {steerer.name: steerer for steerer in (Uniform, Gaps, GaussianProcess)}
-"""Steerers by name; each takes (beta_min, beta_max) and settings by keyword."""
 
 
 def build_steerer(name: str, beta_min: float, beta_max: float, **settings: Any) -> Steerer:
     """Return a new steerer by name, with the settings of its constructor."""
-    if name not in STEERERS:
-        raise UnknownNameError("steerer", name, STEERERS)
+    kind = find_steerer(name).kind
+    if kind is None:
+        constructed = [known for known in steerer_names() if find_steerer(known).kind is not None]
+        raise UnknownNameError("steerer with a constructor", name, constructed)
     try:
-        return STEERERS[name](beta_min, beta_max, **settings)
+        return kind(beta_min, beta_max, **settings)
     except TypeError as error:
         raise SpecError(f"steerer `{name}` does not take these settings: {error}") from error
 
@@ -49,3 +52,29 @@ def restore(state: SteererState) -> Steerer:
     if state.observations:
         steerer.tell(state.observations)
     return steerer
+
+
+def _even(volume: VolumeScan) -> int:
+    """Return the points of an even scan whose runs can be joined."""
+    return max(volume.initial, even_points(volume.beta_min, volume.beta_max, reweighting_reach(volume.dims)))
+
+
+def _process(volume: VolumeScan) -> Steerer:
+    return GaussianProcess(
+        volume.beta_min,
+        volume.beta_max,
+        initial=volume.initial,
+        fresh_cost=volume.fresh_cost,
+        reach=reweighting_reach(volume.dims),
+        seed=volume.seed,
+    )
+
+
+register_steerer(None, name="conductor", make=lambda volume: volume.headed(_process(volume)), adaptive=True)
+register_steerer(GaussianProcess, make=_process, adaptive=True)
+register_steerer(
+    Uniform,
+    make=lambda volume: Uniform(volume.beta_min, volume.beta_max, points=_even(volume)),
+    first_points=_even,
+)
+register_steerer(Gaps)

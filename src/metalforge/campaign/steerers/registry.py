@@ -1,0 +1,75 @@
+"""The steerers that a campaign may name: one registration each, and spec, planner and evidence follow it.
+
+    register_steerer(MySteerer)                                         made with (beta_min, beta_max)
+    register_steerer(MySteerer, make=lambda volume: MySteerer(volume.beta_min, volume.beta_max, seed=volume.seed))
+
+A class of another package needs no line here: the entry-point group `metalforge.steerers` is looked through for a name
+that nobody registered.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from metalforge.core.errors import UnknownNameError
+from metalforge.core.plugins import load_plugin, plugin_names
+from metalforge.core.steering import Steerer
+
+__all__ = ["SteererKind", "VolumeScan", "find_steerer", "register_steerer", "steerer_names"]
+
+GROUP = "metalforge.steerers"
+
+
+class VolumeScan(NamedTuple):
+    """What a campaign knows of a volume when it makes the steerer of its visits."""
+
+    beta_min: float
+    beta_max: float
+    dims: Sequence[int]
+    initial: int = 5
+    """Points that the spec wants first."""
+    fresh_cost: float = 1.0
+    """What a new beta costs, over more statistics at one that is there."""
+    seed: int = 1
+    headed: Callable[[Steerer], Steerer] = lambda steerer: steerer
+    """Puts the conductor's priority head before a steerer, which decides where the head is not trusted."""
+
+
+class SteererKind(NamedTuple):
+    """A registered steerer: its class, how a campaign makes it, how many points it begins with, whether it looks."""
+
+    kind: Callable[..., Steerer] | None
+    make: Callable[[VolumeScan], Steerer]
+    first_points: Callable[[VolumeScan], int]
+    adaptive: bool
+    """Whether it looks at results; one that does not is left alone by the evidence, too, as what it is compared with
+    must not be steered."""
+
+
+_KINDS: dict[str, SteererKind] = {}
+
+
+def register_steerer(
+    kind: Any,
+    *,
+    name: str | None = None,
+    make: Callable[[VolumeScan], Steerer] | None = None,
+    first_points: Callable[[VolumeScan], int] = lambda volume: volume.initial,
+    adaptive: bool = False,
+) -> None:
+    """Add a steerer by its class, whose `name` a spec then may have; `kind` None wants a name and a `make`."""
+    made = make or (lambda volume: kind(volume.beta_min, volume.beta_max))
+    _KINDS[name or kind.name] = SteererKind(kind, made, first_points, adaptive)
+
+
+def steerer_names() -> tuple[str, ...]:
+    """Return every name that a spec may have."""
+    return (*_KINDS, *(name for name in plugin_names(GROUP) if name not in _KINDS))
+
+
+def find_steerer(name: str) -> SteererKind:
+    """Return a steerer by name: a registered one, or that of a plug-in."""
+    if name not in _KINDS:
+        if name not in plugin_names(GROUP):
+            raise UnknownNameError("steerer", name, steerer_names())
+        register_steerer(load_plugin(GROUP, name), name=name, adaptive=True)
+    return _KINDS[name]
