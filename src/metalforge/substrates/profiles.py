@@ -230,8 +230,10 @@ def load_profile(path: Path | str) -> DeviceProfile:
 PROFILES = {p.name: p for p in map(load_profile, sorted(FOLDER.glob("*.toml"), reverse=True))}
 
 
-def profile(name: str) -> DeviceProfile:
-    """Return a device profile: one that ships, by name, or your own, by the path of its `.toml` file."""
+def profile(name: DeviceProfile | str) -> DeviceProfile:
+    """Return a device profile: one that ships, by name, or your own, by the path of its `.toml` file or as it is."""
+    if isinstance(name, DeviceProfile):
+        return name
     if name.endswith(".toml"):
         return load_profile(name)
     if name not in PROFILES:

@@ -15,16 +15,15 @@ from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.esn.carried import CarriedState
 from metalforge.hybrid.esn.paths import input_weights
-from metalforge.hybrid.running.device_matrix import DeviceMatrix
-from metalforge.hybrid.running.failure import DeviceGuard, OnFailure
+from metalforge.hybrid.running.failure import OnFailure
 from metalforge.reservoir.activations import leaky_step
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.residency import DevicePrograms
 
-from .parts import SoftwareRows
+from .parts import Part
 from .placing import plan_chunks
-from .plan import Chunk, ChunkPlan
+from .plan import ChunkPlan
 
 __all__ = ["ChunkStatistics", "ChunkedEsn"]
 
@@ -70,11 +69,10 @@ class ChunkedEsn(CarriedState):
                 f"the plan puts {plan.device_units} rows on a device: give `device`"
                 "\nhint: EmulatedDevice(plan.profile), or plan_chunks(..., device_units=0)"
             )
-        super().__init__(weights)
+        super().__init__(weights, None if device is None else DevicePrograms(device, by_turns=True))
         self.plan = plan
-        self._programs = None if device is None else DevicePrograms(device, by_turns=True)
         self._w_in = input_weights(weights).T.astype(np.float64) if plan.inputs == "host" else None
-        self._parts = [_Part(weights, chunk, self._programs, on_device_failure) for chunk in plan.chunks]
+        self._parts = [Part(weights, chunk, self._programs, on_device_failure) for chunk in plan.chunks]
         self._passes = 0
 
     @classmethod
@@ -103,13 +101,8 @@ class ChunkedEsn(CarriedState):
 
     def slots_of(self, chunk: int) -> tuple[str, ...]:
         """Return the slots of a chunk's programs; none for a chunk in software."""
-        part = self._parts[chunk].device
-        return () if part is None else part.slots
-
-    def _next(self, rows: Reals, states: Reals) -> Reals:
-        new = self._gathered(rows, states)
-        self._passes += 1
-        return new
+        matrix = self._parts[chunk].matrix
+        return () if matrix is None else matrix.slots
 
     def explain(self) -> str:
         """Return the plan as a table."""
@@ -117,11 +110,10 @@ class ChunkedEsn(CarriedState):
 
     def statistics(self) -> ChunkStatistics:
         """Return counts, measured host time and modelled device time since the network was made."""
-        programs = self._programs
-        device, energy = (None, None) if programs is None else programs.spent()
+        programs, (device, energy) = self._programs, self._spent()
         return ChunkStatistics(
             steps=self._steps,
-            host=Measured(value=self._host_s, unit="s", how="perf_counter around each step"),
+            host=self._host(),
             device=device,
             energy=energy,
             loads=programs.loads if programs else 0,
@@ -130,60 +122,23 @@ class ChunkedEsn(CarriedState):
             fallbacks={part.chunk.name: part.guard.fallbacks for part in self._parts if part.guard.fallbacks},
         )
 
-    def close(self) -> None:
-        """Take this network's programs off the device."""
-        if self._programs is not None:
-            self._programs.close()
-
-    def _gathered(self, u: Reals, s: Reals) -> Reals:
-        """Return the next state of all units from (u, s), rows of samples."""
+    def _next(self, rows: Reals, states: Reals) -> Reals:
+        """Return the next state of all units."""
         backwards = self._passes % 2 == 1  # by turns, so that programs that share the device are evicted least
-        lines = s if self._w_in is not None else np.concatenate([u, s], axis=1)
-        pre = np.zeros(s.shape)
-        done: list[tuple[slice, Reals]] = []
-        on_device = False
+        lines = states if self._w_in is not None else np.concatenate([rows, states], axis=1)
+        pre, hosts = np.zeros(states.shape), []
         for part in reversed(self._parts) if backwards else self._parts:
-            found, raw = part.compute(u, s, lines, backwards)
-            span = slice(part.chunk.rows.start, part.chunk.rows.stop)
-            if raw:
-                pre[:, span], on_device = found, True
+            found = part.product(lines, backwards=backwards)
+            if found is None:
+                hosts.append(part)
             else:
-                done.append((span, found))
-        if on_device:
+                pre[:, part.span] = found
+        new = np.empty_like(states)
+        if len(hosts) < len(self._parts):
             # The activation runs over all units at once, as in an unchunked network: the same vectors, the same bits.
-            w = self.weights
-            full = pre if self._w_in is None else pre + u @ self._w_in
-            new = leaky_step(s, full + w.bias, w.activation, w.leak)
-        else:
-            new = np.empty_like(s)
-        for span, states in done:
-            new[:, span] = states
+            w, full = self.weights, pre if self._w_in is None else pre + rows @ self._w_in
+            new = leaky_step(states, full + w.bias, w.activation, w.leak)
+        for part in hosts:
+            new[:, part.span] = part.in_software(rows, states)
+        self._passes += 1
         return new
-
-
-class _Part:
-    """One chunk at work: its rows on the device, in software, or in software since the device failed."""
-
-    def __init__(self, weights: EsnWeights, chunk: Chunk, programs: DevicePrograms | None, policy: OnFailure) -> None:
-        self.chunk, self.guard = chunk, DeviceGuard(policy)
-        self._weights = weights
-        self._software: SoftwareRows | None = None
-        self.device: DeviceMatrix | None = None
-        if chunk.compiled is not None and programs is not None:
-            self.device = DeviceMatrix(chunk.compiled, programs, chunk.name)
-        else:
-            self._software = SoftwareRows(weights, chunk.rows)
-
-    def compute(self, u: Reals, s: Reals, lines: Reals, backwards: bool) -> tuple[Reals, bool]:
-        """Return pre-activations from the device and True, or new states from software and False."""
-        if self.device is None:
-            return self._in_software(u, s), False
-        device = self.device
-        return self.guard.call(
-            lambda: (device(lines, backwards=backwards), True), lambda: (self._in_software(u, s), False)
-        )
-
-    def _in_software(self, u: Reals, s: Reals) -> Reals:
-        if self._software is None:  # the device failed: from now on these rows are the host's
-            self._software = SoftwareRows(self._weights, self.chunk.rows)
-        return self._software(u, s)

@@ -1,8 +1,8 @@
-r"""Some rows of a reservoir in software: they give their part of a step from the whole state.
+r"""Some rows of a reservoir, on a device or in software: they give their part of a step from the whole state.
 
     s'_R = (1 - a) s_R + a f(W_in,R u + W_res,R s + b_R)        rows R; s is the state of all units
 
-The rows are a network of their own whose inputs are [u; s] and which has no recurrent weights. The kernels
+In software the rows are a network of their own whose inputs are [u; s] and which has no recurrent weights. The kernels
 add bias, inputs and states of a unit in the order of their numbers, so that sum has the order, and the bits, that it
 has in the whole network. A sparse matrix keeps its form: the network then has all units, and weights for these rows
 only; zeros that are not stored change no sum.
@@ -12,6 +12,7 @@ potentials in whatever program they are, and a network in chunks is one `DeviceM
 """
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,29 +20,45 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from metalforge.hybrid.esn.paths import input_weights
+from metalforge.hybrid.running.device_matrix import DeviceMatrix
+from metalforge.hybrid.running.failure import DeviceGuard, OnFailure
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.sparse import BlockSparse, to_dense
 from metalforge.reservoir.weights import EsnWeights
+from metalforge.substrates.npu.residency import DevicePrograms
 
-__all__ = ["SoftwareRows", "software_weights"]
+from .plan import Chunk
+
+__all__ = ["Part", "software_weights"]
 
 Reals: TypeAlias = NDArray[np.floating[Any]]
 
 
-class SoftwareRows:
-    """Rows in software: bitwise what the whole network gives for them."""
+class Part:
+    """One chunk at work: its rows on the device, in software, or in software since the device failed."""
 
-    def __init__(self, weights: EsnWeights, rows: range) -> None:
-        self._rows = slice(rows.start, rows.stop)
-        self._engine = Engine(software_weights(weights, rows))
-        self._whole = self._engine.units == weights.units and not isinstance(weights.w_res, np.ndarray)
+    def __init__(self, weights: EsnWeights, chunk: Chunk, programs: DevicePrograms | None, policy: OnFailure) -> None:
+        self.chunk, self.guard = chunk, DeviceGuard(policy)
+        self.span = slice(chunk.rows.start, chunk.rows.stop)
+        self.matrix: DeviceMatrix | None = None
+        if chunk.compiled is not None and programs is not None:
+            self.matrix = DeviceMatrix(chunk.compiled, programs, chunk.name)
+        self._weights = weights
 
-    def __call__(self, u: Reals, s: Reals) -> Reals:
-        """Return the new states of the rows, (batch, rows), for inputs (batch, inputs) and states (batch, units)."""
-        if self._whole:
-            return self._engine.step(s, u)[:, self._rows]
-        own = np.ascontiguousarray(s[:, self._rows])
-        return self._engine.step(own, np.concatenate([u, s], axis=1))
+    def product(self, lines: Reals, *, backwards: bool) -> NDArray[np.float64] | None:
+        """Return pre-activations (batch, rows) from the device; None where these rows are the host's."""
+        matrix = self.matrix
+        return None if matrix is None else self.guard.call(lambda: matrix(lines, backwards=backwards), lambda: None)
+
+    def in_software(self, u: Reals, s: Reals) -> Reals:
+        """Return new states (batch, rows) for inputs and states of all units: the bits of the whole network."""
+        if not isinstance(self._weights.w_res, np.ndarray):
+            return self._engine.step(s, u)[:, self.span]
+        return self._engine.step(np.ascontiguousarray(s[:, self.span]), np.concatenate([u, s], axis=1))
+
+    @cached_property
+    def _engine(self) -> Engine:
+        return Engine(software_weights(self._weights, self.chunk.rows))
 
 
 def software_weights(weights: EsnWeights, rows: range) -> EsnWeights:

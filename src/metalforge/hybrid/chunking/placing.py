@@ -55,7 +55,7 @@ def plan_chunks(
     """
     if overflow not in ("software", "swap"):
         raise SpecError(f"`overflow` must be software or swap. Got `{overflow}`")
-    chip = find_profile(profile) if isinstance(profile, str) else profile
+    chip = find_profile(profile)
     rows = _Rows(weights, chip, precision, inputs, ranges, batch, host or HostModel())
     wanted = weights.units if device_units is None else device_units
     if wanted <= 0 or chunk_units is not None:

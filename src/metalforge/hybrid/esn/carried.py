@@ -7,7 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
+from metalforge.core.quantities import Measured
 from metalforge.reservoir.weights import EsnWeights
+from metalforge.substrates.npu.device import Spent
+from metalforge.substrates.npu.residency import DevicePrograms
 
 __all__ = ["CarriedState"]
 
@@ -15,10 +18,14 @@ Reals = NDArray[np.floating[Any]]
 
 
 class CarriedState:
-    """State (units,) or (batch, units) and the last output beside it; a network adds what the next state is."""
+    """State (units,) or (batch, units) and the last output beside it; a network adds what the next state is.
 
-    def __init__(self, weights: EsnWeights) -> None:
+    `_programs` are its own on a device, None in software.
+    """
+
+    def __init__(self, weights: EsnWeights, programs: DevicePrograms | None = None) -> None:
         self.weights = weights
+        self._programs = programs
         self._state: Reals = np.zeros(weights.units, weights.dtype)
         self._output: Reals = np.zeros(max(weights.outputs, weights.feedback), weights.dtype)
         self._steps = 0
@@ -62,6 +69,17 @@ class CarriedState:
         if given.ndim not in (2, 3):
             raise SpecError(f"`u` must have shape (steps, inputs) or (batch, steps, inputs). Got {given.shape}")
         return np.stack([self.step(given[..., t, :]).copy() for t in range(given.shape[-2])], axis=-2)
+
+    def close(self) -> None:
+        """Take this network's programs off the device."""
+        if self._programs is not None:
+            self._programs.close()
+
+    def _host(self) -> Measured:
+        return Measured(value=self._host_s, unit="s", how="perf_counter around each step")
+
+    def _spent(self) -> Spent:
+        return Spent(None, None) if self._programs is None else self._programs.spent()
 
     def _next(self, rows: Reals, states: Reals) -> Reals:
         """Return the states after `rows` (batch, inputs with feedback); every network has its own."""

@@ -73,7 +73,6 @@ class HybridEsn(CarriedState):
         self.ranges = ranges or _default_ranges(weights)
         self._engine = Engine(weights)
         self._guard = DeviceGuard("fallback")
-        self._programs: DevicePrograms | None = None
         self._rows = 0
         self._activation_s = 0.0
 
@@ -216,22 +215,16 @@ class HybridEsn(CarriedState):
 
     def statistics(self) -> HybridStatistics:
         """Return counts, measured host time and modelled device time since this network was put on its device."""
-        device, energy = (None, None) if self._programs is None else self._programs.spent()
-        how = "perf_counter around each step"
+        device, energy = self._spent()
         return HybridStatistics(
             steps=self._steps,
-            host=Measured(value=self._host_s, unit="s", how=how),
+            host=self._host(),
             activation=Measured(value=self._activation_s, unit="s", how="perf_counter around activation and leak"),
             device=device,
             energy=energy,
             rows=self._rows,
             fallbacks=self._guard.fallbacks,
         )
-
-    def close(self) -> None:
-        """Take this network's programs off the device."""
-        if self._programs is not None:
-            self._programs.close()
 
     # The step on each substrate.
 

@@ -81,7 +81,7 @@ class UpdatePlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 def step_seconds(network: DeviceNetwork, profile: DeviceProfile | str) -> float:
     """Return the modelled seconds of one step's calls: the reservoir's rows, then the readout's."""
-    device = _profile(profile)
+    device = find_profile(profile)
     return sum(
         call_seconds(matrix.program, matrix.rows_per_sample, device, PowerMode.PERFORMANCE)
         for matrix in (network.reservoir, network.readout)
@@ -104,7 +104,7 @@ def plan_updates(
         raise SpecError(f"`share` must lie between 0 and 1. Got {share}")
     if period_s is not None and not 0 < period_s < float("inf"):
         raise SpecError(f"`period_s` must be a positive number of seconds. Got {period_s}")
-    device = _profile(profile)
+    device = find_profile(profile)
     forward = device.call_s if network is None else step_seconds(network, device)
     priced = update_cost(0 if network is None else network.readout.variable_bytes, device).latency
     update = device.weight_update_s if priced is None else priced.value
@@ -141,10 +141,6 @@ def plan_updates(
 def _ceil(value: float) -> int:
     """Return the next whole number, at least 1; rounding of the quotient does not add one."""
     return max(1, ceil(value * (1 - 1e-12)))
-
-
-def _profile(named: DeviceProfile | str) -> DeviceProfile:
-    return find_profile(named) if isinstance(named, str) else named
 
 
 def _time(seconds: float) -> str:

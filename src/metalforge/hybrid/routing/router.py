@@ -60,7 +60,7 @@ class OperationRouter:
         self.wishes = Wishes(
             policy=policy,
             objective=objective,
-            profile=find_profile(profile) if isinstance(profile, str) else profile,
+            profile=find_profile(profile),
             tolerance=tolerance,
             host=HostModel(host, power_w=host_power_w),
             batch=batch,

@@ -100,7 +100,7 @@ def search(
     `storage` is an SQLite file that a search is kept in and goes on from. With `learn_on` the readout learns on the
     device from the validation part as a stream. `out` is a folder for the weights, programs, report and plot.
     """
-    chip = find_profile(profile) if isinstance(profile, str) else profile
+    chip = find_profile(profile)
     about = search_task(task, seed=seed) if isinstance(task, str) else task
     study = run_study(about, trials=trials, space=space, seed=seed, storage=storage, threads=threads, progress=progress)
     choice = choose(

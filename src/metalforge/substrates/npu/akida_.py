@@ -10,6 +10,7 @@ that does so.
 import importlib
 import re
 import threading
+from collections import Counter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
@@ -102,7 +103,7 @@ class AkidaDevice:
         self._model: Any = None
         self._program: Program | None = None
         self._slot = DEFAULT_SLOT
-        self._calls = self._inferences = self._loads = self._updates = self._bytes = 0
+        self._counts: Counter[str] = Counter()
 
     @property
     def where(self) -> str:
@@ -129,8 +130,7 @@ class AkidaDevice:
                         "\nhint: use fewer units or fewer digits, or split the program"
                     ) from error
             self._model, self._program, self._slot = model, program, slot
-            self._loads += 1
-            self._bytes += image_bytes(program)
+            self._counts.update(loads=1, bytes_pushed=image_bytes(program))
             return Handle(slot=slot, program=program.name, fingerprint=program.fingerprint())
 
     def infer(self, x: NDArray[np.uint8], slot: str = DEFAULT_SLOT) -> Outputs:
@@ -141,8 +141,7 @@ class AkidaDevice:
             check_inputs(program.layers[0], rows)
             shaped = np.ascontiguousarray(rows).reshape(len(rows), 1, 1, program.inputs)
             values = np.asarray(self._asked("run the program", lambda: self._model.forward(shaped)))
-            self._calls += 1
-            self._inferences += len(rows)
+            self._counts.update(calls=1, inferences=len(rows))
         last = program.layers[-1]
         flat = values.reshape(len(rows), last.units)
         outputs: Outputs = flat.astype(np.int32) if last.activation is Activation.LINEAR else flat.astype(np.uint8)
@@ -161,8 +160,7 @@ class AkidaDevice:
             layer, _, what = name.rpartition("/")
             self._asked(f"set `{name}`", lambda: self._set(self._model, layer, what, values))
             self._program = program
-            self._updates += 1
-            self._bytes += values.nbytes
+            self._counts.update(weight_updates=1, bytes_pushed=values.nbytes)
 
     def get_variable(self, name: str, slot: str = DEFAULT_SLOT) -> NDArray[Any]:
         """Return a copy of a variable, read from the package."""
@@ -199,13 +197,7 @@ class AkidaDevice:
     def statistics(self) -> Statistics:
         """Return counts; the package's times and energies are its user's to ask for."""
         with self._lock:
-            return Statistics(
-                calls=self._calls,
-                inferences=self._inferences,
-                loads=self._loads,
-                weight_updates=self._updates,
-                bytes_pushed=self._bytes,
-            )
+            return Statistics(**self._counts, busy=None, energy=None)
 
     @property
     def power_mode(self) -> PowerMode:

@@ -29,7 +29,8 @@ import numpy as np
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Modelled
 from metalforge.core.substrate import Cost
-from metalforge.substrates.profiles import DeviceProfile, Table, profile
+from metalforge.substrates.profiles import DeviceProfile, Table
+from metalforge.substrates.profiles import profile as find_profile
 
 from .device import PowerMode, Statistics, image_bytes
 from .program import Encoding, FullyConnected, Program, ProgramError
@@ -74,7 +75,7 @@ def cost(
     Rows are what the chip sees: 8-bit activations are two nibble rows. More rows than the profile's largest batch go
     in several calls.
     """
-    device = _profile(profile)
+    device = find_profile(profile)
     return _priced(call_seconds(program, batch, device, mode), device, mode)
 
 
@@ -99,7 +100,7 @@ def update_cost(
 
     No profile says how an update depends on the clock mode, so its time does not; its watts do.
     """
-    device = _profile(profile)
+    device = find_profile(profile)
     return _priced(max(device.weight_update_s, _transfer_s(n_bytes, device)), device, mode)
 
 
@@ -109,7 +110,7 @@ def load_cost(
     mode: PowerMode = PowerMode.PERFORMANCE,
 ) -> Cost:
     """Return seconds and joules of putting a program on the device: its bytes over the link."""
-    device = _profile(profile)
+    device = find_profile(profile)
     if device.call.link_bytes_per_s is None:
         return Cost(unknown=f"{device.name} says nothing of transfers")
     return _priced(_transfer_s(image_bytes(program), device), device, mode)
@@ -126,7 +127,7 @@ def board_energy(
 
     so that the two add up to what the board drew. Emulated work may end sooner than the board would: held is then T.
     """
-    device = _profile(profile)
+    device = find_profile(profile)
     if done.energy is None or done.busy is None:
         return None
     if device.call.idle_power_w is None:
@@ -162,7 +163,7 @@ def power_w(device: DeviceProfile, mode: str) -> float:
 
 def fit_errors(profile: DeviceProfile | str = "akd1000-published") -> dict[str, float]:
     """Return the largest relative distance between the model and each table of a profile."""
-    device = _profile(profile)
+    device = find_profile(profile)
     errors = {"modes": max(abs(power_w(device, m.name) / m.power_w - 1) for m in device.modes)}
     if device.widths:
         square = [(t, device.call_s + _growth((w, w), device)) for w, t in device.widths.rows]
@@ -179,10 +180,6 @@ def _priced(seconds: float, device: DeviceProfile, mode: PowerMode) -> Cost:
         latency=Modelled(value=seconds, unit="s", profile=device.name),
         energy=Modelled(value=seconds * power_w(device, mode), unit="J", profile=device.name),
     )
-
-
-def _profile(named: DeviceProfile | str) -> DeviceProfile:
-    return profile(named) if isinstance(named, str) else named
 
 
 def _transfer_s(n_bytes: int, device: DeviceProfile) -> float:

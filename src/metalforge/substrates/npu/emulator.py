@@ -82,7 +82,7 @@ class EmulatedDevice(Closing):
         if n_slots is not None and n_slots < 1:
             raise NpuError(f"a device has at least one slot. Got {n_slots}")
         self.n_slots = n_slots
-        self.profile = find_profile(profile) if isinstance(profile, str) else profile
+        self.profile = find_profile(profile)
         self.clock = clock or VirtualClock()
         self.ledger = Ledger(self.profile.name, self.clock)
         self._faults = faults or FaultPlan()
@@ -107,7 +107,7 @@ class EmulatedDevice(Closing):
             self._residents[slot] = _Resident(image, placement, address)
             price = costs.load_cost(image, self.profile, self._mode)
             seconds, joules = (q.value if q else 0.0 for q in (price.latency, price.energy))
-            self.ledger.load(image_bytes(image), seconds, joules)
+            self.ledger.enter(seconds, joules, loads=1, bytes_pushed=image_bytes(image))
             return self._handle(slot)
 
     def program_external(self, data: bytes, address: int = 0) -> Handle:
@@ -172,7 +172,7 @@ class EmulatedDevice(Closing):
             if resident.run is None:
                 resident.run = self._runner(resident.memory)
             values = resident.run(rows)
-            self.ledger.call(len(rows), *self._price(resident, len(rows)))
+            self.ledger.enter(*self._price(resident, len(rows)), calls=1, inferences=len(rows))
         return values[0] if single else values
 
     def infer_linear(self, x: NDArray[np.uint8], slot: str = DEFAULT_SLOT) -> NDArray[np.int32]:
@@ -193,7 +193,7 @@ class EmulatedDevice(Closing):
             if fault := self._faults.at_update(self._n_updates):
                 old = variable(resident.memory, name)
                 resident.write(with_variable(resident.memory, name, partly(old, values, fault.fraction)))
-                self.ledger.failure()
+                self.ledger.enter(failures=1)
                 raise DeviceTimeoutError(
                     f"the update of `{name}` stopped after {int(fault.fraction * old.size)} of {old.size} entries: "
                     f"slot `{slot}` holds neither the old nor the new\nhint: reload(`{slot}`) brings back the old"
@@ -203,7 +203,8 @@ class EmulatedDevice(Closing):
             resident.image = image
             price = costs.update_cost(values.nbytes, self.profile, self._mode)
             if price.latency and price.energy:
-                self.ledger.update(values.nbytes, price.latency.value, price.energy.value)
+                spent = price.latency.value, price.energy.value
+                self.ledger.enter(*spent, weight_updates=1, bytes_pushed=values.nbytes)
 
     def get_variable(self, name: str, slot: str = DEFAULT_SLOT) -> NDArray[Any]:
         """Return a copy of a variable as the chip holds it."""
@@ -297,13 +298,13 @@ class EmulatedDevice(Closing):
         for fault in self._faults.at_call(self._n_calls):
             match fault:
                 case Timeout():
-                    self.ledger.failure()
+                    self.ledger.enter(failures=1)
                     raise DeviceTimeoutError(f"call {self._n_calls} got no answer\nhint: try again, or reset()")
                 case Vanish():
                     self._gone = True
                     for resident in self._residents.values():
                         resident.placement = None
-                    self.ledger.failure()
+                    self.ledger.enter(failures=1)
                     self._ready()
                 case BitFlip(bits=bits):
                     self._flip(bits)

@@ -5,6 +5,7 @@ every machine.
 """
 
 import threading
+from collections import Counter
 
 from metalforge.core.quantities import Modelled
 
@@ -41,45 +42,22 @@ class Ledger:
         self._profile = profile
         self._clock = clock
         self._lock = threading.Lock()
-        self._calls = self._inferences = self._loads = self._updates = self._bytes = self._failures = 0
+        self._counts: Counter[str] = Counter()
         self._seconds = self._joules = 0.0
 
-    def call(self, inferences: int, seconds: float, joules: float) -> None:
-        """Enter a call that answered."""
+    def enter(self, seconds: float = 0.0, joules: float = 0.0, **counts: int) -> None:
+        """Enter what happened, by the names of `Statistics`. A failure costs nothing: no profile says what it would."""
         with self._lock:
-            self._calls += 1
-            self._inferences += inferences
-            self._spend(seconds, joules)
-
-    def load(self, n_bytes: int, seconds: float, joules: float) -> None:
-        """Enter a program that was put on the device."""
-        with self._lock:
-            self._loads += 1
-            self._bytes += n_bytes
-            self._spend(seconds, joules)
-
-    def update(self, n_bytes: int, seconds: float, joules: float) -> None:
-        """Enter a variable that was replaced."""
-        with self._lock:
-            self._updates += 1
-            self._bytes += n_bytes
-            self._spend(seconds, joules)
-
-    def failure(self) -> None:
-        """Enter a call or update that failed; it costs nothing, for no profile says what it would."""
-        with self._lock:
-            self._failures += 1
+            self._counts.update(counts)
+            self._seconds += seconds
+            self._joules += joules
+            self._clock.advance(seconds)
 
     def statistics(self) -> Statistics:
         """Return all counts with modelled seconds and joules."""
         with self._lock:
             return Statistics(
-                calls=self._calls,
-                inferences=self._inferences,
-                loads=self._loads,
-                weight_updates=self._updates,
-                bytes_pushed=self._bytes,
-                failures=self._failures,
+                **self._counts,
                 busy=Modelled(value=self._seconds, unit="s", profile=self._profile),
                 energy=Modelled(value=self._joules, unit="J", profile=self._profile),
             )
@@ -92,8 +70,3 @@ class Ledger:
         """Return joules since the device was opened."""
         with self._lock:
             return Modelled(value=self._joules, unit="J", profile=self._profile)
-
-    def _spend(self, seconds: float, joules: float) -> None:
-        self._seconds += seconds
-        self._joules += joules
-        self._clock.advance(seconds)

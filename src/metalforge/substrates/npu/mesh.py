@@ -79,7 +79,7 @@ def plan(
 
     `address` asks for a place: a byte of program memory, or the first NP where NPs are counted.
     """
-    chip = find_profile(profile) if isinstance(profile, str) else profile
+    chip = find_profile(profile)
     if chip.mesh.accounting == "neurons":
         return _by_neurons(program, chip, beside, address)
     return _by_processors(program, chip, beside, address)
