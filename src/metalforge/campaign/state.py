@@ -246,6 +246,11 @@ class CampaignState:
                 self.seconds = record.seconds
                 self._since = record.at
 
+    @property
+    def build_levels(self) -> set[str]:
+        """Build levels of the kernels that it was run with."""
+        return {self.opened.isa, *(record.isa for record in self.resumed)}
+
     def elapsed(self, now: float) -> float:
         """Return seconds of compute until `now`: a pause between two processes does not count."""
         if self.finished is not None:

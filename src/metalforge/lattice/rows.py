@@ -77,9 +77,15 @@ class RowLog:
             yield Segment(phase, at, {name: tuple(column[kept]) for name, column in self.columns.items()})
             at = end
 
-    def difference(self, update: int, other: Rowed) -> str:
-        """Return where a row is not the one of `other`: its phase, the name of a column, or nothing."""
+    def difference(self, update: int, other: Rowed, rounding: float = 0.0) -> str:
+        """Return where a row is not the one of `other`: its phase, the name of a column, or nothing.
+
+        Numbers may differ by `rounding`, absolute and relative.
+        """
         at = update - self.first
         if self.phases[at] != other.phases[update]:
             return "phase"
-        return next((n for n, column in other.columns.items() if column[update] != self.columns[n][at]), "")
+        pairs = ((name, column[update], self.columns[name][at]) for name, column in other.columns.items())
+        return next(
+            (n for n, a, b in pairs if a != b and not math.isclose(a, b, rel_tol=rounding, abs_tol=rounding)), ""
+        )

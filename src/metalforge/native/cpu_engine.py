@@ -17,7 +17,7 @@ from ._level import kernels, level
 from ._threads import thread_count
 from .engine import BufferKind, Dims, Precision, check_dims
 
-__all__ = ["CpuEngine", "cpu_engine", "slow_extents"]
+__all__ = ["CpuEngine", "cpu_engine", "family_of_level", "slow_extents"]
 
 Kernel = Callable[..., Any]
 _REALS: dict[str, type[np.float64] | type[np.float32]] = {"f64": np.float64, "f32": np.float32}
@@ -47,6 +47,11 @@ class CpuEngine:
 def cpu_engine(build: str | None = None, threads: int | None = None) -> CpuEngine:
     """Return the CPU's engine, at the level in use and with the default number of threads unless they are named."""
     return _engine(build or level(), thread_count(threads))
+
+
+def family_of_level(build: str) -> str:
+    """Return the bit family of a build level, also of one that does not run here."""
+    return "fma" if build in ("v3", "v4") else "plain"
 
 
 class _CpuGrid:

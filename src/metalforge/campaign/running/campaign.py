@@ -46,6 +46,8 @@ from metalforge.core.closing import Closing
 from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import SpecError
 from metalforge.core.files import replacing
+from metalforge.native.cpu_engine import family_of_level
+from metalforge.native.engine import continues
 
 from .book import Book
 from .equipment import HeadReader, steerer_of
@@ -147,10 +149,12 @@ class Campaign(Closing):
                     f"{directory}: was begun with another spec (sha256 {state.opened.spec_sha256[:12]}, this one "
                     f"{spec.sha256[:12]})\nhint: resume without a spec, or begin in another directory"
                 )
-            if state.opened.isa != native.level():
+            build, engine = state.opened.isa, producer_here().open_engine()
+            dynamical = state.spec.lattice.flavors > 0
+            if not continues(engine, f"cpu:{build}", family_of_level(build), links_see_sums=dynamical):
                 raise SpecError(
-                    f"{directory}: was run at build level {state.opened.isa}, this is {native.level()}: chains would "
-                    f"not continue bit for bit\nhint: set METALFORGE_ISA={state.opened.isa}"
+                    f"{directory}: was run at build level {build}, this is {engine.name}: chains would not continue "
+                    f"bit for bit\nhint: set METALFORGE_ISA={build}"
                 )
             in_force = extended(state, more) if more is not None and more.asks else None
             book = Book(journal, state, clock)

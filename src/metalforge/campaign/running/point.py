@@ -70,6 +70,7 @@ class PointChain:
         decide: Callable[[Decided], None],
         now: Callable[[], float],
         engine: Engine,
+        exact: bool = True,
         watch: HeadWatch | None = None,
         checkpoint: Path | None = None,
     ) -> None:
@@ -79,7 +80,7 @@ class PointChain:
         # Rows that are in the journal already decide the columns: an older version may have measured less.
         self._names = tuple(name for name in spec.lattice.columns() if name in log.columns or not log.rows)
         self._marks: deque[int] = deque(maxlen=KEPT_BLOCKS)
-        self._spec, self._quenched, self._engine = spec, log.quenched, engine
+        self._spec, self._quenched, self._engine, self._exact = spec, log.quenched, engine, exact
         self._wanted = spec.lattice.chain(log.dims, log.beta, seed=spec.seed, stream=log.stream, start=log.start)
         self._emitted = self._known.rows
         """Rows that are in the journal, or on their way to it."""
@@ -108,7 +109,7 @@ class PointChain:
             return None
         self._marks.append(run.log.first)
         for update in range(run.log.first, min(self._known.rows, run.log.end)):
-            run.verify(update, self._known, self.id)
+            run.verify(update, self._known, self.id, exact=self._exact)
         return run
 
     @property
@@ -175,7 +176,7 @@ class PointChain:
 
         row = run.step(at_quarter=at_quarter)
         if row.update < self._known.rows:
-            run.verify(row.update, self._known, self.id)
+            run.verify(row.update, self._known, self.id, exact=self._exact)
         if watch is not None:
             watch.push(phase, row.values, steps, tested=row.tested)
         if phase == "warmup":

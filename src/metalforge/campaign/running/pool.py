@@ -107,6 +107,7 @@ class ChainPool:
                     watch=watch,
                     checkpoint=path,
                     engine=self._engine,
+                    exact={f"cpu:{isa}" for isa in state.build_levels} <= {self._engine.name},
                 )
             except MetalforgeError as error:
                 if path.exists():

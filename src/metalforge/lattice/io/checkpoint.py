@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge import __version__
+from metalforge.native.cpu_engine import family_of_level
 
 from ._errors import ConfigurationFileError
 from ._files import PathLike, opened, replacing
@@ -43,8 +44,6 @@ _TEXTS = {
     "2": ("format", "format_version", "package_version", "engine", "family", "precision"),
 }
 """The attributes of each version."""
-_FAMILIES = {"v3": "fma", "v4": "fma"}
-"""Bit families of the build levels that version 1 names, where they are not `plain`."""
 _FLOATS: dict[str, str] = {"f32": "<f4", "f64": "<f8"}
 _SERIES_NAME = re.compile(r"[A-Za-z0-9_.+-]{1,100}")
 
@@ -167,7 +166,7 @@ def _read(file: Any, size: int) -> Checkpoint:
         spec_json=_from_text(data["spec_json"][0]),
         state_json=_from_text(data["state_json"][0]),
         engine=f"cpu:{texts['isa']}" if form_version == "1" else texts["engine"],
-        family=_FAMILIES.get(texts["isa"], "plain") if form_version == "1" else texts["family"],
+        family=family_of_level(texts["isa"]) if form_version == "1" else texts["family"],
         precision=precision,
         package_version=texts["package_version"],
         series={name.removeprefix("series/"): data[name][0].astype(np.float64) for name in names},

@@ -1,0 +1,89 @@
+"""A campaign goes on on another engine of its bit family: the same links, and rows that agree within rounding."""
+
+import copy
+import shutil
+
+import msgspec
+import pytest
+
+from metalforge.campaign.running import campaign as room
+from metalforge.campaign.running.campaign import Campaign
+from metalforge.campaign.spec import Budget
+from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.native.cpu_engine import cpu_engine
+from metalforge.substrates.cpu import CpuSubstrate
+from reference.small_campaigns import ROUNDS
+
+SHORT = msgspec.structs.replace(ROUNDS, budget=Budget(trajectories=400))
+
+
+class OtherSums:
+    """This CPU's engine with sums of another order, as those of wider vectors are: off in the last digits."""
+
+    def __init__(self, name, error):
+        self.name, self.family, self.threads, self.error = name, "fma", 1, error
+
+    def grid(self, dims, precision):
+        grid = copy.copy(cpu_engine(threads=1).grid(dims, precision))
+        sums = grid.plaquette_sums
+        grid.engine, grid.plaquette_sums = self, lambda links: tuple(s * (1 + self.error) for s in sums(links))
+        return grid
+
+
+class Elsewhere(CpuSubstrate):
+    """A machine with wider vectors."""
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    def open_engine(self, *, threads=None):
+        return OtherSums("cpu:v4", self.error)
+
+
+@pytest.fixture
+def interrupted(tmp_path):
+    if cpu_engine().name != "cpu:v3":
+        pytest.skip("needs a CPU whose best level is v3")
+    with Campaign.open(SHORT, tmp_path / "campaign") as campaign:
+        write = campaign.book.write
+
+        def writing(*records):
+            write(*records)
+            if campaign.state.trajectories >= 150:
+                campaign.interrupt("test")
+
+        campaign.book.write = writing
+        assert campaign.run().finished is None
+    return tmp_path / "campaign"
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_it_ends_as_it_would_have_here(interrupted, tmp_path, monkeypatch, checkpoints):
+    if not checkpoints:
+        shutil.rmtree(interrupted / "chains")  # every row is computed again, and held against the journal
+    monkeypatch.setattr(room, "producer_here", lambda: Elsewhere(1e-15))
+    with Campaign.resume(interrupted) as campaign:
+        there = campaign.run()
+    monkeypatch.undo()
+    with Campaign.open(SHORT, tmp_path / "whole") as campaign:
+        here = campaign.run()
+    assert there.finished is not None
+    assert {name: chain.links for name, chain in there.chains.items()} == {
+        name: chain.links for name, chain in here.chains.items()
+    }
+
+
+def test_rows_that_are_off_by_more_than_rounding_are_refused(interrupted, monkeypatch):
+    shutil.rmtree(interrupted / "chains")
+    monkeypatch.setattr(room, "producer_here", lambda: Elsewhere(1e-6))
+    with Campaign.resume(interrupted) as campaign, pytest.raises(MetalforgeError, match="differs from the journal"):
+        campaign.run()
+
+
+def test_another_family_is_refused(interrupted, monkeypatch):
+    elsewhere = Elsewhere(0.0)
+    elsewhere.open_engine = lambda threads=None: cpu_engine("v2", 1)
+    monkeypatch.setattr(room, "producer_here", lambda: elsewhere)
+    with pytest.raises(SpecError, match=r"build level v3, this is cpu:v2.*\nhint: set METALFORGE_ISA=v3"):
+        Campaign.resume(interrupted)
