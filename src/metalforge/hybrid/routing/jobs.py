@@ -5,7 +5,7 @@ and leak are the host's. A `ChainJob` is layers with bounded ReLUs between them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias
 from zlib import crc32
 
@@ -65,18 +65,17 @@ class LinearJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ChainJob:
+class ChainJob(CompiledChain):
     """Layers with bounded ReLUs between them, in one program of 4 bits."""
 
     name: str
     nodes: tuple[str, ...]
-    chain: CompiledChain
     positions: int
 
     @property
     def programs(self) -> tuple[Program, ...]:
         """What goes to the device."""
-        return (self.chain.program,)
+        return (self.program,)
 
     @property
     def passes(self) -> int:
@@ -86,22 +85,12 @@ class ChainJob:
     @property
     def encoding(self) -> Encoding:
         """Digits are those of the last layer."""
-        return self.chain.program.encoding
-
-    @property
-    def error(self) -> float:
-        """Predicted relative error of what comes out."""
-        return self.chain.error
-
-    @property
-    def error_bound(self) -> NDArray[np.float64]:
-        """The largest error of each output for inputs within their ranges."""
-        return self.chain.error_bound
+        return self.program.encoding
 
     @property
     def ranges(self) -> NDArray[np.float64]:
         """The largest modulus of each input line."""
-        return self.chain.first.ranges
+        return self.first.ranges
 
 
 Job: TypeAlias = LinearJob | ChainJob
@@ -151,17 +140,13 @@ def build_chain(graph: OpGraph, nodes: Sequence[str], x: ValueRange, *, digits: 
             weights: Weights = op.weights if isinstance(op.weights, Quantized) else op.matrix.astype(np.float64)
             stages.append(Stage(name=program_name([name]), weights=weights, bias=op.bias, rectified=False))
         elif isinstance(op, Elementwise) and stages:
-            last = stages.pop()
-            stages.append(Stage(name=last.name, weights=last.weights, bias=last.bias, rectified=True))
+            stages.append(replace(stages.pop(), rectified=True))
         else:
             stages.append(Stage(name=program_name([name]), weights=np.eye(x.largest.size), bias=None, rectified=True))
     whole = x.of_one_size() if isinstance(stages[0].weights, Quantized) else x
-    return ChainJob(
-        name=program_name(nodes),
-        nodes=tuple(nodes),
-        chain=compile_chain(program_name(nodes), stages, whole, digits=digits),
-        positions=positions,
-    )
+    chain = compile_chain(program_name(nodes), stages, whole, digits=digits)
+    parts = {field.name: getattr(chain, field.name) for field in fields(chain)}
+    return ChainJob(name=chain.program.name, nodes=tuple(nodes), positions=positions, **parts)
 
 
 def loading_order(jobs: Sequence[Job]) -> tuple[Job, ...]:

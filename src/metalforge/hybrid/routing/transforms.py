@@ -10,9 +10,8 @@ Slicing precision is in `encodings`.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +43,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Merged:
+class Merged(NamedTuple):
     """One matrix of several layers' rows, and where each layer's rows are."""
 
     matrix: Weights
@@ -86,9 +84,9 @@ def merge_siblings(layers: Sequence[tuple[str, Weights]]) -> Merged:
     spans = {name: slice(a, b) for (name, _), (a, b) in zip(layers, pairwise(ends), strict=True)}
     integers = [w for _, w in layers if isinstance(w, Quantized)]
     if len(integers) == len(layers):
-        return Merged(matrix=_stack(integers), spans=spans)
+        return Merged(_stack(integers), spans)
     real = [w.dequantize() if isinstance(w, Quantized) else w for _, w in layers]
-    return Merged(matrix=np.concatenate(real), spans=spans)
+    return Merged(np.concatenate(real), spans)
 
 
 def rectified_chains(graph: OpGraph, eligible: Collection[str]) -> tuple[tuple[str, ...], ...]:

@@ -30,7 +30,7 @@ class DeviceJobs:
         try:
             for job in jobs:
                 if isinstance(job, ChainJob):
-                    self._chains[job.name] = self.programs.add(f"{name}/{job.name}", job.chain.program)
+                    self._chains[job.name] = self.programs.add(f"{name}/{job.name}", job.program)
                 else:
                     self.matrices[job.name] = [DeviceMatrix(block, self.programs, name) for block in job.blocks]
         except NpuError:
@@ -41,7 +41,7 @@ class DeviceJobs:
         """Return y (rows, outputs) of a job for x (rows, inputs)."""
         self.clipped += int(np.count_nonzero(np.abs(x) > self._limits[job.name]))
         if isinstance(job, ChainJob):
-            return job.chain.decode(self.programs.infer(self._chains[job.name], job.chain.encode(x)))
+            return job.decode(self.programs.infer(self._chains[job.name], job.encode(x)))
         parts = [matrix(x) for matrix in self.matrices[job.name]]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 

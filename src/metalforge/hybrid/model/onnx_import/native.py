@@ -64,8 +64,9 @@ def native_op(
         case "Add" | "Sum" if len(opened) == len(args) and len({arg.shape for arg in opened}) == 1:
             return Add()
         case "Concat" if len(opened) == len(args):
-            axis = int(attributes["axis"])
-            return None if any(arg.shape[axis] is None for arg in opened) else Concat(axis=axis)
+            axis, rank = int(attributes["axis"]), len(result.shape)
+            fixed = -rank <= axis < rank and all(arg.shape[axis] is not None for arg in opened)
+            return Concat(axis=axis) if fixed else None
         case _:
             function = _activation(op_type, attributes, args, opset)
             return None if function is None else Elementwise(function=function)

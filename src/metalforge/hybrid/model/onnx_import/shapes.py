@@ -72,6 +72,7 @@ def inferred(node: Any, opsets: Sequence[Any], values: Mapping[str, Sized]) -> d
     read = {name: values[name] for name in node.input if name}
     if node.domain == "ai.onnx.ml":
         return {node.output[0]: _of_features(onnx, node, [values[name] for name in node.input])}
+    _check_form(attributes_of(onnx, node), node, read)
     version = next(entry.version for entry in opsets if (entry.domain or "ai.onnx") == (node.domain or "ai.onnx"))
     try:
         types = onnx.shape_inference.infer_node_outputs(
@@ -85,7 +86,7 @@ def inferred(node: Any, opsets: Sequence[Any], values: Mapping[str, Sized]) -> d
             },
             opset_imports=list(opsets),
         )
-    except (onnx.shape_inference.InferenceError, onnx.defs.SchemaError, RuntimeError, ValueError) as error:
+    except Exception as error:  # of inference, of schemas, of the checker: they have no common base
         came = ", ".join(f"{kind_name(onnx, v.kind)} {v.shape}" for v in read.values())
         raise SpecError(f"cannot take its inputs ({error}). Got {came or 'none'}") from error
     found = {}
@@ -130,6 +131,15 @@ def computed(node: Any, opsets: Sequence[Any], inputs: Mapping[str, Array]) -> d
         if array.dtype.kind not in "fiubV":  # V: the library's 4-bit integers
             raise SpecError(f"gives `{name}` of type {array.dtype}, which is not supported")
     return arrays
+
+
+def _check_form(attributes: Mapping[str, Any], node: Any, read: Mapping[str, Sized]) -> None:
+    """Raise for forms that the library's inference does not survive."""
+    if node.op_type == "Split":
+        parts = attributes.get("num_outputs", len(node.output))
+        sizes = [len(attributes["split"])] if "split" in attributes else [read[n].shape[0] for n in node.input[1:2]]
+        if {parts, *sizes} != {len(node.output)}:
+            raise SpecError(f"has {len(node.output)} results, and asks for {parts} of sizes {sizes or 'alike'}")
 
 
 def _with_numbers(
