@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from .heads_training import reservoir, train_heads
     from .layouts import CONDUCTOR_11, GPU_PREP_11
     from .program import ConductorProgram
+    from .questions import Question, Run
+    from .reading import NetworkConductor
     from .shipped import default_provenance, default_scores, default_weights
     from .steerer import ConductorSteerer
     from .trust import Trust
@@ -27,6 +29,9 @@ __all__ = [
     "ConductorSteerer",
     "CorpusSpec",
     "MetaRow",
+    "NetworkConductor",
+    "Question",
+    "Run",
     "Trust",
     "Worker",
     "build_corpus",
@@ -52,6 +57,8 @@ __getattr__, __dir__ = on_demand(
     heads_training="reservoir train_heads",
     layouts="CONDUCTOR_11 GPU_PREP_11",
     program="ConductorProgram",
+    questions="Question Run",
+    reading="NetworkConductor",
     shipped="default_provenance default_scores default_weights",
     steerer="ConductorSteerer",
     trust="Trust",

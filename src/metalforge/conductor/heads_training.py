@@ -152,7 +152,7 @@ def fit_heads(
 
 
 def label_rows(example: Example, head: str, *, ambiguous: bool = False) -> Doubles:
-    """Return a head's label for every trajectory, NaN where there is none.
+    """Return a head's label for every trajectory that has inputs, NaN where there is none.
 
     Chains of neither phase have no phase; with `ambiguous` they have the one that their mean is on the side of, and no
     other chain has any.
@@ -161,7 +161,7 @@ def label_rows(example: Example, head: str, *, ambiguous: bool = False) -> Doubl
     values = example.labels.values.get(name)
     if values is None or (name == "phase" and example.labels.ambiguous != ambiguous):
         return np.full(len(example.inputs), np.nan)
-    return values
+    return values[: len(example.inputs)]
 
 
 class _Fitted(NamedTuple):

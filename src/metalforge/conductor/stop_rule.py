@@ -1,6 +1,6 @@
 r"""The rule by which the thermalisation head ends a warm-up, and how its one free number is chosen.
 
-    stop = factor * (trajectories until the head was above `SURE` for `IN_A_ROW` in a row)
+    stop = factor * (trajectories until the head was above 0.9 for 10 in a row: `early_stop`)
 
 A head says when a chain has entered its equilibrium band; what is left of a transient then is still as large as a
 fluctuation, and takes about as long again to vanish, several times for slow modes. `factor` is the least of `FACTORS`
@@ -11,18 +11,15 @@ that were left out when it was fitted. Chains that reject most of their trajecto
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 
-from .chains import Doubles
 from .dataset import Example
+from .early_stop import first_sure
 from .heads_training import LABEL_OF, Trained
 
-__all__ = ["IN_A_ROW", "SURE", "choose_factor", "first_sure", "first_yes", "thermalisation_head"]
+__all__ = ["choose_factor", "thermalisation_head"]
 
-SURE = 0.9
-IN_A_ROW = 10
 FACTORS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
 ALLOWED = 0.01
 SOUND = 0.5
@@ -35,17 +32,6 @@ def thermalisation_head(trained: Trained) -> str:
         if LABEL_OF.get(name, name) == "thermalization":
             return name
     raise SpecError("an early stop needs a trained thermalisation head")
-
-
-def first_yes(yes: NDArray[np.bool_]) -> int:
-    """Return the first index that says yes; the length where none does."""
-    return int(np.argmax(yes)) if yes.any() else len(yes)
-
-
-def first_sure(probability: Doubles) -> int:
-    """Return after how many trajectories the head has been sure for some in a row."""
-    sure = np.convolve(probability > SURE, np.ones(IN_A_ROW), mode="full")[: len(probability)] > IN_A_ROW - 0.5
-    return first_yes(sure) + 1
 
 
 def choose_factor(trained: Trained, examples: Sequence[Example]) -> float:

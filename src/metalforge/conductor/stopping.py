@@ -32,12 +32,13 @@ from .corpus import run_chains, run_references
 from .corpus_spec import STARTS, CorpusSpec, Grid
 from .criteria import says
 from .dataset import frames_of, meta_rows
+from .early_stop import IN_A_ROW, SURE, first_sure, first_yes
 from .ensemble import values_of
 from .features import scaled
 from .heads_training import Trained
 from .labels import band_of, first_inside
 from .scores import StopRule, StopStudy
-from .stop_rule import IN_A_ROW, SURE, first_sure, first_yes, thermalisation_head
+from .stop_rule import thermalisation_head
 
 __all__ = ["stop_study", "studied"]
 

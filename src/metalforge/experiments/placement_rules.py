@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from metalforge.conductor.chains import Corpus, Doubles
 from metalforge.conductor.criteria import says
 from metalforge.conductor.dataset import Example
-from metalforge.conductor.stop_rule import SOUND, first_yes
+from metalforge.conductor.early_stop import first_yes
+from metalforge.conductor.stop_rule import SOUND
 from metalforge.reservoir.accuracy import wilson
 from metalforge.statistics import gamma_method
 

@@ -32,12 +32,13 @@ from metalforge.conductor.chains import Corpus, Doubles, load_corpus, save_corpu
 from metalforge.conductor.corpus import build_corpus
 from metalforge.conductor.corpus_spec import QUICK_CORPUS, CorpusSpec
 from metalforge.conductor.dataset import Example, examples
+from metalforge.conductor.early_stop import first_sure
 from metalforge.conductor.ensemble import values_of
 from metalforge.conductor.evaluation import evaluate
 from metalforge.conductor.heads_training import Trained, label_rows, reservoir, train_heads
 from metalforge.conductor.layouts import GPU_PREP_11
 from metalforge.conductor.scores import HeadScore
-from metalforge.conductor.stop_rule import choose_factor, first_sure, thermalisation_head
+from metalforge.conductor.stop_rule import choose_factor, thermalisation_head
 from metalforge.core.errors import MetalforgeError
 from metalforge.core.schema import HeadLayout
 

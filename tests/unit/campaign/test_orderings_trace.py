@@ -20,11 +20,11 @@ from metalforge.campaign.running.heads import Heads
 from metalforge.campaign.running.producer import Producer
 from metalforge.campaign.running.recording import Check
 from metalforge.campaign.running.sleeping import predictive_variance
-from metalforge.campaign.running.watch import StopRule
 from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Running, Screening, Steering, WarmUpPolicy
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import Assigned, BlockDone, Checked, Decided, Record, Rows, Screened
+from metalforge.conductor.early_stop import EarlyStop
 from metalforge.conductor.heads_training import reservoir
 from metalforge.conductor.layouts import CONDUCTOR_11
 from metalforge.core.errors import UnknownNameError
@@ -64,7 +64,7 @@ def quiet_heads(spec):
         skill={},
         trusted={},
         unused={},
-        stop=StopRule(0.9, 3, 2.0),
+        stop=EarlyStop(0.9, 3, 2.0),
         domain="nothing was learned",
     )
 

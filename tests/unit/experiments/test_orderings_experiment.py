@@ -6,7 +6,7 @@ import pytest
 
 from metalforge.campaign.running import campaign as running
 from metalforge.campaign.running.heads import Heads
-from metalforge.campaign.running.watch import StopRule
+from metalforge.conductor.early_stop import EarlyStop
 from metalforge.conductor.heads_training import reservoir
 from metalforge.conductor.layouts import CONDUCTOR_11
 from metalforge.experiments import ordering_runs, orderings
@@ -22,7 +22,7 @@ def blank_heads(spec):
     network = weights.with_readout(
         blank, np.zeros(CONDUCTOR_11.width, np.float32), passthrough=True, heads=CONDUCTOR_11
     )
-    stop = StopRule(0.9, 3, 2.0)
+    stop = EarlyStop(0.9, 3, 2.0)
     return Heads(weights=network, scores=(), skill={}, trusted={}, unused={}, stop=stop, domain="nothing was learned")
 
 

@@ -14,6 +14,7 @@ from metalforge.campaign.report.words import lattice_name
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.conductor.corpus_spec import CorpusSpec
+from metalforge.conductor.early_stop import EarlyStop
 from metalforge.conductor.features import ChainContext, MetaRow
 from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.scores import HeadScore
@@ -22,8 +23,6 @@ from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.profiles import profile
-
-from .watch import StopRule
 
 __all__ = [
     "PROFILE",
@@ -55,7 +54,7 @@ class Heads:
     trusted: Mapping[str, bool]
     unused: Mapping[str, str]
     """Heads that do not apply to this campaign's chains, with the reason."""
-    stop: StopRule
+    stop: EarlyStop
     """How the thermalisation head ends a warm-up, as it was chosen on training chains."""
     domain: str | None
     """Why no head is acted on here; None where the chains are of the kind they were trained on."""
@@ -110,7 +109,7 @@ def load_heads(spec: CampaignSpec) -> Heads:
         scores=measured.heads,
         skill={name: score.skill for name, score in scores.items()},
         trusted=trusted,
-        stop=StopRule(study.sure, study.in_a_row, study.factor),
+        stop=EarlyStop(study.sure, study.in_a_row, study.factor),
         unused=unused,
         domain=domain,
         route=route,

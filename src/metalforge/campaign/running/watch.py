@@ -7,27 +7,19 @@ recorded and scored. The thermalisation head may end a warm-up, by the rule that
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from metalforge.campaign.store.records import Phase
+from metalforge.conductor.early_stop import EarlyStop
 from metalforge.conductor.features import ChainContext, MetaRow, Stage, Trajectory
 from metalforge.conductor.futures import Future
 from metalforge.conductor.heuristics import rejection_probability
 from metalforge.conductor.questions import Question
 from metalforge.conductor.worker import Worker
 
-__all__ = ["HeadWatch", "StopRule", "trajectory_of"]
+__all__ = ["HeadWatch", "trajectory_of"]
 
 STAGES: dict[Phase, Stage] = {"quench": "quenched", "warmup": "warmup", "measure": "measure"}
 CG, REJECTION, THERMALISED = "cg_estimate", "rejection", "thermalization"
-
-
-class StopRule(NamedTuple):
-    """When the head's word ends a warm-up: `factor` times the updates until it was `sure` for some in a row."""
-
-    sure: float
-    in_a_row: int
-    factor: float
 
 
 @dataclass(slots=True)
@@ -45,12 +37,8 @@ class _Progress:
     """Words of the thermalisation head that have not been collected."""
     missed: bool = False
     """Whether one of them did not come."""
-    probability: float = 0.0
-    updates: int = 0
-    sure: int = 0
-    """Updates in a row of which it was sure."""
-    first: int | None = None
-    """Updates until it had been sure for long enough."""
+    said: list[float] = field(default_factory=list)
+    """What came of them: the probabilities of the warm-up's rows."""
 
 
 class HeadWatch:
@@ -68,7 +56,7 @@ class HeadWatch:
         *,
         start: float,
         tau: float,
-        rule: StopRule,
+        rule: EarlyStop,
         meta: Sequence[MetaRow] = (),
         every: int = 1,
     ) -> None:
@@ -115,21 +103,15 @@ class HeadWatch:
 
         None where there is no word of it for every row: then it is the rule's turn.
         """
-        at, rule = self._at, self._rule
+        at = self._at
         for future in at.asked:
             said = future.get().said.get(THERMALISED)
             if said is None:
                 at.missed = True
-                continue
-            at.probability = said
-            at.updates += 1
-            at.sure = at.sure + 1 if said > rule.sure else 0
-            if at.first is None and at.sure >= rule.in_a_row:
-                at.first = at.updates
+            else:
+                at.said.append(said)
         at.asked.clear()
-        if at.missed or not at.updates:
-            return None
-        return at.first is not None and at.updates >= rule.factor * at.first, at.probability
+        return None if at.missed or not at.said else (self._rule.ends(at.said), at.said[-1])
 
     def _observe(self, phase: Phase, values: Mapping[str, float], n_steps: int | None) -> None:
         row = self._at.row
