@@ -1,7 +1,7 @@
 """What a campaign has found in a volume, from its journal: the peak with its evidence, and every look at it so far."""
 
 from .headline import target_looks
-from .physics.evidence import Finding, Plan, finding_of
+from .physics.evidence import Finding, PlannedPoints, finding_of
 from .physics.stopping import target_reached
 from .spec import Dims
 from .state import CampaignState
@@ -10,7 +10,7 @@ from .steerers import find_steerer
 __all__ = ["finding", "plan_of", "target_met"]
 
 
-def plan_of(state: CampaignState, dims: Dims) -> Plan:
+def plan_of(state: CampaignState, dims: Dims) -> PlannedPoints:
     """Return how many beta of a volume the campaign means to look at first, and how many have a complete visit.
 
     They are those that were asked for by name, and as many others as the steerer begins with.
@@ -19,7 +19,7 @@ def plan_of(state: CampaignState, dims: Dims) -> Plan:
     first = find_steerer(spec.steering.steerer).first_points(spec.scan(dims))
     visited = {chain.beta for chain in state.chains.values() if chain.dims == dims and chain.ends and chain.measured}
     named = set(spec.steering.points)
-    return Plan(first + len(named), min(len(visited - named), first) + len(visited & named))
+    return PlannedPoints(first + len(named), min(len(visited - named), first) + len(visited & named))
 
 
 def finding(state: CampaignState, dims: Dims, *, n_bootstrap: int) -> Finding:

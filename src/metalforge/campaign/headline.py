@@ -12,7 +12,7 @@ difference to first order, since they minimise sigma^2.
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from .physics.finite_size import Peak, extrapolate
+from .physics.finite_size import VolumePeak, extrapolate
 from .physics.stopping import Look
 from .spec import Dims, on_the_line
 from .state import CampaignState
@@ -68,8 +68,8 @@ def _combined(latest: Mapping[Dims, Estimated]) -> Look:
     )
 
 
-def _peaks(estimates: Iterable[Estimated]) -> list[Peak]:
-    return [Peak(e.dims, e.beta_c, e.error) for e in estimates if e.beta_c is not None and e.error]
+def _peaks(estimates: Iterable[Estimated]) -> list[VolumePeak]:
+    return [VolumePeak(e.dims, e.beta_c, e.error) for e in estimates if e.beta_c is not None and e.error]
 
 
 def gains(state: CampaignState) -> dict[Dims, float]:

@@ -4,7 +4,7 @@ Knows no physics and no device: it receives substrates and meters as objects. St
 """
 
 from .builder import Edits, Pipeline, PipelineBuilder
-from .calibrate import Budget, Calibration, calibrate
+from .calibrate import Calibration, TurnBudget, calibrate
 from .efficiency import EfficiencyWindow, SiliconEfficiency
 from .errors import (
     BrokenError,
@@ -34,7 +34,6 @@ __all__ = [
     "Bounded",
     "Broadcast",
     "BrokenError",
-    "Budget",
     "Calibration",
     "Chain",
     "ChannelKind",
@@ -74,6 +73,7 @@ __all__ = [
     "StageMetrics",
     "StageSpec",
     "StageTimeoutError",
+    "TurnBudget",
     "Unbounded",
     "bottleneck",
     "calibrate",

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from .builder import Pipeline
     from .supervisor import Run
 
-__all__ = ["Budget", "Calibration", "Candidate", "calibrate", "take_turns"]
+__all__ = ["Calibration", "Tried", "TurnBudget", "calibrate", "take_turns"]
 
 _BOOTSTRAPS = 2000
 _SURE = 0.95  # below this a difference is called a tie
 
 
-class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TurnBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much may be spent: `rounds` turns of each candidate, each of `results` results and at most `block_s`."""
 
     rounds: int = 5
@@ -41,7 +41,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise SpecError("a calibration needs at least 2 rounds (for an error), 1 result per block and some time")
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Tried(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How one ordering did: its scores block by block, their mean and standard error."""
 
     name: str
@@ -60,7 +60,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """(best - next) / |next|, from paired rounds; None with one candidate or a next of 0."""
     confidence: float | None
     """How often the best is really better than the next, in bootstraps over rounds."""
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[Tried, ...]
     results: int
     """Results produced during the calibration; all are kept."""
     words: str
@@ -69,7 +69,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 def calibrate(
     run: "Run",
     orderings: "Mapping[str, Graph | PipelineGraph | Pipeline]",
-    budget: Budget = Budget(),  # noqa: B008 - frozen
+    budget: TurnBudget = TurnBudget(),  # noqa: B008 - frozen
     score: Callable[[SiliconEfficiency], float] = lambda e: e.throughput_per_s,
     *,
     quality: Callable[[], float] | None = None,
@@ -94,8 +94,7 @@ def calibrate(
 
     outcome = judge(take_turns(list(graphs), measure, budget.rounds), produced, seed)
     run.reconfigure(graphs[outcome.best])
-    if run.events is not None:
-        run.events.run("calibrated", outcome.best)
+    run.note("run.calibrated", outcome.best)
     return outcome
 
 
@@ -110,7 +109,7 @@ def take_turns(names: Sequence[str], measure: Callable[[str], float], rounds: in
 
 
 def _block(
-    run: "Run", graph: PipelineGraph, budget: Budget, quality: Callable[[], float] | None, results: str | None
+    run: "Run", graph: PipelineGraph, budget: TurnBudget, quality: Callable[[], float] | None, results: str | None
 ) -> tuple[SiliconEfficiency, int]:
     run.reconfigure(graph)
     window = EfficiencyWindow(run, results=results, quality=quality)
@@ -172,11 +171,11 @@ def judge(scores: Mapping[str, list[float]], produced: int = 0, seed: int = 0) -
     )
 
 
-def _candidate(name: str, values: list[float]) -> Candidate:
+def _candidate(name: str, values: list[float]) -> Tried:
     n = len(values)
     mean = sum(values) / n
     spread = math.sqrt(sum((v - mean) ** 2 for v in values) / (n - 1)) if n > 1 else math.inf
-    return Candidate(name=name, scores=tuple(values), mean=mean, error=spread / math.sqrt(n))
+    return Tried(name=name, scores=tuple(values), mean=mean, error=spread / math.sqrt(n))
 
 
 def _confidence(best: tuple[float, ...], other: tuple[float, ...], seed: int) -> float:

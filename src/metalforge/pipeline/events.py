@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -45,43 +46,16 @@ class EventLog(Closing):
         self._encoder = msgspec.json.Encoder()
         self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
-    def write(self, event: Event) -> None:
-        """Append one line; after `close`, nothing."""
+    def note(self, event: str, name: str, **fields: Any) -> None:
+        """Append a line: what happened (`run.started`, `stage.ended`, `failure`, `migration.left`) to whom."""
         if self._file >= 0:
-            os.write(self._file, self._encoder.encode(event) + b"\n")
-
-    def run(self, what: str, name: str) -> None:
-        """The run started, ended, failed, was rewired."""
-        self.write(Event(at=self._wall(), event=f"run.{what}", name=name))
-
-    def stage(self, name: str, what: str) -> None:
-        """A stage ended or was configured."""
-        self.write(Event(at=self._wall(), event=f"stage.{what}", name=name))
-
-    def failure(self, failure: Failure) -> None:
-        """An item failed."""
-        self.write(Event(at=self._wall(), event="failure", name=failure.stage, failure=failure))
-
-    def migration(self, stage: str, what: str, source: str | None, target: str | None, sha256: str) -> None:
-        """A stage's state left a substrate, or arrived at one."""
-        now = self._wall()
-        self.write(Event(at=now, event=f"migration.{what}", name=stage, source=source, target=target, sha256=sha256))
+            os.write(self._file, self._encoder.encode(Event(at=self._wall(), event=event, name=name, **fields)) + b"\n")
 
     def item(self, stage: str, item: Item) -> None:
         """An item was processed."""
         if self._items:
-            self.write(
-                Event(
-                    at=self._wall(),
-                    event="item",
-                    name=stage,
-                    item=item.id,
-                    parents=item.parents,
-                    received_ns=item.received,
-                    started_ns=item.started,
-                    ended_ns=item.ended,
-                )
-            )
+            times = {"received_ns": item.received, "started_ns": item.started, "ended_ns": item.ended}
+            self.note("item", stage, item=item.id, parents=item.parents, **times)
 
     def close(self) -> None:
         """Close the file; again is nothing."""

@@ -35,7 +35,7 @@ class ChannelKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_f
     @property
     def room(self) -> int:
         """How many items a channel that blocks holds."""
-        return 0
+        return int(getattr(self, "capacity", 0))
 
     @property
     def label(self) -> str:
@@ -83,11 +83,6 @@ class Bounded(ChannelKind, frozen=True, tag="bounded"):
         return self.drop is None
 
     @property
-    def room(self) -> int:
-        """Its capacity."""
-        return self.capacity
-
-    @property
     def label(self) -> str:
         """For example `bounded 4 / 1000 B`."""
         limits = f"bounded {self.capacity}" + (f" / {self.max_bytes} B" if self.max_bytes else "")
@@ -132,11 +127,6 @@ class Broadcast(ChannelKind, frozen=True, tag="broadcast"):
     def blocks(self) -> bool:
         """Where a slow consumer holds up all."""
         return self.slow == "block"
-
-    @property
-    def room(self) -> int:
-        """Its capacity."""
-        return self.capacity
 
     @property
     def label(self) -> str:

@@ -64,8 +64,8 @@ def swap_host(run: "Run", worker: "Worker", spec: StageSpec) -> Migration:
         return Migration(stage=worker.name, source=where[0], target=where[1], state_bytes=0, sha256="", pause_ms=0.0)
     saved = old_host.checkpoint()
     digest = hashlib.sha256(saved).hexdigest()
-    if run.events is not None:
-        run.events.migration(worker.name, "left", where[0], where[1], digest)
+    way = {"source": where[0], "target": where[1], "sha256": digest}
+    run.note("migration.left", worker.name, **way)
     old_host.close()
     try:
         host = run.make_host(spec)
@@ -82,8 +82,7 @@ def swap_host(run: "Run", worker: "Worker", spec: StageSpec) -> Migration:
         raise
     worker.spec, worker.config, worker.host = spec, spec.config, host
     worker.throttle = run.readings.throttle_of(worker)
-    if run.events is not None:
-        run.events.migration(worker.name, "arrived", where[0], where[1], digest)
+    run.note("migration.arrived", worker.name, **way)
     return Migration(
         stage=worker.name,
         source=where[0],

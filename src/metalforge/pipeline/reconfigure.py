@@ -232,8 +232,7 @@ class _Change:
                 run.retired.append(worker)
         run.graph = plan.new
         run.regroup()
-        if run.events is not None:
-            run.events.run("reconfigured", run.graph.name)
+        run.note("run.reconfigured", run.graph.name)
         return started
 
     def _move_stages(self) -> None:

@@ -181,12 +181,16 @@ class Run(ABC):
         with self.lock:
             self.endings.check(worker.name)
 
+    def note(self, event: str, name: str, **fields: Any) -> None:
+        """Write a line of the event log, if there is one."""
+        if self.events is not None:
+            self.events.note(event, name, **fields)
+
     def report(self, failure: Failure, error: BaseException) -> None:
         """Take note of a failed item; a failure that stops fails the run."""
         with self.lock:
             self.failures.append(failure)
-        if self.events is not None:
-            self.events.failure(failure)
+        self.note("failure", failure.stage, failure=failure)
         if failure.action == "stop":
             wrapped = PipelineError(f"{failure}\n{failure.traceback}", failure)
             wrapped.__cause__ = error
@@ -238,8 +242,7 @@ class Run(ABC):
                     message[1].refuse(worker.name)
             if worker in self.retired:
                 self.retired.remove(worker)
-            if self.events is not None:
-                self.events.stage(worker.name, "ended")
+            self.note("stage.ended", worker.name)
             if self._all_ended() and self._status in ("running", "paused"):
                 self._status = "ended"
         self.notify()
@@ -260,8 +263,7 @@ class Run(ABC):
         """Start every stage."""
         self._status = "running"
         self._started_ns = self.clock_ns()
-        if self.events is not None:
-            self.events.run("started", self.graph.name)
+        self.note("run.started", self.graph.name)
         for worker in list(self.workers.values()):
             self.prepare(worker)
             self.launch(worker)
@@ -296,8 +298,8 @@ class Run(ABC):
     def _close(self) -> None:
         if self._all_ended():
             self._release()
+            self.note(f"run.{self._status}", self.graph.name)
             if self.events is not None:
-                self.events.run(self._status, self.graph.name)
                 self.events.close()
                 self.events = None
 
@@ -387,8 +389,7 @@ class Run(ABC):
         self.order(worker, take, timeout)
         with self.lock:
             self.graph = replace(self.graph, stages={**self.graph.stages, stage: worker.spec})
-        if self.events is not None:
-            self.events.stage(stage, "configured")
+        self.note("stage.configured", stage)
 
     def order(self, worker: Worker, work: Callable[[], None], timeout: float | None = None) -> None:
         """Let a worker do something at its next border, on its own thread; returns when done, raises what it raised."""

@@ -42,7 +42,7 @@ class Count(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Figure(value=self.value, source=self.source)  # the same rules
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TimeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Seconds by a whole number (a width, a batch size), in rising order, with one source."""
 
     rows: tuple[tuple[int, float], ...]
@@ -142,9 +142,9 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     call: Call
     modes: tuple[Mode, ...]
     """Clock modes; the first is the one that `call` was measured in."""
-    widths: Table | None = None
+    widths: TimeTable | None = None
     """Seconds of one call by the width of a square layer."""
-    batches: Table | None = None
+    batches: TimeTable | None = None
     """Seconds an input by the inputs of a call."""
 
     def __post_init__(self) -> None:

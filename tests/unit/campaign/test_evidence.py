@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from metalforge.campaign.physics.evidence import MIN_BLOCKS, NOT_APPLICABLE, Plan, finding_of
+from metalforge.campaign.physics.evidence import MIN_BLOCKS, NOT_APPLICABLE, PlannedPoints, finding_of
 from metalforge.campaign.physics.phases import crossings
 from metalforge.campaign.physics.series import PointSeries
 from metalforge.experiments.exact_model import CROSSOVER, DIMS, FIRST_ORDER, ExactChains
 
-PLAN = Plan(5, 5)
+PLAN = PlannedPoints(5, 5)
 
 
 def measured(model, betas, rows, *, seed=1, starts=("hot", "cold"), warm=600):
@@ -113,7 +113,7 @@ def test_a_short_measurement_lacks_blocks_and_says_how_many():
 def test_a_point_of_the_plan_that_was_not_visited_is_missing(crossover):
     centre = CROSSOVER.peak()[0]
     chains = measured(CROSSOVER, centre + np.array([-0.03, -0.01, 0.0, 0.015, 0.03]), 4000)
-    found = finding_of(chains, Plan(6, 5), seed=1, n_bootstrap=40)
+    found = finding_of(chains, PlannedPoints(6, 5), seed=1, n_bootstrap=40)
     assert [item.name for item in found.lacking] == ["points visited"]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from metalforge.campaign.findings import target_met
 from metalforge.campaign.headline import OTHERS, gains, target_looks
-from metalforge.campaign.physics.finite_size import Peak, extrapolate
+from metalforge.campaign.physics.finite_size import VolumePeak, extrapolate
 from metalforge.campaign.running.visits import Assignee, VisitPlan
 from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Steering
 from metalforge.campaign.state import fold
@@ -74,7 +74,7 @@ def shared(spec, visits, *, located=True):
 
 
 def error_of(counts):
-    peaks = [Peak(dims, 5.69, SIGMA[dims] / n**0.5) for dims, n in counts.items() if dims[0] > 8]
+    peaks = [VolumePeak(dims, 5.69, SIGMA[dims] / n**0.5) for dims, n in counts.items() if dims[0] > 8]
     return extrapolate(peaks)[0].error
 
 
@@ -90,7 +90,7 @@ def test_the_error_is_that_of_the_first_volume_or_of_infinite_volume():
     assert target_error(state) is None
     estimate(state, VOLUMES[2], 0.001, n=700)
     estimate(state, VOLUMES[2], 0.0005, n=900)
-    peaks = [Peak(VOLUMES[0], 5.69, 0.002), Peak(VOLUMES[2], 5.69, 0.0005)]
+    peaks = [VolumePeak(VOLUMES[0], 5.69, 0.002), VolumePeak(VOLUMES[2], 5.69, 0.0005)]
     assert target_error(state) == pytest.approx(extrapolate(peaks)[0].error)
     assert [seen.trajectories for seen in target_looks(state) if seen.look.error] == [700, 900]
 

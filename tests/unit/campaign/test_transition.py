@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from metalforge.campaign.physics.memory import pooled_tau
 from metalforge.campaign.physics.transition import NotLocated, PointSeries, curve, locate
 from metalforge.core.errors import SpecError
 from metalforge.statistics import BetaRun, combine, gamma_method, reweight
+from metalforge.statistics.memory import pooled_tau
 from reference.landau_chain import VOLUME, exact_chi, exact_peak, run_chains
 
 PEAK, HEIGHT = exact_peak()

@@ -9,7 +9,6 @@ import pytest
 from metalforge.core import Measured, MetalforgeError, MeterUnavailableError, Modelled, SpecError, SubstrateInfo
 from metalforge.core.substrate import Kind
 from metalforge.pipeline import (
-    Budget,
     Chain,
     Collect,
     EfficiencyWindow,
@@ -17,6 +16,7 @@ from metalforge.pipeline import (
     ManualClock,
     PipelineBuilder,
     Source,
+    TurnBudget,
     calibrate,
 )
 from metalforge.pipeline.calibrate import judge
@@ -136,7 +136,7 @@ def candidates(costs_ms, noise=0.0):
 
 def test_calibration_finds_the_fast_ordering_says_by_how_much_and_keeps_every_result():
     run, sink, tries = candidates({"a": 2.0, "b": 1.0, "c": 3.0}, noise=0.05)
-    outcome = calibrate(run, tries, Budget(rounds=6, results=8, block_s=10.0))
+    outcome = calibrate(run, tries, TurnBudget(rounds=6, results=8, block_s=10.0))
     assert outcome.best == "b"
     assert not outcome.tie
     assert outcome.confidence > 0.99
@@ -151,7 +151,7 @@ def test_calibration_finds_the_fast_ordering_says_by_how_much_and_keeps_every_re
 
 def test_two_equal_orderings_are_a_tie():
     run, _, tries = candidates({"a": 1.0, "b": 1.0}, noise=0.2)
-    outcome = calibrate(run, tries, Budget(rounds=5, results=5, block_s=10.0))
+    outcome = calibrate(run, tries, TurnBudget(rounds=5, results=5, block_s=10.0))
     assert outcome.tie
     assert len(outcome.ties) == 1
     assert "cannot be told apart" in outcome.words
@@ -177,10 +177,10 @@ def test_ties_are_called_as_often_as_promised():
 def test_a_score_that_does_not_exist_is_refused_with_the_reason():
     run, _, tries = candidates({"a": 1.0, "b": 1.0})
     with pytest.raises(SpecError, match="bound to no substrate with a meter"):
-        calibrate(run, tries, Budget(rounds=2, results=2), lambda e: e.quality_per_joule)
+        calibrate(run, tries, TurnBudget(rounds=2, results=2), lambda e: e.quality_per_joule)
     run.drain()
     with pytest.raises(SpecError):
-        Budget(rounds=1)
+        TurnBudget(rounds=1)
 
 
 def test_percentiles_are_within_a_bucket_of_the_exact_ones():

@@ -33,7 +33,7 @@ __all__ = [
     "NOT_APPLICABLE",
     "Evidence",
     "Finding",
-    "Plan",
+    "PlannedPoints",
     "Want",
     "chi_pulls",
     "finding_of",
@@ -83,7 +83,7 @@ class Want(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     item: str
 
 
-class Plan(NamedTuple):
+class PlannedPoints(NamedTuple):
     """How many points of one volume the campaign means to visit before it says anything, and how many it has."""
 
     points: int = 0
@@ -111,13 +111,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return tuple(item for item in self.evidence if not item.holds)
 
 
-def finding_of(points: Sequence[PointSeries], plan: Plan, *, seed: int, n_bootstrap: int) -> Finding:
+def finding_of(points: Sequence[PointSeries], plan: PlannedPoints, *, seed: int, n_bootstrap: int) -> Finding:
     """Return the peak of chi with its evidence; without a peak, the reason, and the items that can be given."""
     with one_thread():
         return _finding(points, plan, seed, n_bootstrap)
 
 
-def _finding(points: Sequence[PointSeries], plan: Plan, seed: int, n_bootstrap: int) -> Finding:
+def _finding(points: Sequence[PointSeries], plan: PlannedPoints, seed: int, n_bootstrap: int) -> Finding:
     missing = f"{plan.points - plan.visited} of the first points have no complete visit yet"
     visited = _at_least("points visited", plan.visited, plan.points, missing)
     try:

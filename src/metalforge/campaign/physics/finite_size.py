@@ -21,7 +21,7 @@ from metalforge.core.errors import SpecError
 from .series import Dims
 from .transition import Transition
 
-__all__ = ["FiniteSize", "FiniteSizeFit", "Peak", "analyse_volumes", "extrapolate", "scales"]
+__all__ = ["FiniteSize", "FiniteSizeFit", "VolumePeak", "analyse_volumes", "extrapolate", "scales"]
 
 SMALLEST_ASPECT = 2
 """N_s / N_t up to which a lattice is not expected on the line."""
@@ -33,7 +33,7 @@ LARGEST_CHI2 = 4.0
 """chi2 for each degree of freedom above which the peaks are not on one line: one in 22 by chance for one degree."""
 
 
-class Peak(NamedTuple):
+class VolumePeak(NamedTuple):
     """Where one volume has its peak, with the error."""
 
     dims: Dims
@@ -90,12 +90,12 @@ def scales(dims: Dims) -> bool:
 
 def analyse_volumes(peaks: Sequence[Transition]) -> FiniteSize:
     """Return the peaks of several volumes with one N_t, in order, and the line through those that scale."""
-    fit, cautions = extrapolate([Peak(peak.dims, peak.beta_c, peak.error) for peak in peaks])
-    ordered = sorted(peaks, key=lambda peak: Peak(peak.dims, 0.0, 0.0).ratio, reverse=True)
+    fit, cautions = extrapolate([VolumePeak(peak.dims, peak.beta_c, peak.error) for peak in peaks])
+    ordered = sorted(peaks, key=lambda peak: VolumePeak(peak.dims, 0.0, 0.0).ratio, reverse=True)
     return FiniteSize(peaks=tuple(ordered), fit=fit, cautions=cautions)
 
 
-def extrapolate(peaks: Sequence[Peak]) -> tuple[FiniteSizeFit | None, tuple[str, ...]]:
+def extrapolate(peaks: Sequence[VolumePeak]) -> tuple[FiniteSizeFit | None, tuple[str, ...]]:
     """Return the line through the volumes with N_s > 2 N_t, None for fewer than two, and what to be careful about."""
     if not peaks:
         raise SpecError("`peaks` must hold at least one volume. Got none")
@@ -127,7 +127,7 @@ def extrapolate(peaks: Sequence[Peak]) -> tuple[FiniteSizeFit | None, tuple[str,
     return fit, tuple(cautions)
 
 
-def _contradicting(peaks: Sequence[Peak]) -> str | None:
+def _contradicting(peaks: Sequence[VolumePeak]) -> str | None:
     """Return a sentence about the volume that is farthest from the line through all others, where it is too far.
 
     Of three volumes each is as far from the line through the other two, so that none can be named.
@@ -142,14 +142,14 @@ def _contradicting(peaks: Sequence[Peak]) -> str | None:
     return f"{_name(peaks[worst])} contradicts the others: {abs(pulls[worst]):.1f} standard errors from their line"
 
 
-def _pull(peak: Peak, others: Sequence[Peak]) -> float:
+def _pull(peak: VolumePeak, others: Sequence[VolumePeak]) -> float:
     """Return how many standard errors a peak is from what the line through the others says."""
     found, covariance = _solve(others)
     row = np.array([1.0, -peak.ratio])
     return float((peak.beta_c - row @ found) / np.sqrt(peak.error**2 + row @ covariance @ row))
 
 
-def _solve(peaks: Sequence[Peak]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _solve(peaks: Sequence[VolumePeak]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return (beta_c, h) of the least squares line, weighted by 1 / error^2, and their covariance."""
     design = np.array([[1.0, -peak.ratio] for peak in peaks])
     errors = np.array([peak.error for peak in peaks])
@@ -159,7 +159,7 @@ def _solve(peaks: Sequence[Peak]) -> tuple[NDArray[np.float64], NDArray[np.float
     return covariance @ (design.T @ (np.array([peak.beta_c for peak in peaks]) / errors**2)), covariance
 
 
-def _line(peaks: Sequence[Peak]) -> FiniteSizeFit:
+def _line(peaks: Sequence[VolumePeak]) -> FiniteSizeFit:
     """Return the line, and the variance of beta_c = sum_i c_i beta_i by its terms c_i^2 error_i^2."""
     found, covariance = _solve(peaks)
     design = np.array([[1.0, -peak.ratio] for peak in peaks])
@@ -179,5 +179,5 @@ def _line(peaks: Sequence[Peak]) -> FiniteSizeFit:
     )
 
 
-def _name(peak: Peak) -> str:
+def _name(peak: VolumePeak) -> str:
     return "x".join(map(str, peak.dims))

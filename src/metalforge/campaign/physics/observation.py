@@ -3,8 +3,8 @@
 import numpy as np
 
 from metalforge.core.steering import Observation
+from metalforge.statistics.memory import pooled_tau
 
-from .memory import pooled_tau
 from .selection import measured_chi
 from .series import PointSeries, as_point
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from metalforge.core.errors import SpecError
 from metalforge.statistics.histograms import ChainRows
 from metalforge.statistics.mbar import NotLocated, pair_overlap
+from metalforge.statistics.memory import pooled_tau
 from metalforge.statistics.reweight import MIN_OVERLAP
 
-from .memory import pooled_tau
 from .series import PointSeries, as_point
 
 __all__ = [

@@ -29,7 +29,7 @@ import numpy as np
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Modelled
 from metalforge.core.substrate import Cost
-from metalforge.substrates.profiles import DeviceProfile, Table
+from metalforge.substrates.profiles import DeviceProfile, TimeTable
 from metalforge.substrates.profiles import profile as find_profile
 
 from .device import PowerMode, Statistics, image_bytes
@@ -196,7 +196,7 @@ def _growth(lines: tuple[int, ...], device: DeviceProfile) -> float:
     return extra + sum(_wider(sqrt(n * u), device.widths) for n, u in pairwise(lines))
 
 
-def _wider(width: float, table: Table) -> float:
+def _wider(width: float, table: TimeTable) -> float:
     """Return what a square layer of this width takes above the quickest of the table."""
     quickest = min(range(len(table.rows)), key=lambda i: table.rows[i][1])
     rows = table.rows[quickest:]

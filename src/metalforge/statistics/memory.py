@@ -18,13 +18,12 @@ Commun. 156 (2004) 143, eq. (49)). tau counts rows and is 0.5 for uncorrelated o
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from metalforge.statistics.gamma import lagged_sums
+from .estimate import Floats
+from .gamma import lagged_sums
 
 __all__ = ["pooled_tau"]
 
-Floats = NDArray[np.float64]
 WINDOW = 6.0
 """Lags summed, in tau: exp(-6) of an exponential tail is left out."""
 MOST_LAGS = 4096
