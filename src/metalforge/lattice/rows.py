@@ -68,6 +68,17 @@ class RowLog:
             del column[:count]
         self.first = before
 
+    def precede(self, earlier: Rowed) -> None:
+        """Put what somebody wrote down before the first row, so that all rows are here."""
+        self.phases[:0] = earlier.phases[: self.first]
+        for name, column in self.columns.items():
+            column[:0] = earlier.columns.get(name, ())[: self.first]
+        self.first = 0
+
+    def rows(self) -> list[tuple[Phase, dict[str, float]]]:
+        """Return every row with its phase."""
+        return [(phase, {n: c[i] for n, c in self.columns.items()}) for i, phase in enumerate(self.phases)]
+
     def segments(self, begin: int) -> Iterator[Segment]:
         """Give the rows from an update on, phase by phase."""
         at = max(begin, self.first)

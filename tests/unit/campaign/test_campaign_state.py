@@ -8,8 +8,7 @@ from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.running.point import Known
 from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
-from metalforge.campaign.store.index import open_index
-from metalforge.campaign.store.records import Assigned, Record, Rows, describe
+from metalforge.campaign.store.records import Assigned, Record, Rows
 from metalforge.core.errors import SpecError
 from reference.small_campaigns import QUICK, ROUNDS
 
@@ -90,13 +89,3 @@ def test_what_a_chain_knows_is_what_the_journal_has(records):
     known = Known.of(log)
     assert known.rows == log.rows
     assert known.warmup_ends == log.warmup
-
-
-def test_the_index_finds_every_visit(records, tmp_path):
-    from metalforge.campaign.store import Journal
-
-    with Journal[Record].open(tmp_path / JOURNAL, Record, mode="create") as journal:
-        for record in records:
-            journal.append(record)
-    with open_index(tmp_path / JOURNAL, tmp_path / "index.sqlite", Record, describe) as index:
-        assert index.counts()["assigned"] == len(fold(records).visits)

@@ -39,7 +39,7 @@ def draw_all(
             drawn += [_transition(state, result, curves), _plaquette(result)]
         if result.finite_size is not None:
             drawn.append(_volumes(result))
-        if result.quarks:
+        if any(chain.quarks for chain in result.chains):
             drawn.append(draw_quarks(result))
         shown = _chains_to_show(state, result)
         if shown:

@@ -1,25 +1,48 @@
-"""What each chain measured: means with Gamma-method errors, where its updates went, and how it ran."""
+r"""What each chain measured: means with Gamma-method errors, where its updates went, and how it ran.
+
+With sea quarks there is the chiral susceptibility. For one staggered field of four tastes, with colours summed and
+V = N_s^3 N_t sites, all in lattice units,
+
+    condensate = (1/V) tr D^-1,      chi_disc = (Nf/4)^2 V (<condensate^2> - <condensate>^2),
+
+with Nf = 4 in campaigns. The trace of a configuration is estimated by noise vectors, c_i of each, and its square by
+products of different ones: over noise the mean of c_i c_j with i != j is the square of the trace, while c_i^2 adds the
+variance of the noise, which is of the size of the signal and larger (`statistics.chiral`).
+"""
+
+from math import prod
+from typing import NamedTuple
 
 import msgspec
 
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.lattice.registered import Value, described, value_of
+from metalforge.statistics.chiral import chiral_susceptibility
 from metalforge.statistics.estimate import Estimate
 from metalforge.statistics.gamma import gamma_method
 from metalforge.statistics.susceptibility import susceptibility
 
-__all__ = ["ChainResult", "chain_results"]
+__all__ = ["ChainResult", "Quarks", "chain_results"]
 
 FEWEST_ROWS = 20
 """Rows below which nothing is estimated: an error of so few is itself a guess."""
 
 
+class Quarks(NamedTuple):
+    """What a chain with sea quarks has besides; `disconnected` and `connected` add up to d<(Nf/4) condensate>/dm."""
+
+    re_loop: Estimate
+    condensate: Estimate
+    disconnected: Estimate
+    connected: Estimate
+
+
 class ChainResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One chain: the order parameter and its chi with errors (None while it is too short), and its updates by phase.
 
-    `values` are the means of its observables, by name. `seconds` is measured: processor time of the threads that ran
-    it. `effective` is measured / (2 tau_int of the order parameter).
+    `values` are the means of the observables that have a column in the table, by name. `seconds` is measured:
+    processor time of the threads that ran it. `effective` is measured / (2 tau_int of the order parameter).
     """
 
     id: str
@@ -33,6 +56,7 @@ class ChainResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     order: Estimate | None
     chi: Estimate | None
     values: dict[str, Value]
+    quarks: Quarks | None
     effective: float
     seconds: float
     abandoned: str
@@ -42,10 +66,10 @@ def chain_results(state: CampaignState) -> tuple[ChainResult, ...]:
     """Return every chain, by volume as in the spec, then beta."""
     order = {dims: i for i, dims in enumerate(state.spec.lattice.volumes)}
     chains = sorted(state.chains.values(), key=lambda c: (order.get(c.dims, len(order)), c.dims, c.beta, c.id))
-    return tuple(_chain(chain) for chain in chains)
+    return tuple(_chain(chain, state.spec.lattice.flavors) for chain in chains)
 
 
-def _chain(chain: ChainLog) -> ChainResult:
+def _chain(chain: ChainLog, flavors: int) -> ChainResult:
     values = chain.series().order
     volume = chain.dims[0] * chain.dims[1] * chain.dims[2]
     enough = chain.measured >= FEWEST_ROWS
@@ -64,9 +88,18 @@ def _chain(chain: ChainLog) -> ChainResult:
         values={
             name: value
             for name in chain.columns
-            if (value := value_of(described(name), chain.column(name), fewest=FEWEST_ROWS)) is not None
+            if described(name).label
+            and (value := value_of(described(name), chain.column(name), fewest=FEWEST_ROWS)) is not None
         },
+        quarks=_quarks(chain, flavors) if enough and not chain.abandoned and "condensate" in chain.columns else None,
         effective=0.0 if order is None else chain.measured / (2 * order.tau_int),
         seconds=chain.seconds,
         abandoned=next((d.reason for d in chain.decisions if d.what == "abandoned"), ""),
     )
+
+
+def _quarks(chain: ChainLog, flavors: int) -> Quarks:
+    names = ("polyakov_re", "condensate", "condensate_pairs", "condensate_connected")
+    loop, condensate, pairs, connected = (chain.column(name) for name in names)
+    found = chiral_susceptibility(condensate, pairs, connected, volume=prod(chain.dims), flavors=flavors)
+    return Quarks(gamma_method(loop), gamma_method(condensate), found.disconnected, found.connected)

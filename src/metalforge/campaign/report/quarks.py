@@ -28,14 +28,9 @@ def quarks_section(lattice: Lattice, result: CampaignResult, figures: Mapping[st
     if not known:
         return ""
     rows = [
-        (
-            point.chain,
-            lattice_text(point.dims),
-            f"{point.beta:.5f}",
-            point.measured,
-            *map(_number, (point.re_loop, point.condensate, point.disconnected, point.connected)),
-        )
-        for point in result.quarks
+        (chain.id, lattice_text(chain.dims), f"{chain.beta:.5f}", chain.measured, *map(_number, chain.quarks))
+        for chain in result.chains
+        if chain.quarks is not None
     ]
     said = [paragraph(f"{entry.text} [{entry.source}]" if entry.source else entry.text) for entry in known]
     none = "No chain of this campaign has measured its condensate for long enough."
@@ -52,11 +47,11 @@ def draw_quarks(result: CampaignResult) -> Drawn:
     """Return Re L, the condensate and its disconnected susceptibility against beta."""
     figure, axes = axes_of(3, 1, (7.4, 8.2), sharex=True)
     for volume, colour in zip(result.volumes, COLOURS, strict=False):
-        points = [point for point in result.quarks if point.dims == volume.dims]
+        chains = [(c.beta, c.quarks) for c in result.chains if c.dims == volume.dims and c.quarks is not None]
         name = lattice_math(volume.dims)
-        betas = [point.beta for point in points]
+        betas = [beta for beta, _ in chains]
         for axis, field in zip(axes, ("re_loop", "condensate", "disconnected"), strict=True):
-            values: list[Estimate] = [getattr(point, field) for point in points]
+            values: list[Estimate] = [getattr(quarks, field) for _, quarks in chains]
             means, errors = [value.mean for value in values], [value.error for value in values]
             axis.errorbar(betas, means, errors, fmt="o", ms=4, color=colour, elinewidth=1, capsize=2, label=name)
         if (peak := volume.transition) is not None:

@@ -23,7 +23,6 @@ from metalforge.lattice.registered import Value
 
 from .decisions import Decisions, decisions_of
 from .points import ChainResult, chain_results
-from .quark_points import QuarkPoint, quark_points
 from .words import item_text, lattice_name
 
 __all__ = [
@@ -112,7 +111,6 @@ class CampaignResult(_Part, frozen=True, kw_only=True):
     chains: tuple[ChainResult, ...]
     also_measured: tuple[str, ...]
     """Observables that were asked for besides those of every chain."""
-    quarks: tuple[QuarkPoint, ...]
     decisions: Decisions
     energy: tuple[EnergyResult, ...]
     utilisation: tuple[StageUse, ...]
@@ -254,20 +252,9 @@ def result_of(state: CampaignState, found: Mapping[Dims, Finding] | None = None)
         effective_per_second=effective / seconds if seconds > 0 else 0.0,
         chains=chains,
         also_measured=state.spec.lattice.also_measure,
-        quarks=quark_points(state),
         decisions=decisions_of(state),
         energy=tuple(
-            EnergyResult(
-                substrate=entry.substrate,
-                source=entry.source,
-                energy=entry.energy,
-                emulation_s=entry.emulation_s,
-                reason=entry.reason,
-                idle=entry.idle,
-                busy=entry.busy,
-                held_s=entry.held_s,
-            )
-            for _, entry in sorted(state.energy.items())
+            msgspec.convert(entry, EnergyResult, from_attributes=True) for _, entry in sorted(state.energy.items())
         ),
         utilisation=() if state.utilisation is None else state.utilisation.stages,
         utilisation_window_s=0.0 if state.utilisation is None else state.utilisation.window_s,

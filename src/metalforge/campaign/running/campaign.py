@@ -6,7 +6,6 @@
     DIR/spec.toml        the resolved spec, for people
     DIR/chains/*.h5      checkpoints
     DIR/lock             one process a directory
-    DIR/index.sqlite     where which record is; can be deleted
 """
 
 import platform
@@ -27,7 +26,6 @@ from metalforge.campaign.orderings import AUTO, arrange
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, fold
 from metalforge.campaign.store.directory import writable_directory
-from metalforge.campaign.store.index import open_index
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.lock import DirectoryLock
 from metalforge.campaign.store.records import (
@@ -38,7 +36,6 @@ from metalforge.campaign.store.records import (
     Record,
     Resumed,
     StoppedBy,
-    describe,
 )
 from metalforge.campaign.view import View, view_of
 from metalforge.core.checkout import checked_out_commit
@@ -226,7 +223,6 @@ class Campaign(Closing):
         else:
             self._finish(stopped or "exhausted")
         self.book.journal.sync()
-        self._index()
         return self.state
 
     def _produce(self, reader: HeadReader) -> tuple[ChainPool, StoppedBy | None]:
@@ -326,10 +322,6 @@ class Campaign(Closing):
         if self.spec.running.energy == "modelled":
             return f"no profile states the power of this CPU, and its meter cannot be read ({reason.split(':')[0]})"
         return f"{self._producer.info.name} is not metered ({reason.split(':')[0]})"
-
-    def _index(self) -> None:
-        """Make the index of the journal, for whoever looks things up; nothing here depends on it."""
-        open_index(self.directory / JOURNAL, self.directory / "index.sqlite", Record, describe).close()
 
     def _finish(self, stopped: StoppedBy) -> None:
         self.book.write(

@@ -35,9 +35,9 @@ class Verdict(NamedTuple):
     ends: bool
     by: str
     reason: str
-    head: float | None
-    rule: float
-    trusted: bool | None
+    head: float | None = None
+    rule: float | None = None
+    trusted: bool | None = None
 
 
 class Monitor:

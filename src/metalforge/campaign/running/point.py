@@ -29,7 +29,7 @@ from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
 from metalforge.native.engine import Engine
 
-from .monitor import Monitor
+from .monitor import Monitor, Verdict
 from .watch import HeadWatch
 
 __all__ = ["Known", "PointChain"]
@@ -91,7 +91,7 @@ class PointChain:
         """Go on with a run, whose rows so far are told to whoever watches."""
         self._run = run
         if self._watch is not None:
-            self._watch.begin(self._history(), self.n_steps)
+            self._watch.begin(run.log.rows(), self.n_steps)
 
     def _begin(self) -> ChainRun:
         """Return the chain at update 0."""
@@ -110,6 +110,7 @@ class PointChain:
         self._marks.append(run.log.first)
         for update in range(run.log.first, min(self._known.rows, run.log.end)):
             run.verify(update, self._known, self.id, exact=self._exact)
+        run.log.precede(self._known)
         return run
 
     @property
@@ -134,8 +135,8 @@ class PointChain:
 
     def recent_order(self, window: int) -> NDArray[np.float64]:
         """Return the order parameter of the last measurements, at most `window`."""
-        begin = self.rows - min(window, self.measured)
-        return order_of(self._spec.lattice.order, lambda name: np.array(self._column(name, begin), np.float64))
+        begin, columns = self.rows - min(window, self.measured), self._run.log.columns
+        return order_of(self._spec.lattice.order, lambda name: np.array(columns[name][begin:], np.float64))
 
     def links_digest(self) -> str:
         """Identify the links."""
@@ -161,8 +162,7 @@ class PointChain:
 
     def save(self, path: Path) -> None:
         """Write a checkpoint, with the rows that may not be in the journal yet."""
-        first = self._marks[0] if self._marks else self.rows
-        self._run.save(path, first=max(first, self._run.log.first))
+        self._run.save(path, first=self._marks[0] if self._marks else self.rows)
 
     def _update(self) -> None:
         run, watch, phase, steps = self._run, self._watch, self._run.phase, self.n_steps
@@ -190,34 +190,21 @@ class PointChain:
                 self._run.end_warmup()
             return
         if warmup.finished:
-            self._end("rule:longest", f"{warmup.total} updates are the longest warm-up", None, None, None)
+            reason = f"{warmup.total} updates are the longest warm-up"
+            self._end(Verdict(ends=True, by="rule:longest", reason=reason))
             return
         updates = warmup.done - warmup.quenched
         halfway = self.n_steps is None or 2 * updates >= warmup.total - warmup.quenched
         if self.rows <= self._known.rows or not self._monitor.due(updates) or not halfway:
             return
-        plaquette, re, im = (self._column(n, warmup.quenched) for n in ("plaquette", "polyakov_re", "polyakov_im"))
+        columns = self._run.log.columns
+        plaquette, re, im = (columns[n][warmup.quenched :] for n in ("plaquette", "polyakov_re", "polyakov_im"))
         says = self._watch.says if self._watch is not None else None
         verdict = self._monitor.look(plaquette, np.hypot(re, im).tolist(), says)
         if verdict.ends:
-            self._end(verdict.by, verdict.reason, verdict.head, verdict.rule, verdict.trusted)
+            self._end(verdict)
 
-    def _column(self, name: str, begin: int = 0) -> list[float]:
-        """Return a column from an update on: from kept rows and, before them, from the journal."""
-        log = self._run.log
-        kept = log.columns.get(name, [])
-        if begin >= log.first:
-            return kept[begin - log.first :]
-        return [*self._known.columns.get(name, ())[begin : log.first], *kept]
-
-    def _history(self) -> list[tuple[Phase, dict[str, float]]]:
-        """Return the rows so far, for a network that has to be told them again."""
-        log = self._run.log
-        phases = [*self._known.phases[: log.first], *log.phases]
-        columns = {name: self._column(name) for name in {*self._known.columns, *log.columns}}
-        return [(phase, {name: column[i] for name, column in columns.items()}) for i, phase in enumerate(phases)]
-
-    def _end(self, by: str, reason: str, head: float | None, rule: float | None, trusted: bool | None) -> None:
+    def _end(self, verdict: Verdict) -> None:
         # The tuning is over with it: what is decided here holds for the whole measurement.
         steps = "" if self.n_steps is None else f"; {self.n_steps} steps per trajectory from now on"
         self._decide(
@@ -226,11 +213,11 @@ class PointChain:
                 what="warmup-ends",
                 chain=self.id,
                 step=self._run.warmup.done,
-                by=by,
-                reason=reason + steps,
-                value=head,
-                baseline=rule,
-                trusted=trusted,
+                by=verdict.by,
+                reason=verdict.reason + steps,
+                value=verdict.head,
+                baseline=verdict.rule,
+                trusted=verdict.trusted,
             )
         )
         self._run.end_warmup()

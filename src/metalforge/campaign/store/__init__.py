@@ -2,7 +2,6 @@
 
 from .directory import writable_directory
 from .failures import DirectoryError, DirectoryLockedError, JournalError
-from .index import Index, Indexed, IndexRow, open_index, rebuild
 from .journal import Journal
 from .lock import DirectoryLock, LockHolder, read_holder
 from .reading import JournalContents, JournalFollower, TornTail, follow, read_journal
@@ -11,9 +10,6 @@ __all__ = [
     "DirectoryError",
     "DirectoryLock",
     "DirectoryLockedError",
-    "Index",
-    "IndexRow",
-    "Indexed",
     "Journal",
     "JournalContents",
     "JournalError",
@@ -21,9 +17,7 @@ __all__ = [
     "LockHolder",
     "TornTail",
     "follow",
-    "open_index",
     "read_holder",
     "read_journal",
-    "rebuild",
     "writable_directory",
 ]

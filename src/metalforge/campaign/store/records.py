@@ -13,8 +13,6 @@ from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.core.quantities import Quantity
 from metalforge.lattice.registered import Phase
 
-from .index import IndexRow
-
 __all__ = [
     "EMULATED_NPU",
     "NOT_ACTED_ON",
@@ -38,7 +36,6 @@ __all__ = [
     "StageUse",
     "StoppedBy",
     "Utilisation",
-    "describe",
 ]
 
 EMULATED_NPU = "npu-emulated"
@@ -274,13 +271,3 @@ Record: TypeAlias = (
     | Interrupted
     | Finished
 )
-
-
-def describe(record: Record) -> IndexRow:
-    """Return what a record is found by in the index."""
-    return IndexRow(
-        kind=str(record.__struct_config__.tag),
-        chain=getattr(record, "chain", None) or None,
-        beta=getattr(record, "beta", None),
-        at=record.at,
-    )
