@@ -8,7 +8,7 @@
 - `last value`: the last count of iterations, or the running rejection rate.
 - `MSER`, `Geweke`: whether the criterion calls the plaquettes so far thermalised, with the shares it had in training.
 - `largest deviation`: of the plaquette's window, as a threshold.
-- `origin's formula`: the formulas that answer where no head is trusted. Where one needs the transition's coupling it
+- `published formula`: the formulas that answer where no head is trusted. Where one needs the transition's coupling it
   gets the training coupling of the largest susceptibility on the chain's lattice.
 """
 
@@ -53,11 +53,11 @@ def baselines_for(head: str, examples: Sequence[Example], *, classes: bool) -> d
     if label == "cg_estimate":
         found["last value"] = lambda example: _before(example.chain.column("cg_iterations"), mean)
     formula = _origin(label, examples, rows)
-    return found if formula is None else found | {"origin's formula": formula}
+    return found if formula is None else found | {"published formula": formula}
 
 
 def _origin(label: str, examples: Sequence[Example], rows: Rows) -> Predictor | None:
-    """Return the origin's formula for a label; None where it had none."""
+    """Return the published design's formula for a label; None where it had none."""
     by_trajectory: dict[str, Predictor] = {
         "thermalization": _thermalised_formula,
         "rejection": _rejection_formula,
@@ -176,7 +176,7 @@ def _thermalised_formula(example: Example) -> Doubles:
 
 
 def _anomaly_formula(example: Example) -> Doubles:
-    """Return the origin's flag from what is known before a trajectory's test and solves are taken up."""
+    """Return the published design's flag from what is known before a trajectory's test and solves are taken up."""
     chain = example.chain
     errors, solves = _before(chain.column("delta_h"), 0.0), _before(chain.column("cg_iterations"), 0.0)
     seen = zip(chain.plaquette.tolist(), errors.tolist(), solves.tolist(), strict=True)
@@ -184,7 +184,7 @@ def _anomaly_formula(example: Example) -> Doubles:
 
 
 def _points(rows: Rows) -> Predictor:
-    """Return the origin's points for quality; they have no unit, so a straight line gives them the label's."""
+    """Return the published points for quality; they have no unit, so a straight line gives them the label's."""
 
     def points(example: Example) -> Doubles:
         accepted = 1 - _running_rejection(example)

@@ -1,8 +1,8 @@
-r"""The formulas that answer when no head is trusted: the origin's, each with what was wrong in it mended or said.
+r"""The formulas that answer when no head is trusted: the published ones, each with what was wrong in it mended or said.
 
-They are baselines, not physics. Where the origin had the known transition, beta_c = 5.6925, in its formulas, the
-caller gives a `centre` from measurement. Widths are the origin's and have no other source. Rules that place the points
-of a scan are shared with the campaign's steerers: `core.steering_rules`.
+They are baselines, not physics. Where the published design had the known transition, beta_c = 5.6925, in its formulas,
+the caller gives a `centre` from measurement. Widths are the published design's and have no other source. Rules that
+place the points of a scan are shared with the campaign's steerers: `core.steering_rules`.
 """
 
 import math
@@ -23,7 +23,7 @@ __all__ = [
 WIDTH = 0.3
 """Of the bell exp(-(beta - centre)^2 / WIDTH): half height at 0.46 from the centre."""
 HALF_TRANSITION = 0.1
-"""The origin calls beta within about 0.1 of its transition (5.59 to 5.79) neither phase."""
+"""The published design calls beta within about 0.1 of its transition (5.59 to 5.79) neither phase."""
 
 
 def priority(beta: float, centre: float) -> float:
@@ -34,8 +34,8 @@ def priority(beta: float, centre: float) -> float:
 def step_parameters(volume: int, trajectory_length: float = 0.5) -> tuple[float, int]:
     """Return (step size, steps): about max(0.001, 0.05 (4096 / V)^(1/4)), at least 20 steps to the trajectory.
 
-    The origin took its step and then its 20 steps at least, so that 8^4 ran twice the length it reported; here the
-    steps come first and the step size is length / steps. Coupling and mass are ignored, as they were.
+    The published design took its step and then its 20 steps at least, so that 8^4 ran twice the length it reported;
+    here the steps come first and the step size is length / steps. Coupling and mass are ignored, as they were.
     """
     wanted = max(0.001, 0.05 * (4096 / volume) ** 0.25)
     n_steps = max(20, round(trajectory_length / wanted))
@@ -59,8 +59,8 @@ def quenched_length(beta: float, extent: int, centre: float | None) -> int:
 def thermalised(window: Sequence[float]) -> bool:
     """Return whether >= 10 values have sigma / |mean| < 0.02 and halves whose means differ by < 0.005.
 
-    Kept as the origin's rule, for comparison: neither bound knows the noise or the autocorrelation of the chain, so
-    it stops early on a slow drift of a large lattice and late on a small one.
+    Kept as the published design's rule, for comparison: neither bound knows the noise or the autocorrelation of the
+    chain, so it stops early on a slow drift of a large lattice and late on a small one.
     """
     n = len(window)
     if n < 10 or not all(map(math.isfinite, window)):
@@ -86,7 +86,7 @@ def rejection_probability(delta_h: float) -> float:
 def deconfined_probability(beta: float, centre: float | None) -> float:
     """Return 0, 1/2 or 1: below, within 0.1 of, or above the centre; 1/2 without one.
 
-    From the coupling alone, as the origin did, although it was handed the Polyakov loop.
+    From the coupling alone, as the published design did, although it was handed the Polyakov loop.
     """
     if centre is None or abs(beta - centre) <= HALF_TRANSITION:
         return 0.5
@@ -105,7 +105,8 @@ def quality(n_measurements: int, acceptance: float, cg_iterations: float | None)
 def anomaly(plaquette: float, delta_h: float | None, cg_iterations: float | None) -> bool:
     """Return whether |dH| > 50, a solve took > 4000 iterations, the plaquette is impossible, or one is not a number.
 
-    Re tr U / 3 of SU(3) is in [-1/2, 1]. The origin called every negative plaquette broken, which a hot start has.
+    Re tr U / 3 of SU(3) is in [-1/2, 1]. The published design called every negative plaquette broken, which a hot start
+    has.
     """
     if not -0.5 <= plaquette <= 1.0:  # also when it is not a number
         return True

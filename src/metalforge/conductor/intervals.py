@@ -1,7 +1,8 @@
 """How often a solve should be looked at: seldom when it is predicted to be easy, often when hard.
 
 A look costs a read-back and changes no result; it is what lets a stalling solve be noticed. Predictions are iterations
-of one solve. The origin compared totals of a trajectory (60,000) with these thresholds and so always looked most often.
+of one solve. The published design compared totals of a trajectory (60,000) with these thresholds and so always looked
+most often.
 """
 
 __all__ = ["check_interval"]

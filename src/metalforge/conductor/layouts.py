@@ -1,4 +1,4 @@
-"""The two sets of eleven heads that the seeds describe, and how weights move from one set to another: by name.
+"""The two sets of eleven heads of the design documents, and how weights move from one set to another: by name.
 
 The documents disagree on every index, so there are no indices: a layout is named and versioned, a head is asked for
 by its name. Labels come from measurements of chains, never from a known transition and never from a decision that a
@@ -99,7 +99,7 @@ CONDUCTOR_11 = HeadLayout(
         _VISCOSITY,
     ),
 )
-"""The heads of seed 004; twelve outputs, since the phase has two."""
+"""The heads of design document 004; twelve outputs, since the phase has two."""
 
 
 def _renamed(head: HeadSpec, name: str, **more: object) -> HeadSpec:
@@ -136,7 +136,7 @@ GPU_PREP_11 = HeadLayout(
         _renamed(_THERMALISED, "quenched_therm"),
     ),
 )
-"""The heads of seed 003."""
+"""The heads of design document 003."""
 
 LAYOUTS = {made.name: made for made in (CONDUCTOR_11, GPU_PREP_11)}
 

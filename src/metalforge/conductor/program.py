@@ -1,11 +1,12 @@
-r"""One reservoir, many heads, one pass: what the seeds call the conductor program.
+r"""One reservoir, many heads, one pass: what the design documents call the conductor program.
 
     s' = (1 - a) s + a tanh(W_in x + W_res s + b)          one product, on the NPU or in software
     y  = W_out s' + b_out                                  all heads: one fully connected layer
     {head: offset + scale * activation(y[head])}           on the host
 
-The chip refuses several outputs from one layer, so a fan-out of eleven small layers, as the seeds draw it, does not
-exist; eleven heads are the rows of one. A query therefore costs two calls on the device, whatever the number of heads.
+The chip refuses several outputs from one layer, so a fan-out of eleven small layers, as the design documents draw it,
+does not exist; eleven heads are the rows of one. A query therefore costs two calls on the device, whatever the number
+of heads.
 """
 
 from dataclasses import dataclass

@@ -1,14 +1,15 @@
-r"""What a conductor takes of a chip by its number of heads: seed 004's table, under every profile that ships.
+r"""What a conductor takes of a chip by its number of heads: a published table, under every profile that ships.
 
 All heads are the rows of one fully connected layer: their number is its width, and the chip's own count hardly moves
-with it (one processor for the reservoir, one for the heads, two calls). The seeds count otherwise, and that is kept for
-profiles with the accounting `neurons`, where reservoir and heads are *one* program and one call:
+with it (one processor for the reservoir, one for the heads, two calls). The design documents count otherwise, and that
+is kept for profiles with the accounting `neurons`, where reservoir and heads are *one* program and one call:
 
     NPs = 179 + 12 N          203, 227, 275, 311, 419, 839 for N = 2, 4, 8, 11, 20, 55
 
 That program has no host between its layers, so its activation would be the chip's bounded ReLU. Three more of the
-seed's figures do not follow from its own: 10.4 uJ a pass are neither 54 us at the 270 mW it names (14.6 uJ) nor the
-1.4 uJ of seed 000; a batch of 8 in 3.12 ms is 7 times slower than 8 passes of 54 us; and the chip has 78 processors.
+design's figures do not follow from its own: 10.4 uJ a pass are neither 54 us at the 270 mW it names (14.6 uJ) nor the
+1.4 uJ of design document 000; a batch of 8 in 3.12 ms is 7 times slower than 8 passes of 54 us; and the chip has 78
+processors.
 """
 
 from typing import NamedTuple
@@ -27,7 +28,7 @@ from metalforge.substrates.profiles import PROFILES, DeviceProfile
 __all__ = ["READOUT_PRECISION", "SCALED_HEADS", "Explanation", "Scaling", "explain"]
 
 SCALED_HEADS = (2, 4, 8, 11, 20, 55)
-"""The rows of seed 004's scaling table; heads of one output each."""
+"""The rows of design document 004's scaling table; heads of one output each."""
 READOUT_PRECISION = "W12A12"
 """Plain int4 readouts break regression (three digits lose 0.05 %): the merged layer takes three."""
 
@@ -74,7 +75,7 @@ class Explanation(tuple[Scaling, ...]):
 
 
 def explain(inputs: int, units: int, heads: int, outputs: int, *, seen: int) -> Explanation:
-    """Return the rows of a reservoir of this size: the seed's numbers of heads, and this one with its outputs.
+    """Return the rows of a reservoir of this size: the design's numbers of heads, and this one with its outputs.
 
     `seen` are the lines of the readout: the units, and the inputs where they go past the reservoir.
     """
@@ -115,7 +116,7 @@ def _as_two(
 def _as_one(
     inputs: int, units: int, heads: int, outputs: int, seen: int, chip: DeviceProfile
 ) -> tuple[int, str, Cost, Cost]:
-    """Return what the seeds' single program takes: its heads are counted, whatever their width."""
+    """Return what the design documents' single program takes: its heads are counted, whatever their width."""
     layers = (
         FullyConnected(
             name="reservoir", weights=np.ones((inputs + units, units), np.int8), activation=Activation.BOUNDED_RELU

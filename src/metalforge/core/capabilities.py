@@ -44,7 +44,7 @@ class Trait(StrEnum):
     CONJUGATE_GRADIENT = "cg"
     """Iterative solution of sparse positive systems."""
     KERNEL_DISPATCH = "kernel"
-    """Runs compiled kernels (shaders, in the origin's words) handed to it."""
+    """Runs compiled kernels (shaders, in the published design's words) handed to it."""
     SIMD = "simd"
     """Vector instructions of at least 256 bits."""
     TIMESTAMPS = "timestamps"

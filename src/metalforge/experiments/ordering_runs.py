@@ -35,7 +35,7 @@ __all__ = ["REPLICAS", "SEQUENTIAL", "SINGLE", "Outcome", "Plan", "plan_of", "pu
 
 SEQUENTIAL = "sequential"
 SINGLE = "D in f32"
-"""Ordering D with links in single precision, checked in double: the nearest there is to the seed's DF64 and f64."""
+"""Ordering D with links in single precision, checked in double: the nearest there is to the design's DF64 and f64."""
 WINDOWS = 6
 """Parts of a run over which its rate is averaged."""
 REPLICAS = 100

@@ -1,4 +1,4 @@
-"""What experiment 018 found: a table of all strategies, and in words beside what the seed expected."""
+"""What experiment 018 found: a table of all strategies, and in words beside what the design expected."""
 
 from collections.abc import Iterator, Mapping
 
@@ -33,7 +33,7 @@ def lines(outcomes: Mapping[str, Outcome]) -> tuple[tuple[str, ...], ...]:
 
 
 def words(outcomes: Mapping[str, Outcome]) -> tuple[str, ...]:
-    """Return what the seed expected, what came, and the energies by source."""
+    """Return what the design expected, what came, and the energies by source."""
     return (*CLAIMS, *_findings(outcomes), *_energies(outcomes))
 
 
@@ -58,9 +58,9 @@ def _line(outcome: Outcome, base: Outcome) -> tuple[str, ...]:
 
 
 CLAIMS = (
-    "the seed gives no measurement of any ordering; it expects A to be limited by its producer, B to save hours by "
+    "the design gives no measurement of any ordering; it expects A to be limited by its producer, B to save hours by "
     "running the large volume at flagged beta only, C to have the largest throughput, E to draw the least power",
-    "the seed's substrates are two different GPUs and an NPU; here both are cores of one processor, equally fast and "
+    "the design's substrates are two different GPUs and an NPU; here both are cores of one processor, equally fast and "
     "equally precise: a faster scout or a more precise checker is not what is compared, only how work is arranged",
 )
 

@@ -1,7 +1,7 @@
 r"""Experiment 018: the same campaign in the orderings A to E, one after another and alone, for the same seconds each.
 
-`sequential` is one producer with screen and steering, as the origin ran its substrates: one at a time. The orderings
-have two logical substrates, `cpu:0` and `cpu:1`; B has a scout on a smaller volume besides. Of every run:
+`sequential` is one producer with screen and steering, as the published design ran its substrates: one at a time. The
+orderings have two logical substrates, `cpu:0` and `cpu:1`; B has a scout on a smaller volume besides. Of every run:
 
     updates a second        over equal windows of its wall time, with Student's interval
     effective samples       sum over chains n / (2 tau_int) of |L| on the first volume, a second of wall time

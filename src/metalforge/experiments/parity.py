@@ -1,7 +1,7 @@
 """Experiment parity: what makes a reservoir fail on an int4 chip, its weights, its activation or its precision.
 
-The origin compared tanh with a bounded ReLU on one matrix, all positive and unscaled (spectral radius 3.2), and took
-the ReLU's failure for a property of the ReLU. Here the three are varied one by one:
+The published design compared tanh with a bounded ReLU on one matrix, all positive and unscaled (spectral radius 3.2),
+and took the ReLU's failure for a property of the ReLU. Here the three are varied one by one:
 
 - weights: `origin` (U(0, 0.5) on 10 % of the connections, as it was), `random` (normal, radius 0.9), `designed` (a
   ring of equal weights whose input weights differ in sign only: A. Rodan, P. Tino, IEEE Trans. Neural Netw. 22 (2011)
@@ -60,7 +60,7 @@ def run(settings: Settings, progress: Progress) -> Result:
             for activation in ("tanh", "bounded_relu"):
                 net = replace(weights, activation=activation).astype(np.float32)
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", UnstableReservoirWarning)  # the origin's is meant to be
+                    warnings.simplefilter("ignore", UnstableReservoirWarning)  # the published design's is meant to be
                     software = HybridEsn.from_weights(net, calibration=problem.train.inputs)
                 with EmulatedDevice(settings.profile) as device:
                     chip = (
@@ -103,5 +103,5 @@ def _findings(rows: list[Row]) -> list[str]:
         f"bounded ReLU alone (random, f32): {change(base, ('random, bounded_relu', 'f32'))}",
         f"bounded ReLU with designed weights instead of random (f32): "
         f"{change(('random, bounded_relu', 'f32'), ('designed, bounded_relu', 'f32'))}",
-        f"the origin's weights alone (tanh, f32): {change(base, ('origin, tanh', 'f32'))}",
+        f"the published design's weights alone (tanh, f32): {change(base, ('origin, tanh', 'f32'))}",
     ]

@@ -2,7 +2,7 @@ r"""What a rule that ends warm-ups is worth, on chains that were recorded whole:
 
 Chains that reject most of their trajectories are left out: they are broken, not early or late. A chain of n
 trajectories has a standard warm-up of n / 4 and a measurement of n / 2 after it (50 and 100 for the 200 of the default
-corpus, as in the origin's experiment). A rule starts the measurement at another trajectory `start`:
+corpus, as in the published design's experiment). A rule starts the measurement at another trajectory `start`:
 
     saved      = n / 4 - start                     trajectories, at the same length of measurement
     premature  = start before the chain stays in the band of the long runs (the label of thermalisation)

@@ -1,4 +1,4 @@
-"""What experiment 020 found, as a table beside the origin's numbers, and in words."""
+"""What experiment 020 found, as a table beside the published design's numbers, and in words."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from .placement_rules import Judged
 from .placement_steering import Steered
 from .protocol import Figure, shown
 
-__all__ = ["SEED", "Findings", "MidRun", "lines", "words"]
+__all__ = ["PUBLISHED", "Findings", "MidRun", "lines", "words"]
 
-SEED = {
+PUBLISHED = {
     "A": ("83.3 %", "390 of 1800 (21.7 %)"),
     "B": ("95.8 %", "0"),
     "C": ("83.3 %", "0"),
@@ -20,7 +20,7 @@ SEED = {
     "E": ("50.0 %", "0"),
     "F": ("87.5 %", "390 of 1800 (21.7 %)"),
 }
-"""Accuracy and saved trajectories in the origin's table."""
+"""Accuracy and saved trajectories in the published design's table."""
 WHY = {
     "A": "its accuracy compared a plaquette with 1/2 and not the network, and its 390 count windows called thermalised "
     "on training chains too, with nothing to show that they were",
@@ -30,11 +30,11 @@ WHY = {
     "E": "6 of 12 on made-up constant series; here a length is predicted and held against the chain",
     "F": "the mean of the accuracies of A, B and C, and the sum of their savings; here the rules act together",
 }
-"""Why the origin's number is another, by placement."""
+"""Why the published design's number is another, by placement."""
 HEAD = (
     "placement",
-    "seed: accuracy",
-    "seed: saved",
+    "published: accuracy",
+    "published: saved",
     "accuracy here",
     "baseline",
     "saved here, of all trajectories",
@@ -96,7 +96,7 @@ class Findings:
 
 
 def lines(found: Findings) -> tuple[tuple[str, ...], ...]:
-    """Return the table: one line a placement, ours beside the origin's."""
+    """Return the table: one line a placement, ours beside the published design's."""
     warm, rejection, phase = (found.scores.get(name) for name in ("thermalization", "rejection", "phase"))
     head, predicted, both = (found.judged[name] for name in ("head", "predicted", "head and predicted"))
     length = found.length_score
@@ -126,7 +126,7 @@ def lines(found: Findings) -> tuple[tuple[str, ...], ...]:
     }
     standard = _two(found.judged["standard"], "left")
     head_line = tuple(name.format(standard=standard) for name in HEAD)
-    return (head_line, *((name, *SEED[name], *row, WHY[name]) for name, row in rows.items()))
+    return (head_line, *((name, *PUBLISHED[name], *row, WHY[name]) for name, row in rows.items()))
 
 
 def words(found: Findings) -> tuple[str, ...]:

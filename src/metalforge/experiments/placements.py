@@ -1,7 +1,7 @@
 """Experiment 020: the six places in a run where a network may speak, each by what it saves, costs and knows.
 
 On chains of the conductor's corpus whose couplings and seeds no head was trained on (`WarmUps` says how warm-ups are
-judged; a standard chain has 50 trajectories of warm-up and 100 of measurement, as the origin's had):
+judged; a standard chain has 50 trajectories of warm-up and 100 of measurement, as the published design's had):
 
 - A: the thermalisation head ends warm-ups, after a multiple of the trajectories it took to be sure; the multiple is
   chosen on training chains (`stop_rule`). Beside it MSER, and the control that waits for nothing.

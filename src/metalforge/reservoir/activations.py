@@ -20,7 +20,7 @@ Reals: TypeAlias = NDArray[np.floating[Any]]
 
 KNOTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
 SLOPES = (0.92424, 0.59894, 0.28712, 0.11776, 0.03102, 0.0)
-"""The origin's odd piecewise line for tanh: SLOPES[k] holds from KNOTS[k] to the next knot; from 3 on it is flat at
+"""The published odd piecewise line for tanh: SLOPES[k] holds from KNOTS[k] to the next knot; from 3 on it is flat at
 0.99505. Its authors give an error below 0.5 %; it is up to 0.023, at x = 0.75, and 7.6 % of tanh x as x goes to 0."""
 
 

@@ -1,4 +1,4 @@
-"""Networks on disk: metalforge's safetensors and the origin's JSON, in and out, chosen by the name of the file.
+"""Networks on disk: metalforge's safetensors and hotSpring's JSON, in and out, chosen by the name of the file.
 
 Nothing that is read is executed or trusted: every file is checked whole, and what is wrong with it is a SpecError that
 names it. Writing replaces the file in one step.
@@ -27,7 +27,7 @@ units, and eigenvalues may need the matrix in full; a dense one is as large as i
 
 
 def save_weights(weights: EsnWeights, path: PathLike) -> None:
-    """Write a network to `path`: .safetensors keeps everything, .json is for the origin and refuses what it would lose.
+    """Write a network to `path`: .safetensors keeps everything, .json is hotSpring's and refuses what it would lose.
 
     The file holds the old network or the new one, whatever fails in between.
     """

@@ -1,4 +1,4 @@
-"""The origin's weight files, in and out: one JSON object of flat lists of float32, rows one after the other.
+"""hotSpring's weight files, in and out: one JSON object of flat lists of float32, rows one after the other.
 
 hotSpring writes `w_in` (units x inputs), `w_res`, `w_out` (outputs x units), their sizes, `leak_rate` and, later, an
 `activation`; where it is absent, tanh is meant. (Its production code writes Tanh even for networks that were trained
@@ -30,7 +30,7 @@ Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
 
 
 class _Exported(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The origin's record, field for field."""
+    """hotSpring's record, field for field."""
 
     w_in: list[float]
     w_res: list[float]

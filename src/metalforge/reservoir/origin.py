@@ -1,4 +1,4 @@
-"""The origin's random weights, number for number, so that its stored networks can be made again from their seeds.
+"""The random weights of hotSpring, number for number, so that its stored networks can be made again from their seeds.
 
 hotSpring (`md/reservoir/mod.rs`) draws with xoshiro256++ (D. Blackman, S. Vigna, "Scrambled linear pseudorandom number
 generators", 2021) and a seeding of its own. For new networks use `generate.make_esn`.
@@ -19,16 +19,16 @@ __all__ = ["OriginRandom", "origin_weights"]
 WORD = (1 << 64) - 1
 SEED_OFFSET = 0x9E3779B97F4A7C15
 MIX_1, MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-"""Constants of SplitMix64, from which the origin's seeding is made."""
+"""Constants of SplitMix64, from which hotSpring's seeding is made."""
 SMALLEST_UNIFORM = 1e-30
-"""The origin's guard against log 0."""
+"""hotSpring's guard against log 0."""
 POWER_ITERATIONS = 100
 SMALLEST_RADIUS = 1e-10
-"""Below this the origin leaves the matrix as it was drawn."""
+"""Below this hotSpring leaves the matrix as it was drawn."""
 
 
 class OriginRandom:
-    """A stream of numbers: xoshiro256++ as published, seeded as the origin does it.
+    """A stream of numbers: xoshiro256++ as published, seeded as hotSpring does it.
 
     The four words of the state are SplitMix64 outputs, except that the running value is offset once, not before every
     word; so no other library gives these numbers for the same seed.
@@ -75,16 +75,16 @@ def origin_weights(
     leak: float = 0.3,
     activation: ActivationName = "tanh",
 ) -> EsnWeights:
-    """Return the network that the origin makes of these numbers: float64, without a bias and without a readout.
+    """Return the network that hotSpring makes of these numbers: float64, without a bias and without a readout.
 
     W_in is uniform in -0.5 .. 0.5, row by row; then each recurrent weight draws a uniform u and, if u < connectivity, a
-    normal number. The origin scales by the norm after 100 power iterations, which on a matrix without symmetry is not
+    normal number. hotSpring scales by the norm after 100 power iterations, which on a matrix without symmetry is not
     the spectral radius: asked for 0.95 it gives 0.937 for 5 inputs and seed 107, 0.974 for 8 inputs and seed 99, and
     0.852 for 8 inputs and seed 107. The matrices are kept as they are; `weights.spectral_radius` says what they have.
     """
     if units < 1 or inputs < 1 or not 0 <= seed <= WORD:
         raise SpecError(
-            "a network of the origin wants at least one unit and one input, and a seed of 64 bits, not negative. "
+            "a network of hotSpring wants at least one unit and one input, and a seed of 64 bits, not negative. "
             f"Got {units}, {inputs} and {seed}"
         )
     random = OriginRandom(seed)

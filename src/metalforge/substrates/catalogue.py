@@ -1,7 +1,7 @@
-"""The workload profiles: the seven of the origin, the four it added later, and workloads from a TOML file.
+"""The workload profiles: the seven of the published design, the four it added later, and workloads from a TOML file.
 
-Needs and preferences are the origin's; operation counts are ours, for the reference size each names, so that a cost
-model has something to work with.
+Needs and preferences are the published design's; operation counts are ours, for the reference size each names, so that
+a cost model has something to work with.
 """
 
 import tomllib

@@ -52,7 +52,7 @@ class Policy(StrEnum):
     """How to choose among substrates that can do the work."""
 
     ORIGIN = "origin"
-    """The origin's rule: the preferred kind, else the first GPU, then NPU, then CPU; no cost is looked at."""
+    """The published design's rule: the preferred kind, else the first GPU, then NPU, then CPU; no cost is looked at."""
     LATENCY = "latency"
     """The preferred kind, else any; among those the shortest modelled or measured call."""
     ENERGY = "energy"

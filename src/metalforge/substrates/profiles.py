@@ -90,7 +90,7 @@ class Mesh(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """What a program takes of the chip, and how that is counted."""
 
     accounting: Literal["processors", "neurons"]
-    """`processors`: a layer takes one that can hold it. `neurons`: a program takes so many NPs, as the seeds count."""
+    """`processors`: a layer takes one that can hold it. `neurons`: a program takes NPs, as the design counts."""
     neural_processors: Count
     sram_bytes: Count
     onchip_processors: Count | None = None

@@ -1,4 +1,4 @@
-"""Every ordering does what it says, read from the journal and the graph; and the seed's acceptance list of 002.
+"""Every ordering does what it says, read from the journal and the graph; and the design's acceptance list of 002.
 
 Chains are of 4^3 x 2, campaigns deterministic unless the clock is the point. The network's heads are zeros: what
 orderings do must not depend on what heads say.

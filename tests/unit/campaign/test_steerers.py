@@ -284,7 +284,7 @@ def test_adaptive_falls_back_on_the_widest_gap(scorer):
 
 
 def test_adaptive_does_not_march_out_of_its_range():
-    # The origin widened its range by 0.1 beyond the measured points each time, and walked away.
+    # The published design widened its range by 0.1 beyond the measured points each time, and walked away.
     seen = []
 
     def decide():

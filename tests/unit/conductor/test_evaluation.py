@@ -117,7 +117,7 @@ def test_baselines_know_training_chains_only(parts) -> None:
         "coupling on its lattice",
         "single feature",
         "last value",
-        "origin's formula",
+        "published formula",
     }
     labels = np.concatenate([label_rows(e, "rejection") for e in train])
     assert found["constant"](test[0])[0] == pytest.approx(np.nanmean(labels))
@@ -133,7 +133,7 @@ def test_every_head_of_the_other_layout_has_its_origin_as_a_baseline_where_there
     train, test = parts
     for head in ("param_suggest", "next_run", "quenched_length", "phase_classify", "anomaly_detect", "quality_score"):
         found = baselines_for(head, train, classes=head in ("phase_classify", "anomaly_detect"))
-        said = found["origin's formula"](test[0])
+        said = found["published formula"](test[0])
         assert said.shape == (len(test[0].inputs),)
         assert np.isfinite(said).all()
     assert {"MSER", "Geweke"} <= set(baselines_for("therm_detect", train, classes=True))

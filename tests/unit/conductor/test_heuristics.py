@@ -1,4 +1,4 @@
-"""The fallback formulas against values worked out by hand, and what was wrong with the origin's."""
+"""The fallback formulas against values worked out by hand, and what was wrong with the published design's."""
 
 import ast
 import inspect
@@ -116,7 +116,7 @@ def test_largest_gaps():
 
 @pytest.mark.parametrize("score", [lambda b: b, lambda b: 10 - b, lambda b: abs(b - 5.5), None])
 def test_steering_never_leaves_the_range_keeps_its_distance_and_ends(score):
-    """The origin's scan went 4.93, 4.86, 6.07, 4.79, 6.13, ... from the same kind of scores."""
+    """The published design's scan went 4.93, 4.86, 6.07, 4.79, 6.13, ... from the same kind of scores."""
     scored = None if score is None else lambda beta: (score(beta), None)
     measured = [5.1, 5.5, 5.9]
     for _ in range(100):

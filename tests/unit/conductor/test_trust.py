@@ -55,7 +55,7 @@ def test_pairs_go_by_id_whatever_the_order_of_outcomes():
     order = np.random.default_rng(2).permutation(60)
     shuffled = _told(Trust(), data, "squared", order).standing("h").skill
     assert shuffled == pytest.approx(_told(Trust(), data, "squared").standing("h").skill, rel=1e-12)
-    # Negative control, the origin's pairing: predictions and outcomes each in the order they came.
+    # Negative control, the published design's pairing: predictions and outcomes each in the order they came.
     origin = 1 - np.sum((p - y[order]) ** 2) / np.sum((300 - y[order]) ** 2)
     assert origin < -0.5 < 0.5 < shuffled
 

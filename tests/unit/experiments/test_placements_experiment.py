@@ -13,7 +13,7 @@ from metalforge.conductor.features import FEATURES
 from metalforge.conductor.labels import ChainLabels
 from metalforge.experiments import placements
 from metalforge.experiments.placement_rules import WarmUps, bootstrap, offset_for, pooled_mean
-from metalforge.experiments.placement_words import SEED
+from metalforge.experiments.placement_words import PUBLISHED
 from metalforge.experiments.protocol import Settings, quiet, rows_of
 
 SMALL = msgspec.structs.replace(
@@ -124,10 +124,10 @@ def result(tmp_path_factory):
         yield placements.run(Settings(quick=True), quiet)
 
 
-def test_every_placement_stands_beside_the_seed(result):
+def test_every_placement_stands_beside_what_was_published(result):
     head, *lines = result.table
     assert [line[0] for line in lines] == list("ABCDEF")
-    assert {line[0]: line[1:3] for line in lines} == SEED
+    assert {line[0]: line[1:3] for line in lines} == PUBLISHED
     assert all(line[-1] for line in lines)
     assert {len(line) for line in lines} == {len(head)}
     assert {row.task[-1] for row in result.rows} == set("ABCDEF")
@@ -138,7 +138,7 @@ def test_rows_have_intervals_and_baselines(result):
         assert np.isfinite([row.value, row.low, row.high, row.reference]).all()
         assert row.low - 1e-9 <= row.high
     (rejection,) = rows_of(result.rows, task="placement B", metric="accuracy")
-    assert 0.5 <= rejection.reference <= 1  # the majority, never the origin's acceptance by another name
+    assert 0.5 <= rejection.reference <= 1  # the majority, never the published design's acceptance by another name
     (phase,) = rows_of(result.rows, task="placement C", metric="accuracy")
     assert phase.gap == pytest.approx(phase.reference - phase.value)
     ratios = rows_of(result.rows, task="placement D", metric="trajectory_ratio")

@@ -83,7 +83,7 @@ def test_false_alarms_on_other_stationary_streams_are_as_rare_as_chosen(threshol
     # 59 runs leave the threshold's own share uncertain: Beta(54, 6) of it lies below, up to 0.17 may lie above.
     assert alarms <= binom.ppf(0.999, runs, 0.17)
     assert alarms > 0  # nor is it so high that nothing would ever be seen
-    # The origin's constant, 1, with its memory of 10 rows, cries out in most runs of such a stream.
+    # The published design's constant, 1, with its memory of 10 rows, cries out in most runs of such a stream.
     constant = DriftMonitor(1, threshold=1.0, fast=0.1, slow=0.001)
     assert false_alarms(constant, others, horizon=HORIZON)[0] > 36
 

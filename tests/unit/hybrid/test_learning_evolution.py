@@ -38,7 +38,7 @@ def held(net, name="readout"):
 
 
 def test_mutations_are_random_and_the_same_for_the_same_seed():
-    """The origin's were a function of the byte's number: all children of a parent were the same."""
+    """The published design's were a function of the byte's number: all children of a parent were the same."""
     parent = np.zeros((4, 25), np.int64)
     rng = np.random.default_rng(SEED)
     children = [mutate(parent, 7, 0.1, 0.2, rng) for _ in range(40)]

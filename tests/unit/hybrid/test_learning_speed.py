@@ -1,4 +1,4 @@
-"""When to push: what profiles cost, schedules with reasons, and the seeds' line of 4,200 steps put together."""
+"""When to push: what profiles cost, schedules with reasons, and the published line of 4,200 steps put together."""
 
 import msgspec
 import numpy as np
@@ -34,7 +34,7 @@ def test_the_seeds_line_under_the_claimed_profile():
     assert parts == pytest.approx([54e-6, 1e-6, 100e-6, 86e-6])
     assert step.total.value == pytest.approx(241e-6)  # "about 240 us"
     assert step.rate.value == pytest.approx(4149, abs=1)
-    assert round(1 / 240e-6, -2) == 4200  # which is how the seeds round it
+    assert round(1 / 240e-6, -2) == 4200  # which is how the design documents round it
     assert isinstance(step.rate, Modelled)
     assert step.rate.profile == "akd1000-claimed"
 

@@ -192,7 +192,7 @@ def test_wide_layers_are_split_into_rows_when_external_memory_is_taken():
 
 
 def test_what_has_no_room_falls_back_with_the_reason():
-    """The seeds count 179 of 1000 NPs a program: five fit."""
+    """The design documents count 179 of 1000 NPs a program: five fit."""
     rng = np.random.default_rng(6)
     ops = [op for _ in range(7) for op in (int4_layer(rng, 4, 4), Elementwise(function="tanh"))]
     graph = chain(*ops, inputs=4)

@@ -1,4 +1,4 @@
-"""The seeds' routing table: all thirteen rows, as they are written, and what the executor makes of them."""
+"""The design documents' routing table: all thirteen rows, as they are written, and what the executor makes of them."""
 
 import numpy as np
 import pytest
@@ -126,7 +126,7 @@ def test_only_matrices_and_their_rectifiers_are_given_to_the_device(plan):
 def test_an_op_that_no_row_names_is_software():
     graph = chain(Elementwise(function="softmax"), inputs=4)
     row = OperationRouter("seed", host=HOST).plan(graph)["n0"]
-    assert (row.substrate, row.reason) == ("software", "no row of the seeds' table speaks of it")
+    assert (row.substrate, row.reason) == ("software", "no row of the published table speaks of it")
 
 
 def test_a_row_that_cannot_be_followed_says_so():

@@ -1,4 +1,4 @@
-"""The cost model against the tables it was made of, the seeds' headline figures, and common sense."""
+"""The cost model against the tables it was made of, the design documents' headline figures, and common sense."""
 
 from itertools import pairwise
 

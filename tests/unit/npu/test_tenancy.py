@@ -119,7 +119,7 @@ def test_programs_at_addresses_do_not_overlap():
 def test_claimed_addresses_are_first_nps():
     device = EmulatedDevice("akd1000-claimed")
     device.program_external(wire.to_bytes(chain("a")), 0)
-    handle = device.program_external(wire.to_bytes(chain("b")), 0x0B3)  # where the seeds' map puts its second program
+    handle = device.program_external(wire.to_bytes(chain("b")), 0x0B3)  # where the map of the design puts it
     assert device.placement(handle.slot).span == range(0xB3, 0xB3 + 179)
     with pytest.raises(ResourceError, match="meet `b`"):
         device.program_external(wire.to_bytes(chain("c")), 0x139)

@@ -1,4 +1,4 @@
-"""The seed's QCD graph: shipped with control edges that never block; as the seed writes it, refused."""
+"""The design's QCD graph: shipped with control edges that never block; as the design writes it, refused."""
 
 import re
 import sys

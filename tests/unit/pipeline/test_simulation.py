@@ -98,7 +98,7 @@ class Greedy(Source):
 
 
 def seed_graph(control):
-    """The data flow of the origin's QCD pipeline, with one suggestion for each result sent to both producers."""
+    """The data flow of the published QCD pipeline, with one suggestion for each result sent to both producers."""
     stages = {n: StageSpec(name=n, stage=Greedy()) for n in ("3090_hmc", "titan_hmc")}
     stages |= {n: StageSpec(name=n, stage=as_stage(lambda x: x)) for n in ("npu_screen", "steer")}
     edges = (

@@ -1,4 +1,4 @@
-"""The origin's weights, against numbers it published and a generator written again here."""
+"""hotSpring's weights, against numbers it published and a generator written again here."""
 
 import math
 

@@ -299,7 +299,7 @@ def test_a_file_cut_short_is_refused_at_every_length(tmp_path):
             load_weights(path)
 
 
-# The origin's JSON.
+# hotSpring's JSON.
 
 
 def exported(**changes):

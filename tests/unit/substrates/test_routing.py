@@ -60,7 +60,7 @@ class Fake(NoEngine):
 CPU, GPU, NPU = (Fake(kind, latency=1.0, energy=1.0) for kind in Kind)
 
 
-# The origin's answers with one substrate of each kind (origin rule: preferred kind, else GPU, NPU, CPU).
+# The published design's answers with one substrate of each kind (origin rule: preferred kind, else GPU, NPU, CPU).
 @pytest.mark.parametrize(
     ("name", "kind"),
     [

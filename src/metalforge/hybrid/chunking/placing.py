@@ -28,7 +28,7 @@ __all__ = ["Overflow", "plan_chunks"]
 
 Overflow: TypeAlias = Literal["software", "swap"]
 USUAL_UNITS = 128
-"""Rows of a chunk where the profile does not say what a processor holds: the seeds' reservoir."""
+"""Rows of a chunk where the profile does not say what a processor holds: the design documents' reservoir."""
 FEW = (1, 2, 3, 4)
 """Numbers of equal chunks that are tried beside the size of an on-chip processor."""
 

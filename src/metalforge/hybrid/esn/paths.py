@@ -2,7 +2,8 @@ r"""Ways to get W_in u + W_res s out of a chip whose own activation is a bounded
 
 - `LastLayer`: a last layer without activation returns signed potentials; nothing is lost but what the encoding rounds.
   One zero point for all lines, or two rails (positive and negative parts on lines of their own).
-- `Rectified`: the same layer with its bounded ReLU left on, in the three ways the seeds propose to get around it:
+- `Rectified`: the same layer with its bounded ReLU left on, in the three ways the design documents propose to get
+  around it:
 
   A  thresholds at their maximum, through the program. The rectifier's corner moves out of reach: every unit is silent.
   B  weights scaled by epsilon, output divided by it on the host. A rectifier does not care about scale,
@@ -145,8 +146,8 @@ class ScaleTrick:
     """Approach B's configuration: epsilon scales weights down, `span` is what the chip's 15 steps cover, a unit.
 
     `span` is three standard deviations of the pre-activation for inputs and states spread evenly over their ranges,
-    sigma_i^2 = (u^2 |W_in,i|^2 + s^2 |W_res,i|^2) / 3. `epsilon` is the seeds': it puts three sigma at 0.1, where they
-    take a bounded ReLU to be linear. It is kept to be shown, and cancels.
+    sigma_i^2 = (u^2 |W_in,i|^2 + s^2 |W_res,i|^2) / 3. `epsilon` is the design documents': it puts three sigma at 0.1,
+    where they take a bounded ReLU to be linear. It is kept to be shown, and cancels.
     """
 
     epsilon: float
@@ -209,7 +210,7 @@ class Rectified:
 
 
 def _write_all_ones(device: NpuDevice, slot: str, units: int) -> None:
-    """Write the seeds' ``u64::MAX`` to every threshold register of a program."""
+    """Write the design documents' ``u64::MAX`` to every threshold register of a program."""
     write, placement = getattr(device, "bar0_write", None), getattr(device, "placement", None)
     if write is None or placement is None:
         raise PlacementError(

@@ -97,8 +97,8 @@ def plan_updates(
 ) -> UpdatePlan:
     """Return how often to push under a profile.
 
-    Without a network, a step is one call of a small program, as the seeds count it. `PlacementError` where the device
-    cannot keep up with the stream however rarely it is updated.
+    Without a network, a step is one call of a small program, as the design documents count it. `PlacementError` where
+    the device cannot keep up with the stream however rarely it is updated.
     """
     if not 0 < share < 1:
         raise SpecError(f"`share` must lie between 0 and 1. Got {share}")

@@ -1,8 +1,9 @@
 """How fast a device learns: steps a second measured on this machine, and modelled under each profile, side by side.
 
-The seeds' line, "54 us forward, 1 us loss, 100 us backward, 86 us update: about 240 us, 4,200 steps a second", is put
-together here from its parts: 241 us, 4,149 a second under `akd1000-claimed`, and 68 under `akd1000-published`, where
-the update alone is 14 ms. The host's two parts are the seeds' own figures; `measure_speed` measures them.
+The design documents' line, "54 us forward, 1 us loss, 100 us backward, 86 us update: about 240 us, 4,200 steps a
+second", is put together here from its parts: 241 us, 4,149 a second under `akd1000-claimed`, and 68 under
+`akd1000-published`, where the update alone is 14 ms. The host's two parts are the design documents' own figures;
+`measure_speed` measures them.
 """
 
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ BOTH = ("akd1000-published", "akd1000-claimed")
 
 
 class SeedStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The parts of one training step as the seeds count them: one call, one update, their own host figures."""
+    """The parts of one training step as the design counts them: one call, one update, its own host figures."""
 
     forward: Modelled
     loss: Modelled
@@ -56,7 +57,7 @@ class SpeedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     host: Measured
     """Steps a second here, the emulation of the device included."""
     learning: Measured
-    """Seconds a step of loss, rule and guard: what the seeds call loss and backward."""
+    """Seconds a step of loss, rule and guard: what the design documents call loss and backward."""
     device: Modelled
     """Steps a second of the device with the planned schedule, updates that changed nothing left out."""
     pushes: int
@@ -64,7 +65,7 @@ class SpeedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def seed_step(profile: str = "akd1000-claimed") -> SeedStep:
-    """Return the seeds' training step under a profile."""
+    """Return the design documents' training step under a profile."""
     device = find_profile(profile)
 
     def part(seconds: float) -> Modelled:

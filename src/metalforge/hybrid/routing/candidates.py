@@ -56,7 +56,7 @@ class Finder:
     """The candidates of one graph under one set of wishes.
 
     `at_any_error` are nodes that go to the device whatever rounding does to them: what is pinned there, and all that
-    the seeds' table puts there.
+    the published table puts there.
     """
 
     graph: OpGraph

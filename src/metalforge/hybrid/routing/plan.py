@@ -33,7 +33,7 @@ class OpPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     fix: str = ""
     """How to make it map, where it does not."""
     note: str = ""
-    """Where the seeds' table and the chip disagree."""
+    """Where the published table and the chip disagree."""
     fallback: bool = False
     """In software because the NPU cannot, though it is work for one; what `strict` refuses."""
     job: str = ""

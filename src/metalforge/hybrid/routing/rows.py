@@ -130,10 +130,10 @@ class Row:
 
     def _by_table(self) -> tuple[str, str]:
         if self.seed is None:
-            return "no row of the seeds' table speaks of it", ""
+            return "no row of the published table speaks of it", ""
         if self.taken is None and self._needs_device():
             why = self.verdict.reason if self.possible is None else "there is no room on the chip beside the others"
-            return f"the seeds' table says {self.seed.substrate} ({self.seed.reason}), but {why}", self.verdict.fix
+            return f"the published table says {self.seed.substrate} ({self.seed.reason}), but {why}", self.verdict.fix
         fix = ""
         if isinstance(self.node.op, FullyConnected) and self.seed.substrate == "software":
             fix = 'policy="default" slices its weights into digits, and its rows over processors'

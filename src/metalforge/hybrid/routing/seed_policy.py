@@ -16,7 +16,7 @@ __all__ = ["LARGE", "SEED_TABLE", "SeedRow", "Substrate", "seed_row"]
 Substrate: TypeAlias = Literal["npu", "software", "npu+software", "software->npu"]
 """Where an op runs. npu+software: the product there, the rest here; software->npu: computed here, pushed there."""
 LARGE = 1000
-"""Nodes, that is units, above which the seeds take a layer to exceed the chip."""
+"""Nodes, that is units, above which the design documents take a layer to exceed the chip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ SEED_TABLE = (
         "npu",
         "native op, 23x faster",
         _is_int4,
-        "23x is the seeds' figure; modelled costs are beside it",
+        "23x is the design documents' figure; modelled costs are beside it",
     ),
     SeedRow(
         "FC layer, f32 weights",
@@ -110,7 +110,7 @@ SEED_TABLE = (
         "software",
         "gradients computed in software",
         _kind("weight_update_gradient"),
-        "the seeds' own training loop then pushes the weights by set_variable, and so does the executor",
+        "the design documents' own training loop then pushes the weights by set_variable, and so does the executor",
     ),
     SeedRow(
         "weight update (mutation)",

@@ -4,10 +4,11 @@ Two ways of counting, by the profile's `accounting`. `processors`: one layer tak
 connected layers, on chip if its bytes fit there, else one with external memory. The byte rule is this project's own
 and overstates on purpose: whatever the weight bits, a byte a weight, rounded up to 32 for each unit, and 32 more a unit
 for its threshold, step and bookkeeping. What fits by it should fit the chip; the vendor's tools decide in the end.
-`neurons`: the seeds' accounting, in which a program takes a fixed number of "NPs" and a few more for each head.
+`neurons`: the design documents' accounting, in which a program takes a fixed number of "NPs" and a few more for each
+head.
 
-The vendor's interface holds one program on a device at a time. Several side by side, as the seeds propose, share the
-same processors here.
+The vendor's interface holds one program on a device at a time. Several side by side, as the design documents propose,
+share the same processors here.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -169,7 +170,7 @@ def _too_much(
     return "\n".join([*lines, f"hint: {hint}"])
 
 
-# NPs, as the seeds count them.
+# NPs, as the design documents count them.
 
 
 def _by_neurons(program: Program, chip: DeviceProfile, beside: Collection[Placement], address: int | None) -> Placement:

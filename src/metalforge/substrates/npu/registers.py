@@ -1,7 +1,7 @@
 """Threshold registers, and the linear probe of Experiment 004 that shows what they cannot do.
 
-The seeds hoped to switch the rectifier off by its thresholds: at their maximum through the program (Approach A) or by
-writing registers behind it (Approach C, ``bar0_write``). A threshold only moves the corner of the rectifier,
+The design documents hoped to switch the rectifier off by its thresholds: at their maximum through the program (Approach
+A) or by writing registers behind it (Approach C, ``bar0_write``). A threshold only moves the corner of the rectifier,
 ceil((p - T) / step) clipped at 0. High, it silences the unit; low, it saturates it; nowhere does a negative number come
 out. A last layer without activation gives signed potentials and needs no trick.
 
@@ -60,7 +60,8 @@ def locate(address: int) -> tuple[int, int]:
 def word_to_threshold(value: int) -> int:
     """Return the threshold that a 64-bit word means: read in two's complement, then clamped to the accumulator.
 
-    So the seeds' ``u64::MAX`` is -1 and shifts the corner by one, and their ``2^51 - 1`` is the largest threshold.
+    So the design documents' ``u64::MAX`` is -1 and shifts the corner by one, and their ``2^51 - 1`` is the largest
+    threshold.
     """
     if not 0 <= value < 1 << 64:
         raise NpuError(f"a register takes an unsigned 64-bit word. Got {value}")
