@@ -114,27 +114,15 @@ def fit(
     targets: Any,
     *,
     ridge: float | Sequence[float],
-    washout: int = 0,
     passthrough: bool | None = None,
-    last_state_only: bool = False,
-    fit_bias: bool = True,
-    validation: tuple[Any, Any] | None = None,
     heads: HeadLayout | None = None,
-    threads: int | None = None,
+    **how: Any,
 ) -> EsnWeights:
-    """Return the network with the readout that `fit_readout` finds, cast to the type of the weights."""
-    readout = fit_readout(
-        weights,
-        inputs,
-        targets,
-        ridge=ridge,
-        washout=washout,
-        passthrough=passthrough,
-        last_state_only=last_state_only,
-        fit_bias=fit_bias,
-        validation=validation,
-        threads=threads,
-    )
+    """Return the network with the readout that `fit_readout` finds, cast to the type of the weights.
+
+    `how` are further arguments of `fit_readout`: washout, last_state_only, fit_bias, validation, threads.
+    """
+    readout = fit_readout(weights, inputs, targets, ridge=ridge, passthrough=passthrough, **how)
     w_out, out_bias = readout.w_out.astype(weights.dtype), readout.out_bias.astype(weights.dtype)
     return weights.with_readout(w_out, out_bias, passthrough=passthrough, heads=heads)
 

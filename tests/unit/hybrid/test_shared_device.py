@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from metalforge.conductor.passes import DevicePass
 from metalforge.hybrid import HybridEsn, HybridExecutor, OperationRouter, graph_from_esn
 from metalforge.hybrid.chunking import ChunkedEsn
 from metalforge.hybrid.learning import DeviceNetwork, Evolution, GradientStep, OnlineTrainer, StreamWindow
@@ -85,6 +86,12 @@ def test_networks_of_every_kind_share_a_device_of_one_slot():
     for network in networks:
         network.close()
     assert device.slots() == ()
+
+
+def test_a_conductor_pass_takes_turns_on_one_slot():
+    alone, turns = (DevicePass(weights(1), EmulatedDevice(n_slots=n), "W4A8", U) for n in (None, 1))
+    for u in U:
+        assert np.array_equal(alone.step(u), turns.step(u))
 
 
 def test_evolution_takes_turns_on_one_slot():

@@ -6,13 +6,14 @@ r"""How a readout learns a row: what it held, the features and the target go in,
   L. F. Abbott, Neuron 63, 2009).
 - `RidgeRefit`: one ridge solve (`reservoir.readout`) of the last rows, every so often.
 
-All work on the float master in float64. Rules are parameters; what they remember is in the state that `init` makes. A
-rule may let rows wait, as weights that nobody asks for need not be known; `settle` learns what waits.
+All work on the float master in float64. Rules are parameters: `losses` names what they lower, `init` makes a state
+before the first row, `step` gives state and readout after a row, and `settle` after all rows that were left waiting
+(weights that nobody asks for need not be known).
 """
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +25,10 @@ from metalforge.reservoir.readout import ridge as ridge_readout
 
 from .network import Master
 
-__all__ = ["ErrorOf", "GradientStep", "Lesson", "RecursiveLeastSquares", "RidgeRefit", "Rule", "Rules"]
+__all__ = ["ErrorOf", "GradientStep", "Lesson", "RecursiveLeastSquares", "RidgeRefit", "Rules"]
 
 Doubles: TypeAlias = NDArray[np.float64]
 ErrorOf: TypeAlias = Literal["auto", "device", "master"]
-State = TypeVar("State")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,27 +38,6 @@ class Lesson:
     features: Doubles
     target: Doubles
     at: LossSlope
-
-
-class Rule(Protocol[State]):
-    """What the rules have in common. `losses` are those they can learn."""
-
-    @property
-    def losses(self) -> tuple[LossName, ...]:
-        """The losses that this rule lowers."""
-        ...
-
-    def init(self, master: Master) -> State:
-        """Return the state before the first row."""
-        ...
-
-    def step(self, state: State, master: Master, lesson: Lesson) -> tuple[State, Master]:
-        """Return the state and the readout after a row."""
-        ...
-
-    def settle(self, state: State, master: Master) -> tuple[State, Master]:
-        """Return the state and the readout after all rows that were left waiting."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
