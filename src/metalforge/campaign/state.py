@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from metalforge import __version__
 from metalforge.core.errors import SpecError
+from metalforge.core.phases import Phase
 from metalforge.core.substrate import spelled
 
 from .observables import OrderName, order_of
@@ -27,7 +28,6 @@ from .store.records import (
     Interrupted,
     Migrated,
     Opened,
-    Phase,
     Record,
     Resumed,
     Rows,

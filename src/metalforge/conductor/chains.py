@@ -141,7 +141,7 @@ class ChainRecord:
             accepted = known["accepted"]
             seen.append(
                 Trajectory(
-                    stage="warmup" if t < entry.untested else "measure",
+                    phase="warmup" if t < entry.untested else "measure",
                     plaquette_spatial=float(row[0]),
                     plaquette_temporal=float(row[1]),
                     delta_h=known["delta_h"],

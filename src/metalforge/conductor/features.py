@@ -12,19 +12,20 @@ What is not known is 0 after scaling, and a flag says so.
 from collections import deque
 from collections.abc import Mapping, Sequence
 from math import isfinite
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.phases import Phase
 from metalforge.core.schema import Feature, FeatureSchema
 
-__all__ = ["FEATURES", "LARGEST", "ChainContext", "Frame", "FrameBuilder", "MetaRow", "Stage", "Trajectory", "scaled"]
+__all__ = ["FEATURES", "LARGEST", "ChainContext", "Frame", "FrameBuilder", "MetaRow", "Trajectory", "scaled"]
 
-Stage: TypeAlias = Literal["quenched", "warmup", "measure"]
 Frame: TypeAlias = dict[str, float]
+FLAGS: dict[str, Phase] = {"is_quenched": "quench", "is_warmup": "warmup", "is_measure": "measure"}
 SHORT, LONG = 8, 32
 """Trajectories in the two windows."""
 LARGEST = 5.0
@@ -56,7 +57,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     the trajectory starts from: after the Metropolis test an unchanged plaquette would tell its outcome.
     """
 
-    stage: Stage
+    phase: Phase
     plaquette_spatial: float
     plaquette_temporal: float
     delta_h: float | None = None
@@ -177,9 +178,9 @@ class FrameBuilder:
         self._windows: Frame = {}
         """Statistics of what was seen; empty until they are asked for again."""
 
-    def before(self, stage: Stage) -> Frame:
-        """Return the context frame: what is known before a run of this stage."""
-        flags = {f"is_{name}": float(name == stage) for name in ("quenched", "warmup", "measure")}
+    def before(self, phase: Phase) -> Frame:
+        """Return the context frame: what is known before a run of this phase."""
+        flags = {name: float(phase == flagged) for name, flagged in FLAGS.items()}
         self._windows = self._windows or self._window()
         return self._fixed | flags | {"log_index": float(np.log1p(self._count))} | self._windows
 
@@ -225,7 +226,7 @@ class FrameBuilder:
             "has_quarter": float(trajectory.delta_h_quarter is not None),
             "has_cg": float(previous is not None and previous.cg_iterations is not None),
         }
-        return self.before(trajectory.stage) | now | flags
+        return self.before(trajectory.phase) | now | flags
 
     def _window(self) -> Frame:
         """Return statistics of the trajectories before this one."""

@@ -6,8 +6,9 @@ from typing import Literal
 import msgspec
 
 from metalforge.core.errors import SpecError
+from metalforge.core.phases import Phase
 
-from .features import ChainContext, MetaRow, Stage, Trajectory
+from .features import ChainContext, MetaRow, Trajectory
 from .trust import Loss
 
 __all__ = ["Answer", "Question", "Run"]
@@ -18,7 +19,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     context: ChainContext
     meta: tuple[MetaRow, ...] = ()
-    stage: Stage = "measure"
+    phase: Phase = "measure"
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

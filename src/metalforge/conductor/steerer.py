@@ -15,10 +15,11 @@ from typing import TypeAlias
 import msgspec
 
 from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.core.phases import Phase
 from metalforge.core.steering import History, Observation, Setting, Steerer, SteererState, Suggestion
 from metalforge.core.steering_rules import AdaptiveDecision, Score, steer_adaptive
 
-from .features import ChainContext, MetaRow, Stage
+from .features import ChainContext, MetaRow
 from .questions import Question, Run
 from .trust import Standing
 from .worker import Worker
@@ -62,14 +63,14 @@ class ConductorSteerer:
         fallback: Steerer | None = None,
         meta: Meta = (),
         head: str = HEAD,
-        stage: Stage = "measure",
+        phase: Phase = "measure",
         n_candidates: int = 40,
         weight: float = 0.5,
         exclusion: float | None = None,
     ) -> None:
         self.history = History(beta_min, beta_max)
         self.worker, self.context = worker, context
-        self.fallback, self.meta, self.head, self.stage = fallback, meta, head, stage
+        self.fallback, self.meta, self.head, self.phase = fallback, meta, head, phase
         self.n_candidates, self.weight, self.exclusion = n_candidates, weight, exclusion
         # Wrong settings are refused now rather than in the middle of a campaign.
         steer_adaptive([], [], beta_min, beta_max, n_candidates=n_candidates, weight=weight, exclusion=exclusion)
@@ -176,7 +177,7 @@ class ConductorSteerer:
 
         @cache
         def score(beta: float) -> tuple[float, float | None]:
-            run = Run(context=msgspec.structs.replace(self.context, beta=beta), meta=rows, stage=self.stage)
+            run = Run(context=msgspec.structs.replace(self.context, beta=beta), meta=rows, phase=self.phase)
             answer = worker.ask(Question(head=self.head, of=run)).get()
             if answer.source != "head" or answer.value is None:
                 raise SpecError(f"{answer.why} at beta {beta:g}")

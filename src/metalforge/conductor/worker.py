@@ -287,7 +287,7 @@ class Worker(Closing):
     def _readings(self, asked: Question, reader: _ChainReader | None) -> Readings:
         if isinstance(asked.of, Run):
             run = asked.of
-            return self._conductor.read(FrameBuilder(run.context, run.meta).before(run.stage))
+            return self._conductor.read(FrameBuilder(run.context, run.meta).before(run.phase))
         assert reader is not None
         return reader.said(asked.of) if isinstance(asked.of, int) else reader.coming(asked.of)
 

@@ -9,13 +9,14 @@ and reports, when it is measured and how it is averaged is said here and nowhere
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
+from metalforge.core.phases import PHASES, Phase
 from metalforge.statistics import gamma_method
 from metalforge.statistics.estimate import MIN_LENGTH, with_error
 
@@ -25,12 +26,9 @@ from .observables import Observables, measure, wilson_loops, z3_projection
 if TYPE_CHECKING:
     from .chain import Chain, UpdateInfo
 
-__all__ = ["PHASES", "Look", "Observable", "Phase", "Value", "described", "named", "register", "standard", "value_of"]
+__all__ = ["Look", "Observable", "Value", "described", "named", "register", "standard", "value_of"]
 
 Floats = NDArray[np.float64]
-Phase: TypeAlias = Literal["quench", "warmup", "measure"]
-PHASES: tuple[Phase, ...] = ("quench", "warmup", "measure")
-"""Sweeps without sea quarks, updates that may be tuned and are not measured, updates with frozen parameters."""
 
 
 class Look:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple, Protocol
 
-from .registered import Phase
+from metalforge.core.phases import Phase
 
 __all__ = ["Row", "RowLog", "Rowed", "Segment"]
 

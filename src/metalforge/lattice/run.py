@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.core.phases import PHASES, Phase
 
 from .chain import Chain
 from .hmc import EnergyProbe, MidEnergy
-from .registered import PHASES, Look, Phase, named
+from .registered import Look, named
 from .rows import Row, Rowed, RowLog
 from .warmup import WarmUp, warm_up_step
 

@@ -12,7 +12,7 @@ CONTEXT = ChainContext(beta=5.69, dims=(8, 8, 8, 4))
 def trajectory(i, **more):
     rng = np.random.default_rng(i)
     values = {
-        "stage": "measure",
+        "phase": "measure",
         "plaquette_spatial": 0.55 + 0.003 * rng.normal(),
         "plaquette_temporal": 0.552 + 0.003 * rng.normal(),
         "delta_h": rng.normal(),
@@ -53,7 +53,7 @@ def test_the_outcome_of_a_trajectory_is_not_in_its_own_frame():
 
 def test_every_frame_has_known_names_and_finite_numbers():
     builder = FrameBuilder(CONTEXT, [MetaRow(beta=5.6, plaquette=0.52, susceptibility=0.4)])
-    assert scaled(builder.before("quenched")).shape == (50,)
+    assert scaled(builder.before("quench")).shape == (50,)
     for i in range(40):
         row = scaled(builder.push(trajectory(i)))
         assert np.all(np.isfinite(row))

@@ -181,16 +181,16 @@ class Producer:
             threads=1,
         )
         self.rows, self.frames, self.answers = [], [], []
-        self.stage = "warmup"
+        self.phase = "warmup"
         worker.begin(name, CONTEXT)
         for _ in range(UNTESTED):
             self.update()
-        self.stage = "measure"
+        self.phase = "measure"
 
     def _trajectory(self, quarter, **more):
         spatial, temporal = self.plaquettes
         return Trajectory(
-            stage=self.stage,
+            phase=self.phase,
             plaquette_spatial=spatial,
             plaquette_temporal=temporal,
             delta_h_quarter=quarter,
@@ -202,7 +202,7 @@ class Producer:
     def update(self):
         self.plaquettes = tuple(s / (3 * self.chain.field.volume) for s in self.chain.field.plaquette_sums())
         mid = []
-        testing = self.stage == "measure"  # from a cold start hardly anything would be accepted
+        testing = self.phase == "measure"  # from a cold start hardly anything would be accepted
         info = self.chain.update(accept_always=not testing, probe=EnergyProbe((0.25,), lambda at: self._look(at, mid)))
         seen = self._trajectory(mid[0], delta_h=info.delta_h, accepted=info.accepted if testing else None)
         if testing:
@@ -215,7 +215,7 @@ class Producer:
 
     def _look(self, at, mid):
         mid.append(at.delta_h)
-        if self.stage == "measure":
+        if self.phase == "measure":
             coming = self._trajectory(at.delta_h)
             baseline = rejection_probability(at.delta_h)
             self.asked = self.worker.ask(
@@ -265,6 +265,6 @@ def test_a_chain_that_ended_is_forgotten_by_the_network_too(conductor, frames):
     with Worker(conductor) as worker:
         for name in ("a", "b"):
             worker.begin(name, CONTEXT)
-            worker.tell(name, [(0, Trajectory(stage="measure", plaquette_spatial=0.5, plaquette_temporal=0.5))])
+            worker.tell(name, [(0, Trajectory(phase="measure", plaquette_spatial=0.5, plaquette_temporal=0.5))])
         worker.end("a")
     assert conductor.chains == ("b",)

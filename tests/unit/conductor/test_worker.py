@@ -93,7 +93,7 @@ def trusted(heads=HEADS):
 
 
 def row(plaquette):
-    return Trajectory(stage="warmup", plaquette_spatial=plaquette, plaquette_temporal=plaquette)
+    return Trajectory(phase="warmup", plaquette_spatial=plaquette, plaquette_temporal=plaquette)
 
 
 def planned(beta=5.5, **more):

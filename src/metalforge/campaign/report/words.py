@@ -5,7 +5,8 @@ from math import floor, log10
 
 from metalforge.campaign.physics.evidence import Evidence
 from metalforge.campaign.spec import Dims
-from metalforge.campaign.store.records import EMULATED_NPU, Phase, StoppedBy
+from metalforge.campaign.store.records import EMULATED_NPU, StoppedBy
+from metalforge.core.phases import Phase
 from metalforge.statistics.estimate import with_error
 
 __all__ = [

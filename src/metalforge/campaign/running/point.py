@@ -21,9 +21,9 @@ from metalforge.campaign.state import ChainLog
 from metalforge.campaign.store.records import Decided
 from metalforge.conductor.intervals import check_interval
 from metalforge.core.errors import SpecError
+from metalforge.core.phases import Phase
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.field import GaugeField
-from metalforge.lattice.registered import Phase
 from metalforge.lattice.rows import Segment
 from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp

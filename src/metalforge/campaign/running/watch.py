@@ -8,17 +8,16 @@ recorded and scored. The thermalisation head may end a warm-up, by the rule that
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from metalforge.campaign.store.records import Phase
 from metalforge.conductor.early_stop import EarlyStop
-from metalforge.conductor.features import ChainContext, MetaRow, Stage, Trajectory
+from metalforge.conductor.features import ChainContext, MetaRow, Trajectory
 from metalforge.conductor.futures import Future
 from metalforge.conductor.heuristics import rejection_probability
 from metalforge.conductor.questions import Question
 from metalforge.conductor.worker import Worker
+from metalforge.core.phases import Phase
 
 __all__ = ["HeadWatch", "trajectory_of"]
 
-STAGES: dict[Phase, Stage] = {"quench": "quenched", "warmup": "warmup", "measure": "measure"}
 CG, REJECTION, THERMALISED = "cg_estimate", "rejection", "thermalization"
 
 
@@ -135,7 +134,7 @@ class HeadWatch:
         """Return a trajectory that is under way, as far as it is known."""
         plaquette, spatial = self._at.before
         return Trajectory(
-            stage=STAGES[phase],
+            phase=phase,
             plaquette_spatial=spatial,
             plaquette_temporal=2 * plaquette - spatial,
             delta_h_quarter=quarter,
@@ -157,9 +156,9 @@ def trajectory_of(
     """Return a row as the features see it: with the plaquettes of the configuration it started from."""
     plaquette, spatial = before
     if n_steps is None or phase == "quench":
-        return Trajectory(stage=STAGES[phase], plaquette_spatial=spatial, plaquette_temporal=2 * plaquette - spatial)
+        return Trajectory(phase=phase, plaquette_spatial=spatial, plaquette_temporal=2 * plaquette - spatial)
     return Trajectory(
-        stage=STAGES[phase],
+        phase=phase,
         plaquette_spatial=spatial,
         plaquette_temporal=2 * plaquette - spatial,
         delta_h=values["delta_h"],

@@ -10,8 +10,8 @@ import msgspec
 
 from metalforge.campaign.physics.evidence import Evidence, Want
 from metalforge.campaign.spec import CampaignSpec, Dims
+from metalforge.core.phases import Phase
 from metalforge.core.quantities import Quantity
-from metalforge.lattice.registered import Phase
 
 __all__ = [
     "EMULATED_NPU",
@@ -27,7 +27,6 @@ __all__ = [
     "Interrupted",
     "Migrated",
     "Opened",
-    "Phase",
     "Record",
     "Resumed",
     "Rows",

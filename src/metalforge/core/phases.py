@@ -1,0 +1,9 @@
+"""What an update of a chain belongs to, in one spelling for rows, journals, checkpoints, traces and features."""
+
+from typing import Literal, TypeAlias
+
+__all__ = ["PHASES", "Phase"]
+
+Phase: TypeAlias = Literal["quench", "warmup", "measure"]
+PHASES: tuple[Phase, ...] = ("quench", "warmup", "measure")
+"""Sweeps without sea quarks; updates that may be tuned and are not measured; updates with frozen parameters."""
