@@ -13,6 +13,8 @@ import msgspec
 
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.files import opened
+from metalforge.lattice.actions import Action
+from metalforge.lattice.actions import action as named_action
 from metalforge.lattice.chain import ChainSpec, HeatbathSpec, HmcSpec
 from metalforge.lattice.fermions import FermionSpec
 from metalforge.lattice.registered import standard
@@ -46,7 +48,7 @@ PLACEMENTS: dict[str, str] = {"A": EARLY, "B": FULL, "C": FULL, "D": FULL, "E": 
 """What the six places of experiment 020, at which a network may speak, mean for a campaign: may warm-ups end early."""
 LATER: dict[str, dict[str, Any]] = {
     "budget": {"target_of": "first"},
-    "lattice": {"observable": "auto", "also_measure": ()},
+    "lattice": {"observable": "auto", "also_measure": (), "action": "wilson"},
     "steering": {"points": ()},
 }
 """Fields that journals of this version may lack, with their defaults: a spec that has these hashes as it did before."""
@@ -70,6 +72,7 @@ class Lattice(_Part, frozen=True, kw_only=True):
     `overrelax` sweeps) or `hmc`. With `flavors` 4 there are staggered sea quarks of `mass`, and the algorithm is hmc;
     `tolerance` and `force_tolerance` are relative residuals of solves, for the accept test and for forces (those of
     the chains that the heads were trained on).
+    `action` is the gauge action by its name in `lattice.actions`; reweighting reads its variable.
     `observable` is the order parameter whose susceptibility is located (`order`), `also_measure` names observables
     (`lattice.registered`) that rows have besides those of every chain.
     """
@@ -90,6 +93,17 @@ class Lattice(_Part, frozen=True, kw_only=True):
     precision: Literal["f64", "f32"] = "f64"
     observable: OrderName | Literal["auto"] = "auto"
     also_measure: tuple[str, ...] = ()
+    action: str = "wilson"
+
+    @property
+    def has_other_theory(self) -> bool:
+        """Whether couplings published for Wilson's action without sea quarks say nothing of it."""
+        return self.flavors > 0 or self.action != "wilson"
+
+    @property
+    def gauge(self) -> Action:
+        """The gauge action."""
+        return named_action(self.action)
 
     @property
     def order(self) -> OrderName:
@@ -122,13 +136,17 @@ class Lattice(_Part, frozen=True, kw_only=True):
 
     def columns(self) -> tuple[str, ...]:
         """Return the observables that rows of these chains have."""
-        return standard(trajectories=self.algorithm == "hmc", sea=self.flavors > 0, more=self.also_measure)
+        own = () if self.gauge.variable == "plaquette" else (self.gauge.variable,)
+        return standard(trajectories=self.algorithm == "hmc", sea=self.flavors > 0, more=(*own, *self.also_measure))
 
     def _derived_range(self) -> tuple[float, float]:
         """Return the range around what was published for the volumes' N_t; raises where there is nothing to go by."""
         hint = "\nhint: give `lattice.beta_min` and `lattice.beta_max`"
-        if self.flavors:
-            raise SpecError(f"with sea quarks a range of beta must be given: it is not derived from N_t{hint}")
+        if self.has_other_theory:
+            raise SpecError(
+                f"with sea quarks or another action than wilson a range of beta must be given: it is not derived from "
+                f"N_t{hint}"
+            )
         temporal = sorted({dims[3] for dims in self.volumes})
         if len(temporal) > 1:
             raise SpecError(f"volumes must share one N_t for the range of beta to be derived. Got {temporal}{hint}")
@@ -161,6 +179,7 @@ class Lattice(_Part, frozen=True, kw_only=True):
             heatbath=HeatbathSpec(heatbath=self.heatbath, overrelax=self.overrelax),
             hmc=HmcSpec(tau=self.tau, n_steps=self.n_steps, integrator=self.integrator),
             fermions=sea,
+            action=self.action,
         )
 
 

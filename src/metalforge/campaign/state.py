@@ -59,6 +59,8 @@ class ChainLog:
     """Updates of complete visits that other chains had when this one was decided."""
     quenched: int = 0
     observable: OrderName = "abs_loop"
+    variable: str = "plaquette"
+    """The column that reweighting in beta reads."""
     """The order parameter of the campaign."""
     phases: list[Phase] = field(default_factory=list)
     columns: dict[str, list[float]] = field(default_factory=dict)
@@ -106,7 +108,8 @@ class ChainLog:
         end = max(self.complete - self.warmup, 0) if complete else None
         loop = self.column("polyakov_re") + 1j * self.column("polyakov_im")
         order = None if self.observable == "abs_loop" else order_of(self.observable, self.column)[:end]
-        return PointSeries(self.beta, self.dims, self.column("plaquette")[:end], loop[:end], self.start, order)
+        density = None if self.variable == "plaquette" else self.column(self.variable)[:end]
+        return PointSeries(self.beta, self.dims, self.column("plaquette")[:end], loop[:end], self.start, order, density)
 
     def take(self, rows: Rows) -> None:
         """Add rows; those that were there already must be the same, bit for bit."""
@@ -270,6 +273,7 @@ class CampaignState:
                 beside={name: chain.complete for name, chain in self.chains.items()},
                 quenched=record.quenched,
                 observable=self.spec.lattice.order,
+                variable=self.spec.lattice.gauge.variable,
             )
         chain = self.chains[record.chain]
         chain.visits.append(record.visit)

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError, UnknownNameError
 
@@ -29,12 +28,13 @@ class Action:
 
     `loops` names the kernels and `coefficients` are theirs. `sweeps` says whether links of one direction and parity
     share no loop: only then are heat bath and overrelaxation right. Reweighting in beta reads `variable`, a column of
-    the rows of a chain.
+    the rows of a chain. `formula` is for reports: E, and what it is called.
     """
 
     name: str
     loops: str
     coefficients: tuple[float, ...] = ()
+    formula: str = ""
     sweeps: bool = False
     variable: str = "action_density"
 
@@ -48,10 +48,6 @@ class Action:
         if self.kernel is None:
             return 6 * field.volume - sum(field.plaquette_sums())
         return field.grid.action_energy(field.links, self.kernel)
-
-    def energy_of(self, variable: NDArray[np.float64], volume: int) -> NDArray[np.float64]:
-        """Return E of every row from the column that reweighting reads."""
-        return 6.0 * volume * (1.0 - variable) if self.variable == "plaquette" else volume * variable
 
     def check_sweeps(self, wanted: str) -> None:
         """Raise where sweeps over links of one parity would be wrong."""
@@ -85,8 +81,23 @@ def actions() -> tuple[str, ...]:
     return tuple(_REGISTERED)
 
 
-WILSON = register(Action(name="wilson", loops="wilson", sweeps=True, variable="plaquette"))
-"""beta sum_p (1 - P): reweighting reads E = 6 V (1 - P) off the plaquette."""
+WILSON = register(
+    Action(
+        name="wilson",
+        loops="wilson",
+        sweeps=True,
+        variable="plaquette",
+        formula="sum_p (1 - Re tr U_p / 3) (Wilson's action)",
+    )
+)
+"""Reweighting reads E = 6 V (1 - P) off the plaquette."""
 
-SYMANZIK = register(Action(name="symanzik", loops="rectangle", coefficients=(-1 / 12,)))
-"""Tree-level improved: beta sum [5/3 (1 - P) - 1/12 (1 - R)] over plaquettes and 1 x 2 rectangles."""
+SYMANZIK = register(
+    Action(
+        name="symanzik",
+        loops="rectangle",
+        coefficients=(-1 / 12,),
+        formula="5/3 sum_p (1 - Re tr U_p / 3) - 1/12 sum_r (1 - Re tr U_r / 3), r the 1 x 2 rectangles of both "
+        "orientations (Symanzik's action at tree level)",
+    )
+)

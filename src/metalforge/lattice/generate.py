@@ -237,6 +237,11 @@ class Generation:
             values["chiral_susceptibility_connected"] = _as_value(parts.connected)
         return values
 
+    def _also(self) -> tuple[str, ...]:
+        """Observables of the summary without a field of their own: the action's, and those that were asked for."""
+        own = self.chain.action.variable
+        return tuple(dict.fromkeys((*(() if own in SERIES else (own,)), *self.job.observables)))
+
     def summary(self) -> Summary:
         """Return means with Gamma-method errors; needs at least one measurement."""
         loop = np.hypot(self.series["polyakov_re"], self.series["polyakov_im"])
@@ -252,7 +257,7 @@ class Generation:
             acceptance=_value(self.series["accepted"]) if hmc else None,
             exp_minus_dh=_value(np.exp(-np.array(self.series["delta_h"]))) if hmc else None,
             **self._sea_values(),
-            observables={o.name: value_of(o, np.array(self.series[o.name])) for o in named(self.job.observables)},
+            observables={o.name: value_of(o, np.array(self.series[o.name])) for o in named(self._also())},
             n_measurements=self.measured,
             updates_per_second=self._run.updates / self._run.seconds if self._run.seconds else 0.0,
             threads=self.chain.field.threads,
@@ -262,7 +267,8 @@ class Generation:
 
 
 def _series_of(chain: Chain) -> tuple[str, ...]:
-    return SERIES if chain.sea is None else SERIES + SEA_SERIES
+    own = () if chain.action.variable in SERIES else (chain.action.variable,)
+    return SERIES + own if chain.sea is None else SERIES + own + SEA_SERIES
 
 
 def _value(

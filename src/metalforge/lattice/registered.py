@@ -164,6 +164,11 @@ for _observable in (
     Observable(name="polyakov_im", measure=lambda look: look.gauge.polyakov_im, standard=True),
     Observable(name="polyakov_z3", label="Re L to Z3", measure=lambda look: z3_projection(look.gauge.polyakov)),
     Observable(
+        name="action_density",
+        label="S/(beta V)",
+        measure=lambda look: look.chain.action.energy(look.chain.field) / look.chain.field.volume,
+    ),
+    Observable(
         name="wilson_loop",
         label="W(2,1)",
         measure=lambda look: float(wilson_loops(look.chain.field.to_links(), 2, 1)[1, 0]),

@@ -1,16 +1,24 @@
 """Gauge actions beyond Wilson's: kernels against the NumPy twin, forces, dynamics, and an action of one's own."""
 
+import json
 import math
 
 import msgspec
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from metalforge.campaign.running.campaign import Campaign
+from metalforge.campaign.spec import Budget, Lattice
+from metalforge.cli.lattice import app
 from metalforge.core import SpecError, UnknownNameError
 from metalforge.lattice import Chain, ChainSpec, GaugeField, scheme
 from metalforge.lattice.actions import SYMANZIK, WILSON, Action, action, actions, register
 from metalforge.lattice.field import Momenta
+from metalforge.lattice.generate import Generation
+from metalforge.lattice.registered import Look, named
 from reference import gauge, rectangle
+from reference.small_campaigns import ROUNDS
 
 SHAPES = [(2, 2, 2, 2), (4, 4, 4, 4), (6, 4, 2, 8), (4, 8, 4, 2)]
 BETA = 4.0
@@ -136,11 +144,10 @@ class TestRegistered:
             ChainSpec(dims=(4, 4, 4, 4), beta=4.0, algorithm="hmc", action="iwasaki")
 
     def test_reweighting_reads_the_variable_of_the_action(self):
-        field = GaugeField.from_links(sample((4, 4, 4, 4)))
-        plaquette = np.array([sum(field.plaquette_sums()) / (6 * field.volume)])
-        assert WILSON.energy_of(plaquette, field.volume)[0] == pytest.approx(WILSON.energy(field))
-        density = np.array([SYMANZIK.energy(field) / field.volume])
-        assert SYMANZIK.energy_of(density, field.volume)[0] == pytest.approx(SYMANZIK.energy(field))
+        chain = Chain(ChainSpec(dims=(4, 4, 4, 4), beta=4.0, algorithm="hmc", action="symanzik"))
+        (density,) = named([SYMANZIK.variable])
+        assert density.measure(Look(chain)) == pytest.approx(SYMANZIK.energy(chain.field) / 256, rel=1e-14)
+        assert WILSON.variable == "plaquette"
 
 
 class TestChain:
@@ -167,3 +174,34 @@ class TestChain:
         plain = msgspec.to_builtins(ChainSpec(dims=(4, 4, 4, 4), beta=5.7))
         del plain["action"]
         assert msgspec.convert(plain, ChainSpec).action == "wilson"
+
+
+def test_a_run_from_the_command_line_has_the_action_and_its_variable(tmp_path):
+    arguments = ["generate", "--dims", "4", "4", "4", "2", "--beta", "4", "--action", "symanzik", "--warmup", "4"]
+    trace = tmp_path / "trace.jsonl"
+    options = ["--trajectories", "12", "--out", str(tmp_path / "run"), "--trace", str(trace), "--json"]
+    done = CliRunner().invoke(app, [*arguments, *options])
+    assert done.exit_code == 0, done.output
+    summary = json.loads(done.stdout)
+    assert (summary["spec"]["action"], summary["spec"]["algorithm"]) == ("symanzik", "hmc")
+    assert 0 < summary["observables"]["action_density"]["mean"] < 20
+    assert all("action_density" in json.loads(line) for line in trace.read_text().splitlines())
+    again = Generation.resume(tmp_path / "run", trajectories=14)
+    again.run()
+    assert len(again.series["action_density"]) == again.measured == 14
+
+
+def test_a_campaign_reweights_by_the_variable_of_its_action(tmp_path):
+    lattice = Lattice(
+        volumes=((4, 4, 4, 2),), beta_min=3.2, beta_max=3.8, algorithm="hmc", action="symanzik", n_steps=5
+    )
+    spec = msgspec.structs.replace(ROUNDS, lattice=lattice, budget=Budget(trajectories=200))
+    with Campaign.open(spec, tmp_path / "run") as campaign:
+        campaign.run()
+        chain = next(iter(campaign.book.state.chains.values()))
+        point = chain.series()
+    assert point.energy == pytest.approx(128 * chain.column("action_density"))
+    assert np.corrcoef(point.energy, point.plaquette)[0, 1] < -0.9
+    with pytest.raises(SpecError, match="beta_min"):
+        Lattice(algorithm="hmc", action="symanzik")
+    assert spec.sha256 != ROUNDS.sha256

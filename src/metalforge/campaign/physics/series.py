@@ -25,6 +25,8 @@ class PointSeries(NamedTuple):
     start: str = ""
     """`hot` or `cold`, where it is known."""
     observable: NDArray[np.float64] | None = None
+    action_density: NDArray[np.float64] | None = None
+    """S / (beta V), where the action is not a function of the plaquette."""
 
     @property
     def spatial_volume(self) -> int:
@@ -33,10 +35,12 @@ class PointSeries(NamedTuple):
 
     @property
     def energy(self) -> NDArray[np.float64]:
-        """E = sum_p (1 - Re tr U_p / 3) = 6 V (1 - P), the gauge action divided by beta.
+        """E, the gauge action divided by beta; for Wilson's sum_p (1 - Re tr U_p / 3) = 6 V (1 - P).
 
         Reweighting in beta by exp(-dbeta E) is exact with sea quarks, too: their determinant does not depend on beta.
         """
+        if self.action_density is not None:
+            return float(self.spatial_volume * self.dims[3]) * self.action_density
         return 6.0 * self.spatial_volume * self.dims[3] * (1.0 - self.plaquette)
 
     @property
@@ -66,7 +70,19 @@ def as_point(point: PointSeries) -> PointSeries:
         )
     if not np.isfinite(point.beta) or not (np.all(np.isfinite(plaquette)) and np.all(np.isfinite(polyakov))):
         raise SpecError(f"{name} must be finite. Got NaN or infinity\nhint: find out why the run diverged")
-    observable = None if point.observable is None else np.asarray(point.observable, dtype=np.float64)
-    if observable is not None and (observable.shape != plaquette.shape or not np.all(np.isfinite(observable))):
-        raise SpecError(f"{name} must hold one finite order parameter per row. Got {observable.shape} of them")
-    return point._replace(beta=float(point.beta), plaquette=plaquette, polyakov=polyakov, observable=observable)
+    return point._replace(
+        beta=float(point.beta),
+        plaquette=plaquette,
+        polyakov=polyakov,
+        observable=_as_column(point.observable, plaquette.size, f"{name} must hold one finite order parameter"),
+        action_density=_as_column(point.action_density, plaquette.size, f"{name} must hold one finite action density"),
+    )
+
+
+def _as_column(column: NDArray[np.float64] | None, rows: int, wanted: str) -> NDArray[np.float64] | None:
+    if column is None:
+        return None
+    values = np.asarray(column, dtype=np.float64)
+    if values.shape != (rows,) or not np.all(np.isfinite(values)):
+        raise SpecError(f"{wanted} per row. Got {values.shape} of them")
+    return values

@@ -27,7 +27,7 @@ def comparison(spec: CampaignSpec, result: CampaignResult) -> str:
     """
     first = result.headline.dims
     known = published_coupling(first[3])
-    if known is None or spec.lattice.flavors:
+    if known is None or spec.lattice.has_other_theory:
         return ""
     there = f"published for infinite volume, N_t = {first[3]}: {known.printed} ({known.short})"
     if (fit := result.extrapolation) is not None:

@@ -14,7 +14,7 @@ def definitions_section(spec: CampaignSpec) -> str:
     rows = [
         ("action", _action(spec.lattice)),
         ("one update", _update(spec.lattice)),
-        ("plaquette", "P = mean of Re tr U_p / 3 over all plaquettes p; E = sum_p (1 - Re tr U_p / 3) = 6 V (1 - P)"),
+        ("plaquette", "P = mean of Re tr U_p / 3 over all plaquettes p" + _energy(spec.lattice)),
         ("Polyakov loop", f"L = mean over space of tr prod_t U_t(x, t) / 3; {order} is taken of this mean, row by row"),
         ("susceptibility", f"chi = N_s^3 (<({order})^2> - <{order}>^2), N_s^3 the number of spatial sites"),
         ("beta_c", "the beta at which chi peaks on this lattice, by multi-histogram reweighting in E"),
@@ -28,8 +28,15 @@ def definitions_section(spec: CampaignSpec) -> str:
     )
 
 
+def _energy(lattice: Lattice) -> str:
+    return "; E = sum_p (1 - Re tr U_p / 3) = 6 V (1 - P)" if lattice.action == "wilson" else ""
+
+
 def _action(lattice: Lattice) -> str:
-    gauge = "S = beta sum_p (1 - Re tr U_p / 3), beta = 6 / g^2 (Wilson's action)"
+    if lattice.action == "wilson":
+        gauge = "S = beta sum_p (1 - Re tr U_p / 3), beta = 6 / g^2 (Wilson's action)"
+    else:
+        gauge = f"S = beta E, beta = 6 / g^2, E = {lattice.gauge.formula or lattice.action}"
     if not lattice.flavors:
         return f"{gauge}, without sea quarks"
     return (

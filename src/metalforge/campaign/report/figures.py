@@ -102,7 +102,7 @@ def _transition(state: CampaignState, result: CampaignResult, curves: Curves) ->
 def _published(state: CampaignState) -> list[Published]:
     """Return the published couplings that lie in the range of a quenched campaign."""
     lattice = state.spec.lattice
-    if lattice.flavors:
+    if lattice.has_other_theory:
         return []
     found = (published_coupling(n_t) for n_t in sorted({dims[3] for dims in lattice.volumes}))
     return [known for known in found if known is not None and lattice.beta_min <= known.beta_c <= lattice.beta_max]

@@ -11,6 +11,7 @@ import tomli_w
 from metalforge.campaign.orderings import ORDERINGS
 from metalforge.campaign.spec import Budget, CampaignSpec
 from metalforge.campaign.steerers import steerer_names
+from metalforge.lattice.actions import actions
 
 __all__ = ["NOTES", "TABLES", "Note", "field_paths", "spec_text"]
 
@@ -28,7 +29,7 @@ class Note(NamedTuple):
 
 
 TABLES: dict[str, str] = {
-    "lattice": "The theory: S = beta sum_p (1 - Re tr U_p / 3), plus staggered sea quarks if there are any.",
+    "lattice": "The theory: a gauge action, S = beta sum_p (1 - Re tr U_p / 3) or another, and sea quarks if any.",
     "budget": "When to stop: whichever comes first. One of trajectories, seconds, joules is needed.",
     "warmup": "How long a new chain is left alone before it is measured.",
     "steering": "Where to measure next.",
@@ -62,6 +63,7 @@ NOTES: dict[str, Note] = {
     "lattice.tolerance": Note("Relative residual of solves for the accept test", "|r| / |b|"),
     "lattice.force_tolerance": Note("Relative residual of solves for forces", "|r| / |b|"),
     "lattice.precision": Note("Real type of the links"),
+    "lattice.action": Note(f"The gauge action: {' or '.join(actions())}; all but wilson want hmc and a range of beta"),
     "lattice.also_measure": Note("Observables that rows have besides, by name: wilson_loop, polyakov_z3"),
     "lattice.observable": Note(
         "Order parameter whose susceptibility is located; auto: |L| without sea quarks, Re L with them"
@@ -145,7 +147,7 @@ def _default(path: str, field: msgspec.structs.FieldInfo) -> str:
         default = getattr(whole, field.name)
         return "no limit" if default is None else f"{_value(default)} if there is no [budget], else no limit"
     if isinstance(default, float) and isnan(default):
-        return "derived from N_t by published couplings, without sea quarks"
+        return "derived from N_t by published couplings, for Wilson's action without sea quarks"
     return _value(default)
 
 

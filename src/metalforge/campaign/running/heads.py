@@ -92,6 +92,8 @@ def load_heads(spec: CampaignSpec) -> Heads:
     known = trained_lattices(sea=lattice.flavors > 0)
     if lattice.algorithm != "hmc":
         domain = "trained on HMC, these chains are heat bath sweeps"
+    elif lattice.action != "wilson":
+        domain = f"trained on Wilson's action, these chains have {lattice.action}"
     elif lattice.integrator != "leapfrog":
         domain = f"trained on leapfrog trajectories, these are {lattice.integrator}"
     elif not set(lattice.volumes) <= known:
