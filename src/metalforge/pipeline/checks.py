@@ -17,11 +17,11 @@ from metalforge.core.errors import MetalforgeError
 from .annotations import accepts, header_fields, item_types, type_name
 from .errors import GraphError
 from .expressions import Expression
-from .graph import Edge, PipelineGraph, components
+from .graph import Edge, PipelineGraph, StageSpec, components
 from .kinds import Bounded, Filtered
 from .stages import FunctionStage, OnSubstrate, Stage, is_source
 
-__all__ = ["check", "cycle_of", "problems"]
+__all__ = ["check", "cycle_of", "lacking", "problems"]
 
 
 def check(graph: PipelineGraph) -> None:
@@ -127,11 +127,19 @@ def _stages(graph: PipelineGraph) -> Iterator[str]:
             yield f"stage `{name}` runs in a process, which does one thing at a time: `concurrency` must be 1"
         if spec.config.droppable and is_source(spec.stage):
             yield f"source `{name}` cannot be droppable: nothing is sent to it"
-        if isinstance(spec.substrate, OnSubstrate):
-            missing = missing_capabilities(spec.substrate.info.capabilities, spec.stage.requires)
-            if missing:
-                labels = ", ".join(c.label for c in missing)
-                yield f"stage `{name}` needs {labels}, which substrate `{spec.substrate_name}` does not have"
+        if lacks := lacking(spec):
+            yield lacks
+
+
+def lacking(spec: StageSpec) -> str:
+    """Return what the substrate of a stage does not have and the stage needs, in words; empty where it has all."""
+    if not isinstance(spec.substrate, OnSubstrate):
+        return ""
+    missing = missing_capabilities(spec.substrate.info.capabilities, spec.stage.requires)
+    labels = ", ".join(c.label for c in missing)
+    return (
+        f"stage `{spec.name}` needs {labels}, which substrate `{spec.substrate_name}` does not have" if missing else ""
+    )
 
 
 def _blocks(graph: PipelineGraph, edge: Edge) -> bool:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from metalforge.core.capabilities import missing_capabilities
 from metalforge.core.errors import PlacementError
 
+from .checks import lacking
 from .errors import PipelineError
 from .graph import StageSpec
 from .stages import OnSubstrate
@@ -35,11 +35,8 @@ def migrate(run: "Run", stage: str, to: OnSubstrate | str, timeout: float | None
     """Move a stage; raises `PlacementError` when the target lacks what it needs, and then nothing has changed."""
     worker = run.worker(stage)
     spec = replace(worker.spec, substrate=to)
-    if isinstance(to, OnSubstrate):
-        missing = missing_capabilities(to.info.capabilities, spec.stage.requires)
-        if missing:
-            labels = ", ".join(c.label for c in missing)
-            raise PlacementError(f"stage `{stage}` needs {labels}, which substrate `{to.info.name}` does not have")
+    if lacks := lacking(spec):
+        raise PlacementError(lacks)
     moved: list[Migration] = []
 
     def move() -> None:
