@@ -12,7 +12,6 @@ from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.hybrid.running.device_jobs import DeviceJobs
 from metalforge.hybrid.running.executor import HybridExecutor
 from metalforge.hybrid.running.failure import DeviceFallbackWarning
-from metalforge.hybrid.running.merger import OutputMerger
 from metalforge.substrates.npu import EmulatedDevice, NpuError
 from metalforge.substrates.npu.device import DeviceGoneError, DeviceTimeoutError, ResourceError
 from metalforge.substrates.npu.faults import FaultPlan, PartialUpdate, Timeout, Vanish
@@ -578,15 +577,6 @@ def test_a_push_that_raises_leaves_the_old_weights_on_both_sides():
 
 
 # Outputs.
-
-
-def test_outputs_must_come_from_one_side():
-    merger = OutputMerger(chain(Elementwise(function="tanh"), inputs=2))
-    assert merger.merge({"n0": np.ones(2)}, {})["n0"].tolist() == [1.0, 1.0]
-    with pytest.raises(SpecError, match="made by none"):
-        merger.merge({}, {})
-    with pytest.raises(SpecError, match="made by both"):
-        merger.merge({"n0": np.ones(2)}, {"n0": np.ones(2)})
 
 
 def test_gradients_over_time_have_no_batch():

@@ -306,6 +306,12 @@ def test_a_call_sees_the_weights_it_began_with_and_updates_add_up():
     np.testing.assert_allclose(model.forward({"x": x, "t": t})["y"], x @ found["w"].T)
 
 
+def test_a_value_is_made_once():
+    nodes = [Node(name=name, op=FanOut(), inputs=("x",), outputs=("y",)) for name in "ab"]
+    with pytest.raises(SpecError, match="`y` is made twice"):
+        OpGraph(inputs={"x": (None, 3)}, nodes=tuple(nodes), outputs=("y",))
+
+
 def test_a_call_that_fails_leaves_the_model_as_it_was():
     def two_rows(inputs):
         if inputs[0].shape != (2, 3):

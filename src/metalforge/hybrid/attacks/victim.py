@@ -5,8 +5,8 @@ The class is read from the last state, z = W_out s_T + b_out, wherever that stat
     cross_entropy   -log softmax(z)_y
     margin          max over k != y of z_k, less z_y: above 0 the attack has won (N. Carlini, D. Wagner, 2017)
 
-Slopes go through the float twin, with the weights that the substrate really has (`effective`), at the states that the
-substrate really had (`straight_through`): exact in software, the best known estimate on a device.
+Slopes go through the float twin (`twin`), with the weights that the substrate really has, at the states that the
+substrate really had: exact in software, the best known estimate on a device.
 """
 
 from typing import Any, Literal, TypeAlias
@@ -19,8 +19,7 @@ from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.reservoir.weights import EsnWeights
 
-from .effective import effective_weights
-from .straight_through import input_slope
+from .twin import effective_weights, input_slope
 
 __all__ = ["Labels", "Objective", "Reals", "Victim"]
 

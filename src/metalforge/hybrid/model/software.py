@@ -16,7 +16,7 @@ from metalforge.reservoir.activations import activation, leaky_step
 from metalforge.reservoir.sparse import BlockSparse
 from metalforge.reservoir.weights import EsnWeights
 
-from .graph import OpGraph
+from .graph import Node, OpGraph
 from .ops import (
     Add,
     Concat,
@@ -32,7 +32,7 @@ from .ops import (
     TemporalIntegration,
 )
 
-__all__ = ["Evaluated", "SoftwareModel", "check_inputs", "evaluate", "in_dtype"]
+__all__ = ["Evaluated", "GraphCall", "SoftwareModel", "check_inputs", "evaluate", "in_dtype"]
 
 Array = NDArray[Any]
 
@@ -181,6 +181,44 @@ def check_inputs(graph: OpGraph, inputs: Mapping[str, ArrayLike]) -> dict[str, A
     return found
 
 
+class GraphCall:
+    """One call of a graph on its way: the values made so far, and the states and weights that it will leave behind.
+
+    All nodes see the weights that the call began with. `ops` are the graph's, in its type (`in_dtype`).
+    """
+
+    def __init__(
+        self,
+        ops: Mapping[str, Op],
+        inputs: Mapping[str, Array],
+        states: Mapping[str, Array],
+        weights: Mapping[str, Array],
+        number: int,
+    ) -> None:
+        self.values, self.states, self.weights = dict(inputs), dict(states), dict(weights)
+        self._ops, self._weights, self._number = ops, weights, number
+
+    def compute(self, node: Node) -> None:
+        """Compute a node on the host."""
+        op = self._ops[node.name]
+        target = op.of if isinstance(op, GradientUpdate | MutationUpdate) else None
+        try:
+            found = evaluate(
+                op,
+                [self.values[name] for name in node.inputs],
+                state=self.states.get(node.name),
+                weights=self._weights.get(node.name) if target is None else self.weights[target],
+                call=self._number,
+            )
+        except SpecError as error:
+            raise SpecError(f"node `{node.name}` ({op.kind}): {error}") from error
+        self.values.update(zip(node.outputs, found.outputs, strict=True))
+        if found.state is not None:
+            self.states[node.name] = found.state
+        if target is not None:
+            self.weights[target] = found.outputs[0]
+
+
 class SoftwareModel:
     """A graph that runs on the host. It keeps its own state and its own copy of weights that updates change.
 
@@ -190,9 +228,6 @@ class SoftwareModel:
     def __init__(self, graph: OpGraph) -> None:
         self.graph = graph
         self._ops = {node.name: in_dtype(node.op, graph.dtype) for node in graph.nodes}
-        self._targets = {
-            node.name: node.op.of for node in graph.nodes if isinstance(node.op, GradientUpdate | MutationUpdate)
-        }
         self.reset()
 
     def reset(self) -> None:
@@ -205,25 +240,9 @@ class SoftwareModel:
 
     def forward(self, inputs: Mapping[str, ArrayLike]) -> dict[str, Array]:
         """Return the graph's outputs by name for one call: a batch of samples, each at its next time step."""
-        values = check_inputs(self.graph, inputs)
-        states, pending = dict(self.state), dict(self.weights)
+        call = GraphCall(self._ops, check_inputs(self.graph, inputs), self.state, self.weights, self.calls)
         for node in self.graph.nodes:
-            target = self._targets.get(node.name)
-            try:
-                found = evaluate(
-                    self._ops[node.name],
-                    [values[name] for name in node.inputs],
-                    state=states.get(node.name),
-                    weights=self.weights.get(node.name) if target is None else pending[target],
-                    call=self.calls,
-                )
-            except SpecError as error:
-                raise SpecError(f"node `{node.name}` ({node.op.kind}): {error}") from error
-            values.update(zip(node.outputs, found.outputs, strict=True))
-            if found.state is not None:
-                states[node.name] = found.state
-            if target is not None:
-                pending[target] = found.outputs[0]
+            call.compute(node)
         # Only now: a call that fails half way leaves the model as it was.
-        self.state, self.weights, self.calls = states, pending, self.calls + 1
-        return {name: values[name] for name in self.graph.outputs}
+        self.state, self.weights, self.calls = call.states, call.weights, self.calls + 1
+        return {name: call.values[name] for name in self.graph.outputs}

@@ -7,7 +7,6 @@ effect when a call ends, as in `SoftwareModel`: the float master is changed, and
 
 from collections.abc import Mapping
 from time import perf_counter
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,9 +15,8 @@ from numpy.typing import ArrayLike
 from metalforge.core.closing import Closing
 from metalforge.core.errors import MetalforgeError, SpecError, UnknownNameError
 from metalforge.core.quantities import Measured, Modelled
-from metalforge.hybrid.model.graph import Node
-from metalforge.hybrid.model.ops import FullyConnected, GradientUpdate, MutationUpdate, Op, RecurrentStep
-from metalforge.hybrid.model.software import check_inputs, evaluate, in_dtype
+from metalforge.hybrid.model.ops import FullyConnected, Op, RecurrentStep
+from metalforge.hybrid.model.software import GraphCall, check_inputs, in_dtype
 from metalforge.hybrid.routing.jobs import ChainJob, Job, LinearJob
 from metalforge.hybrid.routing.plan import Plan
 from metalforge.reservoir.activations import leaky_step
@@ -53,15 +51,6 @@ class ExecutorStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     bytes_pushed: int
     clipped: int
     """Numbers beyond the range they were planned for."""
-
-
-class _Result(NamedTuple):
-    """What a call made, before anything of it counts."""
-
-    npu: dict[str, Array]
-    software: dict[str, Array]
-    states: dict[str, Array]
-    weights: dict[str, Array]
 
 
 class HybridExecutor(Closing):
@@ -219,61 +208,43 @@ class HybridExecutor(Closing):
         self._calls += 1
         self._samples += samples
         self._host_s += perf_counter() - begin - (self._jobs.programs.seconds - device_before)
-        return self._merger.merge(made.npu, made.software)
+        return {name: made.values[name] for name in self.graph.outputs}
 
-    def _evaluate(self, inputs: Mapping[str, Array], *, on_device: bool) -> _Result:
+    def _evaluate(self, inputs: Mapping[str, Array], *, on_device: bool) -> GraphCall:
         """Return what every node makes, from the present state and weights."""
-        made = _Result({}, dict(inputs), dict(self._states), dict(self._weights))
+        made = GraphCall(self._ops, inputs, self._states, self._weights, self._calls)
         done: set[str] = set()
         for node in self.graph.nodes:
             job = self._job_of.get(node.name) if on_device else None
             if job is None:
-                self._in_software(node, made)
+                made.compute(node)
             elif job.name not in done:
                 self._on_device(job, made)
                 done.add(job.name)
         return made
 
-    def _in_software(self, node: Node, made: _Result) -> None:
-        op = self._ops[node.name]
-        target = op.of if isinstance(op, GradientUpdate | MutationUpdate) else None
-        try:
-            found = evaluate(
-                op,
-                [made.software[value] if value in made.software else made.npu[value] for value in node.inputs],
-                state=made.states.get(node.name),
-                weights=self._weights.get(node.name) if target is None else made.weights[target],
-                call=self._calls,
-            )
-        except SpecError as error:
-            raise SpecError(f"node `{node.name}` ({op.kind}): {error}") from error
-        made.software.update(zip(node.outputs, found.outputs, strict=True))
-        if found.state is not None:
-            made.states[node.name] = found.state
-        if target is not None:
-            made.weights[target] = found.outputs[0]
-
-    def _on_device(self, job: Job, made: _Result) -> None:
+    def _on_device(self, job: Job, made: GraphCall) -> None:
         """Run a job and the host's share of it: bias, activation, leak."""
         node = self._nodes[job.nodes[0]]
-        value = node.inputs[0]
-        x = made.software[value] if value in made.software else made.npu[value]
+        x = made.values[node.inputs[0]]
         op = self._ops[node.name]
         if isinstance(op, RecurrentStep):
-            made.states[node.name] = made.npu[node.outputs[0]] = self._recurrent(job, op, x, made.states.get(node.name))
+            made.states[node.name] = made.values[node.outputs[0]] = self._recurrent(
+                job, op, x, made.states.get(node.name)
+            )
             return
         y = self._jobs.run(job, x.reshape(-1, x.shape[-1]))
         lead = x.shape[:-1]
         if isinstance(job, ChainJob):
             last = self._nodes[job.nodes[-1]]
-            made.npu[last.outputs[0]] = y.astype(self.graph.dtype).reshape(*lead, -1)
+            made.values[last.outputs[0]] = y.astype(self.graph.dtype).reshape(*lead, -1)
             return
         for name, rows in job.spans.items():
             layer = self._ops[name]
             part = y[:, rows]
             if isinstance(layer, FullyConnected) and layer.bias is not None:
                 part = part + layer.bias
-            made.npu[self._nodes[name].outputs[0]] = part.astype(self.graph.dtype).reshape(*lead, -1)
+            made.values[self._nodes[name].outputs[0]] = part.astype(self.graph.dtype).reshape(*lead, -1)
 
     def _recurrent(self, job: Job, op: RecurrentStep, u: Array, state: Array | None) -> Array:
         """Return s' = (1 - a) s + a f([W_in | W_res] [u; s] + b), the product on the device."""

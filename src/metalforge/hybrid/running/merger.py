@@ -1,4 +1,4 @@
-"""What a call gives back: values that the NPU made and values that software made, as the graph's named outputs."""
+"""What calls give back: the named outputs of one sample, of a batch, or over time."""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -6,7 +6,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError
 from metalforge.hybrid.model.graph import OpGraph
 
 __all__ = ["Array", "OutputMerger", "Outputs"]
@@ -17,21 +16,11 @@ Outputs: TypeAlias = Array | dict[str, Array]
 
 
 class OutputMerger:
-    """Puts the outputs of a graph together, wherever they were made."""
+    """Puts the outputs of a graph together: over time, without a batch axis, or as one array."""
 
     def __init__(self, graph: OpGraph) -> None:
         self._graph = graph
         self._names = graph.outputs
-
-    def merge(self, npu: Mapping[str, Array], software: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the outputs by name, in the graph's order and type; a value comes from one side only."""
-        found = {}
-        for name in self._names:
-            if (name in npu) == (name in software):
-                made = "by both sides" if name in npu else "by none"
-                raise SpecError(f"output `{name}` must be made by one side. It was made {made}")
-            found[name] = npu[name] if name in npu else software[name]
-        return found
 
     def single(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return the outputs of one sample, without the batch axis."""

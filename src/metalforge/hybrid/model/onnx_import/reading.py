@@ -3,7 +3,6 @@
 It is read with a limit on its size, checked by the library's own rules, and cut down to what its wanted outputs need.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -61,17 +60,18 @@ class OnnxModel:
 def read_onnx(source: str | PathLike[str] | bytes | Any, name: str | None, outputs: Sequence[str] | None) -> OnnxModel:
     """Return the checked content of a path, the bytes of a file, or an `onnx.ModelProto`."""
     onnx = onnx_library()
-    if isinstance(source, onnx.ModelProto):
-        return _model(onnx, source, name, outputs)
-    if isinstance(source, bytes):
-        return _model(onnx, _parsed(onnx, source), name, outputs)
-    if not isinstance(source, str | PathLike):
+    if isinstance(source, str | PathLike):
+        with opened(source) as (stream, size):
+            _check_size(size)
+            data = stream.read()
+        with naming(source):
+            return read_onnx(data, name or Path(fspath(source)).stem, outputs)
+    if not isinstance(source, bytes | onnx.ModelProto):
         raise SpecError(f"a model must be a path, bytes or an onnx.ModelProto. Got {type(source).__name__}")
-    with opened(source) as (stream, size):
-        _check_size(size)
-        data = stream.read()
-    with naming(source):
-        return _model(onnx, _parsed(onnx, data), name or Path(fspath(source)).stem, outputs)
+    try:
+        return _content(onnx, _parsed(onnx, source) if isinstance(source, bytes) else source, name, outputs)
+    except UnicodeDecodeError as error:
+        raise SpecError(f"not an ONNX model: a name in it is no text ({error})") from error
 
 
 def titled(node: Any) -> str:
@@ -103,15 +103,8 @@ def _parsed(onnx: Any, data: bytes) -> Any:
         raise SpecError(f"not an ONNX file, or only a part of one: {error}") from error
 
 
-def _model(onnx: Any, model: Any, name: str | None, outputs: Sequence[str] | None) -> OnnxModel:
-    """Return the content of a parsed model."""
-    try:
-        return _content(onnx, model, name, outputs)
-    except UnicodeDecodeError as error:
-        raise SpecError(f"not an ONNX model: a name in it is no text ({error})") from error
-
-
 def _content(onnx: Any, model: Any, name: str | None, outputs: Sequence[str] | None) -> OnnxModel:
+    """Return the content of a parsed model."""
     _check_size(model.ByteSize())
     if not model.graph.node or not model.opset_import:
         raise SpecError("not an ONNX model, or an empty one: it has no nodes or names no opset")
@@ -269,8 +262,8 @@ def _shapes(inputs: Mapping[str, tuple[Extent, ...]]) -> dict[str, Shape]:
     as in (time, batch, inputs) of a recurrent network.
     """
     front = {extents[0] for extents in inputs.values() if extents and isinstance(extents[0], str)}
-    named = Counter(e for extents in inputs.values() for e in set(extents) if isinstance(e, str))
-    batch = front or (set(named) if len(named) == 1 else set())
+    named = {e for extents in inputs.values() for e in extents if isinstance(e, str)}
+    batch = front or (named if len(named) == 1 else set())
     found: dict[str, Shape] = {}
     for name, extents in inputs.items():
         free = [axis for axis, e in enumerate(extents) if isinstance(e, str)]
