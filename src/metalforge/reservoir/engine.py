@@ -105,9 +105,8 @@ def _rebuild(weights: EsnWeights, threads: int) -> Engine:
 def _pack(weights: EsnWeights, threads: int) -> Any:
     """Return the native network; the recurrent matrix keeps its form."""
     kind = getattr(kernels(), "Esn_f32" if weights.dtype == np.float32 else "Esn_f64")
-    w_in = weights.w_in if weights.w_fb is None else np.concatenate([weights.w_in, weights.w_fb], axis=1)
     common = {
-        "w_in": np.ascontiguousarray(w_in),
+        "w_in": np.ascontiguousarray(weights.w_driven),
         "bias": np.ascontiguousarray(weights.bias),
         "leak": float(weights.leak),
         "activation": weights.activation,

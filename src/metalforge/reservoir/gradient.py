@@ -135,7 +135,7 @@ def _through_time(weights: EsnWeights, u: Reals, before: Reals, slope: Reals) ->
     """The sums of the module's docstring; `before` holds the states that each step started from."""
     f = activation(weights.activation)
     keep, leak = weights.dtype.type(1 - weights.leak), weights.dtype.type(weights.leak)
-    w_in = weights.w_in if weights.w_fb is None else np.concatenate([weights.w_in, weights.w_fb], axis=1)
+    w_in = weights.w_driven
     # A sparse matrix stays sparse: from the right, d @ W, it needs its transpose once.
     w_res = weights.w_res if isinstance(weights.w_res, csr_array) else to_dense(weights.w_res)
     pre = u @ w_in.T + _rows_times(before, w_res.T) + weights.bias

@@ -122,6 +122,11 @@ class EsnWeights:
         return 0 if self.w_fb is None else int(self.w_fb.shape[1])
 
     @property
+    def w_driven(self) -> Reals:
+        """[W_in | W_fb]: what is fed back comes in beside the input."""
+        return self.w_in if self.w_fb is None else np.concatenate([self.w_in, self.w_fb], axis=1)
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """float32 or float64."""
         return self.w_in.dtype

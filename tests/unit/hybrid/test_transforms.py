@@ -28,8 +28,8 @@ from metalforge.hybrid.routing.transforms import (
     row_blocks,
     sibling_heads,
 )
-from metalforge.substrates.npu.arithmetic import run_program
 from metalforge.substrates.npu.mesh import layer_bytes
+from metalforge.substrates.npu.products import run_program
 from metalforge.substrates.npu.program import ProgramError
 from metalforge.substrates.npu.quantize import Quantized, quantize
 from reference.hybrid_graphs import chain, esn, heads_graph, int4_layer, real_layer

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from metalforge.substrates.npu.arithmetic import bounded_relu, run_layer, run_program
+from metalforge.substrates.npu.products import CompiledLayer, bounded_relu, run_program
 from metalforge.substrates.npu.program import Activation, FullyConnected, Program, ProgramError, weight_limits
 from reference import npu as twin
 
@@ -63,7 +63,7 @@ def test_a_layer_is_the_wide_reference(
         activation_bits=activation_bits,
     )  # fmt: skip
     x = integers(rng, inputs_fill, 0, 2**input_bits - 1, (batch, inputs), np.uint8)
-    result = run_layer(layer, x)
+    result = CompiledLayer(layer).run(x)
     assert result.dtype == (np.int32 if activation_bits is None else np.uint8)
     assert np.array_equal(result, twin.run_layer(plain, x))
 
@@ -79,7 +79,7 @@ def test_potentials_saturate_at_twenty_bits(seed, activation_bits, fill, inputs)
         rng, "a", inputs, 3, weight_bits=4, input_bits=4, fill=fill, activation_bits=activation_bits
     )  # fmt: skip
     x = np.full((1, inputs), 15, np.uint8)
-    assert np.array_equal(run_layer(layer, x), twin.run_layer(plain, x))
+    assert np.array_equal(CompiledLayer(layer).run(x), twin.run_layer(plain, x))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_potentials_saturate_at_twenty_bits(seed, activation_bits, fill, inputs)
 )
 def test_the_edge_of_saturation_is_at_4993_inputs(inputs, sign, potential):
     layer = FullyConnected(name="a", weights=np.full((inputs, 1), sign, np.int8))
-    assert run_layer(layer, np.full((1, inputs), 15, np.uint8))[0, 0] == potential
+    assert CompiledLayer(layer).run(np.full((1, inputs), 15, np.uint8))[0, 0] == potential
 
 
 @given(
@@ -135,7 +135,7 @@ def test_a_step_is_floored_to_sixteenths():
         name="a", weights=np.ones((1, 1), np.int8), activation=Activation.BOUNDED_RELU, activation_bits=4,
         threshold=np.array([0], np.int32), act_step=np.array([0.12], np.float32),
     )  # fmt: skip
-    assert run_layer(layer, np.array([[1]], np.uint8))[0, 0] == 15
+    assert CompiledLayer(layer).run(np.array([[1]], np.uint8))[0, 0] == 15
 
 
 LAYER = FullyConnected(name="mixer", weights=np.ones((3, 2), np.int8), input_bits=2)
@@ -157,13 +157,13 @@ LAYER = FullyConnected(name="mixer", weights=np.ones((3, 2), np.int8), input_bit
 )
 def test_bad_inputs_are_refused_with_what_was_wanted_and_what_came(x, message):
     with pytest.raises(ProgramError, match=message):
-        run_layer(LAYER, x)
+        CompiledLayer(LAYER).run(x)
 
 
 def test_inputs_are_not_changed():
     x = np.arange(3, dtype=np.uint8)[np.newaxis]
     before = x.copy()
-    run_layer(LAYER, x)
+    CompiledLayer(LAYER).run(x)
     assert np.array_equal(x, before)
 
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from metalforge.substrates.npu.arithmetic import run_layer
 from metalforge.substrates.npu.certificate import overflow_certificate, split_lines
+from metalforge.substrates.npu.products import CompiledLayer
 from metalforge.substrates.npu.program import FullyConnected, ProgramError
 from reference import npu as twin
 
@@ -94,10 +94,10 @@ def test_chunks_add_up_where_the_whole_saturates(seed, lines, low):
     wide = twin.product_wide(x, weights)
     whole = layer(weights)
     chunks = split_lines(whole.weights)
-    parts = [run_layer(layer(weights[chunk]), x[:, chunk]).astype(np.int64) for chunk in chunks]
+    parts = [CompiledLayer(layer(weights[chunk])).run(x[:, chunk]).astype(np.int64) for chunk in chunks]
     assert len(chunks) == -(-lines // 4993)
     assert np.array_equal(sum(parts), wide)
-    assert not np.array_equal(run_layer(whole, x), wide)  # the control: without chunks it is wrong
+    assert not np.array_equal(CompiledLayer(whole).run(x), wide)  # the control: without chunks it is wrong
 
 
 def test_the_longest_layer_and_lines_beyond_it():

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metalforge.substrates.npu.arithmetic import run_program
 from metalforge.substrates.npu.certificate import overflow_certificate
 from metalforge.substrates.npu.compile import compile_linear
 from metalforge.substrates.npu.ladder import group_ranges, ladder_of
+from metalforge.substrates.npu.products import run_program
 from metalforge.substrates.npu.program import Activation, Encoding, Head, ProgramError
 from metalforge.substrates.npu.quantize import quantize
 from reference import npu as twin

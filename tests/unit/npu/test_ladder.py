@@ -8,7 +8,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from metalforge.substrates.npu.arithmetic import run_layer
 from metalforge.substrates.npu.ladder import (
     Ladder,
     build_ladder,
@@ -25,6 +24,7 @@ from metalforge.substrates.npu.ladder import (
     quantize_digits,
     split_digits,
 )
+from metalforge.substrates.npu.products import CompiledLayer
 from metalforge.substrates.npu.program import Activation, Encoding, FullyConnected, Program, ProgramError
 from reference import npu as twin
 
@@ -44,7 +44,7 @@ def integers(rng, fill, low, high, shape):
 
 
 def chip(ladder, rows):
-    return run_layer(FullyConnected(name="a", weights=ladder.chip_weights()), rows)
+    return CompiledLayer(FullyConnected(name="a", weights=ladder.chip_weights())).run(rows)
 
 
 # --- digits and nibbles -----------------------------------------------------------------------------------------------

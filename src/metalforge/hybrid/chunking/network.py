@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.esn.carried import CarriedState
-from metalforge.hybrid.esn.paths import input_weights
 from metalforge.hybrid.running.failure import OnFailure
 from metalforge.reservoir.activations import leaky_step
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.residency import DevicePrograms
 
-from .parts import Part
+from .parts import ChunkPart
 from .placing import plan_chunks
 from .plan import ChunkPlan
 
@@ -71,8 +70,8 @@ class ChunkedEsn(CarriedState):
             )
         super().__init__(weights, None if device is None else DevicePrograms(device, by_turns=True))
         self.plan = plan
-        self._w_in = input_weights(weights).T.astype(np.float64) if plan.inputs == "host" else None
-        self._parts = [Part(weights, chunk, self._programs, on_device_failure) for chunk in plan.chunks]
+        self._w_in = weights.w_driven.T.astype(np.float64) if plan.inputs == "host" else None
+        self._parts = [ChunkPart(weights, chunk, self._programs, on_device_failure) for chunk in plan.chunks]
         self._passes = 0
 
     @classmethod

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from metalforge.hybrid.esn.paths import input_weights
 from metalforge.hybrid.running.device_matrix import DeviceMatrix
 from metalforge.hybrid.running.failure import DeviceGuard, OnFailure
 from metalforge.reservoir.engine import Engine
@@ -29,12 +28,12 @@ from metalforge.substrates.npu.residency import DevicePrograms
 
 from .plan import Chunk
 
-__all__ = ["Part", "software_weights"]
+__all__ = ["ChunkPart", "software_weights"]
 
 Reals: TypeAlias = NDArray[np.floating[Any]]
 
 
-class Part:
+class ChunkPart:
     """One chunk at work: its rows on the device, in software, or in software since the device failed."""
 
     def __init__(self, weights: EsnWeights, chunk: Chunk, programs: DevicePrograms | None, policy: OnFailure) -> None:
@@ -66,7 +65,7 @@ def software_weights(weights: EsnWeights, rows: range) -> EsnWeights:
     span, w_res = slice(rows.start, rows.stop), weights.w_res
     bare = replace(weights, w_out=None, out_bias=None, heads=None, features=None)
     if isinstance(w_res, np.ndarray):
-        w_in = np.hstack([input_weights(weights)[span], w_res[span]])
+        w_in = np.hstack([weights.w_driven[span], w_res[span]])
         nothing = csr_array((len(rows), len(rows)), dtype=weights.dtype)
         return replace(bare, w_in=w_in, w_res=nothing, bias=weights.bias[span], w_fb=None)
     full = csr_array(to_dense(w_res)) if isinstance(w_res, BlockSparse) else w_res

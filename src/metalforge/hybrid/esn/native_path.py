@@ -18,7 +18,7 @@ from metalforge.substrates.npu.program import Activation, Encoding, FullyConnect
 from metalforge.substrates.npu.quantize import quantize
 from metalforge.substrates.npu.residency import DevicePrograms
 
-from .paths import LEVELS, MIN_STEP, Ranges, Reals, input_weights
+from .paths import LEVELS, MIN_STEP, Ranges, Reals
 
 __all__ = ["NativeLayer"]
 
@@ -31,7 +31,7 @@ class NativeLayer:
     """[W_in | W_res] with the chip's own activation: activated values in steps of 1/15 come out."""
 
     def __init__(self, weights: EsnWeights, programs: DevicePrograms, ranges: Ranges) -> None:
-        w_in = input_weights(weights)
+        w_in = weights.w_driven
         lines = np.hstack([w_in * (ranges.u / INPUT_LEVELS), to_dense(weights.w_res) / LEVELS])
         q = quantize(lines, BITS)
         scales = np.broadcast_to(q.scales, weights.units)

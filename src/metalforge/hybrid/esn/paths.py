@@ -42,7 +42,6 @@ __all__ = [
     "device_lines",
     "input_errors",
     "input_place",
-    "input_weights",
 ]
 
 Reals: TypeAlias = NDArray[np.floating[Any]]
@@ -77,17 +76,12 @@ class LinearPath(Protocol):
         ...
 
 
-def input_weights(weights: EsnWeights) -> Reals:
-    """Return [W_in | W_fb]: what is fed back comes in beside the input."""
-    return weights.w_in if weights.w_fb is None else np.concatenate([weights.w_in, weights.w_fb], axis=1)
-
-
 def device_lines(weights: EsnWeights, ranges: Ranges, place: str) -> tuple[Reals, NDArray[np.float64]]:
     """Return the matrix on the device, [W_in | W_res] or with W_in on the host W_res, and the range of each line."""
     w_res, states = to_dense(weights.w_res), (weights.units, ranges.s)
     if place == "host":
         return w_res, group_ranges(states)
-    w_in = input_weights(weights)
+    w_in = weights.w_driven
     return np.hstack([w_in, w_res]), group_ranges((w_in.shape[1], ranges.u), states)
 
 
@@ -117,7 +111,7 @@ class LastLayer:
         self.encoding = encoding
         self.errors = input_errors(weights, ranges, encoding)
         self.place = input_place(self.errors, place)
-        self.w_in = input_weights(weights).astype(np.float64) if self.place == "host" else None
+        self.w_in = weights.w_driven.astype(np.float64) if self.place == "host" else None
         self.matrix = self._load(*device_lines(weights, ranges, self.place), programs)
 
     def _load(self, matrix: Reals, lines: NDArray[np.float64], programs: DevicePrograms) -> DeviceMatrix:
@@ -156,7 +150,7 @@ class ScaleTrick:
     @classmethod
     def from_weights(cls, weights: EsnWeights, ranges: Ranges, *, linear_limit: float = 0.1) -> "ScaleTrick":
         """Return the configuration by the three-sigma rule."""
-        energy = ranges.u**2 * np.sum(input_weights(weights).astype(np.float64) ** 2, axis=1)
+        energy = ranges.u**2 * np.sum(weights.w_driven.astype(np.float64) ** 2, axis=1)
         energy += ranges.s**2 * np.sum(to_dense(weights.w_res).astype(np.float64) ** 2, axis=1)
         span = 3 * np.sqrt(energy / 3)
         span[span == 0] = 1.0
@@ -174,7 +168,7 @@ class Rectified:
         self, weights: EsnWeights, programs: DevicePrograms, ranges: Ranges, approach: Literal["A", "B", "C"]
     ) -> None:
         self.encoding = Encoding(activation_bits=4, digits=1, signed="two_rail")
-        w_in = input_weights(weights)
+        w_in = weights.w_driven
         lines = group_ranges((w_in.shape[1], ranges.u), (weights.units, ranges.s))
         self.trick = ScaleTrick.from_weights(weights, ranges)
         # Epsilon goes in here and comes out again in `scales`: the integers are the same without it.

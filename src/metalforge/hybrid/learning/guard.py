@@ -13,7 +13,7 @@ from metalforge.core.errors import SpecError
 
 from .network import Master
 
-__all__ = ["DivergenceGuard", "GuardState", "Verdict"]
+__all__ = ["DivergenceGuard", "GuardState", "Judgement"]
 
 FLOOR = 1e-12
 """Losses below it are rounding: a multiple of nothing is not divergence."""
@@ -28,7 +28,7 @@ class GuardState(NamedTuple):
     rows: int
 
 
-class Verdict(NamedTuple):
+class Judgement(NamedTuple):
     """The state after a row, and whether to go back to its kept readout."""
 
     state: GuardState
@@ -63,17 +63,17 @@ class DivergenceGuard:
         """Return a state that keeps this readout."""
         return GuardState(master, 0.0, 0.0, 0)
 
-    def step(self, state: GuardState, present: Master, loss: float, kept_loss: float) -> Verdict:
+    def step(self, state: GuardState, present: Master, loss: float, kept_loss: float) -> Judgement:
         """Return the verdict on a readout whose loss on a row, and that of the kept one, are these."""
         if not (np.isfinite(loss) and all(np.all(np.isfinite(part)) for part in present)):
-            return Verdict(state, roll_back=True)
+            return Judgement(state, roll_back=True)
         rows = state.rows + 1
         weight = max(1 / self.memory, 1 / rows)  # a plain mean at first
         running = state.present_loss + weight * (loss - state.present_loss)
         kept = state.kept_loss + weight * (kept_loss - state.kept_loss)
         after = GuardState(state.kept, running, kept, rows)
         if rows >= self.patience and running > self.factor * kept + FLOOR:
-            return Verdict(after, roll_back=True)
+            return Judgement(after, roll_back=True)
         if rows >= self.keep_every and running <= kept:
-            return Verdict(self.init(present), roll_back=False)
-        return Verdict(after, roll_back=False)
+            return Judgement(self.init(present), roll_back=False)
+        return Judgement(after, roll_back=False)

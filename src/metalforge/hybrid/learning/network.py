@@ -283,9 +283,8 @@ class DeviceNetwork(Closing):
 
 def _without_feedback(weights: EsnWeights) -> EsnWeights:
     """Return the reservoir with what is fed back as further inputs, and no readout."""
-    w_in = weights.w_in if weights.w_fb is None else np.concatenate([weights.w_in, weights.w_fb], axis=1)
     return EsnWeights(
-        w_in=w_in, w_res=weights.w_res, bias=weights.bias, leak=weights.leak, activation=weights.activation
+        w_in=weights.w_driven, w_res=weights.w_res, bias=weights.bias, leak=weights.leak, activation=weights.activation
     )
 
 

@@ -20,7 +20,7 @@ from metalforge.core.files import PathLike, replacing
 from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights
 
-from .tables import Quantizer, Reals, Table, piecewise_bends, update_tables
+from .tables import Quantizer, Reals, WeightTable, piecewise_bends, update_tables
 
 __all__ = ["write_c_header"]
 
@@ -83,7 +83,7 @@ def _header(weights: EsnWeights, name: str, quantizer: Quantizer | None) -> Iter
     yield f"#endif /* {upper}_H */"
 
 
-def _matrix(name: str, label: str, table: Table, sparse: EsnWeights | None) -> Iterator[str]:
+def _matrix(name: str, label: str, table: WeightTable, sparse: EsnWeights | None) -> Iterator[str]:
     """Give the tables of a matrix: all of it, or (for a sparse W_res) starts, columns and values of its rows."""
     if sparse is None or isinstance(sparse.w_res, np.ndarray):
         yield _array(f"{name}_{label}", table.values)
@@ -142,7 +142,7 @@ def _reset(name: str, upper: str, real: str, outputs: int) -> str:
     )
 
 
-def _step(weights: EsnWeights, name: str, upper: str, real: str, tables: Mapping[str, Table]) -> str:
+def _step(weights: EsnWeights, name: str, upper: str, real: str, tables: Mapping[str, WeightTable]) -> str:
     """Return the step: every sum from the old state first, then the new one, then the outputs."""
     leak = weights.dtype.type(weights.leak)
     products = [_product(name, "w_in", f"{upper}_INPUTS", "u", tables["w_in"])]
@@ -170,7 +170,7 @@ def _step(weights: EsnWeights, name: str, upper: str, real: str, tables: Mapping
     )
 
 
-def _product(name: str, label: str, width: str, vector: str, table: Table) -> str:
+def _product(name: str, label: str, width: str, vector: str, table: WeightTable) -> str:
     scaled = "part" if table.scales is None else f"{name}_{label}_scales[i] * part"
     return (
         f"    part = 0;\n    for (j = 0; j < {width}; ++j) part += {name}_{label}[i * {width} + j] * {vector}[j];\n"
@@ -178,7 +178,7 @@ def _product(name: str, label: str, width: str, vector: str, table: Table) -> st
     )
 
 
-def _sparse_product(name: str, table: Table) -> str:
+def _sparse_product(name: str, table: WeightTable) -> str:
     scaled = "part" if table.scales is None else f"{name}_w_res_scales[i] * part"
     return (
         f"    part = 0;\n    for (j = (int){name}_w_res_starts[i]; j < (int){name}_w_res_starts[i + 1]; ++j)\n"

@@ -16,7 +16,7 @@ from metalforge.core.errors import PluginError, SpecError
 from metalforge.core.files import PathLike, replacing
 from metalforge.reservoir.weights import EsnWeights
 
-from .tables import Quantizer, Table, piecewise_bends, update_tables
+from .tables import Quantizer, WeightTable, piecewise_bends, update_tables
 
 __all__ = ["OPSET", "export_onnx_step"]
 
@@ -131,7 +131,7 @@ class _Step:
 
     def matrix(self, name: str) -> str:
         """Return the name of a matrix; integers are scaled first."""
-        table: Table = self.tables[name]
+        table: WeightTable = self.tables[name]
         if table.scales is None:
             return self.real(name, table.values)
         kinds = self.onnx.TensorProto

@@ -17,7 +17,7 @@ from metalforge.reservoir.activations import KNOTS, SLOPES
 from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights
 
-__all__ = ["IntegerRows", "Quantizer", "Table", "piecewise_bends", "update_tables"]
+__all__ = ["IntegerRows", "Quantizer", "WeightTable", "piecewise_bends", "update_tables"]
 
 Reals: TypeAlias = NDArray[np.floating[Any]]
 
@@ -40,7 +40,7 @@ Quantizer: TypeAlias = Callable[[Reals], IntegerRows]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
+class WeightTable:
     """A matrix: reals, or int8 with a scale a row (None: there are none)."""
 
     values: NDArray[Any]
@@ -52,7 +52,7 @@ class Table:
         return self.scales is not None and bool(self.values.min() >= -8 and self.values.max() <= 7)
 
 
-def update_tables(weights: EsnWeights, quantizer: Quantizer | None) -> Mapping[str, Table]:
+def update_tables(weights: EsnWeights, quantizer: Quantizer | None) -> Mapping[str, WeightTable]:
     """Return the tables of the state update by name: w_in, w_res and, where there is feedback, w_fb."""
     found = {"w_in": weights.w_in, "w_res": to_dense(weights.w_res)}
     if weights.w_fb is not None:
@@ -60,9 +60,9 @@ def update_tables(weights: EsnWeights, quantizer: Quantizer | None) -> Mapping[s
     return {name: _table(name, matrix, quantizer) for name, matrix in found.items()}
 
 
-def _table(name: str, matrix: Reals, quantizer: Quantizer | None) -> Table:
+def _table(name: str, matrix: Reals, quantizer: Quantizer | None) -> WeightTable:
     if quantizer is None:
-        return Table(matrix)
+        return WeightTable(matrix)
     rows = quantizer(matrix)
     values, scales = np.asarray(rows.values), np.asarray(rows.scales)
     if values.shape != matrix.shape or values.dtype.kind not in "iu" or scales.shape not in ((1,), matrix.shape[:1]):
@@ -72,7 +72,7 @@ def _table(name: str, matrix: Reals, quantizer: Quantizer | None) -> Table:
         )
     if values.min() < -128 or values.max() > 127:
         raise SpecError(f"integers of `{name}` must fit 8 bits. Got {values.min()} .. {values.max()}")
-    return Table(values.astype(np.int8), np.broadcast_to(scales, matrix.shape[:1]).astype(matrix.dtype))
+    return WeightTable(values.astype(np.int8), np.broadcast_to(scales, matrix.shape[:1]).astype(matrix.dtype))
 
 
 def piecewise_bends() -> tuple[tuple[float, float], ...]:

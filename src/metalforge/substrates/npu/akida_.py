@@ -23,7 +23,6 @@ from metalforge.core.quantities import Measured
 from metalforge.substrates.profiles import FOLDER as PROFILE_FOLDER
 from metalforge.substrates.profiles import load_profile
 
-from .arithmetic import check_inputs
 from .device import (
     DEFAULT_SLOT,
     VARIABLES,
@@ -40,6 +39,7 @@ from .device import (
     variable,
     with_variable,
 )
+from .products import check_inputs
 from .program import Activation, Program
 
 __all__ = ["AkidaDevice", "device_names", "import_sdk", "write_sdk_profile"]

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .arithmetic import run_program
 from .certificate import split_lines
 from .ladder import Ladder, build_ladder
+from .products import run_program
 from .program import MAX_INPUTS, Encoding, FullyConnected, Head, Program, ProgramError
 from .quantize import Clip, Per, Quantized
 

@@ -18,7 +18,6 @@ from metalforge.substrates.profiles import DeviceProfile
 from metalforge.substrates.profiles import profile as find_profile
 
 from . import costs, registers
-from .arithmetic import check_inputs
 from .device import (
     DEFAULT_SLOT,
     DeviceGoneError,
@@ -38,7 +37,7 @@ from .device import (
 from .faults import BitFlip, FaultPlan, Timeout, Vanish, flip_bits, partly
 from .ledger import Ledger, VirtualClock
 from .mesh import Placement, plan
-from .products import CompiledProgram
+from .products import CompiledProgram, check_inputs
 from .program import Activation, Program, ProgramError
 
 __all__ = ["EmulatedDevice"]

@@ -21,13 +21,13 @@ from metalforge.substrates.profiles import profile as find_profile
 from .device import ResourceError, image_bytes
 from .program import FullyConnected, Program
 
-__all__ = ["Placement", "Row", "layer_bytes", "plan", "side_by_side", "units_on_chip"]
+__all__ = ["PlacedLayer", "Placement", "layer_bytes", "plan", "side_by_side", "units_on_chip"]
 
 GRANULE = 32
 """Bytes that a unit's weights are rounded up to, and that each unit needs besides (rule of our own; see above)."""
 
 
-class Row(NamedTuple):
+class PlacedLayer(NamedTuple):
     """One line of a placement."""
 
     layer: str
@@ -42,7 +42,7 @@ class Placement:
 
     program: str
     profile: str
-    rows: tuple[Row, ...]
+    rows: tuple[PlacedLayer, ...]
     processors: tuple[int, ...]
     """The processor of each layer."""
     span: range
@@ -113,7 +113,7 @@ def _by_processors(
 
     # Wide layers choose first: they can only go to external memory, narrow ones can go to both.
     chosen = {layer.name: external.pop(0) for layer in wide}
-    rows: list[Row] = []
+    rows: list[PlacedLayer] = []
     for layer in program.layers:
         need = layer_bytes(layer.inputs, layer.units)
         if layer.name in chosen:
@@ -126,7 +126,7 @@ def _by_processors(
             why = "would fit on chip, but those processors are all taken"
         where = chosen[layer.name]
         name = f"on-chip {where}" if where < n_onchip else f"external {where - n_onchip}"
-        rows.append(Row(layer.name, name, need, why))
+        rows.append(PlacedLayer(layer.name, name, need, why))
     return Placement(
         program=program.name,
         profile=chip.name,
@@ -182,7 +182,7 @@ def _by_neurons(program: Program, chip: DeviceProfile, beside: Collection[Placem
         address = _first_gap(program, need, total, chip, beside)
     span = _at(address, need, total, "NP", beside)
     rows = [
-        Row(
+        PlacedLayer(
             " + ".join(layer.name for layer in program.layers),
             f"NP {span.start} .. {span.start + base - 1}",
             image_bytes(program),
@@ -191,7 +191,7 @@ def _by_neurons(program: Program, chip: DeviceProfile, beside: Collection[Placem
     ]
     for i, head in enumerate(program.heads):
         start = span.start + base + i * each
-        rows.append(Row(f"head {head.name}", f"NP {start} .. {start + each - 1}", 0, f"{each} per head"))
+        rows.append(PlacedLayer(f"head {head.name}", f"NP {start} .. {start + each - 1}", 0, f"{each} per head"))
     return Placement(
         program=program.name,
         profile=chip.name,

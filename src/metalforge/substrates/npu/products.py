@@ -1,18 +1,20 @@
-"""Programs ready to run: weights checked and tiled once for the native integer product, then run many times."""
+"""The chip's integer arithmetic: programs ready to run, weights tiled once for the native product, exact everywhere."""
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.native import kernels
 
-from .arithmetic import STEPS_PER_UNIT, bounded_relu, check_inputs
-from .program import POTENTIAL_BITS, Activation, FullyConnected, Program
+from .program import POTENTIAL_BITS, Activation, FullyConnected, Program, ProgramError
 
-__all__ = ["CompiledLayer", "CompiledProgram"]
+__all__ = ["CompiledLayer", "CompiledProgram", "bounded_relu", "check_inputs", "run_program"]
+
+STEPS_PER_UNIT = 16
+"""Steps are whole sixteenths."""
 
 
 class CompiledLayer:
-    """One layer; `run` gives the integers of `arithmetic.run_layer`, on any build level.
+    """One layer; `run` gives exact integers, saturated to the accumulator, the same on any build level.
 
     `potential_bits` and `steps_per_unit` are the chip's accumulator and grid of steps; the defaults are the AKD1000's.
     """
@@ -62,3 +64,41 @@ class CompiledProgram:
         for layer in self._layers:
             values = layer.run(values)  # type: ignore[arg-type]  # all but the last layer give uint8
         return values
+
+
+def run_program(program: Program, x: NDArray[np.uint8]) -> NDArray[np.int32] | NDArray[np.uint8]:
+    """Return what a program gives for inputs (batch, inputs), once."""
+    return CompiledProgram(program).run(x)
+
+
+def bounded_relu(
+    potentials: NDArray[np.int32],
+    threshold: NDArray[np.int32],
+    act_step: NDArray[np.float32],
+    bits: int,
+    steps_per_unit: int = STEPS_PER_UNIT,
+) -> NDArray[np.uint8]:
+    """Return ceil((p - threshold) / step) clipped to 0 .. 2^bits - 1, with steps floored to sixteenths.
+
+    A step is the interval at 4 bits and a quarter, or an eighth, of it at 2 and 1: the quotient is
+    16 (p - T) / (floor(16 step) 2^(4 - bits)), rounded up in integers. `steps_per_unit` is that 16, for other chips.
+    """
+    parts = np.floor(act_step.astype(np.float64) * steps_per_unit).astype(np.int64)
+    numerator = steps_per_unit * (potentials.astype(np.int64) - threshold)
+    quotient = -((-numerator) // (parts << (4 - bits)))
+    return np.clip(quotient, 0, (1 << bits) - 1).astype(np.uint8)
+
+
+def check_inputs(layer: FullyConnected, x: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return `x` if it is uint8 of shape (batch, inputs) within the layer's input bits; raises otherwise."""
+    if not isinstance(x, np.ndarray) or x.dtype != np.uint8:
+        came = x.dtype if isinstance(x, np.ndarray) else type(x).__name__
+        raise ProgramError(f"layer `{layer.name}`: inputs must be uint8. Got {came}")
+    if x.ndim != 2 or x.shape[1] != layer.inputs or x.shape[0] == 0:
+        raise ProgramError(f"layer `{layer.name}`: inputs must have shape (batch, {layer.inputs}). Got {x.shape}")
+    limit = (1 << layer.input_bits) - 1
+    if x.max() > limit:
+        raise ProgramError(
+            f"layer `{layer.name}`: inputs of {layer.input_bits} bits lie in 0 .. {limit}. Got {x.max()}"
+        )
+    return x
