@@ -12,6 +12,6 @@ from . import (  # noqa: F401  # registers them
     tasks_table,
     warmup,
 )
-from .protocol import EXPERIMENTS, Experiment, Result, Row, Settings, find_experiment
+from .protocol import EXPERIMENTS, Experiment, Result, ResultRow, Settings, find_experiment
 
-__all__ = ["EXPERIMENTS", "Experiment", "Result", "Row", "Settings", "find_experiment"]
+__all__ = ["EXPERIMENTS", "Experiment", "Result", "ResultRow", "Settings", "find_experiment"]

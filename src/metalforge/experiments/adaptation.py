@@ -30,7 +30,19 @@ from metalforge.reservoir.readout import ridge
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
-from .protocol import Check, Figure, Interval, Progress, Result, Row, Settings, exactly, experiment, row_of, shown
+from .protocol import (
+    Check,
+    Figure,
+    HasInterval,
+    Progress,
+    Result,
+    ResultRow,
+    Settings,
+    exactly,
+    experiment,
+    row_of,
+    shown,
+)
 from .scores import student_interval
 
 __all__ = ["run"]
@@ -232,9 +244,9 @@ def _mean(values: list[float]) -> Figure:
 class _Drift(NamedTuple):
     """How a monitor of the errors of a float readout did, and its threshold."""
 
-    false_alarms: Row
-    missed: Row
-    delay: Row
+    false_alarms: ResultRow
+    missed: ResultRow
+    delay: ResultRow
     threshold: float
     blinded: int
     """Missed changes before which there was a false alarm."""
@@ -276,7 +288,7 @@ def _drift(size: _Size, seed: int) -> _Drift:
     )
 
 
-def _row(task: str, approach: str, metric: str, figure: Interval, reference: float = 0.0) -> Row:
+def _row(task: str, approach: str, metric: str, figure: HasInterval, reference: float = 0.0) -> ResultRow:
     return row_of(task, approach, metric, figure, reference, precision=READOUT, refit=approach == "refit")
 
 
@@ -312,7 +324,7 @@ def run(settings: Settings, progress: Progress) -> Result:
     )
 
 
-def _rows(figures: dict[tuple[str, str], _Figures], oracle: float) -> Iterator[Row]:
+def _rows(figures: dict[tuple[str, str], _Figures], oracle: float) -> Iterator[ResultRow]:
     for (profile, name), found in figures.items():
         idle = figures[profile, "none"]
         yield _row(profile, name, "nrmse", found.error, oracle)

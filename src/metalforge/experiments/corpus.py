@@ -19,12 +19,12 @@ from metalforge.lattice.warmup import WarmUp
 
 from .cache import cached_arrays
 
-__all__ = ["CorpusSpec", "PhaseWindows", "phase_windows"]
+__all__ = ["PhaseCorpusSpec", "PhaseWindows", "phase_windows"]
 
 OBSERVED = ("plaquette_spatial", "plaquette_temporal", "polyakov_z3")
 
 
-class CorpusSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PhaseCorpusSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The chains of a corpus."""
 
     dims: tuple[int, int, int, int] = (8, 8, 8, 4)
@@ -45,9 +45,9 @@ class PhaseWindows(NamedTuple):
     chain: NDArray[np.int64]
 
 
-def phase_windows(spec: CorpusSpec | None = None) -> tuple[PhaseWindows, PhaseWindows]:
+def phase_windows(spec: PhaseCorpusSpec | None = None) -> tuple[PhaseWindows, PhaseWindows]:
     """Return training and test windows, from the cache if they were made before."""
-    spec = spec or CorpusSpec()
+    spec = spec or PhaseCorpusSpec()
     series = cached_arrays("phase-windows", spec, lambda: _run_chains(spec))
     train = [series[f"train{i}"] for i in range(len(spec.train))]
     test = [series[f"test{i}"] for i in range(len(spec.test))]
@@ -58,7 +58,7 @@ def phase_windows(spec: CorpusSpec | None = None) -> tuple[PhaseWindows, PhaseWi
     return _labelled(train, spec, mean, deviation, threshold), _labelled(test, spec, mean, deviation, threshold)
 
 
-def _run_chains(spec: CorpusSpec) -> dict[str, NDArray[np.float64]]:
+def _run_chains(spec: PhaseCorpusSpec) -> dict[str, NDArray[np.float64]]:
     found = {}
     for part, betas in (("train", spec.train), ("test", spec.test)):
         for i, beta in enumerate(betas):
@@ -94,7 +94,7 @@ def _two_means(values: NDArray[np.float64]) -> float:
 
 def _labelled(
     chains: list[NDArray[np.float64]],
-    spec: CorpusSpec,
+    spec: PhaseCorpusSpec,
     mean: NDArray[np.float64],
     deviation: NDArray[np.float64],
     threshold: float,

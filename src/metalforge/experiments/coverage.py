@@ -25,8 +25,8 @@ from metalforge.core.files import naming, opened
 from metalforge.reservoir.accuracy import Proportion, wilson
 
 from .cache import cache_folder
-from .coverage_cases import CASES, QUICK_CASES, Case, Job, Outcome, jobs_of, run_job
-from .protocol import Progress, Result, Row, Settings, experiment, row_of, shown
+from .coverage_cases import CASES, QUICK_CASES, Case, CoverageJob, CoverageOutcome, jobs_of, run_job
+from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of, shown
 
 __all__ = ["pulls_of", "read_outcomes", "run"]
 
@@ -63,16 +63,16 @@ def run(settings: Settings, progress: Progress) -> Result:
     return _result(cases, outcomes if settings.quick else read_outcomes(_file(settings)))
 
 
-def read_outcomes(path: Path) -> list[Outcome]:
+def read_outcomes(path: Path) -> list[CoverageOutcome]:
     """Return the campaigns in a file, none if it is not there; lines that a kill cut off are left out."""
     if not path.exists():
         return []
     with opened(path):
         lines = [line for line in path.read_bytes().split(b"\n") if line]
-    outcomes: dict[tuple[str, int], Outcome] = {}
+    outcomes: dict[tuple[str, int], CoverageOutcome] = {}
     for line in lines:
         try:
-            outcome = msgspec.json.decode(line, type=Outcome)
+            outcome = msgspec.json.decode(line, type=CoverageOutcome)
         except msgspec.MsgspecError:
             continue
         outcomes[outcome.case, outcome.seed] = outcome
@@ -81,7 +81,7 @@ def read_outcomes(path: Path) -> list[Outcome]:
     return list(outcomes.values())
 
 
-def _append(path: Path, outcomes: Sequence[Outcome]) -> None:
+def _append(path: Path, outcomes: Sequence[CoverageOutcome]) -> None:
     """Add lines in one write: two shards may add to one file, and what a killed one left begins no line of ours."""
     with naming(path, "written"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def _file(settings: Settings) -> Path:
     return Path(settings.file) if settings.file else cache_folder() / FILE
 
 
-def _shard(jobs: list[Job], shard: str) -> list[Job]:
+def _shard(jobs: list[CoverageJob], shard: str) -> list[CoverageJob]:
     """Return the jobs of a shard `i/n`; all for an empty one. Neighbours go to different shards: cases cost alike."""
     if not shard:
         return jobs
@@ -110,11 +110,11 @@ def _shard(jobs: list[Job], shard: str) -> list[Job]:
     return jobs[int(number) - 1 :: int(count)]
 
 
-def _done(job: Job, known: set[tuple[str, int]]) -> bool:
+def _done(job: CoverageJob, known: set[tuple[str, int]]) -> bool:
     return all((job.case.name, seed) in known for seed in job.seeds)
 
 
-def pulls_of(case: Case, outcomes: Sequence[Outcome]) -> tuple[np.ndarray, np.ndarray]:
+def pulls_of(case: Case, outcomes: Sequence[CoverageOutcome]) -> tuple[np.ndarray, np.ndarray]:
     """Return (beta_c - truth) / error and beta_c - truth of the established campaigns of a case."""
     quoted = [(o.beta_c, o.error) for o in outcomes if o.established and o.beta_c is not None and o.error]
     value, error = (np.array(column, dtype=np.float64) for column in zip(*quoted, strict=True)) if quoted else ([], [])
@@ -130,7 +130,7 @@ def pulls_of(case: Case, outcomes: Sequence[Outcome]) -> tuple[np.ndarray, np.nd
     return off / np.sqrt(error**2 + 1 / others), off
 
 
-def _result(cases: Sequence[Case], outcomes: Sequence[Outcome]) -> Result:
+def _result(cases: Sequence[Case], outcomes: Sequence[CoverageOutcome]) -> Result:
     rows, checks = [], []
     head = "case, campaigns, established, within 1 error, within 2 errors, quoted / true error, beyond 4, updates"
     table: list[tuple[str, ...]] = [tuple(head.split(", "))]
@@ -160,7 +160,7 @@ def _result(cases: Sequence[Case], outcomes: Sequence[Outcome]) -> Result:
     return Result.of(rows, table, _words(cases, outcomes), checks)
 
 
-def _line(mine: Sequence[Outcome], pulls: np.ndarray, off: np.ndarray) -> tuple[str, ...]:
+def _line(mine: Sequence[CoverageOutcome], pulls: np.ndarray, off: np.ndarray) -> tuple[str, ...]:
     established = [o for o in mine if o.established]
     quoted = np.array([o.error for o in established if o.error])
     true = float(np.sqrt(np.mean(off**2))) if off.size > 1 else float("nan")
@@ -176,7 +176,7 @@ def _line(mine: Sequence[Outcome], pulls: np.ndarray, off: np.ndarray) -> tuple[
     )
 
 
-def _rows(case: Case, mine: Sequence[Outcome], pulls: np.ndarray) -> Iterator[Row]:
+def _rows(case: Case, mine: Sequence[CoverageOutcome], pulls: np.ndarray) -> Iterator[ResultRow]:
     shares = [("established", sum(o.established for o in mine), len(mine), 1.0 if case.has_peak else 0.0)]
     if pulls.size:
         for sigma, gaussian in ((1, 0.6827), (2, 0.9545)):
@@ -185,7 +185,7 @@ def _rows(case: Case, mine: Sequence[Outcome], pulls: np.ndarray) -> Iterator[Ro
         yield row_of(case.name, case.ends, metric, wilson(count, n), reference, precision="f64")
 
 
-def _words(cases: Sequence[Case], outcomes: Sequence[Outcome]) -> Iterator[str]:
+def _words(cases: Sequence[Case], outcomes: Sequence[CoverageOutcome]) -> Iterator[str]:
     planned = sum(case.campaigns for case in cases)
     yield f"{len(outcomes)} of the {planned} campaigns of the plan have been run"
     yield "shares have Wilson's 95 % interval; within: established campaigns only, which is what a user would quote"

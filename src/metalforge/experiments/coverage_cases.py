@@ -16,7 +16,7 @@ from metalforge.campaign.state import CampaignState
 from .exact_model import CROSSOVER, FIRST_ORDER, ExactModel
 from .rehearsal import found_by, rehearsal_spec, rehearse
 
-__all__ = ["CASES", "QUICK_CASES", "Case", "Outcome", "jobs_of", "run_job"]
+__all__ = ["CASES", "QUICK_CASES", "Case", "CoverageOutcome", "jobs_of", "run_job"]
 
 FIRST_SEED = 50_000
 """Seeds of the experiment begin here: those below were used when the rules were chosen."""
@@ -59,7 +59,7 @@ QUICK_CASES = (
 )
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CoverageOutcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one campaign said: a line of the experiment's file. `rules` names the version of the package."""
 
     case: str
@@ -73,25 +73,25 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     rules: str
 
 
-class Job(NamedTuple):
+class CoverageJob(NamedTuple):
     """Campaigns of one case that are run together."""
 
     case: Case
     seeds: tuple[int, ...]
 
 
-def jobs_of(cases: Sequence[Case], seed: int) -> list[Job]:
+def jobs_of(cases: Sequence[Case], seed: int) -> list[CoverageJob]:
     """Return the work of the experiment in parts; `seed` shifts every campaign's own."""
     jobs = []
     for number, case in enumerate(cases):
         first = FIRST_SEED + 10_000 * seed + 1000 * number if case.first_seed is None else case.first_seed
         size = BATCH if case.model is not None else 1
         seeds = range(first, first + case.campaigns)
-        jobs += [Job(case, tuple(seeds[i : i + size])) for i in range(0, case.campaigns, size)]
+        jobs += [CoverageJob(case, tuple(seeds[i : i + size])) for i in range(0, case.campaigns, size)]
     return jobs
 
 
-def run_job(job: Job, rules: str) -> list[Outcome]:
+def run_job(job: CoverageJob, rules: str) -> list[CoverageOutcome]:
     """Return what the campaigns of a job said."""
     case = job.case
     if case.model is not None:
@@ -102,7 +102,7 @@ def run_job(job: Job, rules: str) -> list[Outcome]:
     return [_real(case, seed, rules) for seed in job.seeds]
 
 
-def _real(case: Case, seed: int, rules: str) -> Outcome:
+def _real(case: Case, seed: int, rules: str) -> CoverageOutcome:
     """Run a campaign of its own chains, as `metalforge scan` would, on one core."""
     spec = CampaignSpec(
         name="coverage",
@@ -118,9 +118,9 @@ def _real(case: Case, seed: int, rules: str) -> Outcome:
     return _outcome(case, state, finding(state, case.dims, n_bootstrap=N_BOOTSTRAP), rules)
 
 
-def _outcome(case: Case, state: CampaignState, found: Finding, rules: str) -> Outcome:
+def _outcome(case: Case, state: CampaignState, found: Finding, rules: str) -> CoverageOutcome:
     peak = found.transition
-    return Outcome(
+    return CoverageOutcome(
         case=case.name,
         seed=state.spec.seed,
         beta_c=None if peak is None else peak.beta_c,

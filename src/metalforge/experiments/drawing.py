@@ -17,10 +17,10 @@ from metalforge.lattice.run import ChainRun
 
 from .tape import Rows, Tape, sweeping
 
-__all__ = ["LiveSource", "Source", "TapeSource", "as_series"]
+__all__ = ["LiveSource", "RowSource", "TapeSource", "as_series"]
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """Gives rows of chains."""
 
     def draw(self, beta: float, updates: int, *, chain: int) -> PointSeries:

@@ -14,7 +14,7 @@ from metalforge.substrates.npu.program import Activation
 from metalforge.substrates.npu.registers import linear_probe, probe_program
 
 from .problems import PROBLEMS, Problem
-from .protocol import Check, Figure, Progress, Result, Row, Settings, exactly, experiment, row_of, rows_of, shown
+from .protocol import Check, Figure, Progress, Result, ResultRow, Settings, exactly, experiment, row_of, rows_of, shown
 from .scores import METRICS, Score, figure_of, pooled
 
 __all__ = ["WORDS", "run"]
@@ -68,7 +68,7 @@ VARIANTS = (
 )
 def run(settings: Settings, progress: Progress) -> Result:
     """Return accuracies and NRMSEs of every approach on every task, state divergence, overheads and the probe."""
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
     instances = 1 if settings.quick else INSTANCES
     for n, (name, make) in enumerate(PROBLEMS.items()):
         progress(n, len(PROBLEMS) + 1, f"task {name}")
@@ -80,14 +80,14 @@ def run(settings: Settings, progress: Progress) -> Result:
     return Result.of(rows, _table(rows), (*WORDS, *_beaten(rows)), _checks(rows))
 
 
-def _task_rows(problems: list[Problem], profile: str) -> list[Row]:
+def _task_rows(problems: list[Problem], profile: str) -> list[ResultRow]:
     """Return the rows of one task: the float64 reference, baselines, and every variant with and without a refit."""
     first = problems[0]
     references = [_trained(problem) for problem in problems]
     scores = [problem.score(outputs(esn, problem.test)) for problem, esn in zip(problems, references, strict=True)]
     reference = pooled(scores)
 
-    def scored(scores: list[Score], approach: str, precision: str, refitted: bool = False) -> Row:
+    def scored(scores: list[Score], approach: str, precision: str, refitted: bool = False) -> ResultRow:
         figure, less = figure_of(scores, first.metric, shared_test=first.shared_test), first.metric != "accuracy"
         where = first.name, approach, first.metric
         return row_of(*where, figure, reference, precision=precision, refit=refitted, less=less)
@@ -135,7 +135,7 @@ def _divergence(a: NDArray[Any], b: NDArray[Any]) -> float:
     return float(np.sqrt(np.mean((a - b) ** 2) / np.mean(a**2)))
 
 
-def _overhead_rows(problem: Problem, profile: str) -> list[Row]:
+def _overhead_rows(problem: Problem, profile: str) -> list[ResultRow]:
     """Return what the activation costs on the host, one sample a step, beside the step it belongs to."""
     series = np.concatenate(list(problem.test.inputs[:20]))[:TIMED_STEPS]
     trained = _trained(problem)
@@ -159,7 +159,7 @@ def _overhead_rows(problem: Problem, profile: str) -> list[Row]:
     return [_plain("overhead", "last-layer", "W8A8", name, exactly(value)) for name, value in found.items()]
 
 
-def _probe_rows(profile: str) -> list[Row]:
+def _probe_rows(profile: str) -> list[ResultRow]:
     """Return what inputs of -1 give through an identity, by route: below -0.1 means the sign came through."""
     rows = []
     for approach, activation in (("last-layer", Activation.LINEAR), ("B", Activation.BOUNDED_RELU)):
@@ -170,12 +170,12 @@ def _probe_rows(profile: str) -> list[Row]:
     return rows
 
 
-def _plain(task: str, approach: str, precision: str, metric: str, figure: Figure, reference: float = 0.0) -> Row:
+def _plain(task: str, approach: str, precision: str, metric: str, figure: Figure, reference: float = 0.0) -> ResultRow:
     """Return a row that is no score."""
     return row_of(task, approach, metric, figure, reference, precision=precision)
 
 
-def _beaten(rows: list[Row]) -> Iterator[str]:
+def _beaten(rows: list[ResultRow]) -> Iterator[str]:
     """Give, for each task, whether the network in software is better than the strongest baseline."""
     for task in PROBLEMS:
         software = rows_of(rows, task=task, approach="software", precision="f64")[0]
@@ -185,10 +185,10 @@ def _beaten(rows: list[Row]) -> Iterator[str]:
         yield f"{task}: the reservoir {verdict} its best {best.approach} ({software.value:.4f}, {best.value:.4f})."
 
 
-def _table(rows: list[Row]) -> Iterator[tuple[str, ...]]:
+def _table(rows: list[ResultRow]) -> Iterator[tuple[str, ...]]:
     """Give one line per approach and task: the readout unchanged and refitted side by side."""
 
-    def cells(row: Row | None) -> tuple[str, str]:
+    def cells(row: ResultRow | None) -> tuple[str, str]:
         return ("", "") if row is None else (shown(row, ".4f"), f"{row.gap:+.4f}")
 
     yield "task", "approach", "precision", "metric", "readout unchanged", "gap", "refit", "gap", "divergence"
@@ -205,10 +205,10 @@ def _table(rows: list[Row]) -> Iterator[tuple[str, ...]]:
             yield (row.task, row.approach, row.precision, row.metric, f"{row.value:.4g}", "", "", "", "")
 
 
-def _checks(rows: list[Row]) -> Iterator[Check]:
+def _checks(rows: list[ResultRow]) -> Iterator[Check]:
     """Give the success table of experiment 004 and our goal, as they came out."""
 
-    def the(**wanted: object) -> Row:
+    def the(**wanted: object) -> ResultRow:
         return rows_of(rows, **wanted)[0]
 
     for approach in ("last-layer", "B"):

@@ -31,7 +31,17 @@ from metalforge.statistics import gamma_method
 
 from .protocol import Settings
 
-__all__ = ["REPLICAS", "SEQUENTIAL", "SINGLE", "Outcome", "Plan", "plan_of", "pull", "run_strategy", "strategies"]
+__all__ = [
+    "REPLICAS",
+    "SEQUENTIAL",
+    "SINGLE",
+    "OrderingPlan",
+    "StrategyOutcome",
+    "plan_of",
+    "pull",
+    "run_strategy",
+    "strategies",
+]
 
 SEQUENTIAL = "sequential"
 SINGLE = "D in f32"
@@ -42,7 +52,7 @@ REPLICAS = 100
 SUBSTRATES = 2
 
 
-class Plan(NamedTuple):
+class OrderingPlan(NamedTuple):
     """What quick and full differ in."""
 
     target: Dims
@@ -57,12 +67,16 @@ class Plan(NamedTuple):
     warmup: WarmUpPolicy
 
 
-QUICK = Plan((4, 4, 4, 2), (2, 2, 2, 2), (4.95, 5.25), 2.0, 0.7, 0.19, 150, WarmUpPolicy(longest=60, shortest=20))
-FULL = Plan((8, 8, 8, 4), (4, 4, 4, 4), (5.6, 5.8), 30.0, 1.0, 0.28, 300, WarmUpPolicy(longest=200, shortest=40))
+QUICK = OrderingPlan(
+    (4, 4, 4, 2), (2, 2, 2, 2), (4.95, 5.25), 2.0, 0.7, 0.19, 150, WarmUpPolicy(longest=60, shortest=20)
+)
+FULL = OrderingPlan(
+    (8, 8, 8, 4), (4, 4, 4, 4), (5.6, 5.8), 30.0, 1.0, 0.28, 300, WarmUpPolicy(longest=200, shortest=40)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Outcome:
+class StrategyOutcome:
     """One run: what its journal says, where beta_c is, and its rates with half widths of their intervals."""
 
     name: str
@@ -115,7 +129,7 @@ class Outcome:
         return next((f"{d.by}: {d.reason}" for d in reversed(self.state.decisions) if d.what == "ordering"), "")
 
 
-def plan_of(settings: Settings) -> Plan:
+def plan_of(settings: Settings) -> OrderingPlan:
     """Return what is run."""
     return QUICK if settings.quick else FULL
 
@@ -147,7 +161,7 @@ def strategies(settings: Settings) -> dict[str, CampaignSpec]:
     return found
 
 
-def run_strategy(name: str, spec: CampaignSpec, directory: Path) -> Outcome:
+def run_strategy(name: str, spec: CampaignSpec, directory: Path) -> StrategyOutcome:
     """Run one campaign to its end and measure it."""
     with Campaign.open(spec, directory, command=("metalforge", "experiment", "run", "018")) as campaign:
         state = campaign.run()
@@ -156,7 +170,7 @@ def run_strategy(name: str, spec: CampaignSpec, directory: Path) -> Outcome:
         found = locate(state.points(spec.lattice.volumes[0]), seed=spec.seed, n_bootstrap=REPLICAS)
     except NotLocated as problem:
         reason = str(problem).splitlines()[0]
-    return Outcome(
+    return StrategyOutcome(
         name=name,
         state=state,
         found=found,
@@ -190,7 +204,7 @@ def _effective(state: CampaignState) -> tuple[float, float]:
     return effective_samples(state) / state.seconds, 1.96 * sqrt(variance) / state.seconds
 
 
-def pull(outcome: Outcome, other: Outcome) -> float | None:
+def pull(outcome: StrategyOutcome, other: StrategyOutcome) -> float | None:
     """Return how many combined errors lie between the beta_c of two runs; None where one has none."""
     if outcome.found is None or other.found is None:
         return None

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from metalforge.campaign.state import CampaignState
 
-from .ordering_runs import SEQUENTIAL, SINGLE, Outcome, pull
+from .ordering_runs import SEQUENTIAL, SINGLE, StrategyOutcome, pull
 from .protocol import Check
 
 __all__ = ["checks", "lines", "words"]
@@ -27,17 +27,17 @@ HEAD = (
 )
 
 
-def lines(outcomes: Mapping[str, Outcome]) -> tuple[tuple[str, ...], ...]:
+def lines(outcomes: Mapping[str, StrategyOutcome]) -> tuple[tuple[str, ...], ...]:
     """Return the table: one line a strategy."""
     return (HEAD, *(_line(outcome, outcomes[SEQUENTIAL]) for outcome in outcomes.values()))
 
 
-def words(outcomes: Mapping[str, Outcome]) -> tuple[str, ...]:
+def words(outcomes: Mapping[str, StrategyOutcome]) -> tuple[str, ...]:
     """Return what the design expected, what came, and the energies by source."""
     return (*CLAIMS, *_findings(outcomes), *_energies(outcomes))
 
 
-def _line(outcome: Outcome, base: Outcome) -> tuple[str, ...]:
+def _line(outcome: StrategyOutcome, base: StrategyOutcome) -> tuple[str, ...]:
     found, pulled, drift = outcome.found, pull(outcome, base), outcome.drift
     name = outcome.name if not outcome.chosen else f"{outcome.name} ({outcome.chosen[0]})"
     uses = outcome.utilisation
@@ -65,7 +65,7 @@ CLAIMS = (
 )
 
 
-def _findings(outcomes: Mapping[str, Outcome]) -> Iterator[str]:
+def _findings(outcomes: Mapping[str, StrategyOutcome]) -> Iterator[str]:
     base, both = outcomes[SEQUENTIAL], outcomes["C"]
     yield (
         f"C makes {both.rate[0] / base.rate[0]:.2f} times the updates of the sequential run in the same time; its "
@@ -105,7 +105,7 @@ def _findings(outcomes: Mapping[str, Outcome]) -> Iterator[str]:
             yield f"{outcome.name}: beta_c is not located: {outcome.reason}"
 
 
-def _energies(outcomes: Mapping[str, Outcome]) -> list[str]:
+def _energies(outcomes: Mapping[str, StrategyOutcome]) -> list[str]:
     """Return the ledgers in words: every source apart, never a sum of two."""
     said: dict[str, list[str]] = {}
     for outcome in outcomes.values():
@@ -120,7 +120,7 @@ def _energies(outcomes: Mapping[str, Outcome]) -> list[str]:
     return [f"{text}: {', '.join(parts)}" for text, parts in said.items()]
 
 
-def checks(outcomes: Mapping[str, Outcome]) -> Iterator[Check]:
+def checks(outcomes: Mapping[str, StrategyOutcome]) -> Iterator[Check]:
     """Give what was asked, what came, and whether it holds."""
     base, both, every, flagged = (outcomes[name] for name in (SEQUENTIAL, "C", "D", "A"))
     pulls = {name: pull(o, base) for name, o in outcomes.items() if name != SEQUENTIAL}

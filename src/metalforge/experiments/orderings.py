@@ -19,9 +19,9 @@ from collections.abc import Iterator
 from math import sqrt
 from pathlib import Path
 
-from .ordering_runs import REPLICAS, SEQUENTIAL, Outcome, Plan, plan_of, pull, run_strategy, strategies
+from .ordering_runs import REPLICAS, SEQUENTIAL, OrderingPlan, StrategyOutcome, plan_of, pull, run_strategy, strategies
 from .ordering_words import checks, lines, words
-from .protocol import Figure, Progress, Result, Row, Settings, exactly, experiment, row_of
+from .protocol import Figure, Progress, Result, ResultRow, Settings, exactly, experiment, row_of
 
 __all__ = ["run"]
 
@@ -31,7 +31,7 @@ def run(settings: Settings, progress: Progress) -> Result:
     """Return the rows of every strategy; the reference is the sequential run."""
     specs = strategies(settings)
     before = busy()
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, StrategyOutcome] = {}
     with tempfile.TemporaryDirectory(prefix="metalforge-018-") as folder:
         for i, (name, spec) in enumerate(specs.items()):
             progress(i, len(specs), f"{name}, {spec.budget.seconds:g} s")
@@ -52,11 +52,11 @@ def busy() -> str:
     return f"{os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
 
 
-def _rows(outcome: Outcome, base: Outcome, plan: Plan) -> Iterator[Row]:
+def _rows(outcome: StrategyOutcome, base: StrategyOutcome, plan: OrderingPlan) -> Iterator[ResultRow]:
     task = f"{'x'.join(map(str, plan.target))}, {plan.seconds:g} s"
     precision = outcome.state.spec.lattice.precision
 
-    def of(metric: str, figure: Figure, reference: float = 0.0, *, less: bool = False) -> Row:
+    def of(metric: str, figure: Figure, reference: float = 0.0, *, less: bool = False) -> ResultRow:
         return row_of(task, outcome.name, metric, figure, reference, precision=precision, less=less)
 
     yield of("updates_per_s", _around(*outcome.rate), base.rate[0])

@@ -23,7 +23,7 @@ from metalforge.reservoir.weights import EsnWeights, UnstableReservoirWarning, s
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
 from .problems import PROBLEMS, UNITS, Problem, ring
-from .protocol import Progress, Result, Row, Settings, experiment, row_of
+from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of
 from .scores import Score, figure_of
 
 __all__ = ["reservoirs", "run"]
@@ -90,7 +90,7 @@ def run(settings: Settings, progress: Progress) -> Result:
     return Result.of(rows, words=words + _findings(rows))
 
 
-def _findings(rows: list[Row]) -> list[str]:
+def _findings(rows: list[ResultRow]) -> list[str]:
     """Return what one factor alone does to the accuracy, in points."""
     value = {(row.approach, row.precision): row.value for row in rows}
 

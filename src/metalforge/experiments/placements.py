@@ -46,7 +46,7 @@ from .cache import cache_folder
 from .placement_rules import WarmUps, bootstrap, mser_start, offset_for, pooled_mean
 from .placement_steering import RANGES, steer
 from .placement_words import Findings, MidRun, lines, words
-from .protocol import Check, Figure, Progress, Result, Row, Settings, experiment, row_of
+from .protocol import Check, Figure, Progress, Result, ResultRow, Settings, experiment, row_of
 
 __all__ = ["SURE_OF_REJECTION", "corpus_of", "mid_trajectory", "predicted_lengths", "run"]
 
@@ -167,12 +167,12 @@ def predicted_lengths(train: WarmUps, test: WarmUps, seed: int) -> tuple[Doubles
     return np.maximum(said, 0.0) + more, score
 
 
-def _rows(found: Findings) -> Iterator[Row]:
+def _rows(found: Findings) -> Iterator[ResultRow]:
     """Give every figure with its interval; the reference of a saving is the standard chain."""
 
     def of(
         place: str, approach: str, metric: str, figure: Figure, reference: float = 0.0, *, less: bool = False
-    ) -> Row:
+    ) -> ResultRow:
         return row_of(f"placement {place}", approach, metric, figure, reference, less=less)
 
     places = {"head": "A", "MSER": "A", "standard": "A", "control": "A", "predicted": "E", "head and predicted": "F"}

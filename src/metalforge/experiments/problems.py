@@ -24,13 +24,13 @@ from metalforge.reservoir.metrics import nrmse_interval
 from metalforge.reservoir.sequences import sequence_classification
 from metalforge.reservoir.weights import EsnWeights
 
-from .corpus import CorpusSpec, phase_windows
+from .corpus import PhaseCorpusSpec, phase_windows
 from .scores import Metric, Score
 
 __all__ = ["PROBLEMS", "Problem", "Split", "halves", "ring", "simple_classifiers"]
 
 UNITS = 128
-QUICK_CORPUS = CorpusSpec(
+QUICK_CORPUS = PhaseCorpusSpec(
     dims=(4, 4, 4, 2), train=(4.9, 5.05, 5.15, 5.3), test=(5.0, 5.2), warmup=40, updates=200, window=10
 )
 """A lattice of Nt = 2, whose transition is near beta 5.09, small enough for seconds."""
@@ -162,7 +162,7 @@ def _mackey_glass(seed: int, quick: bool) -> Problem:
 
 def _phase(seed: int, quick: bool) -> Problem:
     data = Split(
-        *(Task(inputs=w.inputs, targets=w.labels) for w in phase_windows(QUICK_CORPUS if quick else CorpusSpec()))
+        *(Task(inputs=w.inputs, targets=w.labels) for w in phase_windows(QUICK_CORPUS if quick else PhaseCorpusSpec()))
     )
     inputs = data.train.inputs.shape[2]
     return Problem(

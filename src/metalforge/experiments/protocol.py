@@ -25,7 +25,7 @@ __all__ = [
     "Figure",
     "Progress",
     "Result",
-    "Row",
+    "ResultRow",
     "Settings",
     "experiment",
     "find_experiment",
@@ -40,7 +40,7 @@ Check = tuple[str, str, bool]
 """What was asked, what came, and whether it holds."""
 
 
-class Interval(Protocol):
+class HasInterval(Protocol):
     """What has a value and the ends of its 95 % interval."""
 
     @property
@@ -76,12 +76,12 @@ def exactly(value: float) -> Figure:
     return Figure(value, value, value)
 
 
-def shown(figure: Interval, form: str) -> str:
+def shown(figure: HasInterval, form: str) -> str:
     """Return `value (low .. high)`, each in this format."""
     return f"{figure.value:{form}} ({figure.low:{form}} .. {figure.high:{form}})"
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ResultRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One figure. `low` .. `high` is its 95 % interval; `gap` is how much worse than `reference` it is."""
 
     task: str
@@ -100,15 +100,15 @@ def row_of(
     task: str,
     approach: str,
     metric: str,
-    figure: Interval,
+    figure: HasInterval,
     reference: float = 0.0,
     *,
     precision: str = "f32",
     refit: bool = False,
     less: bool = True,
-) -> Row:
+) -> ResultRow:
     """Return the row of a figure; `less`: less is better, so that what exceeds the reference is the gap."""
-    return Row(
+    return ResultRow(
         task=task,
         approach=approach,
         precision=precision,
@@ -146,7 +146,7 @@ class Progress(Protocol):
 class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Rows, what they mean in words, and checks that the question posed: (what was asked, what came, passed)."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ResultRow, ...]
     table: tuple[tuple[str, ...], ...] = ()
     """The rows for a reader, its first line the head; empty where the rows themselves are short enough."""
     words: tuple[str, ...] = ()
@@ -155,7 +155,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @classmethod
     def of(
         cls,
-        rows: Iterable[Row],
+        rows: Iterable[ResultRow],
         table: Iterable[tuple[str, ...]] = (),
         words: Iterable[str] = (),
         checks: Iterable[Check] = (),
@@ -231,6 +231,6 @@ def spread(function: Callable[[A], B], tasks: Iterable[A], *, here: bool, chunk:
         yield from pool.map(function, tasks, chunksize=chunk)
 
 
-def rows_of(rows: Sequence[Row], **wanted: object) -> list[Row]:
+def rows_of(rows: Sequence[ResultRow], **wanted: object) -> list[ResultRow]:
     """Return the rows whose fields have these values."""
     return [row for row in rows if all(getattr(row, key) == value for key, value in wanted.items())]

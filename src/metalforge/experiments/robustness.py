@@ -16,7 +16,19 @@ from metalforge.hybrid.attacks.gradient_attacks import fgsm, pgd, random_signs
 from metalforge.hybrid.attacks.outcomes import share, share_difference, transfer_rate
 from metalforge.hybrid.attacks.square import square_attack
 
-from .protocol import Check, Figure, Interval, Progress, Result, Row, Settings, experiment, row_of, rows_of, shown
+from .protocol import (
+    Check,
+    Figure,
+    HasInterval,
+    Progress,
+    Result,
+    ResultRow,
+    Settings,
+    experiment,
+    row_of,
+    rows_of,
+    shown,
+)
 from .robustness_models import FLOAT_TWIN, MODELS, SAME_WEIGHTS, TASKS, Arena, open_arena
 
 __all__ = ["CHIPS", "WORDS", "Flags", "attack_arena", "run", "verdicts"]
@@ -56,7 +68,7 @@ def run(settings: Settings, progress: Progress) -> Result:
     quick = settings.quick
     tasks = dict(list(TASKS.items())[-1:]) if quick else TASKS
     reservoirs, tested = (1, 60) if quick else (RESERVOIRS, TESTED)
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
     for n, (name, task) in enumerate(tasks.items()):
         found: list[Flags] = []
         for i in range(reservoirs):
@@ -91,7 +103,7 @@ def attack_arena(arena: Arena, *, seed: int, quick: bool = False) -> Flags:
     return right
 
 
-def _task_rows(task: str, found: list[Flags]) -> list[Row]:
+def _task_rows(task: str, found: list[Flags]) -> list[ResultRow]:
     """Return the rows of one task from the flags of its reservoirs."""
 
     def flags(model: str, attack: str, epsilon: float) -> list[NDArray[np.bool_]]:
@@ -112,7 +124,7 @@ def _task_rows(task: str, found: list[Flags]) -> list[Row]:
     for model, (approach, precision) in MODELS.items():
         twin = FLOAT_TWIN[model]
 
-        def add(metric: str, value: Interval, reference: float, of: tuple[str, str] = (approach, precision)) -> None:
+        def add(metric: str, value: HasInterval, reference: float, of: tuple[str, str] = (approach, precision)) -> None:
             rows.append(_accuracy(task, *of, metric, value, reference))
 
         add("clean", share(flags(model, "clean", 0.0)), share(flags(twin, "clean", 0.0)).value)
@@ -141,11 +153,11 @@ def _task_rows(task: str, found: list[Flags]) -> list[Row]:
     return rows
 
 
-def _accuracy(task: str, approach: str, precision: str, metric: str, found: Interval, reference: float) -> Row:
+def _accuracy(task: str, approach: str, precision: str, metric: str, found: HasInterval, reference: float) -> ResultRow:
     return row_of(task, approach, metric, found, reference, precision=precision, refit=True, less=False)
 
 
-def verdicts(rows: Sequence[Row]) -> list[str]:
+def verdicts(rows: Sequence[ResultRow]) -> list[str]:
     """Return whether int4 is a defence, in a sentence, and then how each model on the chip stands."""
     chips = [MODELS[m][0] for m in CHIPS]
     rounded = [r for r in rows if r.approach in chips and r.metric.startswith("against same weights")]
@@ -172,7 +184,7 @@ def verdicts(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def _table(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
+def _table(rows: Sequence[ResultRow]) -> Iterator[tuple[str, ...]]:
     """Give one line a task, model and epsilon; accuracies in percent with their intervals."""
     columns = (
         "random signs", "fgsm from twin", "pgd from twin", "fgsm own", "pgd own", "square own", "worst",
@@ -181,7 +193,7 @@ def _table(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
     yield ("task", "model", "precision", "epsilon", "clean", *columns)
     by_metric = {(r.task, r.approach, r.precision, r.metric): r for r in rows}
 
-    def cell(row: Row | None) -> str:
+    def cell(row: ResultRow | None) -> str:
         if row is None:
             return ""
         if np.isnan(row.value):
@@ -200,13 +212,13 @@ def _table(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
             yield (*key, e, cell(clean), *cells)
 
 
-def _checks(rows: Sequence[Row]) -> Iterator[Check]:
+def _checks(rows: Sequence[ResultRow]) -> Iterator[Check]:
     """Give the claim of an accidental defence, and whether the attacks were what they should be."""
     int4 = [MODELS[m][0] for m in CHIPS]
     against = [r for r in rows if r.approach in int4 and r.metric.startswith("against same weights")]
     own = {(r.task, r.approach, r.metric.split(", ")[1]): r for r in rows if r.metric.startswith("pgd own")}
 
-    def beside_own(attack: str) -> list[tuple[Row, Row]]:
+    def beside_own(attack: str) -> list[tuple[ResultRow, ResultRow]]:
         found = [r for r in rows if r.metric.startswith(attack)]
         return [(r, own[r.task, r.approach, r.metric.split(", ")[1]]) for r in found]
 

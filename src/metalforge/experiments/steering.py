@@ -26,13 +26,13 @@ from metalforge.core.errors import SpecError
 from metalforge.core.threads import one_thread
 
 from .cache import cache_folder
-from .drawing import LiveSource, Source, TapeSource, as_series
+from .drawing import LiveSource, RowSource, TapeSource, as_series
 from .protocol import Progress, Result, Settings, experiment, spread
-from .steering_plan import POOLED, QUICK_TAPE, SHIFT, STEERERS, Plan, Range, build, compared, plan_of
-from .steering_rows import Reference, summarise
+from .steering_plan import POOLED, QUICK_TAPE, SHIFT, STEERERS, Range, SteeringPlan, build, compared, plan_of
+from .steering_rows import TapeReference, summarise
 from .steering_words import GOAL, Cells, mean_ratio, result_of
 from .tape import Tape, build_tape, full_spec, load_tape, save_tape
-from .virtual_campaign import Outcome, Rules, run_campaign
+from .virtual_campaign import Rules, VirtualOutcome, run_campaign
 
 __all__ = ["GOAL", "mean_ratio", "run"]
 
@@ -45,7 +45,7 @@ class _Task(NamedTuple):
     where: Range
     level: int
     seed: int
-    plan: Plan
+    plan: SteeringPlan
     live: bool = False
 
 
@@ -53,7 +53,7 @@ _tape_at = lru_cache(maxsize=1)(load_tape)
 """A process reads its tape once."""
 
 
-def _run_task(task: _Task, path: Path) -> Outcome:
+def _run_task(task: _Task, path: Path) -> VirtualOutcome:
     tape = _tape_at(path)
     dims = tape.spec.dims
     # Every cell has rows of its own; the same seed of two steerers has the same range.
@@ -62,7 +62,7 @@ def _run_task(task: _Task, path: Path) -> Outcome:
     shift = np.random.default_rng([task.seed, 5]).uniform(-task.plan.shift, task.plan.shift)
     number = int(np.random.SeedSequence(key).generate_state(1)[0])
     rules = Rules(budget=task.level, warmup=task.plan.warmup, near=_near(dims))
-    source: Source = LiveSource(dims, number, warmup=rules.warmup) if task.live else TapeSource(tape, number)
+    source: RowSource = LiveSource(dims, number, warmup=rules.warmup) if task.live else TapeSource(tape, number)
     steerer = build(task.steerer, task.where.low + shift, task.where.high + shift, dims, rules)
     with one_thread():  # the campaigns fill the cores
         return run_campaign(steerer, source, rules, number)
@@ -109,13 +109,13 @@ def _tape_of(settings: Settings) -> tuple[Path, Tape]:
     return path, tape
 
 
-def _reference(tape: Tape, where: Range) -> Reference:
+def _reference(tape: Tape, where: Range) -> TapeReference:
     chains = zip(tape.spec.betas, tape.rows, strict=True)
     inside = [as_series(b, tape.spec.dims, rows) for b, rows in chains if where.low - SHIFT <= b <= where.high + SHIFT]
     with one_thread():
         peak = locate(inside, seed=0, n_bootstrap=200)
     near = sum(one.plaquette.size for one in inside if abs(one.beta - peak.beta_c) <= _near(tape.spec.dims))
-    return Reference(peak.beta_c, peak.error, near)
+    return TapeReference(peak.beta_c, peak.error, near)
 
 
 def _near(dims: Sequence[int]) -> float:

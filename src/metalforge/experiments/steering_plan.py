@@ -18,7 +18,18 @@ from .protocol import Settings
 from .tape import TapeSpec
 from .virtual_campaign import Rules
 
-__all__ = ["POOLED", "QUICK_TAPE", "SHIFT", "STEERERS", "Plan", "Range", "build", "compared", "plan_of", "standing"]
+__all__ = [
+    "POOLED",
+    "QUICK_TAPE",
+    "SHIFT",
+    "STEERERS",
+    "Range",
+    "SteeringPlan",
+    "build",
+    "compared",
+    "plan_of",
+    "standing",
+]
 
 STEERERS = ("conductor", "gaussian-process", "gaps", "uniform")
 POOLED = "gaussian-process (also what `conductor` does)"
@@ -36,7 +47,7 @@ class Range(NamedTuple):
     levels: tuple[int, ...]
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SteeringPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is run: ranges, seeds, and the seeds of live campaigns with their budget."""
 
     ranges: tuple[Range, ...]
@@ -46,13 +57,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     shift: float = SHIFT
 
 
-FULL = Plan(
+FULL = SteeringPlan(
     ranges=(Range("5.6-5.8", 5.6, 5.8, (6000, 12000, 24000)), Range("5.0-6.5", 5.0, 6.5, (16000, 24000, 32000))),
     seeds=200,
     live_seeds=8,
     warmup=150,
 )
-QUICK = Plan(ranges=(Range("4.8-5.4", 4.8, 5.4, (1500, 2500)),), seeds=5, live_seeds=2, warmup=60)
+QUICK = SteeringPlan(ranges=(Range("4.8-5.4", 4.8, 5.4, (1500, 2500)),), seeds=5, live_seeds=2, warmup=60)
 QUICK_TAPE = TapeSpec(
     dims=(4, 4, 4, 2),
     betas=tuple(round(4.76 + 0.04 * i, 4) for i in range(18)),
@@ -61,7 +72,7 @@ QUICK_TAPE = TapeSpec(
 )
 
 
-def plan_of(settings: Settings) -> Plan:
+def plan_of(settings: Settings) -> SteeringPlan:
     """Return what is run with these settings."""
     return QUICK if settings.quick else FULL
 

@@ -24,15 +24,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from .virtual_campaign import Outcome
+from .virtual_campaign import VirtualOutcome
 
-__all__ = ["Reference", "SteeringRow", "Summary", "power_law", "ratio_interval", "row_of", "summarise"]
+__all__ = ["CellSummary", "SteeringRow", "TapeReference", "power_law", "ratio_interval", "row_of", "summarise"]
 
 RESAMPLES = 2000
 INTERVAL = (2.5, 97.5)
 
 
-class Reference(NamedTuple):
+class TapeReference(NamedTuple):
     """beta_c of the whole tape and its error, and how many rows the tape holds near it."""
 
     beta_c: float
@@ -60,7 +60,7 @@ class SteeringRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     trajectory_ratio: float
 
 
-class Summary(NamedTuple):
+class CellSummary(NamedTuple):
     """The figures of one cell before it is compared with uniform."""
 
     seeds: int
@@ -79,7 +79,7 @@ class Summary(NamedTuple):
     """The rmse of `independent` campaigns, drawn again and again."""
 
 
-def summarise(outcomes: Sequence[Outcome], reference: Reference, seed: int) -> Summary:
+def summarise(outcomes: Sequence[VirtualOutcome], reference: TapeReference, seed: int) -> CellSummary:
     """Return the figures of campaigns that differ in their seed only."""
     errors = np.array([outcome.beta_c - reference.beta_c for outcome in outcomes])
     quoted = np.array([np.nan if outcome.error is None else outcome.error for outcome in outcomes])
@@ -91,7 +91,7 @@ def summarise(outcomes: Sequence[Outcome], reference: Reference, seed: int) -> S
     again = _rms(errors[draws], reference.error)
     low, high = np.percentile(again, INTERVAL)
     own = np.sqrt(np.maximum(quoted[located] ** 2 - reference.error**2, 0.0))
-    return Summary(
+    return CellSummary(
         seeds=len(errors),
         trajectories=float(np.mean([outcome.spent for outcome in outcomes])),
         rmse=float(_rms(errors, reference.error)),
@@ -112,13 +112,13 @@ def _rms(errors: NDArray[np.float64], reference_error: float) -> NDArray[np.floa
     return np.asarray(np.sqrt(np.mean(errors**2, axis=-1) + reference_error**2), dtype=np.float64)
 
 
-def power_law(levels: Sequence[Summary]) -> tuple[float, float]:
+def power_law(levels: Sequence[CellSummary]) -> tuple[float, float]:
     """Return (a, b) of rmse = a n^(-b) through the levels; b is 1/2 with one level only."""
     a, b = _laws(levels, np.array([[summary.rmse] for summary in levels]))
     return float(a[0]), float(b[0])
 
 
-def _laws(levels: Sequence[Summary], rmse: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _laws(levels: Sequence[CellSummary], rmse: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return a and b for every column of rmse (levels, columns)."""
     n, y = np.log([summary.trajectories for summary in levels]), np.log(rmse)
     b = -np.polyfit(n, y, 1)[0] if len(levels) > 1 else np.full(y.shape[1], 0.5)
@@ -127,14 +127,14 @@ def _laws(levels: Sequence[Summary], rmse: NDArray[np.float64]) -> tuple[NDArray
     return np.exp(np.mean(y + b * n[:, None], axis=0)), b
 
 
-def ratio_interval(found: Summary, uniform: Sequence[Summary]) -> tuple[float, float]:
+def ratio_interval(found: CellSummary, uniform: Sequence[CellSummary]) -> tuple[float, float]:
     """Return the 95 % interval of a cell's trajectory ratio; `uniform` are the levels of the even scan in its range."""
     a, b = _laws(uniform, np.stack([level.drawn for level in uniform]))
     low, high = np.percentile(found.trajectories / (a / found.drawn) ** (1 / b), INTERVAL)
     return float(low), float(high)
 
 
-def row_of(steerer: str, where: str, level: int, found: Summary, uniform: tuple[float, float]) -> SteeringRow:
+def row_of(steerer: str, where: str, level: int, found: CellSummary, uniform: tuple[float, float]) -> SteeringRow:
     """Return the row of a cell, with uniform's law (a, b) to compare with."""
     a, b = uniform
     ratio = found.trajectories / (a / found.rmse) ** (1 / b)

@@ -7,24 +7,24 @@ import numpy as np
 from scipy.stats import chi2
 
 from .protocol import Check, Result
-from .steering_plan import Plan, Range, standing
-from .steering_rows import Reference, SteeringRow, Summary, power_law, ratio_interval, row_of
+from .steering_plan import Range, SteeringPlan, standing
+from .steering_rows import CellSummary, SteeringRow, TapeReference, power_law, ratio_interval, row_of
 from .tape import Tape
 
 __all__ = ["GOAL", "Cells", "mean_ratio", "result_of"]
 
 GOAL = 0.6
 """Trajectories for equal error over those of an even scan that steering was asked to stay below."""
-Cells: TypeAlias = dict[tuple[str, str, int], Summary]
+Cells: TypeAlias = dict[tuple[str, str, int], CellSummary]
 """Figures by steerer, range and level."""
 
 
 def result_of(
-    plan: Plan,
+    plan: SteeringPlan,
     names: Sequence[str],
     found: Cells,
-    live: Summary,
-    references: dict[str, Reference],
+    live: CellSummary,
+    references: dict[str, TapeReference],
     tape: Tape,
 ) -> Result:
     """Return rows, table, words and what was asked; the first of `names` is what the conductor does."""
@@ -32,7 +32,7 @@ def result_of(
     head = "range, budget, steerer, rmse, 95 %, quoted, in 1 and 2 sigma, not located, chains, independent, ratio, 95 %"
     table: list[tuple[str, ...]] = [tuple(head.split(", "))]
 
-    def add(steerer: str, where: Range, level: int, cell: Summary) -> None:
+    def add(steerer: str, where: Range, level: int, cell: CellSummary) -> None:
         even = _even(found, where)
         row = row_of(steerer, where.name, level, cell, power_law(even))
         rows.append(row)
@@ -52,12 +52,12 @@ def result_of(
     )
 
 
-def _even(found: Cells, where: Range) -> list[Summary]:
+def _even(found: Cells, where: Range) -> list[CellSummary]:
     """Return the even scan's levels in a range."""
     return [found["uniform", where.name, level] for level in where.levels]
 
 
-def _line(row: SteeringRow, cell: Summary, ratio: tuple[float, float]) -> tuple[str, ...]:
+def _line(row: SteeringRow, cell: CellSummary, ratio: tuple[float, float]) -> tuple[str, ...]:
     return (
         row.range,
         str(row.level),
@@ -96,11 +96,11 @@ def _quoted_ratio(rows: Sequence[SteeringRow], steerer: str, where: str) -> floa
 
 
 def _words(
-    plan: Plan,
+    plan: SteeringPlan,
     names: Sequence[str],
     rows: Sequence[SteeringRow],
     found: Cells,
-    references: dict[str, Reference],
+    references: dict[str, TapeReference],
     tape: Tape,
 ) -> Iterator[str]:
     dims = "x".join(map(str, tape.spec.dims))
@@ -148,7 +148,7 @@ def _who() -> str:
 
 
 def _checks(
-    plan: Plan, names: Sequence[str], rows: Sequence[SteeringRow], found: Cells, live: Summary
+    plan: SteeringPlan, names: Sequence[str], rows: Sequence[SteeringRow], found: Cells, live: CellSummary
 ) -> Iterator[Check]:
     for where in plan.ranges:
         ratio, (low, high) = mean_ratio(rows, names[0], where.name), _mean_interval(found, names[0], where)

@@ -18,7 +18,7 @@ from metalforge.reservoir.engine import Engine
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
-from .protocol import Check, Figure, Progress, Result, Row, Settings, exactly, experiment, row_of, rows_of, shown
+from .protocol import Check, Figure, Progress, Result, ResultRow, Settings, exactly, experiment, row_of, rows_of, shown
 from .reservoirpy_peer import installed, own_features, same_weights_states
 from .scores import Score, figure_of, pooled
 from .standard_tasks import STANDARD_TASKS, StandardTask, best_readout
@@ -59,7 +59,7 @@ Scores = dict[tuple[str, str, bool], list[Score]]
 def run(settings: Settings, progress: Progress) -> Result:
     """Return a score for every approach on every task, with the baselines and reservoirpy's."""
     instances = 1 if settings.quick else INSTANCES
-    rows: list[Row] = []
+    rows: list[ResultRow] = []
     notes: dict[str, str] = {}
     for n, (name, make) in enumerate(STANDARD_TASKS.items()):
         scores: Scores = {}
@@ -124,14 +124,14 @@ def _apart(task: StandardTask) -> float:
     return max(float(np.abs(same_weights_states(w, u) - Engine(w).run(u)).max()) for w in (task.weights, plain))
 
 
-def _rows(task: StandardTask, scores: Scores) -> Iterator[Row]:
+def _rows(task: StandardTask, scores: Scores) -> Iterator[ResultRow]:
     reference, less = pooled(scores["software", "f32", True]), task.metric != "accuracy"
     for (approach, precision, refitted), found in scores.items():
         figure, where = figure_of(found, task.metric), (task.name, approach, task.metric)
         yield row_of(*where, figure, reference, precision=precision, refit=refitted, less=less)
 
 
-def _findings(rows: Sequence[Row]) -> Iterator[str]:
+def _findings(rows: Sequence[ResultRow]) -> Iterator[str]:
     """Give, for each task, how float and each chip stand to the strongest simple model."""
     for task in STANDARD_TASKS:
         own = rows_of(rows, task=task, refit=True)
@@ -146,7 +146,7 @@ def _findings(rows: Sequence[Row]) -> Iterator[str]:
         yield "reservoirpy is not installed here: its rows are missing."
 
 
-def _table(rows: Sequence[Row], notes: dict[str, str]) -> Iterator[tuple[str, ...]]:
+def _table(rows: Sequence[ResultRow], notes: dict[str, str]) -> Iterator[tuple[str, ...]]:
     yield "task", "approach", "precision", "readout", "metric", "value (95 % interval)", "gap to f32", "literature"
     for task, literature in notes.items():
         for n, row in enumerate(rows_of(rows, task=task)):
@@ -161,7 +161,7 @@ def _table(rows: Sequence[Row], notes: dict[str, str]) -> Iterator[tuple[str, ..
             yield task, row.approach, row.precision, readout, row.metric, value, gap, "" if n else literature
 
 
-def _checks(rows: Sequence[Row]) -> Iterator[Check]:
+def _checks(rows: Sequence[ResultRow]) -> Iterator[Check]:
     for row in rows_of(rows, metric=STATES):
         asked = f"{row.task}: reservoirpy's states to {STATES_LIMIT:g}"
         yield asked, f"{row.value:.1e}", row.value <= STATES_LIMIT

@@ -17,9 +17,9 @@ from metalforge.campaign.physics.series import PointSeries
 from metalforge.campaign.physics.transition import NotLocated, locate
 from metalforge.core.steering import Steerer
 
-from .drawing import Source
+from .drawing import RowSource
 
-__all__ = ["Outcome", "Rules", "joined", "run_campaign"]
+__all__ = ["Rules", "VirtualOutcome", "joined", "run_campaign"]
 
 BLOCKS = 64
 """Blocks in a budget: enough decisions to steer by, few enough that warm-up does not eat them."""
@@ -38,7 +38,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     warmup: int = 150
     n_bootstrap: int = 50
     near: float = float("inf")
-    """Distance from beta_c within which rows are counted in `Outcome.near`."""
+    """Distance from beta_c within which rows are counted in `VirtualOutcome.near`."""
 
     @property
     def block(self) -> int:
@@ -46,7 +46,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return max(SHORTEST_BLOCK, self.budget // BLOCKS)
 
 
-class Outcome(NamedTuple):
+class VirtualOutcome(NamedTuple):
     """beta_c and its error; what was spent, on how many chains, and how many rows of it are near beta_c.
 
     When the data did not say, the error is None and beta_c the place of the largest measured susceptibility.
@@ -65,7 +65,7 @@ class _Running(NamedTuple):
     cost: int
 
 
-def run_campaign(steerer: Steerer, source: Source, rules: Rules, seed: int) -> Outcome:
+def run_campaign(steerer: Steerer, source: RowSource, rules: Rules, seed: int) -> VirtualOutcome:
     """Return beta_c after the budget is spent, or before if the steerer has no more to ask for."""
     chains: list[_Running] = []
     spent = 0
@@ -90,7 +90,7 @@ def run_campaign(steerer: Steerer, source: Source, rules: Rules, seed: int) -> O
     series = [joined(chain.blocks) for chain in chains]
     beta_c, error = _located(series, rules, seed)
     near = sum(one.plaquette.size for one in series if abs(one.beta - beta_c) <= rules.near)
-    return Outcome(spent, len(chains), beta_c, error, near)
+    return VirtualOutcome(spent, len(chains), beta_c, error, near)
 
 
 def _located(series: Sequence[PointSeries], rules: Rules, seed: int) -> tuple[float, float | None]:

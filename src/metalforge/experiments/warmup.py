@@ -16,8 +16,20 @@ import numpy as np
 from metalforge.campaign.running.monitor import IN_A_ROW, Monitor
 from metalforge.conductor.clusters import chains_to_see, least_seen
 
-from .protocol import Check, Progress, Result, Row, Settings, experiment, row_of, spread
-from .warmup_chains import ALLOWED, FULL, OBSERVABLES, QUICK, Bias, Lengths, Place, Plan, bias_of, recorded, rule_length
+from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, spread
+from .warmup_chains import (
+    ALLOWED,
+    FULL,
+    OBSERVABLES,
+    QUICK,
+    Bias,
+    Lengths,
+    Place,
+    WarmUpPlan,
+    bias_of,
+    recorded,
+    rule_length,
+)
 
 __all__ = ["judge", "run"]
 
@@ -26,7 +38,7 @@ RULE = "the rule"
 HEAD = ("measured after", "mean length", *(f"{name}: {what}" for name in OBSERVABLES for what in Bias._fields))
 
 
-class Judged(NamedTuple):
+class JudgedRule(NamedTuple):
     """A rule's mean length, the shares of chains at its least and most, and what it leaves of the start."""
 
     length: float
@@ -50,7 +62,7 @@ def run(settings: Settings, progress: Progress) -> Result:
     return Result.of(_rows(plan, found), _table(found), _words(plan, found), _checks(found))
 
 
-def judge(plan: Plan, places: Sequence[Place]) -> dict[str, Judged]:
+def judge(plan: WarmUpPlan, places: Sequence[Place]) -> dict[str, JudgedRule]:
     """Return every rule's figures by its name, the campaign's own first and the control last."""
     monitor = Monitor(plan.policy)
     ends = [
@@ -70,10 +82,10 @@ def _fixed(updates: int) -> str:
     return f"{updates} updates"
 
 
-def _judged(lengths: Sequence[Lengths], places: Sequence[Place], plan: Plan) -> Judged:
+def _judged(lengths: Sequence[Lengths], places: Sequence[Place], plan: WarmUpPlan) -> JudgedRule:
     every = np.concatenate(lengths)
     policy = plan.policy
-    return Judged(
+    return JudgedRule(
         float(every.mean()),
         float(np.mean(every == policy.shortest)),
         float(np.mean(every == policy.longest)),
@@ -81,7 +93,7 @@ def _judged(lengths: Sequence[Lengths], places: Sequence[Place], plan: Plan) -> 
     )
 
 
-def _rows(plan: Plan, found: Mapping[str, Judged]) -> Iterator[Row]:
+def _rows(plan: WarmUpPlan, found: Mapping[str, JudgedRule]) -> Iterator[ResultRow]:
     standard = found[_fixed(plan.policy.longest)]
     for name, judged in found.items():
         for observable, bias in judged.bias.items():
@@ -93,7 +105,7 @@ def _rows(plan: Plan, found: Mapping[str, Judged]) -> Iterator[Row]:
                 yield msgspec.structs.replace(row_of(task, name, f"bias_{what}", interval, reference), gap=gap)
 
 
-def _table(found: Mapping[str, Judged]) -> Iterator[tuple[str, ...]]:
+def _table(found: Mapping[str, JudgedRule]) -> Iterator[tuple[str, ...]]:
     yield HEAD
     for name, judged in found.items():
         yield (
@@ -103,7 +115,7 @@ def _table(found: Mapping[str, Judged]) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _words(plan: Plan, found: Mapping[str, Judged]) -> Iterator[str]:
+def _words(plan: WarmUpPlan, found: Mapping[str, JudgedRule]) -> Iterator[str]:
     policy, chains = plan.policy, plan.chains * len(plan.betas)
     rule = found[RULE]
     mean, longest = (found[_fixed(n)] for n in (round(rule.length), policy.longest))
@@ -144,7 +156,7 @@ def _words(plan: Plan, found: Mapping[str, Judged]) -> Iterator[str]:
     )
 
 
-def _checks(found: Mapping[str, Judged]) -> Iterator[Check]:
+def _checks(found: Mapping[str, JudgedRule]) -> Iterator[Check]:
     control = list(found.values())[-1]
     least = min(control.bias[name].left.low for name in OBSERVABLES)
     yield "the control is seen to be biased", f"at least {least:.2f}", least > 0

@@ -26,7 +26,7 @@ from metalforge.lattice.chain import HeatbathSpec
 from .cache import cached_arrays
 from .tape import sweeping
 
-__all__ = ["FULL", "QUICK", "Bias", "Place", "Plan", "Recipe", "bias_of", "recorded", "rule_length"]
+__all__ = ["FULL", "QUICK", "Bias", "Place", "Recipe", "WarmUpPlan", "bias_of", "recorded", "rule_length"]
 
 Doubles: TypeAlias = NDArray[np.float64]
 Lengths: TypeAlias = NDArray[np.int64]
@@ -49,7 +49,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sweeps: HeatbathSpec = HeatbathSpec(heatbath=1, overrelax=4)
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WarmUpPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is run. Chains are `late + visit` updates long."""
 
     dims: tuple[int, int, int, int]
@@ -71,7 +71,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 COUPLINGS = (5.6, 5.63, 5.66, 5.68, 5.7, 5.72, 5.76, 5.8)
 """Across the presets' range, closer at the transition (5.69)."""
-FULL = Plan(
+FULL = WarmUpPlan(
     dims=(8, 8, 8, 4),
     betas=COUPLINGS,
     # 121 chains show 0.3 errors of a measurement; the next even number at each of eight couplings gives 128.
@@ -80,7 +80,7 @@ FULL = Plan(
     late=1000,
     policy=WarmUpPolicy(),
 )
-QUICK = Plan(
+QUICK = WarmUpPlan(
     dims=(4, 4, 4, 2),
     betas=(4.8, 5.0, 5.2),
     chains=4,
@@ -137,7 +137,7 @@ def rule_length(monitor: Monitor, plaquette: Doubles, loop: Doubles) -> int:
     return longest
 
 
-def bias_of(lengths: Sequence[Lengths], places: Sequence[Place], plan: Plan) -> dict[str, Bias]:
+def bias_of(lengths: Sequence[Lengths], places: Sequence[Place], plan: WarmUpPlan) -> dict[str, Bias]:
     """Return what is left of the start, by observable, when the chains of each place are measured after `lengths`."""
     found = {}
     for name in OBSERVABLES:
@@ -146,7 +146,7 @@ def bias_of(lengths: Sequence[Lengths], places: Sequence[Place], plan: Plan) -> 
     return found
 
 
-def _left(lengths: Lengths, series: Doubles, plan: Plan) -> tuple[float, float, float]:
+def _left(lengths: Lengths, series: Doubles, plan: WarmUpPlan) -> tuple[float, float, float]:
     def visits(starts: Lengths) -> Doubles:
         return np.array([x[s : s + plan.visit].mean() for x, s in zip(series, starts, strict=True)])
 

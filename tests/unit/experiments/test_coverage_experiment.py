@@ -7,7 +7,7 @@ import pytest
 from metalforge.core.errors import SpecError
 from metalforge.experiments import Settings, coverage, coverage_cases
 from metalforge.experiments.coverage import pulls_of, read_outcomes
-from metalforge.experiments.coverage_cases import QUICK_CASES, Case, Outcome, jobs_of, run_job
+from metalforge.experiments.coverage_cases import QUICK_CASES, Case, CoverageOutcome, jobs_of, run_job
 from metalforge.experiments.exact_model import CROSSOVER, FIRST_ORDER, ExactChains
 from metalforge.experiments.protocol import quiet
 from metalforge.experiments.rehearsal import found_by, rehearsal_spec, rehearse
@@ -49,7 +49,7 @@ def test_a_rehearsal_is_a_campaign_that_looks_and_steers():
     assert found_by(state).transition is not None
 
 
-OUTCOME = Outcome(
+OUTCOME = CoverageOutcome(
     case="c", seed=1, beta_c=5.0, error=0.1, established=True, stopped_by="target", updates=9, lacking=(), rules="0"
 )
 CASE = Case("c", "target", 4, 1000, 0.1)
@@ -63,7 +63,7 @@ def counted(monkeypatch):
     def run(job, rules):
         ran.extend(job.seeds)
         return [
-            Outcome(
+            CoverageOutcome(
                 case=job.case.name, seed=seed, beta_c=5.0 + 0.01 * (seed % 3), error=0.02, established=True,
                 stopped_by="target", updates=100, lacking=(), rules=rules,
             )
@@ -110,7 +110,9 @@ def test_a_file_of_something_else_and_a_shard_that_is_none_are_refused(tmp_path)
 def test_a_lattice_campaign_is_held_against_the_others_only():
     values = [(5.0, 0.01), (5.02, 0.01), (5.3, 0.01)]
     outcomes = [
-        Outcome(case="c", seed=i, beta_c=v, error=e, established=True, stopped_by="", updates=1, lacking=(), rules="")
+        CoverageOutcome(
+            case="c", seed=i, beta_c=v, error=e, established=True, stopped_by="", updates=1, lacking=(), rules=""
+        )
         for i, (v, e) in enumerate(values)
     ]
     pulls, off = pulls_of(CASE, outcomes)

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from metalforge.core.errors import UnknownNameError
-from metalforge.experiments import EXPERIMENTS, Row, Settings, find_experiment
+from metalforge.experiments import EXPERIMENTS, ResultRow, Settings, find_experiment
 from metalforge.experiments.cache import cached_arrays
-from metalforge.experiments.corpus import CorpusSpec, phase_windows
+from metalforge.experiments.corpus import PhaseCorpusSpec, phase_windows
 from metalforge.experiments.parity import reservoirs
 from metalforge.experiments.problems import PROBLEMS, QUICK_CORPUS
 from metalforge.experiments.protocol import quiet, rows_of
@@ -112,7 +112,7 @@ def test_a_corpus_is_made_once_and_again_when_its_file_is_broken(tmp_path, monke
         made.append(1)
         return {"x": np.arange(5.0)}
 
-    recipe = CorpusSpec()
+    recipe = PhaseCorpusSpec()
     first = cached_arrays("a", recipe, make)
     assert np.array_equal(cached_arrays("a", recipe, make)["x"], first["x"])
     assert len(made) == 1
@@ -131,4 +131,4 @@ def test_unknown_experiments_are_named():
 
 def test_rows_are_strict():
     with pytest.raises(msgspec.ValidationError):
-        msgspec.json.decode(b'{"task": "a", "colour": 1}', type=Row)
+        msgspec.json.decode(b'{"task": "a", "colour": 1}', type=ResultRow)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from metalforge.experiments.markdown import to_markdown
-from metalforge.experiments.protocol import Row, Settings, find_experiment, quiet, rows_of
+from metalforge.experiments.protocol import ResultRow, Settings, find_experiment, quiet, rows_of
 from metalforge.experiments.robustness import CHIPS, attack_arena, run, verdicts
 from metalforge.experiments.robustness_models import FLOAT_TWIN, MODELS, SAME_WEIGHTS, TASKS, open_arena
 
@@ -67,7 +67,7 @@ def test_table_and_words_are_for_readers(result):
 
 def _against(model, value, low, high, what="same weights"):
     approach, precision = MODELS[model]
-    return Row(
+    return ResultRow(
         task="t",
         approach=approach,
         precision=precision,

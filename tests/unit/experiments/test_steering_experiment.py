@@ -10,9 +10,16 @@ from metalforge.experiments.drawing import LiveSource, TapeSource
 from metalforge.experiments.protocol import EXPERIMENTS, Settings, quiet
 from metalforge.experiments.steering import GOAL, mean_ratio, run
 from metalforge.experiments.steering_plan import POOLED, STEERERS, build, compared, standing
-from metalforge.experiments.steering_rows import Reference, SteeringRow, power_law, ratio_interval, row_of, summarise
+from metalforge.experiments.steering_rows import (
+    SteeringRow,
+    TapeReference,
+    power_law,
+    ratio_interval,
+    row_of,
+    summarise,
+)
 from metalforge.experiments.tape import Tape, TapeSpec, assemble, build_tape, full_spec, load_tape, save_tape
-from metalforge.experiments.virtual_campaign import Outcome, Rules, run_campaign
+from metalforge.experiments.virtual_campaign import Rules, VirtualOutcome, run_campaign
 from metalforge.lattice.chain import Chain, ChainSpec
 from metalforge.lattice.observables import measure
 from metalforge.lattice.warmup import warm_up
@@ -197,20 +204,20 @@ def test_an_untrusted_conductor_is_the_process_and_stands_in_one_row_with_it(lan
 def test_figures_of_campaigns_are_those_of_their_definition():
     rng = np.random.default_rng(2)
     errors = 0.003 * rng.normal(size=400)
-    outcomes = [Outcome(6000, 5, 5.69 + e, 0.003) for e in errors] + [Outcome(6000, 5, 5.72, None)] * 4
-    found = summarise(outcomes, Reference(5.69, 0.0), 1)
+    outcomes = [VirtualOutcome(6000, 5, 5.69 + e, 0.003) for e in errors] + [VirtualOutcome(6000, 5, 5.72, None)] * 4
+    found = summarise(outcomes, TapeReference(5.69, 0.0), 1)
     assert found.rmse == pytest.approx(np.sqrt((np.sum(errors**2) + 4 * 0.03**2) / 404))
     assert found.low < found.rmse < found.high
     assert found.within_one == pytest.approx(0.68, abs=0.07)
     assert found.within_two == pytest.approx(0.95, abs=0.04)
     assert (found.unlocated, found.quoted_error) == (4, pytest.approx(0.003))
     # A reference with an error of its own adds to the rmse and takes from what a draw may be off.
-    worse = summarise(outcomes, Reference(5.69, 0.002), 1)
+    worse = summarise(outcomes, TapeReference(5.69, 0.002), 1)
     assert worse.rmse == pytest.approx(np.hypot(found.rmse, 0.002))
     assert worse.within_one < found.within_one
     # A tape that holds ten campaigns' rows near the peak: the interval is that of ten.
     shared = [outcome._replace(near=1000) for outcome in outcomes]
-    few = summarise(shared, Reference(5.69, 0.0, 10_000), 1)
+    few = summarise(shared, TapeReference(5.69, 0.0, 10_000), 1)
     assert few.independent == 10
     assert few.rmse == found.rmse
     assert few.high - few.low > 3 * (found.high - found.low)
@@ -218,7 +225,7 @@ def test_figures_of_campaigns_are_those_of_their_definition():
 
 def test_the_ratio_is_that_of_equal_error():
     def cell(n, rmse):
-        return summarise([Outcome(n, 5, 5.69 + rmse, 0.01)], Reference(5.69, 0.0), 1)
+        return summarise([VirtualOutcome(n, 5, 5.69 + rmse, 0.01)], TapeReference(5.69, 0.0), 1)
 
     even = [cell(n, 0.3 * n**-0.5) for n in (6000, 12000, 24000)]
     a, b = power_law(even)
@@ -232,8 +239,8 @@ def test_the_ratio_is_that_of_equal_error():
 def test_the_interval_of_a_ratio_is_that_of_independent_campaigns():
     def cell(n, rmse, near):
         errors = rmse * np.random.default_rng(n).normal(size=400)
-        outcomes = [Outcome(n, 5, 5.69 + e, rmse, near) for e in errors]
-        return summarise(outcomes, Reference(5.69, 0.0, 100_000), 1)
+        outcomes = [VirtualOutcome(n, 5, 5.69 + e, rmse, near) for e in errors]
+        return summarise(outcomes, TapeReference(5.69, 0.0, 100_000), 1)
 
     widths = []
     for near in (250, 10_000):  # a tape worth 400 campaigns, and one worth ten
