@@ -13,7 +13,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge import native
 from metalforge.core.errors import MetalforgeError, SpecError
 from metalforge.statistics import Estimate, chiral_susceptibility, gamma_method, susceptibility
 from metalforge.statistics.estimate import MIN_LENGTH
@@ -261,7 +260,7 @@ class Generation:
             n_measurements=self.measured,
             updates_per_second=self._run.updates / self._run.seconds if self._run.seconds else 0.0,
             threads=self.chain.field.threads,
-            isa=native.level(),
+            isa=self.chain.field.engine.name.removeprefix("cpu:"),
             spec=self.chain.spec,
         )
 

@@ -13,7 +13,7 @@ from metalforge.native import Stream
 
 from .actions import WILSON, Action
 from .field import GaugeField, Momenta
-from .integrators import GAUGE, MOVE, Level, Plan, Scheme, nested
+from .integrators import GAUGE, MOVE, Level, Scheme, TrajectoryPlan, nested
 from .sea import Sea
 
 __all__ = ["EnergyProbe", "MidEnergy", "TrajectoryInfo", "hmc_trajectory"]
@@ -155,7 +155,7 @@ class _System(NamedTuple):
 Probes = dict[int, Callable[[_System], None]]
 
 
-def _walk(plan: Plan, system: _System, probes: Probes) -> None:
+def _walk(plan: TrajectoryPlan, system: _System, probes: Probes) -> None:
     """Walk a plan: moves and gauge kicks in runs as long as can be, which the kernels walk themselves."""
     pending: list[tuple[float, float]] = []
 
@@ -177,7 +177,7 @@ def _walk(plan: Plan, system: _System, probes: Probes) -> None:
     flush()
 
 
-def _probes(probe: EnergyProbe | None, plan: Plan, energy_before: float) -> Probes:
+def _probes(probe: EnergyProbe | None, plan: TrajectoryPlan, energy_before: float) -> Probes:
     """What to do at which position of a plan."""
     if probe is None:
         return {}

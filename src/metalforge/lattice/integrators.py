@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError, UnknownNameError
 
-__all__ = ["GAUGE", "SCHEMES", "Level", "Plan", "Scheme", "nested", "scheme"]
+__all__ = ["GAUGE", "SCHEMES", "Level", "Scheme", "TrajectoryPlan", "nested", "scheme"]
 
 MOVE, GAUGE = 0, 1
 """Codes of the stages that the gauge kernels walk themselves; other parts of an action have codes from 2 on."""
@@ -56,7 +56,7 @@ class Level(NamedTuple):
     part: int
 
 
-class Plan(NamedTuple):
+class TrajectoryPlan(NamedTuple):
     """A trajectory: kicks by parts of the action, a move, kicks, ... kicks.
 
     Kicks between two moves commute, so each part has one at most. `borders[k]` is where the k-th step of the outermost
@@ -68,7 +68,7 @@ class Plan(NamedTuple):
     borders: tuple[tuple[int, tuple[tuple[int, float], ...]], ...]
 
 
-def nested(tau: float, levels: Sequence[Level]) -> Plan:
+def nested(tau: float, levels: Sequence[Level]) -> TrajectoryPlan:
     """Return a trajectory of length `tau`, the outermost level first: its moves are trajectories of the next level."""
     for level in levels:
         if level.n_steps < 1:
@@ -93,7 +93,7 @@ def nested(tau: float, levels: Sequence[Level]) -> Plan:
                 borders.append((len(moves), tuple(kicks[-1].items())))
 
     walk(0, tau)
-    return Plan(tuple(tuple(run.items()) for run in kicks), tuple(moves), tuple(borders))
+    return TrajectoryPlan(tuple(tuple(run.items()) for run in kicks), tuple(moves), tuple(borders))
 
 
 def _palindrome(half: list[tuple[str, float]], middle: tuple[str, float]) -> tuple[tuple[str, float], ...]:

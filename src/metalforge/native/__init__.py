@@ -1,4 +1,4 @@
-"""Compiled kernels: NumPy arrays in, NumPy arrays out, the GIL released while they run.
+"""Kernels on any silicon: engines that lattice fields live on, and NumPy arrays in and out, the GIL released meanwhile.
 
 The same C++ headers are built for several levels of the CPU's instruction set; `kernels()` imports the best one this
 CPU can run, or the one that the environment variable ``METALFORGE_ISA`` names (``v2``, ``v3``, ``v4``; ``portable``
@@ -6,16 +6,20 @@ where the CPU is not x86-64). ``METALFORGE_THREADS`` sets the default number of 
 """
 
 from ._level import available_levels, kernels, level, openmp, supported_levels
-from ._threads import default_threads
+from ._threads import default_threads, thread_count
+from .cpu_engine import cpu_engine
 from .df64 import from_df64, to_df64
+from .engine import Engine
 from .random import Stream
 from .reduce import ordered_dot, ordered_sum
 from .selftest import Check, selftest
 
 __all__ = [
     "Check",
+    "Engine",
     "Stream",
     "available_levels",
+    "cpu_engine",
     "default_threads",
     "from_df64",
     "kernels",
@@ -25,5 +29,6 @@ __all__ = [
     "ordered_sum",
     "selftest",
     "supported_levels",
+    "thread_count",
     "to_df64",
 ]

@@ -19,8 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
 from metalforge.core.errors import SpecError
-from metalforge.native import kernels
-from metalforge.native._threads import thread_count
+from metalforge.native import kernels, thread_count
 
 from .sparse import BlockSparse
 from .weights import EsnWeights

@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Measured
-from metalforge.native._threads import thread_count
+from metalforge.native import thread_count
 
 from .evaluate import RUNGS, Candidate
 from .optuna_ import Book, Finished, Identity

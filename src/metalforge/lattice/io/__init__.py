@@ -94,29 +94,9 @@ def _read_hdf5(path: PathLike, *, verify: bool = True) -> LoadedLinks:
     )
 
 
-def _write_hdf5(
-    path: PathLike,
-    links: NDArray[Any],
-    *,
-    spec_json: str = "{}",
-    state_json: str = "{}",
-    engine: str = "",
-    family: str = "",
-    series: dict[str, NDArray[np.float64]] | None = None,
-) -> None:
+def _write_hdf5(path: PathLike, links: NDArray[Any], **options: Any) -> None:
     precision: Precision = "f32" if checked_links(links).dtype == np.complex64 else "f64"
-    write_checkpoint(
-        path,
-        Checkpoint(
-            links=links,
-            spec_json=spec_json,
-            state_json=state_json,
-            engine=engine,
-            family=family,
-            precision=precision,
-            series=series or {},
-        ),
-    )
+    write_checkpoint(path, Checkpoint(links=links, precision=precision, **options))
 
 
 _READERS: dict[str, Callable[..., LoadedLinks]] = {

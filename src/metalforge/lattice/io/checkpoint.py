@@ -57,11 +57,11 @@ class Checkpoint:
     """
 
     links: NDArray[Any]
-    spec_json: str
-    state_json: str
-    engine: str
-    family: str
     precision: Precision
+    spec_json: str = "{}"
+    state_json: str = "{}"
+    engine: str = ""
+    family: str = ""
     package_version: str = __version__
     series: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
 
