@@ -35,6 +35,7 @@ from .ops import (
 __all__ = ["Evaluated", "GraphCall", "SoftwareModel", "check_inputs", "evaluate", "in_dtype"]
 
 Array = NDArray[Any]
+UPDATES = (GradientUpdate, MutationUpdate)
 
 
 class Evaluated(NamedTuple):
@@ -184,37 +185,41 @@ def check_inputs(graph: OpGraph, inputs: Mapping[str, ArrayLike]) -> dict[str, A
 class GraphCall:
     """One call of a graph on its way: the values made so far, and the states and weights that it will leave behind.
 
-    All nodes see the weights that the call began with. `ops` are the graph's, in its type (`in_dtype`).
+    All nodes see the weights that the call began with. `ops` are the graph's, in its type (`in_dtype`); `values` begin
+    as the inputs.
     """
+
+    __slots__ = ("_number", "_ops", "_weights", "states", "values", "weights")
 
     def __init__(
         self,
         ops: Mapping[str, Op],
-        inputs: Mapping[str, Array],
+        values: dict[str, Array],
         states: Mapping[str, Array],
         weights: Mapping[str, Array],
         number: int,
     ) -> None:
-        self.values, self.states, self.weights = dict(inputs), dict(states), dict(weights)
+        self.values, self.states, self.weights = values, dict(states), dict(weights)
         self._ops, self._weights, self._number = ops, weights, number
 
     def compute(self, node: Node) -> None:
         """Compute a node on the host."""
-        op = self._ops[node.name]
-        target = op.of if isinstance(op, GradientUpdate | MutationUpdate) else None
+        name, values = node.name, self.values
+        op = self._ops[name]
+        target = op.of if isinstance(op, UPDATES) else None
         try:
             found = evaluate(
                 op,
-                [self.values[name] for name in node.inputs],
-                state=self.states.get(node.name),
-                weights=self._weights.get(node.name) if target is None else self.weights[target],
+                [values[value] for value in node.inputs],
+                state=self.states.get(name),
+                weights=self._weights.get(name) if target is None else self.weights[target],
                 call=self._number,
             )
         except SpecError as error:
-            raise SpecError(f"node `{node.name}` ({op.kind}): {error}") from error
-        self.values.update(zip(node.outputs, found.outputs, strict=True))
+            raise SpecError(f"node `{name}` ({op.kind}): {error}") from error
+        values.update(zip(node.outputs, found.outputs, strict=True))
         if found.state is not None:
-            self.states[node.name] = found.state
+            self.states[name] = found.state
         if target is not None:
             self.weights[target] = found.outputs[0]
 

@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias, get_args
 from numpy.typing import ArrayLike
 
 from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
-from metalforge.hybrid.model.graph import OpGraph
+from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.substrates.placing import choose
 from metalforge.substrates.prices import HostModel, Objective, Pricer
 from metalforge.substrates.profiles import DeviceProfile
@@ -105,11 +105,11 @@ class OperationRouter:
         PlacementError
             An op is pinned where it cannot run; no side can run an op; `strict` and something would fall back.
         """
-        pins = self._checked(graph, pin or {})
+        pins = dict(pin or {})
         ranges = _ranges(graph, calibration)
         verdicts = {node.name: npu_verdict(node, graph, ranges) for node in graph.nodes}
         _refuse_unknown(graph)
-        self._refuse_pins(pins, verdicts)
+        _check_pins(graph, pins, verdicts)
         wanted = self._wanted(graph, pins, verdicts)
         pinned = {name for name, side in pins.items() if side == "npu"}
         by_table = self.wishes.policy == "seed"
@@ -127,27 +127,11 @@ class OperationRouter:
         if chosen is None:
             names = ", ".join(f"`{name}`" for name in sorted(pinned))
             raise PlacementError(f"{names} are pinned to the NPU and do not fit {profile.name} side by side")
-        rows = [
-            self._row(graph, node.name, pins.get(node.name), verdicts[node.name], finder, chosen)
-            for node in graph.nodes
-        ]
+        rows = [self._row(node, pins.get(node.name), verdicts[node.name], finder, chosen) for node in graph.nodes]
         plan = assemble(graph, rows, chosen, self.wishes)
         if strict:
             _refuse_fallbacks(plan.ops)
         return plan
-
-    def _checked(self, graph: OpGraph, pin: Mapping[str, Pin]) -> dict[str, Pin]:
-        for name, side in pin.items():
-            if name not in {node.name for node in graph.nodes}:
-                raise UnknownNameError(f"op of graph {graph.name}", name, [node.name for node in graph.nodes])
-            if side not in get_args(Pin):
-                raise UnknownNameError("side to pin to", side, get_args(Pin))
-        return dict(pin)
-
-    def _refuse_pins(self, pins: Mapping[str, Pin], verdicts: Mapping[str, Verdict]) -> None:
-        for name, side in pins.items():
-            if side == "npu" and not verdicts[name].ok:
-                raise _cannot_pin(name, verdicts[name])
 
     def _wanted(self, graph: OpGraph, pins: Mapping[str, Pin], verdicts: Mapping[str, Verdict]) -> set[str]:
         """Return the nodes that may go to the device: it can run them, and no pin or row says otherwise."""
@@ -159,24 +143,15 @@ class OperationRouter:
                 found.add(node.name)
         return found
 
-    def _row(
-        self,
-        graph: OpGraph,
-        name: str,
-        pin: Pin | None,
-        verdict: Verdict,
-        finder: Finder,
-        chosen: tuple[Candidate, ...],
-    ) -> Row:
-        taken = next((c for c in chosen if name in c.nodes), None)
-        possible = [c for c in finder.candidates if name in c.nodes]
+    def _row(self, node: Node, pin: Pin | None, verdict: Verdict, finder: Finder, chosen: tuple[Candidate, ...]) -> Row:
+        possible = [c for c in finder.candidates if node.name in c.nodes]
         return Row(
-            node=graph[name],
-            taken=taken,
-            possible=max(possible, key=lambda c: c.gain) if possible else None,
-            verdict=finder.refused.get(name, verdict),
+            node=node,
+            taken=next((c for c in chosen if node.name in c.nodes), None),
+            possible=max(possible, key=lambda c: c.gain, default=None),
+            verdict=finder.refused.get(node.name, verdict),
             pin=pin,
-            seed=seed_row(graph[name]) if self.wishes.policy == "seed" else None,
+            seed=seed_row(node) if self.wishes.policy == "seed" else None,
             wishes=self.wishes,
         )
 
@@ -191,6 +166,16 @@ def _refuse_unknown(graph: OpGraph) -> None:
     if lost:
         lines = "\n".join(f"  {node.name}: {verdict.reason}" for node, verdict in lost)
         raise PlacementError(f"no side can run part of graph `{graph.name}`:\n{lines}")
+
+
+def _check_pins(graph: OpGraph, pins: Mapping[str, Pin], verdicts: Mapping[str, Verdict]) -> None:
+    for name, side in pins.items():
+        if name not in verdicts:
+            raise UnknownNameError(f"op of graph {graph.name}", name, verdicts)
+        if side not in get_args(Pin):
+            raise UnknownNameError("side to pin to", side, get_args(Pin))
+        if side == "npu" and not verdicts[name].ok:
+            raise _cannot_pin(name, verdicts[name])
 
 
 def _cannot_pin(name: str, verdict: Verdict) -> PlacementError:

@@ -212,7 +212,7 @@ class HybridExecutor(Closing):
 
     def _evaluate(self, inputs: Mapping[str, Array], *, on_device: bool) -> GraphCall:
         """Return what every node makes, from the present state and weights."""
-        made = GraphCall(self._ops, inputs, self._states, self._weights, self._calls)
+        made = GraphCall(self._ops, dict(inputs), self._states, self._weights, self._calls)
         done: set[str] = set()
         for node in self.graph.nodes:
             job = self._job_of.get(node.name) if on_device else None
