@@ -145,6 +145,6 @@ def _segment(phase: str, first: int, plaquette: np.ndarray, loop: np.ndarray) ->
 def _block(order: Order, state: CampaignState, segments: list[Segment], step: int) -> Block:
     log = state.chains[order.chain]
     return Block(
-        visit=order.visit, chain=order.chain, start=log.start, beta=log.beta, dims=log.dims, segments=segments,
+        visit=order.visit, chain=order.chain, beta=log.beta, segments=segments,
         step=step, measured=order.until, done=True, links="", seconds=0.0, substrate=order.substrate, chi=0.0,
     )  # fmt: skip

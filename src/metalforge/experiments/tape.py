@@ -106,16 +106,22 @@ def build_tape(
     Out of `seconds` it stops, with fewer rows and the same proportions. With `parts` the folder must be empty.
     """
     ends = None if seconds is None else time.monotonic() + seconds
-    shares = _dealt(spec, workers)
+    jobs = [(spec, share, ends, parts, talk) for share in _dealt(spec, workers)]
     if workers == 1:
-        made = _run_share(spec, shares[0], ends, parts, talk)
-        return Tape(spec, tuple(made[i] for i in range(len(spec.betas))))
-    found: dict[int, Rows] = {}
+        return _whole(spec, _run_share(*jobs[0]), "the build")
     # Spawned rather than forked: a fork of a process with threads may hang.
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        for some in pool.map(_run_share, *zip(*[(spec, share, ends, parts, talk) for share in shares], strict=True)):
-            found |= some
-    return Tape(spec, tuple(found[i] for i in range(len(spec.betas))))
+        made = pool.map(_run_share, *zip(*jobs, strict=True))
+        return _whole(spec, {i: rows for some in made for i, rows in some.items()}, "the build")
+
+
+def _whole(spec: TapeSpec, rows: dict[int, Rows], where: Path | str) -> Tape:
+    """Return the tape of these rows, if every chain is there."""
+    if sorted(rows) != list(range(len(spec.betas))):
+        raise SpecError(
+            f"{where} holds {len(rows)} of {len(spec.betas)} chains\nhint: build for longer, and assemble its parts"
+        )
+    return Tape(spec, tuple(rows[i] for i in range(len(spec.betas))))
 
 
 def _dealt(spec: TapeSpec, workers: int) -> list[list[int]]:
@@ -185,10 +191,7 @@ def save_tape(path: Path, tape: Tape) -> None:
 
 def load_tape(path: Path) -> Tape:
     """Return the tape of a file, if its rows are those that were written."""
-    spec, rows = _read(path)
-    if sorted(rows) != list(range(len(spec.betas))):
-        raise SpecError(f"{path} holds {len(rows)} of {len(spec.betas)} chains\nhint: assemble its parts first")
-    return Tape(spec, tuple(rows[i] for i in range(len(spec.betas))))
+    return _whole(*_read(path), path)
 
 
 def assemble(parts: Path) -> Tape:
@@ -200,9 +203,9 @@ def assemble(parts: Path) -> Tape:
         if spec is not None and its != spec:
             raise SpecError(f"{path} is part of another tape\nhint: keep the parts of one build in one folder")
         spec, found = its, found | rows
-    if spec is None or sorted(found) != list(range(len(spec.betas))):
-        raise SpecError(f"{parts} holds the parts of {len(found)} chains, not of all\nhint: build for longer")
-    return Tape(spec, tuple(found[i] for i in range(len(spec.betas))))
+    if spec is None:
+        raise SpecError(f"{parts} holds no parts of a tape\nhint: build for longer")
+    return _whole(spec, found, parts)
 
 
 def _write(path: Path, spec: TapeSpec, rows: dict[int, Rows]) -> None:

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.campaign.spec import Dims
-from metalforge.campaign.state import Start as StartOfChain
 from metalforge.campaign.store.records import Record
 from metalforge.lattice.rows import Segment
 
@@ -40,8 +38,6 @@ class Snapshot:
 
     chain: str
     step: int
-    beta: float
-    dims: Dims
     links: NDArray[np.complex128]
     precision: str
     plaquette: float
@@ -54,9 +50,7 @@ class Block:
 
     visit: int
     chain: str
-    start: StartOfChain
     beta: float
-    dims: Dims
     segments: list[Segment]
     step: int
     measured: int

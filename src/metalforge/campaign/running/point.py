@@ -74,7 +74,7 @@ class PointChain:
         watch: HeadWatch | None = None,
         checkpoint: Path | None = None,
     ) -> None:
-        self.id, self.start, self.dims, self.beta = log.id, log.start, log.dims, log.beta
+        self.id, self.dims, self.beta = log.id, log.dims, log.beta
         self._known = Known.of(log)
         self._monitor, self._decide, self._now, self._watch = monitor, decide, now, watch
         # Rows that are in the journal already decide the columns: an older version may have measured less.

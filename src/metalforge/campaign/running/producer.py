@@ -66,9 +66,7 @@ class Producer(Stage[Order, Block]):
         block = Block(
             visit=item.visit,
             chain=item.chain,
-            start=chain.start,
             beta=chain.beta,
-            dims=chain.dims,
             segments=segments,
             step=chain.rows,
             measured=chain.measured,
@@ -90,8 +88,6 @@ class Producer(Stage[Order, Block]):
         return Snapshot(
             chain=chain.id,
             step=chain.rows,
-            beta=chain.beta,
-            dims=chain.dims,
             links=chain.field.to_links(),
             precision=chain.field.precision,
             plaquette=columns["plaquette"][-1],
