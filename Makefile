@@ -12,10 +12,12 @@ PACKAGES := $(shell find src/metalforge -name '__init__.py')
 NATIVE_SOURCES := CMakeLists.txt $(shell find src/metalforge/native -name '*.hpp' -o -name '*.cpp')
 NATIVE_FORMATTED := $(filter-out CMakeLists.txt,$(NATIVE_SOURCES))
 
-.PHONY: help install demo test test-long check check-cuda bench docs format clean
+.PHONY: help install demo test test-docs test-physics test-experiments test-long check check-cuda bench docs format clean
 help:
 	@echo "make demo       install, then run the main job"
-	@echo "make test       install, then run the tests (make test-long PART=...: the long ones, $(PARTS))"
+	@echo "make test       install, then run the tests; slower ones have targets of their own:"
+	@echo "                make test-docs, test-physics, test-experiments: minutes each"
+	@echo "                make test-long PART=...: an hour or two, of $(PARTS)"
 	@echo "make check      formatting, lint, types, import direction, licences"
 	@echo "make check-cuda compile every kernel header as CUDA; no GPU needed"
 	@echo "make bench      compare speed with peers and ceilings; make docs, format, install, clean"
@@ -44,8 +46,18 @@ demo: $(VENV)/.installed
 	$(BIN)/metalforge doctor
 	$(BIN)/metalforge scan --preset demo
 
+# What `make test` leaves to make test-docs, test-physics and test-experiments; every other test is its own.
+SLOW_docs := tests/guards/test_documents_run.py tests/guards/test_examples_run.py
+SLOW_physics := tests/statistical
+SLOW_experiments := tests/unit/experiments
+SLOW := $(SLOW_docs) $(SLOW_physics) $(SLOW_experiments)
+PYTEST := $(BIN)/python -m pytest -m "not long and not cuda and not npu" --numprocesses 2 --dist loadfile
+
 test: $(VENV)/.group-test
-	$(BIN)/python -m pytest -m "not long and not cuda and not npu" --numprocesses 2 --dist loadfile
+	$(PYTEST) $(addprefix --ignore=,$(SLOW))
+
+test-docs test-physics test-experiments: test-%: $(VENV)/.group-test
+	$(PYTEST) $(SLOW_$*)
 
 # Long tests come in parts, none longer than 40 minutes on two cores: make test-long PART=coverage. Without one, all.
 PARTS := quenched dynamical campaign coverage soak

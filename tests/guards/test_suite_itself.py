@@ -1,11 +1,13 @@
 """Guards over the test suite: a test that cannot fail is worse than none."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
 
 TESTS = Path(__file__).parents[1]
+ROOT = TESTS.parent
 FILES = sorted(TESTS.rglob("test_*.py"))
 CHECKS = {"raises", "warns", "check_substrate"}
 
@@ -81,3 +83,11 @@ def test_every_test_asserts_and_no_module_exits(path):
 )
 def test_the_guard_itself_notices(source, problem):
     assert any(problem in p for p in problems(source))
+
+
+def test_what_make_test_leaves_out_has_a_target_that_integration_calls():
+    left_out = dict(re.findall(r"^SLOW_(\w+) := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert left_out
+    assert [path for paths in left_out.values() for path in paths.split() if not (ROOT / path).exists()] == []
+    called = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert {"make test", *(f"make test-{name}" for name in left_out)} <= set(called)

@@ -1,0 +1,57 @@
+"""What the documents show runs: their Python prints what they say it prints, and the README's commands work."""
+
+import os
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+GUIDES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def _blocks(text):
+    return re.findall(r"^```(\w+)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+BLOCKS = _blocks(README)
+
+
+def _python_blocks():
+    """Each python block with the text block that follows it: the output it promises."""
+    for blocks in (BLOCKS, *(_blocks(guide.read_text()) for guide in GUIDES)):
+        for (language, code), follows in pairwise([*blocks, ("", "")]):
+            if language != "python":
+                continue
+            yield code, follows[1] if follows[0] == "text" else None
+
+
+def test_the_readme_has_blocks_of_each_kind():
+    assert {"python", "bash"} <= {language for language, _ in BLOCKS}
+
+
+@pytest.mark.parametrize(("code", "promised"), list(_python_blocks()))
+def test_python_blocks_run_and_print_what_the_readme_says(code, promised):
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    if promised is not None:
+        assert done.stdout.strip() == promised.strip()
+
+
+def test_bash_blocks_name_real_make_targets_and_verbs(tmp_path):
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    commands = [line.split("#")[0].split() for _, code in BLOCKS for line in code.splitlines() if line.strip()]
+    makes = [c[1] for c in commands if c[:1] == ["make"]]
+    verbs = [c for c in commands if c and c[0] in {"metalforge", ".venv/bin/metalforge"}]
+    assert {"demo", "test"} <= set(makes)
+    assert set(makes) <= targets
+    assert verbs
+    for words in verbs:
+        command = [sys.executable, "-c", "from metalforge.cli import main; main()", *words[1:]]
+        own_cache = os.environ | {"METALFORGE_CACHE": str(tmp_path)}
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, env=own_cache)
+        assert done.returncode == 0, (words, done.stderr)
