@@ -68,7 +68,7 @@ class CompiledLinear:
         if len(potentials) != len(self.ladders):
             raise ProgramError(f"potentials of {len(self.ladders)} programs are wanted. Got {len(potentials)}")
         parts = [ladder.join(p) for ladder, p in zip(self.ladders, potentials, strict=True)]
-        return np.asarray(np.sum(parts, axis=0))
+        return parts[0] if len(parts) == 1 else np.asarray(np.sum(parts, axis=0))
 
     def decode(self, potentials: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
         """Return y of shape (batch, outputs) from the potentials of each program."""

@@ -48,7 +48,8 @@ class Ledger:
     def enter(self, seconds: float = 0.0, joules: float = 0.0, **counts: int) -> None:
         """Enter what happened, by the names of `Statistics`. A failure costs nothing: no profile says what it would."""
         with self._lock:
-            self._counts.update(counts)
+            for name, count in counts.items():  # every call comes by here: `Counter.update` is five times slower
+                self._counts[name] += count
             self._seconds += seconds
             self._joules += joules
             self._clock.advance(seconds)
