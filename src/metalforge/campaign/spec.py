@@ -49,6 +49,7 @@ PLACEMENTS: dict[str, str] = {"A": EARLY, "B": FULL, "C": FULL, "D": FULL, "E": 
 LATER: dict[str, dict[str, Any]] = {
     "budget": {"target_of": "first"},
     "lattice": {"observable": "auto", "also_measure": (), "action": "wilson"},
+    "running": {"isolation": "thread"},
     "steering": {"points": ()},
 }
 """Fields that journals of this version may lack, with their defaults: a spec that has these hashes as it did before."""
@@ -273,7 +274,8 @@ class Running(_Part, frozen=True, kw_only=True):
 
     `deterministic` orders decisions by round and chain and allows a budget in trajectories only; the whole campaign is
     then bitwise reproducible. `checkpoint_s` is the least time between two checkpoints of a chain. `energy` says
-    whether orderings may be compared by modelled joules.
+    whether orderings may be compared by modelled joules. With `isolation = "process"` every producer is a process: a
+    crash of one, such as by the system's memory killer, costs the updates since its chains' checkpoints.
     """
 
     producers: int = 0
@@ -282,6 +284,7 @@ class Running(_Part, frozen=True, kw_only=True):
     checkpoint_s: float = 5.0
     energy: Literal["measured", "modelled"] = "measured"
     threads: int = 1
+    isolation: Literal["thread", "process"] = "thread"
 
     def __post_init__(self) -> None:
         _least("running.producers", self.producers, 0)

@@ -21,7 +21,7 @@ from metalforge.core.schema import HeadLayout
 if TYPE_CHECKING:
     from .scores import HeadScore
 
-__all__ = ["LOSSES", "Loss", "Pair", "Standing", "Trust", "mark_scores", "trust_of"]
+__all__ = ["LOSSES", "Judged", "Loss", "Pair", "Standing", "Trust", "mark_scores", "trust_of"]
 
 Loss: TypeAlias = Literal["squared", "brier", "log"]
 FEWEST_PAIRS = 20
@@ -48,6 +48,14 @@ class Pair(NamedTuple):
     prediction: float
     baseline: float
     outcome: float
+
+
+class Judged(NamedTuple):
+    """A pair with what it is of, for whoever judges the same head elsewhere."""
+
+    head: str
+    pair: Pair
+    loss: Loss
 
 
 class _Pending(NamedTuple):
@@ -104,6 +112,8 @@ class Trust:
         """Outcomes that no prediction waited for."""
         self.forgotten = 0
         """Predictions that waited too long."""
+        self.heard: Callable[[Judged], object] | None = None
+        """Who is told of every pair."""
         self._lock = Lock()
 
     def expect(self, id: int, head: str, prediction: float, baseline: float, *, loss: Loss = "squared") -> None:
@@ -135,10 +145,19 @@ class Trust:
                 self.unmatched += 1
                 return False
             del self._pending[id]
-            known = self._head(pending.head)
-            known.pairs.append(Pair(pending.prediction, pending.baseline, float(value)))
+        pair = Pair(pending.prediction, pending.baseline, float(value))
+        self.take(Judged(pending.head, pair, pending.loss))
+        return True
+
+    def take(self, judged: Judged) -> None:
+        """Add a pair, made here or elsewhere."""
+        with self._lock:
+            known = self._head(judged.head)
+            known.loss = judged.loss
+            known.pairs.append(judged.pair)
             known.standing = None
-            return True
+        if self.heard is not None:
+            self.heard(judged)
 
     def standing(self, head: str) -> Standing:
         """Return whether a head is trusted, and why."""

@@ -125,16 +125,29 @@ def _campaign(spec: CampaignSpec) -> Generator[_Step, list[Block], CampaignState
         halted=lambda: False,
         estimate=Estimator(spec, book),
     )
-    orders = planner.begin()
+    orders = _to_run(planner, planner.begin())
     while orders:
         blocks = yield book.state, orders
         orders = []
         for block in blocks:
             book.write(*records_of(block, book.clock()))
-            orders += planner.take(block)
+            orders += _to_run(planner, planner.take(block))
     stopped = planner.stopped_by or "exhausted"
     book.write(Finished(at=book.clock(), stopped_by=stopped, trajectories=book.state.trajectories, seconds=0.0))
     return book.state
+
+
+def _to_run(planner: Planner, orders: Sequence[Order]) -> list[Order]:
+    """Return the orders that run chains: these are in nobody's hands, and released as soon as that is asked."""
+    wanted = []
+    for order in orders:
+        if order.release:
+            at = planner.state.chains[order.chain].rows
+            free = Block(visit=order.visit, chain=order.chain, substrate=order.substrate, step=at, released=True)
+            wanted += _to_run(planner, planner.take(free))
+        else:
+            wanted.append(order)
+    return wanted
 
 
 def _segment(phase: str, first: int, plaquette: np.ndarray, loop: np.ndarray) -> Segment:

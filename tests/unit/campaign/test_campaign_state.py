@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
-from metalforge.campaign.running.point import Known
+from metalforge.campaign.running.orders import Brief
 from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Assigned, Record, Rows
@@ -86,6 +86,6 @@ def test_rows_computed_again_must_be_the_same(records):
 
 def test_what_a_chain_knows_is_what_the_journal_has(records):
     log = next(iter(fold(records).chains.values()))
-    known = Known.of(log)
+    known = Brief.of(log)
     assert known.rows == log.rows
     assert known.warmup_ends == log.warmup

@@ -97,6 +97,7 @@ NOTES: dict[str, Note] = {
     "running.checkpoint_s": Note("Least time between two checkpoints of a chain", "s"),
     "running.energy": Note("Which joules may compare orderings"),
     "running.threads": Note("Threads of one chain", "threads"),
+    "running.isolation": Note("Producers as threads of one process or as processes"),
 }
 """What is said about every field, by its path; a test asserts that none is missing."""
 

@@ -47,15 +47,16 @@ from metalforge.native.cpu_engine import family_of_level
 from metalforge.native.engine import continues
 
 from .book import Book
-from .equipment import HeadReader, steerer_of
+from .equipment import HeadReader, OwnReader, steerer_of
 from .estimator import Estimator
 from .graph import build_graph, silicon_of
-from .heads import PROFILE, load_heads
+from .halting import StopFlag
+from .heads import PROFILE, load_heads, neighbours_of
 from .lanes import lanes_of, producer_here
 from .monitor import Monitor
 from .notes import EnergyNotes, note_heads, note_judged, note_use
 from .planner import Planner
-from .pool import ChainPool
+from .producer import Producer
 from .screen import Screen
 from .sleeping import make_sleep
 from .visits import VisitPlan
@@ -65,6 +66,8 @@ __all__ = ["JOURNAL", "Campaign"]
 JOURNAL = "journal.jsonl"
 MARGIN, MARGIN_S = 0.2, 10.0
 """Part of `max_wall`, and seconds at most, that are left for the last checkpoints."""
+LOOK_S = 0.05
+"""Between two looks at the journal and the wall time while chains run."""
 VERSIONS = ("numpy", "scipy", "h5py", "msgspec", "scikit-learn")
 
 
@@ -75,6 +78,7 @@ class Campaign(Closing):
         self.directory, self._lock, self.book, self._clock = directory, lock, book, clock
         self.spec = book.state.spec
         self._halt: str | None = None
+        self._stop = StopFlag(directory / "stop")
         self._producer = producer_here()
         self.metered_by(self._producer.meter())
         self._wall = time.monotonic()
@@ -187,13 +191,14 @@ class Campaign(Closing):
     def interrupt(self, reason: str) -> None:
         """Ask the campaign to stop at the next update, from any thread or a signal handler."""
         self._halt = reason
+        self._stop.set()
 
     @property
     def halted(self) -> bool:
         """Whether it was asked to stop, or must because its wall time ends."""
         limit = self.spec.budget.max_wall
         if self._halt is None and limit is not None and time.monotonic() - self._wall > limit - self._margin(limit):
-            self._halt = f"{limit:g} seconds of wall time"
+            self.interrupt(f"{limit:g} seconds of wall time")
         return self._halt is not None
 
     def run(self) -> CampaignState:
@@ -205,13 +210,12 @@ class Campaign(Closing):
         heads = load_heads(self.spec)
         note_heads(self.book, heads)
         with HeadReader(self.spec, heads) as reader:
-            pool, stopped = self._produce(reader)
+            stopped = self.segment(self._ordering(reader), reader)
         note_judged(self.book, reader.worker)
         if reader.device is not None:
             self._energy.device(reader.device, reader.held_s, reader.emulation_s)
         self._energy.write()
         if self.halted:
-            pool.save_all()
             self.book.write(
                 Interrupted(
                     at=self._clock(),
@@ -225,24 +229,8 @@ class Campaign(Closing):
         self.book.journal.sync()
         return self.state
 
-    def _produce(self, reader: HeadReader) -> tuple[ChainPool, StoppedBy | None]:
-        """Run chains until the campaign stops; return them, and why it did."""
-        pool = ChainPool(
-            self.directory,
-            self.spec,
-            self.book,
-            monitor=Monitor(
-                self.spec.warmup,
-                early=self.spec.ends_warm_up_early,
-                head_trusted=reader.heads.acts("thermalization"),
-            ),
-            make_watch=reader.watch,
-            engine=self._producer.open_engine(threads=self.spec.running.threads),
-        )
-        return pool, self.segment(self._ordering(pool, reader), pool, reader)
-
     def segment(
-        self, ordering: str, pool: ChainPool, reader: HeadReader, *, until: Callable[[], bool] | None = None
+        self, ordering: str, reader: HeadReader, *, until: Callable[[], bool] | None = None
     ) -> StoppedBy | None:
         """Run the graph of an ordering until the campaign stops, or `until` says so."""
         spec = self.spec
@@ -261,34 +249,58 @@ class Campaign(Closing):
             stop=lambda: self._stops(until),
             halted=lambda: self.halted,
             estimate=Estimator(spec, self.book),
+            beside=neighbours_of,
         )
-        unused = set(reader.heads.unused)
-        screen = Screen(spec, reader.worker, reader.substrate, unused=unused, now=self._clock)
+        apart = spec.running.isolation == "process"
+        screen = Screen(
+            spec,
+            reader.worker,
+            reader.substrate,
+            unused=set(reader.heads.unused),
+            now=self._clock,
+            hear=reader.hear if apart else lambda block: None,
+        )
+        early, trusted = spec.ends_warm_up_early, reader.heads.acts("thermalization")
+
+        def produce(substrate: str, **options: Any) -> Producer:
+            return Producer(
+                spec,
+                self.directory,
+                substrate,
+                monitor=Monitor(spec.warmup, early=early, head_trusted=trusted),
+                engine=self._producer.open_engine(threads=spec.running.threads),
+                stopping=self._stop,
+                lines=OwnReader(spec, reader.heads) if apart else reader,
+                **options,
+            )
+
         graph = build_graph(
             spec,
             arrangement,
             book=self.book,
-            pool=pool,
             planner=planner,
             screen=screen if arrangement.screens else None,
-            stopping=self._stopping,
+            produce=produce,
         )
         began = time.monotonic()
+        self._look()
         with graph.start() as run:
-            run.wait()
+            while not run.wait(LOOK_S):
+                self._look()
             note_use(self.book, run, time.monotonic() - began)
         return planner.stopped_by
 
-    def _stopping(self) -> bool:
-        """Return whether chains should stop; asked at every update, so that a sync is never late in a long block."""
+    def _look(self) -> None:
+        """However long a block takes, what was written is synced in time, and the wall time does not run out."""
         self.book.journal.tick()
-        return self.halted
+        if self.halted:
+            self._stop.set()
 
     @staticmethod
     def _margin(limit: float) -> float:
         return min(MARGIN * limit, MARGIN_S)
 
-    def _ordering(self, pool: ChainPool, reader: HeadReader) -> str:
+    def _ordering(self, reader: HeadReader) -> str:
         decided = [d for d in self.state.decisions if d.what == "ordering"]
         if decided:
             return decided[-1].by
@@ -296,7 +308,7 @@ class Campaign(Closing):
             return self.spec.ordering
         from .choosing import choose_ordering
 
-        return choose_ordering(self, pool, reader)
+        return choose_ordering(self, reader)
 
     def _stops(self, until: Callable[[], bool] | None) -> StoppedBy | None:
         budget, state = self.spec.budget, self.state
@@ -335,6 +347,7 @@ class Campaign(Closing):
 
     def close(self) -> None:
         """Close the journal and give the directory back."""
+        self._stop.clear()
         self.book.journal.close()
         self._lock.close()
 

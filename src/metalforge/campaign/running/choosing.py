@@ -20,7 +20,6 @@ from metalforge.pipeline.calibrate import judge, take_turns
 from metalforge.statistics import gamma_method
 
 from .equipment import HeadReader
-from .pool import ChainPool
 
 if TYPE_CHECKING:
     from .campaign import Campaign
@@ -55,7 +54,7 @@ def pooled_tau_of(state: CampaignState) -> float:
     return float(np.average(taus, weights=rows)) if taus else 0.5
 
 
-def choose_ordering(campaign: "Campaign", pool: ChainPool, reader: HeadReader) -> str:
+def choose_ordering(campaign: "Campaign", reader: HeadReader) -> str:
     """Return the ordering with the most effective samples per second, and write why."""
     volumes = len(campaign.spec.lattice.volumes)
     candidates = [one.letter for one in ORDERINGS.values() if one.tried and volumes >= one.volumes]
@@ -66,7 +65,7 @@ def choose_ordering(campaign: "Campaign", pool: ChainPool, reader: HeadReader) -
         if campaign.halted:
             return 0.0
         before, began = measured_rows(campaign.state), time.monotonic()
-        campaign.segment(ordering, pool, reader, until=lambda: time.monotonic() >= began + window)
+        campaign.segment(ordering, reader, until=lambda: time.monotonic() >= began + window)
         return (measured_rows(campaign.state) - before) / (time.monotonic() - began)
 
     turns = take_turns(candidates, rows_per_second, ROUNDS)

@@ -1,26 +1,40 @@
-"""What a campaign works with: one worker that reads the heads for all who ask, and the steerer of a volume."""
+"""What a campaign works with: workers that read the heads for all who ask, and the steerer of a volume."""
 
 import time
+from typing import Protocol
 
 from metalforge.campaign.spec import CampaignSpec, Dims
-from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import EMULATED_NPU
 from metalforge.conductor.steerer import ConductorSteerer
-from metalforge.conductor.trust import mark_scores, trust_of
+from metalforge.conductor.trust import Judged, mark_scores, trust_of
 from metalforge.conductor.worker import Worker
 from metalforge.core.closing import Closing
 from metalforge.core.steering import Steerer
 
-from .heads import Heads, context_of, neighbours_of, open_device, screens
+from .heads import Heads, context_of, open_device, screens
+from .orders import Block, Brief
 from .watch import HeadWatch
 
-__all__ = ["HeadReader", "steerer_of"]
+__all__ = ["HeadReader", "Lines", "OwnReader", "steerer_of"]
 
 DEADLINE_S = 1.0
 """That the worker has for an answer; the clock has no say in a deterministic campaign."""
 CAPACITY = 100_000
 """Rows and questions that may wait for the worker before it is given up."""
+
+
+class Lines(Protocol):
+    """What a producer has of the heads."""
+
+    def watch(self, brief: Brief) -> HeadWatch | None:
+        """Return a chain's line to a worker; None where nobody would ask about it."""
+
+    def judged(self) -> list[Judged]:
+        """Return what was judged here since the last call and is not known elsewhere."""
+
+    def leave(self) -> None:
+        """Say that this producer has no more questions."""
 
 
 class HeadReader(Closing):
@@ -29,6 +43,7 @@ class HeadReader(Closing):
     def __init__(self, spec: CampaignSpec, heads: Heads) -> None:
         self.spec, self.heads = spec, heads
         self.device = open_device(spec)
+        self._told: dict[str, HeadWatch] = {}
         self._since = time.monotonic()
         self._conductor = heads.conductor(self.device)
         trust = trust_of(self._conductor.layout)
@@ -51,22 +66,30 @@ class HeadReader(Closing):
         """Processor time that the device's emulation took here: no board would have spent it."""
         return 0.0 if self.device is None else self._conductor.processor_s
 
-    def watch(self, state: CampaignState, log: ChainLog) -> HeadWatch | None:
+    def watch(self, brief: Brief) -> HeadWatch | None:
         """Return a chain's line to the worker; None where nobody would ask about it."""
-        spec = self.spec
-        sweeps = spec.lattice.algorithm != "hmc"
-        if sweeps and not screens(spec):
-            return None
-        return HeadWatch(
-            self.worker,
-            log.id,
-            context_of(spec, log.beta, log.dims),
-            start=0.0 if log.start == "hot" else 1.0,
-            meta=neighbours_of(state, log),
-            tau=spec.lattice.tau,
-            rule=self.heads.stop,
-            every=spec.screening.every if sweeps else 1,
-        )
+        return _watch(self.spec, self.heads, self.worker, brief)
+
+    def judged(self) -> list[Judged]:
+        """Return nothing: what is judged here is known here."""
+        return []
+
+    def leave(self) -> None:
+        """Do nothing: others may have questions."""
+
+    def hear(self, block: Block) -> None:
+        """Take the rows and the judgements of a producer that reads the heads in a process of its own."""
+        for judged in block.judged:
+            self.worker.trust.take(judged)
+        if block.took is not None and (watch := self.watch(block.took)) is not None:
+            watch.begin(block.took.history(), None)
+            self._told[block.chain] = watch
+        if (told := self._told.get(block.chain)) is None:
+            return
+        for segment in block.segments:
+            for i in range(len(segment.columns["plaquette"])):
+                row = {name: values[i] for name, values in segment.columns.items()}
+                told.push(segment.phase, row, None, tested=False)
 
     def close(self) -> None:
         """End the worker and give the device back."""
@@ -74,6 +97,55 @@ class HeadReader(Closing):
         self._conductor.close()
         if self.device is not None:
             self.device.close()
+
+
+class OwnReader:
+    """Lines for a producer in a process of its own: its worker is there and has no device.
+
+    It judges heads by its own chains; the judgements go to the campaign's worker with the blocks.
+    """
+
+    def __init__(self, spec: CampaignSpec, heads: Heads) -> None:
+        self._spec, self._heads = spec, heads
+        self._worker: Worker | None = None
+        self._judged: list[Judged] = []
+
+    def watch(self, brief: Brief) -> HeadWatch | None:
+        """Return a chain's line to the worker of this process."""
+        if self._worker is None:
+            conductor = self._heads.conductor()
+            trust = trust_of(conductor.layout)
+            trust.heard = self._judged.append
+            mark_scores(trust, self._heads.scores, route=self._heads.route)
+            self._worker = Worker(conductor, trust=trust, threaded=False)
+        return _watch(self._spec, self._heads, self._worker, brief)
+
+    def judged(self) -> list[Judged]:
+        """Return what was judged since the last call."""
+        made = list(self._judged)
+        self._judged.clear()
+        return made
+
+    def leave(self) -> None:
+        """End the worker."""
+        if self._worker is not None:
+            self._worker.close()
+
+
+def _watch(spec: CampaignSpec, heads: Heads, worker: Worker, brief: Brief) -> HeadWatch | None:
+    sweeps = spec.lattice.algorithm != "hmc"
+    if sweeps and not screens(spec):
+        return None
+    return HeadWatch(
+        worker,
+        brief.id,
+        context_of(spec, brief.beta, brief.dims),
+        start=0.0 if brief.start == "hot" else 1.0,
+        meta=brief.meta,
+        tau=spec.lattice.tau,
+        rule=heads.stop,
+        every=spec.screening.every if sweeps else 1,
+    )
 
 
 def steerer_of(spec: CampaignSpec, dims: Dims, worker: Worker | None) -> Steerer:

@@ -10,7 +10,6 @@ from metalforge.pipeline import Bounded, Filtered, Pipeline, PipelineBuilder, Un
 from .book import Book
 from .orders import Start, stage_of
 from .planner import Planner
-from .pool import ChainPool
 from .producer import Producer
 from .recording import Check, Recorder, Steer
 from .screen import Screen
@@ -23,12 +22,11 @@ def build_graph(
     arrangement: Arrangement,
     *,
     book: Book,
-    pool: ChainPool,
     planner: Planner,
     screen: Screen | None,
-    stopping: Callable[[], bool],
+    produce: Callable[..., Producer],
 ) -> Pipeline:
-    """Return the checked graph of an arrangement."""
+    """Return the checked graph of an arrangement; `produce` makes the producer of a substrate."""
     builder = PipelineBuilder(f"{spec.name} {arrangement.ordering}")
     builder.stage("plan", None, lambda: [Start()])
     builder.stage("steer", "host", Steer(planner)).edge("plan", "steer")
@@ -44,15 +42,9 @@ def build_graph(
         )
     for lane in arrangement.lanes:
         name = stage_of(lane.substrate)
-        producer = Producer(
-            spec,
-            pool,
-            lane.substrate,
-            stopping=stopping,
-            core=_core(lane.substrate),
-            snapshots=arrangement.checks,
-        )
-        builder.stage(name, lane.substrate, producer)
+        producer = produce(lane.substrate, core=_core(lane.substrate), snapshots=arrangement.checks)
+        # One that comes back after a crash knows nothing and is told again: there is no state to keep for it.
+        builder.stage(name, lane.substrate, producer, isolation=spec.running.isolation, checkpoint_every=1)
         # Orders are few: as many as the planner lets wait. None may be overwritten by a newer one.
         builder.edge("steer", name, Unbounded(), feedback=True)
         builder.edge(name, after, Bounded(4))

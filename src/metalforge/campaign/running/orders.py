@@ -1,14 +1,25 @@
-"""What travels in a campaign's graph: orders to producers, blocks of rows back, configurations to be checked."""
+"""What travels in a campaign's graph: orders to producers, blocks of rows back, configurations to be checked.
 
+All of it is data, so that a producer may be a thread, a process or another machine: whatever it needs of the journal
+comes with an order, and whatever it decides goes back in a block.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.campaign.store.records import Record
+from metalforge.campaign.spec import Dims
+from metalforge.campaign.state import ChainLog
+from metalforge.campaign.state import Start as StartOfChain
+from metalforge.campaign.store.records import Decided, Record
+from metalforge.conductor.features import MetaRow
+from metalforge.conductor.trust import Judged
+from metalforge.core.phases import Phase
 from metalforge.lattice.rows import Segment
 
-__all__ = ["Block", "Order", "Snapshot", "Start", "stage_of"]
+__all__ = ["Block", "Brief", "Order", "Snapshot", "Start", "stage_of"]
 
 
 def stage_of(substrate: str) -> str:
@@ -21,15 +32,67 @@ class Start:
     """The first item: plan."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Brief:
+    """A chain as the journal knows it, for a producer that takes it up: what it is, its rows, what was decided."""
+
+    id: str
+    stream: int
+    dims: Dims
+    beta: float
+    start: StartOfChain
+    quenched: int
+    phases: Sequence[Phase] = ()
+    columns: dict[str, Sequence[float]] = field(default_factory=dict)
+    warmup_ends: int | None = None
+    meta: Sequence[MetaRow] = ()
+    """What neighbouring chains had found when this one was decided."""
+    engines: Sequence[str] = ()
+    """The engines on which its rows were made, by name."""
+
+    @property
+    def rows(self) -> int:
+        """Updates whose rows are in the journal."""
+        return len(self.phases)
+
+    def history(self) -> list[tuple[Phase, dict[str, float]]]:
+        """Return the rows one by one."""
+        return [(p, {name: values[i] for name, values in self.columns.items()}) for i, p in enumerate(self.phases)]
+
+    @classmethod
+    def of(cls, log: ChainLog, meta: Sequence[MetaRow] = (), engines: Sequence[str] = ()) -> "Brief":
+        """Return what is known of a chain now; rows that come later do not change it."""
+        ends = [d.step for d in log.decisions if d.what == "warmup-ends"]
+        return cls(
+            id=log.id,
+            stream=log.stream,
+            dims=log.dims,
+            beta=log.beta,
+            start=log.start,
+            quenched=log.quenched,
+            phases=tuple(log.phases),
+            columns={name: tuple(values) for name, values in log.columns.items()},
+            warmup_ends=ends[0] if ends else None,
+            meta=tuple(meta),
+            engines=tuple(engines),
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """Move the chain of a visit by at most `updates`, until `until` of its updates are measured."""
+    """Move the chain of a visit by at most `updates`, until `until` of its updates are measured.
+
+    `brief` comes with the first order of a chain that the producer does not hold. `release` is another order: write
+    the chain to its file and forget it, since another producer will take it up.
+    """
 
     visit: int
     chain: str
     updates: int
     until: int
     substrate: str
+    brief: Brief | None = None
+    release: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,16 +113,28 @@ class Block:
 
     visit: int
     chain: str
-    beta: float
-    segments: list[Segment]
-    step: int
-    measured: int
-    done: bool
-    links: str
-    seconds: float
     substrate: str
-    chi: float
+    step: int = 0
+    beta: float = 0.0
+    segments: list[Segment] = field(default_factory=list)
+    measured: int = 0
+    done: bool = False
+    links: str = ""
+    seconds: float = 0.0
+    chi: float = 0.0
     fault: str = ""
+    decisions: list[Decided] = field(default_factory=list)
+    """What was decided of the chain on the way; the journal dates them."""
+    judged: list[Judged] = field(default_factory=list)
+    """What heads and baselines said beside what was, where the heads were read in the producer's own process."""
+    took: Brief | None = None
+    """The brief with which the chain was taken up."""
+    saved: bool = False
+    """Whether a checkpoint was written."""
+    released: bool = False
+    """The chain is in its file and free for another producer."""
+    missing: bool = False
+    """The producer does not hold the chain (its process was replaced): the order must come again with a brief."""
     snapshots: list[Snapshot] = field(default_factory=list)
     screened: list[Record] = field(default_factory=list)
 

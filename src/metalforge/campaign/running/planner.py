@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from metalforge.campaign.physics.observation import observe
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.state import CampaignState, ChainLog
-from metalforge.campaign.store.records import Assigned, Decided, StoppedBy
+from metalforge.campaign.store.records import Assigned, Decided, Migrated, StoppedBy
+from metalforge.conductor.features import MetaRow
 from metalforge.core.errors import SpecError
 
 from .book import Book
-from .orders import Block, Order
+from .orders import Block, Brief, Order
 from .visits import Assignee, Nothing, VisitPlan
 
 __all__ = ["Lane", "Planner"]
@@ -54,11 +55,17 @@ class Planner:
         stop: Callable[[], StoppedBy | None],
         halted: Callable[[], bool],
         estimate: Callable[[], None],
+        beside: Callable[[CampaignState, ChainLog], Sequence[MetaRow]] = lambda state, log: (),
     ) -> None:
         self.spec, self._book, self._plan = spec, book, plan
         self.lanes = [Lane(who) for who in lanes]
         self._stop, self._halted, self._estimate = stop, halted, estimate
+        self._beside = beside
         self._until: dict[int, int] = {}
+        self._held: dict[str, Lane] = {}
+        """Which producer has which chain."""
+        self._moving: dict[str, list[tuple[int, Lane]]] = {}
+        """Chains that another producer was asked to release, with the orders that wait for them."""
         self.stopped_by: StoppedBy | None = None
 
     @property
@@ -74,7 +81,7 @@ class Planner:
             self._tell(chain)
         for visit in self._open():
             self._give(visit)
-        orders = [self._order(v, lane) for lane in self.lanes for v in lane.waiting]
+        orders = [order for lane in self.lanes for v in lane.waiting for order in self._order(v, lane)]
         if self.spec.running.deterministic:
             return self._begin_round(orders)
         return orders + self._feed_all()
@@ -82,8 +89,11 @@ class Planner:
     def take(self, block: Block) -> list[Order]:
         """Return the orders that follow from a block that has been written."""
         lane = next(lane for lane in self.lanes if lane.substrate == block.substrate)
+        if block.released or block.missing:
+            return [] if self._halted() else self._again(block, lane)
         lane.waiting.remove(block.visit)
         if block.fault:
+            self._held.pop(block.chain, None)
             self._abandon(block)
         if block.done:
             self._tell(self.state.chains[block.chain])
@@ -95,11 +105,11 @@ class Planner:
             return self._in_round(lane, block)
         if block.done:
             self._estimate()
-        orders = []
+        orders: list[Order] = []
         if not block.done and block.visit not in lane.waiting and not self._stops():
             # Its warm-up was longer than expected: the visit goes on before anything new.
             lane.waiting.append(block.visit)
-            orders.append(self._order(block.visit, lane))
+            orders += self._order(block.visit, lane)
         return orders + self._feed_all()
 
     # -- as fast as it goes -----------------------------------------------------------------------------------------
@@ -114,7 +124,7 @@ class Planner:
                         break
                     lane.visit = visit
                 lane.waiting.append(lane.visit.visit)
-                orders.append(self._order(lane.visit.visit, lane))
+                orders += self._order(lane.visit.visit, lane)
         return orders
 
     def _fed(self, lane: Lane, visit: Assigned) -> bool:
@@ -159,7 +169,7 @@ class Planner:
     def _in_round(self, lane: Lane, block: Block) -> list[Order]:
         if not block.done:
             lane.waiting.append(block.visit)
-            return [self._order(block.visit, lane)]
+            return self._order(block.visit, lane)
         if any(other.waiting for other in self.lanes):
             return []
         return self._new_round()
@@ -189,7 +199,7 @@ class Planner:
         # All are written before the first begins: a round without rows may have been written in part.
         for visit in planned:
             self._book.write(visit)
-        return [self._order(visit.visit, self._give(visit)) for visit in planned]
+        return [order for visit in planned for order in self._order(visit.visit, self._give(visit))]
 
     # -- small parts ------------------------------------------------------------------------------------------------
 
@@ -218,14 +228,42 @@ class Planner:
         began = self.state.open_visits[visit.visit]
         self._until[visit.visit] = visit.updates + (max(began - chain.warmup, 0) if began else 0)
 
-    def _order(self, visit: int, lane: Lane) -> Order:
-        return Order(
-            visit=visit,
-            chain=self.state.visits[visit].chain,
-            updates=self.spec.running.block,
-            until=self._until[visit],
-            substrate=lane.substrate,
-        )
+    def _order(self, visit: int, lane: Lane) -> list[Order]:
+        """Return the next order of a visit, with a brief for a producer that does not hold the chain.
+
+        Where another one does, it is asked to release it, and the order waits for that.
+        """
+        chain = self.state.visits[visit].chain
+        if chain in self._moving:
+            self._moving[chain].append((visit, lane))
+            return []
+        holder = self._held.get(chain)
+        if holder is not None and holder is not lane:
+            self._moving[chain] = [(visit, lane)]
+            return [Order(visit=visit, chain=chain, updates=0, until=0, substrate=holder.substrate, release=True)]
+        brief = None
+        if holder is None:
+            with self._book.reading() as state:
+                log = state.chains[chain]
+                brief = Brief.of(log, self._beside(state, log), [f"cpu:{isa}" for isa in state.build_levels])
+            self._held[chain] = lane
+        updates = self.spec.running.block
+        return [
+            Order(
+                visit=visit, chain=chain, updates=updates, until=self._until[visit], substrate=lane.substrate,
+                brief=brief,
+            )
+        ]  # fmt: skip
+
+    def _again(self, block: Block, lane: Lane) -> list[Order]:
+        """Return the orders that waited for a chain, or that came to a producer which does not hold it."""
+        self._held.pop(block.chain, None)
+        if block.missing:
+            return self._order(block.visit, lane)
+        moved = self._moving.pop(block.chain)
+        at, source, target = self._book.clock(), block.substrate, moved[0][1].substrate
+        self._book.write(Migrated(at=at, chain=block.chain, step=block.step, source=source, target=target))
+        return [order for visit, to in moved for order in self._order(visit, to)]
 
     def _tell(self, chain: ChainLog) -> None:
         """Tell the volume's steerer what a chain has measured in its complete visits."""

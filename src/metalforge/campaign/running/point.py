@@ -7,9 +7,8 @@ was.
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -17,11 +16,9 @@ from numpy.typing import NDArray
 
 from metalforge.campaign.observables import order_of
 from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.state import ChainLog
 from metalforge.campaign.store.records import Decided
 from metalforge.conductor.intervals import check_interval
 from metalforge.core.errors import SpecError
-from metalforge.core.phases import Phase
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.field import GaugeField
 from metalforge.lattice.rows import Segment
@@ -30,9 +27,10 @@ from metalforge.lattice.warmup import WarmUp
 from metalforge.native.engine import Engine
 
 from .monitor import Monitor, Verdict
+from .orders import Brief
 from .watch import HeadWatch
 
-__all__ = ["Known", "PointChain"]
+__all__ = ["PointChain"]
 
 KEPT_BLOCKS = 3
 """Blocks whose rows a checkpoint holds: at most two are on their way to the journal."""
@@ -40,48 +38,30 @@ NOTHING = 0.0
 """Stands in rows for what an update does not have: JSON knows no NaN, and the phase tells."""
 
 
-class Known(NamedTuple):
-    """What the journal has of a chain: rows, the length of its warm-up if that was decided.
-
-    Rows may be added meanwhile; those before `rows` stay as they are.
-    """
-
-    rows: int
-    phases: Sequence[Phase]
-    columns: dict[str, list[float]]
-    warmup_ends: int | None
-
-    @classmethod
-    def of(cls, log: ChainLog) -> "Known":
-        """Return what is known now."""
-        ends = [d.step for d in log.decisions if d.what == "warmup-ends"]
-        return cls(log.rows, log.phases, log.columns, ends[0] if ends else None)
-
-
 class PointChain:
     """A chain at some update, counted from 0; `advance` moves it."""
 
     def __init__(
         self,
-        log: ChainLog,
+        brief: Brief,
         spec: CampaignSpec,
         *,
         monitor: Monitor,
-        decide: Callable[[Decided], None],
-        now: Callable[[], float],
         engine: Engine,
-        exact: bool = True,
         watch: HeadWatch | None = None,
         checkpoint: Path | None = None,
     ) -> None:
-        self.id, self.dims, self.beta = log.id, log.dims, log.beta
-        self._known = Known.of(log)
-        self._monitor, self._decide, self._now, self._watch = monitor, decide, now, watch
+        self.id, self.dims, self.beta = brief.id, brief.dims, brief.beta
+        self._known, self._monitor, self._watch = brief, monitor, watch
+        self._decisions: list[Decided] = []
         # Rows that are in the journal already decide the columns: an older version may have measured less.
-        self._names = tuple(name for name in spec.lattice.columns() if name in log.columns or not log.rows)
+        self._names = tuple(name for name in spec.lattice.columns() if name in brief.columns or not brief.rows)
         self._marks: deque[int] = deque(maxlen=KEPT_BLOCKS)
-        self._spec, self._quenched, self._engine, self._exact = spec, log.quenched, engine, exact
-        self._wanted = spec.lattice.chain(log.dims, log.beta, seed=spec.seed, stream=log.stream, start=log.start)
+        self._spec, self._engine = spec, engine
+        self._exact = set(brief.engines) <= {engine.name}
+        self._wanted = spec.lattice.chain(
+            brief.dims, brief.beta, seed=spec.seed, stream=brief.stream, start=brief.start
+        )
         self._emitted = self._known.rows
         """Rows that are in the journal, or on their way to it."""
         taken_up = None if checkpoint is None or not checkpoint.exists() else self._load(checkpoint)
@@ -96,7 +76,7 @@ class PointChain:
     def _begin(self) -> ChainRun:
         """Return the chain at update 0."""
         self._marks.clear()
-        warmup = WarmUp(total=self._quenched + self._spec.warmup.longest, quenched=self._quenched)
+        warmup = WarmUp(total=self._known.quenched + self._spec.warmup.longest, quenched=self._known.quenched)
         return ChainRun(Chain(self._wanted, engine=self._engine), warmup, self._names, fill=NOTHING)
 
     def _load(self, path: Path) -> ChainRun | None:
@@ -160,6 +140,11 @@ class PointChain:
         self._emitted = max(self.rows, begin)
         return list(self._run.log.segments(begin))
 
+    def take_decisions(self) -> list[Decided]:
+        """Return what was decided since the last call; whoever writes it down dates it."""
+        made, self._decisions = self._decisions, []
+        return made
+
     def save(self, path: Path) -> None:
         """Write a checkpoint, with the rows that may not be in the journal yet."""
         self._run.save(path, first=self._marks[0] if self._marks else self.rows)
@@ -207,9 +192,9 @@ class PointChain:
     def _end(self, verdict: Verdict) -> None:
         # The tuning is over with it: what is decided here holds for the whole measurement.
         steps = "" if self.n_steps is None else f"; {self.n_steps} steps per trajectory from now on"
-        self._decide(
+        self._decisions.append(
             Decided(
-                at=self._now(),
+                at=0.0,
                 what="warmup-ends",
                 chain=self.id,
                 step=self._run.warmup.done,

@@ -1,121 +1,94 @@
-"""The chains of a campaign in memory and on disk: one producer at a time takes each, and files move them."""
+"""The chains that one producer holds, in memory and on disk; files move them to another."""
 
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.state import CampaignState, ChainLog
-from metalforge.campaign.store.records import Decided, Migrated
 from metalforge.core.errors import MetalforgeError, SpecError
 from metalforge.native.engine import Engine
 
-from .book import Book
+from .equipment import Lines
 from .monitor import Monitor
+from .orders import Brief
 from .point import PointChain
-from .watch import HeadWatch
 
 __all__ = ["ChainPool"]
 
 SHARE = 0.05
 """Part of a chain's run time that its checkpoints may cost."""
 
-MakeWatch = Callable[[CampaignState, ChainLog], HeadWatch | None]
-"""A watch for a chain of a campaign."""
-
 
 class ChainPool:
-    """Gives out chains by id, each to one substrate at a time."""
+    """Takes up chains by their briefs, keeps their files, and gives them away."""
 
     def __init__(
-        self,
-        directory: Path,
-        spec: CampaignSpec,
-        book: Book,
-        *,
-        monitor: Monitor,
-        make_watch: MakeWatch,
-        engine: Engine,
+        self, directory: Path, spec: CampaignSpec, *, monitor: Monitor, engine: Engine, lines: Lines | None = None
     ) -> None:
         self.directory = directory / "chains"
-        self._spec, self._book, self._monitor, self._make_watch = spec, book, monitor, make_watch
-        self._engine = engine
+        self._spec, self._monitor, self._engine, self._lines = spec, monitor, engine, lines
         self._chains: dict[str, PointChain] = {}
-        self._at: dict[str, str] = {}
         self._saved: dict[str, tuple[float, float]] = {}
         """When each chain was saved last, and how long that took."""
-        self._lock = threading.Lock()
-        self._locks: dict[str, threading.Lock] = {}
+        self._written: dict[str, int] = {}
+        """The updates of each chain that are in its file."""
+
+    def __contains__(self, chain: str) -> bool:
+        return chain in self._chains
 
     def path(self, chain: str) -> Path:
         """Return where a chain is kept."""
         return self.directory / f"{chain}.h5"
 
-    def take(self, chain: str, substrate: str) -> PointChain:
-        """Return a chain, from memory, from its checkpoint, or new; one that is on another substrate moves by file."""
-        with self._lock:
-            lock = self._locks.setdefault(chain, threading.Lock())
-        with lock:
-            held = self._at.get(chain)
-            if held is not None and held != substrate:
-                self._migrate(chain, held, substrate)
-            if chain not in self._chains:
-                self._chains[chain] = self._open(chain)
-                self._saved.setdefault(chain, (time.monotonic(), 0.0))
-            self._at[chain] = substrate
-            return self._chains[chain]
+    def take(self, chain: str) -> PointChain:
+        """Return a chain that is held."""
+        return self._chains[chain]
 
-    def keep(self, chain: str) -> None:
+    def open(self, brief: Brief) -> None:
+        """Take up a chain, from its checkpoint or new."""
+        path = self.path(brief.id)
+        watch = None if self._lines is None else self._lines.watch(brief)
+        try:
+            found = PointChain(
+                brief, self._spec, monitor=self._monitor, engine=self._engine, watch=watch, checkpoint=path
+            )
+        except MetalforgeError as error:
+            if path.exists():
+                raise SpecError(
+                    f"chain {brief.id} cannot go on from its checkpoint: {error}\n"
+                    f"hint: remove {path} to compute the chain again from its start, bit for bit"
+                ) from error
+            raise
+        self._chains[brief.id] = found
+        self._saved[brief.id] = (time.monotonic(), 0.0)
+
+    def keep(self, chain: str) -> bool:
         """Write a checkpoint if it is due: no more often than asked for, and no more than `SHARE` of the time."""
         saved, cost = self._saved[chain]
-        since = time.monotonic() - saved
-        if since >= max(self._spec.running.checkpoint_s, cost / SHARE):
+        due = time.monotonic() - saved >= max(self._spec.running.checkpoint_s, cost / SHARE)
+        if due:
             self.save(chain)
+        return due
 
     def save(self, chain: str) -> None:
         """Write a checkpoint now."""
         self.directory.mkdir(exist_ok=True)
         began = time.monotonic()
-        self._book.journal.sync()
         self._chains[chain].save(self.path(chain))
         ended = time.monotonic()
         self._saved[chain] = (ended, ended - began)
+        self._written[chain] = self._chains[chain].rows
 
     def save_all(self) -> None:
-        """Write all chains that are in memory."""
+        """Write all chains whose files are older than they are."""
         for chain in sorted(self._chains):
-            self.save(chain)
+            if self._chains[chain].rows != self._written.get(chain):
+                self.save(chain)
 
-    def _migrate(self, chain: str, source: str, target: str) -> None:
+    def release(self, chain: str) -> int:
+        """Write a chain to its file and forget it; return the update it is at."""
         self.save(chain)
-        step = self._chains.pop(chain).rows
-        self._book.write(Migrated(at=self._book.clock(), chain=chain, step=step, source=source, target=target))
+        return self.drop(chain)
 
-    def _open(self, chain: str) -> PointChain:
-        with self._book.reading() as state:
-            log = state.chains[chain]
-            watch = self._make_watch(state, log)
-            path = self.path(chain)
-            try:
-                return PointChain(
-                    log,
-                    self._spec,
-                    monitor=self._monitor,
-                    decide=self._decide,
-                    now=self._book.clock,
-                    watch=watch,
-                    checkpoint=path,
-                    engine=self._engine,
-                    exact={f"cpu:{isa}" for isa in state.build_levels} <= {self._engine.name},
-                )
-            except MetalforgeError as error:
-                if path.exists():
-                    raise SpecError(
-                        f"chain {chain} cannot go on from its checkpoint: {error}\n"
-                        f"hint: remove {path} to compute the chain again from its start, bit for bit"
-                    ) from error
-                raise
-
-    def _decide(self, decision: Decided) -> None:
-        self._book.write(decision)
+    def drop(self, chain: str) -> int:
+        """Forget a chain as it is; return the update it is at."""
+        return self._chains.pop(chain).rows

@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -11,8 +12,11 @@ import numpy as np
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.lattice.rows import Segment
 from metalforge.lattice.run import ChainFaultError
+from metalforge.native.engine import Engine
 from metalforge.pipeline import Emit, Stage
 
+from .equipment import Lines
+from .monitor import Monitor
 from .orders import Block, Order, Snapshot
 from .point import PointChain
 from .pool import ChainPool
@@ -23,26 +27,58 @@ Snapshots = Literal["none", "flagged", "all"]
 
 
 class Producer(Stage[Order, Block]):
-    """Runs the chains it is ordered to run on one logical substrate, pinned to a core of its own."""
+    """Runs the chains it is ordered to run on one logical substrate, pinned to a core of its own.
+
+    Chains are its own, and messages are all that it has of the rest of the campaign. In a process of its own it comes
+    back empty after a crash, says so of every chain it is asked for, and takes them up again from their files.
+    """
 
     def __init__(
         self,
         spec: CampaignSpec,
-        pool: ChainPool,
+        directory: Path,
         substrate: str,
         *,
+        monitor: Monitor,
+        engine: Engine,
         stopping: Callable[[], bool],
+        lines: Lines | None = None,
         core: int | None = None,
         snapshots: Snapshots = "none",
     ) -> None:
-        self._spec, self._pool, self._substrate = spec, pool, substrate
-        self._stopping, self._core, self._snapshots = stopping, core, snapshots
+        self._spec, self._substrate = spec, substrate
+        self._stopping, self._core, self._snapshots, self._lines = stopping, core, snapshots, lines
+        self._pool = ChainPool(directory, spec, monitor=monitor, engine=engine, lines=lines)
         self._pinned = False
 
     def step(self, state: Any, item: Order) -> tuple[Any, Any]:
         """Run one order."""
         self._pin()
-        chain = self._pool.take(item.chain, self._substrate)
+        if item.brief is not None:
+            self._pool.open(item.brief)
+        if item.chain not in self._pool:
+            block = self._answer(item, missing=not item.release, released=item.release)
+        elif item.release:
+            block = self._answer(item, step=self._pool.release(item.chain), saved=True, released=True)
+        else:
+            block = self._run(item)
+        header = {"chi": block.chi, "beta": block.beta, "done": block.done, "rows": block.rows}
+        return state, Emit(block, header=header, chain=item.chain)
+
+    def finish(self, state: Any) -> Any:
+        """Write all chains to their files: whoever goes on with the campaign takes them up there."""
+        self._pool.save_all()
+
+    def close(self) -> None:
+        """Give back what reads heads here."""
+        if self._lines is not None:
+            self._lines.leave()
+
+    def _answer(self, order: Order, **what: Any) -> Block:
+        return Block(visit=order.visit, chain=order.chain, substrate=self._substrate, **what)
+
+    def _run(self, item: Order) -> Block:
+        chain = self._pool.take(item.chain)
         chain.begin_block()
         began = time.thread_time()
         fault, snapshots = "", []
@@ -63,25 +99,26 @@ class Producer(Stage[Order, Block]):
         chi = susceptibility_of(chain, self._spec.screening.window)
         if self._snapshots == "flagged" and segments and chi >= self._spec.screening.chi:
             snapshots.append(self._snapshot(chain, segments[-1]))
-        block = Block(
-            visit=item.visit,
-            chain=item.chain,
+        seconds = time.thread_time() - began
+        if fault:
+            self._pool.drop(item.chain)
+        return self._answer(
+            item,
+            step=chain.rows,
             beta=chain.beta,
             segments=segments,
-            step=chain.rows,
             measured=chain.measured,
             done=done,
             links=chain.links_digest() if done else "",
-            seconds=time.thread_time() - began,
-            substrate=self._substrate,
+            seconds=seconds,
             chi=chi,
             fault=fault,
+            decisions=chain.take_decisions(),
+            judged=[] if self._lines is None else self._lines.judged(),
+            took=item.brief,
+            saved=not fault and self._pool.keep(item.chain),
             snapshots=snapshots,
         )
-        if not fault:
-            self._pool.keep(item.chain)
-        header = {"chi": chi, "beta": block.beta, "done": done, "rows": block.rows}
-        return state, Emit(block, header=header, chain=item.chain)
 
     def _snapshot(self, chain: PointChain, last: Segment) -> Snapshot:
         columns = last.columns

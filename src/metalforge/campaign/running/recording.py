@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from metalforge.campaign.physics.precision import evaluate_again
 from metalforge.campaign.store.records import BlockDone, Checked, Record, Rows
 from metalforge.pipeline import Emit, Stage
@@ -47,12 +49,15 @@ class Recorder(Stage[Block, Block]):
     def step(self, state: Any, item: Block) -> tuple[Any, Any]:
         """Write the rows, what the screen said, and where the chain is."""
         self._book.write(*records_of(item, self._book.clock()))
+        if item.saved:
+            # A checkpoint holds the rows of the last few blocks; those before them must not be lost by a power cut.
+            self._book.journal.sync()
         return state, Emit(item, chain=item.chain)
 
 
 def records_of(block: Block, now: float) -> list[Record]:
     """Return what the journal says of a block: its rows, what the screen said, and where the chain is."""
-    records: list[Record] = []
+    records: list[Record] = [msgspec.structs.replace(decision, at=now) for decision in block.decisions]
     for i, segment in enumerate(block.segments):
         last = i == len(block.segments) - 1
         records.append(

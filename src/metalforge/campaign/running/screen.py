@@ -22,9 +22,16 @@ class Screen(Stage[Block, Block]):
     """Asks the worker about every `screening.every`-th row; a chain whose chi is above the threshold is flagged."""
 
     def __init__(
-        self, spec: CampaignSpec, worker: Worker, substrate: str, *, unused: set[str], now: Callable[[], float]
+        self,
+        spec: CampaignSpec,
+        worker: Worker,
+        substrate: str,
+        *,
+        unused: set[str],
+        now: Callable[[], float],
+        hear: Callable[[Block], object] = lambda block: None,
     ) -> None:
-        self._spec, self._worker, self._now = spec, worker, now
+        self._spec, self._worker, self._now, self._hear = spec, worker, now, hear
         self.substrate = substrate
         """Where the network runs, for the books."""
         trained = {head.name for head in worker.layout.heads if head.trained and head.available}
@@ -32,6 +39,7 @@ class Screen(Stage[Block, Block]):
 
     def step(self, state: Any, item: Block) -> tuple[Any, Any]:
         """Return the block with what the heads say of its last configuration."""
+        self._hear(item)
         flagged = item.chi >= self._spec.screening.chi
         if item.rows:
             seen = Screened(

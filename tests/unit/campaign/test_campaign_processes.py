@@ -1,0 +1,112 @@
+"""Producers as processes: the same rows as with threads, and a killed one is replaced from its chains' files."""
+
+import os
+import signal
+
+import msgspec
+import pytest
+
+from metalforge.campaign.running.campaign import JOURNAL, Campaign
+from metalforge.campaign.spec import Lattice
+from metalforge.campaign.store import read_journal
+from metalforge.campaign.store.records import Record, Rows
+from metalforge.pipeline.processes import Child
+from reference.small_campaigns import ROUNDS
+
+PROCESSES = msgspec.structs.replace(ROUNDS, running=msgspec.structs.replace(ROUNDS.running, isolation="process"))
+HMC = Lattice(volumes=((4, 4, 4, 2),), beta_min=4.9, beta_max=5.3, algorithm="hmc", n_steps=6)
+
+
+def run(spec, directory):
+    """Run a campaign to its end; return its state and its rows by chain and update."""
+    with Campaign.open(spec, directory) as campaign:
+        state = campaign.run()
+    assert state.finished is not None
+    return state, rows_of(directory)
+
+
+def rows_of(directory):
+    return {
+        (record.chain, record.first): (record.phase, record.columns)
+        for record in read_journal(directory / JOURNAL, Record).records
+        if isinstance(record, Rows)
+    }
+
+
+@pytest.fixture(scope="module")
+def threads(tmp_path_factory):
+    return run(ROUNDS, tmp_path_factory.mktemp("threads") / "run")
+
+
+def decided(state):
+    return [(d.what, d.chain, d.step, d.by, d.value) for d in state.decisions if d.what == "warmup-ends"]
+
+
+def test_processes_give_the_rows_of_threads_bit_for_bit(threads, tmp_path):
+    state, rows = run(PROCESSES, tmp_path / "run")
+    assert rows == threads[1]
+    assert sorted(decided(state)) == sorted(decided(threads[0]))
+    assert [(v.chain, v.beta, v.updates) for v in state.visits] == [
+        (v.chain, v.beta, v.updates) for v in threads[0].visits
+    ]
+    heads = [
+        {(s.chain, s.step): s.heads for c in one.chains.values() for s in c.screened} for one in (state, threads[0])
+    ]
+    assert heads[0] == heads[1]
+    assert any(heads[0].values())
+
+
+def test_a_killed_producer_is_replaced_from_its_checkpoint(threads, tmp_path, monkeypatch):
+    """Every process is killed once with chains in its memory and an order under way: nothing is lost or doubled."""
+    request, killed = Child.request, []
+
+    def deadly(self, verb, argument, timeout_s):
+        if verb == "step" and len(killed) < 2 and self.pid not in killed and not argument[1].brief:
+            killed.append(self.pid)
+            os.kill(self.pid, signal.SIGKILL)
+        return request(self, verb, argument, timeout_s)
+
+    monkeypatch.setattr(Child, "request", deadly)
+    _, rows = run(PROCESSES, tmp_path / "run")
+    assert len(killed) == 2
+    assert rows == threads[1]
+
+
+def test_heads_are_judged_and_read_alike_in_processes(tmp_path):
+    """Trajectories, whose heads are asked inside the producers' own processes."""
+    spec = msgspec.structs.replace(ROUNDS, lattice=HMC, budget=msgspec.structs.replace(ROUNDS.budget, trajectories=600))
+    found = []
+    for isolation in ("thread", "process"):
+        running = msgspec.structs.replace(spec.running, isolation=isolation)
+        state, rows = run(msgspec.structs.replace(spec, running=running), tmp_path / isolation)
+        screened = {(s.chain, s.step): s.heads for c in state.chains.values() for s in c.screened}
+        judged = {d.by for d in state.decisions if d.what == "judged"}
+        found.append((rows, screened, judged, sorted(decided(state))))
+    assert found[0] == found[1]
+    assert "rejection" in found[0][2]
+
+
+def test_an_interrupted_campaign_of_processes_goes_on_with_threads_to_the_same_end(threads, tmp_path):
+    directory = tmp_path / "run"
+    with Campaign.open(PROCESSES, directory) as campaign:
+        write = campaign.book.write
+
+        def writing(*records):
+            write(*records)
+            if campaign.state.trajectories >= 300:
+                campaign.interrupt("test")
+
+        campaign.book.write = writing
+        assert campaign.run().finished is None
+    assert not (directory / "stop").exists()
+    with Campaign.resume(directory) as campaign:
+        assert campaign.run().finished is not None
+    assert {
+        (c, i): column
+        for (c, first), (_, columns) in rows_of(directory).items()
+        for i, column in enumerate(columns["plaquette"], first)
+    } == {
+        (c, i): column
+        for (c, first), (_, columns) in threads[1].items()
+        for i, column in enumerate(columns["plaquette"], first)
+    }
