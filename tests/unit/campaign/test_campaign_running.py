@@ -114,6 +114,20 @@ def test_a_chain_that_moves_to_another_producer_goes_on_bit_for_bit(pool, brief,
     assert moved.rows == stays.rows == 60
 
 
+def test_a_decision_that_the_journal_lacks_comes_from_the_checkpoint(pool, brief, tmp_path):
+    """A process that is killed between the checkpoint and the journal: the end of the warm-up is not forgotten."""
+    chain = pool.take("c0000")
+    chain.begin_block()
+    chain.advance(100, 100, lambda: False)
+    assert chain.measured > 0
+    (made,) = chain.take_decisions()
+    pool.save("c0000")
+    again = ChainPool(tmp_path / "run", ROUNDS, monitor=Monitor(ROUNDS.warmup), engine=cpu_engine(threads=1))
+    again.open(brief)
+    assert again.take("c0000").rows == chain.rows
+    assert again.take("c0000").take_decisions() == [made]
+
+
 def test_chains_that_move_are_released_by_the_one_before_and_the_journal_says_so(tmp_path):
     """Three chains on two producers: sooner or later a visit goes to the producer that did not have the chain."""
     spec = msgspec.structs.replace(ROUNDS, steering=msgspec.structs.replace(ROUNDS.steering, initial=3, most=3))

@@ -10,6 +10,7 @@ import pytest
 from metalforge.campaign.running import equipment
 from metalforge.campaign.running import heads as running_heads
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
+from metalforge.campaign.running.orders import Brief
 from metalforge.campaign.spec import Budget, Lattice, Running, Screening, Steering, WarmUpPolicy
 from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
@@ -76,17 +77,28 @@ def _run(spec, directory):
         return campaign.run()
 
 
+class _AfterOne:
+    """Lets a chain move by one update."""
+
+    def __init__(self, campaign):
+        self._campaign, self._asked, self._is_set = campaign, 0, False
+
+    def set(self):
+        self._is_set = True
+
+    def clear(self):
+        pass
+
+    def __call__(self):
+        self._asked += 1
+        if self._asked > 1:
+            self._campaign.interrupt("test")
+        return self._is_set
+
+
 def _one_update(campaign):
     """Run a campaign until its chain has moved by one update."""
-    asked = []
-
-    def stopping():
-        asked.append(None)
-        if len(asked) > 1:
-            campaign.interrupt("test")
-        return campaign.halted
-
-    campaign._stopping = stopping
+    campaign._stop = _AfterOne(campaign)
     return campaign.run()
 
 
@@ -131,7 +143,7 @@ def test_rows_of_early_journals_do_not_say_their_steps_and_are_read_all_the_same
     del log.columns["n_steps"]
     heard.said.clear()
     with equipment.HeadReader(SEA, running_heads.load_heads(SEA)) as reader:
-        watch = reader.watch(state, log)
+        watch = reader.watch(Brief.of(log, running_heads.neighbours_of(state, log)))
         rows = [{name: column[i] for name, column in log.columns.items()} for i in range(log.rows)]
         watch.begin(list(zip(log.phases, rows, strict=True)), 7)
         assert watch.says() is not None

@@ -87,6 +87,10 @@ class PointChain:
         if run.log.first > self._known.rows:
             # The journal lost its end (a power cut): from the start on the chain comes out the same.
             return None
+        if run.phase == "measure" and self._known.warmup_ends is None:
+            if (decided := msgspec.json.decode(run.job, type=Decided | None)) is None:
+                return None  # who ended its warm-up was not written down anywhere: it is decided again
+            self._decisions.append(decided)
         self._marks.append(run.log.first)
         for update in range(run.log.first, min(self._known.rows, run.log.end)):
             run.verify(update, self._known, self.id, exact=self._exact)
@@ -133,6 +137,7 @@ class PointChain:
         """
         if self.measured > until:
             # A checkpoint from beyond what the journal knows (it lost its end): decisions must be taken in order.
+            self._decisions.clear()
             self._take_up(self._begin())
         begin, self._emitted = self._emitted, max(self.rows, self._emitted)
         while self.rows < self._emitted + updates and self.measured < until and not stopping():
@@ -192,17 +197,18 @@ class PointChain:
     def _end(self, verdict: Verdict) -> None:
         # The tuning is over with it: what is decided here holds for the whole measurement.
         steps = "" if self.n_steps is None else f"; {self.n_steps} steps per trajectory from now on"
-        self._decisions.append(
-            Decided(
-                at=0.0,
-                what="warmup-ends",
-                chain=self.id,
-                step=self._run.warmup.done,
-                by=verdict.by,
-                reason=verdict.reason + steps,
-                value=verdict.head,
-                baseline=verdict.rule,
-                trusted=verdict.trusted,
-            )
+        decided = Decided(
+            at=0.0,
+            what="warmup-ends",
+            chain=self.id,
+            step=self._run.warmup.done,
+            by=verdict.by,
+            reason=verdict.reason + steps,
+            value=verdict.head,
+            baseline=verdict.rule,
+            trusted=verdict.trusted,
         )
+        self._decisions.append(decided)
+        # A checkpoint may be written before the journal has it.
+        self._run.job = msgspec.Raw(msgspec.json.encode(decided))
         self._run.end_warmup()
