@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metalforge.hybrid.model.onnx_import import load_onnx
-from metalforge.hybrid.model.ops import Elementwise, FullyConnected, Precision, SoftwareOnly
+from metalforge.hybrid.model.ops import Elementwise, FullyConnectedOp, Precision, SoftwareOnly
 from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.substrates.npu.quantize import Quantized
 from reference.onnx_models import constant, int4, model, node, oracle
@@ -251,7 +251,7 @@ def test_random_quantised_products_agree_and_keep_their_integers(data, seed, kin
     x = rng.normal(size=(3, width)).astype(np.float32)
     graph = agree(made, {"x": x})
     product = graph.producer("y").op
-    assert isinstance(product, FullyConnected)
+    assert isinstance(product, FullyConnectedOp)
     whole = q - (zero if zero.ndim == 0 else zero.reshape((-1, 1) if axis == 0 else (1, -1)))
     whole = whole if turned else whole.T
     if scales == "input" and count > 1:

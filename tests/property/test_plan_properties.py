@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metalforge.hybrid.model.graph import Node, OpGraph
-from metalforge.hybrid.model.ops import Add, Concat, Elementwise, FanOut, FullyConnected, TemporalIntegration
+from metalforge.hybrid.model.ops import Add, Concat, Elementwise, FanOutOp, FullyConnectedOp, TemporalIntegration
 from metalforge.hybrid.model.regions import find_regions
 from metalforge.hybrid.model.software import SoftwareModel
-from metalforge.hybrid.routing.candidates import Candidate
+from metalforge.hybrid.routing.candidates import JobCandidate
 from metalforge.hybrid.routing.jobs import LinearJob, program_name
 from metalforge.hybrid.routing.plan import PlanRecord
 from metalforge.hybrid.routing.router import OperationRouter
@@ -40,7 +40,7 @@ def graphs(draw, max_nodes=9, stateful=True):
             case "memory":
                 op = TemporalIntegration(leak=0.5)
             case "fan_out":
-                op = FanOut()
+                op = FanOutOp()
             case "add":
                 op, inputs = Add(), [*inputs, draw(st.sampled_from(values))]
             case "concat":
@@ -63,7 +63,7 @@ def _layer(rng, inputs):
         grid = rng.integers(-7, 8, (WIDTH, inputs))
         grid[:, 0] = 7
         weights = grid / 20
-    return FullyConnected(weights=weights, bias=rng.normal(size=WIDTH) / 2 if rng.random() < 0.5 else None)
+    return FullyConnectedOp(weights=weights, bias=rng.normal(size=WIDTH) / 2 if rng.random() < 0.5 else None)
 
 
 def _mergeable(pairs, regions, i, j):
@@ -124,7 +124,7 @@ def _candidate(nodes, gain):
     job = LinearJob(
         name=program_name(nodes), nodes=tuple(nodes), spans={}, blocks=(), rows=(), encoding=None, error=0, positions=1
     )
-    return Candidate(job=job, gain=(gain,), device=None, pushes=None, host_share=None, software=None)
+    return JobCandidate(job=job, gain=(gain,), device=None, pushes=None, host_share=None, software=None)
 
 
 @given(
@@ -180,7 +180,7 @@ def _bounds(graph, plan):
     for node in graph.nodes:
         given = [bounds[value] for value in node.inputs]
         match node.op:
-            case FullyConnected():
+            case FullyConnectedOp():
                 bound = np.abs(node.op.matrix) @ given[0]
             case Concat():
                 bound = np.concatenate(given)

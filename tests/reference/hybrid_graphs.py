@@ -6,7 +6,7 @@ import numpy as np
 
 from metalforge.core.schema import HeadLayout, HeadSpec
 from metalforge.hybrid.model.graph import Node, OpGraph, graph_from_esn, graph_from_heads
-from metalforge.hybrid.model.ops import Elementwise, FullyConnected, Gradient, GradientUpdate
+from metalforge.hybrid.model.ops import Elementwise, FullyConnectedOp, Gradient, GradientUpdate
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.prices import Roofline
 
@@ -19,7 +19,7 @@ SLOW_HOST = Roofline(profile="slow-host", flops_per_s=1e6, bytes_per_s=1e6, call
 def real_layer(rng, inputs, outputs, *, bias=True, dtype="f4"):
     """A layer with weights that no grid holds."""
     weights = (rng.normal(size=(outputs, inputs)) / np.sqrt(inputs)).astype(dtype)
-    return FullyConnected(weights=weights, bias=rng.normal(size=outputs).astype(dtype) if bias else None)
+    return FullyConnectedOp(weights=weights, bias=rng.normal(size=outputs).astype(dtype) if bias else None)
 
 
 def int4_layer(rng, inputs, outputs, *, bias=False, dtype="f4"):
@@ -27,7 +27,7 @@ def int4_layer(rng, inputs, outputs, *, bias=False, dtype="f4"):
     grid = rng.integers(-7, 8, (outputs, inputs))
     grid[:, 0] = 7
     weights = (grid * rng.uniform(0.01, 0.05, (outputs, 1))).astype(dtype)
-    return FullyConnected(weights=weights, bias=rng.normal(size=outputs).astype(dtype) if bias else None)
+    return FullyConnectedOp(weights=weights, bias=rng.normal(size=outputs).astype(dtype) if bias else None)
 
 
 def chain(*ops, inputs, ranges=1.0, dtype="float32"):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from .physics.finite_size import VolumePeak, extrapolate
-from .physics.stopping import Look
+from .physics.stopping import PrecisionLook
 from .spec import Dims, on_the_line
 from .state import CampaignState
 from .store.records import Estimated
@@ -28,7 +28,7 @@ class TargetLook(NamedTuple):
     """A look at what the target is for, after so many updates of the campaign."""
 
     trajectories: int
-    look: Look
+    look: PrecisionLook
 
 
 def target_looks(state: CampaignState) -> list[TargetLook]:
@@ -36,7 +36,7 @@ def target_looks(state: CampaignState) -> list[TargetLook]:
     first = state.spec.lattice.volumes[0]
     if state.spec.budget.target_of == "first":
         own = [e for e in state.estimates if e.dims == first]
-        return [TargetLook(e.trajectories, Look(e.error, e.effective, e.established)) for e in own]
+        return [TargetLook(e.trajectories, PrecisionLook(e.error, e.effective, e.established)) for e in own]
     wanted = on_the_line(state.spec)
     latest: dict[Dims, Estimated] = {}
     looks = []
@@ -49,7 +49,7 @@ def target_looks(state: CampaignState) -> list[TargetLook]:
     return looks
 
 
-def _combined(latest: Mapping[Dims, Estimated]) -> Look:
+def _combined(latest: Mapping[Dims, Estimated]) -> PrecisionLook:
     """Return the extrapolation of the last estimates as one look.
 
     It is established when its volumes are and nothing contradicts their line. Its effective samples n are those with
@@ -58,10 +58,10 @@ def _combined(latest: Mapping[Dims, Estimated]) -> Look:
     peaks = _peaks(latest.values())
     fit = extrapolate(peaks)[0] if peaks else None
     if fit is None:
-        return Look(None, 0.0, False)
+        return PrecisionLook(None, 0.0, False)
     used = [latest[dims] for dims in fit.volumes]
     terms = [v / e.effective for v, e in zip(fit.variances, used, strict=True) if e.effective > 0]
-    return Look(
+    return PrecisionLook(
         fit.error,
         sum(fit.variances) / sum(terms) if len(terms) == len(used) else 0.0,
         fit.consistent and all(e.established for e in latest.values()),

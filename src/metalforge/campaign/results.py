@@ -22,7 +22,7 @@ from metalforge.core.files import PathLike
 from .extending import Extension
 from .physics.evidence import Evidence, Finding
 from .report.page import write_report
-from .report.result import CampaignResult, Summary, findings_of, result_of, summary_of
+from .report.result import CampaignResult, CampaignSummary, findings_of, result_of, summary_of
 from .report.verdict import verdict_lines
 from .report.words import lattice_name
 from .running.campaign import JOURNAL, Campaign
@@ -56,7 +56,7 @@ class Results:
         return findings_of(self.state)
 
     @property
-    def summary(self) -> Summary:
+    def summary(self) -> CampaignSummary:
         """The few numbers that a script wants: what `metalforge scan --json` prints."""
         page = None if self.directory is None else self.directory / "report.html"
         return summary_of(self.result, page if page is not None and page.exists() else None)

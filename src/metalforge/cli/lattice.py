@@ -19,7 +19,7 @@ from .machine import Json
 from .output import print_json, print_table, print_text
 
 if TYPE_CHECKING:
-    from metalforge.lattice.generate import Generation, Summary
+    from metalforge.lattice.generate import ChainSummary, Generation
     from metalforge.lattice.rows import Row
 
 __all__ = ["app"]
@@ -241,7 +241,7 @@ def _run(run: "Generation") -> bool:
             trace.close()
 
 
-def _show_summary(summary: "Summary") -> None:
+def _show_summary(summary: "ChainSummary") -> None:
     spec = summary.spec
     sea = (
         ""

@@ -48,7 +48,7 @@ def search(
     Errors are NRMSE on test data that no phase has seen. Latency and energy are modelled. Exits with 1 where no
     finalist is within the tolerance.
     """
-    from metalforge.hybrid.search import Budget, summary
+    from metalforge.hybrid.search import SearchBudget, summary
     from metalforge.hybrid.search import search as run_search
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
@@ -58,7 +58,7 @@ def search(
             trials=trials,
             storage=storage,
             profile=profile,
-            budget=Budget(latency_s=max_latency, energy_j=max_energy),
+            budget=SearchBudget(latency_s=max_latency, energy_j=max_energy),
             tolerance=tolerance,
             finalists=finalists,
             learn_on=fine_tune,

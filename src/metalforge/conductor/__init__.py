@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .heads_training import reservoir, train_heads
     from .layouts import CONDUCTOR_11, GPU_PREP_11
     from .program import ConductorProgram
-    from .questions import Question, Run
+    from .questions import HeadQuestion, PlannedRun
     from .reading import NetworkConductor
     from .shipped import default_provenance, default_scores, default_weights
     from .steerer import ConductorSteerer
@@ -28,10 +28,10 @@ __all__ = [
     "ConductorProgram",
     "ConductorSteerer",
     "CorpusSpec",
+    "HeadQuestion",
     "MetaRow",
     "NetworkConductor",
-    "Question",
-    "Run",
+    "PlannedRun",
     "Trust",
     "Worker",
     "build_corpus",
@@ -57,7 +57,7 @@ __getattr__, __dir__ = on_demand(
     heads_training="reservoir train_heads",
     layouts="CONDUCTOR_11 GPU_PREP_11",
     program="ConductorProgram",
-    questions="Question Run",
+    questions="HeadQuestion PlannedRun",
     reading="NetworkConductor",
     shipped="default_provenance default_scores default_weights",
     steerer="ConductorSteerer",

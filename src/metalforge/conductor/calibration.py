@@ -17,12 +17,12 @@ from .ensemble import Ensemble
 from .heads_training import label_rows
 from .predicting import layout_of
 
-__all__ = ["Calibration", "calibration"]
+__all__ = ["HeadCalibration", "calibration"]
 
 BINS = 10
 
 
-class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HeadCalibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One head over so many test chains; intervals are of numbers, the calibration error is of probabilities."""
 
     name: str
@@ -32,7 +32,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     calibration_error: float | None = None
 
 
-def calibration(ensemble: Ensemble, test: Sequence[Example]) -> list[Calibration]:
+def calibration(ensemble: Ensemble, test: Sequence[Example]) -> list[HeadCalibration]:
     """Return every head that has labels on the test chains."""
     layout = layout_of(ensemble.members[0])
     said = [ensemble.predict(example.inputs) for example in test]
@@ -51,11 +51,11 @@ def calibration(ensemble: Ensemble, test: Sequence[Example]) -> list[Calibration
         value, label = rows("value")[known], label[known]
         if layout[name].loss == "log":
             error = _expected_error(value, label)
-            found.append(Calibration(name=name, chains=len(taken), calibration_error=error))
+            found.append(HeadCalibration(name=name, chains=len(taken), calibration_error=error))
             continue
         off = np.abs(value - label)
         shares = [float(np.mean(off <= rows(field)[known])) for field in ("half_68", "half_95")]
-        found.append(Calibration(name=name, chains=len(taken), within_68=shares[0], within_95=shares[1]))
+        found.append(HeadCalibration(name=name, chains=len(taken), within_68=shares[0], within_95=shares[1]))
     return found
 
 

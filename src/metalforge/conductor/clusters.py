@@ -19,7 +19,7 @@ from scipy.stats import norm, t
 
 from metalforge.core.errors import SpecError
 
-__all__ = ["Interval", "chains_to_see", "least_seen", "over_couplings"]
+__all__ = ["CouplingInterval", "chains_to_see", "least_seen", "over_couplings"]
 
 RESAMPLES = 20_000
 SEEN = 3.29
@@ -27,7 +27,7 @@ SEEN = 3.29
 of all studies."""
 
 
-class Interval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CouplingInterval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A number and its 95 % interval."""
 
     value: float
@@ -38,7 +38,7 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return f"{self.value:+.2f} ({self.low:+.2f} .. {self.high:+.2f})"
 
 
-def over_couplings(values: Sequence[float]) -> Interval:
+def over_couplings(values: Sequence[float]) -> CouplingInterval:
     """Return the mean of one value per coupling, with the interval of drawing couplings again."""
     n = len(values)
     if n < 2:
@@ -47,7 +47,7 @@ def over_couplings(values: Sequence[float]) -> Interval:
     drawn = found[np.random.default_rng(15).integers(n, size=(RESAMPLES, n))].mean(axis=1)
     beyond = float(norm.cdf(-sqrt(n / (n - 1)) * t.ppf(0.975, n - 1)))
     low, high = np.quantile(drawn, [beyond, 1 - beyond])
-    return Interval(value=float(found.mean()), low=float(low), high=float(high))
+    return CouplingInterval(value=float(found.mean()), low=float(low), high=float(high))
 
 
 def chains_to_see(bias: float) -> int:

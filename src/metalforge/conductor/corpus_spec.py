@@ -16,12 +16,12 @@ from metalforge.core.errors import SpecError
 
 from .chains import ChainEntry, Dims, Fault, Part, ReferenceEntry
 
-__all__ = ["QUICK_CORPUS", "STARTS", "CorpusSpec", "Grid", "chain_entries", "equilibria"]
+__all__ = ["QUICK_CORPUS", "STARTS", "CorpusGrid", "CorpusSpec", "chain_entries", "equilibria"]
 
 STARTS: tuple[Literal["hot", "cold"], ...] = ("hot", "cold")
 
 
-class Grid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CorpusGrid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Chains on one lattice: every coupling with every start, trajectory and seed; the faults beside them.
 
     `far` are two couplings deep in either phase, for the cut between the phases.
@@ -49,7 +49,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise SpecError("`cg_stall` needs `flavors`: a quenched chain solves nothing")
 
 
-_SEA = Grid(
+_SEA = CorpusGrid(
     dims=(4, 4, 4, 2),
     train=(4.5, 4.7, 4.95, 5.15),
     test=(4.6, 4.8, 5.0),
@@ -67,8 +67,8 @@ _SEA = Grid(
 class CorpusSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that decides a corpus, but for the seconds it took."""
 
-    grids: tuple[Grid, ...] = (
-        Grid(
+    grids: tuple[CorpusGrid, ...] = (
+        CorpusGrid(
             dims=(4, 4, 4, 2),
             train=(4.7, 4.85, 4.95, 5.05, 5.15, 5.3, 5.5),
             test=(4.8, 5.0, 5.1, 5.2, 5.4),
@@ -76,7 +76,7 @@ class CorpusSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             seeds=2,
             trajectories=200,
         ),
-        Grid(
+        CorpusGrid(
             dims=(4, 4, 4, 4),
             train=(5.05, 5.3, 5.5, 5.65, 5.8, 6.0, 6.3),
             test=(5.2, 5.4, 5.6, 5.9, 6.15),
@@ -105,7 +105,7 @@ class CorpusSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 QUICK_CORPUS = CorpusSpec(
     grids=(
-        Grid(
+        CorpusGrid(
             dims=(4, 4, 4, 2),
             train=(4.7, 4.95, 5.15, 5.5),
             test=(4.85, 5.05, 5.3),

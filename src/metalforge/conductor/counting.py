@@ -5,7 +5,7 @@ from collections import Counter
 
 import msgspec
 
-from .questions import Answer
+from .questions import HeadAnswer
 
 __all__ = ["Tally", "WorkerStatistics"]
 
@@ -47,7 +47,7 @@ class Tally:
         with self._lock:
             self._counts[name] += n
 
-    def answered(self, answer: Answer) -> None:
+    def answered(self, answer: HeadAnswer) -> None:
         """Count an answer; of a baseline's by the reason, which stands before the colon."""
         with self._lock:
             if answer.source == "head":

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeAlias
 
-from .questions import Answer, Question
+from .questions import HeadAnswer, HeadQuestion
 
 __all__ = ["Clock", "Future"]
 
@@ -25,20 +25,20 @@ class Future:
     def __init__(
         self,
         id: int,
-        question: Question,
+        question: HeadQuestion,
         *,
         clock: Clock,
         deadline_s: float | None,
-        settled: Callable[[Answer], None],
+        settled: Callable[[HeadAnswer], None],
     ) -> None:
         self.id, self.question = id, question
         self._clock, self._report = clock, settled
         self._due_at = math.inf if deadline_s is None else clock() + deadline_s
         self._first = threading.Lock()
         self._settled = threading.Event()
-        self._answer: Answer | None = None
+        self._answer: HeadAnswer | None = None
 
-    def get(self) -> Answer:
+    def get(self) -> HeadAnswer:
         """Return the answer, waiting for it until the deadline at most."""
         while not self.done():
             left = None if self._due_at == math.inf else min(self._due_at - self._clock(), threading.TIMEOUT_MAX)
@@ -59,10 +59,10 @@ class Future:
     def fall_back(self, why: str) -> bool:
         """Settle by the baseline, unless somebody has settled it."""
         asked = self.question
-        answer = Answer(id=self.id, head=asked.head, value=asked.baseline, source="baseline", why=why)
+        answer = HeadAnswer(id=self.id, head=asked.head, value=asked.baseline, source="baseline", why=why)
         return self.settle(answer)
 
-    def settle(self, answer: Answer) -> bool:
+    def settle(self, answer: HeadAnswer) -> bool:
         """Give the answer; returns False, and changes nothing, where there was one before."""
         if not self._first.acquire(blocking=False):
             return False

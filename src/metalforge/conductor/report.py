@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .calibration import Calibration
+from .calibration import HeadCalibration
 from .clusters import least_seen
 from .evaluation import NeitherPhase
 from .scores import Evaluation, HeadScore, StopStudy
 
-__all__ = ["Table", "as_markdown", "stop_table", "tables"]
+__all__ = ["ReportTable", "as_markdown", "stop_table", "tables"]
 
 
-class Table(NamedTuple):
+class ReportTable(NamedTuple):
     """A title, what is to be known to read the table, names of columns, and rows of text."""
 
     title: str
@@ -21,8 +21,8 @@ class Table(NamedTuple):
 
 
 def tables(
-    found: Evaluation, calibration: Sequence[Calibration], neither: NeitherPhase | None, untested: Sequence[str]
-) -> list[Table]:
+    found: Evaluation, calibration: Sequence[HeadCalibration], neither: NeitherPhase | None, untested: Sequence[str]
+) -> list[ReportTable]:
     """Return all tables; `untested` are heads of the layout that no chain of the corpus has labels for."""
     made = [_heads(found.heads, untested), _calibration(calibration), stop_table(found.thermalisation_stop)]
     if neither is not None:
@@ -30,7 +30,7 @@ def tables(
     return made
 
 
-def as_markdown(tables: Sequence[Table], command: str) -> str:
+def as_markdown(tables: Sequence[ReportTable], command: str) -> str:
     """Return a page with all tables; `command` is what makes it."""
     lines = ["# The conductor on held-out chains", "", f"Made by `{command}`. Do not edit.", ""]
     for table in tables:
@@ -44,7 +44,7 @@ def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _heads(scores: Sequence[HeadScore], untested: Sequence[str]) -> Table:
+def _heads(scores: Sequence[HeadScore], untested: Sequence[str]) -> ReportTable:
     note = (
         "Couplings and seeds that no head was trained on. Accuracy is better when larger, brier and rmse when smaller. "
         "Skill is 1 - loss / loss of the strongest baseline; a head is trusted where its skill is above 0 with 95 % "
@@ -66,22 +66,22 @@ def _heads(scores: Sequence[HeadScore], untested: Sequence[str]) -> Table:
         for s in scores
     ]
     columns = ("head", "route", "metric", "value", "95 % interval", "strongest baseline", "skill", "trusted")
-    return Table("Heads", note, columns, rows)
+    return ReportTable("Heads", note, columns, rows)
 
 
-def _neither(found: NeitherPhase) -> Table:
+def _neither(found: NeitherPhase) -> ReportTable:
     note = (
         "Test chains whose interval for |L| covers the cut between the phases; they are in no other score. Right is "
         "the side that their mean is on, which they do not establish."
     )
     columns = ("head", "chains", "accuracy", "baseline")
     if found.value is None or found.baseline is None:
-        return Table("Chains of neither phase", note, columns, [(found.name, "0", "", "")])
+        return ReportTable("Chains of neither phase", note, columns, [(found.name, "0", "", "")])
     row = (found.name, str(found.chains), f"{found.value:.3f}", f"{found.baseline:.3f} ({found.baseline_name})")
-    return Table("Chains of neither phase", note, columns, [row])
+    return ReportTable("Chains of neither phase", note, columns, [row])
 
 
-def _calibration(rows: Sequence[Calibration]) -> Table:
+def _calibration(rows: Sequence[HeadCalibration]) -> ReportTable:
     note = (
         "An ensemble of three reservoirs: the share of labels within its intervals, for heads that are numbers; the "
         "mean distance of probabilities from shares, in ten bins, for heads that are probabilities."
@@ -92,10 +92,10 @@ def _calibration(rows: Sequence[Calibration]) -> Table:
         return "" if x is None else f"{x:.2f}"
 
     cells = [(c.name, str(c.chains), shown(c.within_68), shown(c.within_95), shown(c.calibration_error)) for c in rows]
-    return Table("Calibration", note, columns, cells)
+    return ReportTable("HeadCalibration", note, columns, cells)
 
 
-def stop_table(study: StopStudy) -> Table:
+def stop_table(study: StopStudy) -> ReportTable:
     """Return the early stop of warm-up: every rule with its length and what it leaves of the start."""
     place = "x".join(map(str, study.dims))
     betas = ", ".join(f"{beta:g}" for beta in study.betas)
@@ -138,4 +138,4 @@ def stop_table(study: StopStudy) -> Table:
         "one start",
         "unbiased",
     )
-    return Table("Early stop of warm-up", note, columns, rows)
+    return ReportTable("Early stop of warm-up", note, columns, rows)

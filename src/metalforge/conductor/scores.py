@@ -2,7 +2,7 @@
 
 import msgspec
 
-from .clusters import Interval
+from .clusters import CouplingInterval
 
 __all__ = ["Evaluation", "HeadScore", "StopRule", "StopStudy"]
 
@@ -39,8 +39,8 @@ class StopRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     worst: str
     one_start: float
     unbiased: bool
-    left_plaquette: Interval | None = None
-    left_polyakov: Interval | None = None
+    left_plaquette: CouplingInterval | None = None
+    left_polyakov: CouplingInterval | None = None
 
 
 class StopStudy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

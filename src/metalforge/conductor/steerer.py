@@ -20,7 +20,7 @@ from metalforge.core.steering import History, Observation, Setting, Steerer, Ste
 from metalforge.core.steering_rules import AdaptiveDecision, Score, steer_adaptive
 
 from .features import ChainContext, MetaRow
-from .questions import Question, Run
+from .questions import HeadQuestion, PlannedRun
 from .trust import Standing
 from .worker import Worker
 
@@ -177,8 +177,8 @@ class ConductorSteerer:
 
         @cache
         def score(beta: float) -> tuple[float, float | None]:
-            run = Run(context=msgspec.structs.replace(self.context, beta=beta), meta=rows, phase=self.phase)
-            answer = worker.ask(Question(head=self.head, of=run)).get()
+            run = PlannedRun(context=msgspec.structs.replace(self.context, beta=beta), meta=rows, phase=self.phase)
+            answer = worker.ask(HeadQuestion(head=self.head, of=run)).get()
             if answer.source != "head" or answer.value is None:
                 raise SpecError(f"{answer.why} at beta {beta:g}")
             return answer.value, answer.spread

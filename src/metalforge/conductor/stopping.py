@@ -29,7 +29,7 @@ from metalforge.statistics import gamma_method
 from .chains import ChainEntry, ChainRecord, Corpus, Doubles, Reference, ReferenceEntry
 from .clusters import chains_to_see, over_couplings
 from .corpus import run_chains, run_references
-from .corpus_spec import STARTS, CorpusSpec, Grid
+from .corpus_spec import STARTS, CorpusGrid, CorpusSpec
 from .criteria import says
 from .dataset import frames_of, meta_rows
 from .early_stop import IN_A_ROW, SURE, first_sure, first_yes
@@ -115,12 +115,12 @@ def stop_study(
     )
 
 
-def studied(spec: CorpusSpec) -> Grid:
+def studied(spec: CorpusSpec) -> CorpusGrid:
     """Return the grid whose test couplings are studied: the largest lattice without sea quarks."""
     return max((grid for grid in spec.grids if not grid.flavors), key=lambda grid: np.prod(grid.dims))
 
 
-def _entries(grid: Grid, betas: Sequence[float], count: int, spec: CorpusSpec) -> list[ChainEntry]:
+def _entries(grid: CorpusGrid, betas: Sequence[float], count: int, spec: CorpusSpec) -> list[ChainEntry]:
     # The finest steps: a chain that rejects everything is not early or late, but broken.
     tau, n_steps = min(grid.steps, key=lambda step: step[0] / step[1])
     return [

@@ -4,7 +4,7 @@
 
     with Worker(conductor, trust=trust_of(conductor.layout), deadline_s=0.05) as worker:
         worker.begin("c0", context)
-        cg = worker.ask(Question(head="cg_estimate", chain="c0", of=coming, baseline=last, loss="squared"))
+        cg = worker.ask(HeadQuestion(head="cg_estimate", chain="c0", of=coming, baseline=last, loss="squared"))
         ...                                                                     # the heads run meanwhile
         expected = cg.get().value                                               # by the head if it is trusted
         worker.tell("c0", [(row, trajectory)])
@@ -33,7 +33,7 @@ from .counting import Tally, WorkerStatistics
 from .features import ChainContext, FrameBuilder, MetaRow, Trajectory
 from .futures import Clock, Future
 from .heads import Conductor, HeadReading
-from .questions import Answer, Question, Run
+from .questions import HeadAnswer, HeadQuestion, PlannedRun
 from .trust import Trust, trust_of
 
 __all__ = ["Worker", "WorkerStuckWarning"]
@@ -143,7 +143,7 @@ class Worker(Closing):
         """Say what came of the question with this id; 0 or 1 where something happened or not."""
         self._put(partial(self.trust.outcome, id, value))
 
-    def ask(self, question: Question, deadline_s: float | None = None) -> Future:
+    def ask(self, question: HeadQuestion, deadline_s: float | None = None) -> Future:
         """Return the future of a question; never waits. The deadline counts from now."""
         _checked_deadline(deadline_s)
         deadline_s = self._deadline_s if deadline_s is None else deadline_s
@@ -262,7 +262,7 @@ class Worker(Closing):
             future.fall_back(f"error: {self._tally.error(error)}")
             return
         trusted, _, _, why = self.trust.standing(asked.head)
-        answer = Answer(
+        answer = HeadAnswer(
             id=future.id,
             head=asked.head,
             value=said[asked.head] if trusted else asked.baseline,
@@ -277,15 +277,15 @@ class Worker(Closing):
         elif asked.loss is not None and asked.baseline is not None:
             self._expect(future.id, asked.head, said[asked.head], asked.baseline, asked)
 
-    def _expect(self, id: int, head: str, said: float, baseline: float, asked: Question) -> None:
+    def _expect(self, id: int, head: str, said: float, baseline: float, asked: HeadQuestion) -> None:
         assert asked.loss is not None
         try:
             self.trust.expect(id, head, said, baseline, loss=asked.loss)
         except SpecError as error:  # such as a baseline that is no number: the answer is still good
             self._tally.error(error)
 
-    def _readings(self, asked: Question, reader: _ChainReader | None) -> Readings:
-        if isinstance(asked.of, Run):
+    def _readings(self, asked: HeadQuestion, reader: _ChainReader | None) -> Readings:
+        if isinstance(asked.of, PlannedRun):
             run = asked.of
             return self._conductor.read(FrameBuilder(run.context, run.meta).before(run.phase))
         assert reader is not None

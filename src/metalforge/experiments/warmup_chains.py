@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from metalforge.campaign.running.monitor import Monitor
 from metalforge.campaign.spec import WarmUpPolicy
-from metalforge.conductor.clusters import Interval, chains_to_see, over_couplings
+from metalforge.conductor.clusters import CouplingInterval, chains_to_see, over_couplings
 from metalforge.lattice.chain import HeatbathSpec
 
 from .cache import cached_arrays
@@ -100,9 +100,9 @@ class Place(NamedTuple):
 class Bias(NamedTuple):
     """What a rule leaves of the start in one observable: of both starts by their sign, of hot and of cold alone."""
 
-    left: Interval
-    hot: Interval
-    cold: Interval
+    left: CouplingInterval
+    hot: CouplingInterval
+    cold: CouplingInterval
 
 
 def recorded(recipe: Recipe) -> Place:

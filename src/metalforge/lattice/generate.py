@@ -25,7 +25,7 @@ from .rows import Row
 from .run import ChainRun
 from .warmup import WarmUp
 
-__all__ = ["Generation", "Job", "Summary", "Value"]
+__all__ = ["ChainSummary", "Generation", "Job", "Value"]
 
 Floats = NDArray[np.float64]
 Format = Literal["nersc", "ildg", "hdf5"]
@@ -75,7 +75,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return Path(self.out) / "checkpoint.h5" if self.out else Path("metalforge-checkpoint.h5")
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
+class ChainSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What a run found; entries that do not apply to the algorithm are None."""
 
     plaquette: Value
@@ -241,14 +241,14 @@ class Generation:
         own = self.chain.action.variable
         return tuple(dict.fromkeys((*(() if own in SERIES else (own,)), *self.job.observables)))
 
-    def summary(self) -> Summary:
+    def summary(self) -> ChainSummary:
         """Return means with Gamma-method errors; needs at least one measurement."""
         loop = np.hypot(self.series["polyakov_re"], self.series["polyakov_im"])
         volume = self.chain.field.spatial_volume
         absolute = _value(loop)
         chi = _value(loop, lambda values: susceptibility(values, volume), lambda values: volume * float(values.var()))
         hmc = self.chain.spec.has_trajectories
-        return Summary(
+        return ChainSummary(
             plaquette=_value(self.series["plaquette"]),
             polyakov_abs=absolute,
             # How far apart measurements must be is a property of |L|, so its autocorrelation time is the one shown.

@@ -12,11 +12,11 @@ from .df64 import from_df64, to_df64
 from .engine import Engine
 from .random import Stream
 from .reduce import ordered_dot, ordered_sum
-from .selftest import Check, selftest
+from .selftest import SelfCheck, selftest
 
 __all__ = [
-    "Check",
     "Engine",
+    "SelfCheck",
     "Stream",
     "available_levels",
     "cpu_engine",

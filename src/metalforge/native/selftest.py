@@ -11,10 +11,10 @@ from .df64 import from_df64, to_df64
 from .random import Stream
 from .reduce import ordered_sum
 
-__all__ = ["Check", "selftest"]
+__all__ = ["SelfCheck", "selftest"]
 
 
-class Check(NamedTuple):
+class SelfCheck(NamedTuple):
     """One check, its verdict and what was seen."""
 
     name: str
@@ -69,6 +69,6 @@ _CHECKS: dict[str, Callable[[], tuple[bool, str]]] = {
 }
 
 
-def selftest() -> list[Check]:
+def selftest() -> list[SelfCheck]:
     """Run every check; takes milliseconds."""
-    return [Check(name, *check()) for name, check in _CHECKS.items()]
+    return [SelfCheck(name, *check()) for name, check in _CHECKS.items()]

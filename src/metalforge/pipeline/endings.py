@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .graph import components
-from .worker import CLOSE, FINISH, Worker
+from .worker import CLOSE, FINISH, StageWorker
 
 if TYPE_CHECKING:
     from .supervisor import Run
@@ -51,7 +51,7 @@ class Endings:
                 self.part_of[name] = group
                 alive[name].closing = alive[name].closing and same
 
-    def is_closing(self, worker: Worker) -> bool:
+    def is_closing(self, worker: StageWorker) -> bool:
         """Whether the part of a worker has begun to finish."""
         group = self.part_of.get(worker.name)
         return group is None or group.finisher >= 0

@@ -12,7 +12,7 @@ from typing import Any
 
 from .graph import PipelineGraph
 from .supervisor import Run
-from .worker import TICK, Timer, Worker
+from .worker import TICK, StageWorker, Timer
 
 __all__ = ["InlineRun", "ManualClock"]
 
@@ -45,13 +45,13 @@ class InlineRun(Run):
 
     def __init__(self, graph: PipelineGraph, *, seed: int = 0, **options: Any) -> None:
         self._random = random.Random(seed)
-        self._lives: list[tuple[Worker, Generator[Any, Any, None]]] = []
+        self._lives: list[tuple[StageWorker, Generator[Any, Any, None]]] = []
         self._virtual = options.setdefault("clock", ManualClock())
         self.turns = 0
         super().__init__(graph, **options)
         self.pump = self._run_until
 
-    def launch(self, worker: Worker) -> None:
+    def launch(self, worker: StageWorker) -> None:
         """Add a worker to the loop."""
         life = worker.life()
         self._lives.append((worker, life))

@@ -15,7 +15,7 @@ from .stages import OnSubstrate
 
 if TYPE_CHECKING:
     from .supervisor import Run
-    from .worker import Worker
+    from .worker import StageWorker
 
 __all__ = ["Migration", "migrate", "swap_host"]
 
@@ -49,7 +49,7 @@ def migrate(run: "Run", stage: str, to: OnSubstrate | str, timeout: float | None
     return moved[0]
 
 
-def swap_host(run: "Run", worker: "Worker", spec: StageSpec) -> Migration:
+def swap_host(run: "Run", worker: "StageWorker", spec: StageSpec) -> Migration:
     """Give a worker that stands at a border a new host with the same state; the old one comes back if that fails."""
     began = run.clock_ns()
     old_host, old_spec = worker.host, worker.spec

@@ -16,7 +16,7 @@ from .stages import OnSubstrate
 
 if TYPE_CHECKING:
     from .supervisor import Run
-    from .worker import Worker
+    from .worker import StageWorker
 
 __all__ = ["Readings", "Throttle"]
 
@@ -61,7 +61,7 @@ class Readings:
         for worker in run.workers.values():
             self.meter_of(worker)
 
-    def meter_of(self, worker: "Worker") -> EnergyMeter | None:
+    def meter_of(self, worker: "StageWorker") -> EnergyMeter | None:
         """Return the readable meter of a worker's substrate; a substrate has one meter, however many stages it has."""
         substrate = worker.spec.substrate
         if not isinstance(substrate, OnSubstrate):
@@ -76,7 +76,7 @@ class Readings:
             self._at_start[name] = meter.total()
         return meter
 
-    def throttle_of(self, worker: "Worker") -> Throttle | None:
+    def throttle_of(self, worker: "StageWorker") -> Throttle | None:
         """Return what enforces a worker's power budget; None without a budget or a meter that can be read."""
         budget = worker.config.power_budget_mw
         meter = None if budget is None else self.meter_of(worker)
@@ -84,7 +84,7 @@ class Readings:
             return None
         return Throttle(meter, budget * 1e-3, self._run.clock_ns)
 
-    def energy(self, worker: "Worker") -> Quantity | None:
+    def energy(self, worker: "StageWorker") -> Quantity | None:
         """Return the joules of a worker's substrate since the run began."""
         meter = self.meter_of(worker)
         if meter is None:
@@ -94,7 +94,7 @@ class Readings:
         except MeterUnavailableError:
             return None
 
-    def of(self, worker: "Worker", since: StageMeter | None = None) -> StageMetrics:
+    def of(self, worker: "StageWorker", since: StageMeter | None = None) -> StageMetrics:
         """Return the metrics of a worker since an earlier look, or since it began."""
         run, meter = self._run, worker.meter
         now_ns = worker.ended_ns or run.clock_ns()
@@ -149,7 +149,7 @@ def _power(energy: Quantity, seconds: float) -> Quantity:
     return Modelled(value=value, unit="W", profile=energy.profile)
 
 
-def _status(worker: "Worker", run_status: str) -> Any:
+def _status(worker: "StageWorker", run_status: str) -> Any:
     if worker.ended:
         return "failed" if run_status == "failed" and not worker.finished else "ended"
     if worker.parked:

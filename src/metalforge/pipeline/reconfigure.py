@@ -23,7 +23,7 @@ from .migration import swap_host
 
 if TYPE_CHECKING:
     from .supervisor import Run
-    from .worker import Worker
+    from .worker import StageWorker
 
 __all__ = ["Receipt", "reconfigure"]
 
@@ -189,7 +189,7 @@ class _Change:
             run.endings.check_all()
         return self._receipt([w.name for w in held], pause_ms)
 
-    def _lanes(self, worker: "Worker") -> list[Lane]:
+    def _lanes(self, worker: "StageWorker") -> list[Lane]:
         """Return the lanes of a worker that the plan takes away."""
         gone = {e.ends for e in self.plan.removed}
         return [lane for lane in worker.out_lanes if (lane.source, lane.target) in gone]
@@ -206,7 +206,7 @@ class _Change:
         run.wait_until(lambda: run.aborting or all(lane.settled == lane.sent for lane in lanes), drain_s, poll=True)
         self.drained += max(0, before - sum(lane.queued for lane in lanes))
 
-    def _switch(self) -> list["Worker"]:
+    def _switch(self) -> list["StageWorker"]:
         """Change workers and lanes; every worker concerned stands still."""
         run, plan = self.run, self.plan
         # What can fail comes first, and is undone when it does: the old graph then runs on.
@@ -283,7 +283,7 @@ class _Change:
                 self.kept += lane.queued
         lane.close()
 
-    def _readdress(self, producer: "Worker", lane: Lane, instead: list[Lane]) -> None:
+    def _readdress(self, producer: "StageWorker", lane: Lane, instead: list[Lane]) -> None:
         """Send what waits for `lane` on other lanes, in its place in the outbox."""
         pending = list(producer.outbox)
         producer.outbox.clear()
@@ -312,7 +312,7 @@ class _Change:
         )
 
 
-def _extract(worker: "Worker", lane: Lane) -> list[Item]:
+def _extract(worker: "StageWorker", lane: Lane) -> list[Item]:
     """Return what a parked worker has queued from one lane; the rest of its inbox keeps its order."""
     messages = []
     while worker.inbox.qsize():

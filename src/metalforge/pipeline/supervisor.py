@@ -28,7 +28,7 @@ from .readings import Readings
 from .stages import Context, OnSubstrate, StageConfig
 from .tokens import Ring
 from .waiting import all_wait, describe_waits
-from .worker import Stopped, Worker
+from .worker import StageWorker, Stopped
 
 if TYPE_CHECKING:
     from .builder import Edits, Pipeline
@@ -64,8 +64,8 @@ class Run(ABC):
         self.clock_ns: Callable[[], int] = time.perf_counter_ns if clock is None else clock.now_ns
         self.events = events
         self.lock = threading.RLock()
-        self.workers: dict[str, Worker] = {}
-        self.retired: list[Worker] = []
+        self.workers: dict[str, StageWorker] = {}
+        self.retired: list[StageWorker] = []
         """Workers of stages that were removed, until they have ended."""
         self.endings = Endings(self)
         self.ring_of: dict[str, Ring] = {}
@@ -87,9 +87,9 @@ class Run(ABC):
 
     # -- making ---------------------------------------------------------------------------------------------------
 
-    def make_worker(self, spec: StageSpec) -> Worker:
+    def make_worker(self, spec: StageSpec) -> StageWorker:
         """Return a worker for a stage, not yet started."""
-        return Worker(spec, self, self.make_host(spec))
+        return StageWorker(spec, self, self.make_host(spec))
 
     def make_host(self, spec: StageSpec) -> Host:
         """Return the place where a stage's code runs."""
@@ -123,7 +123,7 @@ class Run(ABC):
         if not self.ring_of:
             self._make_rings()
 
-    def find(self, name: str) -> Worker:
+    def find(self, name: str) -> StageWorker:
         """Return a worker, also one that was removed and is ending."""
         if name in self.workers:
             return self.workers[name]
@@ -146,7 +146,7 @@ class Run(ABC):
     # -- what runtimes add ----------------------------------------------------------------------------------------
 
     @abstractmethod
-    def launch(self, worker: Worker) -> None:
+    def launch(self, worker: StageWorker) -> None:
         """Begin to drive a worker."""
 
     @abstractmethod
@@ -168,7 +168,7 @@ class Run(ABC):
 
     # -- words from workers ---------------------------------------------------------------------------------------
 
-    def lane_ended(self, worker: Worker, lane: Lane) -> None:
+    def lane_ended(self, worker: StageWorker, lane: Lane) -> None:
         """An edge has given its last item."""
         with self.lock:
             if lane in worker.in_lanes:
@@ -176,7 +176,7 @@ class Run(ABC):
                 worker.past.update(dropped=lane.dropped, overwritten=lane.overwritten, filtered=lane.filtered)
             self.endings.check(worker.name)
 
-    def settle(self, worker: Worker) -> None:
+    def settle(self, worker: StageWorker) -> None:
         """A worker has finished, a source is exhausted, or a worker of a part that is closing has nothing to do."""
         with self.lock:
             self.endings.check(worker.name)
@@ -212,7 +212,7 @@ class Run(ABC):
             answer.put(None, BrokenError("the run is stopping", self._error))
         self.notify()
 
-    def nudge(self, worker: Worker) -> None:
+    def nudge(self, worker: StageWorker) -> None:
         """Make a waiting worker look at its orders."""
         worker.inbox.put(NUDGE)
         worker.wakeup.put(NUDGE)
@@ -223,7 +223,7 @@ class Run(ABC):
         for ring in set(self.ring_of.values()):
             ring.tokens.put(NUDGE)
 
-    def worker_ended(self, worker: Worker, error: BaseException | None) -> None:
+    def worker_ended(self, worker: StageWorker, error: BaseException | None) -> None:
         """A worker's life is over, in order or by `error`; its driver calls this last."""
         if error is not None and not isinstance(error, Stopped):
             self.fail(error if isinstance(error, PipelineError) else _unexpected(worker, error))
@@ -269,7 +269,7 @@ class Run(ABC):
             self.launch(worker)
         return self
 
-    def prepare(self, worker: Worker) -> None:
+    def prepare(self, worker: StageWorker) -> None:
         """Make a worker ready to be launched: its clock and its power budget start now."""
         worker.meter.started_ns = self.clock_ns()
         worker.throttle = self.readings.throttle_of(worker)
@@ -350,7 +350,7 @@ class Run(ABC):
             if self._status == "paused":
                 self._status = "running"
 
-    def hold(self, workers: list[Worker], timeout: float | None = None) -> bool:
+    def hold(self, workers: list[StageWorker], timeout: float | None = None) -> bool:
         """Park some workers at their next border; when not all stand in time, none is held and False is returned."""
         for worker in workers:
             worker.gate = True
@@ -361,7 +361,7 @@ class Run(ABC):
             return False
         return True
 
-    def let_go(self, workers: list[Worker]) -> None:
+    def let_go(self, workers: list[StageWorker]) -> None:
         """Open the gate for some workers."""
         for worker in workers:
             worker.gate = False
@@ -391,7 +391,7 @@ class Run(ABC):
             self.graph = replace(self.graph, stages={**self.graph.stages, stage: worker.spec})
         self.note("stage.configured", stage)
 
-    def order(self, worker: Worker, work: Callable[[], None], timeout: float | None = None) -> None:
+    def order(self, worker: StageWorker, work: Callable[[], None], timeout: float | None = None) -> None:
         """Let a worker do something at its next border, on its own thread; returns when done, raises what it raised."""
         done: list[BaseException | None] = []
 
@@ -452,7 +452,7 @@ class Run(ABC):
         self.order(worker, lambda: saved.append(worker.host.checkpoint()), timeout)
         return saved[0]
 
-    def worker(self, stage: str) -> Worker:
+    def worker(self, stage: str) -> StageWorker:
         """Return the worker of a stage by its name."""
         if stage not in self.workers:
             raise UnknownNameError("stage", stage, self.workers)
@@ -528,7 +528,7 @@ class Run(ABC):
             return False
 
 
-def _unexpected(worker: Worker, error: BaseException) -> PipelineError:
+def _unexpected(worker: StageWorker, error: BaseException) -> PipelineError:
     wrapped = PipelineError(f"stage `{worker.name}` broke outside of a step: {type(error).__name__}: {error}")
     wrapped.__cause__ = error
     return wrapped

@@ -12,7 +12,7 @@ from typing import Any
 
 from .graph import PipelineGraph
 from .supervisor import Run
-from .worker import Worker
+from .worker import StageWorker
 
 __all__ = ["ThreadsRun"]
 
@@ -31,7 +31,7 @@ class ThreadsRun(Run):
         self._watchdog: threading.Thread | None = None
         super().__init__(graph, **options)
 
-    def launch(self, worker: Worker) -> None:
+    def launch(self, worker: StageWorker) -> None:
         """Start the thread of a worker, and the watchdog with the first."""
         if worker.config.concurrency > 1:
             worker.pool = ThreadPoolExecutor(worker.config.concurrency, thread_name_prefix=f"pipeline-{worker.name}")
@@ -42,7 +42,7 @@ class ThreadsRun(Run):
             self._watchdog = threading.Thread(target=self._watch, name="pipeline-watchdog", daemon=True)
             self._watchdog.start()
 
-    def _drive(self, worker: Worker) -> None:
+    def _drive(self, worker: StageWorker) -> None:
         """Run a worker: wait on the queue it yields, send it what came."""
         error: BaseException | None = None
         try:

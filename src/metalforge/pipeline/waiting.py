@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from .worker import Worker
+from .worker import StageWorker
 
 if TYPE_CHECKING:
     from .supervisor import Run
@@ -16,7 +16,7 @@ def describe_waits(run: "Run") -> str:
     return "\n".join(f"  {worker.name}: {_why_waiting(run, worker)}" for worker in everyone)
 
 
-def _why_waiting(run: "Run", worker: Worker) -> str:
+def _why_waiting(run: "Run", worker: StageWorker) -> str:
     waiting = worker.waiting
     if worker.ended:
         return "ended"
@@ -45,7 +45,7 @@ def all_wait(run: "Run") -> bool:
     return bool(alive) and all(_is_blocked(w) for w in alive)
 
 
-def _is_blocked(worker: Worker) -> bool:
+def _is_blocked(worker: StageWorker) -> bool:
     waiting = worker.waiting
     if waiting is None or waiting is worker.wakeup or worker.gate or not hasattr(waiting, "put"):
         return False

@@ -29,7 +29,7 @@ from .tokens import Ring
 if TYPE_CHECKING:
     from .supervisor import Run
 
-__all__ = ["CLOSE", "FINISH", "TICK", "Stopped", "Tick", "Timer", "Worker"]
+__all__ = ["CLOSE", "FINISH", "TICK", "StageWorker", "Stopped", "Tick", "Timer"]
 
 FINISH: Final = Word("FINISH")
 CLOSE: Final = Word("CLOSE")
@@ -89,7 +89,7 @@ class Done:
 Waits: TypeAlias = Generator[Any, Any, None]
 
 
-class Worker:
+class StageWorker:
     """One stage of a run: its inbox, its lanes, its host, and where it is in its life."""
 
     def __init__(self, spec: StageSpec, run: "Run", host: Host) -> None:

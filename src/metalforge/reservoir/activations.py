@@ -13,7 +13,7 @@ from scipy.special import erf, expit
 
 from metalforge.core.errors import UnknownNameError
 
-__all__ = ["ACTIVATIONS", "Activation", "ActivationName", "activation", "leaky_step"]
+__all__ = ["ACTIVATIONS", "ActivationFunction", "ActivationName", "activation", "leaky_step"]
 
 ActivationName: TypeAlias = Literal["tanh", "relu", "bounded_relu", "identity", "sigmoid", "gelu", "piecewise_tanh"]
 Reals: TypeAlias = NDArray[np.floating[Any]]
@@ -25,7 +25,7 @@ SLOPES = (0.92424, 0.59894, 0.28712, 0.11776, 0.03102, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Activation:
+class ActivationFunction:
     """A function and its derivative, both of the pre-activation, elementwise.
 
     `bound` is the largest |f| and so the range of a state that starts within it; None where there is none.
@@ -59,15 +59,17 @@ def _gelu_slope(x: Reals) -> Reals:
     return np.asarray(real(0.5) * (1 + erf(x * real(np.sqrt(0.5)))) + x * density)
 
 
-def _table() -> dict[str, Activation]:
-    rows: tuple[Activation, ...] = (
-        Activation("tanh", np.tanh, lambda x: 1 - np.tanh(x) ** 2, 1.0),
-        Activation("relu", lambda x: np.maximum(x, 0), lambda x: (x > 0).astype(x.dtype), None),
-        Activation("bounded_relu", lambda x: np.clip(x, 0, 1), lambda x: ((x > 0) & (x < 1)).astype(x.dtype), 1.0),
-        Activation("identity", lambda x: x, np.ones_like, None),
-        Activation("sigmoid", lambda x: np.asarray(expit(x)), lambda x: np.asarray(expit(x) * expit(-x)), 1.0),
-        Activation("gelu", _gelu, _gelu_slope, None),
-        Activation("piecewise_tanh", _piecewise, lambda x: np.asarray(SLOPES, x.dtype)[_piece(x)], 0.99505),
+def _table() -> dict[str, ActivationFunction]:
+    rows: tuple[ActivationFunction, ...] = (
+        ActivationFunction("tanh", np.tanh, lambda x: 1 - np.tanh(x) ** 2, 1.0),
+        ActivationFunction("relu", lambda x: np.maximum(x, 0), lambda x: (x > 0).astype(x.dtype), None),
+        ActivationFunction(
+            "bounded_relu", lambda x: np.clip(x, 0, 1), lambda x: ((x > 0) & (x < 1)).astype(x.dtype), 1.0
+        ),
+        ActivationFunction("identity", lambda x: x, np.ones_like, None),
+        ActivationFunction("sigmoid", lambda x: np.asarray(expit(x)), lambda x: np.asarray(expit(x) * expit(-x)), 1.0),
+        ActivationFunction("gelu", _gelu, _gelu_slope, None),
+        ActivationFunction("piecewise_tanh", _piecewise, lambda x: np.asarray(SLOPES, x.dtype)[_piece(x)], 0.99505),
     )
     assert {row.name for row in rows} == set(get_args(ActivationName))
     return {row.name: row for row in rows}
@@ -76,7 +78,7 @@ def _table() -> dict[str, Activation]:
 ACTIVATIONS = _table()
 
 
-def activation(name: str) -> Activation:
+def activation(name: str) -> ActivationFunction:
     """Return an activation by name."""
     if name not in ACTIVATIONS:
         raise UnknownNameError("activation", name, ACTIVATIONS)

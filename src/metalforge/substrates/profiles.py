@@ -19,7 +19,7 @@ __all__ = ["PROFILES", "DeviceProfile", "load_profile", "profile"]
 FOLDER = Path(__file__).parent / "npu" / "profiles"
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ProfileFigure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One number and the sentence that says where it was found."""
 
     value: float
@@ -39,7 +39,7 @@ class Count(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     source: str
 
     def __post_init__(self) -> None:
-        Figure(value=self.value, source=self.source)  # the same rules
+        ProfileFigure(value=self.value, source=self.source)  # the same rules
 
 
 class TimeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,7 +55,7 @@ class TimeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         if len(self.rows) < 2 or any(a >= b for a, b in pairwise(keys)) or keys[0] < 1:
             raise ValueError(f"`rows` must be two or more with rising whole numbers from 1 on. Got {keys}")
         for _, seconds in self.rows:
-            Figure(value=seconds, source=self.source)
+            ProfileFigure(value=seconds, source=self.source)
 
 
 class Mode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,7 +68,7 @@ class Mode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def __post_init__(self) -> None:
         for value in (self.call_s, self.power_w):
-            Figure(value=value, source=self.source)
+            ProfileFigure(value=value, source=self.source)
 
 
 class Arithmetic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -115,18 +115,18 @@ class Mesh(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Call(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What calls, updates and transfers take."""
 
-    call_s: Figure
+    call_s: ProfileFigure
     """One inference call, single input, small program."""
-    weight_update_s: Figure
+    weight_update_s: ProfileFigure
     """Replacing a variable of a loaded program."""
-    power_w: Figure
+    power_w: ProfileFigure
     """What the call's energy is charged at."""
     max_batch: Count
-    layer_s: Figure | None = None
+    layer_s: ProfileFigure | None = None
     """Each layer after the first."""
-    idle_power_w: Figure | None = None
+    idle_power_w: ProfileFigure | None = None
     """What the board draws without any call: charged for the time it is held (`costs.board_energy`)."""
-    link_bytes_per_s: Figure | None = None
+    link_bytes_per_s: ProfileFigure | None = None
     """Host to device; None: no figure, and loading is not charged."""
 
 
@@ -204,7 +204,7 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         for section in ("arithmetic", "mesh", "call"):
             for field in msgspec.structs.fields(getattr(self, section)):
                 entry = getattr(getattr(self, section), field.name)
-                if isinstance(entry, Figure | Count):
+                if isinstance(entry, ProfileFigure | Count):
                     text = str(entry.value) if isinstance(entry, Count) else f"{entry.value:g}"
                     found.append((f"{section}.{field.name}", text, entry.source))
         found += [(f"modes.{m.name}", f"{m.call_s:g} s, {m.power_w:g} W", m.source) for m in self.modes]

@@ -2,12 +2,12 @@
 
 import pytest
 
-from metalforge.campaign.physics.stopping import Look, fitted_error, target_reached
+from metalforge.campaign.physics.stopping import PrecisionLook, fitted_error, target_reached
 
 
 def looks(*errors, established=True, a=0.04):
     """Looks whose error is a factor times a n^(-1/2), with 100, 200, ... effective samples."""
-    return [Look(f * a * (100 * (i + 1)) ** -0.5, 100.0 * (i + 1), established) for i, f in enumerate(errors)]
+    return [PrecisionLook(f * a * (100 * (i + 1)) ** -0.5, 100.0 * (i + 1), established) for i, f in enumerate(errors)]
 
 
 def test_the_fit_gives_back_an_exact_law():
@@ -33,7 +33,7 @@ def test_evidence_must_hold_at_two_looks_in_a_row():
 
 
 def test_a_peak_that_was_lost_again_has_no_error():
-    lost = [*looks(1, 1), Look(None, 0.0, False)]
+    lost = [*looks(1, 1), PrecisionLook(None, 0.0, False)]
     assert fitted_error(lost) is None
     assert fitted_error([]) is None
     assert not target_reached(lost, 1.0)

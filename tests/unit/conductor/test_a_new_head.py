@@ -5,20 +5,20 @@ import numpy as np
 import pytest
 
 from metalforge.conductor.corpus import build_corpus
-from metalforge.conductor.corpus_spec import CorpusSpec, Grid
+from metalforge.conductor.corpus_spec import CorpusGrid, CorpusSpec
 from metalforge.conductor.dataset import examples, meta_rows
 from metalforge.conductor.evaluation import evaluate
 from metalforge.conductor.heads_training import reservoir, train_heads
 from metalforge.conductor.labels import LABELS, Label
 from metalforge.conductor.layouts import CONDUCTOR_11
-from metalforge.conductor.questions import Question
+from metalforge.conductor.questions import HeadQuestion
 from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.worker import Worker
 from metalforge.core.schema import HeadSpec
 
 SPEC = CorpusSpec(
     grids=(
-        Grid(
+        CorpusGrid(
             dims=(4, 4, 4, 2),
             train=(4.6, 4.9, 5.6),
             test=(5.3,),
@@ -59,7 +59,7 @@ def test_a_new_head_is_trained_scored_and_asked_for_by_its_name():
     with Worker(NetworkConductor(trained.weights)) as worker:
         worker.begin("a", chain.entry.context, meta_rows(corpus, chain))
         worker.tell("a", list(enumerate(chain.trajectories())))
-        answer = worker.ask(Question(head="violation", chain="a", of=30, baseline=0.5, loss="squared")).get()
+        answer = worker.ask(HeadQuestion(head="violation", chain="a", of=30, baseline=0.5, loss="squared")).get()
         worker.outcome(answer.id, 0.4)
     assert (answer.source, answer.value) == ("baseline", 0.5)  # no pairs yet
     assert answer.said["violation"] >= 0

@@ -8,7 +8,7 @@ from metalforge.conductor.heads_training import reservoir
 from metalforge.conductor.heuristics import cg_iterations
 from metalforge.conductor.intervals import check_interval
 from metalforge.conductor.layouts import GPU_PREP_11
-from metalforge.conductor.questions import Question, Run
+from metalforge.conductor.questions import HeadQuestion, PlannedRun
 from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.worker import Worker
 from metalforge.lattice.chain import Chain, ChainSpec, HmcSpec
@@ -55,10 +55,10 @@ def test_the_workers_prediction_goes_into_the_solver_of_a_dynamical_chain():
     hmc = HmcSpec(tau=0.3, n_steps=3, integrator="leapfrog")
     spec = ChainSpec(dims=DIMS, beta=BETA, algorithm="hmc", seed=1, start="hot", hmc=hmc, fermions=sea)
     plain, watched = Chain(spec, threads=1), Chain(spec, threads=1)
-    run = Run(context=ChainContext(beta=BETA, dims=DIMS, mass=MASS, flavors=4.0))
+    run = PlannedRun(context=ChainContext(beta=BETA, dims=DIMS, mass=MASS, flavors=4.0))
     baseline = float(cg_iterations(int(np.prod(DIMS)), MASS))
     with Worker(conductor()) as worker:
-        answer = worker.ask(Question(head="cg_estimate", of=run, baseline=baseline)).get()
+        answer = worker.ask(HeadQuestion(head="cg_estimate", of=run, baseline=baseline)).get()
     seen = []
 
     def watch(iteration, residual):

@@ -6,11 +6,15 @@ import pytest
 
 from metalforge.conductor.chains import Corpus, load_corpus, save_corpus
 from metalforge.conductor.corpus import build_corpus, run_chains
-from metalforge.conductor.corpus_spec import CorpusSpec, Grid, chain_entries
+from metalforge.conductor.corpus_spec import CorpusGrid, CorpusSpec, chain_entries
 from metalforge.core.errors import SpecError
 
 SPEC = CorpusSpec(
-    grids=(Grid(dims=(4, 4, 4, 2), train=(4.7, 5.5), test=(5.0,), far=(4.5, 5.8), steps=((1.0, 5),), trajectories=30),),
+    grids=(
+        CorpusGrid(
+            dims=(4, 4, 4, 2), train=(4.7, 5.5), test=(5.0,), far=(4.5, 5.8), steps=((1.0, 5),), trajectories=30
+        ),
+    ),
     reference=40,
     untested=4,
 )
@@ -88,7 +92,7 @@ def test_a_file_gives_back_the_corpus_and_refuses_a_changed_one(corpus: Corpus, 
 
 
 def test_iterations_are_those_of_a_solve_and_rise_in_a_stall() -> None:
-    grid = Grid(
+    grid = CorpusGrid(
         dims=(4, 4, 4, 2),
         train=(4.7,),
         test=(4.9,),
@@ -125,4 +129,4 @@ def test_processes_change_no_link_and_leave_quietly(corpus: Corpus, capfd) -> No
 def test_grids_that_make_no_sense_are_refused(wrong, match) -> None:
     given = {"dims": (4, 4, 4, 2), "train": (4.7,), "test": (5.0,), "far": (4.5, 5.8)} | wrong
     with pytest.raises(SpecError, match=match):
-        Grid(**given)
+        CorpusGrid(**given)

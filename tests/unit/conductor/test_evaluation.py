@@ -13,7 +13,7 @@ from metalforge.conductor.calibration import calibration
 from metalforge.conductor.chains import SERIES, ChainEntry, ChainRecord, save_corpus
 from metalforge.conductor.clusters import chains_to_see
 from metalforge.conductor.corpus import build_corpus, training_runs
-from metalforge.conductor.corpus_spec import CorpusSpec, Grid
+from metalforge.conductor.corpus_spec import CorpusGrid, CorpusSpec
 from metalforge.conductor.dataset import examples, meta_rows
 from metalforge.conductor.early_stop import IN_A_ROW
 from metalforge.conductor.ensemble import ensemble_of
@@ -29,7 +29,7 @@ from metalforge.core.errors import SpecError
 
 SPEC = CorpusSpec(
     grids=(
-        Grid(
+        CorpusGrid(
             dims=(4, 4, 4, 2),
             train=(4.6, 5.6),
             test=(4.7, 5.5),

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from metalforge.conductor.chains import LABEL_SERIES, SERIES, ChainEntry, ChainRecord, Corpus, Reference
-from metalforge.conductor.corpus_spec import CorpusSpec, Grid
+from metalforge.conductor.corpus_spec import CorpusGrid, CorpusSpec
 from metalforge.conductor.dataset import frames_of, meta_rows
 from metalforge.conductor.features import FEATURES
 from metalforge.conductor.heads_training import LABEL_OF
@@ -13,7 +13,7 @@ from metalforge.conductor.labels import LABELS, Band, Labeller, first_inside
 from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11
 
 DIMS = (4, 4, 4, 2)
-SPEC = CorpusSpec(grids=(Grid(dims=DIMS, train=(4.7, 5.5), test=(5.0,), far=(4.5, 5.8)),))
+SPEC = CorpusSpec(grids=(CorpusGrid(dims=DIMS, train=(4.7, 5.5), test=(5.0,), far=(4.5, 5.8)),))
 N = 80
 
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from metalforge.conductor.corpus import build_corpus
-from metalforge.conductor.corpus_spec import CorpusSpec, Grid
+from metalforge.conductor.corpus_spec import CorpusGrid, CorpusSpec
 from metalforge.conductor.dataset import examples, frames_of, meta_rows
 from metalforge.conductor.ensemble import values_of
 from metalforge.conductor.features import FEATURES, ChainContext, FrameBuilder, Trajectory
 from metalforge.conductor.heads_training import reservoir, train_heads
 from metalforge.conductor.heuristics import rejection_probability
 from metalforge.conductor.layouts import CONDUCTOR_11
-from metalforge.conductor.questions import Question
+from metalforge.conductor.questions import HeadQuestion
 from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.worker import Worker
 from metalforge.core.errors import SpecError, UnknownNameError
@@ -24,7 +24,7 @@ from metalforge.substrates.npu import EmulatedDevice
 
 SPEC = CorpusSpec(
     grids=(
-        Grid(
+        CorpusGrid(
             dims=(4, 4, 4, 2),
             train=(4.6, 4.9, 5.6),
             test=(5.5,),
@@ -219,7 +219,7 @@ class Producer:
             coming = self._trajectory(at.delta_h)
             baseline = rejection_probability(at.delta_h)
             self.asked = self.worker.ask(
-                Question(head="rejection", chain=self.name, of=coming, baseline=baseline, loss="log")
+                HeadQuestion(head="rejection", chain=self.name, of=coming, baseline=baseline, loss="log")
             )
 
 
@@ -229,7 +229,7 @@ def test_the_worker_beside_a_real_chain_earns_trust_and_says_what_training_would
         producer = Producer(worker, "hmc", seed=5)
         for _ in range(45):
             producer.update()
-        therm = worker.ask(Question(head="thermalization", chain="hmc", of=50)).get()
+        therm = worker.ask(HeadQuestion(head="thermalization", chain="hmc", of=50)).get()
         standing = worker.trust.standing("rejection")
     sources = [answer.source for answer in producer.answers]
     assert sources[:20] == ["baseline"] * 20  # nobody is believed before twenty outcomes
@@ -246,7 +246,7 @@ def test_a_chain_that_is_told_again_from_its_first_row_is_read_alike_bit_for_bit
     conductor = NetworkConductor(trained[0].weights)
 
     def said(worker, name, rows):
-        return [worker.ask(Question(head="phase", chain=name, of=row)).get().said for row, _ in rows]
+        return [worker.ask(HeadQuestion(head="phase", chain=name, of=row)).get().said for row, _ in rows]
 
     with Worker(conductor) as worker:
         producer = Producer(worker, "hmc", seed=6)

@@ -12,7 +12,7 @@ import pytest
 from metalforge.conductor.features import ChainContext, Trajectory
 from metalforge.conductor.futures import Future
 from metalforge.conductor.heads import HeadReading
-from metalforge.conductor.questions import Question, Run
+from metalforge.conductor.questions import HeadQuestion, PlannedRun
 from metalforge.conductor.trust import Trust
 from metalforge.conductor.worker import KEPT, Worker, WorkerStuckWarning
 from metalforge.core.errors import SpecError
@@ -97,12 +97,12 @@ def row(plaquette):
 
 
 def planned(beta=5.5, **more):
-    run = Run(context=ChainContext(beta=beta, dims=DIMS))
-    return Question(**{"head": "cg_estimate", "of": run, "baseline": BASELINE} | more)
+    run = PlannedRun(context=ChainContext(beta=beta, dims=DIMS))
+    return HeadQuestion(**{"head": "cg_estimate", "of": run, "baseline": BASELINE} | more)
 
 
 def about(chain="a", of=0, head="thermalization", **more):
-    return Question(head=head, chain=chain, of=of, **more)
+    return HeadQuestion(head=head, chain=chain, of=of, **more)
 
 
 def begun(worker, chain="a", *plaquettes):
@@ -396,7 +396,7 @@ def test_a_call_that_never_returns_does_not_hold_up_the_end():
 
 def test_bad_questions():
     with pytest.raises(SpecError, match="one of the two"):
-        Question(head="phase", of=3)
+        HeadQuestion(head="phase", of=3)
     with pytest.raises(SpecError, match="one of the two"):
         planned(chain="a")
     with pytest.raises(SpecError, match="beside a baseline"):

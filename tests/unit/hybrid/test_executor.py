@@ -6,7 +6,7 @@ import pytest
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.model.graph import Node, OpGraph
-from metalforge.hybrid.model.ops import Concat, Elementwise, FullyConnected, MutationUpdate, TemporalIntegration
+from metalforge.hybrid.model.ops import Concat, Elementwise, FullyConnectedOp, MutationUpdate, TemporalIntegration
 from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.hybrid.running.device_jobs import DeviceJobs
@@ -68,7 +68,7 @@ def test_int4_weights_err_by_the_rounding_of_activations_only(quantised):
     if quantised:
         small = rng.integers(-3, 4, (8, 20))  # rows without a seven: their scales must be kept, not found again
         weights = quantize(layer.weights, 4)
-        layer = FullyConnected(weights=type(weights)(
+        layer = FullyConnectedOp(weights=type(weights)(
             values=small.astype(np.int8), scales=weights.scales, limits=(-7, 7), error=np.zeros((8, 20))
         ))  # fmt: skip
     graph = chain(layer, inputs=20, dtype="float64")
@@ -166,7 +166,7 @@ def test_fused_chains_are_within_their_bound():
 
 def test_layers_in_blocks_of_rows_and_columns_give_the_whole():
     rng = np.random.default_rng(8)
-    layer = FullyConnected(weights=np.full((4, 6000), 0.1))
+    layer = FullyConnectedOp(weights=np.full((4, 6000), 0.1))
     graph = chain(layer, inputs=6000, dtype="float64")
     plan = make(graph)
     assert len(plan.jobs[0].programs) > 1, "so many lines of one sign could saturate"

@@ -8,7 +8,7 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.model.onnx_import import load_onnx
-from metalforge.hybrid.model.ops import Add, Concat, Elementwise, FullyConnected, Precision, SoftwareOnly
+from metalforge.hybrid.model.ops import Add, Concat, Elementwise, FullyConnectedOp, Precision, SoftwareOnly
 from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.substrates.npu.quantize import Quantized
 from reference.onnx_models import constant, int4, model, node, oracle
@@ -278,7 +278,7 @@ def test_what_onnxruntimes_quantiser_writes_keeps_its_integers(perceptron, tmp_p
         perceptron, target, Samples("x", 6), quant_format=QuantFormat.QDQ, per_channel=per_channel, weight_type=weights
     )
     graph = check(onnx.load(target))
-    layers = [n.op for n in graph.nodes if isinstance(n.op, FullyConnected)]
+    layers = [n.op for n in graph.nodes if isinstance(n.op, FullyConnectedOp)]
     assert len(layers) == 2
     assert all(isinstance(op.weights, Quantized) for op in layers)
     assert [op.weights.scales.size for op in layers] == ([8, 3] if per_channel else [1, 1])

@@ -13,8 +13,8 @@ from metalforge.hybrid.model.ops import (
     Add,
     Concat,
     Elementwise,
-    FanOut,
-    FullyConnected,
+    FanOutOp,
+    FullyConnectedOp,
     Gradient,
     Op,
     Precision,
@@ -22,7 +22,7 @@ from metalforge.hybrid.model.ops import (
     SoftwareOnly,
     TemporalIntegration,
 )
-from metalforge.hybrid.routing.candidates import Candidate
+from metalforge.hybrid.routing.candidates import JobCandidate
 from metalforge.hybrid.routing.jobs import ChainJob, LinearJob, program_name
 from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.hybrid.routing.verdict import npu_verdict, software_verdict
@@ -284,13 +284,13 @@ def test_pinning_what_cannot_run_there_raises_with_the_reason(op, words):
     weights = real_layer(rng, 4, 4).weights
     nodes = (
         Node(name="tanh", op=Elementwise(function="tanh"), inputs=("x",)),
-        Node(name="float", op=FullyConnected(weights=weights, precision=Precision.FLOAT), inputs=("x",)),
+        Node(name="float", op=FullyConnectedOp(weights=weights, precision=Precision.FLOAT), inputs=("x",)),
         Node(
             name="conv",
             op=SoftwareOnly(operators=("Identity",), run=tuple, output_shapes=((None, 4),), reason="too many axes"),
             inputs=("x",),
         ),
-        Node(name="fan", op=FanOut(), inputs=("x",)),
+        Node(name="fan", op=FanOutOp(), inputs=("x",)),
         Node(name="memory", op=TemporalIntegration(leak=0.5), inputs=("x",)),
     )
     graph = OpGraph(inputs={"x": (None, 4)}, nodes=nodes, outputs=tuple(n.name for n in nodes), ranges={"x": 1.0})
@@ -311,13 +311,13 @@ def test_strict_lists_every_fallback_with_its_fix():
     rng = np.random.default_rng(14)
     weights = real_layer(rng, 4, 4).weights
     nodes = (
-        Node(name="kept", op=FullyConnected(weights=weights, precision=Precision.FLOAT), inputs=("x",)),
+        Node(name="kept", op=FullyConnectedOp(weights=weights, precision=Precision.FLOAT), inputs=("x",)),
         Node(
             name="pool",
             op=SoftwareOnly(operators=("Identity",), run=tuple, output_shapes=((None, 4),), reason="pools"),
             inputs=("x",),
         ),
-        Node(name="fine", op=FullyConnected(weights=weights), inputs=("x",)),
+        Node(name="fine", op=FullyConnectedOp(weights=weights), inputs=("x",)),
         Node(name="tanh", op=Elementwise(function="tanh"), inputs=("fine",)),
     )
     graph = OpGraph(inputs={"x": (None, 4)}, nodes=nodes, outputs=tuple(n.name for n in nodes), ranges={"x": 1.0})
@@ -381,7 +381,7 @@ def test_an_unknown_op_is_not_supported_and_nothing_crashes():
             Elementwise(function=f)
             for f in ("tanh", "sigmoid", "gelu", "relu", "softmax", "piecewise_tanh", "identity")
         ),
-        FanOut(),
+        FanOutOp(),
         Concat(),
         Add(),
         TemporalIntegration(leak=0.5),
@@ -399,7 +399,7 @@ def test_every_op_of_the_host_has_a_reason(op):
 def test_integers_too_wide_for_three_digits_are_refused():
     weights = quantize(np.random.default_rng(16).normal(size=(3, 4)), 8)
     wide = replace(weights, values=(weights.values.astype(np.int16) * 20), limits=(-2540, 2540))
-    plan = router("hw_only").plan(chain(FullyConnected(weights=wide), inputs=4))
+    plan = router("hw_only").plan(chain(FullyConnectedOp(weights=wide), inputs=4))
     assert "three digits hold 1687" in plan["n0"].reason
 
 
@@ -410,7 +410,7 @@ def candidate(nodes, *gain):
     job = LinearJob(
         name=program_name(nodes), nodes=tuple(nodes), spans={}, blocks=(), rows=(), encoding=None, error=0, positions=1
     )
-    return Candidate(job=job, gain=gain, device=None, pushes=None, host_share=None, software=None)
+    return JobCandidate(job=job, gain=gain, device=None, pushes=None, host_share=None, software=None)
 
 
 def chosen(candidates, capacity=99, must=(), **kwargs):

@@ -9,13 +9,13 @@ from metalforge.core.quantities import Modelled
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task, loss, refit
 from metalforge.hybrid.learning import DeviceNetwork
-from metalforge.hybrid.search import Budget, Parameters, Space, front, search, search_task
+from metalforge.hybrid.search import Parameters, SearchBudget, Space, front, search, search_task
 from metalforge.hybrid.search.baselines import baselines, lagged
 from metalforge.hybrid.search.centred import CentredReadout
 from metalforge.hybrid.search.choosing import Finalist, choose, finalists, on_chip
 from metalforge.hybrid.search.evaluate import Candidate, counted
 from metalforge.hybrid.search.fine_tuning import fine_tune
-from metalforge.hybrid.search.optuna_ import Finished
+from metalforge.hybrid.search.optuna_ import FinishedTrial
 from metalforge.hybrid.search.pareto import Point, points, price
 from metalforge.hybrid.search.plot import plot_pareto
 from metalforge.hybrid.search.study import StudyResult, run_study
@@ -102,21 +102,21 @@ def test_int4_with_refit_is_the_hybrid_network_with_refit(narma):
 
 def test_candidates_beyond_the_budget_are_left_out(study, narma):
     dear = price(60, 1, "W4A4", PUBLISHED)[0].value
-    picked = finalists(study, narma, PUBLISHED, Budget(), 5)
+    picked = finalists(study, narma, PUBLISHED, SearchBudget(), 5)
     assert len(picked) == 5
     assert picked[0].error == study.best.error
-    cheap = finalists(study, narma, PUBLISHED, Budget(latency_s=dear), 50)
+    cheap = finalists(study, narma, PUBLISHED, SearchBudget(latency_s=dear), 50)
     assert {p.parameters.units for p in cheap} <= {20, 40, 60}
     with pytest.raises(PlacementError, match="the cheapest step takes 650 us"):
-        finalists(study, narma, PUBLISHED, Budget(latency_s=1e-4), 5)
+        finalists(study, narma, PUBLISHED, SearchBudget(latency_s=1e-4), 5)
     with pytest.raises(PlacementError, match="within the budget"):
-        finalists(study, narma, PUBLISHED, Budget(energy_j=1e-9), 5)
+        finalists(study, narma, PUBLISHED, SearchBudget(energy_j=1e-9), 5)
     with pytest.raises(SpecError, match="`latency_s`"):
-        Budget(latency_s=-1.0)
+        SearchBudget(latency_s=-1.0)
 
 
 def test_a_budget_in_time_is_a_limit_on_activation_bits(study, narma):
-    tight = choose(study, narma, CLAIMED, seed=1, budget=Budget(latency_s=1.2e-4), count=2, tolerance=0.0)
+    tight = choose(study, narma, CLAIMED, seed=1, budget=SearchBudget(latency_s=1.2e-4), count=2, tolerance=0.0)
     assert {f.precision for f in tight.finalists} <= {"W4A4", "W4A8"}
     assert all(f.latency.value <= 1.2e-4 for f in tight.finalists)
     loose = choose(study, narma, CLAIMED, seed=1, count=2, tolerance=100.0)
@@ -139,9 +139,9 @@ def test_nothing_within_the_tolerance_is_said(study, narma):
 
 
 def test_a_study_without_a_whole_candidate_has_no_best(narma, study):
-    empty = StudyResult("narma10", [Finished(number=0, parameters=POINT, error=None)], study.seconds, 1)
+    empty = StudyResult("narma10", [FinishedTrial(number=0, parameters=POINT, error=None)], study.seconds, 1)
     with pytest.raises(SpecError, match="no candidate"):
-        finalists(empty, narma, PUBLISHED, Budget(), 3)
+        finalists(empty, narma, PUBLISHED, SearchBudget(), 3)
 
 
 def test_a_search_leaves_files_that_give_the_same_network(tmp_path):

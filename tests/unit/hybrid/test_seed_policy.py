@@ -6,8 +6,8 @@ import pytest
 from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.ops import (
     Elementwise,
-    FanOut,
-    FullyConnected,
+    FanOutOp,
+    FullyConnectedOp,
     Gradient,
     GradientUpdate,
     MutationUpdate,
@@ -43,7 +43,7 @@ def everything():
     """One graph with an op for every row of the table."""
     rng = np.random.default_rng(1)
     layer = int4_layer(rng, 6, 4)
-    large = FullyConnected(weights=np.full((1001, 4), 0.5, "f4"))
+    large = FullyConnectedOp(weights=np.full((1001, 4), 0.5, "f4"))
     nodes = [
         ("int4", layer, ("x",)),
         ("float", real_layer(rng, 6, 4), ("x",)),
@@ -57,7 +57,7 @@ def everything():
         ("gradient", Gradient(of="int4"), ("x", "int4", "target")),
         ("learn", GradientUpdate(of="int4", rate=0.1), ("gradient",)),
         ("mutate", MutationUpdate(of="int4", shape=(4, 6)), ()),
-        ("fan_out", FanOut(), ("tanh",)),
+        ("fan_out", FanOutOp(), ("tanh",)),
         ("memory", TemporalIntegration(leak=0.3), ("fan_out",)),
     ]
     return OpGraph(
@@ -141,7 +141,7 @@ def test_a_row_that_cannot_be_followed_says_so():
 
 def test_weights_declared_float_are_not_int4_whatever_their_values():
     layer = int4_layer(np.random.default_rng(3), 6, 4)
-    node = Node(name="n", op=FullyConnected(weights=layer.weights, precision=Precision.FLOAT), inputs=("x",))
+    node = Node(name="n", op=FullyConnectedOp(weights=layer.weights, precision=Precision.FLOAT), inputs=("x",))
     assert seed_row(node).operation == "FC layer, f32 weights"
 
 

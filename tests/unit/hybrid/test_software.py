@@ -15,8 +15,8 @@ from metalforge.hybrid.model.ops import (
     Add,
     Concat,
     Elementwise,
-    FanOut,
-    FullyConnected,
+    FanOutOp,
+    FullyConnectedOp,
     Gradient,
     GradientUpdate,
     MutationUpdate,
@@ -51,19 +51,19 @@ def one(op, *inputs, **keywords):
 def test_a_fully_connected_op_is_its_definition(dtype):
     w, b, x = reals(3, 4, dtype=dtype), reals(3, dtype=dtype), reals(2, 5, 4, dtype=dtype)
     wanted = np.einsum("oi,bti->bto", w.astype(float), x.astype(float)) + b
-    found = one(FullyConnected(weights=w, bias=b), x)
+    found = one(FullyConnectedOp(weights=w, bias=b), x)
     assert found.dtype == dtype
     np.testing.assert_allclose(found, wanted, rtol=RTOL[dtype], atol=ATOL[dtype])
-    np.testing.assert_allclose(one(FullyConnected(weights=w), x), wanted - b, rtol=RTOL[dtype], atol=ATOL[dtype])
+    np.testing.assert_allclose(one(FullyConnectedOp(weights=w), x), wanted - b, rtol=RTOL[dtype], atol=ATOL[dtype])
 
 
 def test_a_fully_connected_op_takes_quantised_weights_and_given_ones():
     q, x = quantize(reals(3, 4), 4), reals(2, 4, dtype="float32")
-    found = one(FullyConnected(weights=q), x)
+    found = one(FullyConnectedOp(weights=q), x)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, x @ (q.values * q.scales[:, None]).T, rtol=1e-5, atol=1e-6)
     other = reals(3, 4)
-    np.testing.assert_allclose(one(FullyConnected(weights=q), x, weights=other), x @ other.T, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(one(FullyConnectedOp(weights=q), x, weights=other), x @ other.T, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -90,7 +90,7 @@ def test_sums_joins_and_copies():
     np.testing.assert_allclose(one(Add(), a, b, a), 2 * a + b)
     np.testing.assert_array_equal(one(Concat(), a, c), np.hstack([a, c]))
     np.testing.assert_array_equal(one(Concat(axis=0), a, b), np.vstack([a, b]))
-    np.testing.assert_array_equal(one(FanOut(), a), a)
+    np.testing.assert_array_equal(one(FanOutOp(), a), a)
 
 
 def test_temporal_integration_is_a_leaky_sum():
@@ -138,7 +138,7 @@ def test_float64_weights_in_a_float32_graph_compute_in_float32():
         nodes=(
             Node(name="step", op=RecurrentStep(weights=reservoir(kind="block16")), inputs=("u",)),
             Node(name="leaky", op=TemporalIntegration(leak=0.5), inputs=("step",)),
-            Node(name="y", op=FullyConnected(weights=reals(2, 20), bias=reals(2)), inputs=("leaky",)),
+            Node(name="y", op=FullyConnectedOp(weights=reals(2, 20), bias=reals(2)), inputs=("leaky",)),
         ),
         outputs=("step", "leaky", "y"),
     )
@@ -228,7 +228,7 @@ def test_an_op_that_is_not_known_is_named():
 
 
 def test_preparing_an_op_changes_its_type_and_nothing_else():
-    layer = FullyConnected(weights=quantize(reals(3, 4), 4), bias=reals(3))
+    layer = FullyConnectedOp(weights=quantize(reals(3, 4), 4), bias=reals(3))
     prepared = in_dtype(layer, "float32")
     assert prepared.weights.dtype == prepared.bias.dtype == np.float32
     np.testing.assert_allclose(prepared.weights, layer.matrix, rtol=1e-6)
@@ -272,7 +272,7 @@ def learner(*extra, dtype="float64"):
     start = RNG.normal(size=(2, 3))
     nodes = (
         *extra,
-        Node(name="y", op=FullyConnected(weights=start), inputs=("x",)),
+        Node(name="y", op=FullyConnectedOp(weights=start), inputs=("x",)),
         Node(name="g", op=Gradient(of="y"), inputs=("x", "y", "t")),
         Node(name="w", op=GradientUpdate(of="y", rate=0.2), inputs=("g",)),
     )
@@ -307,7 +307,7 @@ def test_a_call_sees_the_weights_it_began_with_and_updates_add_up():
 
 
 def test_a_value_is_made_once():
-    nodes = [Node(name=name, op=FanOut(), inputs=("x",), outputs=("y",)) for name in "ab"]
+    nodes = [Node(name=name, op=FanOutOp(), inputs=("x",), outputs=("y",)) for name in "ab"]
     with pytest.raises(SpecError, match="`y` is made twice"):
         OpGraph(inputs={"x": (None, 3)}, nodes=tuple(nodes), outputs=("y",))
 

@@ -10,14 +10,14 @@ from metalforge.hybrid.model.ops import (
     Add,
     Concat,
     Elementwise,
-    FullyConnected,
+    FullyConnectedOp,
     GradientUpdate,
     MutationUpdate,
     RecurrentStep,
     TemporalIntegration,
 )
 from metalforge.hybrid.routing.calibration import observe
-from metalforge.hybrid.routing.chain import Stage, compile_chain
+from metalforge.hybrid.routing.chain import ChainStage, compile_chain
 from metalforge.hybrid.routing.encodings import cheapest, encoding_options, finest
 from metalforge.hybrid.routing.jobs import build_linear
 from metalforge.hybrid.routing.ranges import ValueRange, find_ranges
@@ -52,7 +52,7 @@ def test_packing_a_recurrent_step_is_the_same_product():
 
 def test_sibling_heads_are_layers_that_read_one_value_through_fan_outs():
     graph = heads_graph(np.random.default_rng(3), n_heads=3)
-    heads = [node.name for node in graph.nodes if isinstance(node.op, FullyConnected)]
+    heads = [node.name for node in graph.nodes if isinstance(node.op, FullyConnectedOp)]
     assert sibling_heads(graph, heads) == (("h0", "h1.linear", "h2"),)
     assert sibling_heads(graph, heads[:1]) == (), "one layer has no sibling"
 
@@ -60,7 +60,7 @@ def test_sibling_heads_are_layers_that_read_one_value_through_fan_outs():
 def test_real_and_quantised_siblings_are_not_put_together():
     rng = np.random.default_rng(4)
     layers = [real_layer(rng, 5, 2), real_layer(rng, 5, 2)]
-    integers = [FullyConnected(weights=quantize(rng.normal(size=(2, 5)), 4)) for _ in range(2)]
+    integers = [FullyConnectedOp(weights=quantize(rng.normal(size=(2, 5)), 4)) for _ in range(2)]
     nodes = [Node(name=f"n{i}", op=op, inputs=("x",)) for i, op in enumerate([*layers, *integers])]
     graph = OpGraph(inputs={"x": (None, 5)}, nodes=tuple(nodes), outputs=("n0", "n1", "n2", "n3"))
     assert sibling_heads(graph, [n.name for n in nodes]) == (("n0", "n1"), ("n2", "n3"))
@@ -167,7 +167,7 @@ def test_a_declared_range_is_kept_and_data_shows_how_it_is_filled():
 
 
 def test_a_value_that_is_always_zero_gets_a_range_all_the_same():
-    graph = chain(FullyConnected(weights=np.zeros((2, 3), "f4")), inputs=3, ranges=None)
+    graph = chain(FullyConnectedOp(weights=np.zeros((2, 3), "f4")), inputs=3, ranges=None)
     ranges = find_ranges(graph, observe(graph, {"x": np.ones((4, 3))}))
     assert np.all(find_ranges(chain(graph["n0"].op, inputs=3))["n0"].largest > 0)
     assert "n0" not in ranges or np.all(ranges["n0"].largest > 0)
@@ -236,8 +236,8 @@ def test_a_chain_is_within_its_bound_and_near_its_prediction(rectified, nonnegat
     w, v = rng.normal(size=(24, 16)) / 4, rng.normal(size=(5, 24)) / 5
     b, c = rng.normal(size=24) / 4, rng.normal(size=5) / 4
     stages = [
-        Stage(name="a", weights=w, bias=b, rectified=True),
-        Stage(name="b", weights=v, bias=c, rectified=rectified),
+        ChainStage(name="a", weights=w, bias=b, rectified=True),
+        ChainStage(name="b", weights=v, bias=c, rectified=rectified),
     ]
     compiled = compile_chain("c", stages, spread(16, 1.5, nonnegative=nonnegative), digits=2)
     x = rng.uniform(0 if nonnegative else -1.5, 1.5, (1000, 16))
@@ -255,7 +255,7 @@ def test_a_rectified_layer_on_the_grid_is_exact_to_its_rounding():
     weights = rng.integers(-7, 8, (6, 10)) / 70.0
     weights[:, 0] = 0.1
     x = rng.integers(-7, 8, (300, 10)) / 7.0
-    compiled = compile_chain("c", [Stage(name="a", weights=weights, bias=None, rectified=True)], spread(10))
+    compiled = compile_chain("c", [ChainStage(name="a", weights=weights, bias=None, rectified=True)], spread(10))
     found = compiled.decode(run_program(compiled.program, compiled.encode(x)))
     step = 1 / (15 * weights[0, 0] / 7 / 7)
     steeper = step / (np.floor(16 * step) / 16) - 1  # the chip floors its steps to sixteenths
@@ -266,9 +266,15 @@ def test_a_rectified_layer_on_the_grid_is_exact_to_its_rounding():
 @pytest.mark.parametrize(
     ("stages", "words"),
     [
-        ([Stage(name="a", weights=np.eye(2), bias=None, rectified=False)] * 2, "every layer of a chain but the last"),
-        ([Stage(name="a", weights=1e3 * np.eye(2), bias=None, rectified=True)], "scale the weights"),
-        ([Stage(name="a", weights=1e-2 * np.eye(2), bias=np.full(2, 1e9), rectified=True)], "bias needs thresholds"),
+        (
+            [ChainStage(name="a", weights=np.eye(2), bias=None, rectified=False)] * 2,
+            "every layer of a chain but the last",
+        ),
+        ([ChainStage(name="a", weights=1e3 * np.eye(2), bias=None, rectified=True)], "scale the weights"),
+        (
+            [ChainStage(name="a", weights=1e-2 * np.eye(2), bias=np.full(2, 1e9), rectified=True)],
+            "bias needs thresholds",
+        ),
     ],
 )
 def test_what_the_chip_cannot_hold_is_refused_with_the_reason(stages, words):
@@ -277,7 +283,7 @@ def test_what_the_chip_cannot_hold_is_refused_with_the_reason(stages, words):
 
 
 def test_a_layer_that_could_saturate_is_in_no_chain():
-    wide = Stage(name="a", weights=np.ones((1, 6000)), bias=None, rectified=True)
+    wide = ChainStage(name="a", weights=np.ones((1, 6000)), bias=None, rectified=True)
     with pytest.raises(ProgramError, match="could saturate"):
         compile_chain("c", [wide], spread(6000, 1e-3))
 

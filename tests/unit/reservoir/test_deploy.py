@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 
 from metalforge.core.errors import PluginError, SpecError
 from metalforge.hybrid.model.onnx_import import load_onnx
-from metalforge.hybrid.model.ops import FullyConnected, Precision
+from metalforge.hybrid.model.ops import FullyConnectedOp, Precision
 from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.reservoir.activations import ACTIVATIONS
 from metalforge.reservoir.deploy import export_onnx_step, write_c_header
@@ -175,7 +175,7 @@ def test_an_exported_step_comes_back_as_a_graph_with_its_integers(tmp_path):
     weights, path = network(leak=0.6, passthrough=True), tmp_path / "step.onnx"
     export_onnx_step(weights, path, quantizer=INTEGERS[4], name="small")
     graph = load_onnx(path)
-    layers = [n.op for n in graph.nodes if isinstance(n.op, FullyConnected)]
+    layers = [n.op for n in graph.nodes if isinstance(n.op, FullyConnectedOp)]
     assert [isinstance(op.weights, Quantized) for op in layers] == [True, True, False]
     assert [op.precision for op in layers] == [Precision.INT4, Precision.INT4, Precision.ANY]
     np.testing.assert_array_equal(layers[0].weights.values, quantize(weights.w_in, 4).values)

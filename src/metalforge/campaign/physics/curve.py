@@ -11,7 +11,7 @@ from metalforge.statistics import gamma_method
 from metalforge.statistics.histograms import BEYOND, MIN_EFFECTIVE, Joint, join
 from metalforge.statistics.reweight import ReweightedCurve, reweight
 
-from .selection import LeftOut, Measured, block_lengths, clusters, prepare
+from .selection import LeftOutChain, MeasuredChain, block_lengths, clusters, prepare
 from .series import Dims, PointSeries
 
 __all__ = ["ChainPoint", "TransitionCurve", "curve"]
@@ -51,7 +51,7 @@ class TransitionCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     b4: tuple[float, ...]
     b4_error: tuple[float, ...]
     points: tuple[ChainPoint, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[LeftOutChain, ...]
 
 
 def curve(points: Sequence[PointSeries], betas: ArrayLike, *, seed: int) -> TransitionCurve:
@@ -92,7 +92,7 @@ def _covered(joint: Joint, wanted: Floats) -> Floats:
     return np.asarray(inside[joint.n_effective(inside) >= MIN_EFFECTIVE] if inside.size else inside, dtype=np.float64)
 
 
-def _own(chain: Measured) -> ChainPoint:
+def _own(chain: MeasuredChain) -> ChainPoint:
     plaquette, loop = gamma_method(chain.point.plaquette), chain.order
     return ChainPoint(
         beta=chain.beta,

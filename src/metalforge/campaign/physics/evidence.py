@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from metalforge.core.threads import one_thread
 
 from .phases import Shape, crossings, shape_at
-from .selection import Measured, neighbours, overlap
+from .selection import MeasuredChain, neighbours, overlap
 from .series import PointSeries
 from .transition import Located, NotLocated, Transition, locate_with
 
@@ -153,7 +153,7 @@ def _weigh(found: Located) -> tuple[list[Evidence], tuple[Want, ...]]:
 # -- chains around the peak -----------------------------------------------------------------------------------------
 
 
-def _around(peak: Transition, near: Sequence[Measured]) -> tuple[list[Evidence], tuple[Want, ...]]:
+def _around(peak: Transition, near: Sequence[MeasuredChain]) -> tuple[list[Evidence], tuple[Want, ...]]:
     """Return the items that ask for chains below, at and above the peak and from both starts, and those missing."""
     half = peak.width / 2
     places = (
@@ -177,7 +177,7 @@ def _around(peak: Transition, near: Sequence[Measured]) -> tuple[list[Evidence],
     return items, tuple(wants)
 
 
-def _overlap(peak: Transition, near: Sequence[Measured]) -> Evidence:
+def _overlap(peak: Transition, near: Sequence[MeasuredChain]) -> Evidence:
     pairs = [(overlap(low, high), low[0].beta, high[0].beta) for low, high in pairwise(neighbours(near))]
     least, low, high = min(pairs, default=(0.0, peak.beta_c - peak.width, peak.beta_c + peak.width))
     return _at_least("overlap of neighbours", least, MIN_OVERLAP, f"a chain between beta = {low:.5g} and {high:.5g}")
@@ -198,7 +198,7 @@ def _kind(peak: Transition, shape: Shape, order: str) -> Evidence:
     return Evidence(name="kind of transition", holds=True, value=shape.kind, needed=None, text=text)
 
 
-def _crossings(peak: Transition, near: Sequence[Measured], shape: Shape, order: str) -> Evidence:
+def _crossings(peak: Transition, near: Sequence[MeasuredChain], shape: Shape, order: str) -> Evidence:
     low, high = shape.thresholds
     count = sum(crossings(chain.order, low, high) for chain in near)
     name, where = "crossings between the phases", f"{order} from below {low:.3g} to above {high:.3g} or back"
@@ -211,7 +211,7 @@ def _crossings(peak: Transition, near: Sequence[Measured], shape: Shape, order: 
 # -- agreement ------------------------------------------------------------------------------------------------------
 
 
-def chi_pulls(found: Located, chains: Sequence[Measured]) -> Floats:
+def chi_pulls(found: Located, chains: Sequence[MeasuredChain]) -> Floats:
     """Return how far each chain's own chi is from the curve, in its own errors."""
     if not chains:
         return np.zeros(0)
@@ -221,12 +221,12 @@ def chi_pulls(found: Located, chains: Sequence[Measured]) -> Floats:
     return np.asarray((own - curve) / error, dtype=np.float64)
 
 
-def _joint_pulls(found: Located, chains: Sequence[Measured]) -> Floats:
+def _joint_pulls(found: Located, chains: Sequence[MeasuredChain]) -> Floats:
     """Return how far each chain's <E> or <|L|>, whichever is farther, is from the curve, in its own errors."""
     return np.abs(found.joint.pulls([chain.rows() for chain in chains])).max(axis=0) if chains else np.zeros(0)
 
 
-def _largest(name: str, chains: Sequence[Measured], pulls: Floats) -> Evidence:
+def _largest(name: str, chains: Sequence[MeasuredChain], pulls: Floats) -> Evidence:
     if not len(pulls):
         text = f"no chain is longer than {JUDGED_TAU:g} tau_int: longer chains"
         return Evidence(name=name, holds=False, value=0.0, needed=MAX_PULL, at_most=True, text=text)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from metalforge.statistics.histograms import Joint
 
-from .selection import Measured
+from .selection import MeasuredChain
 
 __all__ = ["TWO_PEAKS", "Shape", "crossings", "density_of", "remembering", "shape_at", "weights_at"]
 
@@ -55,7 +55,7 @@ class Shape(NamedTuple):
         return self.mean - self.spread / 2, self.mean + self.spread / 2
 
 
-def shape_at(joint: Joint, chains: Sequence[Measured], beta: float) -> Shape:
+def shape_at(joint: Joint, chains: Sequence[MeasuredChain], beta: float) -> Shape:
     """Return the distribution of the order parameter reweighted to beta, smoothed."""
     order, weight = weights_at(joint, chains, beta)
     mean = float(weight @ order)
@@ -64,7 +64,7 @@ def shape_at(joint: Joint, chains: Sequence[Measured], beta: float) -> Shape:
     return Shape(mean, spread, _valley(density_of(order, weight, n_effective)[1]))
 
 
-def weights_at(joint: Joint, chains: Sequence[Measured], beta: float) -> tuple[Floats, Floats]:
+def weights_at(joint: Joint, chains: Sequence[MeasuredChain], beta: float) -> tuple[Floats, Floats]:
     """Return the order parameter in every row of the joined chains, and the rows' normalised weights at beta."""
     energy = np.concatenate([chain.energy for chain in chains])
     per_row = np.concatenate([np.full(chain.energy.size, 1 / (2 * chain.tau)) for chain in chains])
@@ -112,8 +112,8 @@ def crossings(order: Floats, low: float, high: float) -> int:
 
 
 def remembering(
-    joint: Joint, chains: Sequence[Measured], beta: float, width: float
-) -> tuple[list[Measured], float | None]:
+    joint: Joint, chains: Sequence[MeasuredChain], beta: float, width: float
+) -> tuple[list[MeasuredChain], float | None]:
     """Return the chains, those within `width` of beta with tau_int by their crossings, and how well it is known.
 
     Only where there are two phases at beta, and enough crossings to say it: elsewhere the chains are as they were, and

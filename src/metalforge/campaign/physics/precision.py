@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Evaluated", "evaluate_again"]
+__all__ = ["EvaluatedField", "evaluate_again"]
 
 Links: TypeAlias = NDArray[Any]
 """Complex of either width."""
@@ -18,7 +18,7 @@ EXTENDED = "f80" if np.finfo(np.longdouble).nmant == 63 else "long double"
 """What the C long double is here; on some systems it is no wider than a double."""
 
 
-class Evaluated(NamedTuple):
+class EvaluatedField(NamedTuple):
     """P, the action a site over beta 6 (1 - P), and L of a configuration."""
 
     plaquette: float
@@ -27,11 +27,11 @@ class Evaluated(NamedTuple):
     precision: str
 
 
-def evaluate_again(links: NDArray[np.complex128], precision: str) -> Evaluated:
+def evaluate_again(links: NDArray[np.complex128], precision: str) -> EvaluatedField:
     """Return the observables of host links (Nt, Nz, Ny, Nx, 4, 3, 3), one precision above `precision`."""
     u: Links = links.astype(np.complex128 if precision == "f32" else np.clongdouble)
     plaquette = _plaquette(u)
-    return Evaluated(
+    return EvaluatedField(
         float(plaquette), float(6 * (1 - plaquette)), complex(_polyakov(u)), "f64" if precision == "f32" else EXTENDED
     )
 

@@ -22,8 +22,8 @@ from metalforge.statistics.reweight import MIN_OVERLAP
 from .series import PointSeries, as_point
 
 __all__ = [
-    "LeftOut",
-    "Measured",
+    "LeftOutChain",
+    "MeasuredChain",
     "NotLocated",
     "block_lengths",
     "clusters",
@@ -45,7 +45,7 @@ BLOCK_TAU = 3.0
 cannot be: with 6 tau_int and more, errors from chains of 30 tau_int came out a third too small on an exact model."""
 
 
-class LeftOut(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LeftOutChain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A chain that was not used, and why."""
 
     beta: float
@@ -54,7 +54,7 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Measured:
+class MeasuredChain:
     """One chain: E and the order parameter in every row, the longer of their tau_int, chi and its error."""
 
     point: PointSeries
@@ -73,17 +73,17 @@ class Measured:
         """Return the chain as reweighting takes it."""
         return ChainRows(self.beta, self.energy, self.order, self.tau, block)
 
-    def remembering(self, tau: float) -> "Measured":
+    def remembering(self, tau: float) -> "MeasuredChain":
         """Return the chain with another tau_int, and the error of chi that goes with it."""
         chi, error = measured_chi(self.order, self.point.spatial_volume, tau)
         return replace(self, tau=tau, chi=chi, chi_error=error)
 
-    def leave_out(self, reason: str) -> LeftOut:
+    def leave_out(self, reason: str) -> LeftOutChain:
         """Return the record of a chain that is not used."""
-        return LeftOut(beta=self.beta, rows=self.energy.size, reason=reason)
+        return LeftOutChain(beta=self.beta, rows=self.energy.size, reason=reason)
 
 
-def prepare(points: Sequence[PointSeries]) -> tuple[list[Measured], list[LeftOut]]:
+def prepare(points: Sequence[PointSeries]) -> tuple[list[MeasuredChain], list[LeftOutChain]]:
     """Return the chains that are long enough, in order of beta, and the others.
 
     The order does not depend on the order of the points: a campaign that was resumed gives the same numbers.
@@ -95,7 +95,7 @@ def prepare(points: Sequence[PointSeries]) -> tuple[list[Measured], list[LeftOut
         raise SpecError(f"all chains must be of one lattice. Got {sorted({tuple(p.dims) for p in checked})}")
     checked.sort(key=lambda p: (p.beta, p.plaquette.size, tuple(p.plaquette[:1])))
     left = [
-        LeftOut(beta=p.beta, rows=p.plaquette.size, reason=f"fewer than {FEWEST_ROWS} rows")
+        LeftOutChain(beta=p.beta, rows=p.plaquette.size, reason=f"fewer than {FEWEST_ROWS} rows")
         for p in checked
         if p.plaquette.size < FEWEST_ROWS
     ]
@@ -110,7 +110,7 @@ def prepare(points: Sequence[PointSeries]) -> tuple[list[Measured], list[LeftOut
     for point, energy, loop, of_energy, of_loop in zip(kept, energies, loops, tau_energy, tau_loop, strict=True):
         tau = float(max(of_energy, of_loop))
         chi, error = measured_chi(loop, point.spatial_volume, tau)
-        chain = Measured(point, energy, loop, tau, chi, error)
+        chain = MeasuredChain(point, energy, loop, tau, chi, error)
         if energy.size < FEWEST_TAU * tau:
             left.append(chain.leave_out(f"{energy.size} rows are less than {FEWEST_TAU:g} tau_int, {tau:.3g}"))
         elif np.ptp(energy) == 0 or np.ptp(loop) == 0:
@@ -137,9 +137,9 @@ def measured_chi(loop: Floats, spatial_volume: int, tau: float) -> tuple[float, 
     return chi, chi * float(np.sqrt((b4 - 1) * max(tau, 1.0) / n))
 
 
-def neighbours(chains: Sequence[Measured]) -> list[list[Measured]]:
+def neighbours(chains: Sequence[MeasuredChain]) -> list[list[MeasuredChain]]:
     """Return the chains by beta, in ascending order: those at one beta together."""
-    groups: list[list[Measured]] = []
+    groups: list[list[MeasuredChain]] = []
     for chain in chains:
         if groups and chain.beta == groups[-1][0].beta:
             groups[-1].append(chain)
@@ -148,7 +148,7 @@ def neighbours(chains: Sequence[Measured]) -> list[list[Measured]]:
     return groups
 
 
-def clusters(chains: Sequence[Measured]) -> list[list[Measured]]:
+def clusters(chains: Sequence[MeasuredChain]) -> list[list[MeasuredChain]]:
     """Return the chains, in order of beta, cut where neighbouring beta do not overlap."""
     groups = neighbours(chains)
     found = [list(groups[0])] if groups else []
@@ -160,19 +160,19 @@ def clusters(chains: Sequence[Measured]) -> list[list[Measured]]:
     return found
 
 
-def block_lengths(chains: Sequence[Measured]) -> list[int]:
+def block_lengths(chains: Sequence[MeasuredChain]) -> list[int]:
     """Return the block length of each chain, 3 tau_int, at most the chain."""
     return [max(1, min(int(np.ceil(BLOCK_TAU * chain.tau)), chain.energy.size)) for chain in chains]
 
 
-def overlap(low: Sequence[Measured], high: Sequence[Measured]) -> float:
+def overlap(low: Sequence[MeasuredChain], high: Sequence[MeasuredChain]) -> float:
     """Return the overlap in E of the chains at two neighbouring beta, 0 to 1, from at most 1000 rows of each."""
     below, above = (np.concatenate([chain.energy for chain in group]) for group in (low, high))
     stride = [max(1, rows.size // 1000) for rows in (below, above)]
     return pair_overlap(low[0].beta, below[:: stride[0]], high[0].beta, above[:: stride[1]])
 
 
-def _overlaps(low: Sequence[Measured], high: Sequence[Measured]) -> bool:
+def _overlaps(low: Sequence[MeasuredChain], high: Sequence[MeasuredChain]) -> bool:
     below, above = (np.concatenate([chain.energy for chain in group]) for group in (low, high))
     distance = abs(below.mean() - above.mean()) / max(np.sqrt((below.var() + above.var()) / 2), 1e-300)
     return bool(distance < SURE_OVERLAP) or overlap(low, high) >= MIN_OVERLAP

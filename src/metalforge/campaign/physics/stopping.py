@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from math import exp, log, sqrt
 from typing import NamedTuple
 
-__all__ = ["IN_A_ROW", "Look", "fitted_error", "target_reached"]
+__all__ = ["IN_A_ROW", "PrecisionLook", "fitted_error", "target_reached"]
 
 IN_A_ROW = 2
 """Looks in a row at which all evidence must hold."""
 
 
-class Look(NamedTuple):
+class PrecisionLook(NamedTuple):
     """What was known of one volume at one moment; without a peak the error is None."""
 
     error: float | None
@@ -28,7 +28,7 @@ class Look(NamedTuple):
     established: bool
 
 
-def fitted_error(looks: Sequence[Look]) -> float | None:
+def fitted_error(looks: Sequence[PrecisionLook]) -> float | None:
     """Return the error at the last look by the fit through all looks that located the peak; None without any."""
     located = [(look.error, look.effective) for look in looks if look.error and look.effective > 0]
     if not located or looks[-1].error is None:
@@ -38,7 +38,7 @@ def fitted_error(looks: Sequence[Look]) -> float | None:
     return exp(log_a) / sqrt(located[-1][1])
 
 
-def target_reached(looks: Sequence[Look], target: float) -> bool:
+def target_reached(looks: Sequence[PrecisionLook], target: float) -> bool:
     """Return whether the campaign may end: evidence at the last looks in a row, and a fitted error below the target."""
     if len(looks) < IN_A_ROW or not all(look.established for look in looks[-IN_A_ROW:]):
         return False

@@ -34,12 +34,12 @@ from metalforge.statistics.susceptibility import kurtosis
 
 from .curve import ChainPoint, TransitionCurve, curve
 from .phases import remembering
-from .selection import LeftOut, Measured, block_lengths, clusters, prepare
+from .selection import LeftOutChain, MeasuredChain, block_lengths, clusters, prepare
 from .series import Dims, PointSeries
 
 __all__ = [
     "ChainPoint",
-    "LeftOut",
+    "LeftOutChain",
     "Located",
     "NotLocated",
     "PointSeries",
@@ -87,7 +87,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     n_effective: float
     tau_int: float
     betas: tuple[float, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[LeftOutChain, ...]
     n_bootstrap: int
     n_blocks: float = 0.0
     width: float = 0.0
@@ -99,7 +99,7 @@ class Located(NamedTuple):
 
     transition: Transition
     joint: Joint
-    chains: tuple[Measured, ...]
+    chains: tuple[MeasuredChain, ...]
 
 
 def locate(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 100) -> Transition:
@@ -138,14 +138,14 @@ def locate_with(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 
     return Located(found, joint, tuple(near))
 
 
-def _cluster(usable: list[Measured]) -> tuple[list[Measured], list[Measured]]:
+def _cluster(usable: list[MeasuredChain]) -> tuple[list[MeasuredChain], list[MeasuredChain]]:
     """Return the overlapping chains with the largest susceptibility, and those apart from them."""
     parts = clusters(usable)
     best = max(parts, key=lambda part: max(chain.chi - chain.chi_error for chain in part))
     return best, [chain for part in parts if part is not best for chain in part]
 
 
-def _refuse_higher(apart: Sequence[Measured], found: Transition) -> None:
+def _refuse_higher(apart: Sequence[MeasuredChain], found: Transition) -> None:
     """Return if no chain that could not be joined has measured more than the peak."""
     for chain in apart:
         if chain.chi - chain.chi_error > found.height + found.height_error:
@@ -162,7 +162,7 @@ def _search_grid(joint: Joint, low: float, high: float) -> Floats:
 
 
 def _peak(
-    joint: Joint, chains: Sequence[Measured], left: list[LeftOut], n_bootstrap: int, tau_known: float | None
+    joint: Joint, chains: Sequence[MeasuredChain], left: list[LeftOutChain], n_bootstrap: int, tau_known: float | None
 ) -> Transition:
     volume = chains[0].point.spatial_volume
     grid = _search_grid(joint, joint.betas[0], joint.betas[-1])
@@ -214,7 +214,7 @@ def _peak(
     )
 
 
-def _scatter(joint: Joint, chains: Sequence[Measured], beta_c: float) -> float:
+def _scatter(joint: Joint, chains: Sequence[MeasuredChain], beta_c: float) -> float:
     """Return the factor by which errors grow because the chains that carry the peak contradict each other."""
     shares = np.bincount(joint.chain_of_block, joint.shares(beta_c), minlength=len(chains))
     carrying = [chain for chain, share in zip(chains, shares, strict=True) if share > CARRIES]

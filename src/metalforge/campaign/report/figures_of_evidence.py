@@ -20,7 +20,7 @@ from metalforge.statistics.estimate import with_error
 from metalforge.statistics.gamma import autocorrelation, gamma_method
 
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of
-from .peaks import Peak
+from .peaks import ReportedPeak
 from .words import lattice_math
 
 __all__ = ["draw_evidence"]
@@ -35,7 +35,7 @@ DOTS = 500
 """Rows of one chain in a scatter: more hide each other."""
 
 
-def draw_evidence(peaks: Sequence[Peak]) -> list[Drawn]:
+def draw_evidence(peaks: Sequence[ReportedPeak]) -> list[Drawn]:
     """Return the figures, each with a panel or a row of them for every located volume; none without a peak."""
     if not peaks:
         return []
@@ -49,7 +49,7 @@ def draw_evidence(peaks: Sequence[Peak]) -> list[Drawn]:
     ]
 
 
-def _histograms(peaks: Sequence[Peak]) -> Drawn:
+def _histograms(peaks: Sequence[ReportedPeak]) -> Drawn:
     figure, axes = axes_of(len(peaks), 1, (WIDTH, 2.9 * len(peaks) + 0.3))
     for axis, peak in zip(axes, peaks, strict=True):
         loop, weight = weights_at(peak.located.joint, peak.chains, peak.transition.beta_c)
@@ -73,7 +73,7 @@ def _histograms(peaks: Sequence[Peak]) -> Drawn:
     )
 
 
-def _plane(peaks: Sequence[Peak]) -> Drawn:
+def _plane(peaks: Sequence[ReportedPeak]) -> Drawn:
     columns = 3
     figure, axes = axes_of(len(peaks), columns, (WIDTH, 2.1 * len(peaks) + 0.2))
     for i, peak in enumerate(peaks):
@@ -102,7 +102,7 @@ def _plane(peaks: Sequence[Peak]) -> Drawn:
     )
 
 
-def _crossings(peaks: Sequence[Peak]) -> Drawn:
+def _crossings(peaks: Sequence[ReportedPeak]) -> Drawn:
     figure, axes = axes_of(2 * len(peaks), 1, (WIDTH, 4.1 * len(peaks) + 0.2))
     for peak, history, counts in zip(peaks, axes[::2], axes[1::2], strict=True):
         low, high = peak.shape.thresholds
@@ -136,7 +136,7 @@ def _crossings(peaks: Sequence[Peak]) -> Drawn:
     )
 
 
-def _autocorrelation(peaks: Sequence[Peak]) -> Drawn:
+def _autocorrelation(peaks: Sequence[ReportedPeak]) -> Drawn:
     figure, axes = axes_of(len(peaks), 1, (WIDTH, 2.7 * len(peaks) + 0.3))
     for axis, peak in zip(axes, peaks, strict=True):
         longest = 20
@@ -164,7 +164,7 @@ def _autocorrelation(peaks: Sequence[Peak]) -> Drawn:
     )
 
 
-def _overlap(peaks: Sequence[Peak]) -> Drawn:
+def _overlap(peaks: Sequence[ReportedPeak]) -> Drawn:
     figure, axes = axes_of(2 * len(peaks), 1, (WIDTH, 4.3 * len(peaks) + 0.2))
     for peak, shared, samples in zip(peaks, axes[::2], axes[1::2], strict=True):
         for low, high in pairwise(neighbours(peak.chains)):
@@ -193,14 +193,14 @@ def _overlap(peaks: Sequence[Peak]) -> Drawn:
     )
 
 
-def _carried(peak: Peak) -> Floats:
+def _carried(peak: ReportedPeak) -> Floats:
     """Return how many of the effective samples at the peak are those of each chain."""
     joint, found = peak.located.joint, peak.transition
     shares = np.bincount(joint.chain_of_block, joint.shares(found.beta_c), minlength=len(peak.chains))
     return np.asarray(found.n_effective * shares, dtype=np.float64)
 
 
-def _pulls(peaks: Sequence[Peak]) -> Drawn:
+def _pulls(peaks: Sequence[ReportedPeak]) -> Drawn:
     figure, axes = axes_of(len(peaks), 1, (WIDTH, 2.7 * len(peaks) + 0.3))
     for axis, peak in zip(axes, peaks, strict=True):
         beta = np.array([chain.beta for chain in peak.chains])
@@ -237,12 +237,12 @@ def _pulls(peaks: Sequence[Peak]) -> Drawn:
     )
 
 
-def _mark(axis: Axes, peak: Peak) -> None:
+def _mark(axis: Axes, peak: ReportedPeak) -> None:
     """Shade the width of the peak."""
     found = peak.transition
     axis.axvspan(found.beta_c - found.width, found.beta_c + found.width, color=GREY, alpha=0.15, lw=0)
     axis.axvline(found.beta_c, color=GREY, lw=1, ls=":")
 
 
-def _lattice(peak: Peak) -> str:
+def _lattice(peak: ReportedPeak) -> str:
     return lattice_math(peak.transition.dims)

@@ -6,17 +6,17 @@ from typing import NamedTuple, TypeAlias
 from metalforge.campaign.observables import ORDERS
 from metalforge.campaign.physics.evidence import Finding
 from metalforge.campaign.physics.phases import Shape, shape_at
-from metalforge.campaign.physics.selection import Measured
+from metalforge.campaign.physics.selection import MeasuredChain
 from metalforge.campaign.physics.transition import Located, Transition
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState
 
-__all__ = ["Peak", "peaks_of"]
+__all__ = ["ReportedPeak", "peaks_of"]
 
 Key: TypeAlias = tuple[float, int, float]
 
 
-class Peak(NamedTuple):
+class ReportedPeak(NamedTuple):
     """A peak, the chains that were joined for it, and how the order parameter is distributed there.
 
     `order` is the order parameter in words, `names` what the chains are called.
@@ -33,26 +33,26 @@ class Peak(NamedTuple):
         return self.located.transition
 
     @property
-    def chains(self) -> tuple[Measured, ...]:
+    def chains(self) -> tuple[MeasuredChain, ...]:
         """The chains that were joined, in order of beta."""
         return self.located.chains
 
-    def is_near(self, chain: Measured) -> bool:
+    def is_near(self, chain: MeasuredChain) -> bool:
         """Return whether a chain lies within the peak's width."""
         return abs(chain.beta - self.transition.beta_c) <= self.transition.width
 
-    def nearest(self, count: int) -> list[Measured]:
+    def nearest(self, count: int) -> list[MeasuredChain]:
         """Return the chains nearest to the peak, in order of beta; of those at one beta the longest."""
         by_distance = sorted(self.chains, key=lambda c: (abs(c.beta - self.transition.beta_c), -c.energy.size))
         return sorted(by_distance[:count], key=lambda c: c.beta)
 
-    def label(self, chain: Measured) -> str:
+    def label(self, chain: MeasuredChain) -> str:
         """Return what a chain is called in a figure."""
         start = f", {chain.point.start}" if chain.point.start else ""
         return rf"{self.names[_key(chain)]}: $\beta$ = {chain.beta:.5g}{start}"
 
 
-def peaks_of(state: CampaignState, found: Mapping[Dims, Finding]) -> list[Peak]:
+def peaks_of(state: CampaignState, found: Mapping[Dims, Finding]) -> list[ReportedPeak]:
     """Return the peaks of all volumes in which one was located."""
     peaks = []
     for dims, finding in found.items():
@@ -64,9 +64,9 @@ def peaks_of(state: CampaignState, found: Mapping[Dims, Finding]) -> list[Peak]:
                 if chain.dims == dims and chain.measured
             }
             shape = shape_at(located.joint, located.chains, located.transition.beta_c)
-            peaks.append(Peak(located, shape, ORDERS[state.spec.lattice.order].text, names))
+            peaks.append(ReportedPeak(located, shape, ORDERS[state.spec.lattice.order].text, names))
     return peaks
 
 
-def _key(chain: Measured) -> Key:
+def _key(chain: MeasuredChain) -> Key:
     return chain.beta, chain.energy.size, float(chain.point.plaquette[0])

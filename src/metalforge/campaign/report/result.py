@@ -28,11 +28,11 @@ from .words import item_text, lattice_name
 __all__ = [
     "BetaC",
     "CampaignResult",
+    "CampaignSummary",
     "ChainSummary",
     "DriftResult",
     "EnergyResult",
     "InfiniteVolume",
-    "Summary",
     "VolumeResult",
     "VolumeSummary",
     "findings_of",
@@ -202,7 +202,7 @@ class InfiniteVolume(_Part, frozen=True, kw_only=True):
     evidence: tuple[Evidence, ...]
 
 
-class Summary(_Part, frozen=True, kw_only=True):
+class CampaignSummary(_Part, frozen=True, kw_only=True):
     """The `--json` form of a campaign; `beta_c` is the headline: of infinite volume, or of the first volume.
 
     `recomputed` says that the journal is from before there was evidence: its verdict was computed now.
@@ -268,7 +268,7 @@ def result_of(state: CampaignState, found: Mapping[Dims, Finding] | None = None)
     )
 
 
-def summary_of(result: CampaignResult, report: Path | None = None) -> Summary:
+def summary_of(result: CampaignResult, report: Path | None = None) -> CampaignSummary:
     """Return the few numbers that a script wants."""
     volumes = tuple(_summary(volume) for volume in result.volumes)
     infinite = _infinite(result) if len(volumes) > 1 else msgspec.UNSET
@@ -277,7 +277,7 @@ def summary_of(result: CampaignResult, report: Path | None = None) -> Summary:
         lacking = "; ".join(item_text(item) for item in infinite.evidence if not item.holds)
         first = BetaC(value=infinite.value, error=infinite.error, reason=lacking or None)
         evidence = infinite.evidence
-    return Summary(
+    return CampaignSummary(
         beta_c=first,
         established=first.value is not None and all(item.holds for item in evidence),
         evidence=evidence,

@@ -16,7 +16,7 @@ import numpy as np
 from metalforge.campaign.spec import WarmUpPolicy
 from metalforge.statistics import mser
 
-__all__ = ["LOOK_EVERY", "Monitor", "Verdict"]
+__all__ = ["LOOK_EVERY", "Monitor", "WarmUpVerdict"]
 
 LOOK_EVERY = 10
 """Updates between two looks."""
@@ -29,7 +29,7 @@ HeadSays = Callable[[], tuple[bool, float] | None]
 """Whether the head has been sure for long enough, and its last probability; None where it has no word."""
 
 
-class Verdict(NamedTuple):
+class WarmUpVerdict(NamedTuple):
     """Whether the warm-up ends here, who says so and why; what the head and the rule said."""
 
     ends: bool
@@ -51,7 +51,7 @@ class Monitor:
         beyond = updates - self.policy.shortest
         return self.early and beyond >= 0 and beyond % LOOK_EVERY == 0
 
-    def look(self, plaquette: Sequence[float], loop: Sequence[float], head: HeadSays | None = None) -> Verdict:
+    def look(self, plaquette: Sequence[float], loop: Sequence[float], head: HeadSays | None = None) -> WarmUpVerdict:
         """Return the verdict on the series of a warm-up so far."""
         n = len(plaquette)
         cut = self._cut(plaquette, loop)
@@ -61,10 +61,10 @@ class Monitor:
         sure, probability = (False, None) if said is None else said
         if said is not None and self.head_trusted:
             reason = f"probability {probability:.2f}; the rule beside it says {'yes' if rule else 'not yet'}"
-            return Verdict(sure, "head:thermalization", reason, probability, float(rule), True)
+            return WarmUpVerdict(sure, "head:thermalization", reason, probability, float(rule), True)
         reason = f"no MSER cut within {n} updates" if cut is None else f"MSER cuts at {cut} of {n} updates"
         trusted = None if said is None else False
-        return Verdict(rule, "rule:MSER", reason, probability, float(rule), trusted)
+        return WarmUpVerdict(rule, "rule:MSER", reason, probability, float(rule), trusted)
 
     def _cut(self, plaquette: Sequence[float], loop: Sequence[float]) -> int | None:
         """Return the later of the two cuts; None where MSER finds none."""

@@ -21,14 +21,14 @@ from .book import Book
 from .orders import Block, Brief, Order
 from .visits import Assignee, Nothing, VisitPlan
 
-__all__ = ["Lane", "Planner"]
+__all__ = ["Planner", "ProducerLane"]
 
 DEPTH = 2
 """Orders on a lane: one that runs and one that waits."""
 
 
 @dataclass(slots=True)
-class Lane:
+class ProducerLane:
     """One producer, and what it has been ordered to do."""
 
     who: Assignee
@@ -58,13 +58,13 @@ class Planner:
         beside: Callable[[CampaignState, ChainLog], Sequence[MetaRow]] = lambda state, log: (),
     ) -> None:
         self.spec, self._book, self._plan = spec, book, plan
-        self.lanes = [Lane(who) for who in lanes]
+        self.lanes = [ProducerLane(who) for who in lanes]
         self._stop, self._halted, self._estimate = stop, halted, estimate
         self._beside = beside
         self._until: dict[int, int] = {}
-        self._held: dict[str, Lane] = {}
+        self._held: dict[str, ProducerLane] = {}
         """Which producer has which chain."""
-        self._moving: dict[str, list[tuple[int, Lane]]] = {}
+        self._moving: dict[str, list[tuple[int, ProducerLane]]] = {}
         """Chains that another producer was asked to release, with the orders that wait for them."""
         self.stopped_by: StoppedBy | None = None
 
@@ -127,13 +127,13 @@ class Planner:
                 orders += self._order(lane.visit.visit, lane)
         return orders
 
-    def _fed(self, lane: Lane, visit: Assigned) -> bool:
+    def _fed(self, lane: ProducerLane, visit: Assigned) -> bool:
         """Return whether the orders that wait will complete the visit."""
         chain = self.state.chains[visit.chain]
         remaining = self._until[visit.visit] - chain.measured
         return lane.waiting.count(visit.visit) * self.spec.running.block >= remaining
 
-    def _decide(self, lane: Lane) -> Assigned | None:
+    def _decide(self, lane: ProducerLane) -> Assigned | None:
         """Decide one visit for a lane and write it; None where there is nothing to do."""
         found = self._plan.next(lane.who, self.state, self._open(), rounds=0, number=len(self.state.visits))
         if isinstance(found, Nothing):
@@ -166,7 +166,7 @@ class Planner:
                 )
         return orders + self._write_round(planned[len(current) :])
 
-    def _in_round(self, lane: Lane, block: Block) -> list[Order]:
+    def _in_round(self, lane: ProducerLane, block: Block) -> list[Order]:
         if not block.done:
             lane.waiting.append(block.visit)
             return self._order(block.visit, lane)
@@ -207,7 +207,7 @@ class Planner:
         state = self.state
         return [visit for visit in state.visits if visit.visit in state.open_visits]
 
-    def _give(self, visit: Assigned) -> Lane:
+    def _give(self, visit: Assigned) -> ProducerLane:
         """Put a visit on its lane; where its substrate is gone, on one that may run its volume."""
         self._remember(visit)
         lane = self._lane(visit.substrate, visit.dims)
@@ -215,7 +215,7 @@ class Planner:
         lane.waiting.append(visit.visit)
         return lane
 
-    def _lane(self, substrate: str, dims: Dims) -> Lane:
+    def _lane(self, substrate: str, dims: Dims) -> ProducerLane:
         for lane in self.lanes:
             if lane.substrate == substrate:
                 return lane
@@ -228,7 +228,7 @@ class Planner:
         began = self.state.open_visits[visit.visit]
         self._until[visit.visit] = visit.updates + (max(began - chain.warmup, 0) if began else 0)
 
-    def _order(self, visit: int, lane: Lane) -> list[Order]:
+    def _order(self, visit: int, lane: ProducerLane) -> list[Order]:
         """Return the next order of a visit, with a brief for a producer that does not hold the chain.
 
         Where another one does, it is asked to release it, and the order waits for that.
@@ -255,7 +255,7 @@ class Planner:
             )
         ]  # fmt: skip
 
-    def _again(self, block: Block, lane: Lane) -> list[Order]:
+    def _again(self, block: Block, lane: ProducerLane) -> list[Order]:
         """Return the orders that waited for a chain, or that came to a producer which does not hold it."""
         self._held.pop(block.chain, None)
         if block.missing:

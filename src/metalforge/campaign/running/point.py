@@ -26,7 +26,7 @@ from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
 from metalforge.native.engine import Engine
 
-from .monitor import Monitor, Verdict
+from .monitor import Monitor, WarmUpVerdict
 from .orders import Brief
 from .watch import HeadWatch
 
@@ -181,7 +181,7 @@ class PointChain:
             return
         if warmup.finished:
             reason = f"{warmup.total} updates are the longest warm-up"
-            self._end(Verdict(ends=True, by="rule:longest", reason=reason))
+            self._end(WarmUpVerdict(ends=True, by="rule:longest", reason=reason))
             return
         updates = warmup.done - warmup.quenched
         halfway = self.n_steps is None or 2 * updates >= warmup.total - warmup.quenched
@@ -194,7 +194,7 @@ class PointChain:
         if verdict.ends:
             self._end(verdict)
 
-    def _end(self, verdict: Verdict) -> None:
+    def _end(self, verdict: WarmUpVerdict) -> None:
         # The tuning is over with it: what is decided here holds for the whole measurement.
         steps = "" if self.n_steps is None else f"; {self.n_steps} steps per trajectory from now on"
         decided = Decided(

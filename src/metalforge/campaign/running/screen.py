@@ -7,7 +7,7 @@ from typing import Any
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import EMULATED_NPU, Screened
 from metalforge.conductor.heuristics import anomaly
-from metalforge.conductor.questions import Question
+from metalforge.conductor.questions import HeadQuestion
 from metalforge.conductor.worker import Worker
 from metalforge.pipeline import Emit, Stage
 
@@ -64,6 +64,6 @@ class Screen(Stage[Block, Block]):
             return {}
         columns = {name: values[row - segment.first] for name, values in segment.columns.items()}
         wrong = anomaly(columns["plaquette"], columns.get("delta_h"), columns.get("cg_iterations"))
-        asked = Question(head=ANOMALY, chain=block.chain, of=row, baseline=float(wrong))
+        asked = HeadQuestion(head=ANOMALY, chain=block.chain, of=row, baseline=float(wrong))
         said = self._worker.ask(asked).get().said
         return {name: value for name, value in said.items() if name in self._written}

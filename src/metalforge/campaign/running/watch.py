@@ -12,7 +12,7 @@ from metalforge.conductor.early_stop import EarlyStop
 from metalforge.conductor.features import ChainContext, MetaRow, Trajectory
 from metalforge.conductor.futures import Future
 from metalforge.conductor.heuristics import rejection_probability
-from metalforge.conductor.questions import Question
+from metalforge.conductor.questions import HeadQuestion
 from metalforge.conductor.worker import Worker
 from metalforge.core.phases import Phase
 
@@ -143,7 +143,7 @@ class HeadWatch:
         )
 
     def _ask(self, head: str, of: int | Trajectory, **more: object) -> Future:
-        return self._worker.ask(Question(head=head, chain=self._chain, of=of, **more))  # type: ignore[arg-type]
+        return self._worker.ask(HeadQuestion(head=head, chain=self._chain, of=of, **more))  # type: ignore[arg-type]
 
     def _begin_again(self) -> None:
         self._worker.begin(self._chain, self._context, self._meta)

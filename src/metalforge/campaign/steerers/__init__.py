@@ -12,14 +12,14 @@ from metalforge.core.steering import Steerer, SteererState
 from .gaps import Gaps
 from .gaussian_process import GaussianProcess, reweighting_reach
 from .generator import as_generator, from_generator
-from .posterior import Peak
+from .posterior import PosteriorPeak
 from .registry import VolumeScan, find_steerer, register_steerer, steerer_names
 from .uniform import Uniform, even_points
 
 __all__ = [
     "Gaps",
     "GaussianProcess",
-    "Peak",
+    "PosteriorPeak",
     "Uniform",
     "VolumeScan",
     "as_generator",

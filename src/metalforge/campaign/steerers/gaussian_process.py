@@ -12,7 +12,7 @@ from metalforge.core.steering import SAME_BETA, History, Observation, SteererSta
 from metalforge.core.threads import one_thread
 from metalforge.statistics.estimate import with_error
 
-from .posterior import NOISE_FLOOR, Curves, Peak, Processes, Transform, check_values, fit_processes
+from .posterior import NOISE_FLOOR, Curves, PosteriorPeak, Processes, Transform, check_values, fit_processes
 
 __all__ = ["GaussianProcess", "reweighting_reach"]
 
@@ -125,14 +125,14 @@ class GaussianProcess:
                 chosen += self._informative(n - len(chosen), [*waiting, *(s.beta for s in chosen)])
         return chosen
 
-    def peak(self) -> Peak:
+    def peak(self) -> PosteriorPeak:
         """Return the posterior of beta_c."""
         if len(self.history.measured) < FEWEST:
             raise SpecError(f"beta_c wants at least {FEWEST} measured beta. Got {len(self.history.measured)}")
         with one_thread():
             peaks = self._beta(self._curves([]).peaks())
         low, middle, high = np.quantile(peaks, [0.16, 0.5, 0.84])
-        return Peak(float(middle), float(high - low) / 2, float(low), float(high))
+        return PosteriorPeak(float(middle), float(high - low) / 2, float(low), float(high))
 
     def state(self) -> SteererState:
         """Return all that `ask` depends on."""

@@ -30,7 +30,7 @@ __all__ = [
     "NOISE_FLOOR",
     "Component",
     "Curves",
-    "Peak",
+    "PosteriorPeak",
     "Processes",
     "Transform",
     "check_values",
@@ -56,7 +56,7 @@ JITTERS = (1e-9, 1e-7, 1e-5)
 """Added to the diagonal of a covariance, relative to a^2, until its Cholesky factor exists."""
 
 
-class Peak(NamedTuple):
+class PosteriorPeak(NamedTuple):
     """Where the maximum is: median, half of the central 68 %, and that interval's ends."""
 
     beta: float

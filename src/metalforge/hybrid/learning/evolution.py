@@ -29,7 +29,7 @@ from metalforge.reservoir.series import SeriesError
 from .matrix import WrittenMatrix
 from .network import DeviceNetwork
 
-__all__ = ["Evolution", "EvolutionInfo", "Generation", "StreamWindow", "Window", "mutate"]
+__all__ = ["Evolution", "EvolutionInfo", "EvolvedGeneration", "StreamWindow", "Window", "mutate"]
 
 Doubles: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -38,7 +38,7 @@ GROWTH = 1.5
 """Of sigma after a success; its fourth root after a failure, so that one success in five keeps it."""
 
 
-class Generation(NamedTuple):
+class EvolvedGeneration(NamedTuple):
     """What one generation did: the loss of the parent before and after it, on one window, and what it sent."""
 
     before: float
@@ -52,7 +52,7 @@ class Generation(NamedTuple):
 class EvolutionInfo(NamedTuple):
     """A run: its generations, and why it ended: `generations` (all were made), `goal`, or `stalled`."""
 
-    generations: tuple[Generation, ...]
+    generations: tuple[EvolvedGeneration, ...]
     ended: str
 
 
@@ -175,7 +175,7 @@ class Evolution:
     def _matrix(self) -> WrittenMatrix:
         return self.network.readout if self.what == "readout" else self.network.reservoir
 
-    def generation(self, window: Window) -> Generation:
+    def generation(self, window: Window) -> EvolvedGeneration:
         """Return what one generation on a window did; the device holds the better of parent and children after it."""
         before_pushes, before_bytes, before_evaluations = self.pushes, self.bytes_pushed, self.evaluations
         parent, bias, limit = self.integers, self.network.master().out_bias, self._matrix.limit
@@ -190,7 +190,7 @@ class Evolution:
                 least, best, best_bias = found, child, own_bias
         self._write(best, best_bias)
         self.sigma = float(np.clip(self.sigma * (GROWTH if improved else GROWTH**-0.25), self.smallest_sigma, 1.0))
-        return Generation(
+        return EvolvedGeneration(
             first,
             least,
             improved,
@@ -211,7 +211,7 @@ class Evolution:
 
         Ends early when the loss reaches `goal`, or after `patience` generations in a row without an improvement.
         """
-        done: list[Generation] = []
+        done: list[EvolvedGeneration] = []
         idle = 0
         for window in _each(windows, generations):
             made = self.generation(window)

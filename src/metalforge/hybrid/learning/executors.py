@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.errors import SpecError
-from metalforge.hybrid.model.ops import Concat, FanOut, FullyConnected
+from metalforge.hybrid.model.ops import Concat, FanOutOp, FullyConnectedOp
 from metalforge.hybrid.routing.jobs import LinearJob
 from metalforge.hybrid.running.executor import HybridExecutor
 from metalforge.reservoir.series import SeriesError
@@ -31,7 +31,7 @@ class ExecutorReadout:
     def __init__(self, executor: HybridExecutor, node: str = "readout") -> None:
         graph = executor.graph
         op = graph[node].op
-        if not isinstance(op, FullyConnected) or graph[node].outputs[0] not in graph.outputs:
+        if not isinstance(op, FullyConnectedOp) or graph[node].outputs[0] not in graph.outputs:
             raise SpecError(f"`{node}` must be a fully connected node and an output of graph `{graph.name}`")
         if len(graph.inputs) != 1:
             raise SpecError(f"a graph that learns has one input. Got {', '.join(graph.inputs)}")
@@ -102,7 +102,7 @@ class ExecutorReadout:
         assert made is not None
         if made.op.stateful:
             return np.asarray(self._executor.state[made.name][0], np.float64)
-        if isinstance(made.op, Concat | FanOut):
+        if isinstance(made.op, Concat | FanOutOp):
             return np.concatenate([self._features(part, u) for part in made.inputs])
         raise SpecError(
             f"the features of `{self._node}` come from `{made.name}` ({made.op.kind}), which keeps no state to read"

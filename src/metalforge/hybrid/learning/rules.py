@@ -162,14 +162,14 @@ class RidgeRefit:
         """Squares only."""
         return ("mse",)
 
-    def init(self, master: Master) -> "Rows":
+    def init(self, master: Master) -> "LastRows":
         """Return an empty window."""
-        return Rows(deque(maxlen=self.window), 0)
+        return LastRows(deque(maxlen=self.window), 0)
 
-    def step(self, state: "Rows", master: Master, lesson: Lesson) -> tuple["Rows", Master]:
+    def step(self, state: "LastRows", master: Master, lesson: Lesson) -> tuple["LastRows", Master]:
         """Return the readout, fitted anew where its turn has come. The window is shared with the state before."""
         state.rows.append((lesson.features, lesson.target))
-        after = Rows(state.rows, state.seen + 1)
+        after = LastRows(state.rows, state.seen + 1)
         enough = len(after.rows) >= (self.window if self.least is None else self.least)
         if not enough or after.seen % self.every:
             return after, master
@@ -177,13 +177,13 @@ class RidgeRefit:
         found = ridge_readout(features, targets, self.ridge)
         return after, Master(found.w_out, found.out_bias)
 
-    def settle(self, state: "Rows", master: Master) -> tuple["Rows", Master]:
+    def settle(self, state: "LastRows", master: Master) -> tuple["LastRows", Master]:
         """Return both as they are."""
         return state, master
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class LastRows:
     """The last rows (features, target), and how many there were in all."""
 
     rows: deque[tuple[Doubles, Doubles]]

@@ -19,8 +19,8 @@ from metalforge.reservoir.weights import EsnWeights
 from .ops import (
     Concat,
     Elementwise,
-    FanOut,
-    FullyConnected,
+    FanOutOp,
+    FullyConnectedOp,
     Gradient,
     GradientUpdate,
     MutationUpdate,
@@ -148,7 +148,7 @@ class OpGraph:
             if not isinstance(node.op, Gradient | GradientUpdate | MutationUpdate):
                 continue
             target = self[node.op.of].op
-            if not isinstance(target, FullyConnected):
+            if not isinstance(target, FullyConnectedOp):
                 raise SpecError(f"node `{node.name}`: `{node.op.of}` is no fully connected node, but {target.kind}")
             given, wanted = self.shapes[node.outputs[0]], tuple(int(n) for n in target.matrix.shape)
             if given != wanted:
@@ -191,13 +191,13 @@ def _readout(weights: EsnWeights, features: str, precision: Precision) -> tuple[
     """Return the nodes of the readout and the names of its outputs."""
     w_out, bias = _w_out(weights), weights.out_bias
     if weights.heads is None:
-        op = FullyConnected(weights=w_out, bias=bias, precision=precision)
+        op = FullyConnectedOp(weights=w_out, bias=bias, precision=precision)
         return [Node(name="readout", op=op, inputs=(features,))], ("readout",)
-    nodes = [Node(name="fan_out", op=FanOut(), inputs=(features,))]
+    nodes = [Node(name="fan_out", op=FanOutOp(), inputs=(features,))]
     outputs = []
     for head in weights.heads.heads:
         span = weights.heads.span(head.name)
-        op = FullyConnected(weights=w_out[span], bias=None if bias is None else bias[span], precision=precision)
+        op = FullyConnectedOp(weights=w_out[span], bias=None if bias is None else bias[span], precision=precision)
         linear = head.name if head.activation == "identity" else f"{head.name}.linear"
         nodes.append(Node(name=linear, op=op, inputs=("fan_out",)))
         if head.activation != "identity":

@@ -23,8 +23,8 @@ __all__ = [
     "Concat",
     "Elementwise",
     "ElementwiseName",
-    "FanOut",
-    "FullyConnected",
+    "FanOutOp",
+    "FullyConnectedOp",
     "Gradient",
     "GradientUpdate",
     "MutationUpdate",
@@ -85,7 +85,7 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FullyConnected(Op):
+class FullyConnectedOp(Op):
     """y = W x + b over the last axis; W is (outputs, inputs), real or quantised already."""
 
     kind: ClassVar[str] = "fully_connected"  # type: ignore[misc]
@@ -192,7 +192,7 @@ class TemporalIntegration(Op):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FanOut(Op):
+class FanOutOp(Op):
     """The same value for several heads."""
 
     kind: ClassVar[str] = "fan_out"  # type: ignore[misc]

@@ -21,8 +21,8 @@ from .ops import (
     Add,
     Concat,
     Elementwise,
-    FanOut,
-    FullyConnected,
+    FanOutOp,
+    FullyConnectedOp,
     Gradient,
     GradientUpdate,
     MutationUpdate,
@@ -72,14 +72,14 @@ def evaluate(
 def _stateless(op: Op, inputs: Sequence[Array], weights: Array | None, call: int) -> Array:
     """Return the one output of an op without state."""
     match op:
-        case FullyConnected():
+        case FullyConnectedOp():
             x = inputs[0]
             w = (op.matrix if weights is None else weights).astype(x.dtype, copy=False)
             y = x @ w.T
             return np.asarray(y if op.bias is None else y + op.bias.astype(x.dtype, copy=False))
         case Elementwise():
             return _softmax(inputs[0]) if op.function == "softmax" else activation(op.function).value(inputs[0])
-        case FanOut():
+        case FanOutOp():
             return inputs[0]
         case Concat():
             return np.concatenate(inputs, axis=op.axis)
@@ -145,7 +145,7 @@ def _softmax(x: Array) -> Array:
 def in_dtype(op: Op, dtype: Any) -> Op:
     """Return the op with its real parameters in another real type, so that no call converts them."""
     match op:
-        case FullyConnected():
+        case FullyConnectedOp():
             bias = None if op.bias is None else op.bias.astype(dtype, copy=False)
             return replace(op, weights=op.matrix.astype(dtype, copy=False), bias=bias)
         case RecurrentStep():
@@ -239,7 +239,7 @@ class SoftwareModel:
         """Start anew: states at rest, weights as the graph has them, calls from 0."""
         self.state: dict[str, Array] = {}
         self.weights: dict[str, Array] = {
-            name: op.matrix.copy() for name, op in self._ops.items() if isinstance(op, FullyConnected)
+            name: op.matrix.copy() for name, op in self._ops.items() if isinstance(op, FullyConnectedOp)
         }
         self.calls = 0
 

@@ -10,17 +10,17 @@ from metalforge.hybrid.model.regions import find_regions
 from metalforge.substrates.prices import NO_POWER, HostModel
 from metalforge.substrates.profiles import DeviceProfile
 
-from .candidates import Candidate
+from .candidates import JobCandidate
 from .jobs import Job, loading_order
 from .plan import OpPlan, Partition, Plan, PlanRecord, Transfer
 from .plan_text import short
-from .rows import Row, whole_cost
+from .rows import OpRow, whole_cost
 from .wishes import Wishes
 
 __all__ = ["assemble"]
 
 
-def assemble(graph: OpGraph, rows: Sequence[Row], chosen: Sequence[Candidate], wishes: Wishes) -> Plan:
+def assemble(graph: OpGraph, rows: Sequence[OpRow], chosen: Sequence[JobCandidate], wishes: Wishes) -> Plan:
     """Return the plan of some rows."""
     profile = wishes.profile
     jobs = {name: candidate for candidate in chosen for name in candidate.nodes}
@@ -63,7 +63,7 @@ def _transfer(job: Job, batch: int, profile: DeviceProfile) -> Transfer:
     )
 
 
-def _notes(ops: Sequence[OpPlan], rows: Sequence[Row], chosen: Sequence[Candidate], wishes: Wishes) -> list[str]:
+def _notes(ops: Sequence[OpPlan], rows: Sequence[OpRow], chosen: Sequence[JobCandidate], wishes: Wishes) -> list[str]:
     profile, host = wishes.profile, wishes.host
     notes = [f"every cost is modelled, the device's from {profile.name}, the host's from {host.profile}"]
     left = {id(c): c for row in rows if row.taken is None and (c := row.possible) is not None}
@@ -84,7 +84,7 @@ def _notes(ops: Sequence[OpPlan], rows: Sequence[Row], chosen: Sequence[Candidat
     return notes
 
 
-def _slower(candidates: Iterable[Candidate], host: HostModel, profile: DeviceProfile) -> list[str]:
+def _slower(candidates: Iterable[JobCandidate], host: HostModel, profile: DeviceProfile) -> list[str]:
     """Return in words which candidates the host does quicker, with both sides' sums; empty where there are none."""
     found = [c for c in candidates if _host_is_quicker(c)]
     if not found:
@@ -97,6 +97,6 @@ def _slower(candidates: Iterable[Candidate], host: HostModel, profile: DevicePro
     ]
 
 
-def _host_is_quicker(candidate: Candidate) -> bool:
+def _host_is_quicker(candidate: JobCandidate) -> bool:
     soft, hard = candidate.software.latency, whole_cost(candidate).latency
     return soft is not None and hard is not None and soft.value < hard.value

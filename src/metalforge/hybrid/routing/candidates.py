@@ -11,7 +11,7 @@ import numpy as np
 
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.model.graph import Node, OpGraph
-from metalforge.hybrid.model.ops import Elementwise, FullyConnected, GradientUpdate, MutationUpdate, RecurrentStep
+from metalforge.hybrid.model.ops import Elementwise, FullyConnectedOp, GradientUpdate, MutationUpdate, RecurrentStep
 from metalforge.substrates.npu import costs, mesh
 from metalforge.substrates.npu.device import ResourceError
 from metalforge.substrates.npu.program import Encoding, ProgramError
@@ -28,11 +28,11 @@ from .transforms import merge_siblings, pack_recurrent, rectified_chains, row_bl
 from .verdict import Verdict
 from .wishes import Wishes
 
-__all__ = ["Candidate", "Finder", "chip_bytes", "fit_together"]
+__all__ = ["Finder", "JobCandidate", "chip_bytes", "fit_together"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Candidate:
+class JobCandidate:
     """A job that could be given to the device, and what that would save."""
 
     job: Job
@@ -63,7 +63,7 @@ class Finder:
     wishes: Wishes
     ranges: Mapping[str, ValueRange]
     at_any_error: Collection[str] = ()
-    candidates: list[Candidate] = field(default_factory=list)
+    candidates: list[JobCandidate] = field(default_factory=list)
     refused: dict[str, Verdict] = field(default_factory=dict)
 
     def find(self, eligible: Collection[str]) -> None:
@@ -96,12 +96,12 @@ class Finder:
         if isinstance(op, RecurrentStep):
             state = self.ranges[node.outputs[0]]
             self._linear((node.name,), pack_recurrent(op), x.beside(state), exact=False)
-        elif isinstance(op, FullyConnected):
+        elif isinstance(op, FullyConnectedOp):
             self._linear((node.name,), op.weights, x, exact=op.int4_exact)
 
     def _merged(self, group: Sequence[str]) -> bool:
         """Add sibling layers as one; return whether the chip can take it."""
-        ops = [op for name in group if isinstance(op := self.graph[name].op, FullyConnected)]
+        ops = [op for name in group if isinstance(op := self.graph[name].op, FullyConnectedOp)]
         merged = merge_siblings([(name, op.weights) for name, op in zip(group, ops, strict=True)])
         x = self.ranges[self.graph[group[0]].inputs[0]]
         return self._linear(group, merged.matrix, x, exact=all(op.int4_exact for op in ops), spans=merged.spans)
@@ -170,7 +170,7 @@ class Finder:
     def _chain(self, nodes: Sequence[str]) -> None:
         """Add a run of layers and bounded ReLUs, with as few digits for a linear last layer as the tolerance allows."""
         x = self.ranges[self.graph[nodes[0]].inputs[0]]
-        ends_linear = isinstance(self.graph[nodes[-1]].op, FullyConnected)
+        ends_linear = isinstance(self.graph[nodes[-1]].op, FullyConnectedOp)
         jobs: list[ChainJob] = []
         for digits in (1, 2, 3) if ends_linear else (1,):
             try:
@@ -212,7 +212,7 @@ class Finder:
         )
         spent = [device] if pushes is None else [device, pushes]
         self.candidates.append(
-            Candidate(
+            JobCandidate(
                 job=job,
                 gain=self._gain(job, Cost.total(spent), share, software),
                 device=device,

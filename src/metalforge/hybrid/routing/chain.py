@@ -32,7 +32,7 @@ from metalforge.substrates.npu.program import (
 from .encodings import Weights
 from .ranges import EVENLY, ValueRange
 
-__all__ = ["CompiledChain", "Stage", "compile_chain"]
+__all__ = ["ChainStage", "CompiledChain", "compile_chain"]
 
 LEVELS = 15
 """Steps of a 4-bit activation."""
@@ -42,7 +42,7 @@ LARGEST_STEP = 65535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Stage:
+class ChainStage:
     """One layer of a chain: y = W x + b, and whether a bounded ReLU follows."""
 
     name: str
@@ -83,7 +83,7 @@ class _Signal(NamedTuple):
     noise: NDArray[np.float64]
 
 
-def compile_chain(name: str, stages: Sequence[Stage], x: ValueRange, *, digits: int = 1) -> CompiledChain:
+def compile_chain(name: str, stages: Sequence[ChainStage], x: ValueRange, *, digits: int = 1) -> CompiledChain:
     """Return stages as one program; raises `ProgramError` where a rule of the chip does not allow it.
 
     `digits` are those of the last layer, if it is linear; before a rectifier there is only one.
@@ -115,7 +115,7 @@ def compile_chain(name: str, stages: Sequence[Stage], x: ValueRange, *, digits: 
     )
 
 
-def _layer(stage: Stage, ladder: Ladder) -> FullyConnected:
+def _layer(stage: ChainStage, ladder: Ladder) -> FullyConnected:
     """Return a chip layer; raises where it could saturate or its steps and thresholds have no room."""
     if not stage.rectified:
         layer = FullyConnected(name=stage.name, weights=ladder.chip_weights())
@@ -133,7 +133,7 @@ def _layer(stage: Stage, ladder: Ladder) -> FullyConnected:
     return layer
 
 
-def _rectifier(stage: Stage, ladder: Ladder) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _rectifier(stage: ChainStage, ladder: Ladder) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return steps and thresholds."""
     wanted = 1 / (LEVELS * ladder.scales)
     step = np.floor(wanted * FINEST) / FINEST
@@ -148,7 +148,7 @@ def _rectifier(stage: Stage, ladder: Ladder) -> tuple[NDArray[np.float64], NDArr
     return step, threshold
 
 
-def _after(stage: Stage, ladder: Ladder, before: _Signal, *, fresh: bool) -> tuple[_Signal, float]:
+def _after(stage: ChainStage, ladder: Ladder, before: _Signal, *, fresh: bool) -> tuple[_Signal, float]:
     """Return what the next layer reads, and the relative error of what this one gives.
 
     `fresh`: the inputs are rounded here; later layers read integers as they are. Flooring a step makes the ramp
@@ -180,6 +180,6 @@ def _relative(noise: NDArray[np.float64], power: NDArray[np.float64]) -> float:
     return float(np.sqrt(noise.sum() / power.sum())) if power.any() else 0.0
 
 
-def _bias(stage: Stage) -> NDArray[np.float64]:
+def _bias(stage: ChainStage) -> NDArray[np.float64]:
     rows = stage.weights.shape[0] if isinstance(stage.weights, np.ndarray) else stage.weights.values.shape[0]
     return np.zeros(rows) if stage.bias is None else stage.bias.astype(np.float64)

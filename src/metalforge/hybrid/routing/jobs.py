@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.hybrid.model.graph import OpGraph
-from metalforge.hybrid.model.ops import Elementwise, FullyConnected
+from metalforge.hybrid.model.ops import Elementwise, FullyConnectedOp
 from metalforge.substrates.npu.compile import CompiledLinear, compile_linear
 from metalforge.substrates.npu.program import Encoding, Program
 from metalforge.substrates.npu.quantize import Quantized
 
-from .chain import CompiledChain, Stage, compile_chain
+from .chain import ChainStage, CompiledChain, compile_chain
 from .encodings import Weights
 from .ranges import ValueRange
 
@@ -133,16 +133,18 @@ def build_chain(graph: OpGraph, nodes: Sequence[str], x: ValueRange, *, digits: 
 
     A bounded ReLU that follows no layer of the run gets the identity for one.
     """
-    stages: list[Stage] = []
+    stages: list[ChainStage] = []
     for name in nodes:
         op = graph[name].op
-        if isinstance(op, FullyConnected):
+        if isinstance(op, FullyConnectedOp):
             weights: Weights = op.weights if isinstance(op.weights, Quantized) else op.matrix.astype(np.float64)
-            stages.append(Stage(name=program_name([name]), weights=weights, bias=op.bias, rectified=False))
+            stages.append(ChainStage(name=program_name([name]), weights=weights, bias=op.bias, rectified=False))
         elif isinstance(op, Elementwise) and stages:
             stages.append(replace(stages.pop(), rectified=True))
         else:
-            stages.append(Stage(name=program_name([name]), weights=np.eye(x.largest.size), bias=None, rectified=True))
+            stages.append(
+                ChainStage(name=program_name([name]), weights=np.eye(x.largest.size), bias=None, rectified=True)
+            )
     whole = x.of_one_size() if isinstance(stages[0].weights, Quantized) else x
     chain = compile_chain(program_name(nodes), stages, whole, digits=digits)
     parts = {field.name: getattr(chain, field.name) for field in fields(chain)}

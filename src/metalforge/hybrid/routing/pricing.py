@@ -14,7 +14,7 @@ from scipy.sparse import csr_array
 
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.model.graph import Node, OpGraph
-from metalforge.hybrid.model.ops import Elementwise, FanOut, RecurrentStep, Shape
+from metalforge.hybrid.model.ops import Elementwise, FanOutOp, RecurrentStep, Shape
 from metalforge.reservoir.sparse import BlockSparse
 from metalforge.substrates.npu import costs
 from metalforge.substrates.prices import HOST_STEPS, HostModel
@@ -27,7 +27,7 @@ __all__ = ["op_cost", "push_cost", "share_cost"]
 
 def op_cost(host: HostModel, node: Node, graph: OpGraph, batch: int = 1) -> Cost:
     """Price a node on the host for `batch` samples."""
-    if isinstance(node.op, FanOut) or (isinstance(node.op, Elementwise) and node.op.function == "identity"):
+    if isinstance(node.op, FanOutOp) or (isinstance(node.op, Elementwise) and node.op.function == "identity"):
         return host.nothing()
     item = 4 if graph.dtype == "float32" else 8
     shapes = [graph.shapes[value] for value in (*node.inputs, *node.outputs)]

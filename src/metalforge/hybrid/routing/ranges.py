@@ -17,8 +17,8 @@ from metalforge.hybrid.model.ops import (
     Add,
     Concat,
     Elementwise,
-    FanOut,
-    FullyConnected,
+    FanOutOp,
+    FullyConnectedOp,
     RecurrentStep,
     TemporalIntegration,
 )
@@ -119,9 +119,9 @@ def _derive(graph: OpGraph, node: Node, known: Mapping[str, ValueRange]) -> Valu
             return _activated(op.function, inputs[0], _width(graph, node.outputs[0]))
         case RecurrentStep():
             return _activated(op.weights.activation, None, op.weights.units)
-        case FullyConnected() if complete:
+        case FullyConnectedOp() if complete:
             return _product(op, given[0])
-        case FanOut() | TemporalIntegration() if complete:
+        case FanOutOp() | TemporalIntegration() if complete:
             return given[0]
         case Concat() if complete and _side_by_side(graph, node):
             joined = given[0]
@@ -162,7 +162,7 @@ def _activated(function: str, before: ValueRange | None, width: int) -> ValueRan
     )
 
 
-def _product(op: FullyConnected, x: ValueRange) -> ValueRange:
+def _product(op: FullyConnectedOp, x: ValueRange) -> ValueRange:
     """Return the range of W x + b: the sum of moduli, and of squares for inputs that do not depend on each other."""
     w = op.matrix.astype(np.float64)
     bias = np.zeros(len(w)) if op.bias is None else op.bias.astype(np.float64)

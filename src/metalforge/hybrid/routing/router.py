@@ -25,10 +25,10 @@ from metalforge.substrates.profiles import profile as find_profile
 
 from .assembly import assemble
 from .calibration import observe
-from .candidates import Candidate, Finder, fit_together
+from .candidates import Finder, JobCandidate, fit_together
 from .plan import OpPlan, Plan
 from .ranges import ValueRange, find_ranges
-from .rows import Row
+from .rows import OpRow
 from .seed_policy import seed_row
 from .verdict import Verdict, npu_verdict, software_verdict
 from .wishes import Policy, Wishes
@@ -143,9 +143,11 @@ class OperationRouter:
                 found.add(node.name)
         return found
 
-    def _row(self, node: Node, pin: Pin | None, verdict: Verdict, finder: Finder, chosen: tuple[Candidate, ...]) -> Row:
+    def _row(
+        self, node: Node, pin: Pin | None, verdict: Verdict, finder: Finder, chosen: tuple[JobCandidate, ...]
+    ) -> OpRow:
         possible = [c for c in finder.candidates if node.name in c.nodes]
-        return Row(
+        return OpRow(
             node=node,
             taken=next((c for c in chosen if node.name in c.nodes), None),
             possible=max(possible, key=lambda c: c.gain, default=None),

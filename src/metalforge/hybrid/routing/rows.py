@@ -8,7 +8,7 @@ from metalforge.core.substrate import Cost
 from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.ops import (
     Elementwise,
-    FullyConnected,
+    FullyConnectedOp,
     GradientUpdate,
     MutationUpdate,
     RecurrentStep,
@@ -17,7 +17,7 @@ from metalforge.hybrid.model.ops import (
 from metalforge.reservoir.weights import DENSE_EIGENVALUES, spectral_radius
 from metalforge.substrates.prices import NO_POWER
 
-from .candidates import Candidate, chip_bytes
+from .candidates import JobCandidate, chip_bytes
 from .encodings import ERROR_MODEL
 from .jobs import ChainJob, LinearJob
 from .plan import OpPlan
@@ -28,23 +28,23 @@ from .seed_policy import SeedRow, Substrate
 from .verdict import Verdict
 from .wishes import Wishes
 
-__all__ = ["Row", "whole_cost"]
+__all__ = ["OpRow", "whole_cost"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Row:
+class OpRow:
     """What was decided for one op, and what there was to choose from."""
 
     node: Node
-    taken: Candidate | None
-    possible: Candidate | None
+    taken: JobCandidate | None
+    possible: JobCandidate | None
     """The best candidate that covers it, taken or not."""
     verdict: Verdict
     pin: str | None
     seed: SeedRow | None
     wishes: Wishes
 
-    def plan(self, graph: OpGraph, jobs: Mapping[str, Candidate]) -> OpPlan:
+    def plan(self, graph: OpGraph, jobs: Mapping[str, JobCandidate]) -> OpPlan:
         """Return the row as a record; `jobs` are the candidates on the device by the nodes they cover."""
         reason, fix = self._why()
         op, taken = self.node.op, self.taken
@@ -89,13 +89,13 @@ class Row:
     def _needs_device(self) -> bool:
         """Whether the op is nothing but device work, so that a label could not stand without a job."""
         op = self.node.op
-        layer = isinstance(op, FullyConnected | RecurrentStep) or (
+        layer = isinstance(op, FullyConnectedOp | RecurrentStep) or (
             isinstance(op, Elementwise) and op.function == "bounded_relu"
         )
         return layer and self.seed is not None and self.seed.substrate != "software"
 
     def _fallback(self) -> bool:
-        work = isinstance(self.node.op, FullyConnected | RecurrentStep | SoftwareOnly)
+        work = isinstance(self.node.op, FullyConnectedOp | RecurrentStep | SoftwareOnly)
         if self.taken is not None or self.pin is not None or not work:
             return False
         return self.wishes.policy == "seed" or self.possible is None or _gains(self.possible)
@@ -135,7 +135,7 @@ class Row:
             why = self.verdict.reason if self.possible is None else "there is no room on the chip beside the others"
             return f"the published table says {self.seed.substrate} ({self.seed.reason}), but {why}", self.verdict.fix
         fix = ""
-        if isinstance(self.node.op, FullyConnected) and self.seed.substrate == "software":
+        if isinstance(self.node.op, FullyConnectedOp) and self.seed.substrate == "software":
             fix = 'policy="default" slices its weights into digits, and its rows over processors'
         return self.seed.reason, fix
 
@@ -145,7 +145,7 @@ class Row:
         better = "cheaper in energy" if self.wishes.objective == "energy" else "quicker"
         return f"{better} on the NPU" if side == "npu" else f"{better} in software"
 
-    def _note(self, graph: OpGraph, jobs: Mapping[str, Candidate]) -> str:
+    def _note(self, graph: OpGraph, jobs: Mapping[str, JobCandidate]) -> str:
         """Return what the chip does instead of what the table says."""
         if self.seed is None:
             return ""
@@ -160,7 +160,7 @@ class Row:
             extra = f"of what it stands for, {before} runs on the chip here"
         return "; ".join(filter(None, [self.seed.note, extra]))
 
-    def _bound(self, taken: Candidate) -> float:
+    def _bound(self, taken: JobCandidate) -> float:
         """Return the largest error bound of the op's own outputs."""
         bound = taken.job.error_bound
         if isinstance(taken.job, LinearJob):
@@ -168,13 +168,13 @@ class Row:
         return float(bound.max())
 
 
-def whole_cost(candidate: Candidate) -> Cost:
+def whole_cost(candidate: JobCandidate) -> Cost:
     """Return what a candidate costs with the host's share of it and the updates of its weights."""
     parts = [candidate.device, candidate.host_share]
     return Cost.total(parts if candidate.pushes is None else [*parts, candidate.pushes])
 
 
-def _against(candidate: Candidate, wishes: Wishes) -> str:
+def _against(candidate: JobCandidate, wishes: Wishes) -> str:
     """Return both sides' figures in words."""
     profile, host = wishes.profile, wishes.host
     whole = whole_cost(candidate)
@@ -193,18 +193,18 @@ def _against(candidate: Candidate, wishes: Wishes) -> str:
     )
 
 
-def _gains(candidate: Candidate) -> bool:
+def _gains(candidate: JobCandidate) -> bool:
     return candidate.gain > tuple(0.0 for _ in candidate.gain)
 
 
-def _part(node: Node, candidate: Candidate, graph: OpGraph) -> float:
+def _part(node: Node, candidate: JobCandidate, graph: OpGraph) -> float:
     """Return a node's share of its job: by weights."""
     weights = {name: graph[name].op.parameters for name in candidate.job.nodes}
     total = sum(weights.values())
     return weights[node.name] / total if total else 1 / len(weights)
 
 
-def _error_model(node: Node, candidate: Candidate) -> str:
+def _error_model(node: Node, candidate: JobCandidate) -> str:
     """Return what the predicted error speaks of."""
     if isinstance(candidate.job, ChainJob):
         return f"{ERROR_MODEL}; of what the whole chain gives"

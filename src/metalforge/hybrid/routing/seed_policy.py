@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from metalforge.hybrid.model.graph import Node
-from metalforge.hybrid.model.ops import Elementwise, FullyConnected, Precision
+from metalforge.hybrid.model.ops import Elementwise, FullyConnectedOp, Precision
 
 __all__ = ["LARGE", "SEED_TABLE", "SeedRow", "Substrate", "seed_row"]
 
@@ -35,8 +35,8 @@ def seed_row(node: Node) -> SeedRow | None:
     return next((row for row in SEED_TABLE if row.applies(node)), None)
 
 
-def _layer(node: Node) -> FullyConnected | None:
-    return node.op if isinstance(node.op, FullyConnected) else None
+def _layer(node: Node) -> FullyConnectedOp | None:
+    return node.op if isinstance(node.op, FullyConnectedOp) else None
 
 
 def _is_large(node: Node) -> bool:

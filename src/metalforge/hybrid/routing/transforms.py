@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.ops import (
     Elementwise,
-    FanOut,
-    FullyConnected,
+    FanOutOp,
+    FullyConnectedOp,
     GradientUpdate,
     MutationUpdate,
     RecurrentStep,
@@ -58,7 +58,7 @@ def pack_recurrent(op: RecurrentStep) -> NDArray[np.floating[Any]]:
 def source_of(graph: OpGraph, value: str) -> str:
     """Return the value that fan-outs copied to make this one; itself where there were none."""
     producer = graph.producer(value)
-    while producer is not None and isinstance(producer.op, FanOut):
+    while producer is not None and isinstance(producer.op, FanOutOp):
         value = producer.inputs[0]
         producer = graph.producer(value)
     return value
@@ -71,7 +71,7 @@ def sibling_heads(graph: OpGraph, eligible: Collection[str]) -> tuple[tuple[str,
     """
     groups: dict[tuple[str, bool], list[str]] = {}
     for node in graph.nodes:
-        if node.name in eligible and isinstance(node.op, FullyConnected):
+        if node.name in eligible and isinstance(node.op, FullyConnectedOp):
             key = source_of(graph, node.inputs[0]), isinstance(node.op.weights, Quantized)
             groups.setdefault(key, []).append(node.name)
     return tuple(tuple(names) for names in groups.values() if len(names) > 1)
@@ -98,11 +98,11 @@ def rectified_chains(graph: OpGraph, eligible: Collection[str]) -> tuple[tuple[s
     changing = update_targets(graph)
     runs = []
     for node in graph.nodes:
-        if node.name not in eligible or node.name in changing or not isinstance(node.op, FullyConnected):
+        if node.name not in eligible or node.name in changing or not isinstance(node.op, FullyConnectedOp):
             continue
         run = [node]
         while (following := _only_reader(graph, run[-1])) is not None:
-            wanted = _is_bounded(following) if isinstance(run[-1].op, FullyConnected) else _is_layer(following)
+            wanted = _is_bounded(following) if isinstance(run[-1].op, FullyConnectedOp) else _is_layer(following)
             if not wanted or following.name not in eligible or following.name in changing:
                 break
             run.append(following)
@@ -150,4 +150,4 @@ def _is_bounded(node: Node) -> bool:
 
 
 def _is_layer(node: Node) -> bool:
-    return isinstance(node.op, FullyConnected)
+    return isinstance(node.op, FullyConnectedOp)

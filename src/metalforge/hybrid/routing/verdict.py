@@ -13,8 +13,8 @@ from metalforge.hybrid.model.ops import (
     Add,
     Concat,
     Elementwise,
-    FanOut,
-    FullyConnected,
+    FanOutOp,
+    FullyConnectedOp,
     Gradient,
     GradientUpdate,
     MutationUpdate,
@@ -55,7 +55,7 @@ HOST_SHARE = {
 """Why an activation is the host's."""
 PUSHED = Verdict(ok=False, reason="weights change on the host and are pushed to the chip where it holds them")
 NEVER: Mapping[type[Op], Verdict] = {
-    FanOut: Verdict(
+    FanOutOp: Verdict(
         ok=False,
         reason="the chip refuses several outputs from one layer; the value stays on the host",
         fix="nothing to do: heads that read one value become one merged layer",
@@ -72,7 +72,7 @@ NEVER: Mapping[type[Op], Verdict] = {
     MutationUpdate: PUSHED,
 }
 """Ops that no NPU of this kind runs."""
-IN_SOFTWARE = (FullyConnected, Elementwise, RecurrentStep, SoftwareOnly, *NEVER)
+IN_SOFTWARE = (FullyConnectedOp, Elementwise, RecurrentStep, SoftwareOnly, *NEVER)
 """What `software.evaluate` knows."""
 
 
@@ -84,7 +84,7 @@ def npu_verdict(node: Node, graph: OpGraph, ranges: Mapping[str, ValueRange]) ->
     """
     op = node.op
     match op:
-        case FullyConnected() | RecurrentStep():
+        case FullyConnectedOp() | RecurrentStep():
             return _matrix(node, graph, ranges)
         case Elementwise(function="bounded_relu"):
             if node.inputs[0] not in ranges:
@@ -122,7 +122,7 @@ def _matrix(node: Node, graph: OpGraph, ranges: Mapping[str, ValueRange]) -> Ver
             reason="its weights must stay as they are, and the chip computes in integers",
             fix="declare Precision.ANY and set a tolerance",
         )
-    if isinstance(op, FullyConnected) and isinstance(op.weights, Quantized):
+    if isinstance(op, FullyConnectedOp) and isinstance(op.weights, Quantized):
         largest = int(np.abs(op.weights.values.astype(np.int64)).max())
         if largest > WIDEST:
             return Verdict(

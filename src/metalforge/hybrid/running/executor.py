@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from metalforge.core.closing import Closing
 from metalforge.core.errors import MetalforgeError, SpecError, UnknownNameError
 from metalforge.core.quantities import Measured, Modelled
-from metalforge.hybrid.model.ops import FullyConnected, Op, RecurrentStep
+from metalforge.hybrid.model.ops import FullyConnectedOp, Op, RecurrentStep
 from metalforge.hybrid.model.software import GraphCall, check_inputs, in_dtype
 from metalforge.hybrid.routing.jobs import ChainJob, Job, LinearJob
 from metalforge.hybrid.routing.plan import Plan
@@ -74,7 +74,7 @@ class HybridExecutor(Closing):
         self._ops: dict[str, Op] = {node.name: in_dtype(node.op, plan.graph.dtype) for node in plan.graph.nodes}
         self._nodes = {node.name: node for node in plan.graph.nodes}
         self._states: dict[str, Array] = {}
-        self._weights = {n: op.matrix.copy() for n, op in self._ops.items() if isinstance(op, FullyConnected)}
+        self._weights = {n: op.matrix.copy() for n, op in self._ops.items() if isinstance(op, FullyConnectedOp)}
         self._touched: set[str] = set()
         self._calls = self._samples = self._pushes = self._bytes_pushed = 0
         self._host_s = 0.0
@@ -242,7 +242,7 @@ class HybridExecutor(Closing):
         for name, rows in job.spans.items():
             layer = self._ops[name]
             part = y[:, rows]
-            if isinstance(layer, FullyConnected) and layer.bias is not None:
+            if isinstance(layer, FullyConnectedOp) and layer.bias is not None:
                 part = part + layer.bias
             made.values[self._nodes[name].outputs[0]] = part.astype(self.graph.dtype).reshape(*lead, -1)
 

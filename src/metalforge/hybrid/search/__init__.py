@@ -5,7 +5,7 @@ on the device (phase 3); `run.search` does all three. Optuna's home is `optuna_`
 """
 
 from .choosing import Choice, Finalist, choose
-from .pareto import Budget, front
+from .pareto import SearchBudget, front
 from .run import Best, Deployment, SearchReport, search, summary
 from .space import Parameters, Space, build
 from .study import StudyResult, evaluate_many, run_study
@@ -14,11 +14,11 @@ from .tasks import TASKS, SearchTask, search_task
 __all__ = [
     "TASKS",
     "Best",
-    "Budget",
     "Choice",
     "Deployment",
     "Finalist",
     "Parameters",
+    "SearchBudget",
     "SearchReport",
     "SearchTask",
     "Space",

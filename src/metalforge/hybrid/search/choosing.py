@@ -27,7 +27,7 @@ from metalforge.substrates.npu.program import Program
 from metalforge.substrates.profiles import DeviceProfile
 
 from .evaluate import Candidate, HeadSums, head_parts, score
-from .pareto import Budget, Point, front, points, price
+from .pareto import Point, SearchBudget, front, points, price
 from .space import Parameters
 from .study import StudyResult
 from .tasks import SearchTask
@@ -77,7 +77,9 @@ class Choice:
         return any(f.within_tolerance for f in self.finalists)
 
 
-def finalists(study: StudyResult, task: SearchTask, profile: DeviceProfile, budget: Budget, count: int) -> list[Point]:
+def finalists(
+    study: StudyResult, task: SearchTask, profile: DeviceProfile, budget: SearchBudget, count: int
+) -> list[Point]:
     """Return up to `count` candidates to put on the chip: the front of error and price, then the least errors.
 
     Prices are those of the cheapest precision; raises PlacementError where not one is within the budget.
@@ -138,7 +140,7 @@ def choose(
     profile: DeviceProfile,
     *,
     seed: int,
-    budget: Budget = Budget(),  # noqa: B008  frozen
+    budget: SearchBudget = SearchBudget(),  # noqa: B008  frozen
     tolerance: float = 0.1,
     count: int = 8,
     progress: Callable[[Finalist], None] | None = None,
@@ -159,7 +161,7 @@ def choose(
 
 
 def _climb(
-    point: Point, task: SearchTask, profile: DeviceProfile, seed: int, budget: Budget, tolerance: float
+    point: Point, task: SearchTask, profile: DeviceProfile, seed: int, budget: SearchBudget, tolerance: float
 ) -> tuple[Finalist, OnChip, EsnWeights]:
     """Return the first precision within the tolerance, or the best that the budget allows."""
     p = point.parameters
@@ -187,6 +189,6 @@ def _climb(
     return best[0], best[1], software
 
 
-def _affordable(p: Parameters, task: SearchTask, profile: DeviceProfile, budget: Budget) -> Sequence[str]:
+def _affordable(p: Parameters, task: SearchTask, profile: DeviceProfile, budget: SearchBudget) -> Sequence[str]:
     prices = [(name, *price(p.units, task.inputs, name, profile)) for name in INT4_LADDER]
     return [name for name, latency, energy in prices if budget.allows(latency, energy)]

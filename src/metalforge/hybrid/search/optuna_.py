@@ -21,7 +21,7 @@ from metalforge.core.errors import SpecError
 
 from .space import Parameters, Space
 
-__all__ = ["Book", "Finished", "Identity", "quiet"]
+__all__ = ["FinishedTrial", "Identity", "StudyBook", "quiet"]
 
 STUDY = "metalforge-search"
 STARTUP = 100
@@ -38,7 +38,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     rungs: tuple[float, ...]
 
 
-class Finished(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FinishedTrial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A trial that is over: its point, and its error unless it was pruned."""
 
     number: int
@@ -59,7 +59,7 @@ def quiet() -> Iterator[None]:
         optuna.logging.set_verbosity(level)
 
 
-class Book:
+class StudyBook:
     """One study: `ask` for points, `report` rungs, `tell` results; kept in a file where one is given."""
 
     def __init__(self, identity: Identity, heads: int, path: Path | None = None) -> None:
@@ -102,11 +102,11 @@ class Book:
                 self._study.tell(trial, error)
         self._unsaved.append(trial.number)
 
-    def finished(self) -> list[Finished]:
+    def finished(self) -> list[FinishedTrial]:
         """Return every trial that is over, those of earlier runs first."""
         over = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
         return [
-            Finished(
+            FinishedTrial(
                 number=t.number,
                 parameters=_parameters(t.params),
                 error=t.value if t.state == TrialState.COMPLETE else None,

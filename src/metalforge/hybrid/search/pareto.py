@@ -15,10 +15,10 @@ from metalforge.hybrid.routing.precision import encoding_of
 from metalforge.substrates.npu.costs import power_w, shape_seconds
 from metalforge.substrates.profiles import DeviceProfile
 
-from .optuna_ import Finished
+from .optuna_ import FinishedTrial
 from .space import Parameters
 
-__all__ = ["Budget", "Point", "front", "points", "price"]
+__all__ = ["Point", "SearchBudget", "front", "points", "price"]
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -31,7 +31,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     energy: Modelled
 
 
-class Budget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SearchBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The most that a step may take on the device; None is without limit."""
 
     latency_s: float | None = None
@@ -63,7 +63,7 @@ def _seconds(units: int, inputs: int, precision: str, profile: DeviceProfile) ->
     return shape_seconds(units + inputs, units, encoding_of(precision), 1, profile)
 
 
-def points(finished: Iterable[Finished], inputs: int, precision: str, profile: DeviceProfile) -> list[Point]:
+def points(finished: Iterable[FinishedTrial], inputs: int, precision: str, profile: DeviceProfile) -> list[Point]:
     """Return the candidates that saw all the data, priced at one precision."""
     found = []
     for trial in finished:

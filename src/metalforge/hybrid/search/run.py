@@ -21,7 +21,7 @@ from .baselines import Baselines, baselines
 from .choosing import Choice, Finalist, choose
 from .evaluate import score
 from .fine_tuning import FineTuned, fine_tune
-from .pareto import Budget, points
+from .pareto import SearchBudget, points
 from .space import Parameters, Space
 from .study import Progress, StudyResult, run_study
 from .tasks import SearchTask, search_task
@@ -86,7 +86,7 @@ def search(
     seed: int = 1,
     storage: Path | None = None,
     profile: DeviceProfile | str = "akd1000-published",
-    budget: Budget = Budget(),  # noqa: B008  frozen
+    budget: SearchBudget = SearchBudget(),  # noqa: B008  frozen
     tolerance: float = 0.1,
     finalists: int = 8,
     learn_on: bool = False,

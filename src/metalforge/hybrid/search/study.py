@@ -18,7 +18,7 @@ from metalforge.core.quantities import Measured
 from metalforge.native import thread_count
 
 from .evaluate import RUNGS, Candidate
-from .optuna_ import Book, Finished, Identity
+from .optuna_ import FinishedTrial, Identity, StudyBook
 from .space import Parameters, Space
 from .tasks import SearchTask
 
@@ -34,20 +34,20 @@ class StudyResult(NamedTuple):
     """All candidates of a study, those of earlier runs on the same file included."""
 
     task: str
-    finished: list[Finished]
+    finished: list[FinishedTrial]
     seconds: Measured
     """Wall time of all runs together."""
     new: int
     """Candidates of this run."""
 
     @property
-    def complete(self) -> list[Finished]:
+    def complete(self) -> list[FinishedTrial]:
         """Candidates that saw all the data, the best first."""
         done = [trial for trial in self.finished if trial.error is not None]
         return sorted(done, key=lambda trial: (trial.error or 0.0, trial.number))
 
     @property
-    def best(self) -> Finished:
+    def best(self) -> FinishedTrial:
         """The candidate with the least validation error."""
         if not self.complete:
             raise SpecError("no candidate was evaluated in full\nhint: more trials")
@@ -73,7 +73,7 @@ def run_study(
         raise SpecError(f"a search wants at least one trial and one a batch. Got {trials} and {batch}")
     identity = Identity(task=f"{task.name}/{task.seed}", space=space or Space(), seed=seed, rungs=RUNGS)
     started = time.perf_counter()
-    book = Book(identity, task.outputs, storage)
+    book = StudyBook(identity, task.outputs, storage)
     before = len(book.finished())
 
     def result() -> StudyResult:

@@ -20,13 +20,13 @@ __all__ = [
     "MAX_BYTES",
     "PROGRAM",
     "VERSION",
+    "FlatTable",
     "Kind",
     "Many",
     "Numbers",
     "Reader",
     "Record",
     "Scalar",
-    "Table",
     "Text",
     "check_count",
     "check_size",
@@ -76,7 +76,7 @@ class Numbers:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class FlatTable:
     """A record: its fields in the order of the schema."""
 
     fields: dict[str, "Kind"]
@@ -87,12 +87,12 @@ class Table:
 class Many:
     """A vector of tables, at most `most` of them."""
 
-    table: Table
+    table: FlatTable
     most: int
     width = 4
 
 
-Below = Text | Numbers | Table | Many
+Below = Text | Numbers | FlatTable | Many
 """What a table holds an offset to."""
 Kind = Scalar | Below
 
@@ -101,7 +101,7 @@ BYTE, COUNT = Scalar("B"), Scalar("I")
 # Names end up in messages and on terminals: short, and without control characters. 400 bytes hold the 100 characters
 # that a layer's name may have.
 NAME, FREE = Text(400, True), Text(1 << 20, False)
-LAYER = Table(
+LAYER = FlatTable(
     {
         "name": NAME,
         "inputs": COUNT,
@@ -115,10 +115,10 @@ LAYER = Table(
         "act_steps": Numbers("<f4"),
     }
 )
-ENCODING = Table({"activation_bits": BYTE, "digits": BYTE, "signed": BYTE})
-HEAD = Table({"name": NAME, "start": COUNT, "width": COUNT})
-ENTRY = Table({"key": NAME, "value": FREE})
-PROGRAM = Table(
+ENCODING = FlatTable({"activation_bits": BYTE, "digits": BYTE, "signed": BYTE})
+HEAD = FlatTable({"name": NAME, "start": COUNT, "width": COUNT})
+ENTRY = FlatTable({"key": NAME, "value": FREE})
+PROGRAM = FlatTable(
     {
         "version": Scalar("H", only=VERSION),
         "checksum": Numbers("u1"),
@@ -234,7 +234,7 @@ class Reader:
     def _number(self, code: str, at: int) -> int:
         return int(struct.unpack_from("<" + code, self._data, at)[0])
 
-    def _vtable(self, table: Table, at: int, where: str) -> tuple[int, ...]:
+    def _vtable(self, table: FlatTable, at: int, where: str) -> tuple[int, ...]:
         """Return a table's vtable: its own size, the table's size, and the place of each field in it or 0."""
         self._take(at, 4, 4, where)
         place = at - self._number("i", at)
@@ -253,7 +253,7 @@ class Reader:
             )
         return vtable
 
-    def _table(self, table: Table, at: int, where: str) -> Record:
+    def _table(self, table: FlatTable, at: int, where: str) -> Record:
         vtable = self._vtable(table, at, where or "program")
         record: Record = {}
         end = 4
@@ -279,7 +279,7 @@ class Reader:
     def _below(self, kind: Below, at: int, where: str) -> Any:
         """Return what the offset at `at` points to."""
         at += self._number("I", at)
-        if isinstance(kind, Table):
+        if isinstance(kind, FlatTable):
             return self._table(kind, at, where)
         self._take(at, 4, 4, where)
         count, start = self._number("I", at), at + 4

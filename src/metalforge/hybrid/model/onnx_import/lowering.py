@@ -16,7 +16,7 @@ import numpy as np
 
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.model.graph import Node, OpGraph
-from metalforge.hybrid.model.ops import FullyConnected, Op, SoftwareOnly
+from metalforge.hybrid.model.ops import FullyConnectedOp, Op, SoftwareOnly
 from metalforge.hybrid.model.regions import find_regions
 
 from .host import HostPart
@@ -183,7 +183,7 @@ class _Lowering:
         if not isinstance(product, Open) or not isinstance(bias, Known) or product.name not in self.pieces:
             return False
         before = self.pieces[product.name]
-        if not isinstance(before.op, FullyConnected) or before.op.bias is not None or self.uses[product.name] > 1:
+        if not isinstance(before.op, FullyConnectedOp) or before.op.bias is not None or self.uses[product.name] > 1:
             return False
         row = bias_row(bias, before.op.matrix.shape[0])
         if row is None or result.shape != product.shape:
@@ -202,7 +202,7 @@ class _Lowering:
         sides: dict[str, str] = {}
         for name, piece in pieces.items():
             fed = {sides[p] for p in before[name]} if all(v in makers for v in piece.inputs) else set()
-            alone = piece.op is not None and (isinstance(piece.op, FullyConnected) or fed != {"host"})
+            alone = piece.op is not None and (isinstance(piece.op, FullyConnectedOp) or fed != {"host"})
             sides[name] = "graph" if alone else "host"
         for side, names in find_regions(before, sides):
             if side == "host":

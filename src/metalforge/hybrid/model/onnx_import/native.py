@@ -7,7 +7,16 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.hybrid.model.ops import Add, Concat, Elementwise, ElementwiseName, FullyConnected, Op, Precision, Shape
+from metalforge.hybrid.model.ops import (
+    Add,
+    Concat,
+    Elementwise,
+    ElementwiseName,
+    FullyConnectedOp,
+    Op,
+    Precision,
+    Shape,
+)
 from metalforge.substrates.npu.quantize import Quantized
 
 __all__ = ["Known", "Open", "Value", "bias_row", "dequantised", "native_op", "turned"]
@@ -90,7 +99,7 @@ def _activation(
             return PLAIN.get(name)
 
 
-def _product(attributes: Mapping[str, Any], args: Sequence[Value | None]) -> FullyConnected | None:
+def _product(attributes: Mapping[str, Any], args: Sequence[Value | None]) -> FullyConnectedOp | None:
     """Return x W^T + b of a Gemm or MatMul whose right-hand side is a constant matrix; None for any other."""
     x, matrix = args[:2]
     if not isinstance(x, Open) or not x.shape or x.shape[-1] is None:
@@ -110,8 +119,8 @@ def _product(attributes: Mapping[str, Any], args: Sequence[Value | None]) -> Ful
     if matrix.integers is not None:
         exact = _quantized(matrix.integers if upright else matrix.integers.transposed(), alpha)
         if exact is not None:
-            return FullyConnected(weights=exact[0], bias=bias, precision=exact[1])
-    return FullyConnected(weights=real(alpha) * weights, bias=bias, precision=Precision.ANY)
+            return FullyConnectedOp(weights=exact[0], bias=bias, precision=exact[1])
+    return FullyConnectedOp(weights=real(alpha) * weights, bias=bias, precision=Precision.ANY)
 
 
 def bias_row(value: Known, outputs: int) -> NDArray[np.floating[Any]] | None:
