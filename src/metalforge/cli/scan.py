@@ -204,7 +204,7 @@ def _run(campaign: "Campaign", as_json: bool) -> None:
 
 def _say(found: "Results", as_json: bool) -> None:
     """Print what a campaign found."""
-    from metalforge.campaign.report.comparison import comparison
+    from metalforge.campaign.report.verdict import comparison
 
     if as_json:
         print_json(found.summary)

@@ -3,8 +3,7 @@ import csv
 import io
 import re
 
-from metalforge.campaign.report.curves import curves_of
-from metalforge.campaign.report.downloads import write_rows
+from metalforge.campaign.report.downloads import curves_of, write_rows
 from metalforge.campaign.report.page import write_report
 from metalforge.campaign.state import fold
 from reference.campaigns import WARMUP, ending, records_of, spec_of

@@ -5,8 +5,7 @@ import pytest
 
 from metalforge.campaign.report.figures import draw_all
 from metalforge.campaign.report.result import result_of
-from metalforge.campaign.report.sections import headline, transition_section
-from metalforge.campaign.report.sections_of_evidence import evidence_section
+from metalforge.campaign.report.sections import evidence_section, headline, transition_section
 from metalforge.campaign.report.words import interval_text, item_text
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.records import Estimated

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from PIL import Image
 
-from metalforge.campaign.report.curves import curves_of
+from metalforge.campaign.report.downloads import curves_of
 from metalforge.campaign.report.drawing import png_bytes
 from metalforge.campaign.report.figures import draw_all
 from metalforge.campaign.report.html import Raw, table

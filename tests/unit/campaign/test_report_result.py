@@ -2,8 +2,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from metalforge.campaign.report.comparison import comparison
 from metalforge.campaign.report.result import result_of, summary_of
+from metalforge.campaign.report.verdict import comparison
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.reading import read_journal

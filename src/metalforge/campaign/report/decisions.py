@@ -17,7 +17,7 @@ import numpy as np
 from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.statistics.gamma import gamma_method
 
-__all__ = ["DecisionCount", "Decisions", "HeadUse", "WarmUpCheck", "decisions_of"]
+__all__ = ["DecisionCount", "Decisions", "HeadUse", "ResultPart", "WarmUpCheck", "decisions_of"]
 
 FEWEST_ROWS = 100
 """Measured updates below which a warm-up is not judged: a fifth must hold several independent ones."""
@@ -26,11 +26,11 @@ LARGEST_Z = 4.0
 e2 itself is not known well then, and the tails are wider than a Gaussian's. Measured over 800 chains each."""
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ResultPart(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A part of the result."""
 
 
-class DecisionCount(_Part, frozen=True, kw_only=True):
+class DecisionCount(ResultPart, frozen=True, kw_only=True):
     """How often something was decided by somebody; `trusted` counts those in which a head's word was taken."""
 
     what: str
@@ -39,7 +39,7 @@ class DecisionCount(_Part, frozen=True, kw_only=True):
     trusted: int
 
 
-class HeadUse(_Part, frozen=True, kw_only=True):
+class HeadUse(ResultPart, frozen=True, kw_only=True):
     """A head of the conductor: its skill on held-out data beside its baseline, and whether it acts."""
 
     name: str
@@ -48,7 +48,7 @@ class HeadUse(_Part, frozen=True, kw_only=True):
     reason: str
 
 
-class WarmUpCheck(_Part, frozen=True, kw_only=True):
+class WarmUpCheck(ResultPart, frozen=True, kw_only=True):
     """Warm-ups ended by one decider: how long they were, and how many were over by the test afterwards."""
 
     by: str
@@ -59,7 +59,7 @@ class WarmUpCheck(_Part, frozen=True, kw_only=True):
     largest_z: float
 
 
-class Decisions(_Part, frozen=True, kw_only=True):
+class Decisions(ResultPart, frozen=True, kw_only=True):
     """Everything that was decided, counted."""
 
     counts: tuple[DecisionCount, ...]

@@ -8,16 +8,32 @@ import io
 from collections.abc import Mapping
 from typing import BinaryIO
 
-from metalforge.campaign.physics.curve import TransitionCurve
+import numpy as np
+
+from metalforge.campaign.physics.curve import TransitionCurve, curve
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState
 
 from .words import lattice_name
 
-__all__ = ["CURVES", "ROWS", "curves_csv", "write_rows"]
+__all__ = ["CURVES", "ROWS", "curves_csv", "curves_of", "write_rows"]
 
 ROWS, CURVES = "rows.csv", "curves.csv"
 CURVE_COLUMNS = ("beta", "segment", "order", "order_error", "chi", "chi_error", "b4", "b4_error")
+POINTS = 201
+"""Beta values of a curve."""
+
+
+def curves_of(state: CampaignState) -> dict[Dims, TransitionCurve]:
+    """Return <|L|>, chi and B4 against beta for every volume with measurements, over the betas that were measured."""
+    found = {}
+    for dims in state.spec.lattice.volumes:
+        if points := state.points(dims):
+            low, high = points[0].beta, points[-1].beta
+            margin = 0.02 * (high - low)
+            betas = np.linspace(low - margin, high + margin, POINTS)
+            found[dims] = curve(points, betas, seed=state.spec.seed)
+    return found
 
 
 def write_rows(state: CampaignState, stream: BinaryIO) -> None:

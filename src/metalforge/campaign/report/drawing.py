@@ -22,8 +22,10 @@ INK = "#22262b"
 STYLE: Any = {
     "font.size": 10,
     "axes.titlesize": 10,
+    "axes.titlelocation": "left",
     "axes.labelsize": 10,
     "legend.fontsize": 9,
+    "legend.frameon": False,
     "xtick.labelsize": 9,
     "ytick.labelsize": 9,
     "svg.hashsalt": "metalforge",  # the same drawing gives the same bytes

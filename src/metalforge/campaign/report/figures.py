@@ -16,7 +16,6 @@ from metalforge.statistics.estimate import with_error
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of, styled
 from .figures_of_evidence import draw_evidence
 from .figures_of_run import draw_run
-from .peaks import peaks_of
 from .points import ChainResult
 from .quarks import draw_quarks
 from .result import CampaignResult
@@ -46,7 +45,7 @@ def draw_all(
             drawn.append(_histories(shown, result))
         if any("accepted" in chain.values for chain in result.chains):
             drawn.append(_hmc(result))
-        return drawn + draw_evidence(peaks_of(state, found)) + draw_run(state, result)
+        return drawn + draw_evidence(state, found) + draw_run(state, result)
 
 
 def _transition(state: CampaignState, result: CampaignResult, curves: Curves) -> Drawn:
@@ -76,14 +75,15 @@ def _transition(state: CampaignState, result: CampaignResult, curves: Curves) ->
         chi.plot([], [], color=INK, lw=1.1, ls=":", label=f"infinite volume, $N_t$ = {known.n_t}: {known.printed}")
     _, order, square = ORDERS[result.observable]
     loop.set_ylabel(rf"$\langle {order} \rangle$")
-    chi.set_ylabel(rf"$\chi = N_s^3\,(\langle {square} \rangle - \langle {order} \rangle^2)$")
-    chi.set_xlabel(r"$\beta = 6/g^2$")
+    chi.set(
+        ylabel=rf"$\chi = N_s^3\,(\langle {square} \rangle - \langle {order} \rangle^2)$", xlabel=r"$\beta = 6/g^2$"
+    )
     loop.set_ylim(bottom=0)
     chi.set_ylim(bottom=0)
-    loop.legend(frameon=False)
+    loop.legend()
     if chi.get_legend_handles_labels()[0]:
         # Below the axes: inside it would hide points.
-        chi.legend(frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.17))
+        chi.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.17))
     said = "".join(
         f" Dotted: the published coupling of infinite volume at N_t = {known.n_t} ({known.source}); the peak of a "
         "finite lattice lies elsewhere."
@@ -129,9 +129,8 @@ def _plaquette(result: CampaignResult) -> Drawn:
     for volume, colour in zip(result.volumes, COLOURS, strict=False):
         rows = [c for c in result.chains if c.dims == volume.dims and not c.abandoned]
         _points(axis, rows, "plaquette", colour, lattice_math(volume.dims))
-    axis.set_xlabel(r"$\beta = 6/g^2$")
-    axis.set_ylabel(r"plaquette $\langle \mathrm{Re\,tr}\,U_p\rangle / 3$")
-    axis.legend(frameon=False)
+    axis.set(xlabel=r"$\beta = 6/g^2$", ylabel=r"plaquette $\langle \mathrm{Re\,tr}\,U_p\rangle / 3$")
+    axis.legend()
     return Drawn("plaquette", "Plaquette", "Each chain alone, Gamma-method errors (often smaller than a dot).", figure)
 
 
@@ -167,7 +166,7 @@ def _histories(chains: list[ChainLog], result: CampaignResult) -> Drawn:
         axes[2 * i + 1].set_ylim(bottom=0)
         axes[2 * i].set_ylabel("P")
         axes[2 * i + 1].set_ylabel("|L|")
-        axes[2 * i].set_title(f"{chain.id}   $\\beta$ = {chain.beta:.4f}", loc="left", fontsize=9)
+        axes[2 * i].set_title(f"{chain.id}   $\\beta$ = {chain.beta:.4f}", fontsize=9)
     for axis in axes[-2:]:
         axis.set_xlabel("update")
     return Drawn(
@@ -194,12 +193,9 @@ def _volumes(result: CampaignResult) -> Drawn:
         )
         place.plot(ratio, fit.beta_c - fit.h * ratio, color=GREY, lw=1.2)
         place.errorbar(0, fit.beta_c, fit.error, fmt="D", color=INK, capsize=3, label="infinite volume (fit)")
-    place.set_xlabel(r"$(N_t/N_s)^3$")
-    place.set_ylabel(r"$\beta_c$")
-    height.set_xlabel(r"$N_s^3$")
-    height.set_ylabel(r"height of the peak of $\chi$")
-    height.set_ylim(bottom=0)
-    place.legend(frameon=False)
+    place.set(xlabel=r"$(N_t/N_s)^3$", ylabel=r"$\beta_c$")
+    height.set(xlabel=r"$N_s^3$", ylabel=r"height of the peak of $\chi$", ylim=(0, None))
+    place.legend()
     return Drawn(
         "volumes",
         "Several volumes",
@@ -218,14 +214,12 @@ def _hmc(result: CampaignResult) -> Drawn:
         for axis, column, scale in zip(axes, ("accepted", "cg_iterations"), (100, 1), strict=False):
             means = [scale * c.values[column].mean for c in rows]
             axis.plot([c.beta for c in rows], means, "o", color=colour, label=name)
-    axes[0].set_ylim(0, 103)
-    axes[0].set_ylabel("accepted trajectories [%]")
+    axes[0].set(ylim=(0, 103), ylabel="accepted trajectories [%]")
     if sea:
-        axes[1].set_ylabel("CG iterations per solve")
-        axes[1].set_ylim(bottom=0)
+        axes[1].set(ylabel="CG iterations per solve", ylim=(0, None))
     for axis in axes:
         axis.set_xlabel(r"$\beta = 6/g^2$")
-    axes[0].legend(frameon=False)
+    axes[0].legend()
     said = "Means over the measurement, with step sizes frozen before it."
     said += " CG iterations are those of one solve, the mean over the solves of a trajectory." if sea else ""
     return Drawn("hmc", "How HMC ran", said, figure)

@@ -1,26 +1,31 @@
 """The figures of what a peak rests on: the Polyakov loop there, crossings, memory, overlap, and pulls."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
+from metalforge.campaign.observables import ORDERS
 from metalforge.campaign.physics.evidence import (
     JUDGED_TAU,
     MAX_PULL,
     MIN_CROSSINGS,
     MIN_OVERLAP,
+    Finding,
     chi_pulls,
 )
-from metalforge.campaign.physics.phases import TWO_PEAKS, crossings, density_of, weights_at
-from metalforge.campaign.physics.selection import neighbours, overlap
+from metalforge.campaign.physics.phases import TWO_PEAKS, Shape, crossings, density_of, shape_at, weights_at
+from metalforge.campaign.physics.selection import MeasuredChain, neighbours, overlap
+from metalforge.campaign.physics.transition import Located, Transition
+from metalforge.campaign.spec import Dims
+from metalforge.campaign.state import CampaignState
 from metalforge.statistics.estimate import with_error
 from metalforge.statistics.gamma import autocorrelation, gamma_method
 
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of
-from .peaks import ReportedPeak
 from .words import lattice_math
 
 __all__ = ["draw_evidence"]
@@ -34,19 +39,70 @@ BINS = 40
 DOTS = 500
 """Rows of one chain in a scatter: more hide each other."""
 
+Key: TypeAlias = tuple[float, int, float]
 
-def draw_evidence(peaks: Sequence[ReportedPeak]) -> list[Drawn]:
+
+class ReportedPeak(NamedTuple):
+    """A peak, the chains that were joined for it, and how the order parameter is distributed there.
+
+    `order` is the order parameter in words, `names` what the chains are called.
+    """
+
+    located: Located
+    shape: Shape
+    order: str
+    names: Mapping[Key, str]
+
+    @property
+    def transition(self) -> Transition:
+        """Where it is, and how high."""
+        return self.located.transition
+
+    @property
+    def chains(self) -> tuple[MeasuredChain, ...]:
+        """The chains that were joined, in order of beta."""
+        return self.located.chains
+
+    def is_near(self, chain: MeasuredChain) -> bool:
+        """Return whether a chain lies within the peak's width."""
+        return abs(chain.beta - self.transition.beta_c) <= self.transition.width
+
+    def nearest(self, count: int) -> list[MeasuredChain]:
+        """Return the chains nearest to the peak, in order of beta; of those at one beta the longest."""
+        by_distance = sorted(self.chains, key=lambda c: (abs(c.beta - self.transition.beta_c), -c.energy.size))
+        return sorted(by_distance[:count], key=lambda c: c.beta)
+
+    def label(self, chain: MeasuredChain) -> str:
+        """Return what a chain is called in a figure."""
+        start = f", {chain.point.start}" if chain.point.start else ""
+        return rf"{self.names[_key(chain)]}: $\beta$ = {chain.beta:.5g}{start}"
+
+
+def _peaks_of(state: CampaignState, found: Mapping[Dims, Finding]) -> list[ReportedPeak]:
+    """Return the peaks of all volumes in which one was located."""
+    peaks = []
+    for dims, finding in found.items():
+        if (located := finding.located) is not None:
+            # A series carries no name; its beta, length and first row tell which chain it is of.
+            names = {
+                (chain.beta, chain.measured, chain.columns["plaquette"][chain.warmup]): chain.id
+                for chain in state.chains.values()
+                if chain.dims == dims and chain.measured
+            }
+            shape = shape_at(located.joint, located.chains, located.transition.beta_c)
+            peaks.append(ReportedPeak(located, shape, ORDERS[state.spec.lattice.order].text, names))
+    return peaks
+
+
+def _key(chain: MeasuredChain) -> Key:
+    return chain.beta, chain.energy.size, float(chain.point.plaquette[0])
+
+
+def draw_evidence(state: CampaignState, found: Mapping[Dims, Finding]) -> list[Drawn]:
     """Return the figures, each with a panel or a row of them for every located volume; none without a peak."""
-    if not peaks:
-        return []
-    return [
-        _histograms(peaks),
-        _plane(peaks),
-        _crossings(peaks),
-        _autocorrelation(peaks),
-        _overlap(peaks),
-        _pulls(peaks),
-    ]
+    peaks = _peaks_of(state, found)
+    figures = (_histograms, _plane, _crossings, _autocorrelation, _overlap, _pulls)
+    return [draw(peaks) for draw in figures] if peaks else []
 
 
 def _histograms(peaks: Sequence[ReportedPeak]) -> Drawn:
@@ -58,11 +114,13 @@ def _histograms(peaks: Sequence[ReportedPeak]) -> Drawn:
             axis.hist(chain.order, edges, density=True, histtype="step", color=colour, lw=1.1, label=peak.label(chain))
         at, density = density_of(loop, weight, peak.transition.n_effective)
         axis.plot(at, density, color=INK, lw=2, label=r"all, at the peak of $\chi$")
-        axis.set_xlim(left=edges[0])
-        axis.set_xlabel(peak.order)
-        axis.set_ylabel("density")
-        axis.set_title(f"{_lattice(peak)}: counted as {peak.shape.kind}", loc="left")
-        axis.legend(frameon=False, fontsize=8)
+        axis.set(
+            xlim=(edges[0], None),
+            xlabel=peak.order,
+            ylabel="density",
+            title=f"{_lattice(peak)}: counted as {peak.shape.kind}",
+        )
+        axis.legend(fontsize=8)
     return Drawn(
         "loop-histogram",
         f"How {peaks[0].order} is distributed at the peak",
@@ -85,10 +143,8 @@ def _plane(peaks: Sequence[ReportedPeak]) -> Drawn:
                 axis.plot([0, reach * np.cos(angle)], [0, reach * np.sin(angle)], color=GREY, lw=0.8, ls=":")
             loop = chain.point.polyakov[:: -(-chain.point.polyakov.size // DOTS)]
             axis.plot(loop.real, loop.imag, ".", ms=2.5, color=COLOURS[0], alpha=0.6, mew=0, rasterized=True)
-            axis.set_xlim(-reach, reach)
-            axis.set_ylim(-reach, reach)
-            axis.set_aspect("equal")
-            axis.set_title(peak.label(chain), fontsize=8)
+            axis.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
+            axis.set_title(peak.label(chain), loc="center", fontsize=8)
             axis.set_xlabel("Re L")
         row[0].set_ylabel(f"Im L, {_lattice(peak)}")
         for axis in row[len(chains) :]:
@@ -109,12 +165,14 @@ def _crossings(peaks: Sequence[ReportedPeak]) -> Drawn:
         (chain,) = peak.nearest(1)
         history.axhspan(low, high, color=COLOURS[4], alpha=0.25, lw=0, label="between the thresholds")
         history.plot(chain.order, color=COLOURS[0], lw=0.5, rasterized=True)
-        history.set_xlim(0, chain.order.size)
-        history.set_ylim(bottom=min(float(chain.order.min()), 0))
-        history.set_xlabel("measured update")
-        history.set_ylabel(peak.order)
-        history.set_title(f"{_lattice(peak)}, {peak.label(chain)}", loc="left")
-        history.legend(frameon=False, fontsize=8, loc="upper right")
+        history.set(
+            xlim=(0, chain.order.size),
+            ylim=(min(float(chain.order.min()), 0), None),
+            xlabel="measured update",
+            ylabel=peak.order,
+            title=f"{_lattice(peak)}, {peak.label(chain)}",
+        )
+        history.legend(fontsize=8, loc="upper right")
         _mark(counts, peak)
         number = [crossings(chain.order, low, high) for chain in peak.chains]
         for chain, count in zip(peak.chains, number, strict=True):
@@ -122,10 +180,8 @@ def _crossings(peaks: Sequence[ReportedPeak]) -> Drawn:
             counts.plot(chain.beta, count, "o", ms=5, mec=COLOURS[0], mfc=colour)
         together = sum(n for chain, n in zip(peak.chains, number, strict=True) if peak.is_near(chain))
         needed = f"{MIN_CROSSINGS:.0f} needed" if peak.shape.two_phases else "one phase: none needed"
-        counts.set_title(f"{together} together within the width of the peak; {needed}", loc="left", fontsize=9)
-        counts.set_ylim(bottom=0)
-        counts.set_ylabel("crossings")
-        counts.set_xlabel(r"$\beta = 6/g^2$")
+        counts.set_title(f"{together} together within the width of the peak; {needed}", fontsize=9)
+        counts.set(ylim=(0, None), ylabel="crossings", xlabel=r"$\beta = 6/g^2$")
     return Drawn(
         "crossings",
         "Crossings between the phases",
@@ -149,11 +205,10 @@ def _autocorrelation(peaks: Sequence[ReportedPeak]) -> Drawn:
             if found.window < rho.size:
                 axis.plot(found.window, rho[found.window], "o", ms=5, color=colour)
         axis.axhline(0, color=GREY, lw=0.8)
-        axis.set_xlim(0, longest)
-        axis.set_xlabel("distance in updates")
-        axis.set_ylabel(rf"$\rho$ of {peak.order}")
-        axis.set_title(_lattice(peak), loc="left")
-        axis.legend(frameon=False, fontsize=8)
+        axis.set(
+            xlim=(0, longest), xlabel="distance in updates", ylabel=rf"$\rho$ of {peak.order}", title=_lattice(peak)
+        )
+        axis.legend(fontsize=8)
     return Drawn(
         "autocorrelation",
         "How long the chains remember",
@@ -171,19 +226,15 @@ def _overlap(peaks: Sequence[ReportedPeak]) -> Drawn:
             value = overlap(low, high)
             shared.plot([low[0].beta, high[0].beta], [value, value], "-", color=COLOURS[0], lw=2)
         shared.axhline(MIN_OVERLAP, color=INK, lw=1, ls="--", label=f"needed at the peak: {MIN_OVERLAP:g}")
-        shared.set_ylim(0, 1)
-        shared.set_ylabel("overlap in E")
-        shared.set_title(_lattice(peak), loc="left")
+        shared.set(ylim=(0, 1), ylabel="overlap in E", title=_lattice(peak))
         beta = [chain.beta for chain in peak.chains]
         own = [chain.energy.size / (2 * chain.tau) for chain in peak.chains]
         samples.plot(beta, own, "o", ms=5, mec=COLOURS[0], mfc="white", label="the chain's own")
         samples.plot(beta, _carried(peak), "o", ms=5, color=COLOURS[1], label="carried to the peak")
-        samples.set_ylim(bottom=0)
-        samples.set_ylabel("effective samples")
-        samples.set_xlabel(r"$\beta = 6/g^2$")
+        samples.set(ylim=(0, None), ylabel="effective samples", xlabel=r"$\beta = 6/g^2$")
         for axis in (shared, samples):
             _mark(axis, peak)
-            axis.legend(frameon=False, fontsize=8)
+            axis.legend(fontsize=8)
     return Drawn(
         "overlap",
         "Overlap of neighbours, and effective samples",
@@ -223,10 +274,8 @@ def _pulls(peaks: Sequence[ReportedPeak]) -> Drawn:
         low, high = axis.get_ylim()
         axis.set_ylim(min(low, -1.2 * MAX_PULL), max(high, 1.2 * MAX_PULL))
         _mark(axis, peak)
-        axis.set_xlabel(r"$\beta = 6/g^2$")
-        axis.set_ylabel("pull [errors]")
-        axis.set_title(_lattice(peak), loc="left")
-        axis.legend(frameon=False, ncols=3, fontsize=8, loc="lower right", bbox_to_anchor=(1, 1))
+        axis.set(xlabel=r"$\beta = 6/g^2$", ylabel="pull [errors]", title=_lattice(peak))
+        axis.legend(ncols=3, fontsize=8, loc="lower right", bbox_to_anchor=(1, 1))
     return Drawn(
         "pulls",
         "Do the chains agree with the curve?",

@@ -44,14 +44,13 @@ def _updates(result: CampaignResult) -> Drawn:
         axis.set_xticks(place[::every], [f"{chain.beta:.4f}" for chain in rows][::every], rotation=90, fontsize=8)
         axis.set_ylabel("updates")
         axis.grid(False, axis="x")
-        axis.set_title(lattice_math(volume.dims), loc="left")
-        axis.set_xlim(-0.7, len(rows) - 0.3)
+        axis.set(title=lattice_math(volume.dims), xlim=(-0.7, len(rows) - 0.3))
         found = volume.transition
         if found is not None:
             at = np.interp(found.beta_c, [chain.beta for chain in rows], place)
             axis.axvline(at, color=COLOURS[1], ls="--", lw=1.2, label=r"$\beta_c$")
     axes[-1].set_xlabel(r"$\beta$ of each chain, in order")
-    axes[0].legend(frameon=False, ncols=4, loc="lower right", bbox_to_anchor=(1, 1))
+    axes[0].legend(ncols=4, loc="lower right", bbox_to_anchor=(1, 1))
     return Drawn("updates", "Where the updates went", "One bar per chain; the dashed line is beta_c.", figure)
 
 
@@ -69,11 +68,8 @@ def _error(state: CampaignState) -> Drawn:
             axis.plot(ends, guide / np.sqrt(ends), color=GREY, lw=1, ls=":")
     if (target := state.spec.budget.target_error) is not None:
         axis.axhline(target, color=INK, lw=1.2, ls="--", label=f"target {target:g}")
-    axis.set_xscale("log")
-    axis.set_yscale("log")
-    axis.set_xlabel("updates of all chains, warm-up too")
-    axis.set_ylabel(r"error on $\beta_c$")
-    axis.legend(frameon=False)
+    axis.set(xscale="log", yscale="log", xlabel="updates of all chains, warm-up too", ylabel=r"error on $\beta_c$")
+    axis.legend()
     return Drawn(
         "error",
         "The error on beta_c",
@@ -106,10 +102,10 @@ def _timeline(state: CampaignState) -> Drawn:
             error = np.array([e.error for e in found], dtype=float)
             axis.fill_between(at, value - error, value + error, color=COLOURS[1], alpha=0.25, lw=0)
             axis.plot(at, value, ".-", color=COLOURS[1], lw=1.2, ms=5, label=r"$\beta_c$ so far")
-        axis.set_ylabel(r"$\beta$")
-        axis.set_ylim(state.spec.lattice.beta_min, state.spec.lattice.beta_max)
-        axis.set_title(lattice_math(dims), loc="left")
+        axis.set(
+            ylabel=r"$\beta$", ylim=(state.spec.lattice.beta_min, state.spec.lattice.beta_max), title=lattice_math(dims)
+        )
     axes[-1].set_xlabel("visit, in the order of decisions")
     axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes[0].legend(frameon=False, ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
+    axes[0].legend(ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
     return Drawn("decisions", "Where the steerer went", "Every visit it decided on, and beta_c as known then.", figure)

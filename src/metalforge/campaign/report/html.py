@@ -4,6 +4,7 @@ import base64
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
+from importlib.resources import files
 from typing import NamedTuple
 
 from metalforge.core.errors import SpecError
@@ -27,63 +28,7 @@ __all__ = [
     "table",
 ]
 
-CSS = """
-:root { color-scheme: light dark; --ink: #1d2228; --soft: #5c6670; --line: #dfe3e8; --paper: #ffffff; --tint: #f5f7f9;
-  --accent: #0072b2; --warn: #fff6e5; --amber: #e69f00; --bad: #b3400a; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e4e8ec; --soft: #a3adb7; --line: #39424b; --paper: #181c21; --tint: #20262c; --accent: #6cb8ea;
-    --warn: #33290f; --bad: #ff9a63; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--tint); color: var(--ink);
-  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
-main { max-width: 62rem; margin: 0 auto; padding: clamp(1.2rem, 4vw, 2.5rem) clamp(1rem, 4vw, 2rem) 4rem;
-  background: var(--paper); box-shadow: 0 0 2rem rgba(20, 30, 40, .06); }
-header p.kind { margin: 0; color: var(--soft); letter-spacing: .04em; overflow-wrap: anywhere; }
-h1 { margin: .1rem 0 .3rem; font-size: clamp(1.8rem, 7vw, 2.5rem); line-height: 1.15; font-weight: 650; }
-h1 .value { color: var(--accent); white-space: nowrap; }
-h2 { margin: 2.8rem 0 .8rem; padding-bottom: .3rem; border-bottom: 2px solid var(--line); font-size: 1.35rem; }
-h3 { margin: 1.8rem 0 .4rem; font-size: 1.05rem; }
-p { margin: .5rem 0 .9rem; }
-a { color: var(--accent); }
-.note { color: var(--soft); font-size: .92rem; }
-.warn { background: var(--warn); border-left: 4px solid var(--amber); padding: .6rem .9rem; }
-.warn > p, .warn > ul { margin: .2rem 0; }
-ul { padding-left: 1.3rem; }
-.no { color: var(--bad); }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); gap: .8rem; margin: 1.4rem 0; }
-.card { background: var(--tint); border-radius: .5rem; padding: .7rem .9rem; }
-.card b { display: block; font-size: 1.25rem; font-weight: 600; }
-.card span { color: var(--soft); font-size: .86rem; }
-figure { margin: 1.6rem 0 2.2rem; }
-figure img { display: block; width: 100%; height: auto; margin: 0 auto; background: #ffffff; border-radius: .4rem; }
-figcaption { color: var(--soft); font-size: .9rem; margin-top: .4rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; min-width: 55%; font-size: .88rem; font-variant-numeric: tabular-nums; }
-th { text-align: left; color: var(--soft); font-weight: 600; border-bottom: 1.5px solid var(--line);
-  padding: .35rem .6rem .35rem 0; vertical-align: bottom; }
-td { border-bottom: 1px solid var(--line); padding: .32rem .6rem .32rem 0; vertical-align: top; }
-th.n, td.n { text-align: right; padding-right: 1.1rem; white-space: nowrap; }
-td.long { min-width: 15rem; }
-@media (min-width: 45rem) { td:first-child { white-space: nowrap; } }
-td.bar div { height: .7rem; margin-top: .4rem; background: var(--accent); border-radius: .2rem; min-width: 1px; }
-td.bar { width: 11rem; }
-pre { background: var(--tint); border-radius: .5rem; padding: .9rem 1rem; overflow-x: auto; font-size: .82rem;
-  line-height: 1.45; }
-code { font-size: .9em; overflow-wrap: anywhere; }
-details { margin: .8rem 0; }
-summary { cursor: pointer; color: var(--accent); }
-footer { margin-top: 3rem; color: var(--soft); font-size: .85rem; }
-@media (prefers-color-scheme: dark) { figure img { filter: brightness(.88); } }
-@media print {
-  :root { color-scheme: light; --ink: #000000; --soft: #444c54; --line: #c8cdd2; --paper: #ffffff; --tint: #f5f7f9;
-    --accent: #005a8e; --warn: #fff6e5; --bad: #b3400a; }
-  body { background: none; } main { box-shadow: none; max-width: none; padding: 0; }
-  figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; }
-  figure img { min-width: 0 !important; filter: none; }
-  .wide { overflow: visible; } td.long { min-width: 0; } pre { white-space: pre-wrap; }
-  details:not([open]) > *:not(summary) { display: block; }
-  details::details-content { content-visibility: visible; block-size: auto; } }
-"""
+CSS = "\n" + files(__package__).joinpath("page.css").read_text()
 READABLE, LARGEST = 0.6, 1.25
 """A figure is shown at no less than this part of its own width, so that its labels of 9 to 10 points stay above 7
 pixels (on a narrower screen it scrolls), and at no more than this multiple."""

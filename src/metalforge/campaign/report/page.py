@@ -9,16 +9,14 @@ from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState
 from metalforge.core.files import PathLike, naming, replacing
 
-from .curves import curves_of
 from .definitions import definitions_section
-from .downloads import CURVES, ROWS, curves_csv, write_rows
+from .downloads import CURVES, ROWS, curves_csv, curves_of, write_rows
 from .drawing import Drawn, png_bytes, svg_bytes
 from .figures import draw_all
 from .html import Raw, data_address, document, image, link, paragraph
 from .quarks import quarks_section
 from .result import CampaignResult, findings_of, result_of
-from .sections import headline, history_section, points_section, transition_section, updates_section
-from .sections_of_evidence import evidence_section
+from .sections import evidence_section, headline, history_section, points_section, transition_section, updates_section
 from .sections_of_run import (
     checks_section,
     decisions_section,

@@ -59,9 +59,8 @@ def draw_quarks(result: CampaignResult) -> Drawn:
                 axis.axvline(peak.beta_c, color=colour, lw=1, ls="--")
     axes[0].set_ylabel(r"$\langle \mathrm{Re}\,L \rangle$")
     axes[1].set_ylabel(r"$\langle \bar\psi\psi \rangle$")
-    axes[2].set_ylabel(r"$\chi_\mathrm{disc}$")
-    axes[2].set_xlabel(r"$\beta = 6/g^2$")
-    axes[0].legend(frameon=False)
+    axes[2].set(ylabel=r"$\chi_\mathrm{disc}$", xlabel=r"$\beta = 6/g^2$")
+    axes[0].legend()
     return Drawn(
         "quarks",
         "Polyakov loop, condensate and disconnected chiral susceptibility",

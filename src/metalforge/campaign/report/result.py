@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from metalforge.campaign.findings import finding
 from metalforge.campaign.observables import OrderName
@@ -21,7 +20,7 @@ from metalforge.campaign.store.records import Checked, Silicon, StageUse, Stoppe
 from metalforge.core.quantities import Quantity
 from metalforge.lattice.registered import Value
 
-from .decisions import Decisions, decisions_of
+from .decisions import Decisions, ResultPart, decisions_of
 from .points import ChainResult, chain_results
 from .words import item_text, lattice_name
 
@@ -44,11 +43,7 @@ N_BOOTSTRAP = 200
 """Replicas of the quoted error, which is then known to 5 %; while it runs there are fewer."""
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of the result."""
-
-
-class VolumeResult(_Part, frozen=True, kw_only=True):
+class VolumeResult(ResultPart, frozen=True, kw_only=True):
     """beta_c of one volume with its evidence; `reason` says why it is not located or not established.
 
     `updates` counts warm-up too.
@@ -64,7 +59,7 @@ class VolumeResult(_Part, frozen=True, kw_only=True):
     measured: int
 
 
-class EnergyResult(_Part, frozen=True, kw_only=True):
+class EnergyResult(ResultPart, frozen=True, kw_only=True):
     """Energy of one substrate from one source; the emulator's processor time is a line `emulation`, not energy.
 
     `energy` of a board is what its work took above `idle`, which it drew for the `held_s` seconds of wall time in which
@@ -81,7 +76,7 @@ class EnergyResult(_Part, frozen=True, kw_only=True):
     held_s: float | None = None
 
 
-class DriftResult(_Part, frozen=True, kw_only=True):
+class DriftResult(ResultPart, frozen=True, kw_only=True):
     """Configurations evaluated again in higher precision: the largest differences in S / V, P and |L|."""
 
     precision: str
@@ -92,7 +87,7 @@ class DriftResult(_Part, frozen=True, kw_only=True):
     polyakov: float
 
 
-class CampaignResult(_Part, frozen=True, kw_only=True):
+class CampaignResult(ResultPart, frozen=True, kw_only=True):
     """Everything that is said about a campaign; `ordering` is the one that ran, `seconds` wall time of the compute."""
 
     name: str
@@ -135,6 +130,21 @@ class CampaignResult(_Part, frozen=True, kw_only=True):
         return None if self.finite_size is None else self.finite_size.fit
 
     @property
+    def quoted(self) -> Transition | FiniteSizeFit | None:
+        """What the headline says: the extrapolation where there is one, else the peak of the first volume."""
+        return self.extrapolation or self.headline.transition
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
+        """What the headline rests on."""
+        return self.headline.evidence if self.extrapolation is None else self.line_evidence
+
+    @property
+    def established(self) -> bool:
+        """Whether the headline may be quoted."""
+        return self.quoted is not None and all(item.holds for item in self.evidence)
+
+    @property
     def line_evidence(self) -> tuple[Evidence, ...]:
         """What the extrapolation rests on: that each of its volumes is established, and that they are on one line."""
         if (fit := self.extrapolation) is None:
@@ -162,7 +172,7 @@ class CampaignResult(_Part, frozen=True, kw_only=True):
         )
 
 
-class BetaC(_Part, frozen=True, kw_only=True):
+class BetaC(ResultPart, frozen=True, kw_only=True):
     """beta_c and its error, None where nothing could be located; `reason` says why it is not established."""
 
     value: float | None
@@ -170,7 +180,7 @@ class BetaC(_Part, frozen=True, kw_only=True):
     reason: str | None
 
 
-class VolumeSummary(_Part, frozen=True, kw_only=True):
+class VolumeSummary(ResultPart, frozen=True, kw_only=True):
     """One volume in the `--json` form."""
 
     dims: Dims
@@ -179,7 +189,7 @@ class VolumeSummary(_Part, frozen=True, kw_only=True):
     evidence: tuple[Evidence, ...]
 
 
-class ChainSummary(_Part, frozen=True, kw_only=True):
+class ChainSummary(ResultPart, frozen=True, kw_only=True):
     """One chain in the `--json` form, with the means of what was measured besides."""
 
     id: str
@@ -189,20 +199,20 @@ class ChainSummary(_Part, frozen=True, kw_only=True):
     observables: dict[str, Value]
 
 
-class InfiniteVolume(_Part, frozen=True, kw_only=True):
+class InfiniteVolume(ResultPart, frozen=True, kw_only=True):
     """beta_c of infinite volume in `--json`: from which volumes, how well they fit, and what to be careful about."""
 
-    value: float | None
-    error: float | None
-    chi2: float | None
-    dof: int | None
-    volumes: tuple[Dims, ...]
+    value: float | None = None
+    error: float | None = None
+    chi2: float | None = None
+    dof: int | None = None
+    volumes: tuple[Dims, ...] = ()
     reason: str
-    established: bool
-    evidence: tuple[Evidence, ...]
+    established: bool = False
+    evidence: tuple[Evidence, ...] = ()
 
 
-class CampaignSummary(_Part, frozen=True, kw_only=True):
+class CampaignSummary(ResultPart, frozen=True, kw_only=True):
     """The `--json` form of a campaign; `beta_c` is the headline: of infinite volume, or of the first volume.
 
     `recomputed` says that the journal is from before there was evidence: its verdict was computed now.
@@ -270,19 +280,20 @@ def result_of(state: CampaignState, found: Mapping[Dims, Finding] | None = None)
 
 def summary_of(result: CampaignResult, report: Path | None = None) -> CampaignSummary:
     """Return the few numbers that a script wants."""
-    volumes = tuple(_summary(volume) for volume in result.volumes)
-    infinite = _infinite(result) if len(volumes) > 1 else msgspec.UNSET
-    first, evidence = volumes[0].beta_c, volumes[0].evidence
-    if isinstance(infinite, InfiniteVolume) and infinite.value is not None:
-        lacking = "; ".join(item_text(item) for item in infinite.evidence if not item.holds)
-        first = BetaC(value=infinite.value, error=infinite.error, reason=lacking or None)
-        evidence = infinite.evidence
     return CampaignSummary(
-        beta_c=first,
-        established=first.value is not None and all(item.holds for item in evidence),
-        evidence=evidence,
-        volumes=volumes,
-        infinite_volume=infinite,
+        beta_c=_beta_c(result.quoted, result.evidence),
+        established=result.established,
+        evidence=result.evidence,
+        volumes=tuple(
+            VolumeSummary(
+                dims=volume.dims,
+                beta_c=_beta_c(volume.transition, volume.evidence),
+                established=volume.established,
+                evidence=volume.evidence,
+            )
+            for volume in result.volumes
+        ),
+        infinite_volume=_infinite(result) if len(result.volumes) > 1 else msgspec.UNSET,
         recomputed=result.recomputed,
         trajectories=result.trajectories,
         seconds=result.seconds,
@@ -306,31 +317,32 @@ def _chain(chain: ChainResult, names: tuple[str, ...]) -> ChainSummary:
     )
 
 
-def _summary(volume: VolumeResult) -> VolumeSummary:
-    found = volume.transition
-    beta_c = BetaC(
-        value=None if found is None else found.beta_c,
-        error=None if found is None else found.error,
-        reason=volume.reason or None,
-    )
-    return VolumeSummary(dims=volume.dims, beta_c=beta_c, established=volume.established, evidence=volume.evidence)
+def _beta_c(found: Transition | FiniteSizeFit | None, evidence: tuple[Evidence, ...]) -> BetaC:
+    reason = _lacking(evidence) or None
+    if found is None:
+        return BetaC(value=None, error=None, reason=reason)
+    return BetaC(value=found.beta_c, error=found.error, reason=reason)
+
+
+def _lacking(evidence: tuple[Evidence, ...]) -> str:
+    return "; ".join(item_text(item) for item in evidence if not item.holds)
 
 
 def _infinite(result: CampaignResult) -> InfiniteVolume:
-    fit = result.extrapolation
     if result.finite_size is None:
-        reason = "no extrapolation: fewer than two volumes with one N_t are located"
-    else:
-        reason = "; ".join(result.finite_size.cautions)
+        return InfiniteVolume(reason="no extrapolation: fewer than two volumes with one N_t are located")
+    reason = "; ".join(result.finite_size.cautions)
+    if (fit := result.extrapolation) is None:
+        return InfiniteVolume(reason=reason)
     return InfiniteVolume(
-        value=None if fit is None else fit.beta_c,
-        error=None if fit is None else fit.error,
-        chi2=None if fit is None else fit.chi2,
-        dof=None if fit is None else fit.dof,
-        volumes=() if fit is None else fit.volumes,
+        value=fit.beta_c,
+        error=fit.error,
+        chi2=fit.chi2,
+        dof=fit.dof,
+        volumes=fit.volumes,
         reason=reason,
-        established=fit is not None and all(item.holds for item in result.line_evidence),
-        evidence=result.line_evidence,
+        established=result.established,
+        evidence=result.evidence,
     )
 
 
@@ -344,7 +356,7 @@ def _volume(state: CampaignState, dims: Dims, found: Finding) -> VolumeResult:
     return VolumeResult(
         dims=dims,
         transition=found.transition,
-        reason="; ".join(item_text(item) for item in found.lacking),
+        reason=_lacking(found.evidence),
         established=found.established,
         evidence=found.evidence,
         chains=len(chains),
@@ -370,13 +382,9 @@ def _drift(checks: list[Checked]) -> tuple[DriftResult, ...]:
             precision=precision,
             substrate=substrate,
             checks=len(group),
-            action=_largest([check.drift_action for check in group]),
-            plaquette=_largest([check.drift_plaquette for check in group]),
-            polyakov=_largest([check.drift_polyakov for check in group]),
+            action=max(abs(check.drift_action) for check in group),
+            plaquette=max(abs(check.drift_plaquette) for check in group),
+            polyakov=max(abs(check.drift_polyakov) for check in group),
         )
         for (precision, substrate), group in sorted(groups.items())
     )
-
-
-def _largest(values: list[float]) -> float:
-    return float(np.max(np.abs(values)))

@@ -1,4 +1,4 @@
-"""The sections of the report about physics: beta_c, the curves, every chain, where the updates went."""
+"""The sections of the report about physics: beta_c, its evidence, the curves, all chains, where the updates went."""
 
 from collections.abc import Mapping
 
@@ -8,16 +8,27 @@ from metalforge.campaign.state import CampaignState
 from metalforge.lattice.registered import Observable, described
 from metalforge.statistics.estimate import Estimate, with_error
 
-from .comparison import comparison
-from .html import card, details, note, paragraph, section, table
+from .html import Raw, card, details, heading, note, paragraph, section, table
 from .points import ChainResult
 from .result import CampaignResult, VolumeResult
-from .sections_of_verdict import verdict
-from .words import ENDINGS, beta_text, duration, interval_text, lattice_text, substrates_text
+from .verdict import comparison, verdict
+from .words import (
+    ENDINGS,
+    beta_text,
+    duration,
+    found_text,
+    interval_text,
+    lattice_text,
+    needed_text,
+    remark_text,
+    substrates_text,
+)
 
-__all__ = ["headline", "history_section", "points_section", "transition_section", "updates_section"]
+__all__ = ["evidence_section", "headline", "history_section", "points_section", "transition_section", "updates_section"]
 
 Figures = Mapping[str, str]
+EVIDENCE_FIGURES = ("loop-histogram", "loop-plane", "crossings", "autocorrelation", "overlap", "pulls")
+YES, NO = Raw("yes"), Raw('<b class="no">no</b>')
 RECOMPUTED = (
     "This journal was written before evidence was required; the verdict was computed now, by today's rules. What it "
     "recorded while it ran is unchanged."
@@ -107,17 +118,43 @@ def _finite_size(result: CampaignResult) -> str:
         return ""
     parts = [paragraph(caution, "warn") for caution in result.finite_size.cautions]
     if (fit := result.finite_size.fit) is not None:
-        established = all(item.holds for item in result.line_evidence)
-        number = f"= {with_error(fit.beta_c, fit.error)}"
+        inside = f"within {interval_text(fit.beta_c, fit.error)}, not established"
+        number = f"= {with_error(fit.beta_c, fit.error)}" if result.established else inside
         parts.append(
             paragraph(
-                "Infinite volume, from beta_c(N_s) = beta_c - h (N_t / N_s)^3: beta_c "
-                f"{number if established else f'within {interval_text(fit.beta_c, fit.error)}, not established'}, "
+                f"Infinite volume, from beta_c(N_s) = beta_c - h (N_t / N_s)^3: beta_c {number}, "
                 f"h = {with_error(fit.h, fit.h_error)}, "
                 f"chi2 = {fit.chi2:.2f} for {fit.dof} degree{'s' if fit.dof != 1 else ''} of freedom."
             )
         )
     return "\n".join(parts)
+
+
+def evidence_section(result: CampaignResult, figures: Figures) -> str:
+    """Return the items of every volume, and what they were judged from."""
+    about = (
+        "A coupling is established only when every item holds. The numbers needed are constants of the program, "
+        "chosen on an exactly solved model and on 4\u00b3\u00d72, and the same for every campaign."
+    )
+    parts = [(lattice_text(volume.dims), volume.evidence) for volume in result.volumes]
+    if result.extrapolation is not None:
+        parts.insert(0, ("infinite volume", result.line_evidence))
+    tables = []
+    for name, evidence in parts:
+        rows = [
+            (item.name, found_text(item), needed_text(item) or "-", YES if item.holds else NO, remark_text(item))
+            for item in evidence
+        ]
+        shown = table(("item", ">found", ">needed", "holds", "what was seen, or would help"), rows)
+        title = f"{name}: {'established' if all(item.holds for item in evidence) else 'not established'}"
+        tables.append(heading(title, shown) if len(result.volumes) > 1 else shown)
+    return section(
+        "Evidence",
+        paragraph(about),
+        *tables,
+        *(figures.get(name, "") for name in EVIDENCE_FIGURES),
+        anchor="evidence",
+    )
 
 
 def history_section(figures: Figures) -> str:
