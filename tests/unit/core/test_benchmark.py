@@ -6,7 +6,7 @@ RATE = Measured(value=4.0, unit="GB/s", how="test")
 
 
 def test_a_row_needs_a_peer_or_a_ceiling():
-    with pytest.raises(ValueError, match="needs a peer or a ceiling"):
+    with pytest.raises(ValueError, match="ceiling"):
         BenchRow(name="alone", value=RATE)
     row = BenchRow(name="ours", value=RATE, peer=0.5 * RATE, ceiling=4 * RATE)
     assert (row.ratio, row.fraction) == (2.0, 0.25)
@@ -35,5 +35,5 @@ def test_suites_are_found_above_and_run(tmp_path):
 
 
 def test_outside_a_source_tree_it_says_where_benchmarks_live(tmp_path):
-    with pytest.raises(SpecError, match="they live in the source tree"):
+    with pytest.raises(SpecError, match="source tree"):
         find_suites(tmp_path)

@@ -59,7 +59,7 @@ def test_the_twelve_of_the_origin_and_three_more_exist():
 
 
 def test_bad_labels_and_parameters():
-    with pytest.raises(UnknownNameError, match=r"unknown capability `f63`.*\n.*did you mean `f64`"):
+    with pytest.raises(UnknownNameError, match=r"`f63`(.|\n)*mean `f64`"):
         capability_from_label("f63")
     with pytest.raises(ValueError, match=r"widths in 1\.\.16"):
         capability_from_label("quant99")

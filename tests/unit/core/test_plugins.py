@@ -25,7 +25,7 @@ def test_a_broken_plugin_is_named_and_skipped(monkeypatch):
 
 def test_asking_for_a_missing_one_lists_the_installed(monkeypatch):
     register(monkeypatch, cpu="math:sqrt", cuda="no_such_module:x")
-    with pytest.raises(UnknownNameError, match=r"`cqu`; known: cpu, cuda\nhint: did you mean `cpu`"):
+    with pytest.raises(UnknownNameError, match=r"`cqu`.*cpu, cuda\nhint.*`cpu`"):
         plugins.load_plugin("test.group", "cqu")
     with pytest.raises(PluginError, match="failed to import"):
         plugins.load_plugin("test.group", "cuda")

@@ -28,14 +28,14 @@ def test_equal_kinds_and_units_add_and_keep_their_source():
     ],
 )
 def test_measured_and_modelled_never_mix(mix):
-    with pytest.raises(TypeError, match=r"a measured and a modelled quantity: .*(NVML|akd1000)"):
+    with pytest.raises(TypeError, match=r"measured.*modelled.*(NVML|akd1000)"):
         mix()
 
 
 def test_units_and_bare_numbers_do_not_mix():
     with pytest.raises(TypeError, match="different units"):
         MEASURED + Measured(value=1.0, unit="s", how="clock")
-    with pytest.raises(TypeError, match="say whether it is Measured"):
+    with pytest.raises(TypeError, match="Measured"):
         MEASURED + 1.0
     with pytest.raises(TypeError, match="plain number"):
         MEASURED * MEASURED

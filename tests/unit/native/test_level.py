@@ -26,7 +26,7 @@ def test_an_unknown_level_lists_the_known_ones(monkeypatch):
     monkeypatch.setenv("METALFORGE_ISA", "v5")
     with pytest.raises(UnknownNameError, match="known: portable, v2, v3, v4"):
         native.level()
-    with pytest.raises(UnknownNameError, match="build level `sse`"):
+    with pytest.raises(UnknownNameError, match=r"build.*`sse`"):
         native.kernels("sse")
 
 
@@ -45,7 +45,7 @@ def test_threads_come_from_the_environment(monkeypatch):
     assert native.default_threads() == 5
     for bad in ("0", "two", "-1", "99999"):
         monkeypatch.setenv("METALFORGE_THREADS", bad)
-        with pytest.raises(SpecError, match="METALFORGE_THREADS must be an integer"):
+        with pytest.raises(SpecError, match=r"METALFORGE_THREADS.*integer"):
             native.default_threads()
 
 

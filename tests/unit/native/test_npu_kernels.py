@@ -185,7 +185,7 @@ def test_float32_refuses_integers_it_cannot_hold(kernels):
 
 def test_inputs_beyond_their_width_are_refused(kernels):
     tiled = kernels.NpuWeights(np.ones((3, 2), np.int8))
-    with pytest.raises(ValueError, match=r"`x` must lie in 0 \.\. 15\. Got 16"):
+    with pytest.raises(ValueError, match=r"`x`.*Got 16"):
         kernels.npu_product(tiled, np.array([[1, 16, 2]], np.uint8), np.zeros((1, 2), np.int32), 15, 20, "auto")
     with pytest.raises(ValueError, match="`potential_bits`"):
         kernels.npu_product(tiled, np.ones((1, 3), np.uint8), np.zeros((1, 2), np.int32), 15, 1, "auto")

@@ -118,7 +118,7 @@ def test_addresses_that_would_repeat_are_refused():
         native.Stream(1).uniform(step=0, sites=2, draws=2, first_site=2**32 - 1)
     with pytest.raises(ValueError, match="2\\^32 draws"):
         native.Stream(1).uniform(step=0, sites=1, draws=4, first_draw=2**32 - 1)
-    with pytest.raises(ValueError, match="even number of columns"):
+    with pytest.raises(ValueError, match="even"):
         native.Stream(1).uniform(step=0, sites=1, draws=3)
 
 

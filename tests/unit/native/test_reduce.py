@@ -43,9 +43,9 @@ def test_error_is_that_of_a_tree_not_of_a_running_sum():
 def test_a_value_that_is_not_finite_is_named(bad):
     x = np.ones(2000)
     x[1234] = bad
-    with pytest.raises(ValueError, match=r"`x` must hold finite numbers.*flat index 1234"):
+    with pytest.raises(ValueError, match=r"`x`.*finite.*1234"):
         native.ordered_sum(x)
-    with pytest.raises(ValueError, match=r"`y` must hold finite numbers.*flat index 1234"):
+    with pytest.raises(ValueError, match=r"`y`.*finite.*1234"):
         native.ordered_dot(np.ones(2000), x)
 
 

@@ -113,7 +113,7 @@ def test_growth_is_not_amortised_by_the_batch():
 
 def test_tables_that_contradict_each_other_are_refused():
     quick = msgspec.structs.replace(PUBLISHED.batches, rows=((1, 900e-6), (8, 1e-6)))
-    with pytest.raises(SpecError, match="quicker than `widths` allows"):
+    with pytest.raises(SpecError, match=r"quicker.*`widths`"):
         cost(chain(8, 8), 2, msgspec.structs.replace(PUBLISHED, batches=quick))
 
 

@@ -89,7 +89,7 @@ def test_linear_inference_of_a_rectifying_program_is_refused_and_says_what_to_do
     device = EmulatedDevice()
     layer = FullyConnected(name="res", weights=np.ones((4, 2), np.int8), activation=Activation.BOUNDED_RELU)
     device.load(Program(name="p", layers=(layer,)))
-    with pytest.raises(NpuError, match=r"layer `res` has a bounded ReLU(.|\n)*hint: give the last layer"):
+    with pytest.raises(NpuError, match=r"`res`.*ReLU(.|\n)*hint: .*last"):
         device.infer_linear(np.zeros(4, np.uint8))
 
 
@@ -270,12 +270,12 @@ def test_programs_come_as_bytes_too(rng):
 
 def test_a_closed_device_and_an_empty_one_say_so(rng):
     with EmulatedDevice() as device:
-        with pytest.raises(NpuError, match="no program in slot `main`; there are: none"):
+        with pytest.raises(NpuError, match=r"slot `main`.*none"):
             device.infer(np.zeros(20, np.uint8))
         device.unload()  # nothing there: nothing happens
         device.load(linear(rng))
         device.unload()
-        with pytest.raises(NpuError, match="no program in slot"):
+        with pytest.raises(NpuError, match="no program"):
             device.get_variable("res/weights")
     with pytest.raises(NpuError, match="closed"):
         device.load(linear(rng))
@@ -299,7 +299,7 @@ def test_a_chip_with_other_constants_computes_with_them(bits, grid):
     for case in range(24):
         program = random_program(SEED, case)
         if any(w.activation is Activation.BOUNDED_RELU and w.act_step.min() < 1 / grid for w in program.layers):
-            with pytest.raises(ProgramError, match="steps on other are at least"):
+            with pytest.raises(ProgramError, match="at least"):
                 device.load(program)
             continue
         x = random_inputs(program, SEED, case)

@@ -32,7 +32,7 @@ GOOD = X.astype(int) @ program().layers[0].weights.astype(int)
 def test_a_time_out_is_an_error_of_one_call():
     device = opened(Timeout(at=2))
     assert np.array_equal(device.infer(X), GOOD)
-    with pytest.raises(DeviceTimeoutError, match=r"call 2 got no answer(.|\n)*hint: try again"):
+    with pytest.raises(DeviceTimeoutError, match=r"call 2 (.|\n)*hint: try again"):
         device.infer(X)
     assert np.array_equal(device.infer(X), GOOD)
     assert device.verify()
@@ -42,7 +42,7 @@ def test_a_time_out_is_an_error_of_one_call():
 
 def test_refused_inputs_are_no_calls():
     device = opened(Timeout(at=1))
-    with pytest.raises(MetalforgeError, match="must be uint8"):
+    with pytest.raises(MetalforgeError, match="uint8"):
         device.infer(X.astype(float))
     with pytest.raises(DeviceTimeoutError):
         device.infer(X)
@@ -65,7 +65,7 @@ def test_a_vanished_device_answers_nothing_until_it_is_reset_and_reloaded():
             attempt()
     device.reset()
     assert device.slots() == ()
-    with pytest.raises(NpuError, match=r"lost its program in a reset(.|\n)*reload"):
+    with pytest.raises(NpuError, match=r"reset(.|\n)*reload"):
         device.infer(X)
     handle = device.reload()
     assert handle.fingerprint == program().fingerprint() == device.fingerprint()
@@ -132,7 +132,7 @@ def test_a_broken_update_is_neither_old_nor_new_and_reload_brings_back_the_old()
     middle = np.ones((30, 10), np.int8)
     device.set_variable("res/weights", middle)
     known = device.fingerprint()
-    with pytest.raises(DeviceTimeoutError, match=r"stopped after 75 of 300 entries(.|\n)*reload"):
+    with pytest.raises(DeviceTimeoutError, match=r"75 of 300(.|\n)*reload"):
         device.set_variable("res/weights", np.full((30, 10), 7, np.int8))
     assert not device.verify()
     held = device.get_variable("res/weights").ravel()

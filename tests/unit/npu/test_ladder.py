@@ -68,7 +68,7 @@ def test_every_weight_has_its_only_digits(digits):
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_weights_beyond_the_digits_are_refused(digits, sign):
     beyond = sign * (LIMITS[digits] + 1)
-    with pytest.raises(ProgramError, match=rf"weights of {digits} digits lie in .*\. Got {beyond}; use more digits"):
+    with pytest.raises(ProgramError, match=rf"{digits} digits .*Got {beyond}"):
         split_digits(np.array([[0, beyond]]), digits)
 
 
@@ -132,7 +132,7 @@ def test_signed_encodings_are_odd_and_never_use_both_rails(x, bits):
 @pytest.mark.parametrize("signed", ["unsigned", "zero_point", "two_rail"])
 def test_inputs_that_are_not_finite_are_refused(bad, signed):
     ladder = build_ladder(np.eye(2), Encoding(signed=signed))
-    with pytest.raises(ProgramError, match=f"inputs must be finite numbers. Got {bad}"):
+    with pytest.raises(ProgramError, match=f"finite.*Got {bad}"):
         ladder.encode([[0.0, bad]])
 
 
@@ -142,7 +142,7 @@ def test_values_far_beyond_their_range_are_clamped():
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, 1e-301, np.nan, np.inf, [1.0, 0.0]])
 def test_ranges_are_positive(bad):
-    with pytest.raises(ProgramError, match="the range of an input must be a finite number of at least 1e-300"):
+    with pytest.raises(ProgramError, match=r"finite.*1e-300"):
         build_ladder(np.eye(2), Encoding(), ranges=bad)
 
 
@@ -294,7 +294,7 @@ def test_integers_that_exist_are_taken_as_they_are():
     ladder = build_ladder(weights, Encoding(signed="two_rail"), ranges=0.25)
     assert ladder.integers.tolist() == [[7, 1], [7, -5]]
     assert ladder.decode(chip(ladder, ladder.encode([[0.25, -0.25]]))) == pytest.approx(np.array([[1.5, 3.0]]))
-    with pytest.raises(ProgramError, match="quantised weights want one range for all inputs"):
+    with pytest.raises(ProgramError, match="one range"):
         build_ladder(weights, Encoding(), ranges=[1.0, 2.0])
 
 
@@ -312,13 +312,13 @@ def test_a_ladder_is_read_back_from_its_program(encoding):
 
 def test_what_is_no_ladder_is_not_read_back():
     crooked = FullyConnected(name="a", weights=np.array([[1], [1]], np.int8))
-    with pytest.raises(ProgramError, match=r"program `p` is two_rail, but its weights are not \[W; -W\]"):
+    with pytest.raises(ProgramError, match=r"`p`.*two_rail.*\[W; -W\]"):
         ladder_of(Program(name="p", layers=(crooked,), encoding=Encoding(signed="two_rail")))
     odd = FullyConnected(name="a", weights=np.zeros((3, 1), np.int8))
     with pytest.raises(ProgramError, match=r"not \[W; -W\]"):
         ladder_of(Program(name="p", layers=(odd,), encoding=Encoding(signed="two_rail")))
     hidden = FullyConnected(name="h", weights=np.ones((1, 2), np.int8), activation=Activation.BOUNDED_RELU)
-    with pytest.raises(ProgramError, match="program `p` has 2 layers; only one can be read back"):
+    with pytest.raises(ProgramError, match=r"`p`.*2 layers"):
         ladder_of(Program(name="p", layers=(hidden, crooked)))
 
 

@@ -62,7 +62,7 @@ def test_narrow_layers_spill_to_external_memory_but_never_push_a_wide_one_out():
 
 def test_the_chain_of_23_is_one_too_long():
     assert len(plan(chain(*[8] * 23)).rows) == 22
-    with pytest.raises(ResourceError, match=r"has 23 layers, 1 more(.|\n)*hint: split the chain"):
+    with pytest.raises(ResourceError, match=r"23 layers, 1 more(.|\n)*hint: split"):
         plan(chain(*[8] * 24))
 
 
@@ -81,7 +81,7 @@ def test_five_wide_layers_are_one_too_many_and_the_remedy_works():
 
 def test_a_layer_of_which_not_one_unit_fits_on_chip_says_so():
     lines = [57334, 1, 57334, 1, 57334, 1, 57334, 1, 57334, 1]
-    with pytest.raises(ResourceError, match="not even one unit fits on chip"):
+    with pytest.raises(ResourceError, match="one unit"):
         plan(chain(*lines))
 
 
@@ -95,5 +95,5 @@ def test_claimed_accounting_is_the_seeds_table(heads, used):
 def test_claimed_accounting_ends_at_a_thousand():
     most = (1000 - 179) // 12
     assert plan(chain(178, 128, heads=most), "akd1000-claimed").span.stop <= 1000
-    with pytest.raises(ResourceError, match=r"takes 1007 NPs(.|\n)*hint: use fewer heads"):
+    with pytest.raises(ResourceError, match=r"1007 NPs(.|\n)*hint: .*heads"):
         plan(chain(178, 128, heads=most + 1), "akd1000-claimed")

@@ -75,7 +75,7 @@ def test_approach_c_fails_it_with_every_word(word, profile):
 
 def test_words_are_two_complement_and_saturate():
     assert [word_to_threshold(w) for w in WORDS] == [0, 1, 7, TOP, TOP, -1, BOTTOM, -16]
-    with pytest.raises(NpuError, match=r"unsigned 64-bit word. Got -1"):
+    with pytest.raises(NpuError, match=r"64-bit.*Got -1"):
         word_to_threshold(-1)
 
 
@@ -117,7 +117,7 @@ def test_addresses_that_hold_nothing_are_refused():
     ):
         with pytest.raises(NpuError, match=message):
             device.bar0_write(address, 0)
-    with pytest.raises(NpuError, match=r"units 0 .. 2047. Got unit 2048"):
+    with pytest.raises(NpuError, match=r"0 .. 2047. Got unit 2048"):
         threshold_address(0, 2048)
 
 

@@ -360,7 +360,7 @@ def test_bytes_that_lead_nowhere(change, message):
 
 @pytest.mark.parametrize("data", [None, 8, "MFP1" * 4, [0] * 16, np.zeros(16, np.uint8)])
 def test_only_bytes_are_read(data):
-    with pytest.raises(ProgramError, match="read from bytes"):
+    with pytest.raises(ProgramError, match="from bytes"):
         wire.from_bytes(data)
 
 
@@ -395,7 +395,7 @@ def test_programs_that_cannot_travel(changes, message):
 def test_a_program_must_not_be_larger_than_the_limit(monkeypatch):
     data = wire.to_bytes(two_layers())
     monkeypatch.setattr(flatbuffer, "MAX_BYTES", len(data) - 1)
-    with pytest.raises(ProgramError, match=f"at most {len(data) - 1} bytes. Got {len(data)}"):
+    with pytest.raises(ProgramError, match=f"at most {len(data) - 1} .*Got {len(data)}"):
         wire.from_bytes(data)
     for limit in (len(data) - 1, 64):  # too long with FlatBuffers' own bytes, and too long without them
         monkeypatch.setattr(flatbuffer, "MAX_BYTES", limit)
@@ -433,7 +433,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch, call):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, call, fail)
-    with pytest.raises(ProgramError, match=r"program\.mfp: cannot be written \(No space left on device\)"):
+    with pytest.raises(ProgramError, match=r"program\.mfp.*\(No space left on device\)"):
         wire.save(two_layers(), path)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
@@ -441,7 +441,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch, call):
 
 def test_a_program_that_cannot_travel_touches_no_file(tmp_path):
     layers = (FullyConnected(name="a", weights=np.ones((1, 1), np.int8)),)
-    with pytest.raises(ProgramError, match="`name` must be printable"):
+    with pytest.raises(ProgramError, match=r"`name`.*printable"):
         wire.save(Program(name="\0", layers=layers), tmp_path / "program.mfp")
     assert list(tmp_path.iterdir()) == []
 
@@ -455,17 +455,17 @@ def test_files_that_are_not_there_or_no_files(tmp_path):
     ):
         with pytest.raises(ProgramError, match=message):
             wire.load(tmp_path / name)
-    with pytest.raises(ProgramError, match=r"none/p\.mfp: cannot be written \(No such file"):
+    with pytest.raises(ProgramError, match=r"none/p\.mfp.*\(No such file"):
         wire.save(two_layers(), tmp_path / "none" / "p.mfp")
 
 
 def test_errors_of_a_file_name_it(tmp_path, monkeypatch):
     path = tmp_path / "broken.mfp"
     path.write_bytes(bytes(64))
-    with pytest.raises(ProgramError, match=r"broken\.mfp: the file identifier"):
+    with pytest.raises(ProgramError, match=r"broken\.mfp.*identifier"):
         wire.load(path)
     monkeypatch.setattr(flatbuffer, "MAX_BYTES", 63)
-    with pytest.raises(ProgramError, match=r"broken\.mfp: a program must be at most 63"):
+    with pytest.raises(ProgramError, match=r"broken\.mfp.*at most 63"):
         wire.load(path)
 
 

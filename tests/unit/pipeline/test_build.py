@@ -167,7 +167,7 @@ def test_a_budget_larger_than_the_queues_is_refused_and_more_than_one_for_one_fa
         token_ring(4)[0].build()
     builder = PipelineBuilder().stage("in", None, lambda: range(5)).stage("work", None, lambda x: [Emit(x), Emit(x)])
     builder.stage("back", None, lambda x: Emit(x)).edge("in", "work").edge("work", "back", Bounded(2))
-    with pytest.raises(Exception, match="2 items around a cycle with a token budget"):
+    with pytest.raises(Exception, match=r"2 items.*token"):
         builder.edge("back", "work", Bounded(2), tokens=3).build().run("inline")
 
 
@@ -182,9 +182,9 @@ def test_a_power_budget_without_a_meter_is_warned_of():
     def build(substrate):
         return base().stage("p", substrate, increment, power_budget_mw=30.0).topology(Chain("a", "b", "p", "c")).build()
 
-    with pytest.warns(UserWarning, match="`p` is not enforced: it is bound to no substrate"):
+    with pytest.warns(UserWarning, match=r"`p`.*no substrate"):
         build(None)
-    with pytest.warns(UserWarning, match="`p` is not enforced: no counter"):
+    with pytest.warns(UserWarning, match=r"`p`.*no counter"):
         build(FakeSubstrate("chip", reason="no counter"))
     assert build(FakeSubstrate("metered")).graph.stages["p"].config.power_budget_mw == 30.0
 
@@ -211,9 +211,9 @@ def test_a_pipeline_survives_the_way_to_a_file_and_back():
 
 
 def test_what_no_file_can_hold_says_so():
-    with pytest.raises(SpecError, match="no name that a file could give"):
+    with pytest.raises(SpecError, match="no name"):
         PipelineBuilder().stage("a", None, Numbers(1)).stage("b", None, lambda x: x).edge("a", "b").build().to_toml()
-    with pytest.raises(SpecError, match="write an expression"):
+    with pytest.raises(SpecError, match="expression"):
         base().edge("a", "b", Filtered(bool)).edge("b", "c").build().to_toml()
 
 

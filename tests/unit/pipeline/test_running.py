@@ -563,7 +563,7 @@ def test_a_rewiring_whose_second_migration_fails_undoes_the_first():
         run.wait_until(lambda: len(sink.items) > 10)
         graph = run.graph
         edits = Edits().change_stage("good", substrate=other).change_stage("bad", substrate=other)
-        with pytest.raises(PipelineError, match="changed on its way"):
+        with pytest.raises(PipelineError, match="changed on"):
             run.reconfigure(edits.add_stage("new", None, Collect()).add_edge("good", "new"))
         assert run.graph is graph
         assert set(run.workers) == {"in", "good", "bad", "out"}
@@ -582,7 +582,7 @@ def test_send_config_arrives_at_a_border_and_what_cannot_be_taken_raises(runtime
     builder = PipelineBuilder().stage("in", None, feed).stage("sum", None, stage).stage("out", None, sink)
     with builder.topology(Chain("in", "sum", "out")).build().start(runtime) as run:
         run.send_config("sum", 1_000_000)
-        with pytest.raises(TypeError, match="takes no configuration"):
+        with pytest.raises(TypeError, match="configuration"):
             run.send_config("out", 3)
         run.send_config("out", StageConfig(on_error="skip"))
         with pytest.raises(SpecError, match="use reconfigure"):
@@ -676,7 +676,7 @@ def test_the_watchdog_sees_stages_that_wait_for_each_others_answers():
 
     builder = PipelineBuilder().stage("in", None, Numbers(1)).stage("x", None, Ask("y")).stage("y", None, Ask("x"))
     pipeline = builder.topology(FanOut("in", ("x", "y"))).build()
-    with pytest.raises(DeadlockError, match="waits for an answer from"):
+    with pytest.raises(DeadlockError, match="answer from"):
         pipeline.start(watch_s=0.02).wait(30.0)
 
 

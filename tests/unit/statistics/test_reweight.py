@@ -231,14 +231,14 @@ def test_the_wrong_sign_of_the_action_fails_the_exact_test():
     ids=["sign", "density", "twice", "plaquette"],
 )
 def test_several_runs_betray_a_wrong_action(spoil):
-    with pytest.raises(SpecError, match=r"standard errors from the|must overlap"):
+    with pytest.raises(SpecError, match=r"standard errors|overlap"):
         combine(changed(harmonic_runs(97, n=2000), spoil), rng=1)
 
 
 def test_a_run_at_another_beta_than_it_says_is_refused():
     runs = harmonic_runs(98, n=2000)
     mislabelled = [*runs[:3], BetaRun(beta=1.10001, action=runs[0].action, observable=runs[0].observable)]
-    with pytest.raises(SpecError, match="standard errors from the"):
+    with pytest.raises(SpecError, match="standard errors"):
         combine(mislabelled, rng=1)
 
 
@@ -258,7 +258,7 @@ def test_overlap_is_one_for_equal_runs_known_between_gaussians_and_zero_far_away
 def test_runs_that_do_not_overlap_are_refused_with_advice():
     runs = harmonic_runs(100, betas=(1.0, 2.0))
     assert neighbour_overlaps(runs)[0] < 1e-6
-    with pytest.raises(SpecError, match=r"must overlap.*between beta = 1 and 2\nhint: add a run near beta = 1.5"):
+    with pytest.raises(SpecError, match=r"overlap.*beta = 1 and 2\nhint.*beta = 1.5"):
         combine(runs, rng=1)
     good = neighbour_overlaps(harmonic_runs(101))
     assert len(good) == 3
@@ -269,7 +269,7 @@ def test_targets_beyond_the_runs_are_refused_and_effective_samples_fall_towards_
     joint = combine(harmonic_runs(102), rng=1)
     counts = joint.n_effective(np.array([1.1, 1.2, 1.3, 1.4]))
     assert all(near > 1.5 * far for near, far in pairwise(counts))
-    with pytest.raises(SpecError, match=r"effective samples. Got .* at beta = 2 from runs between 1 and 1.15"):
+    with pytest.raises(SpecError, match=r"effective samples.*beta = 2 .*1 and 1.15"):
         reweight(joint, [1.1, 2.0], spatial_volume=1)
     with pytest.raises(SpecError, match="effective samples"):
         locate_peak(joint, 0.3, 1.1, spatial_volume=1)

@@ -142,12 +142,12 @@ def test_nobody_can_says_what_each_one_lacks():
         route(workload("streaming_compute"), [CPU, NPU])
     assert "cpu: cannot: lacks streaming, pcie" in str(error.value)
     assert "npu: cannot: lacks f64" in str(error.value)
-    with pytest.raises(PlacementError, match="there are no substrates"):
+    with pytest.raises(PlacementError, match="no substrates"):
         route(workload("md_force"), [])
 
 
 def test_unknown_names_list_the_known_ones():
-    with pytest.raises(UnknownNameError, match=r"known: cpu_validation, .*\nhint: did you mean `lattice_cg`"):
+    with pytest.raises(UnknownNameError, match=r"cpu_validation, .*\nhint.*`lattice_cg`"):
         workload("latice_cg")
     with pytest.raises(UnknownNameError, match="known: energy, latency, origin"):
         route(workload("md_force"), [CPU], "speed")
@@ -224,9 +224,9 @@ def test_the_conformance_kit_notices_what_is_wrong():
     check_substrate(NPU)
     with pytest.raises(AssertionError, match="one word"):
         check_substrate(Fake(Kind.CPU, "two words"))
-    with pytest.raises(AssertionError, match="must be positive"):
+    with pytest.raises(AssertionError, match="positive"):
         check_substrate(Fake(Kind.CPU, latency=-1.0))
-    with pytest.raises(AssertionError, match="at least one capability"):
+    with pytest.raises(AssertionError, match="one capability"):
         check_substrate(Fake(Kind.CPU, labels=""))
 
 
