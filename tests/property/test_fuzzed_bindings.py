@@ -112,7 +112,7 @@ def test_inputs_are_checked(array):
 def test_df64_refuses_numbers_that_are_not_finite(bad, where, which):
     operands = {name: np.ones((2, 4), np.float32) for name in "abc"}
     operands[which].flat[where] = bad
-    with pytest.raises(ValueError, match=f"`{which}` must hold finite numbers"):
+    with pytest.raises(ValueError, match=f"`{which}`.*finite"):
         native.kernels().df64("add", **operands, out=np.zeros((2, 4), np.float32), threads=1)
 
 

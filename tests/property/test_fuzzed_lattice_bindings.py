@@ -144,7 +144,7 @@ def test_arrays_of_another_lattice_are_refused(level, precision, place, axis):
     """One site more in any direction, or the same number of sites cut differently."""
     array = good(level, precision)[place[1]]
     for value in (bigger(array, axis), array.reshape(array.shape[0] // 2, array.shape[1] * 2, *array.shape[2:])):
-        with pytest.raises(ValueError, match=f"`{place[1]}` must be a C-contiguous array"):
+        with pytest.raises(ValueError, match=f"`{place[1]}`.*C-contiguous array"):
             spoiled(level, precision, place, value)
 
 
@@ -156,7 +156,7 @@ def test_what_is_written_to_must_be_writable_and_what_is_read_need_not_be(level,
         if (name, argument) in READS:
             call(level, precision, name, good(level, precision) | {argument: value})
         else:
-            with pytest.raises(ValueError, match=f"`{argument}` is written to, but the array is read-only"):
+            with pytest.raises(ValueError, match=f"`{argument}`.*read-only"):
                 call(level, precision, name, good(level, precision) | {argument: value})
 
 
@@ -175,7 +175,7 @@ integers = st.one_of(
     value=integers,
 )
 def test_integers_are_checked(level, precision, place, value):
-    with pytest.raises((TypeError, ValueError), match=f"`{place[1]}` must be an integer"):
+    with pytest.raises((TypeError, ValueError), match=f"`{place[1]}`.*integer"):
         spoiled(level, precision, place, value)
 
 
@@ -207,7 +207,7 @@ def test_reals_are_numbers(level, precision, place, value):
 @pytest.mark.parametrize("name", ["evolve", "heatbath"])
 def test_beta_is_finite(level, name, value):
     for precision in REAL:
-        with pytest.raises(ValueError, match="`beta` must hold finite numbers"):
+        with pytest.raises(ValueError, match=r"`beta`.*finite"):
             spoiled(level, precision, (name, "beta"), value)
 
 
@@ -230,7 +230,7 @@ def test_coefficients_are_finite(place, value):
 def test_stages_hold_finite_numbers(level, precision, where, value):
     stages = good(level, precision)["stages"]
     stages.flat[where] = value
-    with pytest.raises(ValueError, match=f"`stages` must hold finite numbers.*flat index {where}"):
+    with pytest.raises(ValueError, match=f"`stages`.*finite.*index {where}"):
         call(level, precision, "evolve", good(level, precision) | {"stages": stages})
 
 
@@ -255,7 +255,7 @@ def test_a_heat_bath_below_zero_is_refused():
 def test_host_links_are_finite(level, precision, where, value):
     host = good(level, precision)["host_links"]
     host.flat[where] = value
-    with pytest.raises(ValueError, match=f"`host_links` must hold finite numbers.*flat index {where}"):
+    with pytest.raises(ValueError, match=f"`host_links`.*finite.*index {where}"):
         call(level, precision, "pack", good(level, precision) | {"host_links": host})
 
 
@@ -339,21 +339,21 @@ def test_host_links_have_their_shape(shape):
     if shape[4:] == (4, 3, 3) and all(n in (2, 4) for n in shape[:4]):
         assert GaugeField.from_links(np.ones(shape)).dims == shape[3::-1]
     else:
-        with pytest.raises(SpecError, match=r"`links` must have shape|`dims` must be four even"):
+        with pytest.raises(SpecError, match=r"`links`.*shape|`dims`.*even"):
             GaugeField.from_links(np.ones(shape))
 
 
 @pytest.mark.parametrize("bad", [None, 1.0, "links", [[1.0]], {}, np.ones((4, 3, 3))])
 def test_host_links_are_arrays(bad):
-    with pytest.raises(SpecError, match="`links` must have shape"):
+    with pytest.raises(SpecError, match=r"`links`.*shape"):
         GaugeField.from_links(bad)
 
 
 @pytest.mark.parametrize("beta", [math.nan, math.inf, -math.inf, -0.1])
 def test_a_heat_bath_needs_a_temperature(beta):
-    with pytest.raises(SpecError, match="`beta` must be a finite number >= 0"):
+    with pytest.raises(SpecError, match=r"`beta`.*>= 0"):
         GaugeField((2, 2, 2, 2)).heatbath(beta, seed=1, stream=0, step=1)
-    with pytest.raises(SpecError, match="`beta` must be a finite number >= 0"):
+    with pytest.raises(SpecError, match=r"`beta`.*>= 0"):
         ChainSpec(dims=(2, 2, 2, 2), beta=beta)
 
 
@@ -375,7 +375,7 @@ def test_a_chain_is_checked_when_it_is_named(what, word):
 
 @pytest.mark.parametrize("precision", ["f16", "double", "", None])
 def test_precisions_are_named(precision):
-    with pytest.raises(SpecError, match="`precision` must be f64 or f32"):
+    with pytest.raises(SpecError, match=r"`precision`.*f64.*f32"):
         GaugeField((2, 2, 2, 2), precision=precision)
 
 

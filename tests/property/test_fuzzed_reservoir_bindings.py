@@ -82,7 +82,7 @@ def test_weights_are_finite(kind, where, bad):
     for name in ("w_in", "bias", {"dense": "w_res", "csr": "data", "blocks": "values"}[kind]):
         arrays = good_arrays()
         arrays[name].flat[where % arrays[name].size] = bad
-        with pytest.raises(ValueError, match=f"`{name}` must hold finite numbers"):
+        with pytest.raises(ValueError, match=f"`{name}`.*finite"):
             make(kind, arrays)
 
 
@@ -111,7 +111,7 @@ def test_forged_patterns_are_refused_or_harmless(data):
 
 @given(leak=st.one_of(st.floats(max_value=0), st.floats(min_value=1, exclude_min=True), st.just(float("nan"))))
 def test_leaks_are_checked(leak):
-    with pytest.raises(ValueError, match="`leak` must be above 0 and at most 1"):
+    with pytest.raises(ValueError, match=r"`leak`.*above 0.*at most 1"):
         make("dense", good_arrays(), leak=leak)
 
 

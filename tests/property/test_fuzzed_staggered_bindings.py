@@ -218,11 +218,11 @@ def test_sequences_have_one_array_a_number(level):
     one = [values["field"]]
     with pytest.raises(ValueError, match="`coefficients`"):
         call(level, "f64", "staggered_force", values | {"fields": one})
-    with pytest.raises(ValueError, match="`scratch` must hold as many"):
+    with pytest.raises(ValueError, match=r"`scratch`.*as many"):
         call(level, "f64", "staggered_force", values | {"scratches": one})
-    with pytest.raises(ValueError, match="`solutions` must hold one array a shift"):
+    with pytest.raises(ValueError, match=r"`solutions`.*one array"):
         call(level, "f64", "cg_iterate", values | {"solutions": one})
-    with pytest.raises(ValueError, match="`solutions` must be a sequence of 1 to 64"):
+    with pytest.raises(ValueError, match=r"`solutions`.*1 to 64"):
         call(level, "f64", "cg_iterate", values | {"solutions": one * 65})
 
 
@@ -233,7 +233,7 @@ def test_only_what_is_written_must_be_writable(level, precision, place):
     if place in READS:
         spoiled(level, precision, place, value)
     else:
-        with pytest.raises(ValueError, match=f"`{said(place[1])}` is written to, but the array is read-only"):
+        with pytest.raises(ValueError, match=f"`{said(place[1])}`.*read-only"):
             spoiled(level, precision, place, value)
 
 
@@ -249,7 +249,7 @@ def test_only_what_is_written_must_be_writable(level, precision, place):
     ),
 )
 def test_integers_are_checked(level, precision, place, value):
-    with pytest.raises((TypeError, ValueError), match=f"`{said(place[1])}` must be an integer"):
+    with pytest.raises((TypeError, ValueError), match=f"`{said(place[1])}`.*integer"):
         spoiled(level, precision, place, value)
 
 
@@ -274,18 +274,18 @@ def test_integers_have_their_ranges(level, argument, value):
 )
 def test_reals_are_finite(level, place, value):
     for precision in REAL:
-        with pytest.raises(ValueError, match=f"`{said(place[1])}` must hold finite numbers"):
+        with pytest.raises(ValueError, match=f"`{said(place[1])}`.*finite"):
             spoiled(level, precision, place, value)
 
 
 @pytest.mark.parametrize("place", [("staggered_force", "coefficients"), ("cg_iterate", "shifts")])
 def test_lists_of_numbers_are_finite(level, place):
-    with pytest.raises(ValueError, match=f"`{place[1]}` must hold finite numbers.*flat index 1"):
+    with pytest.raises(ValueError, match=f"`{place[1]}`.*finite.*index 1"):
         spoiled(level, "f64", place, np.array([0.0, math.nan]))
 
 
 def test_shifts_count_from_the_first(level):
-    with pytest.raises(ValueError, match="`shifts` must begin with 0"):
+    with pytest.raises(ValueError, match=r"`shifts`.*begin with 0"):
         spoiled(level, "f64", ("cg_iterate", "shifts"), np.array([0.1, 0.2]))
 
 
@@ -309,7 +309,7 @@ def test_objects_are_of_one_kind_precision_and_level(level, place):
 def test_a_solver_belongs_to_one_lattice(level):
     solver = good(level, "f64", (4, 4, 4, 8))["solver"]
     for name in ("cg_begin", "cg_iterate"):
-        with pytest.raises(ValueError, match="`solver` must be made for the lattice of `operator`"):
+        with pytest.raises(ValueError, match=r"`solver`.*lattice.*`operator`"):
             spoiled(level, "f64", (name, "solver"), solver)
 
 
@@ -321,7 +321,7 @@ def test_a_map_belongs_to_one_lattice(level):
 
 
 def test_a_search_goes_on_for_one_shift_only(level):
-    with pytest.raises(ValueError, match="`keep` must be False for a solver of several shifts"):
+    with pytest.raises(ValueError, match=r"`keep`.*False"):
         spoiled(level, "f64", ("cg_begin", "again"), True)
 
 

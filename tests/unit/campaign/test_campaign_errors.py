@@ -121,7 +121,7 @@ def test_a_full_disk_ends_the_campaign_and_keeps_what_was_written(tmp_path):
             return write(file, data)
 
         campaign.book.journal._write = failing
-        with pytest.raises(MetalforgeError, match="disk is full"):
+        with pytest.raises(MetalforgeError, match="full"):
             campaign.run()
     assert len(read_journal(directory / JOURNAL, Record).records) >= 30
     with Campaign.resume(directory) as campaign:
@@ -149,7 +149,7 @@ def test_specs_that_cannot_be_run_are_refused(changes, wanted):
 
 
 def test_a_budget_without_a_limit_is_refused():
-    with pytest.raises(SpecError, match="one of trajectories, seconds, joules"):
+    with pytest.raises(SpecError, match="trajectories, seconds, joules"):
         Budget(target_error=0.01)
 
 

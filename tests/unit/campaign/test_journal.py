@@ -58,10 +58,10 @@ def test_resume_goes_on_with_the_next_number(path):
 
 
 def test_create_refuses_what_exists_and_resume_what_does_not(path):
-    with pytest.raises(JournalError, match=r"journal.jsonl: cannot be read \(No such file"):
+    with pytest.raises(JournalError, match=r"journal.jsonl.*\(No such file"):
         Journal.open(path, Record, mode="resume")
     create(path, 1).close()
-    with pytest.raises(JournalError, match="must not exist yet\nhint: resume it"):
+    with pytest.raises(JournalError, match=r"exist yet\nhint: resume"):
         create(path)
     assert records(path) == [numbered(0)]
 
@@ -127,9 +127,9 @@ def test_after_a_failed_sync_nothing_more_is_written(path):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     journal = create(path, 2, sync=sync)
-    with pytest.raises(JournalError, match="since the last sync may not be on the disk"):
+    with pytest.raises(JournalError, match="last sync"):
         journal.sync()
-    with pytest.raises(JournalError, match="nothing more is written to it\nhint: the disk reports an error"):
+    with pytest.raises(JournalError, match=r"written(.|\n)*hint.*disk"):
         journal.append(numbered(2))
     journal.close()
     assert records(path) == [numbered(0), numbered(1)]
@@ -175,7 +175,7 @@ def test_a_refused_write_leaves_the_file_as_it_was(path, code, hint, room):
     with create(path, 5, write=write) as journal:
         before = path.read_bytes()
         write.room = room
-        with pytest.raises(JournalError, match=f"record 5 cannot be written .*5 records are whole\nhint: .*{hint}"):
+        with pytest.raises(JournalError, match=rf"record 5 .*5 records(.|\n)*hint: .*{hint}"):
             journal.append(numbered(5))
         assert path.read_bytes() == before
         write.room = None
@@ -203,10 +203,10 @@ def test_a_half_written_line_that_cannot_be_removed_is_removed_later(path, monke
         write.room = 17
         with monkeypatch.context() as patch:
             patch.setattr(os, "ftruncate", refuse)
-            with pytest.raises(JournalError, match="record 2 cannot be written"):
+            with pytest.raises(JournalError, match=r"record 2 .*written"):
                 journal.append(numbered(2))
             write.room = None
-            with pytest.raises(JournalError, match="half-written line cannot be removed"):
+            with pytest.raises(JournalError, match="half-written"):
                 journal.append(numbered(2))
         contents = read_journal(path, Record)
         assert (len(contents.records), len(contents.torn.data)) == (2, 17)
@@ -217,7 +217,7 @@ def test_a_half_written_line_that_cannot_be_removed_is_removed_later(path, monke
 def test_a_deleted_or_shared_journal_is_noticed(path):
     with create(path, 2) as journal, Journal.open(path, Record, mode="resume") as other:
         other.append(numbered(2))
-        with pytest.raises(JournalError, match="somebody else writes to it"):
+        with pytest.raises(JournalError, match="somebody else"):
             journal.append(numbered(2))
         assert records(path) == [numbered(i) for i in range(3)]
         path.unlink()
@@ -237,5 +237,5 @@ def test_a_closed_journal_says_so(path):
 
 
 def test_a_directory_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(JournalError, match=r"nowhere/journal.jsonl: cannot be created \(No such file"):
+    with pytest.raises(JournalError, match=r"nowhere/journal.jsonl.*\(No such file"):
         create(tmp_path / "nowhere" / "journal.jsonl")

@@ -118,7 +118,7 @@ def test_an_empty_journal_and_a_torn_first_record_have_no_records(path):
 @pytest.mark.parametrize("text", [b"hello\n", b"hello", b'{"v":1}\n', b"\xff\xfe"])
 def test_another_kind_of_file_is_refused_and_not_cut(path, text):
     path.write_bytes(text)
-    with pytest.raises(JournalError, match="must be a journal"):
+    with pytest.raises(JournalError, match="a journal"):
         Journal.open(path, Record, mode="resume")
     assert path.read_bytes() == text
 
@@ -143,13 +143,13 @@ def test_a_changed_line_break_is_damage_also_before_the_last_line(path, line):
     found = lines(path)
     found[line] = found[line][:-1] + b" "
     path.write_bytes(b"".join(found))
-    with pytest.raises(JournalError, match=rf"line {line + 1} .*is damaged"):
+    with pytest.raises(JournalError, match=rf"line {line + 1} .*damaged"):
         read_journal(path, Record)
 
 
 def test_a_newer_format_is_refused_with_both_versions(path):
     path.write_bytes(path.read_bytes() + checked(b'"v":2,"sequence":6,"zip":"..."}'))
-    with pytest.raises(JournalError, match=r"line 7: the format is version 2; this metalforge reads version 1"):
+    with pytest.raises(JournalError, match=r"line 7: .*version 2; .*version 1"):
         read_journal(path, Record)
 
 
@@ -174,7 +174,7 @@ def test_whole_lines_out_of_order_are_an_error(path, change):
 
 def test_a_whole_line_of_an_unknown_record_is_an_error_and_not_a_torn_tail(path):
     path.write_bytes(path.read_bytes() + checked(b'"v":1,"n":6,"body":{"type":"dreamt"}}'))
-    with pytest.raises(JournalError, match=r"line 7: whole, but not a record .*Invalid value 'dreamt'"):
+    with pytest.raises(JournalError, match=r"line 7: .*'dreamt'"):
         read_journal(path, Record)
 
 
@@ -183,7 +183,7 @@ def test_the_type_decides_what_is_read(tmp_path):
     with Journal.open(path, Measured, mode="create") as journal:
         journal.append(Measured(chain=1, value=2.0))
     assert read_journal(path, Measured).records == [Measured(chain=1, value=2.0)]
-    with pytest.raises(JournalError, match="line 1: whole, but not a record"):
+    with pytest.raises(JournalError, match=r"line 1: .*not a record"):
         read_journal(path, dict[str, int])
 
 

@@ -77,7 +77,7 @@ def test_it_ends_as_it_would_have_here(interrupted, tmp_path, monkeypatch, check
 def test_rows_that_are_off_by_more_than_rounding_are_refused(interrupted, monkeypatch):
     shutil.rmtree(interrupted / "chains")
     monkeypatch.setattr(room, "producer_here", lambda: Elsewhere(1e-6))
-    with Campaign.resume(interrupted) as campaign, pytest.raises(MetalforgeError, match="differs from the journal"):
+    with Campaign.resume(interrupted) as campaign, pytest.raises(MetalforgeError, match=r"differs.*journal"):
         campaign.run()
 
 
@@ -85,5 +85,5 @@ def test_another_family_is_refused(interrupted, monkeypatch):
     elsewhere = Elsewhere(0.0)
     elsewhere.open_engine = lambda threads=None: cpu_engine("v2", 1)
     monkeypatch.setattr(room, "producer_here", lambda: elsewhere)
-    with pytest.raises(SpecError, match=r"build level v3, this is cpu:v2.*\nhint: set METALFORGE_ISA=v3"):
+    with pytest.raises(SpecError, match=r"v3.*cpu:v2.*\nhint.*METALFORGE_ISA=v3"):
         Campaign.resume(interrupted)

@@ -132,7 +132,7 @@ def test_a_chain_that_goes_on_replaces_its_observation(make):
 @pytest.mark.parametrize("field", ["beta", "value", "error", "cost"])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_an_observation_that_is_no_number_is_refused_by_name(field, bad):
-    with pytest.raises(SpecError, match=f"`{field}` of observation `c` must be finite"):
+    with pytest.raises(SpecError, match=f"`{field}`.*`c`.*finite"):
         Observation(**({"beta": 5.7, "value": 1.0, "error": 0.1, "cost": 1.0, "id": "c"} | {field: bad}))
 
 
@@ -142,16 +142,16 @@ def test_wrong_tells_and_asks_are_refused_and_change_nothing(make):
     before = steerer.state()
     moved, outside = observed([5.66, 5.81])
     good = Observation(beta=5.66, value=1.0, error=0.1, id="good")
-    with pytest.raises(SpecError, match=r"observation `chain-1` must lie in \[5.6, 5.8\]. Got beta 5.81"):
+    with pytest.raises(SpecError, match=r"`chain-1`.*beta 5.81"):
         steerer.tell([good, outside])
-    with pytest.raises(SpecError, match="`tell` wants at least one observation"):
+    with pytest.raises(SpecError, match=r"`tell`.*at least one"):
         steerer.tell([])
-    with pytest.raises(SpecError, match=r"`chain-0` must stay at beta 5\.65"):
+    with pytest.raises(SpecError, match=r"`chain-0`.*beta 5\.65"):
         steerer.tell([good, moved])
     with pytest.raises(SpecError, match="at least one point"):
         steerer.ask(0)
     for pending in (5.5, float("nan")):
-        with pytest.raises(SpecError, match="a pending point must lie in"):
+        with pytest.raises(SpecError, match="pending point"):
             steerer.ask(1, [pending])
     assert steerer.state() == before
 
@@ -168,9 +168,9 @@ def test_steerers_by_name_say_what_they_know():
     assert build_steerer("uniform", LOW, HIGH, points=3).ask(3)[0].beta == pytest.approx(5.6 + 0.2 / 6)
     with pytest.raises(UnknownNameError, match="did you mean `gaps`"):
         build_steerer("gap", LOW, HIGH)
-    with pytest.raises(SpecError, match=r"does not take these settings.*points"):
+    with pytest.raises(SpecError, match=r"settings.*points"):
         build_steerer("gaps", LOW, HIGH, points=3)
-    with pytest.raises(SpecError, match="`points` must be at least 1"):
+    with pytest.raises(SpecError, match=r"`points`.*at least 1"):
         Uniform(LOW, HIGH, points=0)
 
 
@@ -300,11 +300,11 @@ def test_adaptive_does_not_march_out_of_its_range():
 
 
 def test_adaptive_refuses_wrong_settings():
-    with pytest.raises(SpecError, match="`n_candidates` must be at least 1"):
+    with pytest.raises(SpecError, match=r"`n_candidates`.*at least 1"):
         steer_adaptive([], [], LOW, HIGH, n_candidates=0)
-    with pytest.raises(SpecError, match="`exclusion` must be finite"):
+    with pytest.raises(SpecError, match=r"`exclusion`.*finite"):
         steer_adaptive([], [], LOW, HIGH, exclusion=-0.1)
-    with pytest.raises(SpecError, match=r"must be finite\. Got nan"):
+    with pytest.raises(SpecError, match=r"nan"):
         steer_adaptive([float("nan")], [], LOW, HIGH)
 
 

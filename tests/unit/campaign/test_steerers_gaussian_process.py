@@ -238,10 +238,10 @@ def test_an_ask_with_forty_points_takes_less_than_fifty_milliseconds():
 
 def test_values_and_settings_that_make_no_sense_are_refused():
     steerer = GaussianProcess(5.4, 6.0)
-    with pytest.raises(SpecError, match=r"positive to have a logarithm. Got 0\.0 from observation `empty`"):
+    with pytest.raises(SpecError, match=r"Got 0\.0 .*`empty`"):
         steerer.tell([Observation(beta=5.5, value=0.0, error=0.1, id="empty")])
     assert len(steerer.history) == 0
-    with pytest.raises(SpecError, match=r"at least 3 measured beta\. Got 0"):
+    with pytest.raises(SpecError, match=r"at least 3 .*Got 0"):
         steerer.peak()
     with pytest.raises(UnknownNameError, match="unknown transform `sqrt`"):
         GaussianProcess(5.4, 6.0, transform="sqrt")

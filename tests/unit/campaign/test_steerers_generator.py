@@ -86,15 +86,15 @@ class Content(Gaps):
 
 def test_the_generator_answers_with_value_errors():
     generator = as_generator(Content(LOW, HIGH))
-    with pytest.raises(ValueError, match=r"must suggest 5 points\. Got 1: it has measured enough"):
+    with pytest.raises(ValueError, match=r"5 points\. Got 1"):
         generator.suggest(5)
     point = generator.suggest(1)[0]
     assert point["_id"] == 0  # the refused ones left nothing pending
-    with pytest.raises(ValueError, match=r"`_id` must be one that was suggested\. Got 7"):
+    with pytest.raises(ValueError, match=r"`_id`.*Got 7"):
         generator.ingest([result({"beta": 5.7, "_id": 7})])
     with pytest.raises(ValueError, match="Missing: chi, chi_error"):
         generator.ingest([point])
-    with pytest.raises(SpecError, match=r"`value` of observation `suggested-0` must be finite\. Got nan"):
+    with pytest.raises(SpecError, match=r"`value`.*`suggested-0`.*nan"):
         generator.ingest([result(point, float("nan"))])
     assert generator.steerer.state().observations == ()
     generator.ingest([])
@@ -154,7 +154,7 @@ def test_a_vocabulary_of_objects_is_read_too():
     spoken = SimpleNamespace(variables=variables, objectives={"chi": MaximizeObjective()}, observables={"cost": None})
     assert from_generator(Grid(spoken)).history.beta_max == 5.2
     spoken.objectives = {"chi": MinimizeObjective()}
-    with pytest.raises(PluginError, match=r"must maximise chi\. Grid minimises it"):
+    with pytest.raises(PluginError, match=r"Grid minimises"):
         from_generator(Grid(spoken))
 
 
@@ -169,17 +169,17 @@ def test_a_vocabulary_of_objects_is_read_too():
     ],
 )
 def test_a_vocabulary_that_wants_something_else_is_refused(changes):
-    with pytest.raises(PluginError, match="a generator must have the variable beta, the objective chi"):
+    with pytest.raises(PluginError, match=r"variable beta.*objective chi"):
         from_generator(Grid(vocs(**changes)))
 
 
 def test_what_is_no_generator_is_refused():
-    with pytest.raises(PluginError, match=r"must have `suggest`\. object has not"):
+    with pytest.raises(PluginError, match=r"`suggest`.*object"):
         from_generator(object())
     silent = Grid(None)
-    with pytest.raises(SpecError, match="no `vocs` with a range"):
+    with pytest.raises(SpecError, match=r"`vocs`.*range"):
         from_generator(silent)
     assert from_generator(silent, beta_min=LOW, beta_max=HIGH).ask(1)[0].beta == LOW
     outside = from_generator(Grid(None), beta_min=5.7, beta_max=HIGH)
-    with pytest.raises(PluginError, match=r"Grid must suggest `beta` in \[5\.7, 5\.8\]\. Got 5\.6"):
+    with pytest.raises(PluginError, match=r"Grid.*`beta`.*Got 5\.6"):
         outside.ask(1)

@@ -212,7 +212,7 @@ def test_what_one_of_the_two_refuses_neither_takes():
 
 
 def test_a_fallback_that_could_leave_the_range_is_refused_and_one_that_knows_something_is_heard():
-    with pytest.raises(SpecError, match=r"`fallback` must stay in \[5.0, 6.0\]"):
+    with pytest.raises(SpecError, match=r"`fallback`.*\[5.0, 6.0\]"):
         steerer(fallback=Gaps(4.0, 6.0))
     told = Gaps(LOW, HIGH)
     told.tell(seen(5.5))

@@ -132,9 +132,9 @@ def test_a_reading_has_the_noise_of_its_head_as_spread(trained, frames):
 def test_weights_that_do_not_fit_are_refused(trained):
     weights = trained[0].weights
     other = msgspec.structs.replace(FEATURES, name="others", version=2)
-    with pytest.raises(SpecError, match=r"'others' version 2, not 'metalforge-features-1' version 1"):
+    with pytest.raises(SpecError, match=r"'others' version 2, .*'metalforge-features-1' version 1"):
         NetworkConductor(replace(weights, features=other))
-    with pytest.raises(SpecError, match="readout and a head layout"):
+    with pytest.raises(SpecError, match="head layout"):
         NetworkConductor(reservoir(1, units=8))
     with pytest.raises(UnknownNameError, match="rejektion"):
         NetworkConductor(weights, spreads={"rejektion": 0.1})

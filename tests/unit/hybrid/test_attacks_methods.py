@@ -123,7 +123,7 @@ def test_nothing_changes_where_epsilon_is_zero(problem, victim):
 def test_bad_sizes_are_refused(problem, victim):
     _, _, u, y = problem
     for bad in (-0.1, np.inf, np.nan):
-        with pytest.raises(SpecError, match="`epsilon` must be 0 or more"):
+        with pytest.raises(SpecError, match=r"`epsilon`.*0 or more"):
             fgsm(victim, u, y, bad)
     with pytest.raises(SpecError, match="broadcast"):
         random_signs(u, np.ones((3, 3)))

@@ -231,10 +231,10 @@ def test_what_is_wrong_is_told(series):
     plan = plan_chunks(weights, chunk_units=50)
     with pytest.raises(SpecError, match="give `device`"):
         ChunkedEsn(weights, plan)
-    with pytest.raises(SpecError, match="plan is for 100 units"):
+    with pytest.raises(SpecError, match="100 units"):
         ChunkedEsn(make_esn(50, 1, seed=1), plan, EmulatedDevice())
     esn = ChunkedEsn.from_weights(weights)
-    with pytest.raises(SpecError, match=r"must have shape \(3,\)"):
+    with pytest.raises(SpecError, match=r"shape \(3,\)"):
         esn.step(np.zeros(4))
     with pytest.raises(SpecError, match="finite"):
         esn.step(np.array([0.0, np.nan, 0.0]))

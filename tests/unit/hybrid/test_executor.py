@@ -261,19 +261,19 @@ def test_misuse_is_told_what_to_do():
     stateful.step(np.zeros((2, 10)))
     with pytest.raises(SpecError, match="hint: reset"):
         stateful.step(np.zeros((3, 10)))
-    with pytest.raises(SpecError, match="must have shape"):
+    with pytest.raises(SpecError, match="shape"):
         stateful.step(np.zeros((2, 11)))
-    with pytest.raises(SpecError, match="must be finite"):
+    with pytest.raises(SpecError, match="finite"):
         stateful.step(np.full((2, 10), np.inf))
     with pytest.raises(SpecError, match="one length"):
         stateful.run(np.zeros((0, 10)))
-    with pytest.raises(SpecError, match="must have shape \\(None, 32\\)"):
+    with pytest.raises(SpecError, match=r"shape \(None, 32\)"):
         stateful.state = {"reservoir": np.zeros(32)}
-    with pytest.raises(SpecError, match="NaN or infinity"):
+    with pytest.raises(SpecError, match="NaN"):
         stateful.state = {"reservoir": np.full((1, 32), np.nan)}
     with pytest.raises(UnknownNameError, match="op with a state"):
         stateful.state = {"readout": np.zeros((1, 3))}
-    with pytest.raises(UnknownNameError, match="fully connected op"):
+    with pytest.raises(UnknownNameError, match="fully connected"):
         stateful.weights("reservoir")
     with pytest.raises(SpecError, match="on_device_failure"):
         HybridExecutor(stateful.plan, on_device_failure="ignore")
@@ -305,7 +305,7 @@ def test_statistics_keep_measured_and_modelled_apart():
     per_step = sum(t.to_device_bytes for t in plan.transfers), sum(t.to_host_bytes for t in plan.transfers)
     assert (statistics.bytes_to_device, statistics.bytes_to_host) == (11 * per_step[0], 11 * per_step[1])
     assert (statistics.fallbacks, statistics.retries, statistics.pushes) == (0, 0, 0)
-    with pytest.raises(TypeError, match="measured and a modelled"):
+    with pytest.raises(TypeError, match=r"measured.*modelled"):
         statistics.host + statistics.device_busy
 
 
@@ -426,7 +426,7 @@ def test_weights_can_be_set_by_hand():
         executor.set_weights("n0", new)
         assert np.allclose(executor.forward(x), x @ new.T, atol=1e-5)
         assert executor.statistics().pushes == 1
-        with pytest.raises(SpecError, match="finite and of shape \\(3, 6\\)"):
+        with pytest.raises(SpecError, match=r"finite.*\(3, 6\)"):
             executor.set_weights("n0", new.T)
 
 

@@ -207,7 +207,7 @@ def test_auto_climbs_until_the_gap_is_small_enough(narma_task):
 
 def test_bad_input_is_named(weights, series):
     esn = HybridEsn.from_weights(weights)
-    with pytest.raises(SpecError, match=r"`u` must have shape \(3,\)"):
+    with pytest.raises(SpecError, match=r"`u`.*shape \(3,\)"):
         esn.step(np.zeros(4))
     with pytest.raises(SpecError, match="finite"):
         esn.step(np.array([0.0, np.nan, 0.0]))
@@ -215,5 +215,5 @@ def test_bad_input_is_named(weights, series):
         esn.with_hardware_linear(EmulatedDevice(), "B", "W8A8")
     with pytest.raises(SpecError, match="`approach`"):
         esn.with_hardware_linear(EmulatedDevice(), "D")
-    with pytest.raises(SpecError, match="a state is finite"):
+    with pytest.raises(SpecError, match="state is finite"):
         esn.state = np.zeros(3)

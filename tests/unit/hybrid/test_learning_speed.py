@@ -89,7 +89,7 @@ def test_a_stream_sets_how_often_too():
     assert plan.every == 40  # 0.35 ms are left of each millisecond
     assert "a row every 1 ms" in plan.reason
     assert 1 / plan.rate.value <= 1e-3 * (1 + 1e-9)
-    with pytest.raises(PlacementError, match="hint: a slower stream"):
+    with pytest.raises(PlacementError, match="hint: a slower"):
         plan_updates("akd1000-published", period_s=1e-4)
     for wrong in ({"share": 0}, {"share": 1}, {"period_s": -1}):
         with pytest.raises(SpecError):

@@ -159,7 +159,7 @@ def test_rows_at_once_give_what_they_give_one_by_one(forgetting, blocks):
 
 def test_least_squares_that_are_lost_are_rolled_back():
     lost = begin(np.zeros((1, 3)), 1.0)._replace(inverse=-np.eye(3))
-    with pytest.raises(DivergenceError, match=r"at row 2(.|\n)*forgetting nearer to 1"):
+    with pytest.raises(DivergenceError, match=r"row 2(.|\n)*forgetting"):
         absorb(lost, np.ones((2, 3)), np.ones((2, 1)), 0.5)
     u, y = stream(200)
     net = network()
@@ -315,7 +315,7 @@ def test_or_they_end_the_run_before_anything_moved():
     trainer.step(u[0], y[0])
     state, master = net.state, trainer.master
     for bad_u, bad_y, which in ((u[1] * np.nan, y[1], "input"), (u[1], y[1] * np.nan, "target")):
-        with pytest.raises(SeriesError, match=f"step 1: the {which} is not finite"):
+        with pytest.raises(SeriesError, match=f"step 1: .*{which}.*finite"):
             trainer.step(bad_u, bad_y)
         assert np.array_equal(net.state, state)
         assert np.array_equal(trainer.master.w_out, master.w_out)
@@ -343,7 +343,7 @@ def test_inputs_of_another_width_and_bad_settings_are_refused():
     net = network()
     trainer = OnlineTrainer(net, GradientStep(rate=0.1))
     for wrong in ([0.1, 0.2], 0.1, [[0.1]]):
-        with pytest.raises(SeriesError, match="an input must be 1 real"):
+        with pytest.raises(SeriesError, match="1 real"):
             trainer.step(wrong, [0.0])
     with pytest.raises(SeriesError, match="one target per step"):
         trainer.run(np.zeros((3, 1)), np.zeros((2, 1)))

@@ -350,5 +350,5 @@ def test_an_integer_divided_by_zero_is_refused():
 def test_a_large_batch_is_bounded_before_it_runs():
     made = alone("Tile", i64(1, 2**10, 2**10))
     graph = SoftwareModel(load_onnx(made))
-    with pytest.raises(SpecError, match="more than 134217728 numbers"):
+    with pytest.raises(SpecError, match="134217728"):
         graph.forward({"x": reals(20, 3, 4)})

@@ -150,7 +150,7 @@ def test_what_cannot_be_taken_is_said(which):
 
 
 def test_unknown_outputs_are_named():
-    with pytest.raises(SpecError, match="no output `z`; there are y"):
+    with pytest.raises(SpecError, match=r"`z`.* y"):
         load_onnx(relu(), outputs=["z"])
 
 
@@ -163,11 +163,11 @@ def test_an_operator_that_no_wanted_output_needs_may_be_unknown():
 def test_files_are_named_in_errors(tmp_path):
     path = tmp_path / "broken.onnx"
     path.write_bytes(b"\x08\x99 nonsense")
-    with pytest.raises(SpecError, match=r"broken\.onnx: not an ONNX"):
+    with pytest.raises(SpecError, match=r"broken\.onnx: .*ONNX"):
         load_onnx(path)
     with pytest.raises(SpecError, match=r"absent\.onnx"):
         load_onnx(tmp_path / "absent.onnx")
-    with pytest.raises(SpecError, match="not a regular file"):
+    with pytest.raises(SpecError, match="regular file"):
         load_onnx(tmp_path)
 
 
@@ -183,9 +183,9 @@ def test_large_files_are_refused_before_they_are_read(tmp_path, monkeypatch):
 def test_a_file_cannot_ask_for_all_memory():
     grown = [node("ConstantOfShape", ["n"], ["c"]), node("Add", ["x", "c"], ["y"])]
     made = model(grown, {"x": ["b", 1]}, ["y"], [constant("n", np.array([2**40]))])
-    with pytest.raises(SpecError, match="more than 134217728 numbers"):
+    with pytest.raises(SpecError, match="134217728"):
         load_onnx(made)
-    with pytest.raises(SpecError, match="more than 134217728 numbers"):
+    with pytest.raises(SpecError, match="134217728"):
         load_onnx(model([node("Relu", ["x"], ["y"])], {"x": ["n", 2**40]}, ["y"]))
 
 

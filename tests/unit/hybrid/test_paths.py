@@ -104,7 +104,7 @@ def test_approach_c_needs_registers(weights):
             self.n_slots = None
             self.slots, self.load, self.statistics = self._inner.slots, self._inner.load, self._inner.statistics
 
-    with pytest.raises(PlacementError, match="register map is not public"):
+    with pytest.raises(PlacementError, match="register map"):
         Rectified(weights, DevicePrograms(Plain()), Ranges(1, 1), "C")
 
 

@@ -205,7 +205,7 @@ def test_what_has_no_room_falls_back_with_the_reason():
     with pytest.raises(PlacementError, match="no room"):
         claimed.plan(graph, strict=True)
     pins = {f"n{i}": "npu" for i in range(0, 14, 2)}
-    with pytest.raises(PlacementError, match="do not fit akd1000-claimed side by side"):
+    with pytest.raises(PlacementError, match="akd1000-claimed"):
         claimed.plan(graph, pin=pins)
 
 
@@ -249,7 +249,7 @@ def test_an_unbounded_reservoir_needs_data_for_its_state():
 
 def test_calibration_that_does_not_fit_the_graph_is_refused():
     graph = esn_graph(np.random.default_rng(10))
-    with pytest.raises(SpecError, match="sequences are wanted for input"):
+    with pytest.raises(SpecError, match="sequences"):
         router().plan(graph, calibration={"x": np.zeros((3, 10))})
     with pytest.raises(SpecError, match="Got \\(3,\\)"):
         router().plan(graph, calibration={"input": np.zeros(3)})
@@ -303,7 +303,7 @@ def test_pins_with_wrong_names_are_refused():
     graph = esn_graph(np.random.default_rng(13))
     with pytest.raises(UnknownNameError, match="did you mean `readout`"):
         router().plan(graph, pin={"readot": "npu"})
-    with pytest.raises(UnknownNameError, match="side to pin to"):
+    with pytest.raises(UnknownNameError, match="side to pin"):
         router().plan(graph, pin={"readout": "gpu"})
 
 
@@ -370,7 +370,7 @@ def test_an_unknown_op_is_not_supported_and_nothing_crashes():
         assert verdict.fix
     verdicts = router().verdicts(graph)
     assert verdicts["n0"]["npu"].reason.startswith("not supported")
-    with pytest.raises(PlacementError, match="n0: not supported: software has no rule for an op of kind `mystery`"):
+    with pytest.raises(PlacementError, match=r"n0: .*`mystery`"):
         router().plan(graph)
 
 

@@ -180,7 +180,7 @@ def test_an_interrupt_while_the_file_is_written_loses_and_doubles_nothing(narma,
 def test_a_file_of_another_search_is_refused(narma, tmp_path):
     file = tmp_path / "study.sqlite"
     run_study(narma, trials=2, space=SMALL, storage=file)
-    with pytest.raises(SpecError, match=r"another kind; task: narma10/1 there, lorenz/1 here"):
+    with pytest.raises(SpecError, match=r"another kind.*narma10/1 .*lorenz/1"):
         run_study(search_task("lorenz"), trials=4, space=SMALL, storage=file)
     with pytest.raises(SpecError, match="space:"):
         run_study(narma, trials=4, space=Space(units=(20, 30, 10)), storage=file)
@@ -191,7 +191,7 @@ def test_a_file_of_another_search_is_refused(narma, tmp_path):
 def test_what_is_no_study_is_refused(narma, tmp_path):
     text = tmp_path / "text.sqlite"
     text.write_text("this is not a database, whatever its name says, and it is long enough to be read as a header")
-    with pytest.raises(SpecError, match="not an SQLite file"):
+    with pytest.raises(SpecError, match="SQLite"):
         run_study(narma, trials=1, space=SMALL, storage=text)
     with pytest.raises(SpecError, match="no folder"):
         run_study(narma, trials=1, space=SMALL, storage=tmp_path / "nowhere" / "study.sqlite")
@@ -203,7 +203,7 @@ def test_what_is_no_study_is_refused(narma, tmp_path):
     storage.remove_session()
     storage.engine.dispose()
     optuna.logging.set_verbosity(level)
-    with pytest.raises(SpecError, match="other Optuna studies"):
+    with pytest.raises(SpecError, match="Optuna studies"):
         run_study(narma, trials=1, space=SMALL, storage=foreign)
     with sqlite3.connect(foreign) as there:
         assert there.execute("select study_name from studies").fetchall() == [("theirs",)]
@@ -211,13 +211,13 @@ def test_what_is_no_study_is_refused(narma, tmp_path):
 
 
 def test_wrong_bounds_are_told():
-    with pytest.raises(SpecError, match="`leak` must be a range"):
+    with pytest.raises(SpecError, match=r"`leak`.*range"):
         Space(leak=(0.9, 0.1))
-    with pytest.raises(SpecError, match="`ridge` must begin above 0"):
+    with pytest.raises(SpecError, match=r"`ridge`.*above 0"):
         Space(ridge=(0.0, 1.0))
-    with pytest.raises(SpecError, match="`units` must be first, last and step"):
+    with pytest.raises(SpecError, match=r"`units`.*step"):
         Space(units=(40, 20, 10))
-    with pytest.raises(SpecError, match="`activation` must be one or more different"):
+    with pytest.raises(SpecError, match=r"`activation`.*different"):
         Space(activation=())
     with pytest.raises(SpecError, match="unknown activations"):
         Space(activation=("sine",))

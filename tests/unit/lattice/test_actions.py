@@ -154,7 +154,7 @@ class TestChain:
     spec = ChainSpec(dims=(4, 4, 4, 2), beta=BETA, algorithm="hmc", action="symanzik", seed=9)
 
     def test_sweeps_are_refused_with_what_to_do(self):
-        with pytest.raises(SpecError, match="hint: choose the algorithm hmc"):
+        with pytest.raises(SpecError, match=r"hint: .*hmc"):
             ChainSpec(dims=(4, 4, 4, 4), beta=4.0, action="symanzik")
         with pytest.raises(SpecError, match="symanzik"):
             Chain(self.spec).quenched_update()

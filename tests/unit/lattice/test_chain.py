@@ -114,7 +114,7 @@ def test_a_family_continues_quenched_chains_and_an_engine_those_with_fermions(tm
 
 def test_a_file_that_is_not_a_chain_is_refused(tmp_path):
     write_links(tmp_path / "plain.h5", GaugeField((4, 4, 4, 4)).to_links(), "hdf5", engine=cpu_engine().name)
-    with pytest.raises(SpecError, match="does not hold a lattice chain"):
+    with pytest.raises(SpecError, match="lattice chain"):
         Chain.load(tmp_path / "plain.h5")
     (tmp_path / "noise.h5").write_bytes(b"noise")
     with pytest.raises(ConfigurationFileError):
@@ -140,7 +140,7 @@ def test_bad_specs(fields, message):
 def test_unknown_integrator_and_mismatched_field():
     with pytest.raises(UnknownNameError, match="did you mean `leapfrog`"):
         spec_of("heatbath", hmc=HmcSpec(integrator="leapfrg"))
-    with pytest.raises(SpecError, match="but the spec says"):
+    with pytest.raises(SpecError, match="spec says"):
         Chain(spec_of("heatbath"), field=GaugeField((4, 4, 4, 4)))
 
 

@@ -243,7 +243,7 @@ def test_the_susceptibility_of_known_fluctuations():
 
 def test_bad_requests():
     operator = StaggeredOperator(GaugeField((2, 2, 2, 2)), MASS)
-    with pytest.raises(SpecError, match=r"`n` must be between 1 and 22 on this lattice\. Got 0"):
+    with pytest.raises(SpecError, match=r"`n`.*1 and 22.*Got 0"):
         lowest_eigenvalues(operator, 0)
-    with pytest.raises(SpecError, match=r"`n_vectors` must be at least 1\. Got 0"):
+    with pytest.raises(SpecError, match=r"`n_vectors`.*Got 0"):
         measure_condensate(Inverter(GaugeField((2, 2, 2, 2)), MASS), MASS, n_vectors=0, **ADDRESS)

@@ -187,7 +187,7 @@ class TestSpectralRange:
         """From a cold start (-H^2 <= 2.5 here) the first trajectory leaves a range that was measured there."""
         chain = Chain(msgspec.structs.replace(spec_of("two plus one"), start="cold"))
         links = chain.field.links.copy()
-        with pytest.raises(SpectralRangeError, match=r"must be <= 2\.75.* at step 1\nhint: warm the chain up"):
+        with pytest.raises(SpectralRangeError, match=r"<= 2\.75.* step 1\nhint: warm"):
             chain.update()
         assert chain.step == 0
         assert np.array_equal(chain.field.links, links)
@@ -212,7 +212,7 @@ class TestFailures:
 
     def test_a_tolerance_below_rounding_is_an_error(self):
         chain = thermalised(spec_of("four", tolerance=1e-17))
-        with pytest.raises(SolverError, match="where rounding in f64 stops it\nhint: raise `tolerance`"):
+        with pytest.raises(SolverError, match=r"f64(.|\n)*hint: raise `tolerance`"):
             chain.update()
         assert chain.step == 3
 
@@ -229,7 +229,7 @@ class TestFailures:
         assert min(residual for _, residual in seen) < 1e-8
         links = chain.field.links.copy()
         chain.sea.inverter.watch = lambda iteration, residual: "stop" if iteration >= 14 else None
-        with pytest.raises(SolverError, match="the watcher stopped a solve after 14 iterations"):
+        with pytest.raises(SolverError, match=r"stopped.* 14 iterations"):
             chain.update()
         assert chain.step == 4
         assert np.max(np.abs(chain.field.links - links)) < 1e-14
@@ -246,7 +246,7 @@ class TestFailures:
                 raise MetalforgeError("stopped on the way")
 
         monkeypatch.setattr(Sea, "kick", fail_at_third)
-        with pytest.raises(MetalforgeError, match="stopped on the way"):
+        with pytest.raises(MetalforgeError, match="on the way"):
             chain.update()
         assert np.array_equal(chain.field.links, before.links)
         assert chain.step == 3
@@ -409,12 +409,12 @@ def test_bad_chains(fields, message):
 
 
 def test_quenched_updates_of_a_quenched_run_are_refused():
-    with pytest.raises(SpecError, match=r"this chain has none\. Got 5"):
+    with pytest.raises(SpecError, match=r"none.*Got 5"):
         Generation(Chain(ChainSpec(dims=(4, 4, 4, 4), beta=5.2)), Job(warmup=1, quenched=5, trajectories=1))
 
 
 def test_a_sea_needs_double_precision():
-    with pytest.raises(SpecError, match="need links in f64"):
+    with pytest.raises(SpecError, match=r"links.*f64"):
         Sea(GaugeField((4, 4, 4, 4), precision="f32"), FermionSpec(flavors=(4,), masses=(0.1,)))
 
 

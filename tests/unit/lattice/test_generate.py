@@ -50,13 +50,13 @@ def test_a_finished_run_can_be_made_longer(tmp_path):
 
 @pytest.mark.parametrize("fields", [{"warmup": -1}, {"trajectories": 0}, {"save_every": -1}])
 def test_bad_jobs(fields):
-    with pytest.raises(SpecError, match="a run needs"):
+    with pytest.raises(SpecError, match="run needs"):
         Job(**({"warmup": 1, "trajectories": 1} | fields))
 
 
 def test_a_checkpoint_of_a_bare_chain_is_not_a_run(tmp_path):
     Chain(SPEC).save(tmp_path / "checkpoint.h5")
-    with pytest.raises(SpecError, match="not a run that can be resumed"):
+    with pytest.raises(SpecError, match="resumed"):
         Generation.resume(tmp_path)
 
 

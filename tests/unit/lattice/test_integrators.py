@@ -71,11 +71,11 @@ class TestCoefficients:
         assert scheme(name).forces_per_step == forces
 
     def test_a_trajectory_without_steps_is_refused(self):
-        with pytest.raises(SpecError, match=r"`n_steps` must be at least 1\. Got 0"):
+        with pytest.raises(SpecError, match=r"`n_steps`.*Got 0"):
             scheme("leapfrog").stages(1.0, 0)
 
     def test_an_unknown_scheme_names_the_nearest(self):
-        with pytest.raises(UnknownNameError, match=r"unknown integrator `omelyan`(.|\n)*did you mean `omelyan"):
+        with pytest.raises(UnknownNameError, match=r"`omelyan`(.|\n)*mean `omelyan"):
             scheme("omelyan")
 
 

@@ -124,7 +124,7 @@ def test_a_wrong_format_record_is_named(path, old, new, message):
 def test_a_declaration_cannot_hide_in_another_encoding(path):
     hidden = ("<!DOCTYPE a>" + FORMAT.decode()).encode("utf-16")
     path.write_bytes(container(("ildg-format", hidden), ("ildg-binary-data", DATA)))
-    with pytest.raises(ConfigurationFileError, match="not UTF-8 text"):
+    with pytest.raises(ConfigurationFileError, match="UTF-8"):
         read_ildg(path)
 
 
@@ -175,14 +175,14 @@ def test_links_outside_su3_and_nan(path):
     with pytest.raises(ConfigurationFileError, match="not in SU"):
         write_ildg(path, 2 * LINKS)
     write_ildg(path, 2 * LINKS, verify=False)
-    with pytest.raises(ConfigurationFileError, match=r"record 2 \(ildg-binary-data\): .* not in SU"):
+    with pytest.raises(ConfigurationFileError, match=r"record 2 \(ildg-binary-data\).*SU"):
         read_ildg(path)
     assert np.array_equal(read_ildg(path, verify=False).links, 2 * LINKS)
     bad = np.full_like(LINKS, np.inf).astype(">c16").tobytes()
     path.write_bytes(container(("ildg-format", FORMAT), ("ildg-binary-data", bad)))
-    with pytest.raises(ConfigurationFileError, match="NaN or infinite"):
+    with pytest.raises(ConfigurationFileError, match="NaN"):
         read_ildg(path, verify=False)
-    with pytest.raises(ConfigurationFileError, match="precision must be f32 or f64"):
+    with pytest.raises(ConfigurationFileError, match=r"precision.*f32.*f64"):
         write_ildg(path, LINKS, precision="f16")
 
 
@@ -216,7 +216,7 @@ def test_hostile_containers_are_refused_by_record(data, message):
 
 
 def test_a_flood_of_empty_records_is_stopped():
-    with pytest.raises(ConfigurationFileError, match="record 4097: more than 4096 records"):
+    with pytest.raises(ConfigurationFileError, match=r"record 4097.*4096"):
         records_of(header() * 5000)
 
 
@@ -232,5 +232,5 @@ def test_several_messages_and_padding_are_followed():
 
 @pytest.mark.parametrize("kind", ["", "x" * 128, "é"])
 def test_a_record_type_must_fit(kind):
-    with pytest.raises(ConfigurationFileError, match="1 to 127 ASCII"):
+    with pytest.raises(ConfigurationFileError, match="1 to 127"):
         write_record(io.BytesIO(), kind, b"", begin=True, end=True)

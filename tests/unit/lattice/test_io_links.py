@@ -61,9 +61,7 @@ def test_converting_through_every_format_changes_nothing(path):
 
 
 def test_unknown_formats_are_answered_with_the_known_ones(path):
-    with pytest.raises(
-        UnknownNameError, match=r"unknown configuration format to write `milc`; known: hdf5, ildg, nersc"
-    ):
+    with pytest.raises(UnknownNameError, match=r"`milc`.*hdf5, ildg, nersc"):
         write_links(path, LINKS, "milc")
     write_links(path, LINKS, "nersc")
     with pytest.raises(UnknownNameError, match=r"known: hdf5, ildg, milc, nersc, openqcd(.|\n)*did you mean `nersc`"):
@@ -73,7 +71,7 @@ def test_unknown_formats_are_answered_with_the_known_ones(path):
 @pytest.mark.parametrize("data", [b"", b"abc", b"\0" * 24, b"x" * 1000, FILES["openqcd"][:-1]])
 def test_unknown_files_are_refused(path, data):
     path.write_bytes(data)
-    with pytest.raises(ConfigurationFileError, match=r"not a known configuration format(.|\n)*nersc, ildg, hdf5"):
+    with pytest.raises(ConfigurationFileError, match=r"configuration format(.|\n)*nersc, ildg, hdf5"):
         read_links(path)
 
 

@@ -134,30 +134,30 @@ def test_a_wrong_header_names_its_field(path, old, new, message):
 def test_the_wrong_byte_order_is_recognised(path, said, is_):
     write(path, floating_point=is_)
     edit(path, is_.encode(), said.encode())
-    with pytest.raises(ConfigurationFileError, match=r"CHECKSUM: (.|\n)*hint: they agree in the other byte order"):
+    with pytest.raises(ConfigurationFileError, match=r"CHECKSUM: (.|\n)*hint: .*byte order"):
         read_nersc(path)
 
 
 def test_the_wrong_width_is_a_wrong_size(path):
     write(path)
     edit(path, rb"IEEE64BIG", b"IEEE32BIG")
-    with pytest.raises(ConfigurationFileError, match="ask for 13824 bytes, 27648 follow"):
+    with pytest.raises(ConfigurationFileError, match=r"13824 .*27648 "):
         read_nersc(path)
 
 
 def test_a_header_without_end_is_read_only_so_far(path):
     path.write_bytes(b"BEGIN_HEADER\n" + b"KEY = value\n" * 20_000)
-    with pytest.raises(ConfigurationFileError, match="no END_HEADER line in the first 65536 bytes"):
+    with pytest.raises(ConfigurationFileError, match=r"END_HEADER.*65536"):
         read_nersc(path)
 
 
 def test_links_outside_su3_need_verify_false(path):
     scaled = 2 * LINKS
-    with pytest.raises(ConfigurationFileError, match=r"links: .* is not in SU\(3\)"):
+    with pytest.raises(ConfigurationFileError, match=r"links: .*SU\(3\)"):
         write_nersc(path, scaled)
     assert not path.exists()
     write_nersc(path, scaled, verify=False)
-    with pytest.raises(ConfigurationFileError, match=r"data: .* is not in SU\(3\)"):
+    with pytest.raises(ConfigurationFileError, match=r"data: .*SU\(3\)"):
         read_nersc(path)
     assert np.array_equal(read_nersc(path, verify=False).links, scaled)
     with pytest.raises(ConfigurationFileError, match="not in SU"):
@@ -167,7 +167,7 @@ def test_links_outside_su3_need_verify_false(path):
 def test_nan_is_refused_even_without_verify(path):
     bad = LINKS.copy()
     bad[0, 0, 0, 0, 0, 0, 0] = np.nan
-    with pytest.raises(ConfigurationFileError, match="links: holds NaN"):
+    with pytest.raises(ConfigurationFileError, match=r"links: .*NaN"):
         write_nersc(path, bad, verify=False)
     write(path)
     data = path.read_bytes()
@@ -177,7 +177,7 @@ def test_nan_is_refused_even_without_verify(path):
     total = int(np.frombuffer(bytes(body), ">u4").astype(object).sum()) % 2**32
     path.write_bytes(re.sub(rb"CHECKSUM = \w+", b"CHECKSUM = %x" % total, data[:start]) + bytes(body))
     for verify in (True, False):
-        with pytest.raises(ConfigurationFileError, match="data: holds NaN or infinite"):
+        with pytest.raises(ConfigurationFileError, match=r"data: .*NaN"):
             read_nersc(path, verify=verify)
 
 

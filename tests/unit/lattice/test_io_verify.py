@@ -54,13 +54,13 @@ def test_third_row_completes_su3_matrices():
 def test_a_link_outside_su3_is_named_with_its_place(spoil):
     links = LINKS.copy()
     links[1, 2, 0, 3, 2] = spoil(links[1, 2, 0, 3, 2])
-    with pytest.raises(ConfigurationFileError, match=r"\(3, 0, 2, 1\), mu = 2 is not in SU\(3\)(.|\n)*verify=False"):
+    with pytest.raises(ConfigurationFileError, match=r"\(3, 0, 2, 1\), mu = 2 .*SU\(3\)(.|\n)*verify=False"):
         check_special_unitary(links, "f64", "data")
 
 
 def test_single_precision_is_granted_its_rounding_and_no_more():
     rounded = LINKS.astype(np.complex64).astype(complex)
-    with pytest.raises(ConfigurationFileError, match="1e-10 is allowed for f64"):
+    with pytest.raises(ConfigurationFileError, match=r"1e-10 .*f64"):
         check_special_unitary(rounded, "f64", "data")
     assert check_special_unitary(rounded, "f32", "data") is None
     with pytest.raises(ConfigurationFileError, match="for f32"):
@@ -83,7 +83,7 @@ def test_nersc_sum_of_unit_links_is_that_of_three_ones_per_link():
 
 @pytest.mark.parametrize("text", ["", "0", "-4", "4.0", "1_0", "0x4", "٤", "9" * 10, "9" * 5000])
 def test_an_extent_is_a_positive_number_in_plain_digits(text):
-    with pytest.raises(ConfigurationFileError, match="lx: wanted a positive whole number"):
+    with pytest.raises(ConfigurationFileError, match=r"lx: .*positive"):
         parse_extent(text, "lx")
 
 
@@ -94,7 +94,7 @@ def test_arrays_that_are_no_links_are_refused(links):
 
 
 def test_reading_refuses_what_has_no_size(tmp_path):
-    with pytest.raises(ConfigurationFileError, match="not a regular file"), files.opened(tmp_path):
+    with pytest.raises(ConfigurationFileError, match="regular file"), files.opened(tmp_path):
         pass
     with pytest.raises(ConfigurationFileError, match="No such file"), files.opened(tmp_path / "absent"):
         pass

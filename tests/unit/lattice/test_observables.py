@@ -95,7 +95,7 @@ class TestWilsonLoops:
 
     @pytest.mark.parametrize("size", [(0, 1), (1, 0), (3, 1), (1, 5), (-1, 1)])
     def test_loops_that_do_not_fit_are_refused(self, size):
-        with pytest.raises(SpecError, match="do not fit a lattice of"):
+        with pytest.raises(SpecError, match="do not fit"):
             wilson_loops(sample(), *size)
 
 
@@ -120,5 +120,5 @@ class TestCreutzRatio:
 
     @pytest.mark.parametrize("size", [(1, 2), (2, 1), (0, 0)])
     def test_it_needs_two_sizes(self, size):
-        with pytest.raises(SpecError, match="needs r, t >= 2"):
+        with pytest.raises(SpecError, match="r, t >= 2"):
             creutz_ratio(np.ones((5, 6)), *size)

@@ -271,9 +271,9 @@ def test_a_guess_forgets_at_the_next_trajectory_and_does_not_learn_from_onlooker
 
 
 def test_bad_terms(inverter):
-    with pytest.raises(SpecError, match=r"must be larger than 0\.1\. Got 0\.1"):
+    with pytest.raises(SpecError, match=r"larger than 0\.1"):
         MassRatio(inverter, MASS, MASS, field_number=0)
-    with pytest.raises(SpecError, match=r"1, 2 or 3 flavours\. Got 4"):
+    with pytest.raises(SpecError, match=r"flavours\. Got 4"):
         RootFlavors(inverter, MASS, 4, field_number=0)
 
 

@@ -128,15 +128,15 @@ class TestForce:
 class TestErrors:
     @pytest.mark.parametrize("mass", [0, -0.1, np.nan, np.inf])
     def test_the_mass_is_positive(self, field, mass):
-        with pytest.raises(SpecError, match="`mass` must be a finite number > 0"):
+        with pytest.raises(SpecError, match=r"`mass`.*> 0"):
             StaggeredOperator(field, mass)
 
     def test_precisions_and_parities_have_names(self, field):
-        with pytest.raises(SpecError, match="`precision` must be f64 or f32"):
+        with pytest.raises(SpecError, match=r"`precision`.*f64.*f32"):
             StaggeredOperator(field, 0.1, precision="f16")
-        with pytest.raises(SpecError, match="`precision` must be f64 or f32"):
+        with pytest.raises(SpecError, match=r"`precision`.*f64.*f32"):
             ColourField(field, 0, "f16")
-        with pytest.raises(SpecError, match="`parity` must be 0"):
+        with pytest.raises(SpecError, match=r"`parity`.*0"):
             ColourField(field, 2)
 
     def test_hops_change_the_parity(self, field):
@@ -154,30 +154,30 @@ class TestErrors:
                 lambda bad=bad: operator.residual(good, bad, good),
                 lambda bad=bad: operator.force(Momenta(field), [good, bad], [1.0, 1.0]),
             ):
-                with pytest.raises(SpecError, match="must be a field with"):
+                with pytest.raises(SpecError, match="a field"):
                     act()
 
     def test_fields_are_alike(self, field):
         even, odd = ColourField(field, 0), ColourField(field, 1)
         for act in (even.dot, even.add, even.assign):
-            with pytest.raises(SpecError, match="`other` must be a field with"):
+            with pytest.raises(SpecError, match=r"`other`.*field"):
                 act(odd)
-        with pytest.raises(SpecError, match="must be a field with"):
+        with pytest.raises(SpecError, match="a field"):
             StaggeredOperator(field, 0.1).normal(odd, even)
 
     def test_host_arrays_have_the_shape_of_the_lattice(self, field):
-        with pytest.raises(SpecError, match=r"`array` must have shape \(4, 4, 4, 4, 3\). Got \(4, 4, 4, 3\)"):
+        with pytest.raises(SpecError, match=r"`array`.*Got \(4, 4, 4, 3\)"):
             ColourField(field, 0).from_host(np.zeros((4, 4, 4, 3)))
 
     def test_a_force_has_fields_on_even_sites_and_a_coefficient_each(self, field):
         operator, momenta = StaggeredOperator(field, 0.1), Momenta(field)
         even, odd = ColourField(field, 0), ColourField(field, 1)
         for fields, coefficients in (([], []), ([even], [1.0, 2.0]), ([even, even], [1.0])):
-            with pytest.raises(SpecError, match="`fields` and `coefficients` must be as many"):
+            with pytest.raises(SpecError, match=r"`fields`.*`coefficients`.*as many"):
                 operator.force(momenta, fields, coefficients)
-        with pytest.raises(SpecError, match="`fields` must be on even sites"):
+        with pytest.raises(SpecError, match=r"`fields`.*even"):
             operator.force(momenta, [odd], [1.0])
-        with pytest.raises(SpecError, match="precision of the links"):
+        with pytest.raises(SpecError, match="precision"):
             StaggeredOperator(field, 0.1, precision="f32").force(momenta, [ColourField(field, 0, "f32")], [1.0])
 
 

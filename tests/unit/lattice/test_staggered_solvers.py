@@ -282,7 +282,7 @@ class TestFailure:
     @pytest.mark.parametrize("kind", KINDS)
     def test_too_few_iterations_raise_or_are_reported(self, operator, single, kind):
         source = noise(operator)
-        with pytest.raises(SolverError, match=r"relative residual of 1e-10\. Got .* after 15 iterations") as caught:
+        with pytest.raises(SolverError, match=r"1e-10\. Got .* 15 iterations") as caught:
             solve(kind, operator, single, source, max_iterations=15)
         assert isinstance(caught.value, MetalforgeError)
         assert not caught.value.info.converged
@@ -293,7 +293,7 @@ class TestFailure:
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_a_tolerance_below_rounding_is_an_error(self, operator, single, kind):
-        with pytest.raises(SolverError, match="where rounding in f64 stops it\nhint: raise `tolerance`"):
+        with pytest.raises(SolverError, match=r"f64(.|\n)*hint: raise `tolerance`"):
             solve(kind, operator, single, noise(operator), tolerance=1e-18, max_iterations=10**5)
 
     @pytest.mark.parametrize("kind", KINDS)
@@ -303,7 +303,7 @@ class TestFailure:
         host = source.to_host()
         host[0, 1, 1, 2, 0] = value
         source.from_host(host)
-        with pytest.raises(SpecError, match=rf"`source` must hold finite numbers. Got \({value}.*\[0, 1, 1, 2, 0\]"):
+        with pytest.raises(SpecError, match=rf"`source`.*Got \({value}.*\[0, 1, 1, 2, 0\]"):
             solve(kind, operator, single, source)
 
     @pytest.mark.parametrize("kind", KINDS)
@@ -345,26 +345,26 @@ class TestFailure:
     def test_fields_must_fit(self, operator, single):
         source, options = noise(operator), {"tolerance": 1e-8, "max_iterations": 100}
         for out in (ColourField(operator, 1), ColourField(operator, 0, "f32")):
-            with pytest.raises(SpecError, match="`out` must be a field with"):
+            with pytest.raises(SpecError, match=r"`out`.*field"):
                 cg(operator, source, out, **options)
-        with pytest.raises(SpecError, match="`guess` must be a field with"):
+        with pytest.raises(SpecError, match=r"`guess`.*field"):
             cg(operator, source, ColourField(operator, 0), guess=ColourField(operator, 1), **options)
-        with pytest.raises(SpecError, match="`source` must be a field with"):
+        with pytest.raises(SpecError, match=r"`source`.*field"):
             cg(single, source, ColourField(operator, 0), **options)
-        with pytest.raises(SpecError, match="`out` must be a field of its own"):
+        with pytest.raises(SpecError, match=r"`out`.*its own"):
             cg(operator, source, source, **options)
         out = ColourField(operator, 0)
-        with pytest.raises(SpecError, match="`out` must be a field of its own"):
+        with pytest.raises(SpecError, match=r"`out`.*its own"):
             multishift_cg(operator, source, [out, out], [0.0, 1.0], **options)
         for outs, shifts in (([], []), ([out], [0.0, 1.0])):
-            with pytest.raises(SpecError, match="`outs` and `shifts` must be as many"):
+            with pytest.raises(SpecError, match=r"`outs`.*`shifts`.*as many"):
                 multishift_cg(operator, source, outs, shifts, **options)
 
     def test_mixed_precision_has_two_operators_of_one_mass(self, operator, single, field):
         source, out, options = noise(operator), ColourField(operator, 0), {"tolerance": 1e-8, "max_iterations": 100}
-        with pytest.raises(SpecError, match="`operator` must be in f64 and `single` in f32"):
+        with pytest.raises(SpecError, match=r"`operator`.*f64.*`single`.*f32"):
             mixed_cg(operator, operator, source, out, **options)
-        with pytest.raises(SpecError, match="`single` must have the lattice and mass"):
+        with pytest.raises(SpecError, match=r"`single`.*mass"):
             mixed_cg(operator, StaggeredOperator(field, 0.2, precision="f32"), source, out, **options)
 
 

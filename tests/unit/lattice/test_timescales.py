@@ -75,7 +75,7 @@ def test_borders_cut_a_trajectory_into_its_steps(name):
 
 @pytest.mark.parametrize("n_steps", [(0,), (3, 0), (0, 3)])
 def test_levels_without_steps_are_refused(n_steps):
-    with pytest.raises(SpecError, match=r"`n_steps` must be at least 1\. Got 0"):
+    with pytest.raises(SpecError, match=r"`n_steps`.*Got 0"):
         nested(1.0, levels("leapfrog", *n_steps))
 
 
@@ -108,7 +108,7 @@ class TestEnergyOnTheWay:
 
     @pytest.mark.parametrize("fraction", [-0.1, 1.1, float("nan")])
     def test_fractions_are_between_zero_and_one(self, fraction):
-        with pytest.raises(SpecError, match=r"fractions of a trajectory must be in \[0, 1\]"):
+        with pytest.raises(SpecError, match=r"fractions.*\[0, 1\]"):
             hmc_trajectory(
                 self.field(), **self.options, tau=1.0, n_steps=2, probe=EnergyProbe((fraction,), lambda energy: None)
             )

@@ -190,7 +190,7 @@ def test_what_cannot_be_exported_is_said(tmp_path, monkeypatch):
     path = tmp_path / "step.onnx"
     with pytest.raises(SpecError, match="float32 network"):
         export_onnx_step(network("float64"), path, quantizer=INTEGERS[4])
-    with pytest.raises(SpecError, match=r"integers of shape \(20, 3\)"):
+    with pytest.raises(SpecError, match=r"integers.*\(20, 3\)"):
         export_onnx_step(network(), path, quantizer=lambda w: SimpleNamespace(values=w, scales=np.ones(len(w))))
     wide = lambda w: SimpleNamespace(values=np.full(w.shape, 300), scales=np.ones(1))  # noqa: E731
     with pytest.raises(SpecError, match=r"`w_in` must fit 8 bits\. Got 300"):

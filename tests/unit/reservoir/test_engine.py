@@ -258,13 +258,13 @@ def test_numbers_that_are_not_finite_are_named(name, bad):
     for where in (0, 3, 4):
         arguments = {"u": np.zeros((2, 5)), "state": np.zeros(129)}
         arguments[name].flat[where] = bad
-        with pytest.raises(ValueError, match=f"`{name}` must hold finite numbers"):
+        with pytest.raises(ValueError, match=f"`{name}`.*finite"):
             engine.run(**arguments)
-        with pytest.raises(ValueError, match=f"`{name}` must hold finite numbers"):
+        with pytest.raises(ValueError, match=f"`{name}`.*finite"):
             engine.step(arguments["state"], arguments["u"][0])
     state = np.zeros(129, np.float32)
     state[128] = bad if bad != 1e39 else np.inf
-    with pytest.raises(ValueError, match=r"`state` must hold finite numbers.*128"):
+    with pytest.raises(ValueError, match=r"`state`.*finite.*128"):
         engine.step(state, np.zeros(5, np.float32))
 
 
@@ -290,9 +290,9 @@ def test_wrong_shapes_are_named(state, u, message):
 @pytest.mark.parametrize("values", ["text", [1j, 0, 0], [None, 1, 2], np.zeros(3, "M8[s]")])
 def test_what_is_no_number_is_refused(values):
     engine = Engine(networks(17, 3, np.float64)[0])
-    with pytest.raises(SpecError, match="`u` must hold real numbers"):
+    with pytest.raises(SpecError, match=r"`u`.*real"):
         engine.step(np.zeros(17), values)
-    with pytest.raises(SpecError, match="`u` must hold real numbers"):
+    with pytest.raises(SpecError, match=r"`u`.*real"):
         engine.run(values)
 
 
@@ -321,9 +321,9 @@ def test_outputs_are_checked():
     with pytest.raises(ValueError, match="`out`"):
         engine.run(np.zeros((4, 3)), out=np.zeros((3, 17)))
     shared = np.zeros(40)
-    with pytest.raises(ValueError, match="`out` must not share memory with `state`"):
+    with pytest.raises(ValueError, match=r"`out`.*memory.*`state`"):
         engine.step(shared[:17], u, shared[5:22])
-    with pytest.raises(ValueError, match="`out` must not share memory with `u`"):
+    with pytest.raises(ValueError, match=r"`out`.*memory.*`u`"):
         engine.step(state, shared[:3], shared[:17])
 
 
@@ -332,7 +332,7 @@ def test_a_state_that_grows_without_bound_is_an_error(activation):
     w_res = 4 * np.eye(3)
     engine = Engine(EsnWeights(w_in=np.ones((3, 1)), w_res=w_res, activation=activation))
     assert np.all(np.isfinite(engine.run(np.ones((400, 1)))))
-    with pytest.raises(OverflowError, match=r"diverges\nhint: scale `w_res` down"):
+    with pytest.raises(OverflowError, match=r"diverges\nhint.*`w_res`"):
         engine.run(np.ones((700, 1)))
     with pytest.raises(OverflowError, match="diverges"):
         engine.step(np.full(3, 1e308), np.ones(1))
@@ -375,7 +375,7 @@ def test_a_forged_csr_matrix_is_refused():
     for name, values in (("indices", [17]), ("indices", [-1]), ("indptr", [1]), ("indptr", [0, 2**31 - 1])):
         forged = good.w_res.copy()
         getattr(forged, name)[: len(values)] = values
-        with pytest.raises(SpecError, match="`w_res` is not a valid CSR matrix"):
+        with pytest.raises(SpecError, match=r"`w_res`.*CSR matrix"):
             Engine(EsnWeights(w_in=good.w_in, w_res=forged))
 
 

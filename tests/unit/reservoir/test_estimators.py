@@ -165,7 +165,7 @@ def test_a_ready_network_is_used_as_it_is():
     model = EsnRegressor(weights=w).fit(u, y)
     assert model.weights_.w_res is w.w_res
     assert w.w_out is None
-    with pytest.raises(SeriesError, match=r"take 2 inputs\. Got X of 3"):
+    with pytest.raises(SeriesError, match=r"2 inputs\. Got X of 3"):
         model.fit(np.zeros((9, 3)), np.zeros(9))
 
 
@@ -231,15 +231,15 @@ def test_what_does_not_fit_is_said():
     u, y = _series()
     with pytest.raises(NotFittedError):
         EsnRegressor().predict(u)
-    with pytest.raises(SeriesError, match="`rows` must be time or samples"):
+    with pytest.raises(SeriesError, match=r"`rows`.*samples"):
         EsnRegressor(rows="columns").fit(u, y)
-    with pytest.raises(SeriesError, match="targets of 3 series"):
+    with pytest.raises(SeriesError, match="3 series"):
         EsnRegressor().fit(u, y[:2])
-    with pytest.raises(SeriesError, match="25 steps of inputs and 24 of targets"):
+    with pytest.raises(SeriesError, match=r"25 steps.*24"):
         EsnRegressor().fit(u, [y[0], y[1][1:], y[2]])
-    with pytest.raises(SeriesError, match=r"X\[1\] has 1 features, 2 are wanted"):
+    with pytest.raises(SeriesError, match=r"X\[1\].*1 features, 2"):
         EsnRegressor().fit([u[0], u[1][:, :1]], y[:2])
-    with pytest.raises(SeriesError, match="must leave at least one step"):
+    with pytest.raises(SeriesError, match="at least one step"):
         EsnRegressor(washout=25).fit(u, y)
     with pytest.raises(SeriesError, match="y is None"):
         EsnRegressor().fit(u, None)
@@ -247,7 +247,7 @@ def test_what_does_not_fit_is_said():
         EsnRegressor().fit([u[0], u[1] * np.nan], y[:2])
     series, _, labels = _pulses(6)
     model = EsnClassifier(**SMALL).fit(series, labels)
-    with pytest.raises(SeriesError, match=r"Got \['new'\] too"):
+    with pytest.raises(SeriesError, match=r"\['new'\]"):
         model.partial_fit(series[:1], ["new"])
     with pytest.raises(SeriesError, match="hint: target='step'"):
         EsnClassifier(rows="time").fit(u[0], np.zeros(40, int))

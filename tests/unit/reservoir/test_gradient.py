@@ -241,11 +241,11 @@ def test_bad_arguments_are_named():
         loss_gradient(weights, u, states, loss="hinge")
     with pytest.raises(SeriesError, match="at least one of 9 steps"):
         loss_gradient(weights, u, states, washout=9)
-    with pytest.raises(SeriesError, match=r"classes must be 0 .. 3. Got 4 .. 4"):
+    with pytest.raises(SeriesError, match=r"0 .. 3. Got 4 .. 4"):
         loss_gradient(weights, u, np.full(STEPS, 4), loss="cross_entropy")
     with pytest.raises(SeriesError, match="classes"):
         loss_gradient(weights, u, np.zeros((STEPS, 2)), loss="cross_entropy")
     with pytest.raises(SeriesError, match=r"shape \(9, 4\)"):
         loss_gradient(weights, u, np.zeros((STEPS, 2)))
-    with pytest.raises(SeriesError, match=r"`u` must have shape \(steps, 3\)"):
+    with pytest.raises(SeriesError, match=r"`u`.*shape \(steps, 3\)"):
         states_and_vjp(weights, u[:, :2])

@@ -84,13 +84,13 @@ def test_bad_series_are_refused(metric, truth, predicted, says):
 def test_a_constant_truth_has_no_norm(norm):
     for value in (0.0, 0.1, 1e10):
         truth = np.column_stack([np.arange(30.0), np.full(30, value)])
-        with pytest.raises(SpecError, match=rf"the {norm} of the truth is 0 \(output 1\)"):
+        with pytest.raises(SpecError, match=rf"{norm} .*0 \(output 1\)"):
             nrmse(truth, truth + 1, norm)
         hardly = value + 1e-9 * max(value, 1) * np.arange(30.0)
         assert nrmse(hardly, hardly + 1, norm) > 0
-    with pytest.raises(SpecError, match="the std of the truth"):
+    with pytest.raises(SpecError, match="std of"):
         r2([5.0, 5.0], [4.0, 6.0])
-    with pytest.raises(SpecError, match="the mean of the truth"):
+    with pytest.raises(SpecError, match="mean of"):
         nrmse([-1.0, 1.0], [0.0, 0.0], "mean")
     assert rmse([5.0, 5.0], [4.0, 6.0]) == 1
 
@@ -208,14 +208,14 @@ def test_the_interval_is_repeatable_and_holds_the_value(series):
 def test_bad_options_of_the_interval_are_named(series, options, says):
     with pytest.raises(SpecError, match=says):
         nrmse_interval(*series, **options)
-    with pytest.raises(SpecError, match="at least 10 times"):
+    with pytest.raises(SpecError, match="10 times"):
         nrmse_interval([1.0, 2.0], [1.0, 2.0])
 
 
 def test_a_truth_that_hardly_ever_changes_has_no_interval():
     truth = np.zeros(200)
     truth[0] = 1
-    with pytest.raises(SpecError, match="varies too rarely"):
+    with pytest.raises(SpecError, match="too rarely"):
         nrmse_interval(truth, truth + 0.1, block=1)
     truth[::5] = 1
     assert nrmse_interval(truth, truth + 0.1, block=1).value > 0

@@ -171,20 +171,20 @@ def test_one_series_cannot_choose():
 @pytest.mark.parametrize("penalty", [-1.0, float("nan"), float("inf"), []])
 def test_a_penalty_must_be_a_finite_number_from_zero(penalty):
     x, y = _data()
-    with pytest.raises(SpecError, match="`ridge` must be finite"):
+    with pytest.raises(SpecError, match=r"`ridge`.*finite"):
         ridge(x, y, penalty)
 
 
 def test_bad_rows_are_named():
     x, y = _data()
-    with pytest.raises(SeriesError, match="200 rows, targets 199"):
+    with pytest.raises(SeriesError, match=r"200 rows.* 199"):
         ridge(x, y[:-1], 1.0)
     x[5, 2] = np.nan
-    with pytest.raises(SeriesError, match=r"`features` must be finite. Got nan at step 5, column 2"):
+    with pytest.raises(SeriesError, match=r"`features`.*nan.*step 5, column 2"):
         ridge(x, y, 1.0)
-    with pytest.raises(SeriesError, match="none was added"):
+    with pytest.raises(SeriesError, match="none"):
         NormalEquations(3, 1).solve([1.0])
     with pytest.raises(SeriesError, match="at least one series"):
         NormalEquations.of([])
-    with pytest.raises(SpecError, match="cannot be merged"):
+    with pytest.raises(SpecError, match="merged"):
         NormalEquations(3, 1).merge(NormalEquations(3, 2))

@@ -211,13 +211,13 @@ def test_generation_is_a_loop_of_outputs_that_become_inputs(feedback):
 
 def test_states_and_outputs_that_overflow_are_errors():
     w = EsnWeights(w_in=np.ones((2, 1)), w_res=3 * np.eye(2), activation="identity")
-    with pytest.raises(OverflowError, match="the network diverges"):
+    with pytest.raises(OverflowError, match="diverges"):
         list(collect(w, np.ones((1000, 1))))
     loud = _network(inputs=1, activation="relu").with_readout(np.full((1, UNITS), 1e200))
-    with pytest.raises(DivergenceError, match="fed back are not finite at step 1"):
+    with pytest.raises(DivergenceError, match="finite at step 1"):
         generate(loud, 50, np.ones((3, 1)))
     hearing = _network(feedback=1, activation="relu").with_readout(np.full((1, UNITS), 1e200))
-    with pytest.raises(DivergenceError, match="fed back are not finite at step 1"):
+    with pytest.raises(DivergenceError, match="finite at step 1"):
         predict(hearing, np.ones((50, INPUTS)))
 
 
@@ -249,25 +249,25 @@ def test_bad_series_are_refused_with_their_place(change, message):
 def test_a_value_too_large_for_float32_is_refused():
     u, y = _series([5])
     u[0][2, 1] = 1e39
-    with pytest.raises(SeriesError, match="Got 1e\\+39 at step 2, column 1"):
+    with pytest.raises(SeriesError, match=r"1e\+39 at step 2, column 1"):
         fit(_network(dtype=np.float32), u, y, ridge=1.0)
 
 
 def test_feedback_without_a_teacher_or_a_readout_is_refused():
     w = _network(feedback=OUTPUTS)
     (u,), (y,) = _series([10])
-    with pytest.raises(SeriesError, match="needs a target for every step"):
+    with pytest.raises(SeriesError, match="every step"):
         collect(w, u)
-    with pytest.raises(SeriesError, match=r"feeds back 2 outputs\. Got targets 1 wide"):
+    with pytest.raises(SeriesError, match=r"2 outputs\. Got targets 1 wide"):
         collect(w, u, y[:, :1])
     with pytest.raises(SpecError, match="needs a readout"):
         list(collect(w, u, teacher_forcing=False))
     with pytest.raises(SpecError, match="no readout yet"):
         predict(w, u)
     fitted = fit(w, u, y, ridge=1.0)
-    with pytest.raises(SeriesError, match="not be longer"):
+    with pytest.raises(SeriesError, match="longer"):
         predict(fitted, u[:4], teacher=y)
-    with pytest.raises(SeriesError, match="this network has none"):
+    with pytest.raises(SeriesError, match="has none"):
         predict(fit(_network(), u, y, ridge=1.0), u, teacher=y)
 
 
