@@ -272,8 +272,8 @@ def test_pins_are_obeyed_and_explained():
 @pytest.mark.parametrize(
     ("op", "words"),
     [
-        ("tanh", "only activation is a bounded ReLU"),
-        ("float", "must stay as they are"),
+        ("tanh", "bounded ReLU"),
+        ("float", "stay as"),
         ("conv", "too many axes"),
         ("fan", "refuses several outputs"),
         ("memory", "keeps no state"),

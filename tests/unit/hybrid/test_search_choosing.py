@@ -107,9 +107,9 @@ def test_candidates_beyond_the_budget_are_left_out(study, narma):
     assert picked[0].error == study.best.error
     cheap = finalists(study, narma, PUBLISHED, SearchBudget(latency_s=dear), 50)
     assert {p.parameters.units for p in cheap} <= {20, 40, 60}
-    with pytest.raises(PlacementError, match="the cheapest step takes 650 us"):
+    with pytest.raises(PlacementError, match="650 us"):
         finalists(study, narma, PUBLISHED, SearchBudget(latency_s=1e-4), 5)
-    with pytest.raises(PlacementError, match="within the budget"):
+    with pytest.raises(PlacementError, match="budget"):
         finalists(study, narma, PUBLISHED, SearchBudget(energy_j=1e-9), 5)
     with pytest.raises(SpecError, match="`latency_s`"):
         SearchBudget(latency_s=-1.0)

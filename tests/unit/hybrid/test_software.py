@@ -151,7 +151,7 @@ def test_float64_weights_in_a_float32_graph_compute_in_float32():
 @pytest.mark.parametrize("op", [RecurrentStep(weights=reservoir()), TemporalIntegration(leak=0.5)])
 def test_a_batch_of_another_size_wants_a_reset(op):
     _, state = evaluate(op, [reals(2, 3)])
-    with pytest.raises(SpecError, match=r"reset\(\) before a batch of another size"):
+    with pytest.raises(SpecError, match=r"reset\(\).*size"):
         evaluate(op, [reals(4, 3)], state=state)
 
 
@@ -175,7 +175,7 @@ def test_gradients_agree_with_finite_differences(loss):
 def test_updates_change_the_weights_they_are_given():
     w, g = reals(3, 4), reals(3, 4)
     np.testing.assert_allclose(one(GradientUpdate(of="y", rate=0.1), g, weights=w), w - 0.1 * g)
-    with pytest.raises(SpecError, match="present `weights` of node `y`"):
+    with pytest.raises(SpecError, match=r"`weights`.*`y`"):
         evaluate(GradientUpdate(of="y", rate=0.1), [g])
 
 
@@ -308,7 +308,7 @@ def test_a_call_sees_the_weights_it_began_with_and_updates_add_up():
 
 def test_a_value_is_made_once():
     nodes = [Node(name=name, op=FanOutOp(), inputs=("x",), outputs=("y",)) for name in "ab"]
-    with pytest.raises(SpecError, match="`y` is made twice"):
+    with pytest.raises(SpecError, match=r"`y`.*twice"):
         OpGraph(inputs={"x": (None, 3)}, nodes=tuple(nodes), outputs=("y",))
 
 
@@ -334,7 +334,7 @@ def test_a_call_that_fails_leaves_the_model_as_it_was():
     model.forward({"x": np.ones((2, 3))})
     before = model.state["kept"].copy()
     model.state["kept"] = before[:1]  # what a batch of one would have left
-    with pytest.raises(SpecError, match=r"node `bad` \(Reshape\): cannot take"):
+    with pytest.raises(SpecError, match=r"`bad` \(Reshape\)"):
         model.forward({"x": np.ones((1, 3))})
     np.testing.assert_array_equal(model.state["kept"], before[:1])
     assert model.calls == 1
