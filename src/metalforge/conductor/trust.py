@@ -21,7 +21,7 @@ from metalforge.core.schema import HeadLayout
 if TYPE_CHECKING:
     from .scores import HeadScore
 
-__all__ = ["LOSSES", "Judged", "Loss", "Pair", "Standing", "Trust", "mark_scores", "trust_of"]
+__all__ = ["LOSSES", "JudgedPair", "Loss", "Pair", "Standing", "Trust", "mark_scores", "trust_of"]
 
 Loss: TypeAlias = Literal["squared", "brier", "log"]
 FEWEST_PAIRS = 20
@@ -50,7 +50,7 @@ class Pair(NamedTuple):
     outcome: float
 
 
-class Judged(NamedTuple):
+class JudgedPair(NamedTuple):
     """A pair with what it is of, for whoever judges the same head elsewhere."""
 
     head: str
@@ -112,7 +112,7 @@ class Trust:
         """Outcomes that no prediction waited for."""
         self.forgotten = 0
         """Predictions that waited too long."""
-        self.heard: Callable[[Judged], object] | None = None
+        self.heard: Callable[[JudgedPair], object] | None = None
         """Who is told of every pair."""
         self._lock = Lock()
 
@@ -146,10 +146,10 @@ class Trust:
                 return False
             del self._pending[id]
         pair = Pair(pending.prediction, pending.baseline, float(value))
-        self.take(Judged(pending.head, pair, pending.loss))
+        self.take(JudgedPair(pending.head, pair, pending.loss))
         return True
 
-    def take(self, judged: Judged) -> None:
+    def take(self, judged: JudgedPair) -> None:
         """Add a pair, made here or elsewhere."""
         with self._lock:
             known = self._head(judged.head)

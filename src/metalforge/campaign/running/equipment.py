@@ -7,7 +7,7 @@ from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import EMULATED_NPU
 from metalforge.conductor.steerer import ConductorSteerer
-from metalforge.conductor.trust import Judged, mark_scores, trust_of
+from metalforge.conductor.trust import JudgedPair, mark_scores, trust_of
 from metalforge.conductor.worker import Worker
 from metalforge.core.closing import Closing
 from metalforge.core.steering import Steerer
@@ -30,7 +30,7 @@ class Lines(Protocol):
     def watch(self, brief: Brief) -> HeadWatch | None:
         """Return a chain's line to a worker; None where nobody would ask about it."""
 
-    def judged(self) -> list[Judged]:
+    def judged(self) -> list[JudgedPair]:
         """Return what was judged here since the last call and is not known elsewhere."""
 
     def leave(self) -> None:
@@ -70,7 +70,7 @@ class HeadReader(Closing):
         """Return a chain's line to the worker; None where nobody would ask about it."""
         return _watch(self.spec, self.heads, self.worker, brief)
 
-    def judged(self) -> list[Judged]:
+    def judged(self) -> list[JudgedPair]:
         """Return nothing: what is judged here is known here."""
         return []
 
@@ -108,7 +108,7 @@ class OwnReader:
     def __init__(self, spec: CampaignSpec, heads: Heads) -> None:
         self._spec, self._heads = spec, heads
         self._worker: Worker | None = None
-        self._judged: list[Judged] = []
+        self._judged: list[JudgedPair] = []
 
     def watch(self, brief: Brief) -> HeadWatch | None:
         """Return a chain's line to the worker of this process."""
@@ -120,7 +120,7 @@ class OwnReader:
             self._worker = Worker(conductor, trust=trust, threaded=False)
         return _watch(self._spec, self._heads, self._worker, brief)
 
-    def judged(self) -> list[Judged]:
+    def judged(self) -> list[JudgedPair]:
         """Return what was judged since the last call."""
         made = list(self._judged)
         self._judged.clear()

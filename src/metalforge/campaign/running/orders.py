@@ -15,7 +15,7 @@ from metalforge.campaign.state import ChainLog
 from metalforge.campaign.state import Start as StartOfChain
 from metalforge.campaign.store.records import Decided, Record
 from metalforge.conductor.features import MetaRow
-from metalforge.conductor.trust import Judged
+from metalforge.conductor.trust import JudgedPair
 from metalforge.core.phases import Phase
 from metalforge.lattice.rows import Segment
 
@@ -125,7 +125,7 @@ class Block:
     fault: str = ""
     decisions: list[Decided] = field(default_factory=list)
     """What was decided of the chain on the way; the journal dates them."""
-    judged: list[Judged] = field(default_factory=list)
+    judged: list[JudgedPair] = field(default_factory=list)
     """What heads and baselines said beside what was, where the heads were read in the producer's own process."""
     took: Brief | None = None
     """The brief with which the chain was taken up."""
