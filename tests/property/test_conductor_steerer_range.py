@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metalforge.campaign.steerers.gaps import Gaps
+from metalforge.campaign.steerers import Gaps
 from metalforge.conductor.features import ChainContext
 from metalforge.conductor.heads import HeadReading
 from metalforge.conductor.layouts import CONDUCTOR_11

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metalforge.campaign.store import Journal, JournalError, follow, read_journal
+from metalforge.campaign.store import Journal, JournalError, JournalFollower, read_journal
 from reference.journaling import Measured, Noted, Record, put
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -65,7 +65,7 @@ def test_a_cut_at_any_byte_leaves_exactly_the_whole_records(path, records, zeros
         assert contents.records == records[:whole]
         assert contents.bytes_good == ends[whole]
         assert (contents.torn is None) == (size == ends[whole] and zeros == 0)
-        assert follow(path, Record).poll() == records[:whole]
+        assert JournalFollower(path, Record).poll() == records[:whole]
 
 
 @settings(max_examples=40)

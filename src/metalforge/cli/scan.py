@@ -122,14 +122,14 @@ def watch(directory: Directory, as_json: Json = False) -> None:
     """Show a campaign as its journal tells it, live while it runs."""
     from metalforge.campaign.running.campaign import JOURNAL
     from metalforge.campaign.state import fold
-    from metalforge.campaign.store.reading import JournalFollower, follow
+    from metalforge.campaign.store.reading import JournalFollower
     from metalforge.campaign.store.records import Interrupted, Record
     from metalforge.campaign.view import view_of
     from metalforge.core.errors import SpecError
 
     from .live import LiveView
 
-    follower: JournalFollower[Record] = follow(directory / JOURNAL, Record)
+    follower: JournalFollower[Record] = JournalFollower(directory / JOURNAL, Record)
     seen = follower.poll()
     if not seen:
         raise SpecError(f"{directory}: no campaign is there\nhint: metalforge scan --out {directory} begins one")

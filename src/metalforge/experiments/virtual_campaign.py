@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from metalforge.campaign.physics.observation import observe
+from metalforge.campaign.physics.selection import observe
 from metalforge.campaign.physics.series import PointSeries
 from metalforge.campaign.physics.transition import NotLocated, locate
 from metalforge.core.steering import Steerer

@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from metalforge.campaign.store import Journal, JournalError, follow, read_journal
+from metalforge.campaign.store import Journal, JournalError, JournalFollower, read_journal
 from reference.journaling import Measured, Record, numbered, put
 
 COUNT = 6
@@ -189,7 +189,7 @@ def test_the_type_decides_what_is_read(tmp_path):
 
 def test_a_follower_gives_each_record_once_however_the_file_grows(path, tmp_path):
     data, copy = path.read_bytes(), tmp_path / "copy.jsonl"
-    follower = follow(copy, Record)
+    follower = JournalFollower(copy, Record)
     assert follower.poll() == []  # no file yet
     copy.touch()
     seen = []
@@ -205,7 +205,7 @@ def test_a_follower_gives_each_record_once_however_the_file_grows(path, tmp_path
 def test_a_follower_waits_out_a_cut_and_goes_on(path):
     data = path.read_bytes()
     path.write_bytes(data[:-5])
-    follower = follow(path, Record)
+    follower = JournalFollower(path, Record)
     assert len(follower.poll()) == COUNT - 1
     with Journal.open(path, Record, mode="resume") as journal:
         assert follower.poll() == []
@@ -215,7 +215,7 @@ def test_a_follower_waits_out_a_cut_and_goes_on(path):
 
 def test_a_follower_notices_damage_and_a_file_that_lost_what_was_read(path):
     data = path.read_bytes()
-    follower = follow(path, Record)
+    follower = JournalFollower(path, Record)
     assert len(follower.poll()) == COUNT
     path.write_bytes(data + b"x\ny\n")
     with pytest.raises(JournalError, match="line 7"):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from metalforge.campaign.physics.observation import observe
+from metalforge.campaign.physics.selection import observe
 from metalforge.campaign.physics.series import PointSeries
 from reference.landau_chain import VOLUME, exact_chi, run_chains
 

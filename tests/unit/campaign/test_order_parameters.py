@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from metalforge.campaign.observables import ORDERS, order_of
-from metalforge.campaign.physics.observation import observe
+from metalforge.campaign.physics.selection import observe
 from metalforge.campaign.physics.series import PointSeries, as_point
 from metalforge.campaign.spec import CampaignSpec, Lattice, preset
 from metalforge.core.errors import SpecError

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from metalforge.campaign.steerers import Gaps, GaussianProcess, Uniform, as_generator, from_generator
+from metalforge.campaign.steerers import Gaps, GaussianProcess, GeneratorSteerer, SteererGenerator, Uniform
 from metalforge.core.errors import PluginError, SpecError
 from metalforge.core.steering import Observation, Steerer
 
@@ -40,7 +40,7 @@ def vocs(**changes):
 
 
 def test_a_steerer_suggests_and_ingests_as_a_generator():
-    generator = as_generator(Gaps(LOW, HIGH))
+    generator = SteererGenerator(Gaps(LOW, HIGH))
     assert generator.vocs["variables"] == {"beta": [LOW, HIGH]}
     assert generator.vocs["objectives"] == {"chi": "MAXIMIZE"}
     points = generator.suggest(3)
@@ -57,7 +57,7 @@ def test_a_steerer_suggests_and_ingests_as_a_generator():
 
 
 def test_late_results_are_kept_after_finalize_but_nothing_more_is_suggested():
-    generator = as_generator(Uniform(LOW, HIGH))
+    generator = SteererGenerator(Uniform(LOW, HIGH))
     points = generator.suggest(1)
     generator.finalize()
     generator.ingest([result(points[0])])
@@ -68,9 +68,9 @@ def test_late_results_are_kept_after_finalize_but_nothing_more_is_suggested():
 
 def test_a_generator_over_a_told_steerer_goes_on_with_new_ids():
     steerer = Gaps(LOW, HIGH)
-    first = as_generator(steerer)
+    first = SteererGenerator(steerer)
     first.ingest([result(p) for p in first.suggest(2)] + [result({"beta": 5.61})])
-    second = as_generator(steerer)
+    second = SteererGenerator(steerer)
     points = second.suggest(2)
     assert [p["_id"] for p in points] == [2, 3]
     second.ingest([result(p) for p in points] + [result({"beta": 5.62})])
@@ -85,7 +85,7 @@ class Content(Gaps):
 
 
 def test_the_generator_answers_with_value_errors():
-    generator = as_generator(Content(LOW, HIGH))
+    generator = SteererGenerator(Content(LOW, HIGH))
     with pytest.raises(ValueError, match=r"5 points\. Got 1"):
         generator.suggest(5)
     point = generator.suggest(1)[0]
@@ -103,7 +103,7 @@ def test_the_generator_answers_with_value_errors():
 
 def test_a_stranger_is_asked_and_told_as_a_steerer():
     stranger = Grid(vocs(constants={"mass": 0.1}))
-    steerer = from_generator(stranger)
+    steerer = GeneratorSteerer(stranger)
     assert isinstance(steerer, Steerer)
     asked = steerer.ask(2)
     assert [s.beta for s in asked] == pytest.approx([5.6, 5.61])
@@ -124,7 +124,7 @@ def test_a_stranger_is_asked_and_told_as_a_steerer():
 
 def test_a_stranger_that_refuses_a_number_gives_what_it_can():
     stranger = Grid(vocs())
-    steerer = from_generator(stranger)
+    steerer = GeneratorSteerer(stranger)
     assert len(steerer.ask(6)) == 4
     assert len(steerer.ask(6)) == 6  # the four nobody measures, and two more
     assert stranger.given == 6
@@ -132,7 +132,7 @@ def test_a_stranger_that_refuses_a_number_gives_what_it_can():
 
 def test_there_and_back_again_is_the_same_steerer():
     plain, wrapped = (GaussianProcess(LOW, HIGH, grid=81, paths=64) for _ in range(2))
-    round_trip = from_generator(as_generator(wrapped))
+    round_trip = GeneratorSteerer(SteererGenerator(wrapped))
     rng = np.random.default_rng(2)
     for i in range(9):
         one, other = plain.ask(1)[0].beta, round_trip.ask(1)[0].beta
@@ -152,10 +152,10 @@ def test_a_vocabulary_of_objects_is_read_too():
 
     variables = {"beta": SimpleNamespace(domain=[5.1, 5.2])}
     spoken = SimpleNamespace(variables=variables, objectives={"chi": MaximizeObjective()}, observables={"cost": None})
-    assert from_generator(Grid(spoken)).history.beta_max == 5.2
+    assert GeneratorSteerer(Grid(spoken)).history.beta_max == 5.2
     spoken.objectives = {"chi": MinimizeObjective()}
     with pytest.raises(PluginError, match=r"Grid minimises"):
-        from_generator(Grid(spoken))
+        GeneratorSteerer(Grid(spoken))
 
 
 @pytest.mark.parametrize(
@@ -170,16 +170,16 @@ def test_a_vocabulary_of_objects_is_read_too():
 )
 def test_a_vocabulary_that_wants_something_else_is_refused(changes):
     with pytest.raises(PluginError, match=r"variable beta.*objective chi"):
-        from_generator(Grid(vocs(**changes)))
+        GeneratorSteerer(Grid(vocs(**changes)))
 
 
 def test_what_is_no_generator_is_refused():
     with pytest.raises(PluginError, match=r"`suggest`.*object"):
-        from_generator(object())
+        GeneratorSteerer(object())
     silent = Grid(None)
     with pytest.raises(SpecError, match=r"`vocs`.*range"):
-        from_generator(silent)
-    assert from_generator(silent, beta_min=LOW, beta_max=HIGH).ask(1)[0].beta == LOW
-    outside = from_generator(Grid(None), beta_min=5.7, beta_max=HIGH)
+        GeneratorSteerer(silent)
+    assert GeneratorSteerer(silent, beta_min=LOW, beta_max=HIGH).ask(1)[0].beta == LOW
+    outside = GeneratorSteerer(Grid(None), beta_min=5.7, beta_max=HIGH)
     with pytest.raises(PluginError, match=r"Grid.*`beta`.*Got 5\.6"):
         outside.ask(1)

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from metalforge.campaign.physics.transition import NotLocated, PointSeries, curve, locate
+from metalforge.campaign.physics.curve import curve
+from metalforge.campaign.physics.selection import prepare
+from metalforge.campaign.physics.transition import NotLocated, PointSeries, locate
 from metalforge.core.errors import SpecError
 from metalforge.statistics import BetaRun, combine, gamma_method, reweight
 from metalforge.statistics.memory import pooled_tau
@@ -57,9 +59,10 @@ def test_the_curve_follows_the_exact_one_within_its_band(around):
     assert max(found.beta) < 5.75
     assert np.abs(pulls).max() < 3.5
     assert set(found.segment) == {0}
-    assert [p.beta for p in found.points] == AROUND
-    for point in found.points:
-        assert abs(point.chi - exact_chi(point.beta)[0]) < 4 * point.chi_error
+    chains, _ = prepare(around)
+    assert [chain.beta for chain in chains] == AROUND
+    for chain in chains:
+        assert abs(chain.chi - exact_chi(chain.beta)[0]) < 4 * chain.chi_error
 
 
 def test_errors_hold_for_chains_of_thirty_tau():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from metalforge.campaign.steerers.gaps import Gaps
+from metalforge.campaign.steerers import Gaps
 from metalforge.conductor.features import FEATURES, ChainContext, MetaRow
 from metalforge.conductor.heads import HeadReading
 from metalforge.conductor.heads_training import reservoir

@@ -1,4 +1,4 @@
-"""The order parameter, chi and B4 against beta with error bands, and the chains' own points: what a report draws."""
+"""The order parameter, chi and B4 against beta with error bands: what a report draws."""
 
 from collections.abc import Sequence
 
@@ -7,32 +7,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.errors import SpecError
-from metalforge.statistics import gamma_method
 from metalforge.statistics.histograms import BEYOND, MIN_EFFECTIVE, Joint, join
 from metalforge.statistics.reweight import ReweightedCurve, reweight
 
-from .selection import LeftOutChain, MeasuredChain, block_lengths, clusters, prepare
+from .selection import block_lengths, clusters, prepare
 from .series import Dims, PointSeries
 
-__all__ = ["ChainPoint", "TransitionCurve", "curve"]
+__all__ = ["TransitionCurve", "curve"]
 
 Floats = NDArray[np.float64]
 REPLICAS = 60
 """Bands are drawn, not quoted: known to 9 %."""
-
-
-class ChainPoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one chain says on its own, with errors that know its memory."""
-
-    beta: float
-    rows: int
-    tau_int: float
-    plaquette: float
-    plaquette_error: float
-    order: float
-    order_error: float
-    chi: float
-    chi_error: float
 
 
 class TransitionCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,16 +35,14 @@ class TransitionCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     chi_error: tuple[float, ...]
     b4: tuple[float, ...]
     b4_error: tuple[float, ...]
-    points: tuple[ChainPoint, ...]
-    left_out: tuple[LeftOutChain, ...]
 
 
 def curve(points: Sequence[PointSeries], betas: ArrayLike, *, seed: int) -> TransitionCurve:
-    """Return the curves at those `betas` that at least 10 effective samples carry, and every chain's own point."""
+    """Return the curves at those `betas` that at least 10 effective samples carry."""
     wanted = np.unique(np.asarray(betas, dtype=np.float64))
     if wanted.ndim != 1 or wanted.size == 0 or not np.all(np.isfinite(wanted)):
         raise SpecError(f"`betas` must be a list of finite numbers. Got {betas!r}")
-    usable, left = prepare(points)
+    usable, _ = prepare(points)
     rng = np.random.default_rng([seed, len(usable)])
     parts: list[ReweightedCurve] = []
     for kept in clusters(usable):
@@ -81,8 +64,6 @@ def curve(points: Sequence[PointSeries], betas: ArrayLike, *, seed: int) -> Tran
         chi_error=column("susceptibility_error"),
         b4=column("b4"),
         b4_error=column("b4_error"),
-        points=tuple(_own(chain) for chain in usable),
-        left_out=tuple(sorted(left, key=lambda out: (out.beta, out.rows, out.reason))),
     )
 
 
@@ -90,18 +71,3 @@ def _covered(joint: Joint, wanted: Floats) -> Floats:
     margin = BEYOND / joint.spread
     inside = wanted[(wanted >= joint.betas[0] - margin) & (wanted <= joint.betas[-1] + margin)]
     return np.asarray(inside[joint.n_effective(inside) >= MIN_EFFECTIVE] if inside.size else inside, dtype=np.float64)
-
-
-def _own(chain: MeasuredChain) -> ChainPoint:
-    plaquette, loop = gamma_method(chain.point.plaquette), chain.order
-    return ChainPoint(
-        beta=chain.beta,
-        rows=loop.size,
-        tau_int=chain.tau,
-        plaquette=plaquette.mean,
-        plaquette_error=plaquette.error,
-        order=float(loop.mean()),
-        order_error=float(np.sqrt(2 * chain.tau * loop.var() / loop.size)),
-        chi=chain.chi,
-        chi_error=chain.chi_error,
-    )

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
+from metalforge.core.steering import Observation
 from metalforge.statistics.histograms import ChainRows
 from metalforge.statistics.mbar import NotLocated, pair_overlap
 from metalforge.statistics.memory import pooled_tau
@@ -29,6 +30,7 @@ __all__ = [
     "clusters",
     "measured_chi",
     "neighbours",
+    "observe",
     "overlap",
     "prepare",
 ]
@@ -43,6 +45,10 @@ SURE_OVERLAP = 2.0
 BLOCK_TAU = 3.0
 """Length of a block, in tau_int. Short ones, because what they miss is made up for (`histograms`) while too few of them
 cannot be: with 6 tau_int and more, errors from chains of 30 tau_int came out a third too small on an exact model."""
+OBSERVED_ROWS = 30
+"""Rows below which a steerer is told nothing."""
+OBSERVED_TAU = 6.0
+"""Rows, in tau_int, below which it is told nothing: three independent samples have no variance worth a name."""
 
 
 class LeftOutChain(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -135,6 +141,24 @@ def measured_chi(loop: Floats, spatial_volume: int, tau: float) -> tuple[float, 
     b4 = max(float(np.mean(deviation**4)) / variance**2, 2.0) if variance > 0 else 2.0
     chi = spatial_volume * variance / (1 - 1 / independent)
     return chi, chi * float(np.sqrt((b4 - 1) * max(tau, 1.0) / n))
+
+
+def observe(series: PointSeries, *, id: str, cost: float) -> Observation | None:
+    """Return chi of the order parameter of one chain with its error; None while the chain is too short to say.
+
+    `id` names the chain and `cost` is what it took so far, warm-up included, in the campaign's units. The error is
+    that of `measured_chi`, from tau_int of the order parameter rather than from the scatter of few squared
+    fluctuations, which is small by chance in a short chain.
+    """
+    point = as_point(series)
+    loop = point.order
+    if loop.size < OBSERVED_ROWS or np.ptp(loop) == 0:
+        return None
+    tau = float(pooled_tau(np.array([point.beta]), [loop], 1.0)[0])
+    if loop.size < OBSERVED_TAU * tau:
+        return None
+    chi, error = measured_chi(loop, point.spatial_volume, tau)
+    return Observation(beta=point.beta, value=chi, error=error, cost=cost, id=id)
 
 
 def neighbours(chains: Sequence[MeasuredChain]) -> list[list[MeasuredChain]]:

@@ -32,20 +32,16 @@ from metalforge.statistics.mbar import NotLocated
 from metalforge.statistics.peak import half_width, refined_maxima
 from metalforge.statistics.susceptibility import kurtosis
 
-from .curve import ChainPoint, TransitionCurve, curve
 from .phases import remembering
 from .selection import LeftOutChain, MeasuredChain, block_lengths, clusters, prepare
 from .series import Dims, PointSeries
 
 __all__ = [
-    "ChainPoint",
     "LeftOutChain",
     "Located",
     "NotLocated",
     "PointSeries",
     "Transition",
-    "TransitionCurve",
-    "curve",
     "locate",
     "locate_with",
 ]

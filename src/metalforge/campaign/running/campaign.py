@@ -25,9 +25,8 @@ from metalforge.campaign.findings import target_met
 from metalforge.campaign.orderings import AUTO, arrange
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, fold
-from metalforge.campaign.store.directory import writable_directory
+from metalforge.campaign.store.directory import DirectoryLock, writable_directory
 from metalforge.campaign.store.journal import Journal
-from metalforge.campaign.store.lock import DirectoryLock
 from metalforge.campaign.store.records import (
     Extended,
     Finished,

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from metalforge.campaign.physics.observation import observe
+from metalforge.campaign.physics.selection import observe
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.campaign.store.records import Assigned, Decided, Migrated, StoppedBy

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from metalforge.campaign.physics.observation import observe
+from metalforge.campaign.physics.selection import observe
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.steerers.posterior import Curves, fit_processes
 from metalforge.core.threads import one_thread

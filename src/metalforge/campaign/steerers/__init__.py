@@ -9,24 +9,23 @@ from typing import Any
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.steering import Steerer, SteererState
 
-from .gaps import Gaps
 from .gaussian_process import GaussianProcess, reweighting_reach
-from .generator import as_generator, from_generator
+from .generator import GeneratorSteerer, SteererGenerator
 from .posterior import PosteriorPeak
 from .registry import VolumeScan, find_steerer, register_steerer, steerer_names
-from .uniform import Uniform, even_points
+from .uniform import Gaps, Uniform, even_points
 
 __all__ = [
     "Gaps",
     "GaussianProcess",
+    "GeneratorSteerer",
     "PosteriorPeak",
+    "SteererGenerator",
     "Uniform",
     "VolumeScan",
-    "as_generator",
     "build_steerer",
     "even_points",
     "find_steerer",
-    "from_generator",
     "register_steerer",
     "restore",
     "reweighting_reach",

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from metalforge.core.errors import PluginError, SpecError
 from metalforge.core.steering import History, Observation, Steerer, SteererState, Suggestion
 
-__all__ = ["Generator", "GeneratorError", "GeneratorSteerer", "SteererGenerator", "as_generator", "from_generator"]
+__all__ = ["Generator", "GeneratorError", "GeneratorSteerer", "SteererGenerator"]
 
 VARIABLE, OBJECTIVE, ERROR, COST = "beta", "chi", "chi_error", "cost"
 SUGGESTED, INGESTED = "suggested-", "ingested-"
@@ -34,18 +34,6 @@ class Generator(Protocol):
     def ingest(self, results: list[dict[str, Any]]) -> None:
         """Take evaluated points."""
         ...
-
-
-def as_generator(steerer: Steerer) -> "SteererGenerator":
-    """Return a steerer in the shape of a generator."""
-    return SteererGenerator(steerer)
-
-
-def from_generator(
-    generator: Generator, *, beta_min: float | None = None, beta_max: float | None = None
-) -> "GeneratorSteerer":
-    """Return a generator in the shape of a steerer; the range is that of its `vocs` unless it is given."""
-    return GeneratorSteerer(generator, beta_min=beta_min, beta_max=beta_max)
 
 
 class SteererGenerator:
@@ -124,7 +112,7 @@ class SteererGenerator:
 
 
 class GeneratorSteerer:
-    """A generator with `ask` and `tell`.
+    """A generator with `ask` and `tell`; the range is that of its `vocs` unless it is given.
 
     The interface has no pending points: a generator knows what it suggested and has no result for. So what it
     suggested and nobody measures yet is handed out first, which makes `ask` repeatable. It has no way to replace a
@@ -143,7 +131,7 @@ class GeneratorSteerer:
         if low is None or high is None:
             raise SpecError(
                 f"{type(generator).__name__} has no `vocs` with a range of `{VARIABLE}`"
-                "\nhint: from_generator(generator, beta_min=..., beta_max=...)"
+                "\nhint: GeneratorSteerer(generator, beta_min=..., beta_max=...)"
             )
         self.generator = generator
         self.history = History(low, high)

@@ -1,16 +1,31 @@
-"""Whether files can be written in a directory, found out by writing one."""
+"""A campaign's directory: whether files can be written in it, and a lock that the system takes back when it dies."""
 
+import errno
+import fcntl
 import os
 import secrets
+import socket
+from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+
+from metalforge.core.closing import Closing
+from metalforge.core.errors import MetalforgeError
 from metalforge.core.files import PathLike, naming
 
-from .failures import DirectoryError
-
-__all__ = ["writable_directory"]
+__all__ = ["DirectoryError", "DirectoryLock", "DirectoryLockedError", "LockHolder", "read_holder", "writable_directory"]
 
 PROBE_BYTES = 4096  # a block: a full disk still has room for an empty file
+NAME = "lock"
+
+
+class DirectoryError(MetalforgeError):
+    """A directory that a campaign cannot use."""
+
+
+class DirectoryLockedError(DirectoryError):
+    """Another process is writing in this directory."""
 
 
 def writable_directory(path: PathLike) -> Path:
@@ -31,3 +46,72 @@ def writable_directory(path: PathLike) -> Path:
         finally:
             probe.unlink(missing_ok=True)
     return directory
+
+
+class LockHolder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who took the lock, and when."""
+
+    pid: int
+    host: str
+    started: datetime
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host} (since {self.started:%Y-%m-%d %H:%M:%S} UTC)"
+
+
+class DirectoryLock(Closing):
+    """Holds DIR/lock by `flock` from its making to `close`, or to the end of the process, however that comes.
+
+    The lock is the kernel's, the file's text is only for the reader: what a killed process left in it is no obstacle.
+    The file is never removed, since a second process might be waiting on the old one. Raises `DirectoryLockedError`
+    where another process (or another lock in this one) holds it, `DirectoryError` where there can be no lock.
+    """
+
+    def __init__(self, directory: PathLike) -> None:
+        self.path = Path(directory) / NAME
+        with naming(self.path, "locked", DirectoryError):
+            # Not inherited by programs started from here: a child that outlives us must not keep the lock.
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        taken = False
+        try:
+            self._take(directory)
+            taken = True
+        finally:
+            if not taken:
+                self.close()
+
+    def _take(self, directory: PathLike) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = read_holder(directory)
+            raise DirectoryLockedError(
+                f"{directory}: is in use by {holder or 'another process'}; one process per directory\n"
+                "hint: wait for it, look at it with `metalforge watch`, stop it"
+                + (f" (`kill {holder.pid}`)" if holder else "")
+                + ", or choose another directory"
+            ) from error
+        except OSError as error:
+            unsupported = error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+            raise DirectoryError(
+                f"{self.path}: cannot be locked ({error.strerror or error})"
+                + ("\nhint: this file system has no locks; choose a local directory" if unsupported else "")
+            ) from error
+        holder = LockHolder(pid=os.getpid(), host=socket.gethostname(), started=datetime.now(UTC))
+        with naming(self.path, "written", DirectoryError):
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, msgspec.json.encode(holder) + b"\n", 0)
+
+    def close(self) -> None:
+        """Give the directory back; again is nothing."""
+        if self._file >= 0:
+            file, self._file = self._file, -1
+            os.close(file)
+
+
+def read_holder(directory: PathLike) -> LockHolder | None:
+    """Give who took the lock last, if that can be read; whether they still hold it, only trying tells."""
+    try:
+        return msgspec.json.decode((Path(directory) / NAME).read_bytes(), type=LockHolder)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None

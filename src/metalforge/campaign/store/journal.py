@@ -11,8 +11,7 @@ from typing import Any, Generic, Literal, Self, TypeVar
 from metalforge.core.closing import Closing
 from metalforge.core.files import PathLike, naming
 
-from .failures import JournalError
-from .lines import LineFormat
+from .lines import JournalError, LineFormat
 from .reading import JournalContents, TornTail, read_journal
 
 __all__ = ["Journal"]

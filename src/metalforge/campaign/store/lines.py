@@ -16,9 +16,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from .failures import JournalError
+from metalforge.core.errors import MetalforgeError
 
-__all__ = ["VERSION", "BrokenLine", "LineFormat", "holds_whole_line", "may_begin_line"]
+__all__ = ["VERSION", "BrokenLine", "JournalError", "LineFormat", "holds_whole_line", "may_begin_line"]
 
 Record = TypeVar("Record")
 
@@ -27,6 +27,10 @@ _OPENING = b'{"crc":"'
 _CRC_END = len(_OPENING) + 8  # eight hexadecimal digits
 _CHECKED = _CRC_END + len(b'",')
 _THIS_VERSION = b'"v":%d,' % VERSION
+
+
+class JournalError(MetalforgeError):
+    """A journal that cannot be written, or that does not agree with itself; what it held before is still there."""
 
 
 class BrokenLine(Exception):  # noqa: N818 - not an error yet: at the end of a journal it is a torn record

@@ -12,10 +12,9 @@ from typing import Any, BinaryIO, Generic, NamedTuple, TypeVar
 
 from metalforge.core.files import PathLike, opened
 
-from .failures import JournalError
-from .lines import BrokenLine, LineFormat, holds_whole_line, may_begin_line
+from .lines import BrokenLine, JournalError, LineFormat, holds_whole_line, may_begin_line
 
-__all__ = ["JournalContents", "JournalFollower", "TornTail", "follow", "read_journal"]
+__all__ = ["JournalContents", "JournalFollower", "TornTail", "read_journal"]
 
 Record = TypeVar("Record")
 
@@ -88,11 +87,6 @@ class JournalFollower(Generic[Record]):
                     records.append(found.record)
                     self._n, self._end = self._n + 1, found.end
         return records
-
-
-def follow(path: PathLike, record_type: Any) -> JournalFollower[Record]:
-    """Give a follower that starts at the journal's first record."""
-    return JournalFollower(path, record_type)
 
 
 class _Found(NamedTuple, Generic[Record]):
