@@ -5,9 +5,10 @@ commented file (`spec_text`). A typo fails with its path.
 """
 
 import hashlib
+from importlib.resources import files
 from math import inf, isfinite, isnan, nan
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -56,12 +57,15 @@ LATER: dict[str, dict[str, Any]] = {
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of the file."""
+    """A table of the file; `LEAST` bounds its numbers from below."""
 
+    LEAST: ClassVar[dict[str, float]] = {}
 
-def _least(name: str, value: float | None, least: float) -> None:
-    if value is not None and not (isfinite(value) and value >= least):
-        raise SpecError(f"`{name}` must be at least {least:g}. Got {value}")
+    def __post_init__(self) -> None:
+        for path, least in self.LEAST.items():
+            value = getattr(self, path.rpartition(".")[2])
+            if value is not None and not (isfinite(value) and value >= least):
+                raise SpecError(f"`{path}` must be at least {least:g}. Got {value}")
 
 
 class Lattice(_Part, frozen=True, kw_only=True):
@@ -192,6 +196,8 @@ class Budget(_Part, frozen=True, kw_only=True):
     wants several. `max_wall` seconds leave room for a last checkpoint.
     """
 
+    LEAST = {"budget.trajectories": 1}
+
     trajectories: int | None = None
     seconds: float | None = None
     joules: float | None = None
@@ -202,7 +208,7 @@ class Budget(_Part, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.trajectories is None and self.seconds is None and self.joules is None:
             raise SpecError("`budget` needs one of trajectories, seconds, joules: a target alone may never be reached")
-        _least("budget.trajectories", self.trajectories, 1)
+        super().__post_init__()
         for name in ("seconds", "joules", "target_error", "max_wall"):
             value = getattr(self, name)
             if value is not None and not 0 < value < inf:
@@ -216,16 +222,17 @@ class WarmUpPolicy(_Part, frozen=True, kw_only=True):
     multiplies the length at which the monitor first says so: relaxing is exponential, and the series is noisy.
     """
 
+    LEAST = {"warmup.shortest": 10, "warmup.quenched": 0, "warmup.safety": 1}
+
     longest: int = 400
     shortest: int = 80
     quenched: int = 0
     safety: float = 2.0
 
     def __post_init__(self) -> None:
-        _least("warmup.shortest", self.shortest, 10)
-        _least("warmup.longest", self.longest, self.shortest)
-        _least("warmup.quenched", self.quenched, 0)
-        _least("warmup.safety", self.safety, 1)
+        super().__post_init__()
+        if self.longest < self.shortest:
+            raise SpecError(f"`warmup.longest` must be at least {self.shortest}, the shortest. Got {self.longest}")
 
 
 class Steering(_Part, frozen=True, kw_only=True):
@@ -235,6 +242,8 @@ class Steering(_Part, frozen=True, kw_only=True):
     visited in every volume before the steerer is asked.
     """
 
+    LEAST = {"steering.initial": 2, "steering.visit": 10, "steering.most": 2}
+
     steerer: str = "conductor"
     initial: int = 5
     visit: int = 600
@@ -242,10 +251,8 @@ class Steering(_Part, frozen=True, kw_only=True):
     points: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         find_steerer(self.steerer)
-        _least("steering.initial", self.initial, 2)
-        _least("steering.visit", self.visit, 10)
-        _least("steering.most", self.most, 2)
 
 
 class Screening(_Part, frozen=True, kw_only=True):
@@ -256,17 +263,13 @@ class Screening(_Part, frozen=True, kw_only=True):
     the reservoir runs: `npu` (the emulated chip, or a board where there is one) or `software`.
     """
 
+    LEAST = {"screening.every": 1, "screening.window": 10, "screening.chi": 0, "screening.variance": 0}
+
     every: int = 10
     window: int = 200
     chi: float = 1.0
     variance: float = 0.02
     device: Literal["npu", "software"] = "npu"
-
-    def __post_init__(self) -> None:
-        _least("screening.every", self.every, 1)
-        _least("screening.window", self.window, 10)
-        _least("screening.chi", self.chi, 0)
-        _least("screening.variance", self.variance, 0)
 
 
 class Running(_Part, frozen=True, kw_only=True):
@@ -278,6 +281,8 @@ class Running(_Part, frozen=True, kw_only=True):
     crash of one, such as by the system's memory killer, costs the updates since its chains' checkpoints.
     """
 
+    LEAST = {"running.producers": 0, "running.block": 1, "running.checkpoint_s": 0, "running.threads": 1}
+
     producers: int = 0
     block: int = 50
     deterministic: bool = False
@@ -285,12 +290,6 @@ class Running(_Part, frozen=True, kw_only=True):
     energy: Literal["measured", "modelled"] = "measured"
     threads: int = 1
     isolation: Literal["thread", "process"] = "thread"
-
-    def __post_init__(self) -> None:
-        _least("running.producers", self.producers, 0)
-        _least("running.block", self.block, 1)
-        _least("running.checkpoint_s", self.checkpoint_s, 0)
-        _least("running.threads", self.threads, 1)
 
 
 class CampaignSpec(_Part, frozen=True, kw_only=True):
@@ -387,46 +386,17 @@ def load_spec(path: Path) -> CampaignSpec:
             raise SpecError(f"not a campaign: {error}\nhint: metalforge scan --print-spec writes one") from error
 
 
-PRESETS: dict[str, CampaignSpec] = {
-    "tiny": CampaignSpec(
-        name="tiny",
-        lattice=Lattice(volumes=((4, 4, 4, 2),)),
-        budget=Budget(trajectories=9_000),
-        running=Running(deterministic=True, producers=2),
-    ),
-    "demo": CampaignSpec(name="demo", seed=2026, budget=Budget(seconds=150.0, target_error=0.002)),
-    "quenched-nt4": CampaignSpec(name="quenched-nt4", budget=Budget(seconds=1800.0, target_error=0.001)),
-    "quenched-nt2": CampaignSpec(
-        name="quenched-nt2",
-        # Extents of 4, 8, 12: on 6^3 or 10^3 a site costs several times as much.
-        lattice=Lattice(volumes=((8, 8, 8, 2), (4, 4, 4, 2), (12, 12, 12, 2))),
-        budget=Budget(seconds=600.0, target_error=0.001, target_of="infinite"),
-        screening=Screening(chi=2.0),
-    ),
-    "dynamical-nf4": CampaignSpec(
-        name="dynamical-nf4",
-        # Re L of hot and cold starts meets between 5.1 and 5.2; neighbours at a distance of 0.035 overlap.
-        lattice=Lattice(
-            volumes=((8, 8, 8, 4),), beta_min=5.08, beta_max=5.22, algorithm="hmc", flavors=4, mass=0.1, n_steps=10
-        ),
-        # Five or six trajectories per second on two cores. Near the transition tau_int is about 50 of them, so that
-        # this is a first look: what 7000 trajectories hold is some tens of independent samples there.
-        budget=Budget(seconds=1200.0, target_error=0.005),
-        # No quenched updates: without its quarks every chain would begin in the confined phase, whatever its start.
-        warmup=WarmUpPolicy(longest=160, shortest=80, safety=1.5),
-        steering=Steering(visit=120, initial=5),
-        screening=Screening(every=1, window=100, chi=0.5),
-        running=Running(block=10),
-    ),
-}
+class _Preset(_Part, frozen=True, kw_only=True):
+    """A spec that ships, and what it is for."""
+
+    about: str
+    spec: CampaignSpec
+
+
+_SHIPPED = msgspec.toml.decode(files(__package__).joinpath("presets.toml").read_bytes(), type=dict[str, _Preset])
+PRESETS: dict[str, CampaignSpec] = {name: shipped.spec for name, shipped in _SHIPPED.items()}
 """Specs by name."""
-ABOUT: dict[str, str] = {
-    "tiny": "to try things and for tests: a smallest lattice, bitwise the same every time, in seconds",
-    "demo": "beta_c of 8^3x4 in a few minutes on two cores",
-    "quenched-nt4": "beta_c of 8^3x4 with a smaller error",
-    "quenched-nt2": "three volumes with N_t = 2 and their extrapolation to infinite volume",
-    "dynamical-nf4": "four flavours of staggered sea quarks on 8^3x4; a first look, to be extended by resume",
-}
+ABOUT: dict[str, str] = {name: shipped.about for name, shipped in _SHIPPED.items()}
 """What each of them is for."""
 
 

@@ -59,9 +59,9 @@ class ChainLog:
     """Updates of complete visits that other chains had when this one was decided."""
     quenched: int = 0
     observable: OrderName = "abs_loop"
+    """The order parameter of the campaign."""
     variable: str = "plaquette"
     """The column that reweighting in beta reads."""
-    """The order parameter of the campaign."""
     phases: list[Phase] = field(default_factory=list)
     columns: dict[str, list[float]] = field(default_factory=dict)
     visits: list[int] = field(default_factory=list)
@@ -172,6 +172,32 @@ class CampaignState:
     def trajectories(self) -> int:
         """Updates so far, warm-up too."""
         return sum(chain.rows for chain in self.chains.values())
+
+    @property
+    def ordering(self) -> str:
+        """The ordering it was opened with; of `auto` the one that was chosen, once it was."""
+        return self.opened.ordering if self.chosen is None else self.chosen.by
+
+    @property
+    def chosen(self) -> Decided | None:
+        """The choice of an ordering by measurement, where there was one."""
+        return next((d for d in reversed(self.decisions) if d.what == "ordering"), None)
+
+    @property
+    def heads(self) -> dict[str, Decided]:
+        """What was said about every head, by its name."""
+        return {d.by: d for d in self.decisions if d.what == "head"}
+
+    @property
+    def other_decisions(self) -> list[Decided]:
+        """What was decided, without what was said about heads."""
+        return [d for d in self.decisions if d.what != "head"]
+
+    @property
+    def interruption(self) -> Interrupted | None:
+        """How it was interrupted, if that is the last thing that happened."""
+        last = self.interrupted[-1] if self.interrupted else None
+        return last if last is not None and last.at >= self.last_at else None
 
     def latest(self, dims: Dims) -> Estimated | None:
         """Return the last estimate of a volume that located beta_c."""

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from .headline import target_looks
+from .findings import target_looks
 from .physics.evidence import Evidence
 from .report.words import ENDINGS, PHASES, one_line, substrate_text
 from .spec import Dims
@@ -135,12 +135,12 @@ def view_of(state: CampaignState, now: float, *, last_decisions: int = 20) -> Vi
     rate = trajectories / elapsed if elapsed > 0 else 0.0
     budgets = _budgets(state, elapsed, trajectories, rate)
     first = min((b for b in budgets if b.left_s is not None), key=lambda b: b.left_s or 0.0, default=None)
-    others = [d for d in state.decisions if d.what != "head"]
+    others = state.other_decisions
     spec = state.spec
     busy = {visit.chain for visit in state.visits if visit.visit in state.open_visits} if status == "running" else set()
     return View(
         name=spec.name,
-        ordering=_ordering(state),
+        ordering=state.ordering + (" (auto)" if state.chosen else ""),
         steerer=spec.steering.steerer,
         algorithm=spec.lattice.algorithm,
         beta_range=(spec.lattice.beta_min, spec.lattice.beta_max),
@@ -166,17 +166,11 @@ def view_of(state: CampaignState, now: float, *, last_decisions: int = 20) -> Vi
 def _status(state: CampaignState, now: float) -> tuple[Status, str]:
     if state.finished is not None:
         return "finished", ENDINGS[state.finished.stopped_by]
-    if state.interrupted and state.interrupted[-1].at >= state.last_at:
-        return "interrupted", state.interrupted[-1].reason
+    if state.interruption is not None:
+        return "interrupted", state.interruption.reason
     if now - state.last_at > SILENT_S:
         return "silent", "its process may be gone"
     return "running", ""
-
-
-def _ordering(state: CampaignState) -> str:
-    """Return the ordering; of `auto` the one that was chosen, once it was."""
-    chosen = [d.by for d in state.decisions if d.what == "ordering"]
-    return f"{chosen[-1]} (auto)" if chosen else str(state.opened.ordering)
 
 
 def _chain(chain: ChainLog, busy: bool) -> ChainView:
@@ -257,7 +251,7 @@ def _decision(number: int, record: Assigned | Decided, seconds: float, state: Ca
 
 def _heads(state: CampaignState) -> str:
     """Return which heads act, and once for all others why they do not: the reason that most of them have."""
-    heads = {d.by: d for d in state.decisions if d.what == "head"}
+    heads = state.heads
     acting = [name for name, decision in heads.items() if decision.trusted]
     others = [decision.reason for decision in heads.values() if not decision.trusted]
     if not others:
@@ -303,7 +297,7 @@ def _spent(name: str, unit: str, used: float, limit: float, left_s: float | None
 
 def _target(state: CampaignState, target: float, trajectories: int, rate: float) -> BudgetView:
     """Return how far the error is from its target: error = k n^(-1/2), k the median of the last estimates."""
-    located = [(seen.look.error, seen.trajectories) for seen in target_looks(state) if seen.look.error]
+    located = [(seen.error, seen.trajectories) for seen in target_looks(state) if seen.error]
     if not located:
         return BudgetView(name="target error", unit="on beta_c", used=None, limit=target, share=0.0, left_s=None)
     error = located[-1][0]

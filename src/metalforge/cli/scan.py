@@ -53,8 +53,8 @@ def scan(
 
     Options take the place of what the spec or the preset says (metalforge presets lists those).
     """
+    from metalforge.campaign.advice import known_of
     from metalforge.campaign.extending import asked_beside
-    from metalforge.campaign.known import known_of
     from metalforge.campaign.report.spec_text import spec_text
     from metalforge.campaign.running.campaign import Campaign
 

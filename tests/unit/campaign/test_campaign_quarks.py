@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from metalforge.campaign.known import known_of
+from metalforge.campaign.advice import known_of
 from metalforge.campaign.report.page import write_report
 from metalforge.campaign.report.quarks import quarks_section
 from metalforge.campaign.report.result import result_of

@@ -5,8 +5,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from metalforge.campaign.findings import target_met
-from metalforge.campaign.headline import OTHERS, gains, target_looks
+from metalforge.campaign.findings import OTHERS, gains, target_looks, target_met
 from metalforge.campaign.physics.finite_size import VolumePeak, extrapolate
 from metalforge.campaign.running.visits import Assignee, VisitPlan
 from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Steering
@@ -47,7 +46,7 @@ def estimate(state, dims, error, n=100, *, established=True, off=0.0):
 
 def target_error(state):
     looks = target_looks(state)
-    return looks[-1].look.error if looks else None
+    return looks[-1].error if looks else None
 
 
 class Anywhere:
@@ -92,7 +91,7 @@ def test_the_error_is_that_of_the_first_volume_or_of_infinite_volume():
     estimate(state, VOLUMES[2], 0.0005, n=900)
     peaks = [VolumePeak(VOLUMES[0], 5.69, 0.002), VolumePeak(VOLUMES[2], 5.69, 0.0005)]
     assert target_error(state) == pytest.approx(extrapolate(peaks)[0].error)
-    assert [seen.trajectories for seen in target_looks(state) if seen.look.error] == [700, 900]
+    assert [seen.trajectories for seen in target_looks(state) if seen.error] == [700, 900]
 
 
 def test_infinite_volume_is_established_with_all_its_volumes_on_one_line():
@@ -101,19 +100,19 @@ def test_infinite_volume_is_established_with_all_its_volumes_on_one_line():
         estimate(state, dims, 0.001)
     assert target_looks(state) == []
     estimate(state, VOLUMES[3], 0.001, established=False)
-    assert not target_looks(state)[-1].look.established
+    assert not target_looks(state)[-1].established
     estimate(state, VOLUMES[3], 0.001)
-    before = target_looks(state)[-1].look
+    before = target_looks(state)[-1]
     assert before.established
     # Twice the samples everywhere: half the variance, and twice what carries it.
     for dims in (VOLUMES[0], *VOLUMES[2:]):
         estimate(state, dims, 0.001 / 2**0.5)
-    after = target_looks(state)[-1].look
+    after = target_looks(state)[-1]
     assert after.effective == pytest.approx(2 * before.effective)
     assert after.error**2 == pytest.approx(before.error**2 / 2)
     estimate(state, VOLUMES[2], 0.0005, off=0.01)
     estimate(state, VOLUMES[3], 0.0005)
-    assert not target_looks(state)[-1].look.established
+    assert not target_looks(state)[-1].established
     assert not target_met(state)
 
 

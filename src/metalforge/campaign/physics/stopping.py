@@ -21,11 +21,12 @@ IN_A_ROW = 2
 
 
 class PrecisionLook(NamedTuple):
-    """What was known of one volume at one moment; without a peak the error is None."""
+    """What was known of a number at one moment, after so many updates of all chains; without a peak no error."""
 
     error: float | None
     effective: float
     established: bool
+    trajectories: int = 0
 
 
 def fitted_error(looks: Sequence[PrecisionLook]) -> float | None:

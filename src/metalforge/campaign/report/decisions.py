@@ -71,12 +71,11 @@ class Decisions(ResultPart, frozen=True, kw_only=True):
 
 def decisions_of(state: CampaignState) -> Decisions:
     """Return the decisions of a campaign."""
-    taken = [d for d in state.decisions if d.what != "head"]
+    taken = state.other_decisions
     counts = Counter((d.what, d.by) for d in taken)
     trusted = Counter((d.what, d.by) for d in taken if d.trusted)
     counts.update(("visit", visit.by) for visit in state.visits)
     fresh = sum(visit.fresh for visit in state.visits)
-    heads = {d.by: d for d in state.decisions if d.what == "head"}
     return Decisions(
         counts=tuple(
             DecisionCount(what=what, by=by, count=count, trusted=trusted[what, by])
@@ -84,7 +83,7 @@ def decisions_of(state: CampaignState) -> Decisions:
         ),
         heads=tuple(
             HeadUse(name=name, acts=bool(said.trusted), skill=said.value, reason=said.reason)
-            for name, said in heads.items()
+            for name, said in state.heads.items()
         ),
         warmups=_warmups(state),
         fresh_chains=fresh,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from metalforge.campaign.known import known_of
+from metalforge.campaign.advice import known_of
 from metalforge.campaign.spec import Lattice
 from metalforge.statistics.estimate import Estimate, with_error
 

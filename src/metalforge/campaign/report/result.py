@@ -243,15 +243,15 @@ def result_of(state: CampaignState, found: Mapping[Dims, Finding] | None = None)
     """Return what the journal says that the campaign found; `found` is what `findings_of` gives, if it is there."""
     found = found or findings_of(state)
     chains = chain_results(state)
-    seconds = state.seconds if _ended(state) else state.elapsed(state.last_at)
+    ended = state.finished is not None or state.interruption is not None
+    seconds = state.seconds if ended else state.elapsed(state.last_at)
     effective = sum(chain.effective for chain in chains if not chain.abandoned)
-    chosen = [d for d in state.decisions if d.what == "ordering"]
     volumes = tuple(_volume(state, dims, found[dims]) for dims in state.spec.lattice.volumes)
     return CampaignResult(
         name=state.spec.name,
         observable=state.spec.lattice.order,
-        ordering=chosen[-1].by if chosen else str(state.opened.ordering),
-        ordering_reason=chosen[-1].reason if chosen else "",
+        ordering=state.ordering,
+        ordering_reason="" if state.chosen is None else state.chosen.reason,
         volumes=volumes,
         finite_size=_finite_size(volumes),
         stopped_by=None if state.finished is None else state.finished.stopped_by,
@@ -344,11 +344,6 @@ def _infinite(result: CampaignResult) -> InfiniteVolume:
         established=result.established,
         evidence=result.evidence,
     )
-
-
-def _ended(state: CampaignState) -> bool:
-    """Return whether the last record is an end, whose seconds count."""
-    return state.finished is not None or bool(state.interrupted and state.interrupted[-1].at >= state.last_at)
 
 
 def _volume(state: CampaignState, dims: Dims, found: Finding) -> VolumeResult:

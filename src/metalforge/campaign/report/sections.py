@@ -64,8 +64,8 @@ def headline(state: CampaignState, result: CampaignResult) -> str:
 def _ending(state: CampaignState, result: CampaignResult) -> str:
     if result.stopped_by is not None:
         return f"It ended by itself: {ENDINGS[result.stopped_by]}."
-    if state.interrupted and state.interrupted[-1].at >= state.last_at:
-        return f"It was interrupted ({state.interrupted[-1].reason}) and is not finished: metalforge resume goes on."
+    if state.interruption is not None:
+        return f"It was interrupted ({state.interruption.reason}) and is not finished: metalforge resume goes on."
     return "It has not finished: these are the numbers so far."
 
 

@@ -92,8 +92,7 @@ def _others(state: CampaignState) -> str:
     trust = {None: "-", True: "yes", False: "no"}
     rows = [
         (f"{d.at - state.opened.at:.1f}", d.what, d.chain or "-", d.by, trust[d.trusted], one_line(d.reason))
-        for d in state.decisions
-        if d.what != "head"
+        for d in state.other_decisions
     ]
     columns = (">at [s]", "what", "chain", "by", "trusted", "why")
     return details(f"All {len(rows)} other decisions, with reasons", table(columns, rows))

@@ -300,9 +300,8 @@ class Campaign(Closing):
         return min(MARGIN * limit, MARGIN_S)
 
     def _ordering(self, reader: HeadReader) -> str:
-        decided = [d for d in self.state.decisions if d.what == "ordering"]
-        if decided:
-            return decided[-1].by
+        if self.state.chosen is not None:
+            return self.state.chosen.by
         if self.spec.ordering != AUTO:
             return self.spec.ordering
         from .choosing import choose_ordering

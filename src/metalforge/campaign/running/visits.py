@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal, NamedTuple
 
-from metalforge.campaign.headline import gains
+from metalforge.campaign.findings import gains
 from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.physics.evidence import Want
 from metalforge.campaign.spec import CampaignSpec, Dims
@@ -234,7 +234,7 @@ class VisitPlan:
     def _need(self, dims: Dims, state: CampaignState, visited: Sequence[Dims]) -> tuple[bool, float, int]:
         """Return what orders volumes, the one in greatest need first: few points, then the largest gain for its work.
 
-        Work is visits times sites; what a volume gains is for the error that the target is for (`headline.gains`).
+        Work is visits times sites; what a volume gains is for the error that the target is for (`findings.gains`).
         """
         visits = visited.count(dims)
         return visits >= self.spec.steering.initial, -gains(state)[dims] / (max(visits, 1) * prod(dims)), visits
