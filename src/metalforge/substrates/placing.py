@@ -12,7 +12,7 @@ why and at what cost, so that a reader can disagree with it. `hybrid.routing` pl
 
 from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -125,10 +125,7 @@ def route(
     pool = [s for s in preferred or capable if s not in stand_ins]
     costs = {id(s): s.cost(workload) for s in capable}
     how, gains = _ranked(pool, costs, policy)
-    here = frozenset({workload.name})
-    taken = choose([_Place(s, here, gain) for s, gain in zip(pool, gains, strict=True)], lambda some: True, here)
-    assert taken is not None  # one place always fits
-    chosen = taken[0].substrate
+    chosen = pool[gains.index(max(gains))]
     if len(capable) == 1:
         reason = "the only substrate that can"
     elif preferred:
@@ -156,14 +153,6 @@ def route(
         cost=costs[id(chosen)],
         rejected=tuple(rejected),
     )
-
-
-class _Place(NamedTuple):
-    """A workload on one of the substrates, as the packing sees it."""
-
-    substrate: Substrate
-    nodes: frozenset[str]
-    gain: Gain
 
 
 def _ranked(pool: Sequence[Substrate], costs: dict[int, Cost], policy: Policy) -> tuple[str, list[Gain]]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from metalforge.core import Modelled, SpecError
-from metalforge.substrates.npu.costs import FIT_ERROR, board_energy, cost, fit_errors, load_cost, update_cost
+from metalforge.substrates.npu.costs import FIT_ERROR, board_energy, cost, load_cost, power_w, update_cost
 from metalforge.substrates.npu.device import PowerMode, Statistics
 from metalforge.substrates.npu.program import Activation, FullyConnected, Head, Program, ProgramError
 from metalforge.substrates.profiles import PROFILES
@@ -29,19 +29,17 @@ def seconds(program, batch=1, **more):
 
 def test_the_width_table_is_reproduced_within_the_stated_error():
     errors = [seconds(chain(w, w)) / t - 1 for w, t in PUBLISHED.widths.rows]
-    assert max(map(abs, errors)) <= FIT_ERROR["widths"]
+    assert FIT_ERROR["widths"] - 0.01 < max(map(abs, errors)) <= FIT_ERROR["widths"]
     assert max(errors) < 0  # below the table, never above
     # Only the entry of width 64, which lies above that of 128, needs so much.
     assert max(map(abs, errors[1:])) <= 0.08
-    assert max(map(abs, errors)) == pytest.approx(fit_errors()["widths"])
 
 
 def test_the_batch_table_is_reproduced_within_the_stated_error():
     program = chain(*PUBLISHED.batches.network)
     errors = [seconds(program, n) / n / t - 1 for n, t in PUBLISHED.batches.rows]
-    assert max(map(abs, errors)) <= FIT_ERROR["batches"]
+    assert FIT_ERROR["batches"] - 0.01 < max(map(abs, errors)) <= FIT_ERROR["batches"]
     assert max(errors) < 0
-    assert max(map(abs, errors)) == pytest.approx(fit_errors()["batches"])
     per_input = [seconds(program, n) / n for n, _ in PUBLISHED.batches.rows]
     assert per_input.index(min(per_input)) == 3  # a batch of 8 is the best, as published
 
@@ -54,9 +52,9 @@ def test_clock_modes_are_reproduced_as_ratios(mode):
     assert slow.energy.value / slow.latency.value == pytest.approx(mode.power_w, rel=FIT_ERROR["modes"])
 
 
-def test_stated_errors_are_not_generous():
-    for table, error in fit_errors().items():
-        assert FIT_ERROR[table] - 0.01 < error <= FIT_ERROR[table]
+def test_the_stated_error_of_the_watts_is_not_generous():
+    error = max(abs(power_w(PUBLISHED, mode.name) / mode.power_w - 1) for mode in PUBLISHED.modes)
+    assert FIT_ERROR["modes"] - 0.01 < error <= FIT_ERROR["modes"]
 
 
 def test_a_small_program_costs_the_published_round_trip():

@@ -15,7 +15,7 @@ from .certificate import split_lines
 from .ladder import Ladder, build_ladder
 from .products import run_program
 from .program import MAX_INPUTS, Encoding, FullyConnected, Head, Program, ProgramError
-from .quantize import Clip, Per, Quantized
+from .quantize import Per, Quantized
 
 __all__ = ["CompiledLinear", "Infer", "compile_linear"]
 
@@ -87,7 +87,6 @@ def compile_linear(
     ranges: ArrayLike = 1.0,
     heads: Sequence[Head] | None = None,
     per: Per = "row",
-    clip: Clip = "max",
     schema: str = "",
     provenance: tuple[tuple[str, str], ...] = (),
 ) -> CompiledLinear:
@@ -95,7 +94,7 @@ def compile_linear(
 
     Several programs, called name.0, name.1 and so on, when one could saturate or would have too many lines.
     """
-    ladder = build_ladder(matrix, encoding, ranges=ranges, per=per, clip=clip)
+    ladder = build_ladder(matrix, encoding, ranges=ranges, per=per)
     columns = _split_inputs(ladder)
     parts = [ladder.columns(span) for span in columns]
     names = [name] if len(parts) == 1 else [f"{name}.{i}" for i in range(len(parts))]

@@ -41,7 +41,6 @@ __all__ = [
     "board_energy",
     "call_seconds",
     "cost",
-    "fit_errors",
     "load_cost",
     "power_w",
     "programs_cost",
@@ -159,20 +158,6 @@ def call_seconds(program: Program, batch: int, device: DeviceProfile, mode: Powe
 def power_w(device: DeviceProfile, mode: str) -> float:
     """Return the watts that calls are charged at in a clock mode."""
     return device.power_w * device.mode(mode).power_w / device.modes[0].power_w
-
-
-def fit_errors(profile: DeviceProfile | str = "akd1000-published") -> dict[str, float]:
-    """Return the largest relative distance between the model and each table of a profile."""
-    device = find_profile(profile)
-    errors = {"modes": max(abs(power_w(device, m.name) / m.power_w - 1) for m in device.modes)}
-    if device.widths:
-        square = [(t, device.call_s + _growth((w, w), device)) for w, t in device.widths.rows]
-        errors["widths"] = max(abs(model / table - 1) for table, model in square)
-    if device.batches:
-        growth = _growth(device.batches.network, device)
-        rows = [(t, device.call_s * _share(n, device) + growth) for n, t in device.batches.rows]
-        errors["batches"] = max(abs(model / table - 1) for table, model in rows)
-    return errors
 
 
 def _priced(seconds: float, device: DeviceProfile, mode: PowerMode) -> Cost:
