@@ -7,7 +7,7 @@ from metalforge.core.errors import MetalforgeError
 from metalforge.pipeline.builder import Pipeline
 from metalforge.pipeline.graph import Edge, PipelineGraph, StageSpec
 from metalforge.pipeline.hosts import LocalHost
-from metalforge.pipeline.items import Emit, Item
+from metalforge.pipeline.items import Emit
 from metalforge.pipeline.kinds import Bounded, Broadcast, Filtered, Latest, Unbounded
 from metalforge.pipeline.lanes import END
 from metalforge.pipeline.processes import Died
@@ -185,21 +185,16 @@ class FragileChild:
     def __init__(self, spec, dies):
         self.spec, self.dies, self.host = spec, dies, None
 
-    def request(self, verb, argument, timeout_s):
+    def request(self, verb, arguments, timeout_s):
         if verb == "open":
-            _, name, _, _, saved = argument
+            _, name, _, _, saved = arguments
             self.host = LocalHost(self.spec, Context(name, None), lambda: 0)
             self.host.open(saved)
             return 0
         if self.host is None or self.dies():
             self.host = None
             raise Died("killed before the work")
-        if verb == "step":
-            result = self.host.step(Item(argument[0], argument[1], argument[2], argument[3]))
-        elif argument is None and verb != "answer":
-            result = getattr(self.host, verb)()
-        else:
-            result = getattr(self.host, verb)(argument)
+        result = getattr(self.host, verb)(*arguments)
         if self.dies():
             self.host = None
             raise Died("killed after the work")

@@ -108,16 +108,9 @@ class PipelineBuilder:
         )
         return self
 
-    def edge(
-        self,
-        source: str,
-        target: str,
-        channel: ChannelKind | None = None,
-        feedback: bool = False,
-        tokens: int | None = None,
-    ) -> Self:
+    def edge(self, source: str, target: str, channel: ChannelKind | None = None, feedback: bool = False) -> Self:
         """Join two stages; see `Edge`."""
-        self._edges.append(Edge(source, target, channel, feedback, tokens))
+        self._edges.append(Edge(source, target, channel, feedback))
         return self
 
     def topology(self, *parts: Graph) -> Self:
@@ -182,16 +175,9 @@ class Edits:
 
         return self._then(change)
 
-    def add_edge(
-        self,
-        source: str,
-        target: str,
-        channel: ChannelKind | None = None,
-        feedback: bool = False,
-        tokens: int | None = None,
-    ) -> Self:
+    def add_edge(self, source: str, target: str, channel: ChannelKind | None = None, feedback: bool = False) -> Self:
         """Join two stages."""
-        edge = Edge(source, target, channel, feedback, tokens)
+        edge = Edge(source, target, channel, feedback)
         return self._then(lambda graph: replace(graph, edges=(*graph.edges, edge)))
 
     def remove_edge(self, source: str, target: str) -> Self:

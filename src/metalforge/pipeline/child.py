@@ -13,7 +13,7 @@ __all__ = ["main", "serve"]
 
 
 def serve(connection: socket.socket) -> None:
-    """Answer requests (verb, argument) until the parent closes."""
+    """Answer requests (verb, arguments) until the parent closes."""
     path, main_file = receive_object(connection)
     sys.path[:] = path
     if main_file is not None:
@@ -24,14 +24,14 @@ def serve(connection: socket.socket) -> None:
     server = StageServer()
     while True:
         try:
-            verb, argument = receive_object(connection)
+            verb, arguments = receive_object(connection)
         except EOFError:
             break
         except Exception as error:
             send_object(connection, ("error", _portable(error), traceback.format_exc()))
             continue
         try:
-            send_object(connection, ("ok", server.do(verb, argument), None))
+            send_object(connection, ("ok", server.do(verb, arguments), None))
         except Exception as error:
             send_object(connection, ("error", _portable(error), traceback.format_exc()))
     server.close()

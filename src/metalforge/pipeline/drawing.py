@@ -7,8 +7,7 @@ __all__ = ["to_mermaid", "to_text"]
 
 
 def _edge_label(edge: Edge) -> str:
-    tokens = f", {edge.tokens} tokens" if edge.tokens is not None else ""
-    return ("default" if edge.channel is None else edge.channel.label) + tokens
+    return "default" if edge.channel is None else edge.channel.label
 
 
 def to_text(graph: PipelineGraph) -> str:

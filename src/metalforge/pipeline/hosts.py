@@ -1,7 +1,9 @@
 """Where the code of a stage runs and its state lives: here, in the thread of its worker.
 
-A host has the stage's verbs (step, produce, finish, answer, configure) and the state's (checkpoint, restore). Another
-host, in `processes`, has the same verbs with a process behind them; a worker does not know which it has.
+A host has the stage's verbs: open (from the first state or a checkpoint), step (the state advances and the outputs are
+returned, or it raises and nothing changed), produce (None at the end of a source), finish, answer, configure,
+checkpoint (equal states give equal bytes), close. Another host, in `processes`, has the same verbs and a process
+behind them; a worker does not know which it has.
 """
 
 import asyncio
@@ -9,7 +11,7 @@ import inspect
 import os
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .errors import StageTimeoutError
 from .graph import StageSpec
@@ -18,50 +20,13 @@ from .lanes import END
 from .stages import Context, outputs_of, takes_context
 from .states import decode_state, encode_state
 
+if TYPE_CHECKING:
+    from .processes import ProcessHost
+
 __all__ = ["Host", "LocalHost", "StageServer"]
 
 
-class Host(Protocol):
-    """The verbs of a stage, wherever it runs."""
-
-    restarts: int
-    spec: StageSpec
-
-    def open(self, saved: bytes | None = None) -> None:
-        """Start the stage, from its first state or from a checkpoint."""
-        ...
-
-    def step(self, item: Item) -> list[Any]:
-        """Process one item: the state advances and the outputs are returned, or it raises and nothing changed."""
-        ...
-
-    def run_alone(self, item: Item) -> list[Any]:
-        """Process one item of a stage without state, beside others."""
-        ...
-
-    def produce(self) -> list[Any] | None:
-        """Return the next outputs of a source, None at its end."""
-        ...
-
-    def finish(self) -> list[Any]:
-        """Return last outputs."""
-        ...
-
-    def answer(self, request: Any) -> Any:
-        """Return the reply to a request."""
-        ...
-
-    def configure(self, config: Any) -> None:
-        """Take a new configuration."""
-        ...
-
-    def checkpoint(self) -> bytes:
-        """Return the state as bytes: equal states give equal bytes."""
-        ...
-
-    def close(self) -> None:
-        """Give everything back."""
-        ...
+Host: TypeAlias = "LocalHost | ProcessHost"
 
 
 class LocalHost:
@@ -100,14 +65,6 @@ class LocalHost:
             raise StageTimeoutError(f"a step of stage `{self.spec.name}` took longer than {timeout_s} s")
         self.state = state
         return outputs
-
-    def run_alone(self, item: Item) -> list[Any]:
-        """Process one item without touching the state or the shared context: for concurrent steps."""
-        twin = LocalHost(self.spec, self.context.alone(), self._clock_ns)
-        try:
-            return twin.step(item)
-        finally:
-            twin._end_loop()
 
     def _await(self, coroutine: Any, timeout_s: float | None) -> Any:
         if self._runner is None:
@@ -170,21 +127,16 @@ class StageServer:
     def __init__(self) -> None:
         self._host: LocalHost | None = None
 
-    def do(self, verb: str, argument: Any) -> Any:
+    def do(self, verb: str, arguments: tuple[Any, ...]) -> Any:
         """Do one verb of the stage; `open` comes first and returns the process's id."""
         if verb == "open":
-            stage, name, config, substrate, saved = argument
+            stage, name, config, substrate, saved = arguments
             spec = StageSpec(name=name, stage=stage, config=config, substrate=substrate)
             self._host = LocalHost(spec, Context(name, substrate), time.perf_counter_ns)
             self._host.open(saved)
             return os.getpid()
         assert self._host is not None
-        if verb == "step":
-            identity, payload, parents, header = argument
-            return self._host.step(Item(identity, payload, parents, header))
-        if verb in {"produce", "finish", "checkpoint"}:
-            return getattr(self._host, verb)()
-        return getattr(self._host, verb)(argument)
+        return getattr(self._host, verb)(*arguments)
 
     def close(self) -> None:
         """Close the stage, if it was opened."""

@@ -90,7 +90,7 @@ class Lane:
         self.taken = self.done = self.bytes_out = 0
 
     @property
-    def name(self) -> str:
+    def edge(self) -> str:
         """The edge, as `a -> b`."""
         return f"{self.source} -> {self.target}"
 
@@ -108,6 +108,11 @@ class Lane:
     def queued(self) -> int:
         """Items sent and not yet taken."""
         return max(0, self.sent - self.lost - self.taken)
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes sent and not yet taken."""
+        return max(0, self.bytes_in - self.bytes_out)
 
     def wants(self, item: Item) -> bool:
         """Whether the item passes the predicate; False is counted as filtered."""
@@ -152,16 +157,7 @@ class Lane:
 
     def statistics(self) -> LaneStatistics:
         """Return the counters as a record."""
-        return LaneStatistics(
-            edge=self.name,
-            sent=self.sent,
-            taken=self.taken,
-            queued=self.queued,
-            queued_bytes=max(0, self.bytes_in - self.bytes_out),
-            filtered=self.filtered,
-            dropped=self.dropped,
-            overwritten=self.overwritten,
-        )
+        return msgspec.convert(self, LaneStatistics, from_attributes=True)
 
 
 class UnboundedLane(Lane):
@@ -176,7 +172,7 @@ class UnboundedLane(Lane):
         super().push(item)
         if self.queued > self._warn_at:
             queued, self._warn_at = self._warn_at, 1 << 62
-            warnings.warn(f"edge {self.name} has more than {queued} items queued", ResourceWarning, stacklevel=2)
+            warnings.warn(f"edge {self.edge} has more than {queued} items queued", ResourceWarning, stacklevel=2)
 
 
 class BoundedLane(Lane):

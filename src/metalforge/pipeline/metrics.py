@@ -2,18 +2,28 @@
 
 Recording costs a few additions a step; everything else is computed when somebody looks. The time blocked on get (no
 input) against the time blocked on put (no room) is what names the bottleneck: the stage that is busy while its
-producers are blocked on put and its consumers on get.
+producers are blocked on put and its consumers on get. Power budgets too are judged here: how long a stage must rest so
+that the mean power of its substrate comes down to the budget.
 """
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Literal
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from metalforge.core.quantities import Quantity
+from metalforge.core.energy import EnergyMeter
+from metalforge.core.errors import MeterUnavailableError
+from metalforge.core.quantities import Measured, Modelled, Quantity
 
-__all__ = ["Histogram", "StageMeter", "StageMetrics", "bottleneck"]
+from .stages import OnSubstrate
+
+if TYPE_CHECKING:
+    from .supervisor import Run
+    from .worker import StageWorker
+
+__all__ = ["Histogram", "Readings", "StageMeter", "StageMetrics", "Throttle", "bottleneck"]
 
 _SUB = 8  # buckets an octave: neighbours differ by 2^(1/8) = 9 %, so a percentile is off by at most half of that
 _SUB_SHIFT = 3
@@ -49,15 +59,6 @@ class Histogram:
                 return _middle(bucket)
         return _middle(max(self.counts))
 
-    def since(self, before: Mapping[int, int]) -> "Histogram":
-        """Return what was counted after `before`, an earlier copy of `counts`."""
-        part = Histogram()
-        for bucket, n in self.counts.copy().items():
-            if n > before.get(bucket, 0):
-                part.counts[bucket] = n - before.get(bucket, 0)
-        part.total = sum(part.counts.values())
-        return part
-
 
 def _middle(bucket: int) -> float:
     octave, sub = bucket >> _SUB_SHIFT, bucket & (_SUB - 1)
@@ -80,17 +81,9 @@ class StageMeter:
         self.started_ns = now_ns
         self.latency = Histogram()
 
-    def copy(self, now_ns: int) -> "StageMeter":
-        """Return the counters as they are now, for the difference to a later look."""
-        part = StageMeter(now_ns)
-        for name in ("items", "outputs", "busy_ns", "get_ns", "put_ns", "throttled_ns"):
-            setattr(part, name, getattr(self, name))
-        part.latency.counts = self.latency.counts.copy()
-        return part
-
 
 class StageMetrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One look at a stage. Times are of the window since the run began, or since the previous look of a stream."""
+    """One look at a stage. Times are of the window since the stage began."""
 
     stage: str
     substrate: str | None
@@ -127,3 +120,127 @@ def bottleneck(metrics: Iterable[StageMetrics]) -> str | None:
         return None
     busiest = max(known, key=lambda m: m.utilization)
     return busiest.stage if busiest.utilization > 0.5 else None
+
+
+_WINDOW_S = 1.0  # counters of a millijoule need that long for three digits at 1 W
+_LOSSES = ("dropped", "overwritten", "filtered")
+_LONGEST_S = 1.0  # a stage rests at most so long at a time: others may heat the device, and it must not starve
+
+
+class Throttle:
+    """Reads a meter after each step; the mean power is (J_now - J_then) / (t_now - t_then) over a rolling second."""
+
+    def __init__(self, meter: EnergyMeter, budget_w: float, clock_ns: Callable[[], int]) -> None:
+        self._meter, self._budget_w, self._clock_ns = meter, budget_w, clock_ns
+        self._points: deque[tuple[int, float]] = deque([(clock_ns(), meter.total().value)])
+
+    def rest_s(self) -> float:
+        """Return the seconds to rest now: 0 within the budget.
+
+        Resting r seconds with nothing else on the device makes the mean E / (t + r); the budget P wants r = E / P - t.
+        """
+        try:
+            joules = self._meter.total().value
+        except MeterUnavailableError:
+            return 0.0  # it was readable when the run began; a stage is not stopped for a meter
+        now = self._clock_ns()
+        points = self._points
+        points.append((now, joules))
+        while len(points) > 2 and now - points[1][0] >= _WINDOW_S * 1e9:
+            points.popleft()
+        then, joules_then = points[0]
+        seconds = (now - then) * 1e-9
+        return min(max(0.0, (joules - joules_then) / self._budget_w - seconds), _LONGEST_S)
+
+
+class Readings:
+    """Looks at the workers of a run and at the meters of their substrates."""
+
+    def __init__(self, run: "Run", meters: Mapping[str, EnergyMeter]) -> None:
+        self._run = run
+        self._meters: dict[str, EnergyMeter] = dict(meters)
+        self._at_start: dict[str, Quantity] = {}
+        for worker in run.workers.values():
+            self.meter_of(worker)
+
+    def meter_of(self, worker: "StageWorker") -> EnergyMeter | None:
+        """Return the readable meter of a worker's substrate; a substrate has one meter, however many stages it has."""
+        substrate = worker.spec.substrate
+        if not isinstance(substrate, OnSubstrate):
+            return None
+        name = substrate.info.name
+        if name not in self._meters:
+            self._meters[name] = substrate.meter()
+        meter = self._meters[name]
+        if meter.unavailable() is not None:
+            return None
+        if name not in self._at_start:
+            self._at_start[name] = meter.total()
+        return meter
+
+    def throttle_of(self, worker: "StageWorker") -> Throttle | None:
+        """Return what enforces a worker's power budget; None without a budget or a meter that can be read."""
+        budget = worker.config.power_budget_mw
+        meter = None if budget is None else self.meter_of(worker)
+        if budget is None or meter is None:
+            return None
+        return Throttle(meter, budget * 1e-3, self._run.clock_ns)
+
+    def energy(self, worker: "StageWorker") -> Quantity | None:
+        """Return the joules of a worker's substrate since the run began."""
+        meter = self.meter_of(worker)
+        if meter is None:
+            return None
+        try:
+            return meter.total() - self._at_start[worker.spec.substrate_name or ""]  # type: ignore[operator]
+        except MeterUnavailableError:
+            return None
+
+    def of(self, worker: "StageWorker") -> StageMetrics:
+        """Return the metrics of a worker since it began."""
+        run, meter, lanes = self._run, worker.meter, list(worker.in_lanes)
+        now_ns = worker.ended_ns or run.clock_ns()
+        window_s = max(1, now_ns - meter.started_ns) * 1e-9
+        p50, p99 = meter.latency.percentile(50), meter.latency.percentile(99)
+        energy = self.energy(worker)
+        lost = {n: worker.past[n] + sum(getattr(lane, n) for lane in lanes) for n in _LOSSES}
+        return StageMetrics(
+            stage=worker.name,
+            substrate=worker.spec.substrate_name,
+            status=_status(worker, run.status),
+            window_s=window_s,
+            items_processed=meter.items,
+            outputs=meter.outputs,
+            throughput_per_s=meter.items / window_s,
+            latency_p50_ms=None if p50 is None else p50 * 1e-6,
+            latency_p99_ms=None if p99 is None else p99 * 1e-6,
+            utilization=min(1.0, meter.busy_ns * 1e-9 / window_s),
+            blocked_get_s=meter.get_ns * 1e-9,
+            blocked_put_s=meter.put_ns * 1e-9,
+            throttled_s=meter.throttled_ns * 1e-9,
+            queue_depth=sum(lane.queued for lane in lanes),
+            queue_bytes=sum(lane.queued_bytes for lane in lanes),
+            **lost,
+            discarded=meter.discarded,
+            retries=meter.retries,
+            failed=meter.failed,
+            restarts=worker.host.restarts,
+            late_answers=worker.late_answers,
+            power=None if energy is None else _power(energy, (now_ns - run._started_ns) * 1e-9),
+            energy=energy,
+        )
+
+
+def _power(energy: Quantity, seconds: float) -> Quantity:
+    value = energy.value / max(seconds, 1e-9)
+    if isinstance(energy, Measured):
+        return Measured(value=value, unit="W", how=f"{energy.how}, mean over the run")
+    return Modelled(value=value, unit="W", profile=energy.profile)
+
+
+def _status(worker: "StageWorker", run_status: str) -> Any:
+    if worker.ended:
+        return "failed" if run_status == "failed" and not worker.finished else "ended"
+    if worker.parked:
+        return "paused"
+    return "running" if worker.opened else "starting"

@@ -11,10 +11,9 @@ import pickle
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from metalforge.core.errors import SpecError
 
@@ -24,7 +23,10 @@ from .items import Item
 from .stages import OnSubstrate
 from .wire import receive_object, send_object
 
-__all__ = ["Child", "Connection", "ProcessHost"]
+if TYPE_CHECKING:
+    from .ray_ import RayActor
+
+__all__ = ["Child", "Connection", "Died", "ProcessHost"]
 
 _OPEN_TIMEOUT_S = 120.0  # importing what a stage needs may take long on a busy machine
 _END_TIMEOUT_S = 5.0
@@ -34,22 +36,8 @@ class Died(Exception):  # noqa: N818 - handled here, never seen outside
     """The process is gone."""
 
 
-class Connection(Protocol):
-    """A process that answers requests; a test may give another one."""
-
-    pid: int
-
-    def request(self, verb: str, argument: Any, timeout_s: float | None) -> Any:
-        """Return the answer; raises what the stage raised, `Died`, or TimeoutError."""
-        ...
-
-    def close(self) -> None:
-        """End it in order."""
-        ...
-
-    def kill(self) -> None:
-        """End it now."""
-        ...
+Connection: TypeAlias = "Child | RayActor"
+"""A process that answers requests."""
 
 
 class Child:
@@ -70,11 +58,11 @@ class Child:
         except OSError as error:
             raise Died(str(error)) from error
 
-    def request(self, verb: str, argument: Any, timeout_s: float | None) -> Any:
-        """Ask and wait."""
+    def request(self, verb: str, arguments: tuple[Any, ...], timeout_s: float | None) -> Any:
+        """Return the answer; raises what the stage raised, `Died`, or TimeoutError."""
         self._socket.settimeout(timeout_s)
         try:
-            self._send((verb, argument))
+            self._send((verb, arguments))
             outcome, result, trace = receive_object(self._socket)
         except TimeoutError:
             raise
@@ -119,9 +107,8 @@ class ProcessHost:
         self.replayed = 0
         self._connection: Connection | None = None
         self._saved: bytes | None = None
-        self._log: list[tuple[str, Any]] = []
+        self._log: list[tuple[str, tuple[Any, ...]]] = []
         self._stopping = False
-        self._busy = threading.RLock()
 
     @property
     def pid(self) -> int | None:
@@ -153,17 +140,13 @@ class ProcessHost:
             ) from error
         if first:
             return
-        for verb, argument in self._log:
-            self._connection.request(verb, argument, self.spec.config.timeout_s)
+        for verb, arguments in self._log:
+            self._connection.request(verb, arguments, self.spec.config.timeout_s)
             self.replayed += 1
 
-    def _do(self, verb: str, argument: Any, *, logged: bool) -> Any:
-        """Do something in the process, one thing at a time, through as many crashes as are allowed."""
-        with self._busy:
-            return self._do_alone(verb, argument, logged=logged)
-
-    def _do_alone(self, verb: str, argument: Any, *, logged: bool) -> Any:
-        limit = self.spec.config.restarts
+    def _do(self, verb: str, *arguments: Any, logged: bool = True) -> Any:
+        """Do something in the process, through as many crashes as are allowed."""
+        name, config = self.spec.name, self.spec.config
         crashes = 0
         alive = True
         while True:
@@ -172,62 +155,53 @@ class ProcessHost:
                     self._revive()
                     alive = True
                 assert self._connection is not None
-                result = self._connection.request(verb, argument, self.spec.config.timeout_s)
+                result = self._connection.request(verb, arguments, config.timeout_s)
                 break
             except Died as death:
                 alive = False
                 if self._stopping:
-                    raise StageCrashError(f"stage `{self.spec.name}` was stopped") from death
+                    raise StageCrashError(f"stage `{name}` was stopped") from death
                 crashes += 1
                 self.restarts += 1
-                if crashes > limit:
+                if crashes > config.restarts:
                     self._revive()
-                    raise StageCrashError(
-                        f"the process of stage `{self.spec.name}` died {crashes} times on one item"
-                    ) from death
+                    raise StageCrashError(f"the process of stage `{name}` died {crashes} times on one item") from death
             except TimeoutError as late:
                 self.restarts += 1
                 self._revive()
-                raise StageTimeoutError(
-                    f"a step of stage `{self.spec.name}` was killed after {self.spec.config.timeout_s} s"
-                ) from late
+                raise StageTimeoutError(f"a step of stage `{name}` was killed after {config.timeout_s} s") from late
         if logged:
-            self._log.append((verb, argument))
-            if len(self._log) >= self.spec.config.checkpoint_every:
+            self._log.append((verb, arguments))
+            if len(self._log) >= config.checkpoint_every:
                 self.checkpoint()
         return result
 
     def step(self, item: Item) -> list[Any]:
         """Process one item."""
-        argument = (item.id, item.payload, item.parents, item.header)
-        outputs: list[Any] = self._do("step", argument, logged=True)
+        outputs: list[Any] = self._do("step", item)
         return outputs
-
-    def run_alone(self, item: Item) -> list[Any]:
-        """Process one item; a process does one at a time."""
-        return self.step(item)
 
     def produce(self) -> list[Any] | None:
         """Return the next outputs of a source."""
-        outputs: list[Any] | None = self._do("produce", None, logged=True)
+        outputs: list[Any] | None = self._do("produce")
         return outputs
 
     def finish(self) -> list[Any]:
         """Return last outputs."""
-        outputs: list[Any] = self._do("finish", None, logged=False)
+        outputs: list[Any] = self._do("finish", logged=False)
         return outputs
 
     def answer(self, request: Any) -> Any:
         """Return the reply to a request."""
-        return self._do("answer", request, logged=True)
+        return self._do("answer", request)
 
     def configure(self, config: Any) -> None:
         """Take a new configuration."""
-        self._do("configure", config, logged=True)
+        self._do("configure", config)
 
     def checkpoint(self) -> bytes:
         """Return the state, and forget the inputs before it."""
-        saved: bytes = self._do("checkpoint", None, logged=False)
+        saved: bytes = self._do("checkpoint", logged=False)
         self._saved, self._log = saved, []
         return saved
 

@@ -43,11 +43,11 @@ class RayActor:
         self._actor = self._ray.remote(StageServer).options(**{**_OPTIONS, **options}).remote()
         self.pid = 0
 
-    def request(self, verb: str, argument: Any, timeout_s: float | None) -> Any:
+    def request(self, verb: str, arguments: tuple[Any, ...], timeout_s: float | None) -> Any:
         """Ask the actor and wait; what the stage raised is raised here."""
         errors = self._ray.exceptions
         try:
-            result = self._ray.get(self._actor.do.remote(verb, argument), timeout=timeout_s)
+            result = self._ray.get(self._actor.do.remote(verb, arguments), timeout=timeout_s)
         except errors.GetTimeoutError as late:
             raise TimeoutError(str(late)) from late
         except errors.RayActorError as death:

@@ -61,11 +61,6 @@ class _Plan:
     added: list[Edge] = field(default_factory=list)
     removed: list[Edge] = field(default_factory=list)
 
-    def touched(self) -> set[str]:
-        """Return every stage that an edit names."""
-        ends = {n for e in (*self.added, *self.removed) for n in e.ends}
-        return ends | {*self.added_stages, *self.removed_stages, *self.changed_stages}
-
 
 def _plan(old: PipelineGraph, new: PipelineGraph) -> _Plan:
     plan = _Plan(old, new)
@@ -78,8 +73,6 @@ def _plan(old: PipelineGraph, new: PipelineGraph) -> _Plan:
             continue
         if before.stage is not spec.stage:
             raise GraphError([f"stage `{name}` has another implementation: add it under another name"])
-        if before.config.concurrency != spec.config.concurrency:
-            raise GraphError([f"stage `{name}`: `concurrency` cannot be changed while it runs"])
         plan.changed_stages.append(name)
         if before.config.droppable != spec.config.droppable:
             rewired.add(name)  # whether its edges block is decided when they are opened
@@ -120,16 +113,9 @@ def reconfigure(
 
 
 def _refuse(run: "Run", plan: _Plan) -> None:
-    problems = [
-        f"stage `{name}` is part of a cycle with a token budget, which cannot be changed while it runs"
-        for name in sorted(plan.touched() & set(run.ring_of))
-    ]
-    if any(e.tokens is not None for e in plan.added):
-        problems.append("an edge with a token budget cannot be added while the graph runs")
     leaving = {w.name for w in run.retired}
-    problems += [f"stage `{n}` is still ending; use another name" for n in plan.added_stages if n in leaving]
-    problems += _over(run, plan)
-    if problems:
+    problems = [f"stage `{n}` is still ending; use another name" for n in plan.added_stages if n in leaving]
+    if problems := problems + _over(run, plan):
         raise GraphError(problems)
 
 
@@ -231,7 +217,7 @@ class _Change:
             if not worker.ended:
                 run.retired.append(worker)
         run.graph = plan.new
-        run.regroup()
+        run.endings.regroup()
         run.note("run.reconfigured", run.graph.name)
         return started
 

@@ -3,31 +3,26 @@
 The two runtimes (`threads`, `inline`) add only how a worker is driven and how one waits for something to become true.
 """
 
-import asyncio
 import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from metalforge.core.errors import SpecError, UnknownNameError
 
-from .asking import Answer, Question, ask
+from .asking import Answer, ask
 from .endings import Endings
 from .errors import BrokenError, DeadlockError, Failure, PipelineError
 from .graph import PipelineGraph, StageSpec
 from .hosts import Host, LocalHost
 from .kinds import ChannelKind
 from .lanes import NUDGE, Lane, LaneStatistics
-from .metrics import StageMetrics
-from .readings import Readings
+from .metrics import Readings, StageMetrics
 from .stages import Context, OnSubstrate, StageConfig
-from .tokens import Ring
-from .waiting import all_wait, describe_waits
 from .worker import StageWorker, Stopped
 
 if TYPE_CHECKING:
@@ -68,11 +63,11 @@ class Run(ABC):
         self.retired: list[StageWorker] = []
         """Workers of stages that were removed, until they have ended."""
         self.endings = Endings(self)
-        self.ring_of: dict[str, Ring] = {}
         self.aborting = False
         self.failures: list[Failure] = []
-        self._error: BaseException | None = None
-        self._status: RunStatus = "new"
+        self.error: BaseException | None = None
+        """What the run failed of."""
+        self.status: RunStatus = "new"
         self._host_factory = host_factory
         self.answers: weakref.WeakSet[Answer] = weakref.WeakSet()
         self._admin = threading.RLock()
@@ -82,7 +77,7 @@ class Run(ABC):
         for edge in self.graph.edges:
             assert edge.channel is not None
             self.connect(edge.source, edge.target, edge.channel)
-        self.regroup()
+        self.endings.regroup()
         self.readings = Readings(self, meters or {})
 
     # -- making ---------------------------------------------------------------------------------------------------
@@ -117,31 +112,11 @@ class Run(ABC):
         self.workers[source].out_lanes.append(lane)
         return lane
 
-    def regroup(self) -> None:
-        """Look again at which stages end together; call after any change of edges."""
-        self.endings.regroup()
-        if not self.ring_of:
-            self._make_rings()
-
     def find(self, name: str) -> StageWorker:
         """Return a worker, also one that was removed and is ending."""
         if name in self.workers:
             return self.workers[name]
         return next(w for w in self.retired if w.name == name)
-
-    def _make_rings(self) -> None:
-        for edge in self.graph.edges:
-            if edge.tokens is None:
-                continue
-            members = frozenset(self.endings.part_of[edge.source].members)
-            ring = Ring(members, edge.tokens, partial(self._wake_sources, members))
-            for name in members:
-                self.ring_of[name] = ring
-
-    def _wake_sources(self, members: frozenset[str]) -> None:
-        for name in members:
-            if self.workers[name].is_source:
-                self.workers[name].inbox.put(NUDGE)
 
     # -- what runtimes add ----------------------------------------------------------------------------------------
 
@@ -199,9 +174,9 @@ class Run(ABC):
     def fail(self, error: BaseException) -> None:
         """Stop everything because of `error`; the first one counts."""
         with self.lock:
-            if self._error is None and self._status not in ("ended", "stopped"):
-                self._error = error
-                self._status = "failed"
+            if self.error is None and self.status not in ("ended", "stopped"):
+                self.error = error
+                self.status = "failed"
         self._abort()
 
     def _abort(self) -> None:
@@ -209,7 +184,7 @@ class Run(ABC):
         for worker in [*self.workers.values(), *self.retired]:
             self.nudge(worker)
         for answer in list(self.answers):
-            answer.put(None, BrokenError("the run is stopping", self._error))
+            answer.refuse("the run is stopping", self.error)
         self.notify()
 
     def nudge(self, worker: StageWorker) -> None:
@@ -220,8 +195,6 @@ class Run(ABC):
             lane.credits.put(NUDGE)
             if lane.space is not None:
                 lane.space.put(NUDGE)
-        for ring in set(self.ring_of.values()):
-            ring.tokens.put(NUDGE)
 
     def worker_ended(self, worker: StageWorker, error: BaseException | None) -> None:
         """A worker's life is over, in order or by `error`; its driver calls this last."""
@@ -232,36 +205,24 @@ class Run(ABC):
                 worker.host.close()
         except Exception as closing:
             self.fail(_unexpected(worker, closing))
-        if worker.pool is not None:
-            worker.pool.shutdown(wait=True, cancel_futures=True)
         with self.lock:
             worker.ended, worker.ended_ns = True, self.clock_ns()
             while worker.inbox.qsize():
                 message = worker.inbox.get()
-                if message is not NUDGE and isinstance(message[1], Question):
-                    message[1].refuse(worker.name)
+                if message is not NUDGE and isinstance(message[1], Answer):
+                    message[1].refuse(f"stage `{worker.name}` ended before it answered")
             if worker in self.retired:
                 self.retired.remove(worker)
             self.note("stage.ended", worker.name)
-            if self._all_ended() and self._status in ("running", "paused"):
-                self._status = "ended"
+            if self._all_ended() and self.status in ("running", "paused"):
+                self.status = "ended"
         self.notify()
 
     # -- verbs ----------------------------------------------------------------------------------------------------
 
-    @property
-    def status(self) -> RunStatus:
-        """Where the run is in its life."""
-        return self._status
-
-    @property
-    def error(self) -> BaseException | None:
-        """What the run failed of."""
-        return self._error
-
     def start(self) -> Self:
         """Start every stage."""
-        self._status = "running"
+        self.status = "running"
         self._started_ns = self.clock_ns()
         self.note("run.started", self.graph.name)
         for worker in list(self.workers.values()):
@@ -283,14 +244,14 @@ class Run(ABC):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end; True when it came within `timeout` seconds. Raises what the run failed of."""
-        ended = self.wait_until(lambda: self._error is not None or self._all_ended(), timeout)
-        if self._error is not None:
+        ended = self.wait_until(lambda: self.error is not None or self._all_ended(), timeout)
+        if self.error is not None:
             # A thread cannot be killed: a step that does not look at ctx.cancelled() must not keep the news back.
             if not self._wind_up(self.grace_s):
                 still = ", ".join(w.name for w in self.workers.values() if not w.ended)
-                self._error.add_note(f"still in a step after {self.grace_s} s: {still}")
+                self.error.add_note(f"still in a step after {self.grace_s} s: {still}")
             self._close()
-            raise self._error
+            raise self.error
         if ended:
             self._close()
         return ended
@@ -298,7 +259,7 @@ class Run(ABC):
     def _close(self) -> None:
         if self._all_ended():
             self._release()
-            self.note(f"run.{self._status}", self.graph.name)
+            self.note(f"run.{self.status}", self.graph.name)
             if self.events is not None:
                 self.events.close()
                 self.events = None
@@ -315,8 +276,8 @@ class Run(ABC):
     def stop(self, timeout: float | None = None) -> bool:
         """Stop at the next border of every stage; what is in flight is given up. True when all ended in time."""
         with self.lock:
-            if self._status in ("new", "running", "paused"):
-                self._status = "stopped"
+            if self.status in ("new", "running", "paused"):
+                self.status = "stopped"
         self._abort()
         for worker in self.workers.values():
             if self._started_ns == 0:  # never launched
@@ -339,16 +300,16 @@ class Run(ABC):
         """Pause every stage at its next border; True when all stand within `timeout` seconds."""
         with self._admin:
             stands = self.hold(list(self.workers.values()) + self.retired, timeout)
-            if stands and self._status == "running":
-                self._status = "paused"
+            if stands and self.status == "running":
+                self.status = "paused"
             return stands
 
     def resume(self) -> None:
         """Let paused stages go on."""
         with self._admin:
             self.let_go(list(self.workers.values()) + self.retired)
-            if self._status == "paused":
-                self._status = "running"
+            if self.status == "paused":
+                self.status = "running"
 
     def hold(self, workers: list[StageWorker], timeout: float | None = None) -> bool:
         """Park some workers at their next border; when not all stand in time, none is held and False is returned."""
@@ -374,7 +335,7 @@ class Run(ABC):
         """
         worker = self.worker(stage)
         if isinstance(config, StageConfig):
-            for name in ("droppable", "concurrency", "isolation"):
+            for name in ("droppable", "isolation"):
                 if getattr(config, name) != getattr(worker.config, name):
                     raise SpecError(f"`{name}` changes the graph: use reconfigure(Edits().change_stage(...))")
 
@@ -408,7 +369,7 @@ class Run(ABC):
         if not self.wait_until(lambda: bool(done) or worker.ended, timeout):
             raise TimeoutError(f"stage `{worker.name}` did not reach a border within {timeout} s")
         if not done:
-            raise BrokenError(f"stage `{worker.name}` ended before it took its orders", self._error)
+            raise BrokenError(f"stage `{worker.name}` ended before it took its orders", self.error)
         if done[0] is not None:
             raise done[0]
 
@@ -474,28 +435,13 @@ class Run(ABC):
 
     def is_stuck(self) -> bool:
         """Whether every stage waits for something that only another stage could give."""
-        return self._status == "running" and all_wait(self)
+        alive = [w for w in [*self.workers.values(), *self.retired] if not w.ended]
+        return self.status == "running" and bool(alive) and all(w.is_blocked() for w in alive)
 
     def deadlock(self) -> DeadlockError:
         """Return the error of a run in which every stage waits."""
-        return DeadlockError(f"every stage waits for another:\n{describe_waits(self)}")
-
-    def stream(self) -> Iterator[dict[str, StageMetrics]]:
-        """Yield the metrics of every stage, each time for the window since the previous one."""
-        return self.readings.stream()
-
-    async def finished(self) -> None:
-        """Wait for the end from asynchronous code."""
-        await asyncio.to_thread(self.wait)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leave in order, without blocking the event loop."""
-        await asyncio.to_thread(self.__exit__, kind, error, trace)
+        lines = [f"  {w.name}: {w.why_waiting()}" for w in [*self.workers.values(), *self.retired]]
+        return DeadlockError("\n".join(["every stage waits for another:", *lines]))
 
     # -- with -----------------------------------------------------------------------------------------------------
 
@@ -507,7 +453,7 @@ class Run(ABC):
     ) -> None:
         """Leave in order: wait for the end after draining; after an exception, stop."""
         if error is None:
-            if self._status != "failed" and self._all_ended():
+            if self.status != "failed" and self._all_ended():
                 self._close()
             elif not self.aborting:
                 self.drain()
