@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from metalforge.core import BenchRow, Measured
 from metalforge.hybrid.search import Parameters, Space, build, evaluate_many, run_study, search_task
 from metalforge.hybrid.search.evaluate import counted
-from metalforge.hybrid.search.optuna_ import quiet
+from metalforge.hybrid.search.study import quiet
 from metalforge.native import kernels
 from metalforge.reservoir.metrics import nrmse
 

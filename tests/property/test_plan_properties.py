@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metalforge.hybrid.model.graph import Node, OpGraph
+from metalforge.hybrid.model.graph import Node, OpGraph, find_regions
 from metalforge.hybrid.model.ops import Add, Concat, Elementwise, FanOutOp, FullyConnectedOp, TemporalIntegration
-from metalforge.hybrid.model.regions import find_regions
 from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.hybrid.routing.candidates import JobCandidate
 from metalforge.hybrid.routing.jobs import LinearJob, program_name
@@ -138,19 +137,19 @@ def _candidate(nodes, gain):
 def test_every_plan_is_complete_and_adds_up(graph, objective, policy, device, tolerance):
     router = OperationRouter(policy, objective, device, tolerance=tolerance, host=HOST, host_power_w=10.0)
     plan = router.plan(graph)
-    assert [row.op for row in plan.ops] == [node.name for node in graph.nodes]
-    assert all(row.reason for row in plan.ops)
-    assert plan.device_total.latency.value == pytest.approx(
-        sum(row.device.latency.value for row in plan.ops if row.device is not None)
+    assert [row.op for row in plan.record.ops] == [node.name for node in graph.nodes]
+    assert all(row.reason for row in plan.record.ops)
+    assert plan.record.device_total.latency.value == pytest.approx(
+        sum(row.device.latency.value for row in plan.record.ops if row.device is not None)
     )
-    assert plan.host_total.energy.value == pytest.approx(sum(row.host.energy.value for row in plan.ops))
+    assert plan.record.host_total.energy.value == pytest.approx(sum(row.host.energy.value for row in plan.record.ops))
     covered = [name for job in plan.jobs for name in job.nodes]
-    assert sorted(covered) == sorted(row.op for row in plan.ops if row.job)
+    assert sorted(covered) == sorted(row.op for row in plan.record.ops if row.job)
     pairs = edges(graph)
     assert all(is_convex(pairs, set(job.nodes)) for job in plan.jobs)
     if policy == "default":
-        assert all(row.predicted_error <= tolerance for row in plan.ops if row.job)
-    assert msgspec.json.decode(plan.to_json(), type=PlanRecord) == plan.record
+        assert all(row.predicted_error <= tolerance for row in plan.record.ops if row.job)
+    assert msgspec.json.decode(msgspec.json.encode(plan.record), type=PlanRecord) == plan.record
     text = plan.to_dot()
     assert text.count("{") == text.count("}")
     assert plan.diff(plan) == ()

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from metalforge.core.schema import HeadLayout, HeadSpec
-from metalforge.hybrid.model.graph import Node, OpGraph, graph_from_esn, graph_from_heads
+from metalforge.hybrid.model.graph import Node, OpGraph, graph_from_esn
 from metalforge.hybrid.model.ops import Elementwise, FullyConnectedOp, Gradient, GradientUpdate
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.prices import Roofline
@@ -68,7 +68,10 @@ def heads_graph(rng, n_heads=11, units=32, inputs=5):
         heads=tuple(HeadSpec(name=f"h{i}", activation="sigmoid" if i % 2 else "identity") for i in range(n_heads)),
     )
     weights = esn(rng, units, inputs, n_heads)
-    return replace(graph_from_heads(weights, layout), ranges={"input": 1.0})
+    return replace(
+        graph_from_esn(weights.with_readout(weights.w_out, weights.out_bias, heads=layout), name="heads"),
+        ranges={"input": 1.0},
+    )
 
 
 def training_graph(rng, rate=0.1, inputs=6, outputs=2):

@@ -40,7 +40,7 @@ def model_programs(graph: "OpGraph", tolerance: float) -> tuple[tuple["Program",
 
     plan = OperationRouter(objective="hw_only", tolerance=tolerance).plan(graph)
     if not plan.jobs:
-        reasons = "; ".join(f"{row.op}: {row.reason}" for row in plan.ops)
+        reasons = "; ".join(f"{row.op}: {row.reason}" for row in plan.record.ops)
         raise PlacementError(
             f"no op of `{graph.name}` maps to the NPU: {reasons}\nhint: `npu explain` says what would help"
         )
@@ -50,7 +50,7 @@ def model_programs(graph: "OpGraph", tolerance: float) -> tuple[tuple["Program",
 
 def print_plan(plan: "Plan") -> None:
     """Write a plan: a table of ops, how to make the others map, totals and notes."""
-    from metalforge.hybrid.routing import plan_text
+    from metalforge.hybrid.routing.plan import HEADER, cells
 
     from .output import print_table, print_text
 
@@ -58,8 +58,8 @@ def print_plan(plan: "Plan") -> None:
     print_table(
         f"{record.graph} on {record.profile}, objective {record.objective}, policy {record.policy}, "
         f"host {record.host_profile}",
-        plan_text.HEADER,
-        [plan_text.cells(row) for row in record.ops],
+        HEADER,
+        [cells(row) for row in record.ops],
     )
     for row in record.ops:
         if row.fix:

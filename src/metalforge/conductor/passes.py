@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.hybrid.routing.precision import encoding_of
+from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.hybrid.running.device_matrix import DeviceMatrix
 from metalforge.reservoir.engine import Engine, init
 from metalforge.reservoir.weights import EsnWeights

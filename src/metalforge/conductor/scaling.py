@@ -18,7 +18,7 @@ import numpy as np
 
 from metalforge.core.quantities import Quantity
 from metalforge.core.substrate import Cost
-from metalforge.hybrid.routing.precision import encoding_of
+from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.substrates.npu import costs, mesh
 from metalforge.substrates.npu.compile import compile_linear
 from metalforge.substrates.npu.device import ResourceError

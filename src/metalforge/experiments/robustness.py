@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.hybrid.attacks.gradient_attacks import fgsm, pgd, random_signs
+from metalforge.hybrid.attacks.gradient_attacks import fgsm, pgd, random_signs, square_attack
 from metalforge.hybrid.attacks.outcomes import share, share_difference, transfer_rate
-from metalforge.hybrid.attacks.square import square_attack
 
 from .protocol import (
     Check,

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from metalforge.hybrid.attacks.twin import effective_weights
-from metalforge.hybrid.attacks.victim import Victim
+from metalforge.hybrid.attacks.victim import Victim, effective_weights
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task, refit
 from metalforge.reservoir.generate import make_esn

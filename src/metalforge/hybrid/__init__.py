@@ -5,17 +5,14 @@
 device. `search` finds a network for a task, and `attacks` tells how easily one is fooled.
 """
 
-from .esn.auto import PrecisionChoice
 from .esn.network import HybridEsn, HybridStatistics
-from .esn.selector import SubstrateSelector
-from .esn.tasks import Task, loss, refit
-from .model.graph import Node, OpGraph, graph_from_esn, graph_from_heads
+from .esn.tasks import PrecisionChoice, Task, loss, refit
+from .model.graph import Node, OpGraph, graph_from_esn
 from .model.onnx_import import load_onnx
 from .routing.plan import Plan
 from .routing.router import OperationRouter
 from .running.executor import HybridExecutor
 from .running.failure import DeviceFallbackWarning
-from .running.merger import OutputMerger
 
 __all__ = [
     "DeviceFallbackWarning",
@@ -25,13 +22,10 @@ __all__ = [
     "Node",
     "OpGraph",
     "OperationRouter",
-    "OutputMerger",
     "Plan",
     "PrecisionChoice",
-    "SubstrateSelector",
     "Task",
     "graph_from_esn",
-    "graph_from_heads",
     "load_onnx",
     "loss",
     "refit",

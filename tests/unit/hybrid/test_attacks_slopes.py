@@ -7,8 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from metalforge.core.errors import SpecError, UnknownNameError
-from metalforge.hybrid.attacks.twin import effective_weights, input_slope
-from metalforge.hybrid.attacks.victim import Victim
+from metalforge.hybrid.attacks.victim import Victim, effective_weights, input_slope
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.reservoir.activations import activation
 from metalforge.reservoir.generate import make_esn

@@ -9,7 +9,7 @@ from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.ops import Concat, Elementwise, FullyConnectedOp, MutationUpdate, TemporalIntegration
 from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.hybrid.routing.router import OperationRouter
-from metalforge.hybrid.running.device_jobs import DeviceJobs
+from metalforge.hybrid.running.device_matrix import DeviceJobs
 from metalforge.hybrid.running.executor import HybridExecutor
 from metalforge.hybrid.running.failure import DeviceFallbackWarning
 from metalforge.substrates.npu import EmulatedDevice, NpuError
@@ -144,7 +144,7 @@ def test_merged_heads_come_out_by_name():
     assert calls == 2, "the reservoir, and all eleven heads at once"
     assert list(found) == list(graph.outputs)
     for name in graph.outputs:
-        row = plan[name if name in {r.op for r in plan.ops if r.job} else f"{name}.linear"]
+        row = plan[name if name in {r.op for r in plan.record.ops if r.job} else f"{name}.linear"]
         reservoir = np.abs(graph[row.op].op.matrix).sum() * plan["reservoir"].error_bound
         assert np.abs(found[name] - wanted[name]).max() <= row.error_bound + reservoir + 1e-5
 
@@ -154,7 +154,7 @@ def test_fused_chains_are_within_their_bound():
     relu = Elementwise(function="bounded_relu")
     graph = chain(real_layer(rng, 12, 8), relu, real_layer(rng, 8, 3), relu, inputs=12, dtype="float64")
     plan = make(graph, tolerance=0.9)
-    assert {row.job for row in plan.ops} == {"n0+3"}
+    assert {row.job for row in plan.record.ops} == {"n0+3"}
     x = rng.uniform(-1, 1, (200, 12))
     with HybridExecutor(plan) as executor:
         found = executor.forward(x)
@@ -301,8 +301,11 @@ def test_statistics_keep_measured_and_modelled_apart():
     assert isinstance(statistics.host, Measured)
     assert isinstance(statistics.device_busy, Modelled)
     assert statistics.host.value > 0
-    assert statistics.device_busy.value - loaded == pytest.approx(11 * plan.device_total.latency.value)
-    per_step = sum(t.to_device_bytes for t in plan.transfers), sum(t.to_host_bytes for t in plan.transfers)
+    assert statistics.device_busy.value - loaded == pytest.approx(11 * plan.record.device_total.latency.value)
+    per_step = (
+        sum(t.to_device_bytes for t in plan.record.transfers),
+        sum(t.to_host_bytes for t in plan.record.transfers),
+    )
     assert (statistics.bytes_to_device, statistics.bytes_to_host) == (11 * per_step[0], 11 * per_step[1])
     assert (statistics.fallbacks, statistics.retries, statistics.pushes) == (0, 0, 0)
     with pytest.raises(TypeError, match=r"measured.*modelled"):

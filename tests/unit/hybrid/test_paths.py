@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from metalforge.core.errors import PlacementError, SpecError
-from metalforge.hybrid.esn.native_path import NativeLayer
-from metalforge.hybrid.esn.paths import LastLayer, Ranges, Rectified, ScaleTrick
-from metalforge.hybrid.routing.precision import LADDER, encoding_of, precision_of
+from metalforge.hybrid.esn.paths import LastLayer, NativeLayer, Ranges, Rectified, ScaleTrick
+from metalforge.hybrid.routing.encodings import LADDER, encoding_of, precision_of
 from metalforge.reservoir.generate import make_esn
 from metalforge.substrates.npu import EmulatedDevice
 from metalforge.substrates.npu.quantize import quantize

@@ -10,15 +10,11 @@ from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task, loss, refit
 from metalforge.hybrid.learning import DeviceNetwork
 from metalforge.hybrid.search import Parameters, SearchBudget, Space, front, search, search_task
-from metalforge.hybrid.search.baselines import baselines, lagged
-from metalforge.hybrid.search.centred import CentredReadout
-from metalforge.hybrid.search.choosing import Finalist, choose, finalists, on_chip
-from metalforge.hybrid.search.evaluate import Candidate, counted
-from metalforge.hybrid.search.fine_tuning import fine_tune
-from metalforge.hybrid.search.optuna_ import FinishedTrial
-from metalforge.hybrid.search.pareto import Point, points, price
+from metalforge.hybrid.search.choosing import Finalist, Point, choose, finalists, on_chip, points, price
+from metalforge.hybrid.search.evaluate import Candidate, baselines, counted, lagged
+from metalforge.hybrid.search.fine_tuning import CentredReadout, fine_tune
 from metalforge.hybrid.search.plot import plot_pareto
-from metalforge.hybrid.search.study import StudyResult, run_study
+from metalforge.hybrid.search.study import FinishedTrial, StudyResult, run_study
 from metalforge.reservoir.files import load_weights
 from metalforge.reservoir.metrics import nrmse
 from metalforge.substrates.npu import EmulatedDevice, wire

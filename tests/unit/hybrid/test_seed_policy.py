@@ -118,7 +118,7 @@ def test_notes_say_where_the_chip_differs(plan, op, words):
 
 
 def test_only_matrices_and_their_rectifiers_are_given_to_the_device(plan):
-    assert {row.op for row in plan.ops if row.job} == {"int4", "before", "bounded", "step"}
+    assert {row.op for row in plan.record.ops if row.job} == {"int4", "before", "bounded", "step"}
     assert plan["bounded"].job == plan["before"].job, "a bounded ReLU is the activation of its layer"
     assert plan["learn"].device is not None, "the weights of `int4` are on the chip, so an update is pushed"
 

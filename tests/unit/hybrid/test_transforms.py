@@ -16,11 +16,9 @@ from metalforge.hybrid.model.ops import (
     RecurrentStep,
     TemporalIntegration,
 )
-from metalforge.hybrid.routing.calibration import observe
-from metalforge.hybrid.routing.chain import ChainStage, compile_chain
 from metalforge.hybrid.routing.encodings import cheapest, encoding_options, finest
-from metalforge.hybrid.routing.jobs import build_linear
-from metalforge.hybrid.routing.ranges import ValueRange, find_ranges
+from metalforge.hybrid.routing.jobs import ChainStage, build_linear, compile_chain
+from metalforge.hybrid.routing.ranges import ValueRange, find_ranges, observe
 from metalforge.hybrid.routing.transforms import (
     merge_siblings,
     pack_recurrent,

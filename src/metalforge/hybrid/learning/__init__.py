@@ -6,12 +6,11 @@
 """
 
 from .backpropagation import BackpropagationTrainer
-from .drift import DriftMonitor, choose_threshold
+from .drift import DriftMonitor, DriftResponse, choose_threshold
 from .evolution import Evolution, StreamWindow, Window
-from .guard import DivergenceGuard
-from .network import DeviceNetwork, Master, Trainable
-from .response import DriftResponse
-from .rules import GradientStep, RecursiveLeastSquares, RidgeRefit
+from .executors import Trainable
+from .network import DeviceNetwork, Master
+from .rules import DivergenceGuard, GradientStep, RecursiveLeastSquares, RidgeRefit
 from .schedule import PushSchedule, UpdatePlan, plan_updates
 from .speed import measure_speed, seed_step
 from .trainer import OnlineTrainer, TrainerStatistics, online_training_step

@@ -18,15 +18,15 @@ from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.ladder import build_ladder
 
 from .matrix import Push
-from .network import Forward, Master
+from .network import DeviceNetwork, Forward, Master
 
-__all__ = ["ExecutorReadout"]
+__all__ = ["ExecutorReadout", "Trainable"]
 
 Doubles: TypeAlias = NDArray[np.float64]
 
 
 class ExecutorReadout:
-    """A `Trainable` view of one fully connected node, an output of the graph, that sees states and inputs only."""
+    """What a trainer sees of one fully connected node, an output of the graph, that sees states and inputs only."""
 
     def __init__(self, executor: HybridExecutor, node: str = "readout") -> None:
         graph = executor.graph
@@ -112,3 +112,7 @@ class ExecutorReadout:
     def _quantised(self, w_out: ArrayLike) -> NDArray[np.int64]:
         assert self._job is not None
         return build_ladder(np.asarray(w_out, np.float64), self._job.encoding, ranges=self._job.ranges).integers
+
+
+Trainable: TypeAlias = DeviceNetwork | ExecutorReadout
+"""Networks whose readout can be replaced while they run."""

@@ -10,7 +10,7 @@ in beside the input, as in FORCE: what the device said is what is fed back.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,7 +19,7 @@ from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.paths import LastLayer, Ranges, device_lines
-from metalforge.hybrid.routing.precision import encoding_of
+from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.reservoir.series import SeriesError
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import DeviceGoneError, DeviceTimeoutError, NpuDevice
@@ -28,7 +28,7 @@ from metalforge.substrates.npu.residency import DevicePrograms
 
 from .matrix import Push, WrittenMatrix
 
-__all__ = ["DeviceNetwork", "Forward", "Master", "OnGone", "Trainable"]
+__all__ = ["DeviceNetwork", "Forward", "Master", "OnGone"]
 
 Doubles: TypeAlias = NDArray[np.float64]
 Reals: TypeAlias = NDArray[np.floating[Any]]
@@ -52,44 +52,6 @@ class Forward(NamedTuple):
 
     output: Doubles
     features: Doubles
-
-
-class Trainable(Protocol):
-    """A network whose readout can be replaced while it runs; `DeviceNetwork`, and executors by `ExecutorReadout`."""
-
-    @property
-    def device(self) -> NpuDevice:
-        """Where it runs."""
-        ...
-
-    @property
-    def inputs(self) -> int:
-        """Size of an input."""
-        ...
-
-    def forward(self, u: ArrayLike) -> Forward:
-        """Return what the network says of one input; its state moves on."""
-        ...
-
-    def master(self) -> Master:
-        """Return a copy of the float readout that was pushed last."""
-        ...
-
-    def changed(self, w_out: Doubles) -> int:
-        """Return how many integers of the device a push would change."""
-        ...
-
-    def push(self, w_out: Doubles, out_bias: Doubles) -> Push:
-        """Give the device another readout."""
-        ...
-
-    def verify(self) -> bool:
-        """Return whether the device holds what was pushed last, by reading it back."""
-        ...
-
-    def restore(self) -> None:
-        """Put what was pushed last on the device again."""
-        ...
 
 
 class _WrittenLayer(LastLayer):

@@ -22,11 +22,10 @@ from metalforge.hybrid.running.executor import HybridExecutor
 from metalforge.reservoir.losses import LossName, LossSlope, as_targets, check_loss, loss_and_slope
 from metalforge.reservoir.series import DivergenceError, SeriesError
 
-from .executors import ExecutorReadout
-from .guard import DivergenceGuard, GuardState
+from .executors import ExecutorReadout, Trainable
 from .matrix import Push
-from .network import Forward, Master, Trainable
-from .rules import GradientStep, Lesson, Rules
+from .network import Forward, Master
+from .rules import DivergenceGuard, GradientStep, GuardState, Lesson, Rules
 from .schedule import PushSchedule
 
 __all__ = ["OnNan", "OnlineTrainer", "StepInfo", "TrainerStatistics", "Training", "online_training_step"]

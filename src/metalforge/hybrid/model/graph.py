@@ -4,16 +4,15 @@ Nodes name the values they read; a value is a graph input or an output of a node
 name unless `outputs` names several.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
-from metalforge.core.schema import HeadLayout
 from metalforge.reservoir.weights import EsnWeights
 
 from .ops import (
@@ -30,7 +29,7 @@ from .ops import (
     Shape,
 )
 
-__all__ = ["Dtype", "Node", "OpGraph", "graph_from_esn", "graph_from_heads"]
+__all__ = ["Dtype", "Node", "OpGraph", "find_regions", "graph_from_esn"]
 
 Dtype: TypeAlias = Literal["float32", "float64"]
 
@@ -165,7 +164,7 @@ def graph_from_esn(weights: EsnWeights, *, name: str = "esn", precision: Precisi
         if weights.passthrough:
             features = "features"
             nodes.append(Node(name=features, op=Concat(), inputs=("reservoir", "input")))
-        heads, outputs = _readout(weights, features, precision)
+        heads, outputs = _readout(weights, weights.w_out, features, precision)
         nodes += heads
     return OpGraph(
         name=name,
@@ -176,20 +175,11 @@ def graph_from_esn(weights: EsnWeights, *, name: str = "esn", precision: Precisi
     )
 
 
-def graph_from_heads(weights: EsnWeights, heads: HeadLayout, *, name: str = "heads") -> OpGraph:
-    """Return the graph of a many-head program: each head a readout of its own, with its activation."""
-    return graph_from_esn(weights.with_readout(_w_out(weights), weights.out_bias, heads=heads), name=name)
-
-
-def _w_out(weights: EsnWeights) -> NDArray[np.floating[Any]]:
-    if weights.w_out is None:
-        raise SpecError("a many-head program wants weights with a readout\nhint: fit one first")
-    return weights.w_out
-
-
-def _readout(weights: EsnWeights, features: str, precision: Precision) -> tuple[list[Node], tuple[str, ...]]:
+def _readout(
+    weights: EsnWeights, w_out: NDArray[np.floating[Any]], features: str, precision: Precision
+) -> tuple[list[Node], tuple[str, ...]]:
     """Return the nodes of the readout and the names of its outputs."""
-    w_out, bias = _w_out(weights), weights.out_bias
+    bias = weights.out_bias
     if weights.heads is None:
         op = FullyConnectedOp(weights=w_out, bias=bias, precision=precision)
         return [Node(name="readout", op=op, inputs=(features,))], ("readout",)
@@ -226,3 +216,78 @@ def _sorted(nodes: Sequence[Node], known: set[str]) -> tuple[Node, ...]:
             )
         waiting = later
     return tuple(ready)
+
+
+SideT = TypeVar("SideT", bound=str)
+
+
+def find_regions(
+    before: Mapping[str, Collection[str]], sides: Mapping[str, SideT]
+) -> tuple[tuple[SideT, tuple[str, ...]], ...]:
+    """Return regions with their side, in an order in which they can run; no two of one side could be joined.
+
+    A region is convex when no path leaves it and comes back: it can then be run as a whole once its inputs are there.
+    `before` has the nodes that each waits for, itself in an order in which they can run. Nodes get a level that rises
+    by one wherever an edge changes sides. Nodes of one level and side are convex together, since a path that leaves
+    them never comes back down. Regions of different levels are then joined where that closes no circle.
+    """
+    level: dict[str, int] = {}
+    groups: dict[tuple[int, SideT], list[str]] = {}
+    for name, producers in before.items():
+        level[name] = max((level[p] + (sides[p] != sides[name]) for p in producers), default=0)
+        groups.setdefault((level[name], sides[name]), []).append(name)
+    regions = _joined(list(groups.values()), sides, before)
+    position = {name: i for i, name in enumerate(before)}
+    waiting = sorted(
+        (sorted(names, key=position.__getitem__) for names in regions), key=lambda names: position[names[0]]
+    )
+    done: set[str] = set()
+    ordered: list[tuple[SideT, tuple[str, ...]]] = []
+    while waiting:
+        ready = next(names for names in waiting if set().union(*(before[n] for n in names)) <= done.union(names))
+        waiting.remove(ready)
+        done.update(ready)
+        ordered.append((sides[ready[0]], tuple(ready)))
+    return tuple(ordered)
+
+
+def _joined(
+    regions: list[list[str]], sides: Mapping[str, SideT], before: Mapping[str, Collection[str]]
+) -> list[list[str]]:
+    """Return regions with pairs of one side joined, until no pair can be."""
+    i = 0
+    while i < len(regions):
+        after = _edges(regions, before)
+        for j in range(len(regions) - 1, i, -1):
+            same = sides[regions[i][0]] == sides[regions[j][0]]
+            if same and not _around(after, i, j) and not _around(after, j, i):
+                regions[i] += regions.pop(j)
+                i = -1  # what could not be joined before may be now
+                break
+        i += 1
+    return regions
+
+
+def _edges(regions: Sequence[Sequence[str]], before: Mapping[str, Collection[str]]) -> list[set[int]]:
+    """Return for every region those that wait for it."""
+    of = {name: k for k, names in enumerate(regions) for name in names}
+    after: list[set[int]] = [set() for _ in regions]
+    for name, producers in before.items():
+        for producer in producers:
+            if of[producer] != of[name]:
+                after[of[producer]].add(of[name])
+    return after
+
+
+def _around(after: Sequence[set[int]], start: int, end: int) -> bool:
+    """Whether a path between two regions leads through a third: joined, they would wait for each other."""
+    waiting = [k for k in after[start] if k != end]
+    seen = set(waiting)
+    while waiting:
+        for k in after[waiting.pop()]:
+            if k == end:
+                return True
+            if k not in seen:
+                seen.add(k)
+                waiting.append(k)
+    return False

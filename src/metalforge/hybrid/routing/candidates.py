@@ -22,11 +22,10 @@ from metalforge.substrates.profiles import DeviceProfile
 
 from .encodings import Option, Weights, cheapest, encoding_options, finest
 from .jobs import ChainJob, Job, LinearJob, build_chain, build_linear, loading_order
-from .pricing import op_cost, push_cost, share_cost
+from .pricing import Wishes, op_cost, push_cost, share_cost
 from .ranges import ValueRange
 from .transforms import merge_siblings, pack_recurrent, rectified_chains, row_blocks, sibling_heads
 from .verdict import Verdict
-from .wishes import Wishes
 
 __all__ = ["Finder", "JobCandidate", "chip_bytes", "fit_together"]
 

@@ -7,14 +7,21 @@ for independent inputs is
 
 The second term is ||W_i|| delta / sqrt(12), the noise of a step delta. The predicted error is relative, over all
 outputs: sqrt(sum e_i^2 / sum_ij F_ij^2 <x_j^2>). It is an expectation; `CompiledLinear.error_bound` is the worst case.
+
+Precision by name: W8A12 is weights of 8 bits and activations of 12.
+
+Weights of 4, 8 and 12 bits are 1, 2 and 3 base-15 digits, activations of 4, 8, 12 and 16 bits are 1 to 4 nibble rows
+(`substrates.npu.ladder`): more digits are more units of one layer, more nibbles are more rows of one call.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.errors import SpecError
 from metalforge.substrates.npu.ladder import digit_limit, input_levels, quantize_digits
 from metalforge.substrates.npu.program import Encoding
 from metalforge.substrates.npu.quantize import Quantized
@@ -25,11 +32,14 @@ __all__ = [
     "ACTIVATION_BITS",
     "DIGITS",
     "ERROR_MODEL",
+    "LADDER",
     "Option",
     "Weights",
     "cheapest",
+    "encoding_of",
     "encoding_options",
     "finest",
+    "precision_of",
     "rms_error",
 ]
 
@@ -116,3 +126,22 @@ def _rounded(matrix: Weights, x: ValueRange) -> list[tuple[int, NDArray[np.float
         q = quantize_digits(matrix.astype(np.float64) * x.largest, digits)
         found.append((digits, q.error, q.dequantize()))
     return found
+
+
+LADDER = ("W4A4", "W4A8", "W8A8", "W8A12", "W12A12", "W12A16")
+"""What `precision="auto"` climbs, cheapest first: the state's width matters before that of the weights."""
+
+
+def encoding_of(precision: str, signed: Literal["zero_point", "two_rail", "unsigned"] = "zero_point") -> Encoding:
+    """Return the encoding that a name such as W4A8 stands for."""
+    match = re.fullmatch(r"W(4|8|12)A(4|8|12|16)", precision)
+    if match is None:
+        raise SpecError(
+            f"`precision` must be auto, or W4, W8 or W12 with A4, A8, A12 or A16, such as W4A8. Got `{precision}`"
+        )
+    return Encoding(digits=int(match[1]) // 4, activation_bits=int(match[2]), signed=signed)
+
+
+def precision_of(encoding: Encoding) -> str:
+    """Return the name of an encoding's precision."""
+    return f"W{4 * encoding.digits}A{encoding.activation_bits}"

@@ -1,31 +1,64 @@
-"""Work for the device, compiled: which nodes a job computes, its programs, and what rounding does to its results.
+r"""Work for the device, compiled: which nodes a job computes, its programs, and what rounding does to its results.
 
 A `LinearJob` is one matrix: a layer, several sibling layers, or the packed matrix of a recurrent step; bias, activation
 and leak are the host's. A `ChainJob` is layers with bounded ReLUs between them.
+
+Layers with bounded ReLUs between them as one chip program: one call, 4 bits between the layers.
+
+A layer of real weights F and bias b takes inputs x_j = r_j (q_j - z) / L, with z = 8 for signed chip inputs and 0 for
+others. With F_ij r_j = s_i W_ij + E_ij its potential p = W q gives F x + b = u_i (p - z sum_j W_ij) + b_i + rounding,
+u_i = s_i / L. The chip's bounded ReLU, ceil((p - T) / d) within 0 .. 15, is 15 clip(F x + b, 0, 1) rounded to nearest
+when
+
+    d_i = 1 / (15 u_i)          floored to sixteenths, as the chip does
+    T_i = z sum_j W_ij - b_i / u_i + d_i / 2          rounded to an integer
+
+and the next layer reads q with L = 15, r = 1, z = 0. A last layer may be linear; then it can have several digits.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, TypeAlias
 from zlib import crc32
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.ops import Elementwise, FullyConnectedOp
+from metalforge.substrates.npu.certificate import overflow_certificate
 from metalforge.substrates.npu.compile import CompiledLinear, compile_linear
-from metalforge.substrates.npu.program import Encoding, Program
+from metalforge.substrates.npu.ladder import Ladder, build_ladder, input_levels, join_digits
+from metalforge.substrates.npu.program import (
+    POTENTIAL_BITS,
+    Activation,
+    Encoding,
+    FullyConnected,
+    Program,
+    ProgramError,
+)
 from metalforge.substrates.npu.quantize import Quantized
 
-from .chain import ChainStage, CompiledChain, compile_chain
 from .encodings import Weights
-from .ranges import ValueRange
+from .ranges import EVENLY, ValueRange
 
-__all__ = ["ChainJob", "Job", "LinearJob", "build_chain", "build_linear", "loading_order", "program_name"]
+__all__ = [
+    "ChainJob",
+    "ChainStage",
+    "Job",
+    "LinearJob",
+    "build_chain",
+    "build_linear",
+    "compile_chain",
+    "loading_order",
+    "program_name",
+]
 
-LONGEST_NAME = 60
-"""Of a node, in the name of its program: there must be room for what is added to it."""
+LEVELS = 15
+"""Steps of a 4-bit activation."""
+FINEST = 16
+"""Steps are whole sixteenths."""
+LARGEST_STEP = 65535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,12 +98,23 @@ class LinearJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ChainJob(CompiledChain):
-    """Layers with bounded ReLUs between them, in one program of 4 bits."""
+class ChainJob:
+    """Layers with bounded ReLUs between them, in one program of 4 bits.
+
+    Each output is within `error_bound` of the real chain, for inputs within their ranges; `error` is the predicted
+    relative one.
+    """
 
     name: str
     nodes: tuple[str, ...]
     positions: int
+    program: Program
+    first: Ladder
+    """How the host writes the inputs."""
+    offset: NDArray[np.float64]
+    """What the host adds: the bias of a linear last layer."""
+    error_bound: NDArray[np.float64]
+    error: float
 
     @property
     def programs(self) -> tuple[Program, ...]:
@@ -92,8 +136,151 @@ class ChainJob(CompiledChain):
         """The largest modulus of each input line."""
         return self.first.ranges
 
+    def encode(self, x: ArrayLike) -> NDArray[np.uint8]:
+        """Return chip inputs for real x (batch, inputs); beyond their ranges they are clamped."""
+        return self.first.encode(x)
+
+    def decode(self, outputs: NDArray[Any]) -> NDArray[np.float64]:
+        """Return y (batch, outputs) from what the program gives."""
+        return join_digits(outputs, self.program.encoding.digits) * self.program.scales + self.offset
+
 
 Job: TypeAlias = LinearJob | ChainJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChainStage:
+    """One layer of a chain: y = W x + b, and whether a bounded ReLU follows."""
+
+    name: str
+    weights: Weights
+    bias: NDArray[np.floating[Any]] | None
+    rectified: bool
+
+
+class _Signal(NamedTuple):
+    """What a layer reads: its range, and the error it carries already, at worst and in the mean square."""
+
+    x: ValueRange
+    bound: NDArray[np.float64]
+    noise: NDArray[np.float64]
+
+
+def compile_chain(
+    name: str,
+    stages: Sequence[ChainStage],
+    x: ValueRange,
+    *,
+    digits: int = 1,
+    nodes: Sequence[str] = (),
+    positions: int = 1,
+) -> ChainJob:
+    """Return stages as one program; raises `ProgramError` where a rule of the chip does not allow it.
+
+    `digits` are those of the last layer, if it is linear; before a rectifier there is only one.
+    """
+    if not stages or not all(stage.rectified for stage in stages[:-1]):
+        raise ProgramError("every layer of a chain but the last must have a bounded ReLU")
+    signed: Literal["unsigned", "zero_point"] = "unsigned" if x.nonnegative else "zero_point"
+    signal, error = _Signal(x, np.zeros(x.largest.size), np.zeros(x.largest.size)), 0.0
+    ladders: list[Ladder] = []
+    for stage in stages:
+        encoding = Encoding(digits=1 if stage.rectified else digits, signed="unsigned" if ladders else signed)
+        ladder = build_ladder(stage.weights, encoding, ranges=signal.x.largest)
+        signal, error = _after(stage, ladder, signal, fresh=not ladders)
+        ladders.append(ladder)
+    last = stages[-1]
+    scales = np.full(len(ladders[-1].integers), 1 / LEVELS) if last.rectified else ladders[-1].scales
+    program = Program(
+        name=name,
+        layers=tuple(_layer(stage, ladder) for stage, ladder in zip(stages, ladders, strict=True)),
+        encoding=Encoding(activation_bits=4, digits=ladders[-1].encoding.digits, signed=signed),
+        scales=scales,
+    )
+    return ChainJob(
+        name=name,
+        nodes=tuple(nodes),
+        positions=positions,
+        program=program,
+        first=ladders[0],
+        offset=np.zeros(len(scales)) if last.rectified else _bias(last) - scales * ladders[-1].correction,
+        error_bound=signal.bound,
+        error=error,
+    )
+
+
+def _layer(stage: ChainStage, ladder: Ladder) -> FullyConnected:
+    """Return a chip layer; raises where it could saturate or its steps and thresholds have no room."""
+    if not stage.rectified:
+        layer = FullyConnected(name=stage.name, weights=ladder.chip_weights())
+    else:
+        step, threshold = _rectifier(stage, ladder)
+        layer = FullyConnected(
+            name=stage.name,
+            weights=ladder.chip_weights(),
+            activation=Activation.BOUNDED_RELU,
+            act_step=step.astype(np.float32),
+            threshold=threshold.astype(np.int32),
+        )
+    if not overflow_certificate(layer).safe:
+        raise ProgramError(f"layer `{stage.name}` could saturate, and inside a chain it cannot be split")
+    return layer
+
+
+def _rectifier(stage: ChainStage, ladder: Ladder) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return steps and thresholds."""
+    wanted = 1 / (LEVELS * ladder.scales)
+    step = np.floor(wanted * FINEST) / FINEST
+    if np.any(step < 1 / FINEST) or np.any(step > LARGEST_STEP):
+        raise ProgramError(
+            f"layer `{stage.name}`: steps of {wanted.min():.3g} to {wanted.max():.3g} potentials are wanted, and the "
+            f"chip has 1/{FINEST} to {LARGEST_STEP}; scale the weights"
+        )
+    threshold = np.rint(ladder.correction - _bias(stage) / ladder.scales + step / 2)
+    if np.abs(threshold).max() >= 1 << (POTENTIAL_BITS - 1):
+        raise ProgramError(f"layer `{stage.name}`: its bias needs thresholds beyond {POTENTIAL_BITS} bits")
+    return step, threshold
+
+
+def _after(stage: ChainStage, ladder: Ladder, before: _Signal, *, fresh: bool) -> tuple[_Signal, float]:
+    """Return what the next layer reads, and the relative error of what this one gives.
+
+    `fresh`: the inputs are rounded here; later layers read integers as they are. Flooring a step makes the ramp
+    steeper by a factor 1 + k, which multiplies the errors before it and adds at most k.
+    """
+    real = (stage.weights if isinstance(stage.weights, np.ndarray) else stage.weights.dequantize()).astype(np.float64)
+    size = before.x.largest
+    product = ladder.scales[:, np.newaxis] * ladder.integers
+    weight = real * size - product * input_levels(ladder.encoding)
+    share = (before.x.rms / size) ** 2
+    bound = np.abs(weight).sum(axis=1) + np.abs(real) @ before.bound
+    noise = weight**2 @ share + real**2 @ before.noise
+    if fresh:
+        bound = bound + np.abs(product).sum(axis=1) / 2
+        noise = noise + np.sum(product**2, axis=1) / 12
+    power = (real * size) ** 2 @ share + _bias(stage) ** 2
+    if not stage.rectified:
+        return _Signal(before.x, bound, noise), _relative(noise, power)
+    step, _ = _rectifier(stage, ladder)
+    k = 1 / (LEVELS * ladder.scales * step) - 1
+    bound = (1 + k) * (bound + ladder.scales / 2) + 0.5 / LEVELS + k
+    noise = (1 + k) ** 2 * (noise + ladder.scales**2 / 12) + 1 / (12 * LEVELS**2) + (k * EVENLY) ** 2
+    rms = np.minimum(np.sqrt(power), EVENLY)
+    x = ValueRange(largest=np.ones(len(real)), rms=rms, nonnegative=True, source="bounded_relu is at most 1")
+    return _Signal(x, bound, noise), _relative(noise, rms**2)
+
+
+def _relative(noise: NDArray[np.float64], power: NDArray[np.float64]) -> float:
+    return float(np.sqrt(noise.sum() / power.sum())) if power.any() else 0.0
+
+
+def _bias(stage: ChainStage) -> NDArray[np.float64]:
+    rows = stage.weights.shape[0] if isinstance(stage.weights, np.ndarray) else stage.weights.values.shape[0]
+    return np.zeros(rows) if stage.bias is None else stage.bias.astype(np.float64)
+
+
+LONGEST_NAME = 60
+"""Of a node, in the name of its program: there must be room for what is added to it."""
 
 
 def build_linear(
@@ -146,9 +333,7 @@ def build_chain(graph: OpGraph, nodes: Sequence[str], x: ValueRange, *, digits: 
                 ChainStage(name=program_name([name]), weights=np.eye(x.largest.size), bias=None, rectified=True)
             )
     whole = x.of_one_size() if isinstance(stages[0].weights, Quantized) else x
-    chain = compile_chain(program_name(nodes), stages, whole, digits=digits)
-    parts = {field.name: getattr(chain, field.name) for field in fields(chain)}
-    return ChainJob(name=chain.program.name, nodes=tuple(nodes), positions=positions, **parts)
+    return compile_chain(program_name(nodes), stages, whole, digits=digits, nodes=nodes, positions=positions)
 
 
 def loading_order(jobs: Sequence[Job]) -> tuple[Job, ...]:

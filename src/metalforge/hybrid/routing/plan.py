@@ -4,6 +4,7 @@ The records are what travels (JSON, tables); `Plan` adds the graph and the compi
 of the device and of the host are kept apart, each modelled from a profile that it names: nothing here was measured.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,11 +17,23 @@ from metalforge.hybrid.model.graph import OpGraph
 from metalforge.substrates.prices import Objective
 from metalforge.substrates.profiles import DeviceProfile
 
-from . import plan_text
 from .jobs import Job
 from .seed_policy import Substrate
 
-__all__ = ["Change", "OpPlan", "Partition", "Plan", "PlanRecord", "Transfer"]
+__all__ = [
+    "HEADER",
+    "Change",
+    "OpPlan",
+    "Partition",
+    "Plan",
+    "PlanRecord",
+    "Transfer",
+    "cells",
+    "dot",
+    "paragraph",
+    "short",
+    "table",
+]
 
 
 class OpPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,14 +68,9 @@ class OpPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What the other side would have cost, where there was a choice."""
 
     @property
-    def latency(self) -> Quantity | None:
-        """Device and host together, both modelled."""
-        return Cost.total([self.host] if self.device is None else [self.device, self.host]).latency
-
-    @property
-    def energy(self) -> Quantity | None:
-        """Device and host together; None where one has no figure."""
-        return Cost.total([self.host] if self.device is None else [self.device, self.host]).energy
+    def together(self) -> Cost:
+        """Device and host, both modelled; a figure is None where one of them has none."""
+        return Cost.total([self.host] if self.device is None else [self.device, self.host])
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -129,46 +137,17 @@ class Plan:
                 return row
         raise UnknownNameError(f"op of graph {self.record.graph}", op, [row.op for row in self.record.ops])
 
-    @property
-    def ops(self) -> tuple[OpPlan, ...]:
-        """A row an op, in an order in which they can run."""
-        return self.record.ops
-
-    @property
-    def partitions(self) -> tuple[Partition, ...]:
-        """Maximal convex regions of one side."""
-        return self.record.partitions
-
-    @property
-    def transfers(self) -> tuple[Transfer, ...]:
-        """Bytes over the link, a row a job."""
-        return self.record.transfers
-
-    @property
-    def device_total(self) -> Cost:
-        """What one call takes on the device, modelled from the device profile."""
-        return self.record.device_total
-
-    @property
-    def host_total(self) -> Cost:
-        """What one call takes on the host, modelled from the host profile."""
-        return self.record.host_total
-
     def explain(self, op: str | None = None) -> str:
         """Return the plan as a table, or all that is known of one op."""
-        return plan_text.table(self.record) if op is None else plan_text.paragraph(self[op])
-
-    def to_json(self) -> str:
-        """Return the record as JSON; `msgspec.json.decode(text, type=PlanRecord)` reads it back."""
-        return msgspec.json.format(msgspec.json.encode(self.record), indent=2).decode()
+        return table(self.record) if op is None else paragraph(self[op])
 
     def to_dot(self) -> str:
         """Return the graph in Graphviz's language, a cluster a partition."""
-        return plan_text.dot(self.graph, self.record)
+        return dot(self.graph, self.record)
 
     def diff(self, other: "Plan") -> tuple[Change, ...]:
         """Return what changed from this plan to another: placement, encoding, cost; ops that only one of them has."""
-        mine, theirs = ({row.op: row for row in plan.ops} for plan in (self, other))
+        mine, theirs = ({row.op: row for row in plan.record.ops} for plan in (self, other))
         found = []
         for name in dict.fromkeys([*mine, *theirs]):
             if name not in mine or name not in theirs:
@@ -190,6 +169,114 @@ def _compared(row: OpPlan) -> dict[str, str]:
         "substrate": row.substrate,
         "encoding": row.encoding or "none",
         "passes": str(row.passes),
-        "latency": str(row.latency or "unknown"),
-        "energy": str(row.energy or "unknown"),
+        "latency": str(row.together.latency or "unknown"),
+        "energy": str(row.together.energy or "unknown"),
     }
+
+
+HEADER = ("op", "kind", "substrate", "encoding", "passes", "chip bytes", "error", "device", "host", "reason")
+COLOURS = {"npu": "#cfe8cf", "npu+software": "#e4efc4", "software->npu": "#f3e8c0", "software": "#e6e6e6"}
+
+
+def cells(row: OpPlan) -> tuple[str, ...]:
+    """Return a row of the table, as `HEADER` names it."""
+    return (
+        row.op,
+        row.kind,
+        row.substrate,
+        row.encoding or "-",
+        str(row.passes or "-"),
+        str(row.chip_bytes or "-"),
+        "-" if row.predicted_error is None else f"{row.predicted_error:.1e}",
+        short(None if row.device is None else row.device.latency),
+        short(row.host.latency),
+        row.reason,
+    )
+
+
+def table(record: PlanRecord) -> str:
+    """Return the whole plan: a line an op, how to make the others map, totals, notes."""
+    head = f"{record.graph}: policy {record.policy}, objective {record.objective}, device {record.profile}"
+    lines = [f"{head}, host {record.host_profile}, tolerance {record.tolerance:g}, batch {record.batch}"]
+    lines += _aligned([HEADER, *map(cells, record.ops)])
+    fixes = [f"  {row.op}: {row.fix}" for row in record.ops if row.fix]
+    if fixes:
+        lines += ["how to make it map:", *fixes]
+    notes = [f"  {row.op}: {row.note}" for row in record.ops if row.note]
+    if notes:
+        lines += ["what the chip really does:", *notes]
+    lines.append(f"device: {_cost(record.device_total)}")
+    lines.append(f"host: {_cost(record.host_total)}")
+    return "\n".join([*lines, *(f"note: {note}" for note in record.notes)])
+
+
+def paragraph(row: OpPlan) -> str:
+    """Return everything about one op, a fact a line."""
+    facts = [f"{row.op} ({row.kind}): {row.substrate}", f"why: {row.reason}"]
+    if row.fix:
+        facts.append(f"to make it map: {row.fix}")
+    if row.note:
+        facts.append(f"on the chip: {row.note}")
+    if row.job:
+        facts.append(
+            f"job `{row.job}`: {row.encoding}, chip rows per sample: {row.passes}, bytes on chip: {row.chip_bytes}"
+        )
+    if row.predicted_error is not None:
+        facts.append(f"predicted error: {row.predicted_error:.2e} ({row.error_model})")
+    if row.error_bound is not None:
+        facts.append(f"at worst: {row.error_bound:.3g}, for inputs within their ranges")
+    if row.device is not None:
+        facts.append(f"device: {_cost(row.device)}")
+    facts.append(f"host: {_cost(row.host)}")
+    if row.instead is not None:
+        facts.append(f"instead, on the other side: {_cost(row.instead)}")
+    return "\n".join(facts)
+
+
+def dot(graph: OpGraph, record: PlanRecord) -> str:
+    """Return a drawing: a cluster a partition, an edge a value."""
+    lines = ["digraph plan {", "  rankdir=LR;", '  node [shape=box, style=filled, fontname="sans-serif"];']
+    lines += [f'  {_quoted("input " + name)} [shape=ellipse, fillcolor="white"];' for name in graph.inputs]
+    rows = {row.op: row for row in record.ops}
+    for i, part in enumerate(record.partitions):
+        lines += [f"  subgraph cluster_{i} {{", f"    label={_quoted(part.side)};"]
+        for name in part.ops:
+            row = rows[name]
+            label = "\n".join(filter(None, [name, row.kind, f"{row.substrate} {row.encoding}".strip()]))
+            colour = COLOURS[row.substrate]
+            lines.append(
+                f'    {_quoted("op " + name)} [label={_quoted(label)}, fillcolor="{colour}", '
+                f"tooltip={_quoted(row.reason)}];"
+            )
+        lines.append("  }")
+    for node in graph.nodes:
+        for value in node.inputs:
+            producer = graph.producer(value)
+            source = f"input {value}" if producer is None else f"op {producer.name}"
+            lines.append(f"  {_quoted(source)} -> {_quoted('op ' + node.name)} [label={_quoted(value)}];")
+    for value in graph.outputs:
+        producer = graph.producer(value)
+        source = f"input {value}" if producer is None else f"op {producer.name}"
+        lines.append(f'  {_quoted("output " + value)} [shape=ellipse, fillcolor="white"];')
+        lines.append(f"  {_quoted(source)} -> {_quoted('output ' + value)};")
+    return "\n".join([*lines, "}"])
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    return ["  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]) for row in rows]
+
+
+def short(quantity: Quantity | None) -> str:
+    """Return a figure without its source, which the table's head names."""
+    return "-" if quantity is None else str(quantity).split(" (")[0]
+
+
+def _cost(cost: Cost) -> str:
+    energy = cost.unknown or "no figure" if cost.energy is None else str(cost.energy)
+    return f"{cost.latency or cost.unknown or 'no figure'}, energy {energy}"
+
+
+def _quoted(text: str) -> str:
+    """Return a Graphviz string."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

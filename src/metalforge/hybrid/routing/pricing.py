@@ -6,23 +6,28 @@ the whole model do not fit the largest cache, for a model that runs again and ag
 Device: one call a program. The profiles' figure of a call is a round trip as a host sees it, so moving inputs and
 outputs is in it already: a plan shows their bytes, and what they would take over the link by themselves, but does not
 charge them again.
+
+What a plan is asked for: a policy, an objective, how much rounding may err, and what prices both sides.
 """
 
+from dataclasses import dataclass
 from math import prod
+from typing import Literal, TypeAlias, get_args
 
 from scipy.sparse import csr_array
 
+from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.ops import Elementwise, FanOutOp, RecurrentStep, Shape
 from metalforge.reservoir.sparse import BlockSparse
 from metalforge.substrates.npu import costs
-from metalforge.substrates.prices import HOST_STEPS, HostModel
+from metalforge.substrates.prices import HOST_STEPS, HostModel, Objective
 from metalforge.substrates.profiles import DeviceProfile
 
 from .jobs import Job, LinearJob
 
-__all__ = ["op_cost", "push_cost", "share_cost"]
+__all__ = ["Policy", "Wishes", "op_cost", "push_cost", "share_cost"]
 
 
 def op_cost(host: HostModel, node: Node, graph: OpGraph, batch: int = 1) -> Cost:
@@ -74,3 +79,28 @@ def _stored(node: Node) -> int:
 
 def _entries(shape: Shape) -> int:
     return prod(n or 1 for n in shape)
+
+
+Policy: TypeAlias = Literal["default", "seed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Wishes:
+    """`tolerance` is the relative error that a quantised op may have, `batch` the samples of one call."""
+
+    policy: Policy
+    objective: Objective
+    profile: DeviceProfile
+    tolerance: float
+    host: HostModel
+    batch: int
+
+    def __post_init__(self) -> None:
+        if self.policy not in get_args(Policy):
+            raise UnknownNameError("policy", self.policy, get_args(Policy))
+        if self.objective not in get_args(Objective):
+            raise UnknownNameError("objective", self.objective, get_args(Objective))
+        if not 0 < self.tolerance < float("inf"):
+            raise SpecError(f"`tolerance` must be a positive number. Got {self.tolerance}")
+        if self.batch < 1:
+            raise SpecError(f"`batch` must be at least 1. Got {self.batch}")

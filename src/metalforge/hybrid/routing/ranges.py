@@ -3,6 +3,11 @@ r"""How large every value of a graph can be: what a chip needs to know before it
 Without data, ranges follow from those of the inputs (`OpGraph.ranges`) and from what bounds an op: |tanh| <= 1,
 |W x + b| <= |W| r + |b|. With data, they are what a run in software showed. A value has one range for each line of its
 last axis; only what stands side by side in a `Concat`, or comes out of a matrix, has lines of different range.
+
+What a run in software shows of every value of a graph: example inputs in, ranges out.
+
+For a graph without state the examples are one batch. For one with state they are time steps: arrays (T, ...) of one
+sequence, or (B, T, ...) of several that run side by side.
 """
 
 from collections.abc import Mapping
@@ -10,8 +15,9 @@ from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from metalforge.core.errors import SpecError
 from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.ops import (
     Add,
@@ -22,9 +28,11 @@ from metalforge.hybrid.model.ops import (
     RecurrentStep,
     TemporalIntegration,
 )
+from metalforge.hybrid.model.software import SoftwareModel
+from metalforge.hybrid.running.values import GraphValues
 from metalforge.reservoir.activations import ACTIVATIONS
 
-__all__ = ["Observed", "ValueRange", "find_ranges"]
+__all__ = ["Observed", "ValueRange", "find_ranges", "observe"]
 
 EVENLY = 1 / sqrt(3)
 """Root mean square of a value spread evenly over -1 .. 1: what is assumed where nothing better is known."""
@@ -188,3 +196,27 @@ def _without_zeros(found: ValueRange) -> ValueRange:
     """Return a range in which no line is zero: the chip's grid needs a size, and a line of zeros fits any."""
     largest = float(found.largest.max(initial=0.0)) or 1.0
     return replace(found, largest=np.where(found.largest > 0, found.largest, largest))
+
+
+def observe(graph: OpGraph, examples: Mapping[str, ArrayLike]) -> dict[str, Observed]:
+    """Return the largest modulus and the root mean square of every value over a run of the examples."""
+    everything = tuple(value for node in graph.nodes for value in node.outputs)
+    model, reader = SoftwareModel(replace(graph, outputs=everything)), GraphValues(graph)
+    largest: dict[str, float] = {}
+    squares: dict[str, float] = {}
+    entries: dict[str, int] = {}
+    samples = 0
+    for inputs in reader.sequences(examples).steps if graph.stateful else [examples]:
+        values = dict(inputs) | model.forward(inputs)
+        samples += reader.samples(inputs)
+        for name, value in values.items():
+            array = np.asarray(value, np.float64)
+            if not np.all(np.isfinite(array)):
+                raise SpecError(f"calibration made NaN or infinity of `{name}`; look at the examples or the weights")
+            largest[name] = max(largest.get(name, 0.0), float(np.abs(array).max(initial=0.0)))
+            squares[name] = squares.get(name, 0.0) + float(np.sum(array**2))
+            entries[name] = entries.get(name, 0) + array.size
+    return {
+        name: Observed(largest[name], float(np.sqrt(squares[name] / max(entries[name], 1))), samples)
+        for name in largest
+    }

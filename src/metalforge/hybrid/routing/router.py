@@ -23,15 +23,13 @@ from metalforge.substrates.prices import HostModel, Objective, Pricer
 from metalforge.substrates.profiles import DeviceProfile
 from metalforge.substrates.profiles import profile as find_profile
 
-from .assembly import assemble
-from .calibration import observe
 from .candidates import Finder, JobCandidate, fit_together
 from .plan import OpPlan, Plan
-from .ranges import ValueRange, find_ranges
-from .rows import OpRow
+from .pricing import Policy, Wishes
+from .ranges import ValueRange, find_ranges, observe
+from .rows import OpRow, assemble
 from .seed_policy import seed_row
 from .verdict import Verdict, npu_verdict, software_verdict
-from .wishes import Policy, Wishes
 
 __all__ = ["OperationRouter", "Pin", "Policy"]
 
@@ -65,16 +63,6 @@ class OperationRouter:
             host=HostModel(host, power_w=host_power_w),
             batch=batch,
         )
-
-    def verdicts(
-        self, graph: OpGraph, *, calibration: Mapping[str, ArrayLike] | None = None
-    ) -> dict[str, dict[Pin, Verdict]]:
-        """Return for every op whether each side can run it, and why not."""
-        ranges = _ranges(graph, calibration)
-        return {
-            node.name: {"npu": npu_verdict(node, graph, ranges), "software": software_verdict(node)}
-            for node in graph.nodes
-        }
 
     def plan(
         self,
@@ -130,7 +118,7 @@ class OperationRouter:
         rows = [self._row(node, pins.get(node.name), verdicts[node.name], finder, chosen) for node in graph.nodes]
         plan = assemble(graph, rows, chosen, self.wishes)
         if strict:
-            _refuse_fallbacks(plan.ops)
+            _refuse_fallbacks(plan.record.ops)
         return plan
 
     def _wanted(self, graph: OpGraph, pins: Mapping[str, Pin], verdicts: Mapping[str, Verdict]) -> set[str]:

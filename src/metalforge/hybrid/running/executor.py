@@ -23,10 +23,9 @@ from metalforge.reservoir.activations import leaky_step
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
-from .device_jobs import DeviceJobs, job_matrix
+from .device_matrix import DeviceJobs, job_matrix
 from .failure import DeviceGuard, OnFailure
-from .inputs import InputReader
-from .merger import Array, OutputMerger, Outputs
+from .values import Array, GraphValues, Outputs
 
 __all__ = ["ExecutorStatistics", "HybridExecutor"]
 
@@ -70,7 +69,7 @@ class HybridExecutor(Closing):
         self.device: NpuDevice = self._own or device  # type: ignore[assignment]  # one of them is there
         self._jobs = DeviceJobs(plan.jobs, self.device, plan.graph.name)
         self._job_of = {name: job for job in plan.jobs for name in job.nodes}
-        self._reader, self._merger = InputReader(plan.graph), OutputMerger(plan.graph)
+        self._io = GraphValues(plan.graph)
         self._ops: dict[str, Op] = {node.name: in_dtype(node.op, plan.graph.dtype) for node in plan.graph.nodes}
         self._nodes = {node.name: node for node in plan.graph.nodes}
         self._states: dict[str, Array] = {}
@@ -90,16 +89,16 @@ class HybridExecutor(Closing):
 
     def step(self, x: ArrayLike | Mapping[str, ArrayLike]) -> Outputs:
         """Return the outputs of one time step, for a batch or one sample; the state moves on."""
-        inputs, single = self._reader.batched(self._reader.named(x))
+        inputs, single = self._io.batched(self._io.named(x))
         outputs = self._call(inputs)
-        return self._merger.shown(self._merger.single(outputs) if single else outputs)
+        return self._io.shown(self._io.single(outputs) if single else outputs)
 
     def run(self, sequence: ArrayLike | Mapping[str, ArrayLike]) -> Outputs:
         """Return the outputs of a sequence (T, ...), or of several (B, T, ...) side by side, from the present state."""
-        steps, several = self._reader.sequences(self._reader.named(sequence))
+        steps, several = self._io.sequences(self._io.named(sequence))
         made = [self._call(inputs) for inputs in steps]
-        outputs = made if several else [self._merger.single(step) for step in made]
-        return self._merger.shown(self._merger.over_time(outputs, batched=several))
+        outputs = made if several else [self._io.single(step) for step in made]
+        return self._io.shown(self._io.over_time(outputs, batched=several))
 
     def reset(self) -> None:
         """Bring every state to rest; weights stay as they are."""
@@ -195,7 +194,7 @@ class HybridExecutor(Closing):
             raise SpecError("the executor is closed\nhint: make another one from the plan")
         begin, device_before = perf_counter(), self._jobs.programs.seconds
         values = check_inputs(self.graph, inputs)
-        samples = self._reader.samples(values)
+        samples = self._io.samples(values)
         self._check_states(samples)
         if self._stale and not self._guard.lost:
             self._restore()

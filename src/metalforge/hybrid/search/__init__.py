@@ -1,11 +1,10 @@
 """Search, then compile: a task and bounds go in, a network within an accuracy and latency budget comes out.
 
 `study` searches (phase 1), `choosing` decides on the chip's own arithmetic and compiles (phase 2), `fine_tuning` learns
-on the device (phase 3); `run.search` does all three. Optuna's home is `optuna_`, matplotlib's is `plot`.
+on the device (phase 3); `run.search` does all three. Optuna's home is `study`, matplotlib's is `plot`.
 """
 
-from .choosing import Choice, Finalist, choose
-from .pareto import SearchBudget, front
+from .choosing import Choice, Finalist, SearchBudget, choose, front
 from .run import Best, Deployment, SearchReport, search, summary
 from .space import Parameters, Space, build
 from .study import StudyResult, evaluate_many, run_study

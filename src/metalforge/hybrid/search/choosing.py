@@ -7,32 +7,124 @@ fitted again to the states it has there. Activation bits climb (4, 8, 12, 16: on
 
 or the budget ends. The finalist with the least error_int4 is chosen. It meets the constraint if it got there, or if
 one that got there is no better: losing more from a better start is no reason to take a worse network.
+
+Candidates with their prices, and those of them that nothing beats in every respect.
+
+A price is that of one step's product on the device, under one profile and one precision: modelled, and known from the
+shape of the layer alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
+import msgspec
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from metalforge.core.errors import PlacementError
+from metalforge.core.errors import PlacementError, SpecError
 from metalforge.core.quantities import Modelled
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.paths import LastLayer
-from metalforge.hybrid.routing.precision import encoding_of
+from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu.costs import programs_cost
+from metalforge.substrates.npu.costs import power_w, programs_cost, shape_seconds
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.npu.program import Program
 from metalforge.substrates.profiles import DeviceProfile
 
 from .evaluate import Candidate, HeadSums, head_parts, score
-from .pareto import Point, SearchBudget, front, points, price
 from .space import Parameters
-from .study import StudyResult
+from .study import FinishedTrial, StudyResult
 from .tasks import SearchTask
 
-__all__ = ["INT4_LADDER", "Choice", "Finalist", "OnChip", "choose", "finalists", "on_chip"]
+__all__ = [
+    "INT4_LADDER",
+    "Choice",
+    "Finalist",
+    "OnChip",
+    "Point",
+    "SearchBudget",
+    "choose",
+    "finalists",
+    "front",
+    "on_chip",
+    "points",
+    "price",
+]
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A candidate in the plane of errors and prices; `error` is the NRMSE on validation data."""
+
+    parameters: Parameters
+    precision: str
+    error: float
+    latency: Modelled
+    energy: Modelled
+
+
+class SearchBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The most that a step may take on the device; None is without limit."""
+
+    latency_s: float | None = None
+    energy_j: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("latency_s", "energy_j"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise SpecError(f"`{name}` must be a finite number above 0. Got {value}")
+
+    def allows(self, latency: Modelled, energy: Modelled) -> bool:
+        """Return whether a step of this price is within the budget."""
+        return latency.value <= (self.latency_s or float("inf")) and energy.value <= (self.energy_j or float("inf"))
+
+
+def price(units: int, inputs: int, precision: str, profile: DeviceProfile) -> tuple[Modelled, Modelled]:
+    """Return seconds and joules of a step's product, for a layer of all inputs and units on the device."""
+    seconds = _seconds(units, inputs, precision, profile)
+    joules = seconds * power_w(profile, profile.modes[0].name)
+    return (
+        Modelled(value=seconds, unit="s", profile=profile.name),
+        Modelled(value=joules, unit="J", profile=profile.name),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _seconds(units: int, inputs: int, precision: str, profile: DeviceProfile) -> float:
+    return shape_seconds(units + inputs, units, encoding_of(precision), 1, profile)
+
+
+def points(finished: Iterable[FinishedTrial], inputs: int, precision: str, profile: DeviceProfile) -> list[Point]:
+    """Return the candidates that saw all the data, priced at one precision."""
+    found = []
+    for trial in finished:
+        if trial.error is not None:
+            latency, energy = price(trial.parameters.units, inputs, precision, profile)
+            found.append(
+                Point(
+                    parameters=trial.parameters,
+                    precision=precision,
+                    error=trial.error,
+                    latency=latency,
+                    energy=energy,
+                )
+            )
+    return found
+
+
+def front(candidates: Sequence[Point]) -> list[Point]:
+    """Return the points that no other beats or equals in error, latency and energy, the cheapest first.
+
+    Of points that agree in all three the first one stays.
+    """
+    kept: list[Point] = []
+    for point in sorted(candidates, key=lambda p: (p.latency.value, p.energy.value, p.error)):
+        if not any(k.error <= point.error and k.energy.value <= point.energy.value for k in kept):
+            kept.append(point)
+    return kept
+
 
 INT4_LADDER = ("W4A4", "W4A8", "W4A12", "W4A16")
 """Four-bit weights with activations of one to four nibbles, cheapest first."""

@@ -1,30 +1,72 @@
-"""Phase 3: the deployed network goes on learning on the device, from a stream it was not fitted on.
+r"""Phase 3: the deployed network goes on learning on the device, from a stream it was not fitted on.
 
 Reservoir and readout are both on the chip (`hybrid.learning.DeviceNetwork`), the readout in three digits: one digit
 breaks regression. Rounded weights want to be small, so the ridge is chosen anew by what the device itself says of the
 training data, and what rounding does on average is made good (`centred`). Recursive least squares then goes on from the
 training rows as if they had been the stream's beginning, and new integers are pushed as often as the profile makes
 worth while.
+
+A readout on the chip whose rounding is made good on average, by the bias that the host adds.
+
+    y = W_q x + b + (W - W_q) m        W_q the rounded weights, m the mean of the features
+
+Reservoirs that do well have states near a constant, their bias, and large weights that take the difference. A rounding
+error times that constant is an offset far larger than its effect on what varies; the host knows both, and takes it off.
 """
+
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from metalforge.core.quantities import Modelled
 from metalforge.hybrid.esn.tasks import Task
-from metalforge.hybrid.learning import OnlineTrainer, RecursiveLeastSquares, plan_updates
+from metalforge.hybrid.learning import DeviceNetwork, OnlineTrainer, RecursiveLeastSquares, plan_updates
+from metalforge.hybrid.learning.matrix import Push
+from metalforge.hybrid.learning.network import Forward
 from metalforge.reservoir.metrics import nrmse
 from metalforge.reservoir.weights import EsnWeights
+from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.profiles import DeviceProfile
 
-from .centred import CentredReadout, Doubles
 from .choosing import OnChip
 from .evaluate import HeadSums, Reals, counted, head_parts
 from .space import Parameters
 
-__all__ = ["FineTuned", "fine_tune"]
+__all__ = ["CentredReadout", "FineTuned", "fine_tune"]
+
+Doubles: TypeAlias = NDArray[np.float64]
+
+
+class CentredReadout(DeviceNetwork):
+    """A `DeviceNetwork` with this correction, made with the same options; `mean` is that of its features (width,)."""
+
+    def __init__(self, weights: EsnWeights, device: NpuDevice, mean: NDArray[np.floating[Any]], **options: Any) -> None:
+        super().__init__(weights, device, **options)
+        self._mean = np.asarray(mean, np.float64)
+        self._offset = self._rounding()
+
+    def forward(self, u: ArrayLike) -> Forward:
+        """Return the output for one input and the features that the readout saw; the state moves on."""
+        said = super().forward(u)
+        return Forward(said.output + self._offset, said.features)
+
+    def read(self, features: Doubles) -> Doubles:
+        """Return outputs (rows, outputs) of features (rows, width)."""
+        return np.asarray(super().read(features) + self._offset)
+
+    def push(self, w_out: Doubles, out_bias: Doubles) -> Push:
+        """Give the device another readout, and the host its correction."""
+        push = super().push(w_out, out_bias)
+        self._offset = self._rounding()
+        return push
+
+    def _rounding(self) -> Doubles:
+        return np.asarray((self.master().w_out - self.readout.real()) @ self._mean)
+
 
 READOUT = "W12A16"
 """Precision of the readout on the chip."""

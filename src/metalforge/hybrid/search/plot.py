@@ -8,8 +8,7 @@ from pathlib import Path
 
 from metalforge.core.errors import SpecError
 
-from .choosing import Finalist
-from .pareto import Point, front
+from .choosing import Finalist, Point, front
 
 __all__ = ["plot_pareto"]
 

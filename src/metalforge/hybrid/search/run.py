@@ -17,11 +17,9 @@ from metalforge.substrates.npu.program import Program
 from metalforge.substrates.profiles import DeviceProfile
 from metalforge.substrates.profiles import profile as find_profile
 
-from .baselines import Baselines, baselines
-from .choosing import Choice, Finalist, choose
-from .evaluate import score
+from .choosing import Choice, Finalist, SearchBudget, choose, points
+from .evaluate import Baselines, baselines, score
 from .fine_tuning import FineTuned, fine_tune
-from .pareto import SearchBudget, points
 from .space import Parameters, Space
 from .study import Progress, StudyResult, run_study
 from .tasks import SearchTask, search_task

@@ -3,14 +3,27 @@
 Two batches are under way at a time: while the kernels evaluate one, Optuna suggests the next and the file takes in the
 one before, on the interpreter that the kernels do not need. Results are told in the order in which they were asked, so
 a search is the same for any number of threads.
+
+Optuna behind ask and tell: suggestions by TPE, a median pruner, and an SQLite file that a search goes on from.
+
+Suggestions come from a study in memory. Finished trials are copied to the file batch by batch, one transaction a trial;
+asking the file itself would take ten. What is interrupted loses the batch in flight and nothing else.
 """
 
+import sqlite3
 import time
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.exceptions import ExperimentalWarning
+from optuna.trial import FrozenTrial, Trial, TrialState
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from metalforge.core.errors import SpecError
@@ -18,11 +31,207 @@ from metalforge.core.quantities import Measured
 from metalforge.native import thread_count
 
 from .evaluate import RUNGS, Candidate
-from .optuna_ import FinishedTrial, Identity, StudyBook
 from .space import Parameters, Space
 from .tasks import SearchTask
 
-__all__ = ["Progress", "StudyResult", "evaluate_many", "run_study"]
+__all__ = ["FinishedTrial", "Identity", "Progress", "StudyBook", "StudyResult", "evaluate_many", "quiet", "run_study"]
+
+STUDY = "metalforge-search"
+STARTUP = 100
+"""Random trials before TPE has something to go by."""
+IDENTITY, SECONDS = "metalforge:identity", "metalforge:seconds"
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a study is about: two searches may share a file only if these agree."""
+
+    task: str
+    space: Space
+    seed: int
+    rungs: tuple[float, ...]
+
+
+class FinishedTrial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A trial that is over: its point, and its error unless it was pruned."""
+
+    number: int
+    parameters: Parameters
+    error: float | None
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep Optuna's log lines and its notes about experimental options away from the user's terminal."""
+    level = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            yield
+    finally:
+        optuna.logging.set_verbosity(level)
+
+
+class StudyBook:
+    """One study: `ask` for points, `report` rungs, `tell` results; kept in a file where one is given."""
+
+    def __init__(self, identity: Identity, heads: int, path: Path | None = None) -> None:
+        self._space = _distributions(identity.space, heads)
+        self._file = None if path is None else _File(path, identity)
+        kept = [] if self._file is None else self._file.trials()
+        with quiet():
+            # A search that goes on must not draw again what it drew at its start: another seed for another beginning.
+            sampler = optuna.samplers.TPESampler(
+                seed=identity.seed + 1_000_003 * len(kept), multivariate=True, n_startup_trials=STARTUP
+            )
+            pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP // 2, n_warmup_steps=0)
+            self._study = optuna.create_study(sampler=sampler, pruner=pruner)
+            self._study.add_trials(kept)
+        self._unsaved: list[int] = []
+
+    @property
+    def earlier_seconds(self) -> float:
+        """Seconds that earlier runs on this file took."""
+        return 0.0 if self._file is None else self._file.seconds
+
+    def ask(self, count: int) -> list[tuple[Trial, Parameters]]:
+        """Return so many new points."""
+        asked = [self._study.ask(self._space) for _ in range(count)]
+        return [(trial, _parameters(trial.params)) for trial in asked]
+
+    def report(self, trial: Trial, rung: int, error: float) -> bool:
+        """Enter an error after a rung; return whether the candidate shall be given up."""
+        if error == float("inf"):
+            return True  # diverged: not a number that a median should see
+        trial.report(error, rung)
+        return trial.should_prune()
+
+    def tell(self, trial: Trial, error: float | None) -> None:
+        """Enter the final error, or None for a candidate that was given up."""
+        with quiet():
+            if error is None:
+                self._study.tell(trial, state=TrialState.PRUNED)
+            else:
+                self._study.tell(trial, error)
+        self._unsaved.append(trial.number)
+
+    def finished(self) -> list[FinishedTrial]:
+        """Return every trial that is over, those of earlier runs first."""
+        over = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+        return [
+            FinishedTrial(
+                number=t.number,
+                parameters=_parameters(t.params),
+                error=t.value if t.state == TrialState.COMPLETE else None,
+            )
+            for t in over
+        ]
+
+    def save(self, seconds: float) -> None:
+        """Copy to the file what it does not have yet, and the seconds that this run has taken."""
+        if self._file is not None:
+            trials = self._study.get_trials(deepcopy=False)
+            while self._unsaved:  # one by one: what an interrupt leaves is saved by the next call
+                self._file.append(trials[self._unsaved[0]])
+                del self._unsaved[0]
+            self._file.spent(seconds)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+class _File:
+    """An SQLite file with one study in it."""
+
+    def __init__(self, path: Path, identity: Identity) -> None:
+        _check_file(path)
+        with quiet():
+            try:
+                self._storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
+            except Exception as error:  # SQLAlchemy and Optuna have a dozen classes for a file they cannot use
+                raise SpecError(f"{path}: cannot be used as a study ({str(error).splitlines()[0]})") from error
+            try:
+                names = optuna.get_all_study_names(self._storage)
+                if names and STUDY not in names:
+                    raise SpecError(
+                        f"{path}: holds other Optuna studies ({', '.join(names)}) and none of `metalforge search`"
+                        "\nhint: give another file"
+                    )
+                self._study = optuna.create_study(storage=self._storage, study_name=STUDY, load_if_exists=True)
+                self._agree(path, identity)
+            except BaseException:
+                self.close()
+                raise
+        self.seconds = float(self._study.user_attrs.get(SECONDS, 0.0))
+
+    def trials(self) -> list[FrozenTrial]:
+        return [t for t in self._study.trials if t.state in (TrialState.COMPLETE, TrialState.PRUNED)]
+
+    def append(self, trial: FrozenTrial) -> None:
+        with quiet():
+            self._storage.remove_session()  # an interrupt may have left one in the middle of something
+            self._study.add_trial(trial)
+
+    def spent(self, seconds: float) -> None:
+        with quiet():
+            self._study.set_user_attr(SECONDS, self.seconds + seconds)
+
+    def close(self) -> None:
+        self._storage.remove_session()
+        self._storage.engine.dispose()
+
+    def _agree(self, path: Path, identity: Identity) -> None:
+        wanted = msgspec.to_builtins(identity)
+        kept = self._study.user_attrs.get(IDENTITY)
+        if kept is None:
+            self._study.set_user_attr(IDENTITY, wanted)
+            return
+        # Through JSON, as the file keeps it: tuples come back as lists.
+        wanted = msgspec.json.decode(msgspec.json.encode(wanted))
+        if kept != wanted:
+            names = sorted({*kept, *wanted})
+            differ = [f"{n}: {kept.get(n)} there, {wanted.get(n)} here" for n in names if kept.get(n) != wanted.get(n)]
+            raise SpecError(
+                f"{path}: holds a search of another kind; {'; '.join(differ)}"
+                "\nhint: give another file, or the same task, space and seed"
+            )
+
+
+def _check_file(path: Path) -> None:
+    """Return if a path is an SQLite file or can become one."""
+    if not path.parent.is_dir():
+        raise SpecError(f"{path}: there is no folder {path.parent}")
+    if not path.exists():
+        return
+    try:
+        with sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True) as there:
+            there.execute("PRAGMA schema_version").fetchone()
+        there.close()
+    except sqlite3.Error as error:
+        raise SpecError(f"{path}: not an SQLite file ({error})\nhint: give a new file name") from error
+
+
+def _distributions(space: Space, heads: int) -> dict[str, BaseDistribution]:
+    found: dict[str, BaseDistribution] = {
+        "spectral_radius": FloatDistribution(*space.spectral_radius),
+        "leak": FloatDistribution(*space.leak),
+        "input_scaling": FloatDistribution(*space.input_scaling, log=True),
+        "bias_scaling": FloatDistribution(*space.bias_scaling),
+        "ridge": FloatDistribution(*space.ridge, log=True),
+        "units": IntDistribution(space.units[0], space.units[1], step=space.units[2]),
+        "connectivity": CategoricalDistribution(space.connectivity),
+        "activation": CategoricalDistribution(space.activation),
+    }
+    if heads > 1:
+        found["heads"] = CategoricalDistribution(space.heads)
+    return found
+
+
+def _parameters(values: dict[str, Any]) -> Parameters:
+    return msgspec.convert(values, Parameters)
+
 
 BATCH = 32
 """Candidates asked for at once: enough to keep threads busy, few enough for TPE to learn from."""

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from metalforge.core.errors import SpecError
-from metalforge.hybrid.model.graph import Node, OpGraph
+from metalforge.hybrid.model.graph import Node, OpGraph, find_regions
 from metalforge.hybrid.model.ops import FullyConnectedOp, Op, SoftwareOnly
-from metalforge.hybrid.model.regions import find_regions
 
 from .host import HostPart
 from .library import onnx_library

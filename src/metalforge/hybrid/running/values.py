@@ -1,15 +1,19 @@
-"""What a call is given: arrays by name, with a batch axis, or sequences cut into time steps."""
+"""What callers of a graph give and get: arrays by name, of one sample, of a batch, or of sequences over time."""
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.model.graph import OpGraph
 
-__all__ = ["InputReader", "Sequences"]
+__all__ = ["Array", "GraphValues", "Outputs"]
+
+Array: TypeAlias = NDArray[Any]
+Outputs: TypeAlias = Array | dict[str, Array]
+"""One array where the graph has one output, else arrays by name."""
 
 
 class Sequences(NamedTuple):
@@ -19,11 +23,13 @@ class Sequences(NamedTuple):
     several: bool
 
 
-class InputReader:
-    """Reads what callers of a graph give."""
+class GraphValues:
+    """Reads what callers of a graph give, and puts its outputs together."""
 
     def __init__(self, graph: OpGraph) -> None:
         self._graph = graph
+        self._axes = {name: shape.index(None) for name, shape in graph.shapes.items() if None in shape}
+        """Where the batch is."""
 
     def named(self, x: ArrayLike | Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
         """Return inputs by name; an array stands for the only input."""
@@ -35,22 +41,15 @@ class InputReader:
 
     def batched(self, inputs: Mapping[str, ArrayLike]) -> tuple[dict[str, ArrayLike], bool]:
         """Return inputs with a batch axis, and whether they came without."""
-        axes = {name: shape.index(None) for name, shape in self._graph.inputs.items() if None in shape}
-        lacking = {np.ndim(inputs[name]) - len(self._graph.inputs[name]) for name in axes if name in inputs}
-        if lacking != {-1}:
+        shapes = self._graph.inputs
+        given = [name for name in shapes if name in self._axes and name in inputs]
+        if {np.ndim(inputs[name]) - len(shapes[name]) for name in given} != {-1}:
             return dict(inputs), False
-        found = {
-            name: np.expand_dims(np.asarray(value), axes[name]) if name in axes else value
-            for name, value in inputs.items()
-        }
-        return found, True
+        return dict(inputs) | {name: np.expand_dims(np.asarray(inputs[name]), self._axes[name]) for name in given}, True
 
     def samples(self, inputs: Mapping[str, ArrayLike]) -> int:
         """Return the samples of a call."""
-        for name, shape in self._graph.inputs.items():
-            if None in shape:
-                return int(np.shape(inputs[name])[shape.index(None)])
-        return 1
+        return next((int(np.shape(inputs[n])[self._axes[n]]) for n in self._graph.inputs if n in self._axes), 1)
 
     def sequences(self, given: Mapping[str, ArrayLike]) -> Sequences:
         """Return the time steps of sequences: (T, n) for an input of shape (None, n), or (B, T, n) for B at a time."""
@@ -76,3 +75,19 @@ class InputReader:
             for t in range(n_steps)
         )
         return Sequences(steps, side_by_side)
+
+    def single(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the outputs of one sample, without the batch axis."""
+        return {n: value.take(0, self._axes[n]) if n in self._axes else value for n, value in outputs.items()}
+
+    def over_time(self, steps: list[dict[str, Array]], *, batched: bool) -> dict[str, Array]:
+        """Return the outputs of all steps: (T, ...) of one sequence, (B, T, ...) of several.
+
+        Values without a batch axis, such as gradients, are (T, ...) either way.
+        """
+        axes = {name: int(batched and self._axes.get(name) == 0) for name in self._graph.outputs}
+        return {name: np.stack([step[name] for step in steps], axis=axis) for name, axis in axes.items()}
+
+    def shown(self, outputs: dict[str, Array]) -> Outputs:
+        """Return the array itself where there is only one output."""
+        return outputs[self._graph.outputs[0]] if len(self._graph.outputs) == 1 else outputs
