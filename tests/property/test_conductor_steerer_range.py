@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from metalforge.campaign.steerers import Gaps
 from metalforge.conductor.features import ChainContext
-from metalforge.conductor.heads import HeadReading
 from metalforge.conductor.layouts import CONDUCTOR_11
+from metalforge.conductor.questions import HeadReading
 from metalforge.conductor.steerer import ConductorSteerer
 from metalforge.conductor.trust import Trust
 from metalforge.conductor.worker import Worker

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from metalforge import native
 from metalforge.lattice import GaugeField
-from metalforge.lattice.colour import ColourField
 from metalforge.lattice.field import Momenta
 from metalforge.lattice.solvers import cg
-from metalforge.lattice.staggered import StaggeredOperator
+from metalforge.lattice.staggered import ColourField, StaggeredOperator
 from reference import gauge, staggered
 
 POINT = 5e-14

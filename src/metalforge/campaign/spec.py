@@ -17,8 +17,8 @@ from metalforge.core.files import opened
 from metalforge.lattice.actions import Action
 from metalforge.lattice.actions import action as named_action
 from metalforge.lattice.chain import ChainSpec, HeatbathSpec, HmcSpec
-from metalforge.lattice.fermions import FermionSpec
 from metalforge.lattice.registered import standard
+from metalforge.lattice.sea import FermionSpec
 
 from .observables import OrderName
 from .orderings import AUTO, ORDERINGS, arrange, ordering_of

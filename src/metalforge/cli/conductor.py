@@ -11,7 +11,7 @@ from .output import print_json, print_table, print_text
 
 if TYPE_CHECKING:
     from metalforge.conductor.chains import Corpus
-    from metalforge.conductor.provenance import Provenance
+    from metalforge.conductor.shipped import Provenance
 
 __all__ = ["app"]
 
@@ -71,7 +71,7 @@ def train(
     from metalforge.conductor.dataset import examples
     from metalforge.conductor.heads_training import reservoir, train_heads
     from metalforge.conductor.layouts import layout as find_layout
-    from metalforge.conductor.provenance import save_with_provenance
+    from metalforge.conductor.shipped import save_with_provenance
 
     wanted = find_layout(layout)
     made = _corpus(source, quick, workers=workers)
@@ -105,16 +105,14 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score every head on couplings and seeds it has not seen, against the strongest of its baselines."""
-    from metalforge.conductor.calibration import calibration
     from metalforge.conductor.dataset import examples
-    from metalforge.conductor.ensemble import train_ensemble
-    from metalforge.conductor.evaluation import evaluate, neither_phase
+    from metalforge.conductor.evaluation import calibration, evaluate, neither_phase
     from metalforge.conductor.heads_training import fitted_before
     from metalforge.conductor.layouts import layout as find_layout
+    from metalforge.conductor.predicting import train_ensemble
     from metalforge.conductor.report import as_markdown, tables
     from metalforge.conductor.scores import Evaluation
-    from metalforge.conductor.stop_rule import choose_factor
-    from metalforge.conductor.stopping import stop_study
+    from metalforge.conductor.stopping import choose_factor, stop_study
     from metalforge.reservoir.files import load_weights
 
     made = _corpus(source, quick, workers=workers)
@@ -186,7 +184,7 @@ def _provenance(made: "Corpus", *, seed: int, layout: str) -> "Provenance":
     import msgspec
 
     from metalforge.conductor.corpus_spec import QUICK_CORPUS, CorpusSpec
-    from metalforge.conductor.provenance import Provenance
+    from metalforge.conductor.shipped import Provenance
 
     spec = msgspec.json.decode(made.spec_json, type=CorpusSpec)
     sizes = {msgspec.structs.replace(QUICK_CORPUS, seed=spec.seed): " --quick", CorpusSpec(seed=spec.seed): ""}

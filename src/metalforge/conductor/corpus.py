@@ -19,9 +19,9 @@ import msgspec
 import numpy as np
 
 from metalforge.lattice.chain import Chain, ChainSpec, HeatbathSpec, HmcSpec
-from metalforge.lattice.fermions import FermionSpec
 from metalforge.lattice.field import GaugeField
 from metalforge.lattice.run import ChainRun
+from metalforge.lattice.sea import FermionSpec
 from metalforge.lattice.warmup import WarmUp
 
 from .chains import SERIES, ChainEntry, ChainRecord, Corpus, Dims, Reference, ReferenceEntry

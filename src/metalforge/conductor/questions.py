@@ -1,17 +1,37 @@
-"""What is asked of the worker, and what it answers: one head each, beside the baseline that answers without it."""
+"""What is asked of the worker and of a conductor, the answer to come, and the count of both.
 
-from collections.abc import Mapping
-from typing import Literal
+A question is about one head, beside the baseline that answers without it. It is asked before a long phase, collected
+after it, settled exactly once, and has a future of its own: there is no queue of answers to take a wrong one from.
+"""
+
+import math
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 from metalforge.core.phases import Phase
+from metalforge.core.schema import HeadLayout
 
 from .features import ChainContext, MetaRow, Trajectory
 from .trust import Loss
 
-__all__ = ["HeadAnswer", "HeadQuestion", "PlannedRun"]
+__all__ = [
+    "Clock",
+    "Conductor",
+    "Future",
+    "HeadAnswer",
+    "HeadQuestion",
+    "HeadReading",
+    "PlannedRun",
+    "Tally",
+    "WorkerStatistics",
+]
 
 
 class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,3 +77,157 @@ class HeadAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """What every head said in that pass; empty where none was made in time."""
     spread: float | None = None
     """The predictive standard deviation of the head's value; None where it is not known."""
+
+
+class HeadReading(NamedTuple):
+    """A head's value, decoded, and the predictive standard deviation of its first entry; None where it is not known."""
+
+    value: NDArray[np.float64]
+    spread: float | None
+
+
+class Conductor(Protocol):
+    """Many heads from one pass."""
+
+    @property
+    def layout(self) -> HeadLayout:
+        """The heads, with which of them are trained."""
+        ...
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """Names of the heads."""
+        ...
+
+    def read(self, frame: Mapping[str, float], *, chain: str | None = None) -> Mapping[str, HeadReading]:
+        """Return every head for a frame: one step from rest, or from the state that a chain carries; none is changed.
+
+        A chain of which nothing was observed yet is at rest.
+        """
+        ...
+
+    def observe(self, chain: str, frame: Mapping[str, float]) -> Mapping[str, HeadReading]:
+        """Return every head after one step of a chain's carried state."""
+        ...
+
+    def end(self, chain: str) -> None:
+        """Forget a chain; one that is not known is no error."""
+        ...
+
+
+Clock: TypeAlias = Callable[[], float]
+
+
+class Future:
+    """One question and, in time, its one answer. Made by `Worker.ask`.
+
+    A question with a deadline has its answer at the deadline at the latest, whatever the worker is doing: whoever looks
+    first after it, worker or asker, settles it by the baseline. So the answer does not depend on when one looks.
+    """
+
+    def __init__(
+        self,
+        id: int,
+        question: HeadQuestion,
+        *,
+        clock: Clock,
+        deadline_s: float | None,
+        settled: Callable[[HeadAnswer], None],
+    ) -> None:
+        self.id, self.question = id, question
+        self._clock, self._report = clock, settled
+        self._due_at = math.inf if deadline_s is None else clock() + deadline_s
+        self._first = threading.Lock()
+        self._settled = threading.Event()
+        self._answer: HeadAnswer | None = None
+
+    def get(self) -> HeadAnswer:
+        """Return the answer, waiting for it until the deadline at most."""
+        while not self.done():
+            left = None if self._due_at == math.inf else min(self._due_at - self._clock(), threading.TIMEOUT_MAX)
+            self._settled.wait(left)
+        assert self._answer is not None
+        return self._answer
+
+    def done(self) -> bool:
+        """Return whether the answer is there; at the deadline it is."""
+        if not self._settled.is_set() and self.overdue():
+            self.fall_back("deadline")
+        return self._settled.is_set()
+
+    def overdue(self) -> bool:
+        """Return whether the deadline has come, answered or not."""
+        return self._clock() >= self._due_at
+
+    def fall_back(self, why: str) -> bool:
+        """Settle by the baseline, unless somebody has settled it."""
+        asked = self.question
+        answer = HeadAnswer(id=self.id, head=asked.head, value=asked.baseline, source="baseline", why=why)
+        return self.settle(answer)
+
+    def settle(self, answer: HeadAnswer) -> bool:
+        """Give the answer; returns False, and changes nothing, where there was one before."""
+        if not self._first.acquire(blocking=False):
+            return False
+        self._answer = answer
+        self._report(answer)
+        self._settled.set()
+        return True
+
+
+class WorkerStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a worker has done. Every question that was settled is in one of `heads` and `baselines`."""
+
+    asked: int
+    heads: int
+    """Answered by a head."""
+    baselines: dict[str, int]
+    """Answered by a baseline, by the reason: untrusted, deadline, error, lost, died, closed."""
+    late: int
+    """What heads said when their question had been answered without them; it was thrown away."""
+    rows: int
+    """Rows that were taken in."""
+    rows_lost: int
+    """Rows that were not: nothing more is said of their chain until it is begun again."""
+    last_error: str
+
+    def __str__(self) -> str:
+        by = "".join(f", {n} by a baseline ({reason})" for reason, n in sorted(self.baselines.items()))
+        lost = f"; {self.rows_lost} rows lost" if self.rows_lost else ""
+        error = f"; last error: {self.last_error}" if self.last_error else ""
+        return f"{self.asked} questions, {self.heads} answered by heads{by}; {self.rows} rows read{lost}{error}"
+
+
+class Tally:
+    """Counts under a lock."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()
+        self._last_error = ""
+
+    def add(self, name: str, n: int = 1) -> None:
+        """Count something."""
+        with self._lock:
+            self._counts[name] += n
+
+    def answered(self, answer: HeadAnswer) -> None:
+        """Count an answer; of a baseline's by the reason, which stands before the colon."""
+        with self._lock:
+            if answer.source == "head":
+                self._counts["heads"] += 1
+            else:
+                self._reasons[answer.why.split(":", 1)[0]] += 1
+
+    def error(self, error: BaseException) -> str:
+        """Remember the last error; return it in words."""
+        with self._lock:
+            self._last_error = f"{type(error).__name__}: {error}"
+            return self._last_error
+
+    def statistics(self) -> WorkerStatistics:
+        """Return all counts at one moment."""
+        with self._lock:
+            counted = {name: self._counts[name] for name in ("asked", "heads", "late", "rows", "rows_lost")}
+            return WorkerStatistics(**counted, baselines=dict(self._reasons), last_error=self._last_error)

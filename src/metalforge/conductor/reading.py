@@ -20,8 +20,8 @@ from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import NpuDevice
 
 from .features import FEATURES, LARGEST, scaled
-from .heads import HeadReading
 from .program import ConductorProgram
+from .questions import HeadReading
 
 __all__ = ["NetworkConductor"]
 

@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .calibration import HeadCalibration
-from .clusters import least_seen
-from .evaluation import NeitherPhase
-from .scores import Evaluation, HeadScore, StopStudy
+from .evaluation import HeadCalibration, NeitherPhase
+from .scores import Evaluation, HeadScore, StopStudy, least_seen
 
 __all__ = ["ReportTable", "as_markdown", "stop_table", "tables"]
 

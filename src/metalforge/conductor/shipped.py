@@ -1,17 +1,68 @@
-"""The weights that come with the package: a trained conductor-11, what it scored on held-out chains, and its making."""
+"""The weights that come with the package, what they scored on held-out chains, and where weights come from.
 
+Command, seed, package version and corpus are the metadata entry `provenance` of a safetensors file. It is information:
+the network's own checksum does not cover it, and nothing that is read depends on it.
+"""
+
+import os
 from functools import cache
 from importlib.resources import as_file, files
+from pathlib import Path
 
 import msgspec
+from safetensors import SafetensorError, safe_open
 
+from metalforge import __version__
+from metalforge.core.errors import SpecError
+from metalforge.core.files import PathLike, naming, replacing
+from metalforge.reservoir import tensors
 from metalforge.reservoir.files import load_weights
 from metalforge.reservoir.weights import EsnWeights
 
-from .provenance import Provenance, read_provenance
 from .scores import Evaluation
 
-__all__ = ["default_provenance", "default_scores", "default_weights"]
+__all__ = [
+    "Provenance",
+    "default_provenance",
+    "default_scores",
+    "default_weights",
+    "read_provenance",
+    "save_with_provenance",
+]
+
+ENTRY = "provenance"
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a weight file was made."""
+
+    command: str
+    seed: int
+    """Of the reservoir."""
+    corpus_seed: int
+    corpus_sha256: str
+    package_version: str = __version__
+
+
+def save_with_provenance(weights: EsnWeights, provenance: Provenance, path: PathLike) -> None:
+    """Write a network to a .safetensors file that says where it comes from; the same network gives the same bytes."""
+    if Path(path).suffix != ".safetensors":
+        raise SpecError(f"{path}: weights with provenance are written as .safetensors. Got `{Path(path).suffix}`")
+    with naming(path, "written"):
+        data = tensors.encode(weights)
+    with replacing(path) as stream:
+        stream.write(tensors.with_metadata(data, ENTRY, msgspec.json.encode(provenance).decode()))
+
+
+def read_provenance(path: PathLike) -> Provenance | None:
+    """Return what a weight file says of its making; None where it says nothing."""
+    try:
+        with safe_open(os.fspath(path), framework="numpy") as file:
+            text = (file.metadata() or {}).get(ENTRY)
+        return None if text is None else msgspec.json.decode(text, type=Provenance)
+    except (SafetensorError, msgspec.MsgspecError, OSError) as error:
+        raise SpecError(f"{path}: no provenance can be read ({error})") from error
+
 
 FOLDER = files("metalforge.conductor") / "data"
 WEIGHTS, SCORES = FOLDER / "conductor-11.safetensors", FOLDER / "conductor-11.json"

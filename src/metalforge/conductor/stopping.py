@@ -9,13 +9,19 @@ the distance from the long runs, averaged over the chains of a coupling:
 
 in units of the error `sigma` of one standard measurement, which starts after `FIXED` trajectories. The bound is given
 for the worst coupling. Biases of hot and cold starts have opposite signs and may cancel in it, which they do not in
-`left`: its mean over couplings has an interval that draws couplings again, not chains (`clusters`), and is wide, since
+`left`: its mean over couplings has an interval that draws couplings again, not chains (`scores`), and is wide, since
 there are few. A rule is called unbiased when the largest bound, of the plaquette and of |L|, and the ends of both
 intervals are below 0.3.
 
 Beside the head stand classical criteria and fixed lengths, one of them the mean length of the head's own rule: a head
 that looks at the chain is worth something only where it leaves less than that. The control that starts at trajectory 3
 must fail, or the test could not have seen a bias.
+
+The head's rule, stop = factor * (trajectories until the head was above 0.9 for 10 in a row: `early_stop`), has one free
+number. A head says when a chain has entered its equilibrium band; what is left of a transient then is still as large as
+a fluctuation, and takes about as long again to vanish, several times for slow modes. `factor` is the least of `FACTORS`
+with which at most `PREMATURE` of the training chains stop before their label, judged by what the head said of couplings
+that were left out when it was fitted. Chains that reject most of their trajectories do not count.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,23 +30,53 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
+from metalforge.core.errors import SpecError
 from metalforge.statistics import gamma_method
 
+from .baselines import says
 from .chains import ChainEntry, ChainRecord, Corpus, Doubles, Reference, ReferenceEntry
-from .clusters import chains_to_see, over_couplings
 from .corpus import run_chains, run_references
 from .corpus_spec import STARTS, CorpusGrid, CorpusSpec
-from .criteria import says
-from .dataset import frames_of, meta_rows
+from .dataset import Example, frames_of, meta_rows
 from .early_stop import IN_A_ROW, SURE, first_sure, first_yes
-from .ensemble import values_of
 from .features import scaled
-from .heads_training import Trained
+from .heads_training import LABEL_OF, Trained
 from .labels import band_of, first_inside
-from .scores import StopRule, StopStudy
-from .stop_rule import thermalisation_head
+from .predicting import values_of
+from .scores import StopRule, StopStudy, chains_to_see, over_couplings
 
-__all__ = ["stop_study", "studied"]
+__all__ = ["choose_factor", "stop_study", "studied", "thermalisation_head"]
+
+FACTORS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
+PREMATURE = 0.01
+SOUND = 0.5
+"""Share of accepted trajectories below which a chain is broken rather than slow."""
+
+
+def thermalisation_head(trained: Trained) -> str:
+    """Return the name of the trained head for thermalisation."""
+    for name in trained.fits:
+        if LABEL_OF.get(name, name) == "thermalization":
+            return name
+    raise SpecError("an early stop needs a trained thermalisation head")
+
+
+def choose_factor(trained: Trained, examples: Sequence[Example]) -> float:
+    """Return the factor for a network that was fitted to these chains; the largest where none is safe enough."""
+    left_out = trained.left_out.get(thermalisation_head(trained))
+    if left_out is None:
+        raise SpecError("the rule is chosen by what was left out in training, which weights of a file do not carry")
+    first, wanted = [], []
+    for i in np.unique(left_out.chain[left_out.inside]):
+        length, accepted = examples[i].labels.length, examples[i].chain.column("accepted")
+        if length is not None and np.nanmean(accepted) > SOUND:
+            first.append(first_sure(left_out.said[left_out.chain == i]))
+            wanted.append(length)
+    for factor in FACTORS:
+        if first and np.mean(factor * np.array(first) < np.array(wanted)) <= PREMATURE:
+            return factor
+    return FACTORS[-1]
+
 
 FIXED = 150
 MEASURED = 100
@@ -79,7 +115,7 @@ def stop_study(
 ) -> StopStudy:
     """Run fresh chains, so many at each coupling, and judge every rule on them.
 
-    `factor` is that of the head's rule, chosen on training chains (`stop_rule`). Of the corpus only the specification
+    `factor` is that of the head's rule, chosen on training chains (`choose_factor`). Of the corpus only the specification
     and what the long runs found at training couplings are used.
     """
     head = thermalisation_head(trained)

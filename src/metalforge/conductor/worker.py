@@ -29,11 +29,18 @@ from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout
 
-from .counting import Tally, WorkerStatistics
 from .features import ChainContext, FrameBuilder, MetaRow, Trajectory
-from .futures import Clock, Future
-from .heads import Conductor, HeadReading
-from .questions import HeadAnswer, HeadQuestion, PlannedRun
+from .questions import (
+    Clock,
+    Conductor,
+    Future,
+    HeadAnswer,
+    HeadQuestion,
+    HeadReading,
+    PlannedRun,
+    Tally,
+    WorkerStatistics,
+)
 from .trust import Trust, trust_of
 
 __all__ = ["Worker", "WorkerStuckWarning"]

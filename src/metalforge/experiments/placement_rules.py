@@ -21,11 +21,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.conductor.baselines import says
 from metalforge.conductor.chains import Corpus, Doubles
-from metalforge.conductor.criteria import says
 from metalforge.conductor.dataset import Example
 from metalforge.conductor.early_stop import first_yes
-from metalforge.conductor.stop_rule import SOUND
+from metalforge.conductor.stopping import SOUND
 from metalforge.reservoir.accuracy import wilson
 from metalforge.statistics import gamma_method
 

@@ -4,7 +4,7 @@ On chains of the conductor's corpus whose couplings and seeds no head was traine
 judged; a standard chain has 50 trajectories of warm-up and 100 of measurement, as the published design's had):
 
 - A: the thermalisation head ends warm-ups, after a multiple of the trajectories it took to be sure; the multiple is
-  chosen on training chains (`stop_rule`). Beside it MSER, and the control that waits for nothing.
+  chosen on training chains (`choose_factor`). Beside it MSER, and the control that waits for nothing.
 - B: the rejection head speaks at a quarter of a trajectory. In warm-up a trajectory that it is sure of is broken off:
   a true rejection saves three quarters of its steps, a wrong one costs the quarter that was run. In measurement it is
   written down and nothing else: acting on it would make the chain inexact.
@@ -33,12 +33,12 @@ from metalforge.conductor.corpus import build_corpus
 from metalforge.conductor.corpus_spec import QUICK_CORPUS, CorpusSpec
 from metalforge.conductor.dataset import Example, examples
 from metalforge.conductor.early_stop import first_sure
-from metalforge.conductor.ensemble import values_of
 from metalforge.conductor.evaluation import evaluate
 from metalforge.conductor.heads_training import Trained, label_rows, reservoir, train_heads
 from metalforge.conductor.layouts import GPU_PREP_11
+from metalforge.conductor.predicting import values_of
 from metalforge.conductor.scores import HeadScore
-from metalforge.conductor.stop_rule import choose_factor, thermalisation_head
+from metalforge.conductor.stopping import choose_factor, thermalisation_head
 from metalforge.core.errors import MetalforgeError
 from metalforge.core.schema import HeadLayout
 

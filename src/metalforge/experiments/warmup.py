@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from metalforge.campaign.running.monitor import IN_A_ROW, Monitor
-from metalforge.conductor.clusters import chains_to_see, least_seen
+from metalforge.conductor.scores import chains_to_see, least_seen
 
 from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, spread
 from .warmup_chains import (

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from metalforge.campaign.running.monitor import Monitor
 from metalforge.campaign.spec import WarmUpPolicy
-from metalforge.conductor.clusters import CouplingInterval, chains_to_see, over_couplings
+from metalforge.conductor.scores import CouplingInterval, chains_to_see, over_couplings
 from metalforge.lattice.chain import HeatbathSpec
 
 from .cache import cached_arrays

@@ -16,17 +16,24 @@ Conventions, the same everywhere:
 
 from .actions import SYMANZIK, WILSON, Action
 from .chain import Chain, ChainSpec, HeatbathSpec, HmcSpec, UpdateInfo
-from .condensate import SeaObservables, measure_condensate, pion_correlator
 from .eigenvalues import largest_eigenvalue, lowest_eigenvalues
-from .fermions import FermionSpec
 from .field import GaugeField
 from .flow import FlowPoint, gradient_flow, scale_t0, scale_w0
 from .hmc import EnergyProbe, MidEnergy, TrajectoryInfo, hmc_trajectory
 from .integrators import SCHEMES, Scheme, scheme
 from .inverter import Inverter
-from .observables import Observables, creutz_ratio, measure, wilson_loops, z3_projection
+from .observables import (
+    Observables,
+    SeaObservables,
+    creutz_ratio,
+    measure,
+    measure_condensate,
+    pion_correlator,
+    wilson_loops,
+    z3_projection,
+)
 from .rational import Rational, rational_power
-from .sea import Sea, SpectralRangeError
+from .sea import FermionSpec, Sea, SpectralRangeError
 from .warmup import warm_up
 
 __all__ = [

@@ -13,13 +13,12 @@ from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.engine import Engine, continues
 
 from .actions import action as named_action
-from .fermions import FermionSpec
 from .field import GaugeField, Precision, check_dims
 from .hmc import EnergyProbe, hmc_trajectory, make_workspace
 from .integrators import scheme
 from .io.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from .observables import Observables, measure
-from .sea import Sea
+from .sea import FermionSpec, Sea
 
 __all__ = ["Chain", "ChainSpec", "HeatbathSpec", "HmcSpec", "UpdateInfo"]
 

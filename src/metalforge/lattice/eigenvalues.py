@@ -14,9 +14,8 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from metalforge.core.errors import SpecError
 
-from .colour import ColourField
 from .solvers import cg
-from .staggered import StaggeredOperator
+from .staggered import ColourField, StaggeredOperator
 
 __all__ = ["LARGEST_POSSIBLE", "largest_eigenvalue", "lowest_eigenvalues"]
 

@@ -4,11 +4,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from .colour import ColourField
 from .field import GaugeField
 from .rational import Rational
 from .solvers import OnCheck, SolveInfo, SolveOptions, SolverError, cg, mixed_cg, multishift_cg
-from .staggered import StaggeredOperator
+from .staggered import ColourField, StaggeredOperator
 
 __all__ = ["Inverter"]
 

@@ -23,10 +23,10 @@ import numpy as np
 
 from metalforge.core.errors import SpecError
 
-from .colour import ColourField
 from .field import Momenta
 from .inverter import Inverter
 from .rational import Rational, rational_power
+from .staggered import ColourField
 
 __all__ = ["FourFlavors", "MassRatio", "Pseudofermion", "RootFlavors"]
 

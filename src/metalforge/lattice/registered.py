@@ -20,8 +20,7 @@ from metalforge.core.phases import PHASES, Phase
 from metalforge.statistics import gamma_method
 from metalforge.statistics.estimate import MIN_LENGTH, with_error
 
-from .condensate import SeaObservables
-from .observables import Observables, measure, wilson_loops, z3_projection
+from .observables import Observables, SeaObservables, measure, wilson_loops, z3_projection
 
 if TYPE_CHECKING:
     from .chain import Chain, UpdateInfo

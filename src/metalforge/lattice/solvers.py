@@ -17,9 +17,8 @@ import numpy as np
 
 from metalforge.core.errors import SpecError
 
-from .colour import ColourField
 from .solving import CONVERGED, STALLED, OnCheck, Solve, SolveInfo, SolveOptions, SolverError, iteration_cost
-from .staggered import StaggeredOperator
+from .staggered import ColourField, StaggeredOperator
 
 __all__ = ["OnCheck", "SolveInfo", "SolveOptions", "SolverError", "cg", "iteration_cost", "mixed_cg", "multishift_cg"]
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from metalforge.core.errors import MetalforgeError, SpecError
 from metalforge.native.engine import Solver
 
-from .colour import ColourField
-from .staggered import StaggeredOperator
+from .staggered import ColourField, StaggeredOperator
 
 __all__ = ["OnCheck", "Solve", "SolveInfo", "SolveOptions", "SolverError", "iteration_cost"]
 

@@ -15,7 +15,7 @@ from metalforge.campaign.spec import Budget, Lattice, Running, Screening, Steeri
 from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Record
-from metalforge.conductor.futures import Future
+from metalforge.conductor.questions import Future
 from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.shipped import default_scores
 from metalforge.conductor.worker import Worker

@@ -5,18 +5,16 @@ import pytest
 
 from metalforge.conductor.features import ChainContext
 from metalforge.conductor.heads_training import reservoir
-from metalforge.conductor.heuristics import cg_iterations
-from metalforge.conductor.intervals import check_interval
+from metalforge.conductor.heuristics import cg_iterations, check_interval
 from metalforge.conductor.layouts import GPU_PREP_11
 from metalforge.conductor.questions import HeadQuestion, PlannedRun
 from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.worker import Worker
 from metalforge.lattice.chain import Chain, ChainSpec, HmcSpec
-from metalforge.lattice.colour import ColourField
-from metalforge.lattice.fermions import FermionSpec
 from metalforge.lattice.field import GaugeField
+from metalforge.lattice.sea import FermionSpec
 from metalforge.lattice.solvers import cg
-from metalforge.lattice.staggered import StaggeredOperator
+from metalforge.lattice.staggered import ColourField, StaggeredOperator
 
 DIMS, BETA, MASS = (4, 4, 4, 2), 5.0, 0.1
 

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import scipy.special
 
-from metalforge.conductor.decoding import Decoder
 from metalforge.conductor.features import FEATURES
 from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11, LAYOUTS, layout, migrate
-from metalforge.conductor.program import ConductorProgram
+from metalforge.conductor.program import ConductorProgram, Decoder
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.schema import HeadLayout, HeadSpec
 from metalforge.reservoir import load_weights, make_esn, save_weights

@@ -5,9 +5,9 @@ import pytest
 
 from metalforge.campaign.steerers import Gaps
 from metalforge.conductor.features import FEATURES, ChainContext, MetaRow
-from metalforge.conductor.heads import HeadReading
 from metalforge.conductor.heads_training import reservoir
 from metalforge.conductor.layouts import CONDUCTOR_11
+from metalforge.conductor.questions import HeadReading
 from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.steerer import ConductorSteerer
 from metalforge.conductor.trust import Trust, trust_of

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from metalforge.conductor.baselines import CRITERIA, says
 from metalforge.conductor.chains import SERIES, ChainEntry, ChainRecord
-from metalforge.conductor.criteria import CRITERIA, says
 
 N = 200
 

@@ -9,22 +9,17 @@ import pytest
 from typer.testing import CliRunner
 
 from metalforge.conductor.baselines import baselines_for
-from metalforge.conductor.calibration import calibration
 from metalforge.conductor.chains import SERIES, ChainEntry, ChainRecord, save_corpus
-from metalforge.conductor.clusters import chains_to_see
 from metalforge.conductor.corpus import build_corpus, training_runs
 from metalforge.conductor.corpus_spec import CorpusGrid, CorpusSpec
 from metalforge.conductor.dataset import examples, meta_rows
 from metalforge.conductor.early_stop import IN_A_ROW
-from metalforge.conductor.ensemble import ensemble_of
-from metalforge.conductor.evaluation import evaluate, neither_phase
+from metalforge.conductor.evaluation import calibration, evaluate, neither_phase
 from metalforge.conductor.heads_training import HeadFit, LeftOut, Trained, label_rows, reservoir, train_heads
-from metalforge.conductor.predicting import ROUTES, predictions
-from metalforge.conductor.provenance import read_provenance
-from metalforge.conductor.scores import StopStudy
-from metalforge.conductor.shipped import default_scores
-from metalforge.conductor.stop_rule import choose_factor
-from metalforge.conductor.stopping import CHAINS, _judge, _Place
+from metalforge.conductor.predicting import ROUTES, ensemble_of, predictions
+from metalforge.conductor.scores import StopStudy, chains_to_see
+from metalforge.conductor.shipped import default_scores, read_provenance
+from metalforge.conductor.stopping import CHAINS, _judge, _Place, choose_factor
 from metalforge.core.errors import SpecError
 
 SPEC = CorpusSpec(

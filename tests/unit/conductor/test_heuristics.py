@@ -11,6 +11,7 @@ from metalforge.conductor import heuristics
 from metalforge.conductor.heuristics import (
     anomaly,
     cg_iterations,
+    check_interval,
     deconfined_probability,
     priority,
     quality,
@@ -19,7 +20,6 @@ from metalforge.conductor.heuristics import (
     step_parameters,
     thermalised,
 )
-from metalforge.conductor.intervals import check_interval
 from metalforge.core.errors import SpecError
 from metalforge.core.steering_rules import find_largest_gaps, steer_adaptive
 

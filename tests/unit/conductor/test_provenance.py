@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from metalforge.conductor.heads_training import reservoir
-from metalforge.conductor.provenance import Provenance, read_provenance, save_with_provenance
+from metalforge.conductor.shipped import Provenance, read_provenance, save_with_provenance
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.files import load_weights, save_weights
 

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 from metalforge.conductor.features import ChainContext, Trajectory
-from metalforge.conductor.futures import Future
-from metalforge.conductor.heads import HeadReading
-from metalforge.conductor.questions import HeadQuestion, PlannedRun
+from metalforge.conductor.questions import Future, HeadQuestion, HeadReading, PlannedRun
 from metalforge.conductor.trust import Trust
 from metalforge.conductor.worker import KEPT, Worker, WorkerStuckWarning
 from metalforge.core.errors import SpecError

@@ -19,8 +19,8 @@ from metalforge.lattice import (
     largest_eigenvalue,
     pion_correlator,
 )
-from metalforge.lattice.colour import ColourField
 from metalforge.lattice.field import Momenta
+from metalforge.lattice.staggered import ColourField
 from metalforge.native.cpu_engine import cpu_engine
 
 DIMS = (4, 4, 4, 2)

@@ -5,11 +5,10 @@ import pytest
 
 from metalforge.core import SpecError
 from metalforge.lattice import GaugeField
-from metalforge.lattice.colour import ColourField
-from metalforge.lattice.condensate import NOISE_DRAW, CondensateSample, measure_condensate, pion_correlator
 from metalforge.lattice.eigenvalues import LARGEST_POSSIBLE, largest_eigenvalue, lowest_eigenvalues
 from metalforge.lattice.inverter import Inverter
-from metalforge.lattice.staggered import StaggeredOperator
+from metalforge.lattice.observables import NOISE_DRAW, CondensateSample, measure_condensate, pion_correlator
+from metalforge.lattice.staggered import ColourField, StaggeredOperator
 from metalforge.statistics import chiral_susceptibility
 from reference import gauge
 from reference import staggered as twin

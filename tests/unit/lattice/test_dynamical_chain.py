@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 from metalforge.cli.lattice import app
 from metalforge.core import MetalforgeError, SpecError
 from metalforge.lattice import Chain, ChainSpec, FermionSpec, GaugeField, HmcSpec, hmc_trajectory, scheme, warm_up
-from metalforge.lattice.condensate import pion_correlator
 from metalforge.lattice.eigenvalues import LARGEST_POSSIBLE
 from metalforge.lattice.field import Momenta
 from metalforge.lattice.generate import SEA_SERIES, SERIES, Generation, Job
 from metalforge.lattice.hmc import EnergyProbe
 from metalforge.lattice.integrators import nested
 from metalforge.lattice.inverter import Inverter
+from metalforge.lattice.observables import pion_correlator
 from metalforge.lattice.sea import RANGE_MARGIN, Sea, SpectralRangeError
 from metalforge.lattice.solvers import SolverError
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from metalforge.lattice.io import ConfigurationFileError, read_milc, read_openqcd
-from metalforge.lattice.io._verify import plaquette
+from metalforge.lattice.io._links import plaquette
 from reference.lattice_io import milc_bytes, openqcd_bytes, random_links
 
 DIMS = (4, 2, 6, 2)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from metalforge.lattice.io import ConfigurationFileError, read_nersc, write_nersc
-from metalforge.lattice.io._verify import link_trace, plaquette
+from metalforge.lattice.io._links import link_trace, plaquette
 from reference.lattice_io import random_links
 
 DIMS = (2, 4, 2, 3)

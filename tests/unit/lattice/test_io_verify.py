@@ -2,10 +2,19 @@ import numpy as np
 import pytest
 
 from metalforge.lattice.io import ConfigurationFileError
-from metalforge.lattice.io import _files as files
-from metalforge.lattice.io._checksums import nersc_sum, rotated_xor
-from metalforge.lattice.io._links import checked_links, dims_of, parse_extent, shape_of
-from metalforge.lattice.io._verify import check_special_unitary, link_trace, plaquette, third_row
+from metalforge.lattice.io import _links as files
+from metalforge.lattice.io._links import (
+    check_special_unitary,
+    checked_links,
+    dims_of,
+    link_trace,
+    nersc_sum,
+    parse_extent,
+    plaquette,
+    rotated_xor,
+    shape_of,
+    third_row,
+)
 from reference.lattice_io import milc_sums, plaquette_by_loops, random_links
 
 DIMS = (4, 2, 3, 2)
@@ -68,7 +77,7 @@ def test_single_precision_is_granted_its_rounding_and_no_more():
 
 
 def test_rotated_xor_agrees_with_a_loop_over_words_across_chunks(monkeypatch):
-    monkeypatch.setattr("metalforge.lattice.io._checksums._CHUNK", 899)
+    monkeypatch.setattr("metalforge.lattice.io._links._CHUNK", 899)
     words = np.random.default_rng(3).integers(0, 2**32, size=2500, dtype=np.uint32)
     assert rotated_xor(words) == milc_sums(words)
     assert rotated_xor(words[:5]) == milc_sums(words[:5])

@@ -7,10 +7,9 @@ import pytest
 
 from metalforge import native
 from metalforge.lattice import GaugeField
-from metalforge.lattice.colour import ColourField
 from metalforge.lattice.field import Momenta
 from metalforge.lattice.solvers import cg, multishift_cg
-from metalforge.lattice.staggered import StaggeredOperator
+from metalforge.lattice.staggered import ColourField, StaggeredOperator
 from reference import gauge, staggered
 
 SHAPES = [(2, 2, 2, 2), (4, 4, 4, 4), (8, 8, 8, 4), (6, 4, 2, 8), (4, 8, 2, 6), (16, 4, 4, 2), (2, 2, 2, 8)]

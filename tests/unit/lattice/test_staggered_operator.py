@@ -5,9 +5,8 @@ import pytest
 
 from metalforge.core import SpecError
 from metalforge.lattice import GaugeField
-from metalforge.lattice.colour import ColourField
 from metalforge.lattice.field import Momenta
-from metalforge.lattice.staggered import StaggeredOperator
+from metalforge.lattice.staggered import ColourField, StaggeredOperator
 from reference import gauge, staggered
 
 DIMS = (4, 4, 4, 4)

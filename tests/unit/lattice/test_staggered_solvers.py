@@ -5,9 +5,8 @@ import pytest
 
 from metalforge.core import MetalforgeError, SpecError
 from metalforge.lattice import GaugeField
-from metalforge.lattice.colour import ColourField
 from metalforge.lattice.solvers import SolverError, cg, iteration_cost, mixed_cg, multishift_cg
-from metalforge.lattice.staggered import StaggeredOperator
+from metalforge.lattice.staggered import ColourField, StaggeredOperator
 from reference import staggered
 
 DIMS, MASS = (4, 4, 4, 6), 0.05

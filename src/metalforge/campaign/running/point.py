@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from metalforge.campaign.observables import order_of
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import Decided
-from metalforge.conductor.intervals import check_interval
+from metalforge.conductor.heuristics import check_interval
 from metalforge.core.errors import SpecError
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.field import GaugeField

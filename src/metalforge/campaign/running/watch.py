@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 
 from metalforge.conductor.early_stop import EarlyStop
 from metalforge.conductor.features import ChainContext, MetaRow, Trajectory
-from metalforge.conductor.futures import Future
 from metalforge.conductor.heuristics import rejection_probability
-from metalforge.conductor.questions import HeadQuestion
+from metalforge.conductor.questions import Future, HeadQuestion
 from metalforge.conductor.worker import Worker
 from metalforge.core.phases import Phase
 

@@ -12,9 +12,17 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import UnknownNameError
 
-from ._errors import ConfigurationFileError
-from ._files import PathLike, opened
-from ._links import Dims, Links, LoadedLinks, Precision, checked_links, dims_of
+from ._links import (
+    ConfigurationFileError,
+    Dims,
+    Links,
+    LoadedLinks,
+    PathLike,
+    Precision,
+    checked_links,
+    dims_of,
+    opened,
+)
 from .checkpoint import HDF5_SIGNATURE, Checkpoint, read_checkpoint, write_checkpoint
 from .ildg import read_ildg, write_ildg
 from .lime import LIME_MAGIC

@@ -28,10 +28,17 @@ from numpy.typing import NDArray
 from metalforge import __version__
 from metalforge.native.cpu_engine import family_of_level
 
-from ._errors import ConfigurationFileError
-from ._files import PathLike, opened, replacing
-from ._links import Precision, checked_links
-from ._verify import check_finite, check_special_unitary, ready_to_write
+from ._links import (
+    ConfigurationFileError,
+    PathLike,
+    Precision,
+    check_finite,
+    check_special_unitary,
+    checked_links,
+    opened,
+    ready_to_write,
+    replacing,
+)
 
 __all__ = ["HDF5_SIGNATURE", "Checkpoint", "read_checkpoint", "write_checkpoint"]
 

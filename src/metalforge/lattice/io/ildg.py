@@ -13,11 +13,25 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from ._checksums import rotated_xor, site_crcs
-from ._errors import ConfigurationFileError
-from ._files import PathLike, opened, replacing
-from ._links import REALS_PER_SITE, Dims, LoadedLinks, Precision, checked_links, dims_of, parse_extent, shape_of
-from ._verify import check_finite, check_special_unitary, ready_to_write
+from ._links import (
+    REALS_PER_SITE,
+    ConfigurationFileError,
+    Dims,
+    LoadedLinks,
+    PathLike,
+    Precision,
+    check_finite,
+    check_special_unitary,
+    checked_links,
+    dims_of,
+    opened,
+    parse_extent,
+    ready_to_write,
+    replacing,
+    rotated_xor,
+    shape_of,
+    site_crcs,
+)
 from .lime import LimeRecord, find_records, read_payload, write_record
 
 __all__ = ["read_ildg", "write_ildg"]

@@ -11,8 +11,7 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ._errors import ConfigurationFileError
-from ._files import read_bytes
+from ._links import ConfigurationFileError, read_bytes
 
 __all__ = ["LIME_MAGIC", "LimeRecord", "find_records", "read_payload", "write_record"]
 

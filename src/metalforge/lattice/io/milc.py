@@ -9,11 +9,19 @@ import struct
 
 import numpy as np
 
-from ._checksums import rotated_xor
-from ._errors import ConfigurationFileError
-from ._files import PathLike, opened, read_bytes
-from ._links import REALS_PER_SITE, Dims, LoadedLinks, shape_of
-from ._verify import check_finite, check_special_unitary
+from ._links import (
+    REALS_PER_SITE,
+    ConfigurationFileError,
+    Dims,
+    LoadedLinks,
+    PathLike,
+    check_finite,
+    check_special_unitary,
+    opened,
+    read_bytes,
+    rotated_xor,
+    shape_of,
+)
 
 __all__ = ["MILC_MAGIC", "read_milc"]
 

@@ -15,19 +15,27 @@ from numpy.typing import NDArray
 
 from metalforge import __version__
 
-from ._checksums import nersc_sum
-from ._errors import ConfigurationFileError
-from ._files import PathLike, opened, read_bytes, replacing
-from ._links import Dims, LoadedLinks, Precision, checked_links, dims_of, parse_extent
-from ._verify import (
+from ._links import (
     LINK_TRACE_TOLERANCE,
     PLAQUETTE_TOLERANCE,
+    ConfigurationFileError,
+    Dims,
+    LoadedLinks,
+    PathLike,
+    Precision,
     check_close,
     check_finite,
     check_special_unitary,
+    checked_links,
+    dims_of,
     link_trace,
+    nersc_sum,
+    opened,
+    parse_extent,
     plaquette,
+    read_bytes,
     ready_to_write,
+    replacing,
     third_row,
 )
 

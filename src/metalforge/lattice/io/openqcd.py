@@ -13,10 +13,20 @@ import struct
 
 import numpy as np
 
-from ._errors import ConfigurationFileError
-from ._files import PathLike, opened, read_bytes
-from ._links import REALS_PER_SITE, Dims, Links, LoadedLinks
-from ._verify import check_close, check_finite, check_special_unitary, plaquette
+from ._links import (
+    REALS_PER_SITE,
+    ConfigurationFileError,
+    Dims,
+    Links,
+    LoadedLinks,
+    PathLike,
+    check_close,
+    check_finite,
+    check_special_unitary,
+    opened,
+    plaquette,
+    read_bytes,
+)
 
 __all__ = ["looks_like_openqcd", "read_openqcd"]
 
