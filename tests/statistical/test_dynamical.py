@@ -9,9 +9,9 @@ import pytest
 
 from metalforge.lattice import Chain, ChainSpec, FermionSpec, GaugeField, HmcSpec, scheme, warm_up
 from metalforge.lattice.hmc import hmc_trajectory
-from metalforge.lattice.inverter import Inverter
 from metalforge.lattice.pseudofermion import FourFlavors, MassRatio, RootFlavors
 from metalforge.lattice.sea import Sea
+from metalforge.lattice.solvers import Inverter
 from metalforge.lattice.staggered import StaggeredOperator
 from metalforge.statistics import chiral_susceptibility, gamma_method
 from reference.statistics import agrees, sigmas

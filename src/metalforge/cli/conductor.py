@@ -68,8 +68,8 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Fit every head of a layout to the training chains of a corpus."""
-    from metalforge.conductor.dataset import examples
     from metalforge.conductor.heads_training import reservoir, train_heads
+    from metalforge.conductor.labels import examples
     from metalforge.conductor.layouts import layout as find_layout
     from metalforge.conductor.shipped import save_with_provenance
 
@@ -105,9 +105,9 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score every head on couplings and seeds it has not seen, against the strongest of its baselines."""
-    from metalforge.conductor.dataset import examples
     from metalforge.conductor.evaluation import calibration, evaluate, neither_phase
     from metalforge.conductor.heads_training import fitted_before
+    from metalforge.conductor.labels import examples
     from metalforge.conductor.layouts import layout as find_layout
     from metalforge.conductor.predicting import train_ensemble
     from metalforge.conductor.report import as_markdown, tables

@@ -20,7 +20,7 @@ from .output import print_json, print_table, print_text
 
 if TYPE_CHECKING:
     from metalforge.lattice.generate import ChainSummary, Generation
-    from metalforge.lattice.rows import Row
+    from metalforge.lattice.run import Row
 
 __all__ = ["app"]
 

@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     from .chains import ChainEntry, load_corpus, save_corpus
     from .corpus import build_corpus, run_chains
     from .corpus_spec import CorpusSpec
-    from .dataset import examples, frames_of
     from .features import ChainContext, MetaRow, scaled
     from .heads_training import reservoir, train_heads
+    from .labels import examples, frames_of
     from .layouts import CONDUCTOR_11, GPU_PREP_11
     from .program import ConductorProgram
     from .questions import HeadQuestion, PlannedRun

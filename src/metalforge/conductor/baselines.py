@@ -30,9 +30,9 @@ from metalforge.statistics import gamma_method, mser
 
 from . import heuristics
 from .chains import ChainRecord, Doubles
-from .dataset import Example
 from .features import FEATURES
 from .heads_training import LABEL_OF, label_rows
+from .labels import Example
 
 __all__ = ["CRITERIA", "baselines_for", "says"]
 

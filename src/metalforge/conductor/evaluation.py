@@ -25,8 +25,8 @@ from metalforge.core.schema import HeadSpec
 
 from .baselines import baselines_for
 from .chains import Doubles
-from .dataset import Example
 from .heads_training import LABEL_OF, Trained, label_rows
+from .labels import Example
 from .predicting import ROUTES, Ensemble, Route, layout_of, predictions
 from .scores import HeadScore
 

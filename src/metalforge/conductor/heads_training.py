@@ -30,8 +30,8 @@ from metalforge.reservoir.training import collect
 from metalforge.reservoir.weights import EsnWeights
 
 from .chains import Doubles
-from .dataset import Example
 from .features import FEATURES
+from .labels import Example
 from .layouts import CONDUCTOR_11
 
 __all__ = [

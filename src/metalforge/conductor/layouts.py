@@ -16,12 +16,23 @@ from metalforge.reservoir.weights import EsnWeights
 
 __all__ = ["CONDUCTOR_11", "GPU_PREP_11", "LAYOUTS", "layout", "migrate"]
 
-_THERMALISED = HeadSpec(
-    name="thermalization",
-    activation="sigmoid",
-    loss="log",
-    label="the chain is inside the equilibrium band of an independent long run",
-    baseline="MSER on the plaquette",
+
+def _chance(name: str, label: str, baseline: str) -> HeadSpec:
+    """A probability that something is so."""
+    return HeadSpec(name=name, activation="sigmoid", loss="log", label=label, baseline=baseline)
+
+
+def _amount(name: str, label: str, baseline: str, *, unit: str = "", scale: float = 1.0) -> HeadSpec:
+    """A number that is not negative."""
+    return HeadSpec(name=name, activation="relu", unit=unit, scale=scale, label=label, baseline=baseline)
+
+
+def _like(head: HeadSpec, name: str, **more: object) -> HeadSpec:
+    return msgspec.structs.replace(head, name=name, **more)
+
+
+_THERMALISED = _chance(
+    "thermalization", "the chain is inside the equilibrium band of an independent long run", "MSER on the plaquette"
 )
 _PHASE = HeadSpec(
     name="phase",
@@ -31,109 +42,70 @@ _PHASE = HeadSpec(
     label="the Z3-projected Polyakov loop of the equilibrated chain against the midpoint of two reference couplings",
     baseline="coupling alone",
 )
-_ANOMALY = HeadSpec(
-    name="anomaly",
-    activation="sigmoid",
-    loss="log",
-    label="a fault was injected into the run",
-    baseline="the largest standardised deviation of the window",
+_ANOMALY = _chance("anomaly", "a fault was injected into the run", "the largest standardised deviation of the window")
+_PRIORITY = _amount(
+    "beta_priority",
+    "the susceptibility at this coupling over the largest of the scan",
+    "mean of the training couplings",
 )
-_PRIORITY = HeadSpec(
-    name="beta_priority",
-    activation="relu",
-    label="the susceptibility at this coupling over the largest of the scan",
-    baseline="mean of the training couplings",
-)
-_CG = HeadSpec(
-    name="cg_estimate",
-    activation="relu",
+_CG = _amount(
+    "cg_estimate",
+    "iterations of the next solve",
+    "iterations of the last solve",
     unit="iterations a solve",
     scale=500.0,
-    label="iterations of the next solve",
-    baseline="iterations of the last solve",
 )
-_REJECTION = HeadSpec(
-    name="rejection",
-    activation="sigmoid",
-    loss="log",
-    label="the Metropolis test rejected the trajectory; seen at a quarter of its steps",
-    baseline="running rejection rate",
+_REJECTION = _chance(
+    "rejection", "the Metropolis test rejected the trajectory; seen at a quarter of its steps", "running rejection rate"
 )
-_QUALITY = HeadSpec(
-    name="quality",
-    activation="relu",
+_QUALITY = _amount(
+    "quality",
+    "effective sample size of the chain over its cost",
+    "mean of the training chains",
     unit="effective samples a second",
-    label="effective sample size of the chain over its cost",
-    baseline="mean of the training chains",
 )
-_SCHEDULE = HeadSpec(
-    name="schedule",
-    activation="relu",
+_SCHEDULE = _amount(
+    "schedule",
+    "trajectories that one independent measurement takes (twice the autocorrelation time)",
+    "mean of the training chains",
     unit="trajectories",
     scale=100.0,
-    label="trajectories that one independent measurement takes (twice the autocorrelation time)",
-    baseline="mean of the training chains",
 )
-_ORDER = HeadSpec(
-    name="deconfinement",
-    activation="relu",
-    label="<|L|> of the equilibrated chain",
-    baseline="coupling alone",
-)
+_ORDER = _amount("deconfinement", "<|L|> of the equilibrated chain", "coupling alone")
 _DIFFUSION = HeadSpec(name="transport_D", unit="a^2 omega_p", available=False, label="D* of a Yukawa plasma")
 _VISCOSITY = HeadSpec(name="transport_eta", unit="m n a^2 omega_p", available=False, label="eta* of a Yukawa plasma")
 
-CONDUCTOR_11 = HeadLayout(
-    name="conductor-11",
-    heads=(
-        _THERMALISED,
-        _PHASE,
-        _ANOMALY,
-        _PRIORITY,
-        _CG,
-        _REJECTION,
-        _QUALITY,
-        _SCHEDULE,
-        _ORDER,
-        _DIFFUSION,
-        _VISCOSITY,
-    ),
-)
+_WATCHING = (_THERMALISED, _PHASE, _ANOMALY, _PRIORITY, _CG, _REJECTION, _QUALITY, _SCHEDULE, _ORDER)
+CONDUCTOR_11 = HeadLayout(name="conductor-11", heads=(*_WATCHING, _DIFFUSION, _VISCOSITY))
 """The heads of design document 004; twelve outputs, since the phase has two."""
-
-
-def _renamed(head: HeadSpec, name: str, **more: object) -> HeadSpec:
-    return msgspec.structs.replace(head, name=name, **more)
 
 
 GPU_PREP_11 = HeadLayout(
     name="gpu-prep-11",
     heads=(
         _PRIORITY,
-        HeadSpec(
-            name="param_suggest",
-            activation="relu",
+        _amount(
+            "param_suggest",
+            "the step size of the most effective samples an integration step, of those run at this coupling",
+            "volume rule, step ~ V^(-1/4)",
             unit="step size",
             scale=0.1,
-            label="the step size of the most effective samples an integration step, of those run at this coupling",
-            baseline="volume rule, step ~ V^(-1/4)",
         ),
-        _renamed(_THERMALISED, "therm_detect"),
-        _renamed(_REJECTION, "reject_predict"),
-        _renamed(_PHASE, "phase_classify", width=1, activation="sigmoid"),
+        _like(_THERMALISED, "therm_detect"),
+        _like(_REJECTION, "reject_predict"),
+        _like(_PHASE, "phase_classify", width=1, activation="sigmoid"),
         _CG,
-        _renamed(_QUALITY, "quality_score"),
-        _renamed(_ANOMALY, "anomaly_detect"),
-        _renamed(_PRIORITY, "next_run", label="the error of the susceptibility at this coupling over the largest"),
-        HeadSpec(
-            name="quenched_length",
-            activation="relu",
+        _like(_QUALITY, "quality_score"),
+        _like(_ANOMALY, "anomaly_detect"),
+        _like(_PRIORITY, "next_run", label="the error of the susceptibility at this coupling over the largest"),
+        _amount(
+            "quenched_length",
+            "first trajectory from which the quenched chain stays in its equilibrium band",
+            "mean of the training chains",
             unit="trajectories",
             scale=200.0,
-            label="first trajectory from which the quenched chain stays in its equilibrium band",
-            baseline="mean of the training chains",
         ),
-        _renamed(_THERMALISED, "quenched_therm"),
+        _like(_THERMALISED, "quenched_therm"),
     ),
 )
 """The heads of design document 003."""

@@ -33,8 +33,8 @@ from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
 from .chains import Doubles
-from .dataset import Example
 from .heads_training import Trained, fit_heads, reservoir, train_heads, without_memory
+from .labels import Example
 from .layouts import CONDUCTOR_11
 from .program import ConductorProgram
 

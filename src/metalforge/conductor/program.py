@@ -10,95 +10,22 @@ of heads.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
 
-from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError
-from metalforge.core.schema import FeatureSchema, HeadActivation, HeadLayout, HeadSpec
+from metalforge.core.schema import FeatureSchema, HeadLayout, HeadSpec
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import NpuDevice
 
-from .passes import DevicePass, Pass, SoftwarePass
+from .passes import ConductorRun, DevicePass, HeadValues, SoftwarePass, decoder_of
 from .scaling import Explanation, explain
 
-__all__ = ["ConductorBuilder", "ConductorProgram", "ConductorRun", "Decoder", "HeadValues", "decoder_of"]
-
-HeadValues: TypeAlias = dict[str, NDArray[np.float64]]
-"""A value or several a head, by name; (width,) for one input, (batch, width) for a batch."""
-
-
-class Decoder:
-    """Decodes the outputs of one layout.
-
-    Heads are a few numbers each: what costs time is the number of operations, not their length. So outputs are
-    permuted once, heads of one activation side by side, and each activation is one call on its block.
-    """
-
-    def __init__(self, layout: HeadLayout) -> None:
-        spans = {head.name: range(layout.width)[layout.span(head.name)] for head in layout.heads}
-        order = sorted(layout.heads, key=lambda head: (head.activation, head.width))
-        columns = [column for head in order for column in spans[head.name]]
-        self._order = None if columns == list(range(layout.width)) else np.array(columns)
-        self._blocks: list[tuple[HeadActivation, slice, int]] = []
-        places: dict[str, slice] = {}
-        start = 0
-        for head in order:
-            stop = start + head.width
-            places[head.name] = slice(start, stop)
-            same = self._blocks and self._blocks[-1][0] == head.activation
-            if same and (head.activation != "softmax" or self._blocks[-1][2] == head.width):
-                self._blocks[-1] = (head.activation, slice(self._blocks[-1][1].start, stop), head.width)
-            else:
-                self._blocks.append((head.activation, slice(start, stop), head.width))
-            start = stop
-        self._places = tuple((name, places[name]) for name in layout.names)
-        scale = np.concatenate([np.full(head.width, head.scale, np.float64) for head in order])
-        offset = np.concatenate([np.full(head.width, head.offset, np.float64) for head in order])
-        self._scale = scale if np.any(scale != 1) else None
-        self._offset = offset if offset.any() else None
-
-    def __call__(self, outputs: NDArray[Any]) -> HeadValues:
-        """Return each head's value from outputs (..., width of the layout), as views of one new array."""
-        given = outputs if self._order is None else outputs.take(self._order, axis=-1)
-        values = given.astype(np.float64)
-        for activation, block, width in self._blocks:
-            part = values[..., block]
-            if activation == "sigmoid":
-                expit(part, out=part)
-            elif activation == "relu":
-                np.maximum(part, 0, out=part)
-            elif activation == "tanh":
-                np.tanh(part, out=part)
-            elif activation == "softmax" and width == 2:
-                # exp(a) / (exp(a) + exp(b)) is a sigmoid of the difference: two operations in place of five.
-                classes = part.reshape(*part.shape[:-1], -1, 2)
-                expit(classes - classes[..., ::-1], out=classes)
-            elif activation == "softmax":
-                classes = part.reshape(*part.shape[:-1], -1, width)  # splitting the last axis gives a view
-                classes -= classes.max(axis=-1, keepdims=True)
-                np.exp(classes, out=classes)
-                classes /= classes.sum(axis=-1, keepdims=True)
-        if self._scale is not None:
-            values *= self._scale
-        if self._offset is not None:
-            values += self._offset
-        if values.ndim == 1:  # a plain slice is made in half the time of one with an ellipsis
-            return {name: values[place] for name, place in self._places}
-        return {name: values[..., place] for name, place in self._places}
-
-
-@lru_cache(maxsize=64)
-def decoder_of(layout: HeadLayout) -> Decoder:
-    """Return the decoder of a layout; made once, since that takes longer than decoding."""
-    return Decoder(layout)
-
+__all__ = ["ConductorBuilder", "ConductorProgram"]
 
 _ACTIVATIONS = {"linear": "identity", "relu": "relu", "sigmoid": "sigmoid", "softmax": "softmax", "tanh": "tanh"}
 
@@ -137,7 +64,7 @@ class ConductorBuilder:
 
     def add_layout(self, layout: HeadLayout) -> "ConductorBuilder":
         """Add all heads of a layout, untrained."""
-        self._heads += [_untrained(head) for head in layout.heads]
+        self._heads += [msgspec.structs.replace(head, trained=False) for head in layout.heads]
         return self
 
     def build(self) -> "ConductorProgram":
@@ -187,61 +114,8 @@ class ConductorProgram:
 
     def run_on(
         self, device: NpuDevice | None = None, *, precision: str = "W8A8", calibration: ArrayLike | None = None
-    ) -> "ConductorRun":
+    ) -> ConductorRun:
         """Return the program ready to run: in software, or with both products on a device."""
-        return ConductorRun(self, device, precision, calibration)
-
-
-class ConductorRun(Closing):
-    """A program with a state: `run_conductor` takes a frame and gives every head, in one pass.
-
-    The state is carried from frame to frame; `reset(batch=8)` starts eight chains side by side. `peek` reads the heads
-    of a frame without moving the state.
-    """
-
-    def __init__(
-        self, program: ConductorProgram, device: NpuDevice | None, precision: str, calibration: ArrayLike | None
-    ) -> None:
-        self.program = program
-        weights = program.weights
-        self._decode = decoder_of(program.heads)
-        self._pass: Pass = (
-            SoftwarePass(weights) if device is None else DevicePass(weights, device, precision, calibration)
-        )
-
-    def reset(self, *, batch: int | None = None) -> None:
-        """Bring the state to rest."""
-        self._pass.reset(batch)
-
-    @property
-    def state(self) -> NDArray[Any]:
-        """A copy of the reservoir's state; may be set."""
-        return self._pass.state
-
-    @state.setter
-    def state(self, value: NDArray[Any]) -> None:
-        self._pass.state = value
-
-    def run_conductor(self, x: ArrayLike) -> HeadValues:
-        """Step on a frame (features,) or a batch (batch, features); return every head's value by name."""
-        return self._decode(self._pass.step(np.asarray(x, self.program.weights.dtype)))
-
-    def peek(self, x: ArrayLike) -> HeadValues:
-        """Return what `run_conductor` would, and leave the state as it is."""
-        kept = self.state
-        try:
-            return self.run_conductor(x)
-        finally:
-            self.state = kept
-
-    def states(self, x: ArrayLike) -> NDArray[Any]:
-        """Return the states along frames (steps, features) from rest, on this substrate; its own state stays."""
-        return self._pass.states(np.asarray(x, self.program.weights.dtype))
-
-    def close(self) -> None:
-        """Take the programs off the device."""
-        self._pass.close()
-
-
-def _untrained(head: HeadSpec) -> HeadSpec:
-    return msgspec.structs.replace(head, trained=False)
+        if device is None:
+            return SoftwarePass(self.weights)
+        return DevicePass(self.weights, device, precision, calibration)

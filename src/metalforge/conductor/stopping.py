@@ -37,11 +37,10 @@ from .baselines import says
 from .chains import ChainEntry, ChainRecord, Corpus, Doubles, Reference, ReferenceEntry
 from .corpus import run_chains, run_references
 from .corpus_spec import STARTS, CorpusGrid, CorpusSpec
-from .dataset import Example, frames_of, meta_rows
 from .early_stop import IN_A_ROW, SURE, first_sure, first_yes
 from .features import scaled
 from .heads_training import LABEL_OF, Trained
-from .labels import band_of, first_inside
+from .labels import Example, band_of, first_inside, frames_of, meta_rows
 from .predicting import values_of
 from .scores import StopRule, StopStudy, chains_to_see, over_couplings
 
@@ -115,8 +114,8 @@ def stop_study(
 ) -> StopStudy:
     """Run fresh chains, so many at each coupling, and judge every rule on them.
 
-    `factor` is that of the head's rule, chosen on training chains (`choose_factor`). Of the corpus only the specification
-    and what the long runs found at training couplings are used.
+    `factor` is that of the head's rule (`choose_factor`). Of the corpus only the specification and what the long runs
+    found at training couplings are used.
     """
     head = thermalisation_head(trained)
     spec = msgspec.json.decode(corpus.spec_json, type=CorpusSpec)

@@ -4,14 +4,12 @@ r"""Whether a head is believed: its skill over the baseline, on the pairs of pre
 
 over the last `window` pairs, both on the same pairs. A prediction waits under the id of its question until its outcome
 is told, so a pair cannot be made of two different things. A head is trusted with at least 20 pairs and a positive
-skill. With `confidence` the lower end of a one-sided normal interval of the mean gain must be positive too; pairs of
-one chain are correlated, which makes that interval too narrow.
+skill.
 """
 
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from statistics import NormalDist, fmean, stdev
 from threading import Lock
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
@@ -58,15 +56,6 @@ class JudgedPair(NamedTuple):
     loss: Loss
 
 
-class _Pending(NamedTuple):
-    """A prediction whose outcome has not been told yet."""
-
-    head: str
-    prediction: float
-    baseline: float
-    loss: Loss
-
-
 class Standing(NamedTuple):
     """How a head stands: `skill` is None without pairs; `trusted` decides, `why` says it in words."""
 
@@ -91,23 +80,15 @@ class Trust:
     At most `capacity` predictions wait for their outcome; older ones are forgotten and counted.
     """
 
-    def __init__(
-        self,
-        *,
-        window: int = 100,
-        minimum: int = FEWEST_PAIRS,
-        confidence: float | None = None,
-        capacity: int = 10_000,
-    ) -> None:
-        if not FEWEST_PAIRS <= minimum <= window:
-            raise SpecError(f"`minimum` must be from {FEWEST_PAIRS} to `window` = {window} pairs. Got {minimum}")
-        if confidence is not None and not 0.5 < confidence < 1:
-            raise SpecError(f"`confidence` must be above 0.5 and below 1. Got {confidence}")
-        if capacity < 1:
-            raise SpecError(f"`capacity` must be at least 1. Got {capacity}")
-        self.window, self.minimum, self.confidence, self.capacity = window, minimum, confidence, capacity
+    def __init__(self, *, window: int = 100, capacity: int = 10_000) -> None:
+        if window < FEWEST_PAIRS or capacity < 1:
+            raise SpecError(
+                f"trust wants a `window` of {FEWEST_PAIRS} pairs or more and a `capacity`. Got {window} and {capacity}"
+            )
+        self.window, self.capacity = window, capacity
         self._heads: dict[str, _Head] = {}
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, JudgedPair] = {}
+        """What was said, with an outcome that is not a number yet."""
         self.unmatched = 0
         """Outcomes that no prediction waited for."""
         self.forgotten = 0
@@ -125,7 +106,7 @@ class Trust:
             if known.loss not in (None, loss):
                 raise SpecError(f"`{head}` is scored by {known.loss} loss; a second measure would not compare")
             known.loss = loss
-            self._pending[id] = _Pending(head, float(prediction), float(baseline), loss)
+            self._pending[id] = JudgedPair(head, Pair(float(prediction), float(baseline), math.nan), loss)
             if len(self._pending) > self.capacity:
                 del self._pending[next(iter(self._pending))]
                 self.forgotten += 1
@@ -145,8 +126,7 @@ class Trust:
                 self.unmatched += 1
                 return False
             del self._pending[id]
-        pair = Pair(pending.prediction, pending.baseline, float(value))
-        self.take(JudgedPair(pending.head, pair, pending.loss))
+        self.take(pending._replace(pair=pending.pair._replace(outcome=float(value))))
         return True
 
     def take(self, judged: JudgedPair) -> None:
@@ -176,15 +156,9 @@ class Trust:
             skill = _skill(sum(ours), sum(theirs))
         if head.mark is not None:
             return Standing(False, skill, pairs, head.mark)
-        if skill is None or pairs < self.minimum:
-            return Standing(False, skill, pairs, f"{pairs} of {self.minimum} pairs")
-        why = f"skill {skill:.3g} over {pairs} pairs"
-        if skill > 0 and self.confidence is not None:
-            gains = [b - a for a, b in zip(ours, theirs, strict=True)]
-            margin = NormalDist().inv_cdf(self.confidence) * stdev(gains) / math.sqrt(pairs)
-            if fmean(gains) <= margin:
-                return Standing(False, skill, pairs, f"{why}, not sure to {self.confidence:.0%}")
-        return Standing(skill > 0, skill, pairs, why)
+        if skill is None or pairs < FEWEST_PAIRS:
+            return Standing(False, skill, pairs, f"{pairs} of {FEWEST_PAIRS} pairs")
+        return Standing(skill > 0, skill, pairs, f"skill {skill:.3g} over {pairs} pairs")
 
     def mark(self, head: str, why: str) -> None:
         """Say that a head cannot be trusted whatever its pairs, and why: untrained, unavailable, no skill."""
@@ -202,9 +176,9 @@ class Trust:
         return self._heads.setdefault(name, _Head(self.window))
 
 
-def trust_of(layout: HeadLayout, *, confidence: float | None = None) -> Trust:
+def trust_of(layout: HeadLayout) -> Trust:
     """Return trust for a layout: its heads that are unavailable or untrained are marked so."""
-    trust = Trust(confidence=confidence)
+    trust = Trust()
     for head in layout.heads:
         if not head.available:
             trust.mark(head.name, "unavailable: nothing feeds its inputs")

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from metalforge.conductor.baselines import says
 from metalforge.conductor.chains import Corpus, Doubles
-from metalforge.conductor.dataset import Example
 from metalforge.conductor.early_stop import first_yes
+from metalforge.conductor.labels import Example
 from metalforge.conductor.stopping import SOUND
 from metalforge.reservoir.accuracy import wilson
 from metalforge.statistics import gamma_method

@@ -31,10 +31,10 @@ import numpy as np
 from metalforge.conductor.chains import Corpus, Doubles, load_corpus, save_corpus
 from metalforge.conductor.corpus import build_corpus
 from metalforge.conductor.corpus_spec import QUICK_CORPUS, CorpusSpec
-from metalforge.conductor.dataset import Example, examples
 from metalforge.conductor.early_stop import first_sure
 from metalforge.conductor.evaluation import evaluate
 from metalforge.conductor.heads_training import Trained, label_rows, reservoir, train_heads
+from metalforge.conductor.labels import Example, examples
 from metalforge.conductor.layouts import GPU_PREP_11
 from metalforge.conductor.predicting import values_of
 from metalforge.conductor.scores import HeadScore

@@ -24,7 +24,7 @@ from metalforge.campaign.spec import CampaignSpec, Lattice, Running, Steering
 from metalforge.campaign.state import CampaignState, fold
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import Finished, Opened, Record
-from metalforge.lattice.rows import Segment
+from metalforge.lattice.run import Segment
 
 from .exact_model import DIMS, ExactChains, ExactModel
 

@@ -21,7 +21,6 @@ from .field import GaugeField
 from .flow import FlowPoint, gradient_flow, scale_t0, scale_w0
 from .hmc import EnergyProbe, MidEnergy, TrajectoryInfo, hmc_trajectory
 from .integrators import SCHEMES, Scheme, scheme
-from .inverter import Inverter
 from .observables import (
     Observables,
     SeaObservables,
@@ -34,6 +33,7 @@ from .observables import (
 )
 from .rational import Rational, rational_power
 from .sea import FermionSpec, Sea, SpectralRangeError
+from .solvers import Inverter
 from .warmup import warm_up
 
 __all__ = [

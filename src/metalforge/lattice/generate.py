@@ -21,8 +21,7 @@ from .chain import Chain, ChainSpec
 from .hmc import EnergyProbe
 from .io import write_links
 from .registered import Value, named, value_of
-from .rows import Row
-from .run import ChainRun
+from .run import ChainRun, Row
 from .warmup import WarmUp
 
 __all__ = ["ChainSummary", "Generation", "Job", "Value"]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from metalforge.core.errors import SpecError
 
 from .field import GaugeField
-from .inverter import Inverter
+from .solvers import Inverter
 from .staggered import ColourField
 
 __all__ = [

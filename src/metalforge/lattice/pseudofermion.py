@@ -24,8 +24,8 @@ import numpy as np
 from metalforge.core.errors import SpecError
 
 from .field import Momenta
-from .inverter import Inverter
 from .rational import Rational, rational_power
+from .solvers import Inverter
 from .staggered import ColourField
 
 __all__ = ["FourFlavors", "MassRatio", "Pseudofermion", "RootFlavors"]

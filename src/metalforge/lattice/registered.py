@@ -9,7 +9,7 @@ and reports, when it is measured and how it is averaged is said here and nowhere
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
@@ -155,12 +155,28 @@ def _cg_of_one_solve(look: Look) -> float | None:
     return None if total is None or sea is None else total / max(sea.inverter.solves, 1)
 
 
+def _of_gauge(name: str, label: str = "", *, standard: bool = True) -> Observable:
+    return Observable(name=name, label=label, measure=lambda look: float(getattr(look.gauge, name)), standard=standard)
+
+
+def _of_quarks(name: str) -> Observable:
+    def seen(look: Look) -> float | None:
+        return None if look.quarks is None else getattr(look.quarks, name)
+
+    return Observable(name=name, measure=seen, needs="sea", phases=("measure",), standard=True)
+
+
+def _of_update(name: str, label: str = "", **more: Any) -> Observable:
+    usual: dict[str, Any] = {"measure": lambda look: look.of_update(name), "needs": "trajectories", "standard": True}
+    return Observable(name=name, label=label, of="update", **(usual | more))
+
+
 for _observable in (
-    Observable(name="plaquette", label="plaquette", measure=lambda look: look.gauge.plaquette, standard=True),
-    Observable(name="plaquette_spatial", measure=lambda look: look.gauge.plaquette_spatial, standard=True),
-    Observable(name="plaquette_temporal", measure=lambda look: look.gauge.plaquette_temporal),
-    Observable(name="polyakov_re", measure=lambda look: look.gauge.polyakov_re, standard=True),
-    Observable(name="polyakov_im", measure=lambda look: look.gauge.polyakov_im, standard=True),
+    _of_gauge("plaquette", "plaquette"),
+    _of_gauge("plaquette_spatial"),
+    _of_gauge("plaquette_temporal", standard=False),
+    _of_gauge("polyakov_re"),
+    _of_gauge("polyakov_im"),
     Observable(name="polyakov_z3", label="Re L to Z3", measure=lambda look: z3_projection(look.gauge.polyakov)),
     Observable(
         name="action_density",
@@ -172,74 +188,21 @@ for _observable in (
         label="W(2,1)",
         measure=lambda look: float(wilson_loops(look.chain.field.to_links(), 2, 1)[1, 0]),
     ),
-    Observable(
-        name="delta_h",
-        label="exp(-dH)",
-        measure=lambda look: look.of_update("delta_h"),
-        of="update",
-        needs="trajectories",
-        transform=lambda delta_h: np.exp(-delta_h),
-        standard=True,
-    ),
-    Observable(
-        name="accepted",
-        label="accepted",
-        measure=lambda look: look.of_update("accepted"),
-        of="update",
-        needs="trajectories",
-        error=False,
-        text=_percent,
-        standard=True,
-    ),
-    Observable(
-        name="delta_h_quarter",
-        measure=lambda look: look.delta_h_quarter,
-        of="update",
-        needs="trajectories",
-        standard=True,
-    ),
-    Observable(
-        name="cg_iterations",
-        label="CG per solve",
-        measure=_cg_of_one_solve,
-        of="update",
-        needs="sea",
-        error=False,
-        text=_whole,
-        standard=True,
-    ),
+    _of_update("delta_h", "exp(-dH)", transform=lambda delta_h: np.exp(-delta_h)),
+    _of_update("accepted", "accepted", error=False, text=_percent),
+    _of_update("delta_h_quarter", measure=lambda look: look.delta_h_quarter),
+    _of_update("cg_iterations", "CG per solve", measure=_cg_of_one_solve, needs="sea", error=False, text=_whole),
     Observable(name="cg_total", measure=lambda look: look.of_update("cg_iterations"), of="update", needs="sea"),
-    Observable(
-        name="condensate",
-        measure=lambda look: None if look.quarks is None else look.quarks.condensate,
-        needs="sea",
-        phases=("measure",),
-        standard=True,
-    ),
-    Observable(
-        name="condensate_pairs",
-        measure=lambda look: None if look.quarks is None else look.quarks.condensate_pairs,
-        needs="sea",
-        phases=("measure",),
-        standard=True,
-    ),
-    Observable(
-        name="condensate_connected",
-        measure=lambda look: None if look.quarks is None else look.quarks.condensate_connected,
-        needs="sea",
-        phases=("measure",),
-        standard=True,
-    ),
+    _of_quarks("condensate"),
+    _of_quarks("condensate_pairs"),
+    _of_quarks("condensate_connected"),
     # Heads see the steps of every trajectory: those of a warm-up, which are tuned, must be known to read it again.
-    Observable(
-        name="n_steps",
+    _of_update(
+        "n_steps",
         measure=lambda look: float(look.n_steps),
-        of="update",
         phases=("warmup", "measure"),
-        needs="trajectories",
         error=False,
         text=_whole,
-        standard=True,
     ),
 ):
     register(_observable)

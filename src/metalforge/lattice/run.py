@@ -7,10 +7,10 @@ before are computed again and must come out the same.
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Protocol, Self
 
 import msgspec
 import numpy as np
@@ -22,10 +22,102 @@ from metalforge.core.phases import PHASES, Phase
 from .chain import Chain
 from .hmc import EnergyProbe, MidEnergy
 from .registered import Look, named
-from .rows import Row, Rowed, RowLog
 from .warmup import WarmUp, warm_up_step
 
-__all__ = ["ChainFaultError", "ChainRun"]
+__all__ = ["ChainFaultError", "ChainRun", "Row", "RowLog", "Rowed", "Segment"]
+
+
+class Row(NamedTuple):
+    """What one update gave, counted from 0, by observable; `tested` where its accept test counted."""
+
+    update: int
+    phase: Phase
+    values: dict[str, float]
+    tested: bool
+
+
+class Segment(NamedTuple):
+    """Rows of one phase, from update `first` on."""
+
+    phase: Phase
+    first: int
+    columns: dict[str, tuple[float, ...]]
+
+
+class Rowed(Protocol):
+    """Rows from update 0 on that somebody wrote down: a journal's, or those of another run."""
+
+    @property
+    def phases(self) -> Sequence[Phase]:
+        """The phase of every update."""
+        ...
+
+    @property
+    def columns(self) -> Mapping[str, Sequence[float]]:
+        """The numbers of every update, by observable."""
+        ...
+
+
+class RowLog:
+    """Rows from update `first` on; `fill` stands where an update has no such number, and the phase tells."""
+
+    def __init__(self, names: Iterable[str], *, first: int = 0, fill: float = math.nan) -> None:
+        self.first, self.fill = first, fill
+        self.phases: list[Phase] = []
+        self.columns: dict[str, list[float]] = {name: [] for name in names}
+
+    @property
+    def end(self) -> int:
+        """The update that comes next."""
+        return self.first + len(self.phases)
+
+    def add(self, row: Row) -> None:
+        """Take the next row."""
+        self.phases.append(row.phase)
+        for name, column in self.columns.items():
+            column.append(row.values.get(name, self.fill))
+
+    def forget(self, before: int) -> None:
+        """Drop the rows before an update."""
+        count = before - self.first
+        del self.phases[:count]
+        for column in self.columns.values():
+            del column[:count]
+        self.first = before
+
+    def precede(self, earlier: Rowed) -> None:
+        """Put what somebody wrote down before the first row, so that all rows are here."""
+        self.phases[:0] = earlier.phases[: self.first]
+        for name, column in self.columns.items():
+            column[:0] = earlier.columns.get(name, ())[: self.first]
+        self.first = 0
+
+    def rows(self) -> list[tuple[Phase, dict[str, float]]]:
+        """Return every row with its phase."""
+        return [(phase, {n: c[i] for n, c in self.columns.items()}) for i, phase in enumerate(self.phases)]
+
+    def segments(self, begin: int) -> Iterator[Segment]:
+        """Give the rows from an update on, phase by phase."""
+        at = max(begin, self.first)
+        for phase, rows in groupby(self.phases[at - self.first :]):
+            end = at + sum(1 for _ in rows)
+            kept = slice(at - self.first, end - self.first)
+            yield Segment(phase, at, {name: tuple(column[kept]) for name, column in self.columns.items()})
+            at = end
+
+    def difference(self, update: int, other: Rowed, rounding: float = 0.0) -> str:
+        """Return where a row is not the one of `other`: its phase, the name of a column, or nothing.
+
+        Numbers may differ by `rounding`, absolute and relative.
+        """
+        at = update - self.first
+        if self.phases[at] != other.phases[update]:
+            return "phase"
+        pairs = ((name, column[update], self.columns[name][at]) for name, column in other.columns.items())
+        return next(
+            (n for n, a, b in pairs if a != b and not math.isclose(a, b, rel_tol=rounding, abs_tol=rounding)), ""
+        )
+
 
 NEVER_INFINITE = ("plaquette", "polyakov_re", "polyakov_im")
 """What a field of unitary links cannot have otherwise."""

@@ -17,9 +17,9 @@ from metalforge.core.errors import MetalforgeError, SpecError
 from .eigenvalues import LARGEST_POSSIBLE, largest_eigenvalue
 from .field import GaugeField, Momenta
 from .integrators import GAUGE, Level, Scheme
-from .inverter import Inverter
 from .observables import Observables, SeaObservables, measure_condensate
 from .pseudofermion import FourFlavors, MassRatio, Pseudofermion, RootFlavors
+from .solvers import Inverter
 
 __all__ = ["FermionSpec", "Sea", "SpectralRangeError"]
 

@@ -5,13 +5,11 @@ CPU can run, or the one that the environment variable ``METALFORGE_ISA`` names (
 where the CPU is not x86-64). ``METALFORGE_THREADS`` sets the default number of threads.
 """
 
-from ._level import available_levels, kernels, level, openmp, supported_levels
-from ._threads import default_threads, thread_count
+from ._level import available_levels, default_threads, kernels, level, openmp, supported_levels, thread_count
 from .cpu_engine import cpu_engine
-from .df64 import from_df64, to_df64
 from .engine import Engine
 from .random import Stream
-from .reduce import ordered_dot, ordered_sum
+from .reduce import from_df64, ordered_dot, ordered_sum, to_df64
 from .selftest import SelfCheck, selftest
 
 __all__ = [

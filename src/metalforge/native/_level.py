@@ -1,4 +1,4 @@
-"""Which build level of the kernels runs: the best the CPU supports, or what ``METALFORGE_ISA`` says."""
+"""Which build level of the kernels runs (the best the CPU supports, or ``METALFORGE_ISA``), and how many threads."""
 
 import importlib
 import os
@@ -6,9 +6,7 @@ from functools import cache, lru_cache
 from importlib.util import find_spec
 from types import ModuleType
 
-from metalforge.core.errors import KernelError, UnknownNameError
-
-__all__ = ["available_levels", "kernels", "level", "openmp", "supported_levels"]
+from metalforge.core.errors import KernelError, SpecError, UnknownNameError
 
 LEVELS = ("portable", "v2", "v3", "v4")
 """All build levels, slowest first. The v-levels are those of the x86-64 psABI."""
@@ -67,3 +65,27 @@ def kernels(name: str | None = None) -> ModuleType:
 def openmp() -> bool:
     """Whether the kernels can use more than one thread."""
     return bool(kernels().openmp)
+
+
+MAX_THREADS = 1024
+"""What the kernels accept (`max_threads` of the compiled module)."""
+
+
+def default_threads() -> int:
+    """Return ``METALFORGE_THREADS``, else ``OMP_NUM_THREADS``, else the cores this process may run on."""
+    for variable in ("METALFORGE_THREADS", "OMP_NUM_THREADS"):
+        text = os.environ.get(variable, "").split(",")[0].strip()
+        if text:
+            if not text.isdecimal() or not 1 <= int(text) <= MAX_THREADS:
+                raise SpecError(
+                    f"environment variable {variable} must be an integer in [1, {MAX_THREADS}]. Got `{text}`"
+                )
+            return int(text)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def thread_count(threads: int | None) -> int:
+    """Return the number to use: `threads`, or the default when it is None. The kernels check its range."""
+    return default_threads() if threads is None else threads

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._level import kernels, level
-from ._threads import thread_count
+from ._level import kernels, level, thread_count
 from .engine import BufferKind, Dims, Precision, check_dims
 
 __all__ = ["CpuEngine", "cpu_engine", "family_of_level", "slow_extents"]

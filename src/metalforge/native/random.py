@@ -5,8 +5,7 @@ from typing import NamedTuple, TypedDict, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from ._level import kernels
-from ._threads import thread_count
+from ._level import kernels, thread_count
 
 __all__ = ["Stream"]
 

@@ -5,11 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ._level import available_levels, kernels
-from ._threads import default_threads
-from .df64 import from_df64, to_df64
+from ._level import available_levels, default_threads, kernels
 from .random import Stream
-from .reduce import ordered_sum
+from .reduce import from_df64, ordered_sum, to_df64
 
 __all__ = ["SelfCheck", "selftest"]
 

@@ -6,10 +6,9 @@ import pytest
 
 from metalforge.conductor.corpus import build_corpus
 from metalforge.conductor.corpus_spec import CorpusGrid, CorpusSpec
-from metalforge.conductor.dataset import examples, meta_rows
 from metalforge.conductor.evaluation import evaluate
 from metalforge.conductor.heads_training import reservoir, train_heads
-from metalforge.conductor.labels import LABELS, Label
+from metalforge.conductor.labels import LABELS, Label, examples, meta_rows
 from metalforge.conductor.layouts import CONDUCTOR_11
 from metalforge.conductor.questions import HeadQuestion
 from metalforge.conductor.reading import NetworkConductor

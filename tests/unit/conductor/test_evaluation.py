@@ -12,10 +12,10 @@ from metalforge.conductor.baselines import baselines_for
 from metalforge.conductor.chains import SERIES, ChainEntry, ChainRecord, save_corpus
 from metalforge.conductor.corpus import build_corpus, training_runs
 from metalforge.conductor.corpus_spec import CorpusGrid, CorpusSpec
-from metalforge.conductor.dataset import examples, meta_rows
 from metalforge.conductor.early_stop import IN_A_ROW
 from metalforge.conductor.evaluation import calibration, evaluate, neither_phase
 from metalforge.conductor.heads_training import HeadFit, LeftOut, Trained, label_rows, reservoir, train_heads
+from metalforge.conductor.labels import examples, meta_rows
 from metalforge.conductor.predicting import ROUTES, ensemble_of, predictions
 from metalforge.conductor.scores import StopStudy, chains_to_see
 from metalforge.conductor.shipped import default_scores, read_provenance

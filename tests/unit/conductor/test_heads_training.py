@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from metalforge.conductor.chains import SERIES, ChainEntry, ChainRecord
-from metalforge.conductor.dataset import Example
 from metalforge.conductor.features import FEATURES, LARGEST, scaled
 from metalforge.conductor.heads_training import fitted_before, reservoir, train_heads, without_memory
-from metalforge.conductor.labels import ChainLabels
+from metalforge.conductor.labels import ChainLabels, Example
 from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11
 from metalforge.conductor.predicting import ensemble_of, train_ensemble, values_of
 from metalforge.core.errors import SpecError

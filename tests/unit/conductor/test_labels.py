@@ -6,10 +6,9 @@ import pytest
 
 from metalforge.conductor.chains import LABEL_SERIES, SERIES, ChainEntry, ChainRecord, Corpus, Reference
 from metalforge.conductor.corpus_spec import CorpusGrid, CorpusSpec
-from metalforge.conductor.dataset import frames_of, meta_rows
 from metalforge.conductor.features import FEATURES
 from metalforge.conductor.heads_training import LABEL_OF
-from metalforge.conductor.labels import LABELS, Band, Labeller, first_inside
+from metalforge.conductor.labels import LABELS, Band, Labeller, first_inside, frames_of, meta_rows
 from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11
 
 DIMS = (4, 4, 4, 2)

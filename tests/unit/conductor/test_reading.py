@@ -8,10 +8,10 @@ import pytest
 
 from metalforge.conductor.corpus import build_corpus
 from metalforge.conductor.corpus_spec import CorpusGrid, CorpusSpec
-from metalforge.conductor.dataset import examples, frames_of, meta_rows
 from metalforge.conductor.features import FEATURES, ChainContext, FrameBuilder, Trajectory
 from metalforge.conductor.heads_training import reservoir, train_heads
 from metalforge.conductor.heuristics import rejection_probability
+from metalforge.conductor.labels import examples, frames_of, meta_rows
 from metalforge.conductor.layouts import CONDUCTOR_11
 from metalforge.conductor.predicting import values_of
 from metalforge.conductor.questions import HeadQuestion

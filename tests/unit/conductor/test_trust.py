@@ -96,25 +96,6 @@ def test_as_good_as_the_baseline_is_not_skill():
     assert trust.standing("perfect baseline").skill == -math.inf
 
 
-@pytest.mark.parametrize("noise", [0.40, 0.44, 0.48, 0.52])
-def test_confidence_asks_for_a_positive_lower_bound(noise):
-    p, b, y = data = _data(50, "squared", seed=4, noise=noise)
-    gain = (b - y) ** 2 - (p - y) ** 2
-    lower = gain.mean() - 1.6448536269514722 * gain.std(ddof=1) / math.sqrt(50)
-    standing = _told(Trust(confidence=0.95), data, "squared").standing("h")
-    assert standing.trusted == (lower > 0)
-    if standing.skill > 0 > lower:
-        assert "not sure to 95%" in standing.why
-
-
-def test_the_cases_of_the_confidence_test_are_of_both_kinds():
-    kinds = {
-        _told(Trust(confidence=0.95), _data(50, "squared", seed=4, noise=x), "squared").standing("h").trusted
-        for x in (0.40, 0.44, 0.48, 0.52)
-    }
-    assert kinds == {True, False}
-
-
 def test_marked_heads_have_no_trust_whatever_they_did():
     trust = _told(Trust(), _data(60, "squared"), "squared")
     trust.mark("h", "untrained")
@@ -152,9 +133,7 @@ def test_predictions_that_wait_too_long_are_forgotten_and_counted():
     assert trust.forgotten == 2
 
 
-@pytest.mark.parametrize(
-    "options", [{"minimum": 19}, {"window": 10}, {"confidence": 0.4}, {"confidence": 1.0}, {"capacity": 0}]
-)
+@pytest.mark.parametrize("options", [{"window": 10}, {"capacity": 0}])
 def test_bad_settings(options):
     with pytest.raises(SpecError):
         Trust(**options)

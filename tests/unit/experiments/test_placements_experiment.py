@@ -8,9 +8,8 @@ import pytest
 
 from metalforge.conductor.chains import SERIES, ChainEntry, ChainRecord, Reference
 from metalforge.conductor.corpus_spec import QUICK_CORPUS
-from metalforge.conductor.dataset import Example
 from metalforge.conductor.features import FEATURES
-from metalforge.conductor.labels import ChainLabels
+from metalforge.conductor.labels import ChainLabels, Example
 from metalforge.experiments import placements
 from metalforge.experiments.placement_rules import WarmUps, bootstrap, offset_for, pooled_mean
 from metalforge.experiments.placement_words import PUBLISHED

@@ -6,8 +6,8 @@ import pytest
 from metalforge.core import SpecError
 from metalforge.lattice import GaugeField
 from metalforge.lattice.eigenvalues import LARGEST_POSSIBLE, largest_eigenvalue, lowest_eigenvalues
-from metalforge.lattice.inverter import Inverter
 from metalforge.lattice.observables import NOISE_DRAW, CondensateSample, measure_condensate, pion_correlator
+from metalforge.lattice.solvers import Inverter
 from metalforge.lattice.staggered import ColourField, StaggeredOperator
 from metalforge.statistics import chiral_susceptibility
 from reference import gauge

@@ -19,10 +19,9 @@ from metalforge.lattice.field import Momenta
 from metalforge.lattice.generate import SEA_SERIES, SERIES, Generation, Job
 from metalforge.lattice.hmc import EnergyProbe
 from metalforge.lattice.integrators import nested
-from metalforge.lattice.inverter import Inverter
 from metalforge.lattice.observables import pion_correlator
 from metalforge.lattice.sea import RANGE_MARGIN, Sea, SpectralRangeError
-from metalforge.lattice.solvers import SolverError
+from metalforge.lattice.solvers import Inverter, SolverError
 
 SEAS = {
     "four": {"flavors": (4,), "masses": (0.2,)},

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from metalforge.lattice.io import ConfigurationFileError, read_links, write_links
 from metalforge.lattice.io._links import UNITARITY_TOLERANCE
-from metalforge.lattice.io.lime import find_records
+from metalforge.lattice.io.ildg import find_records
 from reference.lattice_io import milc_bytes, openqcd_bytes, random_links
 
 DIMS = (2, 2, 2, 2)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from metalforge.lattice.io import ConfigurationFileError, read_ildg, write_ildg
-from metalforge.lattice.io.lime import find_records, read_payload, write_record
+from metalforge.lattice.io.ildg import find_records, read_payload, write_record
 from reference.lattice_io import random_links, scidac_sums
 
 DIMS = (2, 4, 2, 3)

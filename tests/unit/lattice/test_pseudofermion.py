@@ -8,9 +8,9 @@ import pytest
 from metalforge.core import SpecError
 from metalforge.lattice import GaugeField
 from metalforge.lattice.field import Momenta
-from metalforge.lattice.inverter import Inverter
 from metalforge.lattice.pseudofermion import NOISE_DRAW, FourFlavors, MassRatio, RootFlavors
 from metalforge.lattice.rational import rational_power
+from metalforge.lattice.solvers import Inverter
 from reference import gauge
 from reference import staggered as twin
 

@@ -17,7 +17,7 @@ from metalforge.campaign.store.records import Decided, Record
 from metalforge.conductor.features import MetaRow
 from metalforge.conductor.trust import JudgedPair
 from metalforge.core.phases import Phase
-from metalforge.lattice.rows import Segment
+from metalforge.lattice.run import Segment
 
 __all__ = ["Block", "Brief", "Order", "Snapshot", "Start", "stage_of"]
 

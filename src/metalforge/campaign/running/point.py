@@ -21,8 +21,7 @@ from metalforge.conductor.heuristics import check_interval
 from metalforge.core.errors import SpecError
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.field import GaugeField
-from metalforge.lattice.rows import Segment
-from metalforge.lattice.run import ChainRun
+from metalforge.lattice.run import ChainRun, Segment
 from metalforge.lattice.warmup import WarmUp
 from metalforge.native.engine import Engine
 

@@ -10,8 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from metalforge.campaign.spec import CampaignSpec
-from metalforge.lattice.rows import Segment
-from metalforge.lattice.run import ChainFaultError
+from metalforge.lattice.run import ChainFaultError, Segment
 from metalforge.native.engine import Engine
 from metalforge.pipeline import Emit, Stage
 

@@ -11,24 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import UnknownNameError
+from metalforge.core.files import PathLike
 
 from ._links import (
     ConfigurationFileError,
     Dims,
     Links,
     LoadedLinks,
-    PathLike,
     Precision,
     checked_links,
     dims_of,
     opened,
 )
 from .checkpoint import HDF5_SIGNATURE, Checkpoint, read_checkpoint, write_checkpoint
-from .ildg import read_ildg, write_ildg
-from .lime import LIME_MAGIC
-from .milc import MILC_MAGIC, read_milc
+from .foreign import HEADER_BYTES, MILC_MAGIC, looks_like_openqcd, read_milc, read_openqcd
+from .ildg import LIME_MAGIC, read_ildg, write_ildg
 from .nersc import read_nersc, write_nersc
-from .openqcd import HEADER_BYTES, looks_like_openqcd, read_openqcd
 
 __all__ = [
     "Checkpoint",

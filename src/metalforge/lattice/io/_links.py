@@ -18,36 +18,6 @@ from metalforge.core import files
 from metalforge.core.errors import MetalforgeError
 from metalforge.core.files import PathLike
 
-__all__ = [
-    "LINK_TRACE_TOLERANCE",
-    "PLAQUETTE_TOLERANCE",
-    "REALS_PER_SITE",
-    "UNITARITY_TOLERANCE",
-    "ConfigurationFileError",
-    "Dims",
-    "Links",
-    "LoadedLinks",
-    "PathLike",
-    "Precision",
-    "check_close",
-    "check_finite",
-    "check_special_unitary",
-    "checked_links",
-    "dims_of",
-    "link_trace",
-    "nersc_sum",
-    "opened",
-    "parse_extent",
-    "plaquette",
-    "read_bytes",
-    "ready_to_write",
-    "replacing",
-    "rotated_xor",
-    "shape_of",
-    "site_crcs",
-    "third_row",
-]
-
 Dims = tuple[int, int, int, int]
 Links = NDArray[np.complex128]
 Precision = Literal["f32", "f64"]

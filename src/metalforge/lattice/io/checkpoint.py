@@ -26,11 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge import __version__
+from metalforge.core.files import PathLike
 from metalforge.native.cpu_engine import family_of_level
 
 from ._links import (
     ConfigurationFileError,
-    PathLike,
     Precision,
     check_finite,
     check_special_unitary,

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge import __version__
+from metalforge.core.files import PathLike
 
 from ._links import (
     LINK_TRACE_TOLERANCE,
@@ -21,7 +22,6 @@ from ._links import (
     ConfigurationFileError,
     Dims,
     LoadedLinks,
-    PathLike,
     Precision,
     check_close,
     check_finite,

@@ -1,0 +1,153 @@
+"""Configurations of openQCD and MILC. Read only.
+
+openQCD (`export_cnfg`), little-endian: four 32-bit integers Nt, Nx, Ny, Nz, a double (the mean of Re tr U_p, so 3P),
+then for each site with t + x + y + z odd, in the order t, x, y, z with z fastest, for each direction t, x, y, z the
+links U(x, mu) and U(x - mu, mu) as nine complex doubles. Luescher, openQCD, modules/archive/archive.c (notes). It has
+no checksum: the plaquette and SU(3) checks find what changes a link by more than about the tolerance of SU(3), 1e-10.
+
+MILC version 5: a header of 96 bytes in the byte order of the writing machine (the magic number 20103, Nx, Ny, Nz, Nt, a
+time stamp of 64 bytes, the order of the sites, the checksums sum29 and sum31), then the links in single precision.
+https://github.com/milc-qcd/milc_qcd, generic/io_lat4.c and generic/io_lat_utils.c (swrite_gauge_hdr).
+"""
+
+import math
+import struct
+
+import numpy as np
+
+from metalforge.core.files import PathLike
+
+from ._links import (
+    REALS_PER_SITE,
+    ConfigurationFileError,
+    Dims,
+    Links,
+    LoadedLinks,
+    check_close,
+    check_finite,
+    check_special_unitary,
+    opened,
+    plaquette,
+    read_bytes,
+    rotated_xor,
+    shape_of,
+)
+
+__all__ = ["MILC_MAGIC", "looks_like_openqcd", "read_milc", "read_openqcd"]
+
+_HEADER = struct.Struct("<4id")
+HEADER_BYTES = _HEADER.size
+_TOLERANCE = 1e-12  # both are sums in double precision; openQCD allows the square root of their length in roundings
+
+
+def read_openqcd(path: PathLike, *, verify: bool = True) -> LoadedLinks:
+    """The links of an openQCD file; `metadata` holds `plaquette`, with 1 for unit links.
+
+    `verify` compares the plaquette with the header and checks that the links are in SU(3). Fields with open or
+    Schroedinger-functional boundaries fail both: read them with `verify=False`.
+    """
+    with opened(path) as (stream, size):
+        if size < HEADER_BYTES:
+            raise ConfigurationFileError(f"header: the file has {size} bytes, an openQCD header {HEADER_BYTES}")
+        head = read_bytes(stream, HEADER_BYTES, "header").tobytes()
+        nt, nx, ny, nz, traces = _HEADER.unpack(head)
+        dims: Dims = (nx, ny, nz, nt)
+        if not looks_like_openqcd(head, size):
+            raise ConfigurationFileError(
+                f"header: sizes Nt, Nx, Ny, Nz = {nt} {nx} {ny} {nz} must be even and positive and ask for "
+                f"{HEADER_BYTES} + {REALS_PER_SITE * 8} Nt Nx Ny Nz bytes, the file has {size}"
+            )
+        if not math.isfinite(traces):
+            raise ConfigurationFileError(f"plaquette: the header says {traces}")
+        values = read_bytes(stream, size - HEADER_BYTES, "data").view("<f8").astype(np.float64)
+        check_finite(values, "data")
+        links = _from_odd_sites(values.view(np.complex128).reshape(-1, 4, 2, 3, 3), dims)
+        if verify:
+            check_special_unitary(links, "f64", "data")
+            check_close("plaquette", traces / 3, plaquette(links), _TOLERANCE)
+        return LoadedLinks(links=links, dims=dims, format="openqcd", metadata={"plaquette": f"{traces / 3:.17g}"})
+
+
+def looks_like_openqcd(head: bytes, size: int) -> bool:
+    """Whether the sizes in the first bytes of a file fit its length: there is no magic number."""
+    if len(head) < HEADER_BYTES:
+        return False
+    nt, nx, ny, nz, _ = _HEADER.unpack(head[:HEADER_BYTES])
+    sizes = (nt, nx, ny, nz)
+    return (
+        min(sizes) > 0
+        and not any(n % 2 for n in sizes)
+        and size == HEADER_BYTES + REALS_PER_SITE * 8 * math.prod(sizes)
+    )
+
+
+def _from_odd_sites(pairs: Links, dims: Dims) -> Links:
+    """All links from the forward and backward links of the odd sites; `pairs` is (odd site, mu, 2, 3, 3), mu = txyz."""
+    nx, ny, nz, nt = dims
+    t, x, y, z = np.ix_(range(nt), range(nx), range(ny), range(nz))
+    odd = (t + x + y + z) % 2 == 1
+    field = np.empty((nt, nx, ny, nz, 4, 3, 3), dtype=np.complex128)
+    behind = np.empty((nt, nx, ny, nz, 3, 3), dtype=np.complex128)
+    for mu in range(4):
+        field[odd, mu] = pairs[:, mu, 0]
+        behind[odd] = pairs[:, mu, 1]
+        field[~odd, mu] = np.roll(behind, -1, axis=mu)[~odd]  # the backward link of x belongs to x - mu
+    return np.ascontiguousarray(field.transpose(0, 3, 2, 1, 4, 5, 6)[..., [1, 2, 3, 0], :, :])
+
+
+MILC_MAGIC = 20103
+
+_LAYOUT = "I4i64siII"
+_HEADER_BYTES = struct.calcsize("<" + _LAYOUT)
+_NATURAL_ORDER = 0
+
+
+def read_milc(path: PathLike, *, verify: bool = True) -> LoadedLinks:
+    """The links of a MILC v5 file of either byte order; `metadata` holds `time_stamp`, `byte_order` and the sums.
+
+    Size and both checksums are always checked; `verify` also checks that the links are in SU(3).
+    """
+    with opened(path) as (stream, size):
+        if size < _HEADER_BYTES:
+            raise ConfigurationFileError(f"header: the file has {size} bytes, a MILC header {_HEADER_BYTES}")
+        head = read_bytes(stream, _HEADER_BYTES, "header").tobytes()
+        order = _byte_order(head)
+        _, nx, ny, nz, nt, stamp, site_order, *sums = struct.unpack(order + _LAYOUT, head)
+        dims: Dims = (nx, ny, nz, nt)
+        if min(dims) < 1:
+            raise ConfigurationFileError(f"dims: wanted positive extents, got {nx} {ny} {nz} {nt}")
+        if site_order != _NATURAL_ORDER:
+            raise ConfigurationFileError(
+                f"order: {site_order} (node dump order) is not supported\nhint: save it with MILC's `save_serial`"
+            )
+        wanted = nx * ny * nz * nt * REALS_PER_SITE * 4
+        if size - _HEADER_BYTES != wanted:
+            raise ConfigurationFileError(
+                f"data: dims {nx} {ny} {nz} {nt} ask for {wanted} bytes, {size - _HEADER_BYTES} follow the header"
+            )
+        # Both checksums are over the words as numbers of the writing machine, so after undoing its byte order.
+        words = read_bytes(stream, wanted, "data").view(order + "u4").astype(np.uint32)
+        for name, stored, found in zip(("sum29", "sum31"), sums, rotated_xor(words), strict=True):
+            if stored != found:
+                raise ConfigurationFileError(f"{name}: the header says {stored:x}, the data give {found:x}")
+        values = words.view(np.float32)
+        check_finite(values, "data")
+        links = values.astype(np.float64).view(np.complex128).reshape(shape_of(dims))
+        if verify:
+            check_special_unitary(links, "f32", "data")
+        metadata = {
+            "time_stamp": stamp.split(b"\0")[0].decode("utf-8", errors="replace").strip(),
+            "byte_order": "little" if order == "<" else "big",
+            "sum29": f"{sums[0]:x}",
+            "sum31": f"{sums[1]:x}",
+        }
+        return LoadedLinks(links=links, dims=dims, format="milc", metadata=metadata)
+
+
+def _byte_order(head: bytes) -> str:
+    for order in "<>":
+        if struct.unpack_from(order + "I", head)[0] == MILC_MAGIC:
+            return order
+    raise ConfigurationFileError(
+        f"magic: the first four bytes are {head[:4].hex()}, wanted {MILC_MAGIC} in either order"
+    )
