@@ -111,11 +111,7 @@ def _campaign(spec: CampaignSpec) -> Generator[_Step, list[Block], CampaignState
     )  # fmt: skip
     book = Book(cast("Journal[Record]", _Memory()), fold([opened]), clock=lambda: float(next(ticks)))
     dims = spec.lattice.volumes
-    plan = VisitPlan(
-        spec=spec,
-        steerers={one: steerer_of(spec, one, None) for one in dims},
-        clock=book.clock,
-    )
+    plan = VisitPlan(spec=spec, steerers={one: steerer_of(spec, one, None) for one in dims})
     planner = Planner(
         spec,
         book,
@@ -130,10 +126,10 @@ def _campaign(spec: CampaignSpec) -> Generator[_Step, list[Block], CampaignState
         blocks = yield book.state, orders
         orders = []
         for block in blocks:
-            book.write(*records_of(block, book.clock()))
+            book.write(*records_of(block))
             orders += _to_run(planner, planner.take(block))
     stopped = planner.stopped_by or "exhausted"
-    book.write(Finished(at=book.clock(), stopped_by=stopped, trajectories=book.state.trajectories, seconds=0.0))
+    book.write(Finished(stopped_by=stopped, trajectories=book.state.trajectories, seconds=0.0))
     return book.state
 
 

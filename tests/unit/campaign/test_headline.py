@@ -61,7 +61,7 @@ class Anywhere:
 def shared(spec, visits, *, located=True):
     """Return the visits of every volume when errors fall as n^(-1/2), and the last state."""
     state = fold([opened(spec)])
-    plan = VisitPlan(spec=spec, steerers=dict.fromkeys(spec.lattice.volumes, Anywhere()), clock=lambda: BEGAN)
+    plan = VisitPlan(spec=spec, steerers=dict.fromkeys(spec.lattice.volumes, Anywhere()))
     who = Assignee("cpu:0", spec.lattice.volumes)
     for number in range(visits):
         state.apply(plan.next(who, state, (), rounds=0, number=number))

@@ -29,7 +29,7 @@ def plan_of(steerer="gaussian-process"):
         budget=Budget(trajectories=100_000),
         steering=Steering(steerer=steerer, initial=2),
     )
-    return VisitPlan(spec=spec, steerers={DIMS: Elsewhere()}, clock=lambda: BEGAN)
+    return VisitPlan(spec=spec, steerers={DIMS: Elsewhere()})
 
 
 def state_with(plan, chains, *wants):

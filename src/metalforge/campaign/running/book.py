@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import msgspec
+
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import Record
@@ -13,7 +15,7 @@ __all__ = ["Book"]
 
 
 class Book:
-    """Takes records from any thread: each is appended to the journal, then applied to the state."""
+    """Takes records from any thread: each is dated, appended to the journal, then applied to the state."""
 
     def __init__(self, journal: Journal[Record], state: CampaignState, clock: Callable[[], float] = time.time) -> None:
         self.journal, self.state, self.clock = journal, state, clock
@@ -22,7 +24,8 @@ class Book:
     def write(self, *records: Record) -> None:
         """Write records, in this order and with nothing of another thread between them."""
         with self._lock:
-            for record in records:
+            for undated in records:
+                record = msgspec.structs.replace(undated, at=self.clock())
                 self.journal.append(record)
                 self.state.apply(record)
 

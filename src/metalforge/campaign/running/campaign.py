@@ -10,7 +10,8 @@
 
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
@@ -73,8 +74,8 @@ VERSIONS = ("numpy", "scipy", "h5py", "msgspec", "scikit-learn")
 class Campaign(Closing):
     """A campaign in a directory, locked for this process."""
 
-    def __init__(self, directory: Path, lock: DirectoryLock, book: Book, *, clock: Callable[[], float]) -> None:
-        self.directory, self._lock, self.book, self._clock = directory, lock, book, clock
+    def __init__(self, directory: Path, lock: DirectoryLock, book: Book) -> None:
+        self.directory, self._lock, self.book = directory, lock, book
         self.spec = book.state.spec
         self._halt: str | None = None
         self._stop = StopFlag(directory / "stop")
@@ -93,9 +94,7 @@ class Campaign(Closing):
         clock: Callable[[], float] = time.time,
     ) -> Self:
         """Begin a campaign in a new or empty directory."""
-        writable_directory(directory)
-        lock = DirectoryLock(directory)
-        try:
+        with _locked(directory) as lock:
             ordering = "C" if spec.ordering == AUTO else spec.ordering
             cpu = producer_here().info
             arrangement = arrange(ordering, spec.lattice.volumes, lanes_of(cpu, spec))
@@ -118,10 +117,7 @@ class Campaign(Closing):
             journal: Journal[Record] = Journal.open(directory / JOURNAL, Record, mode="create")
             journal.append(opened)
             _write_toml(directory, spec)
-            return cls(directory, lock, Book(journal, fold([opened]), clock), clock=clock)
-        except BaseException:
-            lock.close()
-            raise
+            return cls(directory, lock, Book(journal, fold([opened]), clock))
 
     @classmethod
     def resume(
@@ -139,9 +135,7 @@ class Campaign(Closing):
         """
         if not (directory / JOURNAL).exists():
             raise SpecError(f"{directory}: no campaign is there\nhint: metalforge scan --out {directory} begins one")
-        writable_directory(directory)
-        lock = DirectoryLock(directory)
-        try:
+        with _locked(directory) as lock:
             journal: Journal[Record] = Journal.open(directory / JOURNAL, Record, mode="resume")
             state = fold(journal.found.records)
             if spec is not None and spec not in (state.opened.spec, state.spec):
@@ -159,16 +153,11 @@ class Campaign(Closing):
             in_force = extended(state, more) if more is not None and more.asks else None
             book = Book(journal, state, clock)
             if state.finished is None or in_force is not None:
-                book.write(
-                    Resumed(at=clock(), package_version=__version__, isa=native.level(), cut=journal.message or "")
-                )
+                book.write(Resumed(package_version=__version__, isa=native.level(), cut=journal.message or ""))
             if in_force is not None:
-                book.write(Extended(at=clock(), spec=in_force, command=tuple(command)))
+                book.write(Extended(spec=in_force, command=tuple(command)))
                 _write_toml(directory, in_force)
-            return cls(directory, lock, book, clock=clock)
-        except BaseException:
-            lock.close()
-            raise
+            return cls(directory, lock, book)
 
     # -- running ----------------------------------------------------------------------------------------------------
 
@@ -185,7 +174,7 @@ class Campaign(Closing):
     def view(self) -> View:
         """Return what a person watches, from any thread."""
         with self.book.reading() as state:
-            return view_of(state, self._clock())
+            return view_of(state, self.book.clock())
 
     def interrupt(self, reason: str) -> None:
         """Ask the campaign to stop at the next update, from any thread or a signal handler."""
@@ -214,17 +203,11 @@ class Campaign(Closing):
         if reader.device is not None:
             self._energy.device(reader.device, reader.held_s, reader.emulation_s)
         self._energy.write()
+        done, seconds = self.state.trajectories, self.state.elapsed(self.book.clock())
         if self.halted:
-            self.book.write(
-                Interrupted(
-                    at=self._clock(),
-                    reason=self._halt or "",
-                    trajectories=self.state.trajectories,
-                    seconds=self.state.elapsed(self._clock()),
-                )
-            )
+            self.book.write(Interrupted(reason=self._halt or "", trajectories=done, seconds=seconds))
         else:
-            self._finish(stopped or "exhausted")
+            self.book.write(Finished(stopped_by=stopped or "exhausted", trajectories=done, seconds=seconds))
         self.book.journal.sync()
         return self.state
 
@@ -237,7 +220,6 @@ class Campaign(Closing):
         plan = VisitPlan(
             spec=spec,
             steerers={dims: steerer_of(spec, dims, reader.worker) for dims in spec.lattice.volumes},
-            clock=self._clock,
             sleep=make_sleep(self.book, spec) if arrangement.sleeps else None,
         )
         planner = Planner(
@@ -256,7 +238,6 @@ class Campaign(Closing):
             reader.worker,
             reader.substrate,
             unused=set(reader.heads.unused),
-            now=self._clock,
             hear=reader.hear if apart else lambda block: None,
         )
         early, trusted = spec.ends_warm_up_early, reader.heads.acts("thermalization")
@@ -312,7 +293,7 @@ class Campaign(Closing):
         budget, state = self.spec.budget, self.state
         if until is not None and until():
             return "exhausted"
-        if budget.seconds is not None and state.elapsed(self._clock()) >= budget.seconds:
+        if budget.seconds is not None and state.elapsed(self.book.clock()) >= budget.seconds:
             return "seconds"
         if budget.joules is not None and self._joules() >= budget.joules:
             return "joules"
@@ -333,21 +314,23 @@ class Campaign(Closing):
             return f"no profile states the power of this CPU, and its meter cannot be read ({reason.split(':')[0]})"
         return f"{self._producer.info.name} is not metered ({reason.split(':')[0]})"
 
-    def _finish(self, stopped: StoppedBy) -> None:
-        self.book.write(
-            Finished(
-                at=self._clock(),
-                stopped_by=stopped,
-                trajectories=self.state.trajectories,
-                seconds=self.state.elapsed(self._clock()),
-            )
-        )
-
     def close(self) -> None:
         """Close the journal and give the directory back."""
         self._stop.clear()
         self.book.journal.close()
         self._lock.close()
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[DirectoryLock]:
+    """Give the lock of a directory that can be written; it stays with whoever is made inside, unless that fails."""
+    writable_directory(directory)
+    lock = DirectoryLock(directory)
+    try:
+        yield lock
+    except BaseException:
+        lock.close()
+        raise
 
 
 def _write_toml(directory: Path, spec: CampaignSpec) -> None:

@@ -78,7 +78,6 @@ def choose_ordering(campaign: "Campaign", reader: HeadReader) -> str:
     said = ", ".join(f"{ordering} {figure:.3g}" for ordering, figure in figures.items())
     campaign.book.write(
         Decided(
-            at=campaign.book.clock(),
             what="ordering",
             by=outcome.best,
             reason=f"effective samples per second, measured over {ROUNDS} windows of {window:.2g} s each: {said}; "

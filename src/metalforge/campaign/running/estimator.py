@@ -42,7 +42,6 @@ class Estimator:
             peak = found.transition
             self._book.write(
                 Estimated(
-                    at=self._book.clock(),
                     dims=dims,
                     trajectories=trajectories,
                     beta_c=None if peak is None else peak.beta_c,

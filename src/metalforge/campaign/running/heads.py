@@ -35,8 +35,6 @@ __all__ = [
     "trained_lattices",
 ]
 
-NEEDS_TRAJECTORIES = ("rejection",)
-NEEDS_SEA = ("cg_estimate",)
 PROFILE = "akd1000-published"
 SOFTWARE, ON_NPU = "f32-software", "npu-w8a8"
 """Where the network can run, as `conductor evaluate` calls it."""
@@ -79,15 +77,11 @@ class Heads:
 def load_heads(spec: CampaignSpec) -> Heads:
     """Return the shipped heads as they stand to a campaign."""
     lattice = spec.lattice
-    unused: dict[str, str] = {}
-    for name in NEEDS_TRAJECTORIES:
-        if lattice.algorithm != "hmc":
-            unused[name] = "sweeps have no accept test"
-    for name in NEEDS_SEA:
-        if not lattice.flavors:
-            unused[name] = "a quenched chain solves nothing"
-    for name in ("transport_D", "transport_eta"):
-        unused[name] = "needs plasma input"
+    unused = dict.fromkeys(("transport_D", "transport_eta"), "needs plasma input")
+    if lattice.algorithm != "hmc":
+        unused["rejection"] = "sweeps have no accept test"
+    if not lattice.flavors:
+        unused["cg_estimate"] = "a quenched chain solves nothing"
     domain = None
     known = trained_lattices(sea=lattice.flavors > 0)
     if lattice.algorithm != "hmc":

@@ -33,29 +33,21 @@ def note_heads(book: Book, heads: Heads) -> None:
         else:
             reason, used = f"skill {heads.skill[name]:+.2f} on held-out couplings", True
         skill = heads.skill.get(name)
-        book.write(Decided(at=book.clock(), what="head", by=name, reason=reason, value=skill, trusted=used))
+        book.write(Decided(what="head", by=name, reason=reason, value=skill, trusted=used))
 
 
 def note_judged(book: Book, worker: Worker) -> None:
     """Write how the heads that were judged while it ran did against their baselines, and who answered how often."""
     done = worker.statistics()
     if done.asked:
-        book.write(Decided(at=book.clock(), what="reader", by="worker", reason=str(done)))
+        book.write(Decided(what="reader", by="worker", reason=str(done)))
     for name in ("cg_estimate", "rejection"):
         standing = worker.trust.standing(name)
         if standing.pairs:
             reason = f"{standing.why}, judged while the campaign ran"
-            book.write(
-                Decided(
-                    at=book.clock(),
-                    what="judged",
-                    by=name,
-                    reason=reason,
-                    # Against a baseline that was never off there is no skill that a journal could hold.
-                    value=standing.skill if standing.skill is not None and isfinite(standing.skill) else None,
-                    trusted=standing.trusted,
-                )
-            )
+            # Against a baseline that was never off there is no skill that a journal could hold.
+            skill = standing.skill if standing.skill is not None and isfinite(standing.skill) else None
+            book.write(Decided(what="judged", by=name, reason=reason, value=skill, trusted=standing.trusted))
 
 
 def note_use(book: Book, run: Run, window_s: float) -> None:
@@ -70,7 +62,7 @@ def note_use(book: Book, run: Run, window_s: float) -> None:
         )
         for name, seen in run.snapshot().items()
     )
-    book.write(Utilisation(at=book.clock(), window_s=window_s, stages=stages))
+    book.write(Utilisation(window_s=window_s, stages=stages))
 
 
 class EnergyNotes:
@@ -90,7 +82,6 @@ class EnergyNotes:
         if spent is None:
             return
         new = Energy(
-            at=self._book.clock(),
             substrate=EMULATED_NPU,
             source="modelled",
             energy=spent.above_idle,
@@ -103,22 +94,20 @@ class EnergyNotes:
 
     def write(self) -> None:
         """Write every line as it stands."""
-        now = self._book.clock()
         try:
-            self._write(Energy(at=now, substrate=self._metered, source="measured", energy=self._meter.total()))
+            self._write(Energy(substrate=self._metered, source="measured", energy=self._meter.total()))
         except MeterUnavailableError as error:
             reason = str(error).splitlines()[0]
-            self._book.write(Energy(at=now, substrate=self._metered, source="unknown", reason=reason))
+            self._book.write(Energy(substrate=self._metered, source="unknown", reason=reason))
         if self._board is not None:
             self._write(self._board)
         if self._emulation_s:
-            self._write(Energy(at=now, substrate="host", source="emulation", emulation_s=self._emulation_s))
+            self._write(Energy(substrate="host", source="emulation", emulation_s=self._emulation_s))
 
     def _write(self, spent: Energy) -> None:
         """Write a line with what earlier processes spent."""
         known = self._before.get((spent.substrate, spent.source))
-        total = spent if known is None else _both(known, spent)
-        self._book.write(msgspec.structs.replace(total, at=self._book.clock()))
+        self._book.write(spent if known is None else _both(known, spent))
 
 
 def _both(one: Energy, other: Energy) -> Energy:

@@ -94,7 +94,8 @@ class Planner:
         lane.waiting.remove(block.visit)
         if block.fault:
             self._held.pop(block.chain, None)
-            self._abandon(block)
+            fault = Decided(what="abandoned", chain=block.chain, step=block.step, by="validator", reason=block.fault)
+            self._book.write(fault)
         if block.done:
             self._tell(self.state.chains[block.chain])
             if lane.visit is not None and lane.visit.visit == block.visit:
@@ -261,8 +262,8 @@ class Planner:
         if block.missing:
             return self._order(block.visit, lane)
         moved = self._moving.pop(block.chain)
-        at, source, target = self._book.clock(), block.substrate, moved[0][1].substrate
-        self._book.write(Migrated(at=at, chain=block.chain, step=block.step, source=source, target=target))
+        source, target = block.substrate, moved[0][1].substrate
+        self._book.write(Migrated(chain=block.chain, step=block.step, source=source, target=target))
         return [order for visit, to in moved for order in self._order(visit, to)]
 
     def _tell(self, chain: ChainLog) -> None:
@@ -279,19 +280,7 @@ class Planner:
         if nothing.ends is not None and self.stopped_by is None:
             self.stopped_by = nothing.ends
             if nothing.reason:
-                self._book.write(Decided(at=self._book.clock(), what="sleep", by="variance", reason=nothing.reason))
-
-    def _abandon(self, block: Block) -> None:
-        self._book.write(
-            Decided(
-                at=self._book.clock(),
-                what="abandoned",
-                chain=block.chain,
-                step=block.step,
-                by="validator",
-                reason=block.fault,
-            )
-        )
+                self._book.write(Decided(what="sleep", by="variance", reason=nothing.reason))
 
     def _stops(self) -> bool:
         if self.stopped_by is None:

@@ -197,7 +197,6 @@ class PointChain:
         # The tuning is over with it: what is decided here holds for the whole measurement.
         steps = "" if self.n_steps is None else f"; {self.n_steps} steps per trajectory from now on"
         decided = Decided(
-            at=0.0,
             what="warmup-ends",
             chain=self.id,
             step=self._run.warmup.done,

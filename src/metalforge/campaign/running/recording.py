@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import msgspec
-
 from metalforge.campaign.physics.precision import evaluate_again
 from metalforge.campaign.store.records import BlockDone, Checked, Record, Rows
 from metalforge.pipeline import Emit, Stage
@@ -27,7 +25,6 @@ class Check(Stage[Block, Any]):
             again = evaluate_again(shot.links, shot.precision)
             self._book.write(
                 Checked(
-                    at=self._book.clock(),
                     chain=shot.chain,
                     step=shot.step,
                     substrate=self._substrate,
@@ -48,41 +45,25 @@ class Recorder(Stage[Block, Block]):
 
     def step(self, state: Any, item: Block) -> tuple[Any, Any]:
         """Write the rows, what the screen said, and where the chain is."""
-        self._book.write(*records_of(item, self._book.clock()))
+        self._book.write(*records_of(item))
         if item.saved:
             # A checkpoint holds the rows of the last few blocks; those before them must not be lost by a power cut.
             self._book.journal.sync()
         return state, Emit(item, chain=item.chain)
 
 
-def records_of(block: Block, now: float) -> list[Record]:
+def records_of(block: Block) -> list[Record]:
     """Return what the journal says of a block: its rows, what the screen said, and where the chain is."""
-    records: list[Record] = [msgspec.structs.replace(decision, at=now) for decision in block.decisions]
-    for i, segment in enumerate(block.segments):
-        last = i == len(block.segments) - 1
-        records.append(
-            Rows(
-                at=now,
-                chain=block.chain,
-                phase=segment.phase,
-                first=segment.first,
-                columns=segment.columns,
-                seconds=block.seconds if last else 0.0,
-            )
-        )
+    records: list[Record] = [*block.decisions]
+    for segment in block.segments:
+        # The whole block's time stands with its last rows.
+        seconds = block.seconds if segment is block.segments[-1] else 0.0
+        phase, first, columns = segment.phase, segment.first, segment.columns
+        records.append(Rows(chain=block.chain, phase=phase, first=first, columns=columns, seconds=seconds))
     records += block.screened
     if block.segments or block.done:
-        records.append(
-            BlockDone(
-                at=now,
-                visit=block.visit,
-                chain=block.chain,
-                step=block.step,
-                links=block.links,
-                done=block.done,
-                substrate=block.substrate,
-            )
-        )
+        named = ("visit", "chain", "step", "links", "done", "substrate")
+        records.append(BlockDone(**{name: getattr(block, name) for name in named}))
     return records
 
 

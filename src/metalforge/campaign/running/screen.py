@@ -28,10 +28,9 @@ class Screen(Stage[Block, Block]):
         substrate: str,
         *,
         unused: set[str],
-        now: Callable[[], float],
         hear: Callable[[Block], object] = lambda block: None,
     ) -> None:
-        self._spec, self._worker, self._now, self._hear = spec, worker, now, hear
+        self._spec, self._worker, self._hear = spec, worker, hear
         self.substrate = substrate
         """Where the network runs, for the books."""
         trained = {head.name for head in worker.layout.heads if head.trained and head.available}
@@ -43,7 +42,6 @@ class Screen(Stage[Block, Block]):
         flagged = item.chi >= self._spec.screening.chi
         if item.rows:
             seen = Screened(
-                at=self._now(),
                 chain=item.chain,
                 step=item.step,
                 route=EMULATED_NPU if self.substrate == EMULATED_NPU else "software",

@@ -65,7 +65,6 @@ class VisitPlan:
 
     spec: CampaignSpec
     steerers: Mapping[Dims, Steerer]
-    clock: Callable[[], float]
     sleep: Sleep | None = None
 
     def next(
@@ -97,47 +96,28 @@ class VisitPlan:
             updates = self._affordable(state, pending, fresh=chain is None)
             if updates is None:
                 return Nothing("trajectories")
-            return self._assigned(
-                who, dims, chain, wish, updates, rounds=rounds, number=number,
-                born={c.id for c in chains}, pending=pending, state=state,
-            )  # fmt: skip
+            born = {c.id for c in chains}
+            new = len(born) + sum(visit.fresh and visit.chain not in born for visit in pending)
+            reason = wish.reason
+            if chain is not None and abs(wish.beta - chain.beta) > 1e-12:
+                reason += f"; asked for {wish.beta:.5g}, {chain.id} is near enough"
+            return Assigned(
+                visit=number,
+                round=rounds,
+                chain=f"c{new:04d}" if chain is None else chain.id,
+                stream=new if chain is None else chain.stream,
+                dims=dims,
+                beta=wish.beta if chain is None else chain.beta,
+                updates=updates,
+                fresh=chain is None,
+                substrate=who.substrate,
+                by=wish.by,
+                reason=reason,
+                score=wish.score,
+                quenched=self._quenched_length(state, dims, wish.beta) if chain is None else 0,
+                start=wish.start if chain is None else "",
+            )
         return Nothing()
-
-    def _assigned(
-        self,
-        who: Assignee,
-        dims: Dims,
-        chain: ChainLog | None,
-        wanted: Wish,
-        updates: int,
-        *,
-        rounds: int,
-        number: int,
-        born: AbstractSet[str],
-        pending: Sequence[Assigned],
-        state: CampaignState,
-    ) -> Assigned:
-        new = len(born) + sum(visit.fresh and visit.chain not in born for visit in pending)
-        reason = wanted.reason
-        if chain is not None and abs(wanted.beta - chain.beta) > 1e-12:
-            reason += f"; asked for {wanted.beta:.5g}, {chain.id} is near enough"
-        return Assigned(
-            at=self.clock(),
-            visit=number,
-            round=rounds,
-            chain=f"c{new:04d}" if chain is None else chain.id,
-            stream=new if chain is None else chain.stream,
-            dims=dims,
-            beta=wanted.beta if chain is None else chain.beta,
-            updates=updates,
-            fresh=chain is None,
-            substrate=who.substrate,
-            by=wanted.by,
-            reason=reason,
-            score=wanted.score,
-            quenched=self._quenched_length(state, dims, wanted.beta) if chain is None else 0,
-            start=wanted.start if chain is None else "",
-        )
 
     def _requested(self, dims: Dims, chains: Sequence[ChainLog], pending: Sequence[Assigned]) -> Wish | None:
         """Return the next of the points that were asked for by name, where a volume has no chain yet."""

@@ -45,9 +45,9 @@ StoppedBy: TypeAlias = Literal["target", "trajectories", "seconds", "joules", "e
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    """One line of the journal."""
+    """One line of the journal; whoever writes it there dates it (`running.book`)."""
 
-    at: float
+    at: float = 0.0
 
 
 class Silicon(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
