@@ -1,7 +1,7 @@
 """Orderings: who produces what, what is checked, and what may sleep, over logical substrates.
 
-One is added by a function from volumes and substrates to its `Arrangement` and a line of `ORDERINGS`; the spec, the
-command line, `auto` and the graph follow from there. A spec may say the letter or the name.
+One is added by a line of `ORDERINGS`, and where its lanes are new by a function from volumes and substrates to them;
+the spec, the command line, `auto` and the graph follow from there. A spec may say the letter or the name.
 """
 
 from collections.abc import Callable
@@ -42,8 +42,22 @@ class Arrangement:
     sleeps: bool = False
 
 
+def _first_produces(volumes: Volumes, substrates: Substrates) -> tuple[Assignee, ...]:
+    return (Assignee(substrates[0], volumes[:1]),)
+
+
+def _all_produce(volumes: Volumes, substrates: Substrates) -> tuple[Assignee, ...]:
+    return tuple(Assignee(name, volumes) for name in substrates)
+
+
+def _scout(volumes: Volumes, substrates: Substrates) -> tuple[Assignee, ...]:
+    target, scout = volumes[:2]
+    large = substrates[1] if len(substrates) > 1 else f"{substrates[0]}.large"
+    return Assignee(substrates[0], (scout,)), Assignee(large, (target,), follows=scout)
+
+
 class Ordering(NamedTuple):
-    """An ordering: its letter and name, in words what runs, and how it is laid out.
+    """An ordering: its letter and name, in words what runs, who produces, what is checked, whether it may sleep.
 
     `volumes` is the fewest it needs; `every_volume` says that it runs all that there are, `tried` that `auto` tries it.
     """
@@ -51,52 +65,25 @@ class Ordering(NamedTuple):
     letter: str
     name: str
     about: str
-    lay_out: Callable[[Volumes, Substrates], Arrangement]
+    lanes: Callable[[Volumes, Substrates], tuple[Assignee, ...]] = _first_produces
+    checks: Literal["none", "flagged", "all"] = "none"
+    screens: bool = True
+    sleeps: bool = False
     volumes: int = 1
     every_volume: bool = False
     tried: bool = True
 
 
-def _check_flagged(volumes: Volumes, substrates: Substrates) -> Arrangement:
-    return Arrangement(ordering="A", lanes=_first(volumes, substrates), checks="flagged", checker=_second(substrates))
-
-
-def _scout(volumes: Volumes, substrates: Substrates) -> Arrangement:
-    target, scout = volumes[:2]
-    large = substrates[1] if len(substrates) > 1 else f"{substrates[0]}.large"
-    lanes = (Assignee(substrates[0], (scout,)), Assignee(large, (target,), follows=scout))
-    return Arrangement(ordering="B", lanes=lanes)
-
-
-def _all_produce(volumes: Volumes, substrates: Substrates) -> Arrangement:
-    return Arrangement(ordering="C", lanes=tuple(Assignee(name, volumes) for name in substrates))
-
-
-def _check_all(volumes: Volumes, substrates: Substrates) -> Arrangement:
-    lanes = _first(volumes, substrates)
-    return Arrangement(ordering="D", lanes=lanes, checks="all", checker=_second(substrates), screens=False)
-
-
-def _sleep(volumes: Volumes, substrates: Substrates) -> Arrangement:
-    return Arrangement(ordering="E", lanes=_first(volumes, substrates), sleeps=True)
-
-
-def _first(volumes: Volumes, substrates: Substrates) -> tuple[Assignee, ...]:
-    return (Assignee(substrates[0], volumes[:1]),)
-
-
-def _second(substrates: Substrates) -> str:
-    return substrates[1 % len(substrates)]
-
-
 ORDERINGS: dict[str, Ordering] = {
     one.letter: one
     for one in (
-        Ordering("A", "check-flagged", "produce, screen, check what is flagged in higher precision", _check_flagged),
+        Ordering("A", "check-flagged", "produce, screen, check what is flagged in higher precision", checks="flagged"),
         Ordering("B", "scout", "a small volume scouts, the large one runs where it flagged", _scout, volumes=2),
         Ordering("C", "all-produce", "all produce, the posterior picks each beta", _all_produce, every_volume=True),
-        Ordering("D", "check-all", "every configuration is evaluated again in higher precision", _check_all),
-        Ordering("E", "sleep", "the producer sleeps until the predictive variance wakes it", _sleep, tried=False),
+        Ordering(
+            "D", "check-all", "every configuration is evaluated again in higher precision", checks="all", screens=False
+        ),
+        Ordering("E", "sleep", "the producer sleeps until the predictive variance wakes it", sleeps=True, tried=False),
     )
 }
 """All orderings by their letters."""
@@ -126,4 +113,11 @@ def arrange(ordering: str, volumes: Volumes, substrates: Substrates) -> Arrangem
             f"ordering {ordering} wants {chosen.volumes} volumes, of which the first is the one that beta_c is quoted "
             f"for. Got {len(volumes)}\nhint: lattice.volumes = [[8, 8, 8, 4], [4, 4, 4, 4]]"
         )
-    return chosen.lay_out(volumes, substrates)
+    return Arrangement(
+        ordering=ordering,
+        lanes=chosen.lanes(volumes, substrates),
+        checks=chosen.checks,
+        checker=None if chosen.checks == "none" else substrates[1 % len(substrates)],
+        screens=chosen.screens,
+        sleeps=chosen.sleeps,
+    )

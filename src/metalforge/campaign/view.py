@@ -7,7 +7,7 @@ error on beta_c falls as n^(-1/2).
 
 from collections import Counter
 from collections.abc import Sequence
-from math import inf, sqrt
+from math import sqrt
 from statistics import median
 from typing import Literal, TypeAlias
 
@@ -60,12 +60,12 @@ class VolumeView(_Shown, frozen=True, kw_only=True):
     """beta_c of one volume so far with its evidence; `reason` says why there is none yet."""
 
     dims: Dims
-    beta_c: float | None
-    error: float | None
-    height: float | None
-    reason: str
-    established: bool
-    evidence: tuple[Evidence, ...]
+    beta_c: float | None = None
+    error: float | None = None
+    height: float | None = None
+    reason: str = ""
+    established: bool = False
+    evidence: tuple[Evidence, ...] = ()
 
 
 class DecisionView(_Shown, frozen=True, kw_only=True):
@@ -174,8 +174,6 @@ def _status(state: CampaignState, now: float) -> tuple[Status, str]:
 
 
 def _chain(chain: ChainLog, busy: bool) -> ChainView:
-    accepted, iterations = chain.columns.get("accepted"), chain.columns.get("cg_iterations")
-    begin = chain.warmup if chain.measured else chain.quenched
     return ChainView(
         id=chain.id,
         dims=chain.dims,
@@ -186,8 +184,8 @@ def _chain(chain: ChainLog, busy: bool) -> ChainView:
         updates=chain.rows,
         measured=chain.measured,
         per_second=chain.rows / chain.seconds if chain.seconds > 0 else None,
-        acceptance=_mean(accepted, begin),
-        cg_iterations=_mean(iterations, begin),
+        acceptance=_recent_mean(chain, "accepted"),
+        cg_iterations=_recent_mean(chain, "cg_iterations"),
     )
 
 
@@ -197,51 +195,41 @@ def _phase(chain: ChainLog, busy: bool) -> str:
     return "measured" if chain.measured and not busy else PHASES[chain.phase]
 
 
-def _mean(column: list[float] | None, begin: int) -> float | None:
-    rows = [] if column is None else column[max(begin, len(column) - RECENT) :]
+def _recent_mean(chain: ChainLog, name: str) -> float | None:
+    column = chain.columns.get(name, [])
+    rows = column[max(chain.warmup if chain.measured else chain.quenched, len(column) - RECENT) :]
     return sum(rows) / len(rows) if rows else None
 
 
 def _volume(state: CampaignState, dims: Dims) -> VolumeView:
-    latest = state.latest(dims)
-    looks = [e for e in state.estimates if e.dims == dims]
-    last = looks[-1] if looks else None
-    reason = ""
-    if latest is None:
-        reason = one_line(last.reason) if last is not None else "nothing has been estimated yet"
-    return VolumeView(
-        dims=dims,
-        beta_c=None if latest is None else latest.beta_c,
-        error=None if latest is None else latest.error,
-        height=None if latest is None else latest.height,
-        reason=reason,
-        established=last is not None and last.established,
-        evidence=() if last is None else last.evidence,
-    )
+    last = next((e for e in reversed(state.estimates) if e.dims == dims), None)
+    if last is None:
+        return VolumeView(dims=dims, reason="nothing has been estimated yet")
+    judged = VolumeView(dims=dims, established=last.established, evidence=last.evidence)
+    if (found := state.latest(dims)) is None:
+        return msgspec.structs.replace(judged, reason=one_line(last.reason))
+    return msgspec.structs.replace(judged, beta_c=found.beta_c, error=found.error, height=found.height)
 
 
 def _decisions(state: CampaignState, others: list[Decided], last: int) -> tuple[DecisionView, ...]:
     """Return the last visits and decisions in order of time; what was said about heads is in `heads`."""
-    began = state.opened.at
     numbered: list[tuple[int, Assigned | Decided]] = [*enumerate(state.visits), *enumerate(others)]
     numbered.sort(key=lambda pair: pair[1].at)
-    shown = numbered[-last:] if last else []
-    return tuple(_decision(i, record, record.at - began, state) for i, record in shown)
+    return tuple(_decision(number, record, state) for number, record in (numbered[-last:] if last else ()))
 
 
-def _decision(number: int, record: Assigned | Decided, seconds: float, state: CampaignState) -> DecisionView:
-    chain = state.chains.get(record.chain)
+def _decision(number: int, record: Assigned | Decided, state: CampaignState) -> DecisionView:
     if isinstance(record, Assigned):
         what, fresh, updates, trusted = "visit", record.fresh, record.updates, None
     else:
         what, fresh, updates, trusted = record.what, False, record.step, record.trusted
     return DecisionView(
         number=number,
-        seconds=seconds,
+        seconds=record.at - state.opened.at,
         what=what,
         by=record.by,
         chain=record.chain,
-        beta=None if chain is None else chain.beta,
+        beta=state.chains[record.chain].beta if record.chain in state.chains else None,
         fresh=fresh,
         updates=updates,
         reason=one_line(record.reason),
@@ -303,12 +291,6 @@ def _target(state: CampaignState, target: float, trajectories: int, rate: float)
     error = located[-1][0]
     k = median(e * sqrt(n) for e, n in located[-LAST_ESTIMATES:])
     needed = (k / target) ** 2
-    left = max(needed - trajectories, 0.0) / rate if rate else inf
-    return BudgetView(
-        name="target error",
-        unit="on beta_c",
-        used=error,
-        limit=target,
-        share=1.0 if error <= target else min(trajectories / needed, 0.99),
-        left_s=None if left == inf else left,
-    )
+    left = max(needed - trajectories, 0.0) / rate if rate else None
+    share = 1.0 if error <= target else min(trajectories / needed, 0.99)
+    return BudgetView(name="target error", unit="on beta_c", used=error, limit=target, share=share, left_s=left)

@@ -3,9 +3,16 @@
 import msgspec
 import pytest
 
-from metalforge.campaign.report.energy import device_times, energy_lines, host_of, per_joule
 from metalforge.campaign.report.result import result_of, summary_of
-from metalforge.campaign.report.sections_of_run import efficiency_section, energy_section, provenance_section
+from metalforge.campaign.report.sections_of_run import (
+    device_times,
+    efficiency_section,
+    energy_lines,
+    energy_section,
+    host_of,
+    per_joule,
+    provenance_section,
+)
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.spec import Screening
 from metalforge.campaign.state import fold

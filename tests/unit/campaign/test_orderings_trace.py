@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from metalforge.campaign.orderings import ORDERINGS, Arrangement, Assignee, Ordering
+from metalforge.campaign.orderings import ORDERINGS, Assignee, Ordering
 from metalforge.campaign.physics.transition import locate
 from metalforge.campaign.running import campaign as running
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
@@ -422,7 +422,7 @@ def test_names_and_letters_are_the_same_choice_and_hash_alike():
 
 def test_an_ordering_is_added_in_one_place(tmp_path, monkeypatch):
     def pairs(volumes, substrates):
-        return Arrangement(ordering="P", lanes=(Assignee(substrates[0], volumes), Assignee("cpu:0.b", volumes)))
+        return Assignee(substrates[0], volumes), Assignee("cpu:0.b", volumes)
 
     monkeypatch.setitem(ORDERINGS, "P", Ordering("P", "pairs", "two chains at a time on one core", pairs))
     run = trace(changed(ordering="pairs", budget={"trajectories": 200}), tmp_path / "run")

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 from metalforge.campaign.advice import known_of
 from metalforge.campaign.spec import Lattice
-from metalforge.statistics.estimate import Estimate, with_error
+from metalforge.statistics.estimate import Estimate
 
 from .drawing import COLOURS, Drawn, axes_of
 from .html import heading, note, paragraph, section, table
 from .result import CampaignResult
-from .words import lattice_math, lattice_text
+from .words import estimate_text, lattice_math, lattice_text
 
 __all__ = ["draw_quarks", "quarks_section"]
 
@@ -28,7 +28,7 @@ def quarks_section(lattice: Lattice, result: CampaignResult, figures: Mapping[st
     if not known:
         return ""
     rows = [
-        (chain.id, lattice_text(chain.dims), f"{chain.beta:.5f}", chain.measured, *map(_number, chain.quarks))
+        (chain.id, lattice_text(chain.dims), f"{chain.beta:.5f}", chain.measured, *map(estimate_text, chain.quarks))
         for chain in result.chains
         if chain.quarks is not None
     ]
@@ -68,7 +68,3 @@ def draw_quarks(result: CampaignResult) -> Drawn:
         "peaks. At a crossover the peak of chi_disc may lie elsewhere.",
         figure,
     )
-
-
-def _number(value: Estimate) -> str:
-    return with_error(value.mean, value.error)

@@ -6,7 +6,7 @@ from metalforge.campaign.advice import size_cautions
 from metalforge.campaign.observables import ORDERS
 from metalforge.campaign.state import CampaignState
 from metalforge.lattice.registered import Observable, described
-from metalforge.statistics.estimate import Estimate, with_error
+from metalforge.statistics.estimate import with_error
 
 from .html import Raw, card, details, heading, note, paragraph, section, table
 from .points import ChainResult
@@ -16,6 +16,7 @@ from .words import (
     ENDINGS,
     beta_text,
     duration,
+    estimate_text,
     found_text,
     interval_text,
     lattice_text,
@@ -178,9 +179,9 @@ def points_section(result: CampaignResult, downloads: str) -> str:
             *[lattice_text(chain.dims)] * several,
             f"{chain.beta:.5f}",
             _value(chain, first),
-            _number(chain.order),
+            estimate_text(chain.order),
             "-" if chain.order is None else f"{chain.order.tau_int:.1f}",
-            _number(chain.chi),
+            estimate_text(chain.chi),
             warm,
             chain.measured,
             *(_value(chain, observable) for observable in others),
@@ -200,10 +201,6 @@ def points_section(result: CampaignResult, downloads: str) -> str:
 def _value(chain: ChainResult, observable: Observable) -> str:
     found = chain.values.get(observable.name)
     return "-" if found is None else observable.text(found.mean, found.error or 0.0)
-
-
-def _number(value: Estimate | None) -> str:
-    return "-" if value is None else with_error(value.mean, value.error)
 
 
 def updates_section(result: CampaignResult, figures: Figures) -> str:

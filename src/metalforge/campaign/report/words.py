@@ -7,13 +7,14 @@ from metalforge.campaign.physics.evidence import Evidence
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.store.records import EMULATED_NPU, StoppedBy
 from metalforge.core.phases import Phase
-from metalforge.statistics.estimate import with_error
+from metalforge.statistics.estimate import Estimate, with_error
 
 __all__ = [
     "ENDINGS",
     "PHASES",
     "beta_text",
     "duration",
+    "estimate_text",
     "found_text",
     "interval_text",
     "item_text",
@@ -62,6 +63,11 @@ def beta_text(value: float | None, error: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:.5g}" if error is None else with_error(value, error)
+
+
+def estimate_text(value: Estimate | None) -> str:
+    """Return a mean with its error, or a dash where nothing was estimated."""
+    return "-" if value is None else with_error(value.mean, value.error)
 
 
 def interval_text(value: float, error: float) -> str:
