@@ -87,9 +87,7 @@ class Joint:
 
     def moments(self, betas: Floats) -> Floats:
         """Return <(O - centre)^m>, m = 0 .. 4, of shape (moments, 1 + replicas, betas); m = 0 gives 1."""
-        exponents = -np.outer(betas, self.energy) - self.log_mixture
-        weights = np.exp(exponents - exponents.max(axis=1, keepdims=True))
-        found = self.tables @ weights.T
+        found = self.tables @ self._weights(betas).T
         return np.asarray(found / found[:1], dtype=np.float64)
 
     def row_weights(self, energy: Floats, beta: float) -> Floats:
@@ -101,13 +99,13 @@ class Joint:
 
     def shares(self, beta: float) -> Floats:
         """Return the part of the weight at beta that each block carries."""
-        carried = self.sums @ self._weight(beta)
+        carried = self.sums @ self._weights(np.array([beta]))[0]
         return np.asarray(carried / carried.sum(), dtype=np.float64)
 
     def n_effective(self, betas: Floats) -> Floats:
         """Return how many independent samples carry the average at each beta: (sum w)^2 / sum w^2."""
         samples = self.sums.sum(axis=0)
-        weights = np.array([self._weight(float(beta)) for beta in betas])
+        weights = self._weights(betas)
         return np.asarray((weights @ samples) ** 2 / (weights**2 @ samples), dtype=np.float64)
 
     def n_blocks(self, beta: float) -> float:
@@ -123,7 +121,7 @@ class Joint:
 
     def mean_energies(self) -> Floats:
         """Return <E> at each beta of the runs."""
-        weights = np.array([self._weight(float(beta)) for beta in self.betas])
+        weights = self._weights(self.betas)
         samples = self.sums.sum(axis=0)
         return np.asarray(self.origin + weights @ (samples * self.energy) / (weights @ samples), dtype=np.float64)
 
@@ -138,9 +136,9 @@ class Joint:
             rows.append((np.array([x.mean() for x in series]) - means) / np.array(error))
         return np.array(rows)
 
-    def _weight(self, beta: float) -> Floats:
-        exponents = -beta * self.energy - self.log_mixture
-        return np.asarray(np.exp(exponents - exponents.max()), dtype=np.float64)
+    def _weights(self, betas: Floats) -> Floats:
+        exponents = -np.outer(betas, self.energy) - self.log_mixture
+        return np.asarray(np.exp(exponents - exponents.max(axis=1, keepdims=True)), dtype=np.float64)
 
 
 def join(

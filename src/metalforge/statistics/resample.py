@@ -14,7 +14,6 @@ errors come out 2.5 % low; blocks of only 2 tau_int would make them a quarter to
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -31,8 +30,6 @@ MIN_BLOCKS = 5
 """Fewest blocks cut from a short chain: the error itself is then known to a third."""
 MIN_TAU = 15
 """Shortest chain resampled, in tau_int: its five blocks of 3 tau_int make the error a sixth too small, and no more."""
-
-BlockKind = Literal["fixed", "stationary"]
 
 
 class Resampled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -114,7 +111,6 @@ def bootstrap(
     rng: np.random.Generator | int,
     n_resamples: int = 200,
     block: int | None = None,
-    kind: BlockKind = "fixed",
 ) -> Resampled:
     """Return ``estimator(data)`` with its block bootstrap error, the spread over `n_resamples` resampled chains.
 
@@ -125,10 +121,7 @@ def bootstrap(
     rng
         A generator, or a seed for one: the same seed gives the same error.
     block
-        Block length, the mean one for ``kind="stationary"``; from the largest tau_int unless told.
-    kind
-        ``fixed``: blocks of one length on a circle, the less noisy choice. ``stationary``: blocks of geometrically
-        distributed length, less sensitive to a badly chosen one.
+        Block length; from the largest tau_int unless told.
     """
     x = _as_data(data)
     n = x.shape[-1]
@@ -136,41 +129,29 @@ def bootstrap(
         raise SpecError(f"`n_resamples` must be at least 2. Got {n_resamples}\nhint: 200 gives the error to 5 %")
     length = _checked_block(block, x)
     generator = np.random.default_rng(rng)
-    values = np.array([_run(estimator, x[..., block_indices(n, length, generator, kind)]) for _ in range(n_resamples)])
+    values = np.array([_run(estimator, x[..., block_indices(n, length, generator)]) for _ in range(n_resamples)])
     value = _run(estimator, x)
     return Resampled(
         value=value,
-        error=spread_to_error(n, length) * float(np.std(values, ddof=1)),
+        # Resamples scatter about a mean from the same data: a factor sqrt(B / (B - 1)) for B blocks.
+        error=float(np.sqrt(n / (n - length)) * np.std(values, ddof=1)),
         bias=float(np.mean(values)) - value,
-        method=f"{kind} bootstrap",
+        method="bootstrap",
         block=length,
         n_blocks=n // length,
         n_resamples=n_resamples,
     )
 
 
-def spread_to_error(n: int, block: int) -> float:
-    """Return sqrt(B / (B - 1)) for B = n / block blocks: resamples scatter about a mean from the same data."""
-    return float(np.sqrt(n / (n - block)))
-
-
-def block_indices(n: int, block: int, rng: np.random.Generator, kind: BlockKind = "fixed") -> NDArray[np.intp]:
+def block_indices(n: int, block: int, rng: np.random.Generator) -> NDArray[np.intp]:
     """Return n indices into a chain of length n: one resampled chain.
 
-    Blocks start anywhere and wrap around the end, so that every measurement is equally likely: fixed lengths after
-    Politis and Romano (1992, the circular bootstrap), geometric ones after Politis and Romano, JASA 89 (1994) 1303.
+    Blocks start anywhere and wrap around the end, so that every measurement is equally likely (the circular bootstrap,
+    Politis and Romano 1992).
     """
-    if kind == "fixed":
-        new_block = np.arange(n) % block == 0
-    elif kind == "stationary":
-        new_block = rng.random(n) < 1.0 / block
-        new_block[0] = True
-    else:
-        raise SpecError(f"`kind` must be `fixed` or `stationary`. Got `{kind}`")
-    first = np.flatnonzero(new_block)
-    number = np.cumsum(new_block) - 1
-    starts = rng.integers(n, size=first.size)
-    indices: NDArray[np.intp] = (starts[number] + np.arange(n) - first[number]) % n
+    starts = rng.integers(n, size=-(-n // block))
+    place = np.arange(n)
+    indices: NDArray[np.intp] = (starts[place // block] + place % block) % n
     return indices
 
 

@@ -25,7 +25,7 @@ from .mbar import pair_overlap
 from .resample import block_length
 from .susceptibility import checked_volume, kurtosis
 
-__all__ = ["BetaRun", "ReweightedCurve", "combine", "neighbour_overlaps", "reweight"]
+__all__ = ["BetaRun", "ReweightedCurve", "combine", "reweight"]
 
 MIN_OVERLAP = 0.06
 """Least overlap between neighbours: 0.03 off the diagonal of the overlap matrix, the advice of Klimovich et al."""
@@ -77,8 +77,8 @@ def combine(
         raise SpecError("reweighting needs at least one run. Got none")
     if n_bootstrap < 2:
         raise SpecError(f"`n_bootstrap` must be at least 2. Got {n_bootstrap}\nhint: 100 gives errors to 7 %")
-    chains = _in_order(runs)
-    shared = _overlaps(chains)
+    chains = sorted((_checked(run) for run in runs), key=lambda chain: chain.beta)
+    shared = [pair_overlap(a.beta, a.energy, b.beta, b.energy) for a, b in pairwise(chains)]
     for (low, high), overlap in zip(pairwise(chains), shared, strict=True):
         if overlap < MIN_OVERLAP:
             raise SpecError(
@@ -137,19 +137,6 @@ def checked_targets(joint: Joint, betas: ArrayLike) -> Floats:
             f"hint: add a run near beta = {worst:.6g}"
         )
     return targets
-
-
-def neighbour_overlaps(runs: Sequence[BetaRun]) -> tuple[float, ...]:
-    """Return the overlap, from 0 to 1, of each pair of runs next to each other in beta, however small."""
-    return tuple(_overlaps(_in_order(runs)))
-
-
-def _overlaps(chains: Sequence[ChainRows]) -> list[float]:
-    return [pair_overlap(a.beta, a.energy, b.beta, b.energy) for a, b in pairwise(chains)]
-
-
-def _in_order(runs: Sequence[BetaRun]) -> list[ChainRows]:
-    return sorted((_checked(run) for run in runs), key=lambda chain: chain.beta)
 
 
 def _checked(run: BetaRun) -> ChainRows:

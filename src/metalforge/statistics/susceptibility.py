@@ -1,4 +1,4 @@
-r"""Fluctuations of the Polyakov loop, which locate the deconfinement transition: chi and the Binder ratio B4.
+r"""Fluctuations that locate the transition: chi and the Binder ratio B4 of the Polyakov loop, chi of the condensate.
 
 With |L| the modulus of the spatially averaged loop L = (1/N_s^3) sum_x tr(prod_t U_t) / 3 and V_s = N_s^3,
 
@@ -7,7 +7,17 @@ With |L| the modulus of the spatially averaged loop L = (1/N_s^3) sum_x tr(prod_
 chi peaks at the transition and its height grows like V_s at a first-order one. B4, about the mean as in studies of
 critical end points (for example de Forcrand and Philipsen, hep-lat/0607017), is 3 for Gaussian fluctuations, 1 for
 two equally likely sharp phases, and 1.604 at a critical point of the 3d Ising class.
+
+The chiral susceptibility says how the condensate changes with the mass. For Nf flavours of one mass in the sea, and
+`condensate` = (1/V) tr D^-1 of four tastes,
+
+    d<(Nf/4) condensate>/dm = (Nf/4) <connected> + (Nf/4)^2 V (<condensate^2> - <condensate>^2),
+
+the connected part -(1/V) tr D^-2 and the disconnected one, whose square comes from products of different noise vectors:
+those have no bias.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,9 +25,9 @@ from numpy.typing import ArrayLike
 from metalforge.core.errors import SpecError
 
 from .estimate import Estimate, Floats, as_series
-from .gamma import DEFAULT_S, gamma_method_derived
+from .gamma import DEFAULT_S, gamma_method, gamma_method_derived
 
-__all__ = ["binder_b4", "susceptibility"]
+__all__ = ["ChiralSusceptibility", "binder_b4", "chiral_susceptibility", "susceptibility"]
 
 
 def susceptibility(abs_loop: ArrayLike, spatial_volume: float, s: float = DEFAULT_S) -> Estimate:
@@ -49,6 +59,33 @@ def binder_b4(series: ArrayLike, *, centred: bool = True, s: float = DEFAULT_S) 
         return gamma_method_derived([y, y**2, y**3, y**4], lambda m: float(kurtosis(m)), s)
     z = x / np.sqrt(np.mean(x**2))
     return gamma_method_derived([z**2, z**4], lambda m: float(m[1] / m[0] ** 2), s)
+
+
+class ChiralSusceptibility(NamedTuple):
+    """The two parts of d<(Nf/4) condensate>/dm."""
+
+    connected: Estimate
+    disconnected: Estimate
+
+
+def chiral_susceptibility(
+    condensate: ArrayLike, pairs: ArrayLike, connected: ArrayLike, *, volume: int, flavors: int
+) -> ChiralSusceptibility:
+    """Return the susceptibility from series over configurations: the condensate, its square and its connected part.
+
+    `pairs` is the mean product of two noise vectors' condensates on a configuration, `volume` counts all sites,
+    `flavors` the sea quarks of that mass.
+    """
+    share = flavors / 4
+    # About the mean the same expression loses no digits: <(c - c0)(c' - c0)> - <c - c0>^2.
+    raw = as_series(condensate, "condensate")
+    centre = float(np.mean(raw))
+    c = raw - centre
+    p = as_series(pairs, "pairs") - centre * (2 * c + centre)
+    return ChiralSusceptibility(
+        gamma_method(share * as_series(connected, "connected")),
+        gamma_method_derived([c, p], lambda m: float(share**2 * volume * (m[1] - m[0] ** 2))),
+    )
 
 
 def checked_volume(spatial_volume: float) -> float:

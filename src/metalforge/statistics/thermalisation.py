@@ -1,7 +1,7 @@
-"""Where a chain has forgotten its start: the MSER cut, hot against cold starts, and a verdict in plain words.
+"""Where a chain has forgotten its start: the MSER cut, and hot against cold starts. Both can say that it has not.
 
-Every test here can say no. A chain that still drifts, that is too short for its own autocorrelation time, or that
-never moves is refused, with the reason.
+MSER stops where the transient has sunk to the size of one fluctuation, which is still a bias of several errors of the
+mean; an exponential transient needs about as long again to vanish: drop twice the cut.
 """
 
 import msgspec
@@ -13,17 +13,10 @@ from metalforge.core.errors import SpecError
 from .estimate import Floats, as_series
 from .gamma import gamma_method
 
-__all__ = ["HotColdAgreement", "Thermalisation", "Truncation", "hot_cold_agreement", "is_thermalised", "mser"]
+__all__ = ["HotColdAgreement", "Truncation", "hot_cold_agreement", "mser"]
 
 KEPT_BATCHES = 5
 """Batches at the end where MSER is not evaluated: the variance of so few is small by chance (Hoad et al. 2010)."""
-
-CUT_FACTOR = 2
-"""How many times the MSER cut is dropped: MSER stops where the transient has sunk to the size of one fluctuation,
-which is still a bias of several errors of the mean; an exponential transient needs about as long again to vanish."""
-
-MIN_TAU = 30
-"""Length after the cut, in tau_int, below which nothing is concluded: each third then holds ten tau_int."""
 
 
 class Truncation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,14 +41,6 @@ class HotColdAgreement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     start: int | None
     difference: float
     error: float
-
-
-class Thermalisation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The verdict on a chain: use it from measurement `start` on, or do not; `reason` says why."""
-
-    thermalised: bool
-    start: int
-    reason: str
 
 
 def mser(series: ArrayLike, batch: int = 1) -> Truncation:
@@ -107,61 +92,6 @@ def hot_cold_agreement(hot: ArrayLike, cold: ArrayLike, k: float = 2.0) -> HotCo
     return HotColdAgreement(
         agrees=bool(agrees), start=at if agrees else None, difference=float(difference[at]), error=float(error[at])
     )
-
-
-def is_thermalised(series: ArrayLike, opposite: ArrayLike | None = None, k: float = 3.0) -> Thermalisation:
-    """Return whether, and from where on, `series` can be averaged; `opposite` is a chain from the other start.
-
-    In this order, the first failure being the reason: the chain moves; twice the MSER-5 cut leaves at least half of
-    it; that half or more is at least 30 tau_int; its first and last thirds agree within `k` tau_int-aware standard
-    errors (Geweke's test, with thirds because they see a steady drift best); and it agrees with `opposite`, if given.
-    """
-    x = as_series(series)
-    cut = mser(x, batch=5)
-    start = min(CUT_FACTOR * cut.start, x.size)
-    reason = _objection(x, start, k)
-    if reason is not None:
-        return Thermalisation(thermalised=False, start=start, reason=reason)
-    notes = [f"twice the MSER-5 cut drops {start} of {x.size} measurements and the rest shows no drift"]
-    if opposite is not None:
-        match = hot_cold_agreement(x, opposite, k)
-        if match.start is None:
-            pull = abs(match.difference) / match.error if match.error else np.inf
-            reason = (
-                f"the chains from opposite starts still differ by {pull:.1f} standard errors in their second halves; "
-                "run both for longer, or suspect two phases that do not mix"
-            )
-            return Thermalisation(thermalised=False, start=start, reason=reason)
-        start = max(start, match.start)
-        notes.append(f"hot and cold agree from measurement {match.start} on")
-    return Thermalisation(thermalised=True, start=start, reason="; ".join(notes))
-
-
-def _objection(x: Floats, start: int, k: float) -> str | None:
-    """Return why this chain alone cannot be averaged from `start` on, or None."""
-    if np.ptp(x) == 0:
-        return "every measurement is the same: the chain is stuck (nothing accepted?) or the wrong quantity was saved"
-    if start > x.size // 2:
-        return (
-            f"the start still dominates: twice the MSER-5 cut would drop {start} of {x.size} measurements, "
-            "more than half; run for longer"
-        )
-    rest = x[start:]
-    tau = gamma_method(rest).tau_int
-    if rest.size < MIN_TAU * tau:
-        return (
-            f"too short to tell: {rest.size / tau:.0f} tau_int remain after the cut (tau_int = {tau:.3g}), "
-            f"wanted {MIN_TAU}: a drift would look like a slow fluctuation; run for longer"
-        )
-    third = rest.size // 3
-    first, last = gamma_method(rest[:third]), gamma_method(rest[-third:])
-    error = float(np.hypot(first.error, last.error))
-    if abs(first.mean - last.mean) > k * error:
-        return (
-            f"still drifting: the first and last third after the cut differ by {first.mean - last.mean:.3g}, "
-            f"allowed {k:g} x {error:.3g}; run for longer"
-        )
-    return None
 
 
 def _means_after(x: Floats, cuts: np.typing.NDArray[np.intp]) -> Floats:

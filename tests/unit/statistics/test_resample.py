@@ -28,9 +28,8 @@ PAIR = np.stack([5.0 + ar1(0.8, 8000, 1), 3.0 + 0.5 * ar1(0.8, 8000, 1) + ar1(0.
     [
         jackknife,
         lambda x, f: bootstrap(x, f, rng=3, n_resamples=400),
-        lambda x, f: bootstrap(x, f, rng=3, n_resamples=400, kind="stationary"),
     ],
-    ids=["jackknife", "fixed", "stationary"],
+    ids=["jackknife", "bootstrap"],
 )
 def test_resampling_and_the_gamma_method_agree_on_a_nonlinear_function(method):
     linear = gamma_method_derived(PAIR, lambda m: m[0] / m[1])
@@ -61,18 +60,17 @@ def test_leftover_measurements_are_dropped_from_the_old_end():
     assert jackknife(x, np.mean, bin_size=10).value == np.mean(x)
 
 
-@pytest.mark.parametrize("kind", ["fixed", "stationary"])
-def test_the_error_of_a_correlated_mean_is_right_and_single_measurements_fail(kind):
+def test_the_error_of_a_correlated_mean_is_right_and_single_measurements_fail():
     n, a = 3000, 0.8
     truth = math.sqrt((1 + a) / (1 - a) / n)
     chains = [ar1(a, n, 100 + i) for i in range(25)]
-    errors = [bootstrap(x, np.mean, rng=i, n_resamples=80, kind=kind).error for i, x in enumerate(chains)]
+    errors = [bootstrap(x, np.mean, rng=i, n_resamples=80).error for i, x in enumerate(chains)]
     # The blocks in use hold about 18 tau_int: the error comes out some 3 % low, and no more.
     assert 0.9 * truth < np.mean(errors) < 1.03 * truth
-    ignorant = [bootstrap(x, np.mean, rng=i, n_resamples=80, kind=kind, block=1).error for i, x in enumerate(chains)]
+    ignorant = [bootstrap(x, np.mean, rng=i, n_resamples=80, block=1).error for i, x in enumerate(chains)]
     assert np.mean(ignorant) < 0.45 * truth
     # Two tau_int are not enough, as the module says.
-    short = [bootstrap(x, np.mean, rng=i, n_resamples=80, kind=kind, block=9).error for i, x in enumerate(chains)]
+    short = [bootstrap(x, np.mean, rng=i, n_resamples=80, block=9).error for i, x in enumerate(chains)]
     assert 0.6 * truth < np.mean(short) < 0.85 * truth
 
 
@@ -131,14 +129,6 @@ def test_fixed_blocks_are_runs_of_neighbours(n, block):
     assert np.all((np.diff(indices) % n == 1)[inside])
 
 
-def test_stationary_blocks_have_the_wanted_mean_length_and_cover_all_evenly():
-    n = 200_000
-    indices = block_indices(n, 8, np.random.default_rng(13), "stationary")
-    breaks = np.count_nonzero(np.diff(indices) % n != 1) + 1
-    assert n / breaks == pytest.approx(8, rel=0.03)
-    assert np.mean(indices) == pytest.approx(n / 2, rel=0.02)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -146,7 +136,6 @@ def test_stationary_blocks_have_the_wanted_mean_length_and_cover_all_evenly():
         (lambda: bootstrap(np.arange(9.0), np.mean, rng=1, n_resamples=1), "n_resamples"),
         (lambda: bootstrap(np.arange(9.0), np.mean, rng=1, block=5), "between 1 and 4"),
         (lambda: jackknife(np.arange(9.0), np.mean, bin_size=0), "between 1 and 4"),
-        (lambda: bootstrap(ar1(0, 99, 1), np.mean, rng=1, kind="moving"), "stationary"),
         (lambda: jackknife(ar1(0, 99, 1), lambda x: math.nan), "finite number on every resample"),
         (lambda: jackknife([1.0, math.nan, 3.0, 4.0, 5.0], np.mean), "finite"),
         (lambda: jackknife([np.ones(9), np.ones(8)], ratio), "one length"),

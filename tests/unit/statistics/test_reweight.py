@@ -11,7 +11,7 @@ from scipy.signal import lfilter
 from scipy.special import gammaincinv, ndtr
 
 from metalforge.core.errors import SpecError
-from metalforge.statistics import BetaRun, Peak, combine, locate_peak, neighbour_overlaps, reweight
+from metalforge.statistics import BetaRun, Peak, combine, locate_peak, reweight
 from metalforge.statistics.histograms import BINS_PER_SPREAD, ChainRows, join
 from metalforge.statistics.mbar import free_energies, pair_overlap
 
@@ -257,10 +257,10 @@ def test_overlap_is_one_for_equal_runs_known_between_gaussians_and_zero_far_away
 
 def test_runs_that_do_not_overlap_are_refused_with_advice():
     runs = harmonic_runs(100, betas=(1.0, 2.0))
-    assert neighbour_overlaps(runs)[0] < 1e-6
+    assert pair_overlap(1.0, runs[0].action, 2.0, runs[1].action) < 1e-6
     with pytest.raises(SpecError, match=r"overlap.*beta = 1 and 2\nhint.*beta = 1.5"):
         combine(runs, rng=1)
-    good = neighbour_overlaps(harmonic_runs(101))
+    good = combine(harmonic_runs(101), rng=1).overlaps
     assert len(good) == 3
     assert min(good) > 0.8
 

@@ -5,7 +5,7 @@ import pytest
 from scipy.signal import lfilter
 
 from metalforge.core.errors import SpecError
-from metalforge.statistics import hot_cold_agreement, is_thermalised, mser
+from metalforge.statistics import hot_cold_agreement, mser
 
 
 def ar1(a, n, seed):
@@ -90,70 +90,12 @@ def test_drifts_that_cross_are_refused():
     assert not crossing.agrees
 
 
-def test_a_good_chain_passes_with_a_reason():
-    verdicts = [is_thermalised(ar1(0.8, 2000, 1100 + i)) for i in range(60)]
-    assert np.mean([v.thermalised for v in verdicts]) > 0.9
-    assert np.median([v.start for v in verdicts]) <= 50
-    got = is_thermalised(ar1(0.8, 4000, 1200) + transient(4000, 10.0, 60))
-    assert got.thermalised
-    assert 200 < got.start < 1500
-    assert "no drift" in got.reason
-
-
-@pytest.mark.parametrize("a", [0.0, 0.8])
-@pytest.mark.parametrize(
-    "drift",
-    [np.linspace(0, 3, 2000), np.linspace(0, -10, 2000), transient(2000, 5.0, 1400), np.linspace(0, 30, 2000) ** 0.5],
-    ids=["linear", "steep", "slow exponential", "square root"],
-)
-def test_a_drifting_chain_is_refused(a, drift):
-    verdicts = [is_thermalised(ar1(a, 2000, 1300 + i) + drift) for i in range(40)]
-    assert np.mean([v.thermalised for v in verdicts]) <= 0.1
-    assert {v.reason.split(":")[0] for v in verdicts if not v.thermalised} <= {
-        "still drifting",
-        "the start still dominates",
-        "too short to tell",
-    }
-
-
-def test_short_and_stuck_chains_are_refused():
-    walk = np.cumsum(ar1(0.0, 400, 3))
-    assert not is_thermalised(walk).thermalised
-    stuck = is_thermalised(np.full(500, 0.55))
-    assert not stuck.thermalised
-    assert "stuck" in stuck.reason
-    short = [is_thermalised(ar1(0.95, 250, 1400 + i)) for i in range(40)]
-    assert np.mean([v.thermalised for v in short]) < 0.3
-    assert any("too short" in v.reason for v in short)
-
-
-def test_two_phases_that_do_not_mix_are_seen_only_by_the_pair():
-    confined, deconfined = 0.05 + 0.02 * ar1(0.8, 3000, 4), 0.15 + 0.02 * ar1(0.8, 3000, 5)
-    assert is_thermalised(confined).thermalised
-    assert is_thermalised(deconfined).thermalised
-    pair = is_thermalised(confined, deconfined)
-    assert not pair.thermalised
-    assert "opposite starts" in pair.reason
-
-
-def test_the_later_of_the_two_cuts_counts():
-    hot = ar1(0.5, 4000, 6)
-    cold = ar1(0.5, 4000, 7) + transient(4000, -5.0, 150)
-    alone, pair = is_thermalised(hot), is_thermalised(hot, cold)
-    assert alone.thermalised
-    assert pair.thermalised
-    assert pair.start > alone.start
-    assert "hot and cold agree" in pair.reason
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: mser(np.arange(9.0)), "at least 10 batches"),
         (lambda: mser(np.arange(30.0), batch=5), "at least 50 measurements"),
         (lambda: mser(np.arange(30.0), batch=0), "batches"),
-        (lambda: is_thermalised(np.arange(30.0)), "at least 50 measurements"),
-        (lambda: is_thermalised([math.nan] * 100), "finite"),
         (lambda: hot_cold_agreement(np.arange(9.0), np.arange(90.0)), "at least 10"),
     ],
 )

@@ -7,7 +7,7 @@ V = N_s^3 N_t sites, all in lattice units,
 
 with Nf = 4 in campaigns. The trace of a configuration is estimated by noise vectors, c_i of each, and its square by
 products of different ones: over noise the mean of c_i c_j with i != j is the square of the trace, while c_i^2 adds the
-variance of the noise, which is of the size of the signal and larger (`statistics.chiral`).
+variance of the noise, which is of the size of the signal and larger (`statistics.susceptibility`).
 """
 
 from math import prod
@@ -18,7 +18,7 @@ import msgspec
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.lattice.registered import Value, described, value_of
-from metalforge.statistics.chiral import chiral_susceptibility
+from metalforge.statistics import chiral_susceptibility
 from metalforge.statistics.estimate import Estimate
 from metalforge.statistics.gamma import gamma_method
 from metalforge.statistics.susceptibility import susceptibility
