@@ -8,9 +8,8 @@ import typer
 
 from metalforge import __version__, native, substrates
 from metalforge.core.errors import PlacementError
-from metalforge.core.extras import extras
-from metalforge.core.substrate import Cost, Discovery, Substrate, SubstrateInfo
-from metalforge.core.workload import Workload
+from metalforge.core.installation import extras
+from metalforge.core.substrate import Cost, Discovery, Substrate, SubstrateInfo, Workload
 from metalforge.substrates import Decision, Policy
 
 from .output import print_json, print_table, print_text

@@ -2,7 +2,7 @@ r"""The formulas that answer when no head is trusted: the published ones, each w
 
 They are baselines, not physics. Where the published design had the known transition, beta_c = 5.6925, in its formulas,
 the caller gives a `centre` from measurement. Widths are the published design's and have no other source. Rules that
-place the points of a scan are shared with the campaign's steerers: `core.steering_rules`.
+place the points of a scan are shared with the campaign's steerers: `core.steering`.
 """
 
 import math

@@ -1,6 +1,6 @@
 """A steerer whose candidates are scored by a conductor's priority head, as long as that head is trusted.
 
-    score = priority + weight * spread          by `core.steering_rules.steer_adaptive`, saturation rule included
+    score = priority + weight * spread          by `core.steering.steer_adaptive`, saturation rule included
 
 Where the head is not trusted, not trained, or fails, another steerer decides, or without one the widest gap; every
 suggestion names which of them spoke (`by`), and `standing` says why. A head without skill on held-out couplings is the
@@ -16,8 +16,17 @@ import msgspec
 
 from metalforge.core.errors import MetalforgeError, SpecError
 from metalforge.core.phases import Phase
-from metalforge.core.steering import History, Observation, Setting, Steerer, SteererState, Suggestion
-from metalforge.core.steering_rules import AdaptiveDecision, Score, steer_adaptive
+from metalforge.core.steering import (
+    AdaptiveDecision,
+    History,
+    Observation,
+    Score,
+    Setting,
+    Steerer,
+    SteererState,
+    Suggestion,
+    steer_adaptive,
+)
 
 from .features import ChainContext, MetaRow
 from .questions import HeadQuestion, PlannedRun

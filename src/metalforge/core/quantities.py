@@ -5,7 +5,7 @@ and at run time; so is mixing units. A report can therefore never show a number 
 """
 
 import math
-from typing import Self, TypeAlias
+from typing import ClassVar, Self, TypeAlias
 
 import msgspec
 
@@ -29,12 +29,12 @@ class _Sourced(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     value: float
     unit: str
 
-    def _origin(self) -> str:
-        """How it was measured, or the profile it was modelled from."""
-        raise TypeError("use Measured or Modelled")
+    _origin: ClassVar[str]
+    """The field that says how it was measured, or the profile it was modelled from."""
 
     def _with(self, value: float, other: Self | None = None) -> Self:
-        raise TypeError("use Measured or Modelled")
+        origins = dict.fromkeys(getattr(one, self._origin) for one in (self, other) if one is not None)
+        return msgspec.structs.replace(self, value=value, **{self._origin: "; ".join(origins)})
 
     def _check(self, other: object, verb: str) -> None:
         if not isinstance(other, _Sourced):
@@ -79,33 +79,22 @@ class _Sourced(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.value <= other.value
 
     def __str__(self) -> str:
-        return f"{_engineering(self.value, self.unit)} ({self._origin()})"
+        kind = type(self).__name__.lower()
+        return f"{_engineering(self.value, self.unit)} ({kind}: {getattr(self, self._origin)})"
 
 
 class Measured(_Sourced, frozen=True, kw_only=True, tag="measured"):
     """A number read off something real; `how` names the instrument or procedure."""
 
+    _origin = "how"
     how: str
-
-    def _origin(self) -> str:
-        return f"measured: {self.how}"
-
-    def _with(self, value: float, other: "Measured | None" = None) -> "Measured":
-        how = self.how if other is None or other.how == self.how else f"{self.how}; {other.how}"
-        return Measured(value=value, unit=self.unit, how=how)
 
 
 class Modelled(_Sourced, frozen=True, kw_only=True, tag="modelled"):
     """A number computed from a device profile; `profile` names it."""
 
+    _origin = "profile"
     profile: str
-
-    def _origin(self) -> str:
-        return f"modelled: {self.profile}"
-
-    def _with(self, value: float, other: "Modelled | None" = None) -> "Modelled":
-        profile = self.profile if other is None or other.profile == self.profile else f"{self.profile}; {other.profile}"
-        return Modelled(value=value, unit=self.unit, profile=profile)
 
 
 Quantity: TypeAlias = Measured | Modelled

@@ -4,6 +4,7 @@ Both travel with the weights, so that a file made for other features or other he
 """
 
 import hashlib
+from math import isfinite
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -35,9 +36,8 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def __post_init__(self) -> None:
         _distinct(f"feature schema `{self.name}`", [f.name for f in self.features])
-        for f in self.features:
-            if not (f.scale and abs(f.scale) < float("inf") and abs(f.offset) < float("inf")):
-                raise SpecError(f"feature `{f.name}` wants a finite offset and a finite scale that is not zero")
+        for feature in self.features:
+            _scaled("feature", feature)
 
     def __len__(self) -> int:
         return len(self.features)
@@ -80,8 +80,7 @@ class HeadLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         for head in self.heads:
             if head.width < 1:
                 raise SpecError(f"head `{head.name}` must have a width of at least 1. Got {head.width}")
-            if not (head.scale and abs(head.scale) < float("inf") and abs(head.offset) < float("inf")):
-                raise SpecError(f"head `{head.name}` wants a finite offset and a finite scale that is not zero")
+            _scaled("head", head)
 
     @property
     def width(self) -> int:
@@ -95,19 +94,15 @@ class HeadLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def __getitem__(self, name: str) -> HeadSpec:
         """Return a head by name."""
-        for head in self.heads:
-            if head.name == name:
-                return head
-        raise UnknownNameError(f"head of layout {self.name}", name, self.names)
+        if name not in self.names:
+            raise UnknownNameError(f"head of layout {self.name}", name, self.names)
+        return self.heads[self.names.index(name)]
 
     def span(self, name: str) -> slice:
         """Return where a head's outputs are."""
-        start = 0
-        for head in self.heads:
-            if head.name == name:
-                return slice(start, start + head.width)
-            start += head.width
-        raise UnknownNameError(f"head of layout {self.name}", name, self.names)
+        width = self[name].width
+        start = sum(head.width for head in self.heads[: self.names.index(name)])
+        return slice(start, start + width)
 
     def fingerprint(self) -> str:
         """Return 16 hex digits that change with anything but whether heads are trained."""
@@ -118,6 +113,11 @@ class HeadLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 def _distinct(what: str, names: list[str]) -> None:
     if not names or len(set(names)) != len(names):
         raise SpecError(f"{what} wants at least one name, and no name twice. Got {', '.join(names) or 'none'}")
+
+
+def _scaled(what: str, one: Feature | HeadSpec) -> None:
+    if not (one.scale and isfinite(one.scale) and isfinite(one.offset)):
+        raise SpecError(f"{what} `{one.name}` wants a finite offset and a finite scale that is not zero")
 
 
 def _fingerprint(record: msgspec.Struct) -> str:

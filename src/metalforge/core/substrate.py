@@ -2,12 +2,16 @@
 
 `SubstrateInfo` is the record that travels (tables, JSON, journals); `Substrate` is the live object a plug-in hands
 out, which can also price a workload, meter energy and open an engine, on which fields live. `Discovery` is what a
-plug-in's `discover` returns: what it found and what it missed, with the reason and the command that adds it.
+plug-in's `discover` returns: what it found and what it missed, with the reason and the command that adds it. A
+`Workload` is a kind of work, described by what it needs and how much it is: what `route` places on a substrate.
 """
 
 import re
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias, runtime_checkable
+from functools import reduce
+from operator import add
+from typing import Any, NoReturn, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -16,13 +20,18 @@ from .energy import EnergyMeter
 from .errors import PlacementError
 from .quantities import Quantity
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from .workload import Workload
-
-__all__ = ["Cost", "Discovery", "Kind", "Missing", "NoEngine", "Property", "Substrate", "SubstrateInfo", "spelled"]
-
+__all__ = [
+    "Cost",
+    "Discovery",
+    "Kind",
+    "Missing",
+    "NoEngine",
+    "Property",
+    "Substrate",
+    "SubstrateInfo",
+    "Workload",
+    "spelled",
+]
 
 Property: TypeAlias = str | int | float | bool
 
@@ -59,6 +68,29 @@ class SubstrateInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         }
 
 
+class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A workload profile.
+
+    `flops` and `bytes_moved` count one call at the reference size named in `size`; a cost model turns them into time
+    and energy. `precision` is the arithmetic those operations use.
+    """
+
+    name: str
+    summary: str
+    needs: tuple[Capability, ...]
+    prefer: Kind | None = None
+    size: str
+    flops: float
+    bytes_moved: float
+    precision: str = "f64"
+
+    def __post_init__(self) -> None:
+        if not self.needs:
+            raise ValueError(f"workload `{self.name}` must need at least one capability")
+        if not (self.flops > 0 and self.bytes_moved > 0):
+            raise ValueError(f"`flops` and `bytes_moved` of workload `{self.name}` must be positive")
+
+
 class Cost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The price of one call of a workload; None where there is no figure, and then `unknown` says why."""
 
@@ -67,7 +99,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     unknown: str = ""
 
     @classmethod
-    def total(cls, parts: "Iterable[Cost]") -> "Cost":
+    def total(cls, parts: Iterable["Cost"]) -> "Cost":
         """Return the sum of at least one part; what is unknown in one part is unknown in the sum."""
         parts = list(parts)
         unknown = "; ".join(dict.fromkeys(part.unknown for part in parts if part.unknown))
@@ -84,13 +116,9 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self.energy if objective == "energy" else self.latency
 
 
-def _sum(quantities: "Sequence[Quantity | None]") -> Quantity | None:
-    total: Quantity | None = None
-    for quantity in quantities:
-        if quantity is None:
-            return None
-        total = quantity if total is None else total + quantity  # type: ignore[operator]  # mixing raises
-    return total
+def _sum(quantities: Sequence[Quantity | None]) -> Quantity | None:
+    known = [quantity for quantity in quantities if quantity is not None]
+    return reduce(add, known) if len(known) == len(quantities) and known else None  # mixing raises
 
 
 @runtime_checkable
@@ -102,7 +130,7 @@ class Substrate(Protocol):
         """Identity, properties, capabilities."""
         ...
 
-    def cost(self, workload: "Workload") -> Cost:
+    def cost(self, workload: Workload) -> Cost:
         """Price one call of `workload`; called only when the capabilities meet its needs."""
         ...
 

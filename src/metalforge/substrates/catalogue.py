@@ -8,8 +8,7 @@ import msgspec
 
 from metalforge.core.capabilities import capability_from_label
 from metalforge.core.errors import SpecError, UnknownNameError
-from metalforge.core.substrate import Kind
-from metalforge.core.workload import Workload
+from metalforge.core.substrate import Kind, Workload
 
 __all__ = ["WORKLOADS", "load_workload", "workload"]
 

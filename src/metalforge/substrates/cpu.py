@@ -9,8 +9,7 @@ from metalforge import native
 from metalforge.core.capabilities import Capability, Trait
 from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import MetalforgeError
-from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, SubstrateInfo
-from metalforge.core.workload import Workload
+from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, SubstrateInfo, Workload
 from metalforge.native.cpu_engine import CpuEngine, cpu_engine
 
 from .meters import RaplMeter

@@ -9,8 +9,7 @@ from typing import Any, NoReturn
 from metalforge.core.capabilities import BatchInference, Trait
 from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import PlacementError
-from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, SubstrateInfo
-from metalforge.core.workload import Workload
+from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, SubstrateInfo, Workload
 
 from .meters import NvmlMeter
 from .prices import Roofline

@@ -18,8 +18,7 @@ import msgspec
 
 from metalforge.core.capabilities import missing_capabilities
 from metalforge.core.errors import PlacementError, UnknownNameError
-from metalforge.core.substrate import Cost, Kind, Substrate, SubstrateInfo
-from metalforge.core.workload import Workload
+from metalforge.core.substrate import Cost, Kind, Substrate, SubstrateInfo, Workload
 
 from .prices import rank
 

@@ -14,8 +14,7 @@ import msgspec
 
 from metalforge.core.capabilities import Trait
 from metalforge.core.quantities import Modelled
-from metalforge.core.substrate import Cost
-from metalforge.core.workload import Workload
+from metalforge.core.substrate import Cost, Workload
 
 __all__ = ["HOST_STEPS", "NO_POWER", "HostModel", "Objective", "Pricer", "Roofline", "rank"]
 

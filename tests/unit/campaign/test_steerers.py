@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from metalforge.campaign.steerers import Gaps, GaussianProcess, Uniform, build_steerer, restore, steerer_names
 from metalforge.campaign.steerers.uniform import van_der_corput
 from metalforge.core.errors import SpecError, UnknownNameError
-from metalforge.core.steering import History, Observation, Steerer, SteererState
-from metalforge.core.steering_rules import find_largest_gaps, steer_adaptive
+from metalforge.core.steering import History, Observation, Steerer, SteererState, find_largest_gaps, steer_adaptive
 
 LOW, HIGH = 5.6, 5.8
 MAKERS = {

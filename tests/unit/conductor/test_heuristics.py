@@ -21,7 +21,7 @@ from metalforge.conductor.heuristics import (
     thermalised,
 )
 from metalforge.core.errors import SpecError
-from metalforge.core.steering_rules import find_largest_gaps, steer_adaptive
+from metalforge.core.steering import find_largest_gaps, steer_adaptive
 
 
 def test_no_formula_knows_the_transition():

@@ -2,14 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metalforge.core import (
-    BatchInference,
-    QuantizedInference,
-    Trait,
-    UnknownNameError,
-    capability_from_label,
-    missing_capabilities,
-)
+from metalforge.core import QuantizedInference, Trait, UnknownNameError
+from metalforge.core.capabilities import BatchInference, capability_from_label, missing_capabilities
 
 widths = st.frozensets(st.integers(1, 16), min_size=1)
 capabilities = st.one_of(

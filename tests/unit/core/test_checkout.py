@@ -1,6 +1,6 @@
 import pytest
 
-from metalforge.core.checkout import checked_out_commit
+from metalforge.core.installation import checked_out_commit
 
 COMMIT, OTHER = "0123456789abcdef0123456789abcdef01234567", "f" * 40
 

@@ -4,9 +4,7 @@ import pytest
 
 from metalforge.core import (
     EnergyMeter,
-    EnergySpan,
     Measured,
-    MetalforgeError,
     MeterUnavailableError,
     Modelled,
 )
@@ -84,14 +82,6 @@ def test_a_modelled_meter_multiplies_power_by_time():
     now = iter([10.0, 14.0])
     meter = ModelledMeter(profile="akd1000-published", power_w=0.918, clock=lambda: next(now))
     assert meter.total() == Modelled(value=pytest.approx(3.672), unit="J", profile="akd1000-published")
-
-
-def test_a_span_is_the_difference_of_two_readings():
-    now = iter([0.0, 1.0, 3.0])
-    meter = ModelledMeter(profile="p", power_w=2.0, clock=lambda: next(now))
-    with EnergySpan(meter) as span, pytest.raises(MetalforgeError, match="has not ended"):
-        _ = span.energy
-    assert span.energy.value == pytest.approx(4.0)
 
 
 def test_all_follow_the_protocol(tmp_path):

@@ -15,9 +15,8 @@ from metalforge.core import (
     SpecError,
     SubstrateInfo,
     UnknownNameError,
-    capability_from_label,
-    missing_capabilities,
 )
+from metalforge.core.capabilities import capability_from_label, missing_capabilities
 from metalforge.substrates import WORKLOADS, Policy, load_workload, route, workload
 from metalforge.substrates.meters import ModelledMeter
 from metalforge.substrates.npu import EmulatedNpu, PhysicalNpu

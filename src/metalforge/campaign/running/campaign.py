@@ -38,11 +38,11 @@ from metalforge.campaign.store.records import (
     StoppedBy,
 )
 from metalforge.campaign.view import View, view_of
-from metalforge.core.checkout import checked_out_commit
 from metalforge.core.closing import Closing
 from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import SpecError
 from metalforge.core.files import replacing
+from metalforge.core.installation import checked_out_commit
 from metalforge.native.cpu_engine import family_of_level
 from metalforge.native.engine import continues
 

@@ -5,8 +5,7 @@ from itertools import count
 from math import ceil
 
 from metalforge.core.errors import SpecError
-from metalforge.core.steering import History, Observation, SteererState, Suggestion
-from metalforge.core.steering_rules import find_largest_gaps
+from metalforge.core.steering import History, Observation, SteererState, Suggestion, find_largest_gaps
 
 __all__ = ["Gaps", "Uniform", "even_points", "van_der_corput"]
 

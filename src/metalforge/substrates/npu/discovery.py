@@ -6,8 +6,7 @@ from pathlib import Path
 from metalforge.core.capabilities import BatchInference, Capability, QuantizedInference, Trait
 from metalforge.core.energy import EnergyMeter
 from metalforge.core.quantities import Modelled
-from metalforge.core.substrate import Cost, Discovery, Kind, Missing, NoEngine, Property, SubstrateInfo
-from metalforge.core.workload import Workload
+from metalforge.core.substrate import Cost, Discovery, Kind, Missing, NoEngine, Property, SubstrateInfo, Workload
 from metalforge.substrates.meters import ModelledMeter
 from metalforge.substrates.profiles import DeviceProfile, profile
 

@@ -1,8 +1,13 @@
-"""Which commit a source tree was checked out at, read from git's own files: nothing is run, and nothing can hang."""
+"""What is installed: the commit a source tree was checked out at, and which optional parts of the package are here.
 
+The commit is read from git's own files: nothing is run, and nothing can hang.
+"""
+
+import re
+from importlib.metadata import PackageNotFoundError, distribution, requires
 from pathlib import Path
 
-__all__ = ["checked_out_commit"]
+__all__ = ["checked_out_commit", "extras"]
 
 DIGITS = (40, 64)
 """Hexadecimal digits of a commit's name: SHA-1 and SHA-256."""
@@ -50,3 +55,25 @@ def _resolved(git: Path, reference: str) -> str:
         if name == reference:
             return commit
     return ""
+
+
+def extras() -> dict[str, str]:
+    """Return each extra with ``installed``, or what is missing and the command that adds it."""
+    needs: dict[str, list[str]] = {}
+    for requirement in requires("metalforge") or []:
+        match = re.fullmatch(r"([A-Za-z0-9._-]+)[^;]*;.*extra\s*==\s*['\"]([\w-]+)['\"].*", requirement)
+        if match:
+            needs.setdefault(match[2], []).append(match[1])
+    return {name: _state(name, packages) for name, packages in sorted(needs.items())}
+
+
+def _state(extra: str, packages: list[str]) -> str:
+    absent = []
+    for package in packages:
+        try:
+            distribution(package)
+        except PackageNotFoundError:
+            absent.append(package)
+    if not absent:
+        return "installed"
+    return f"not installed: {', '.join(absent)} missing; add with: pip install 'metalforge[{extra}]'"
