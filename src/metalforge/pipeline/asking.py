@@ -59,11 +59,13 @@ class Answer:
             self._run.pump(self.done, timeout)
             return self.queue.get() if self.queue.qsize() else None
         if timeout is None:
-            self._asker.waiting = self.queue  # the watchdog sees who waits for ever
+            if self._asker.pool is None:  # else other steps of the asker may still work
+                self._asker.waiting = self.queue  # the watchdog sees who waits for ever
             try:
                 return self.queue.get()
             finally:
-                self._asker.waiting = None
+                if self._asker.pool is None:
+                    self._asker.waiting = None
         try:
             return self.queue.get(timeout > 0, timeout)
         except Empty:

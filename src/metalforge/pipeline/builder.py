@@ -108,9 +108,16 @@ class PipelineBuilder:
         )
         return self
 
-    def edge(self, source: str, target: str, channel: ChannelKind | None = None, feedback: bool = False) -> Self:
+    def edge(
+        self,
+        source: str,
+        target: str,
+        channel: ChannelKind | None = None,
+        feedback: bool = False,
+        tokens: int | None = None,
+    ) -> Self:
         """Join two stages; see `Edge`."""
-        self._edges.append(Edge(source, target, channel, feedback))
+        self._edges.append(Edge(source, target, channel, feedback, tokens))
         return self
 
     def topology(self, *parts: Graph) -> Self:
@@ -175,9 +182,16 @@ class Edits:
 
         return self._then(change)
 
-    def add_edge(self, source: str, target: str, channel: ChannelKind | None = None, feedback: bool = False) -> Self:
+    def add_edge(
+        self,
+        source: str,
+        target: str,
+        channel: ChannelKind | None = None,
+        feedback: bool = False,
+        tokens: int | None = None,
+    ) -> Self:
         """Join two stages."""
-        edge = Edge(source, target, channel, feedback)
+        edge = Edge(source, target, channel, feedback, tokens)
         return self._then(lambda graph: replace(graph, edges=(*graph.edges, edge)))
 
     def remove_edge(self, source: str, target: str) -> Self:

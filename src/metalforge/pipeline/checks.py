@@ -3,7 +3,8 @@
 Why an accepted graph cannot deadlock. A stage waits for two things only: an item in its one inbox, or room on one
 outgoing edge. Waiting for room on a -> b means that b has something in its inbox, so b waits for nothing or for room
 itself; following these waits along edges that can block must end, because every cycle has an edge that cannot. So some
-stage can always go on.
+stage can always go on. Cycles with a token budget are the exception, with their own bound: at most `tokens` items are
+inside, fewer than fill all queues of the cycle, so some edge of it has room.
 """
 
 import warnings
@@ -17,8 +18,8 @@ from .annotations import accepts, header_fields, item_types, type_name
 from .errors import GraphError
 from .expressions import Expression
 from .graph import Edge, PipelineGraph, StageSpec, components
-from .kinds import Filtered
-from .stages import OnSubstrate, Stage, is_source
+from .kinds import Bounded, Filtered
+from .stages import FunctionStage, OnSubstrate, Stage, is_source
 
 __all__ = ["check", "cycle_of", "lacking", "problems"]
 
@@ -120,6 +121,10 @@ def _predicate(edge: Edge, text: str, gives: object) -> Iterator[str]:
 
 def _stages(graph: PipelineGraph) -> Iterator[str]:
     for name, spec in graph.stages.items():
+        if spec.config.concurrency > 1 and not isinstance(spec.stage, FunctionStage):
+            yield f"stage `{name}` has state: `concurrency` must be 1. Got {spec.config.concurrency}"
+        if spec.config.concurrency > 1 and spec.config.isolation == "process":
+            yield f"stage `{name}` runs in a process, which does one thing at a time: `concurrency` must be 1"
         if spec.config.droppable and is_source(spec.stage):
             yield f"source `{name}` cannot be droppable: nothing is sent to it"
         if lacks := lacking(spec):
@@ -147,12 +152,33 @@ def _cycles(graph: PipelineGraph) -> Iterator[str]:
     blocking = [e for e in graph.edges if _blocks(graph, e)]
     for members in components(graph.stages, [e.ends for e in blocking]):
         inside = [e for e in blocking if e.source in members and e.target in members]
-        if inside:
+        if not inside:
+            continue
+        budgets = [e.tokens for e in inside if e.tokens is not None]
+        if not budgets:
             yield (
                 "a cycle in which every edge can block will deadlock when its queues are full:\n"
                 f"{draw_cycle(cycle_of(inside), graph)}\n"
-                "  hint: make the edge that closes it Latest() (control), or declare a droppable stage"
+                "  hint: make the edge that closes it Latest() (control), declare a droppable stage, or tokens=n"
             )
+            continue
+        yield from _budget(graph, members, inside, budgets)
+
+
+def _budget(graph: PipelineGraph, members: tuple[str, ...], inside: list[Edge], budgets: list[int]) -> Iterator[str]:
+    where = f"cycle {' -> '.join(cycle_of(inside))}"
+    if len(budgets) > 1:
+        yield f"{where} has {len(budgets)} token budgets; declare one"
+    if len(inside) != len(members):
+        yield f"{where} branches inside: a token budget is for a single ring, every stage with one edge in it"
+    capacity = sum(e.channel.room for e in inside if e.channel is not None)
+    if not 1 <= budgets[0] <= capacity:
+        yield f"{where}: `tokens` must be 1 to {capacity}, what its queues hold. Got {budgets[0]}"
+    if any(isinstance(e.channel, Bounded) and e.channel.max_bytes is not None for e in inside):
+        yield f"{where} has a limit in bytes: a token budget counts items only"
+    others = [e for e in graph.edges if e.source in members and e.target in members and e not in inside]
+    if others:
+        yield f"{where} also has edges that never block ({_arrow(others[0])}): leave the token budget out"
 
 
 def cycle_of(edges: list[Edge]) -> list[str]:

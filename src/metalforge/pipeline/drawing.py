@@ -7,7 +7,8 @@ __all__ = ["to_mermaid", "to_text"]
 
 
 def _edge_label(edge: Edge) -> str:
-    return "default" if edge.channel is None else edge.channel.label
+    tokens = f", {edge.tokens} tokens" if edge.tokens is not None else ""
+    return ("default" if edge.channel is None else edge.channel.label) + tokens
 
 
 def to_text(graph: PipelineGraph) -> str:

@@ -35,12 +35,16 @@ class StageSpec:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """An edge and its channel; None means `Latest` for feedback, else `Bounded(buffer_depth)` of the target."""
+    """An edge: from, to, and its channel. None means `Latest` for feedback, else `Bounded(buffer_depth)` of the target.
+
+    `tokens` declares that at most so many items travel around the cycle that this edge closes.
+    """
 
     source: str
     target: str
     channel: ChannelKind | None = None
     feedback: bool = False
+    tokens: int | None = None
 
     @property
     def ends(self) -> tuple[str, str]:

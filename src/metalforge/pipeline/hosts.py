@@ -66,6 +66,14 @@ class LocalHost:
         self.state = state
         return outputs
 
+    def run_alone(self, item: Item) -> list[Any]:
+        """Process one item without touching the state or the shared context: for concurrent steps."""
+        twin = LocalHost(self.spec, self.context.alone(), self._clock_ns)
+        try:
+            return twin.step(item)
+        finally:
+            twin._end_loop()
+
     def _await(self, coroutine: Any, timeout_s: float | None) -> Any:
         if self._runner is None:
             self._runner = asyncio.Runner()

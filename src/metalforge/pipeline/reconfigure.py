@@ -73,6 +73,8 @@ def _plan(old: PipelineGraph, new: PipelineGraph) -> _Plan:
             continue
         if before.stage is not spec.stage:
             raise GraphError([f"stage `{name}` has another implementation: add it under another name"])
+        if before.config.concurrency != spec.config.concurrency:
+            raise GraphError([f"stage `{name}`: `concurrency` cannot be changed while it runs"])
         plan.changed_stages.append(name)
         if before.config.droppable != spec.config.droppable:
             rewired.add(name)  # whether its edges block is decided when they are opened
@@ -113,8 +115,16 @@ def reconfigure(
 
 
 def _refuse(run: "Run", plan: _Plan) -> None:
+    ends = {n for e in (*plan.added, *plan.removed) for n in e.ends}
+    touched = ends | {*plan.added_stages, *plan.removed_stages, *plan.changed_stages}
     leaving = {w.name for w in run.retired}
-    problems = [f"stage `{n}` is still ending; use another name" for n in plan.added_stages if n in leaving]
+    problems = [
+        f"stage `{name}` is part of a cycle with a token budget, which cannot be changed while it runs"
+        for name in sorted(touched & set(run.ring_of))
+    ]
+    if any(e.tokens is not None for e in plan.added):
+        problems.append("an edge with a token budget cannot be added while the graph runs")
+    problems += [f"stage `{n}` is still ending; use another name" for n in plan.added_stages if n in leaving]
     if problems := problems + _over(run, plan):
         raise GraphError(problems)
 

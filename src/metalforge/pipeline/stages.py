@@ -47,7 +47,8 @@ class StageConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     `buffer_depth` is the capacity of an edge into this stage that does not name its channel. A `droppable` stage may be
     left out when it is too slow: items for it are dropped, and counted, instead of holding up the producer.
-    `power_budget_mw` throttles the stage when the rolling mean of its substrate's power is above it.
+    `power_budget_mw` throttles the stage when the rolling mean of its substrate's power is above it. With
+    `concurrency` n, n steps run at a time and outputs keep their order; only for stages without state.
 
     `on_error`: `stop` the run; `skip` the item as a dead letter; `retry` it `retries` times with `backoff_s` doubling,
     then do `after_retries`. `timeout_s`: a thread cannot be killed, so a late step is recognised when it returns (look
@@ -59,6 +60,7 @@ class StageConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     buffer_depth: int = 4
     droppable: bool = False
     power_budget_mw: float | None = None
+    concurrency: int = 1
     on_error: Literal["retry", "skip", "stop"] = "stop"
     retries: int = 3
     after_retries: Literal["skip", "stop"] = "stop"
@@ -71,7 +73,9 @@ class StageConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Whether this stage, when nothing follows it, is a sink of results: no droppable stage may lie before it."""
 
     def __post_init__(self) -> None:
-        for name, least in (("buffer_depth", 1), ("retries", 0), ("checkpoint_every", 1), ("restarts", 0)):
+        for name, least in (
+            ("buffer_depth", 1), ("concurrency", 1), ("retries", 0), ("checkpoint_every", 1), ("restarts", 0),
+        ):  # fmt: skip
             if getattr(self, name) < least:
                 raise SpecError(f"`{name}` must be at least {least}. Got {getattr(self, name)}")
         if self.backoff_s < 0 or (self.timeout_s is not None and self.timeout_s <= 0):
@@ -120,6 +124,10 @@ class Context:
     def cancelled(self) -> bool:
         """Whether this step should end: the run is stopping, or the step is past its timeout."""
         return self._stopping() or (self.deadline_ns is not None and self._clock_ns() > self.deadline_ns)
+
+    def alone(self) -> "Context":
+        """Return another context of the same stage, for a step beside others."""
+        return Context(self.stage, self.substrate, ask=self._ask, stopping=self._stopping)
 
 
 class Stage(Generic[In, Out]):

@@ -3,11 +3,12 @@
 The two runtimes (`threads`, `inline`) add only how a worker is driven and how one waits for something to become true.
 """
 
+import asyncio
 import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -21,8 +22,9 @@ from .graph import PipelineGraph, StageSpec
 from .hosts import Host, LocalHost
 from .kinds import ChannelKind
 from .lanes import NUDGE, Lane, LaneStatistics
-from .metrics import Readings, StageMetrics
+from .metrics import Readings, StageMeter, StageMetrics
 from .stages import Context, OnSubstrate, StageConfig
+from .tokens import Ring
 from .worker import StageWorker, Stopped
 
 if TYPE_CHECKING:
@@ -63,6 +65,8 @@ class Run(ABC):
         self.retired: list[StageWorker] = []
         """Workers of stages that were removed, until they have ended."""
         self.endings = Endings(self)
+        self.ring_of: dict[str, Ring] = {}
+        """The tokens of the cycle that a stage is part of; such a cycle does not change while the run lasts."""
         self.aborting = False
         self.failures: list[Failure] = []
         self.error: BaseException | None = None
@@ -77,7 +81,7 @@ class Run(ABC):
         for edge in self.graph.edges:
             assert edge.channel is not None
             self.connect(edge.source, edge.target, edge.channel)
-        self.endings.regroup()
+        self._make_rings()
         self.readings = Readings(self, meters or {})
 
     # -- making ---------------------------------------------------------------------------------------------------
@@ -117,6 +121,18 @@ class Run(ABC):
         if name in self.workers:
             return self.workers[name]
         return next(w for w in self.retired if w.name == name)
+
+    def _make_rings(self) -> None:
+        self.endings.regroup()
+        for edge in self.graph.edges:
+            if edge.tokens is not None:
+                ring = Ring(frozenset(self.endings.part_of[edge.source].members), edge.tokens, self._wake_sources)
+                self.ring_of |= dict.fromkeys(ring.members, ring)
+
+    def _wake_sources(self, members: frozenset[str]) -> None:
+        for name in members:
+            if self.workers[name].is_source:
+                self.workers[name].inbox.put(NUDGE)
 
     # -- what runtimes add ----------------------------------------------------------------------------------------
 
@@ -195,6 +211,8 @@ class Run(ABC):
             lane.credits.put(NUDGE)
             if lane.space is not None:
                 lane.space.put(NUDGE)
+        for ring in set(self.ring_of.values()):
+            ring.tokens.put(NUDGE)
 
     def worker_ended(self, worker: StageWorker, error: BaseException | None) -> None:
         """A worker's life is over, in order or by `error`; its driver calls this last."""
@@ -205,6 +223,8 @@ class Run(ABC):
                 worker.host.close()
         except Exception as closing:
             self.fail(_unexpected(worker, closing))
+        if worker.pool is not None:
+            worker.pool.shutdown(wait=True, cancel_futures=True)
         with self.lock:
             worker.ended, worker.ended_ns = True, self.clock_ns()
             while worker.inbox.qsize():
@@ -335,7 +355,7 @@ class Run(ABC):
         """
         worker = self.worker(stage)
         if isinstance(config, StageConfig):
-            for name in ("droppable", "isolation"):
+            for name in ("droppable", "concurrency", "isolation"):
                 if getattr(config, name) != getattr(worker.config, name):
                     raise SpecError(f"`{name}` changes the graph: use reconfigure(Edits().change_stage(...))")
 
@@ -443,10 +463,33 @@ class Run(ABC):
         lines = [f"  {w.name}: {w.why_waiting()}" for w in [*self.workers.values(), *self.retired]]
         return DeadlockError("\n".join(["every stage waits for another:", *lines]))
 
+    def stream(self) -> Iterator[dict[str, StageMetrics]]:
+        """Yield the metrics of every stage, each time for the window since the previous one."""
+        looks: dict[str, StageMeter] = {}
+        while True:
+            found = {}
+            for name, worker in list(self.workers.items()):
+                found[name] = self.readings.of(worker, looks.get(name))
+                looks[name] = worker.meter.copy(self.clock_ns())
+            yield found
+
     # -- with -----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         return self
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave in order, without blocking the event loop."""
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
+
+    async def finished(self) -> None:
+        """Wait for the end from asynchronous code."""
+        await asyncio.to_thread(self.wait)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -7,9 +7,11 @@ own (`StageConfig(isolation="process")`). A waiting thread costs nothing: it sle
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from .graph import PipelineGraph
+from .hosts import LocalHost
 from .supervisor import Run
 from .worker import StageWorker
 
@@ -32,6 +34,8 @@ class ThreadsRun(Run):
 
     def launch(self, worker: StageWorker) -> None:
         """Start the thread of a worker, and the watchdog with the first."""
+        if worker.config.concurrency > 1 and isinstance(worker.host, LocalHost):
+            worker.pool = ThreadPoolExecutor(worker.config.concurrency, thread_name_prefix=f"pipeline-{worker.name}")
         thread = threading.Thread(target=self._drive, args=(worker,), name=f"pipeline-{worker.name}", daemon=True)
         self._threads.append(thread)
         thread.start()

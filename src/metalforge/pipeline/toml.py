@@ -45,6 +45,7 @@ class _EdgeRecord(
     target: str
     channel: dict[str, Any] | None = None
     feedback: bool = False
+    tokens: int | None = None
 
 
 class _StageRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -87,7 +88,11 @@ def to_toml(pipeline: Pipeline | PipelineGraph) -> str:
                 "write an expression"
             )
         channel = None if edge.channel is None else msgspec.to_builtins(edge.channel)
-        edges.append(_EdgeRecord(source=edge.source, target=edge.target, channel=channel, feedback=edge.feedback))
+        edges.append(
+            _EdgeRecord(
+                source=edge.source, target=edge.target, channel=channel, feedback=edge.feedback, tokens=edge.tokens
+            )
+        )
     record = {"name": graph.name, "stages": msgspec.to_builtins(stages), "edges": msgspec.to_builtins(edges)}
     return tomli_w.dumps(_without_nothing(record))
 
@@ -122,7 +127,7 @@ def from_toml(text: str, substrates: Mapping[str, OnSubstrate] | None = None) ->
         builder.stage(stage.name, where, stage.use, config=stage.config, parameters=stage.parameters)
     for edge in record.edges:
         kind = None if edge.channel is None else read_channel(edge.channel)
-        builder.edge(edge.source, edge.target, kind, edge.feedback)
+        builder.edge(edge.source, edge.target, kind, edge.feedback, edge.tokens)
     return builder.build()
 
 

@@ -10,17 +10,20 @@ A border is where a worker can be paused: between items, or with outputs in `out
 
 from collections import Counter, deque
 from collections.abc import Callable, Generator
+from concurrent.futures import Executor, Future, wait
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from .errors import failure_of
+from .errors import PipelineError, failure_of
 from .graph import StageSpec
-from .hosts import Host
+from .hosts import Host, LocalHost
 from .items import Emit, Item, ItemId, payload_bytes
-from .lanes import END, NUDGE, Inbox, Lane, Word
+from .lanes import END, NUDGE, BoundedLane, Inbox, Lane, Word
 from .metrics import StageMeter, Throttle
 from .stages import is_source
+from .tokens import Ring
 
 if TYPE_CHECKING:
     from .supervisor import Run
@@ -67,6 +70,21 @@ class Timer:
                 self._wakeup.get(True, left)
 
 
+class Done:
+    """A queue that has something when a future is done."""
+
+    def __init__(self, future: "Future[list[Any]]") -> None:
+        self._future = future
+
+    def qsize(self) -> int:
+        """Whether it is done."""
+        return int(self._future.done())
+
+    def get(self) -> None:
+        """Wait for it."""
+        wait([self._future])
+
+
 Waits: TypeAlias = Generator[Any, Any, None]
 
 
@@ -99,6 +117,10 @@ class StageWorker:
         self.saved: bytes | None = None
         """A checkpoint to start from."""
         self._skips = 0
+        self._stayed = 0
+        """How many outputs of the present item stay in a ring with tokens."""
+        self.pool: Executor | None = None
+        self._window: deque[tuple[Lane, Item, Future[list[Any]]]] = deque()
 
     def is_blocked(self) -> bool:
         """Whether this worker waits for something that only another could give."""
@@ -124,6 +146,9 @@ class StageWorker:
         for answer in list(self.run.answers):
             if waiting is answer.queue:
                 return f"waits for an answer from {answer.stage}"
+        for ring in set(self.run.ring_of.values()):
+            if waiting is ring.tokens:
+                return f"waits for a token of the cycle {', '.join(sorted(ring.members))}"
         return "waits for its time"
 
     # -- the life -------------------------------------------------------------------------------------------------
@@ -144,9 +169,11 @@ class StageWorker:
                     yield TICK
                 if self.draining:
                     self._exhaust()
-                elif not inbox.qsize():
+                elif not inbox.qsize() and self._may_produce():
                     yield from self._produce()
                     continue
+            if self._window:
+                yield from self._reap(self.config.concurrency)
             if self.closing and not inbox.qsize():
                 run.settle(self)
             began = clock_ns()
@@ -168,7 +195,10 @@ class StageWorker:
             else:
                 item = lane.take(body)
                 item.received = now
-                yield from self._consume(lane, item)
+                if self.pool is None:
+                    yield from self._consume(lane, item)
+                else:
+                    self._submit(lane, item, self.pool)
 
     def _attend(self) -> Waits:
         """Stop, take orders, or wait at the gate."""
@@ -187,12 +217,16 @@ class StageWorker:
     def _obey(self, body: Any) -> Waits:
         """Follow a word of the supervisor, or answer another stage."""
         if body is FINISH:
+            yield from self._reap(1)
             began = self.run.clock_ns()
             outputs = yield from self._attempt(None, self.host.finish)
             self.meter.busy_ns += self.run.clock_ns() - began
             if outputs:
+                if not self._may_produce():
+                    raise PipelineError(f"stage `{self.name}` has last outputs and its cycle has no token left")
                 self._address(outputs, None)
                 yield from self._flush()
+                self._return_token()
             self.finished = True
             self.run.settle(self)
         else:
@@ -227,6 +261,39 @@ class StageWorker:
             yield Timer(began + int(rest_s * 1e9), self.run.clock_ns, self.wakeup)
             self.meter.throttled_ns += self.run.clock_ns() - began
 
+    def _submit(self, lane: Lane, item: Item, pool: Executor) -> None:
+        """Start one of several concurrent steps; when it is done it nudges this worker."""
+        future = pool.submit(self._step_alone, item)
+        self._window.append((lane, item, future))
+        future.add_done_callback(lambda _: self.inbox.put(NUDGE))
+
+    def _step_alone(self, item: Item) -> list[Any]:
+        assert isinstance(self.host, LocalHost)
+        item.started = self.run.clock_ns()
+        try:
+            return self.host.run_alone(item)
+        finally:
+            item.ended = self.run.clock_ns()
+
+    def _reap(self, room: int) -> Waits:
+        """Deliver the outputs of concurrent steps in the order of their items, until fewer than `room` are open."""
+        while self._window:
+            lane, item, future = self._window[0]
+            if not future.done():
+                if len(self._window) < room:
+                    return
+                yield Done(future)
+            error = future.exception()
+            outputs = future.result() if error is None else None
+            if isinstance(error, Exception):
+                outputs = yield from self._attempt(item, partial(self._step_alone, item), error)
+            self._window.popleft()
+            self.meter.busy_ns += item.ended - item.started
+            if outputs:
+                self._address(outputs, item)
+                yield from self._flush()
+            self._account(lane, item)
+
     def _account(self, lane: Lane, item: Item) -> None:
         """Count an item as processed, when everything it led to has been sent."""
         meter = self.meter
@@ -234,7 +301,20 @@ class StageWorker:
         meter.latency.add(item.ended - item.started)
         if self.run.events is not None:
             self.run.events.item(self.name, item)
+        if self.run.ring_of:
+            self._return_token()
         lane.done += 1
+
+    def _return_token(self) -> None:
+        """Give the token of the item just processed back, unless it went on around the ring."""
+        ring = self.run.ring_of.get(self.name)
+        if ring is not None and not self._stayed:
+            ring.leave()
+        self._stayed = 0
+
+    def _may_produce(self) -> bool:
+        ring = self.run.ring_of.get(self.name)
+        return ring is None or ring.enter()
 
     def _produce(self) -> Waits:
         """Make the next outputs of a source."""
@@ -249,6 +329,8 @@ class StageWorker:
         ended = clock_ns()
         meter.busy_ns += ended - began
         if outputs is None:
+            if self.run.ring_of:
+                self._return_token()
             self._exhaust()
             return
         meter.items += 1
@@ -257,6 +339,8 @@ class StageWorker:
             self._address(outputs, None)
             if self.outbox:
                 yield from self._flush()
+        if self.run.ring_of:
+            self._return_token()
         if self.throttle is not None:
             yield from self._rest(self.throttle)
 
@@ -325,6 +409,8 @@ class StageWorker:
                     used = True
             if not self.out_lanes:
                 self.meter.discarded += 1
+        if self.run.ring_of and (ring := self.run.ring_of.get(self.name)) is not None:
+            self._stayed = ring.check(self.name, [lane for lane, _ in self.outbox])
 
     def _flush(self) -> Waits:
         """Send everything in the outbox; wherever there is no room, wait for it."""
@@ -336,17 +422,37 @@ class StageWorker:
                 yield from self._attend()  # the graph, and with it the outbox, may be another one afterwards
                 continue
             lane, item = outbox[0]
-            if not lane.offer(item):
-                if self.gate or self.orders or run.aborting:
-                    continue  # the offer may have swallowed the nudge that announced it
+            ring = run.ring_of.get(lane.target) if run.ring_of else None
+            if ring is not None and not ring.inside(lane):
+                wait_for = self._way_in(ring, lane, item)
+            elif lane.offer(item):
+                wait_for = None
+            elif self.gate or self.orders or run.aborting:
+                continue  # the offer may have swallowed the nudge that announced it
+            else:
                 wait_for = lane.space if lane.space is not None and not lane.fits(item.bytes) else lane.credits
+            if wait_for is not None:
                 began = clock_ns()
                 got = yield wait_for
                 self.meter.put_ns += clock_ns() - began
                 if got is NUDGE or wait_for is lane.space:
                     continue
+                if ring is not None and not ring.inside(lane):
+                    wait_for.put(got)  # seen, not taken: token and room are taken together
+                    continue
                 lane.push(item)
             outbox.popleft()
+
+    def _way_in(self, ring: Ring, lane: Lane, item: Item) -> Inbox | None:
+        """Send an item into a ring if there is a token and room; else return what to wait for."""
+        if isinstance(lane, BoundedLane) and not lane.credits.qsize():
+            return lane.credits
+        if not ring.enter():
+            return ring.tokens
+        if not lane.offer(item):
+            ring.leave()
+            return lane.credits
+        return None
 
 
 _SKIPPED: Final[list[Any]] = []

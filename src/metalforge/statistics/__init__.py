@@ -4,7 +4,7 @@ Autocorrelation times are counted in measurements and are 0.5 for uncorrelated d
 """
 
 from .estimate import Estimate, with_error
-from .gamma import autocorrelation, gamma_method, gamma_method_derived
+from .gamma import autocorrelation, effective_sample_size, gamma_method, gamma_method_derived
 from .histograms import Joint, RunSummary
 from .mbar import NotLocated
 from .obs import to_obs
@@ -32,6 +32,7 @@ __all__ = [
     "bootstrap",
     "chiral_susceptibility",
     "combine",
+    "effective_sample_size",
     "gamma_method",
     "gamma_method_derived",
     "hot_cold_agreement",

@@ -23,7 +23,7 @@ from metalforge.core.errors import SpecError
 
 from .estimate import Estimate, Floats, as_matrix, as_series
 
-__all__ = ["autocorrelation", "gamma_method", "gamma_method_derived"]
+__all__ = ["autocorrelation", "effective_sample_size", "gamma_method", "gamma_method_derived"]
 
 DEFAULT_S = 2.0
 """Ratio of exponential to integrated autocorrelation time assumed by the window; the default of pyerrors.
@@ -88,6 +88,12 @@ def autocorrelation(series: ArrayLike) -> Floats:
     if gamma[0] == 0:
         raise SpecError("`series` must fluctuate to have an autocorrelation. Got a constant series")
     return np.asarray(gamma / gamma[0], dtype=np.float64)
+
+
+def effective_sample_size(series: ArrayLike, s: float = DEFAULT_S) -> float:
+    """Return n / (2 tau_int): how many independent measurements give the same error."""
+    estimate = gamma_method(series, s)
+    return estimate.n / (2.0 * estimate.tau_int)
 
 
 def _checked(s: float) -> float:

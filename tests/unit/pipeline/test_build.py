@@ -86,6 +86,7 @@ def base():
          .edge("a", "c", Filtered("chi + 'x' > 1")), "needs a number"),
         (lambda: base().stage("n", FakeSubstrate("chip", [Trait.F32]), NeedsDouble())
          .topology(Chain("a", "n", "b", "c")), "needs f64, which substrate `chip` does not have"),
+        (lambda: base().stage("x", None, NeedsDouble(), concurrency=2).topology(Chain("a", "x", "c")), "has state"),
         (lambda: base().stage("d", None, increment, droppable=True).topology(Chain("a", "b", "d", "c")),
          "`d` is droppable and lies before the results in `c`: d -> c"),
     ],
@@ -105,11 +106,11 @@ def test_all_problems_are_named_at_once():
     assert len(caught.value.problems) == 2
 
 
-def ring(control):
+def ring(control, tokens=None):
     builder = PipelineBuilder().stage("in", None, Numbers(20)).stage("work", None, lambda x: x)
     builder.stage("judge", None, lambda x: x).stage("out", None, Collect())
     builder.edge("in", "work").edge("work", "judge", Bounded(2)).edge("judge", "out")
-    return builder.edge("judge", "work", control, feedback=True)
+    return builder.edge("judge", "work", control, feedback=True, tokens=tokens)
 
 
 def test_a_cycle_that_can_block_is_drawn_and_one_that_cannot_is_accepted():
@@ -128,6 +129,46 @@ def test_feedback_is_latest_by_default_and_other_edges_take_the_depth_of_their_t
     edges = {e.ends: e.channel for e in ring(None).build().graph.edges}
     assert edges["judge", "work"] == Latest()
     assert edges["in", "work"] == Bounded(4)
+
+
+class Around(Stage[int, int]):
+    """Sends each item around the ring `times` times, then out."""
+
+    def step(self, state, item, ctx):
+        turns, number = item if isinstance(item, tuple) else (0, item)
+        if turns < 3:
+            return state, Emit((turns + 1, number), to="work")
+        return state, Emit(number, to="out")
+
+
+def token_ring(tokens, capacity=2):
+    out = Collect()
+    builder = PipelineBuilder().stage("in", None, lambda: range(50)).stage("work", None, lambda x: Emit(x))
+    builder.stage("judge", None, Around()).stage("out", None, out)
+    builder.edge("in", "work").edge("work", "judge", Bounded(capacity)).edge("judge", "out")
+    return builder.edge("judge", "work", Bounded(1), feedback=True, tokens=tokens), out
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 3])
+def test_a_ring_with_tokens_is_accepted_and_every_schedule_ends(tokens):
+    builder, out = token_ring(tokens)
+    pipeline = builder.build()
+    for seed in range(25):
+        out.items.clear()
+        pipeline.run("inline", seed=seed)
+        assert sorted(out.payloads) == list(range(50)), seed
+    out.items.clear()
+    pipeline.run()
+    assert sorted(out.payloads) == list(range(50))
+
+
+def test_a_budget_larger_than_the_queues_is_refused_and_more_than_one_for_one_fails_the_run():
+    with pytest.raises(GraphError, match="must be 1 to 3"):
+        token_ring(4)[0].build()
+    builder = PipelineBuilder().stage("in", None, lambda: range(5)).stage("work", None, lambda x: [Emit(x), Emit(x)])
+    builder.stage("back", None, lambda x: Emit(x)).edge("in", "work").edge("work", "back", Bounded(2))
+    with pytest.raises(Exception, match=r"2 items.*token"):
+        builder.edge("back", "work", Bounded(2), tokens=3).build().run("inline")
 
 
 def test_topologies_reduce_to_one_graph():

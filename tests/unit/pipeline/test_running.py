@@ -338,6 +338,33 @@ def test_backpressure_is_real():
     assert run.stop(5.0)
 
 
+@pytest.mark.parametrize("concurrency", [2, 4])
+def test_concurrent_steps_overlap_and_keep_their_order(concurrency):
+    barrier = threading.Barrier(concurrency)
+
+    def together(x):
+        barrier.wait(10)  # passes only when so many steps run at a time
+        return x
+
+    pipeline, sink = chain(together, source=Numbers(12), stage0={"concurrency": concurrency})
+    run = pipeline.run()
+    assert sink.payloads == list(range(12))
+    assert run.metrics("stage0").items_processed == 12
+    pipeline, sink = chain(fails_on(5), source=Numbers(12), stage0={"concurrency": concurrency, "on_error": "skip"})
+    run = pipeline.run()
+    assert sink.payloads == [i for i in range(12) if i != 5]
+
+
+def test_async_use():
+    async def use():
+        pipeline, sink = chain(lambda x: x)
+        async with pipeline.start() as run:
+            await run.finished()
+        return sink.payloads
+
+    assert asyncio.run(use()) == list(range(20))
+
+
 def test_arrays_pass_between_threads_by_reference():
     array = np.zeros(1 << 17)
     pipeline, sink = chain(lambda x: x, source=[array])
@@ -742,6 +769,18 @@ def test_metrics_say_where_time_went():
     assert stages["stage0"].blocked_put_s > 0.001
     assert stages["sink"].blocked_get_s > 0.01
     assert bottleneck(stages.values()) == "stage1"
+
+
+def test_the_stream_of_metrics_is_of_windows():
+    pipeline, sink = chain(lambda x: x, source=Numbers(30))
+    run = pipeline.start("inline", seed=1)
+    stream = run.stream()
+    next(stream)
+    run.wait_until(lambda: len(sink.items) == 10)
+    first = next(stream)["sink"].items_processed
+    run.wait()
+    assert first == 10
+    assert next(stream)["sink"].items_processed == 20
 
 
 def test_events_tell_the_whole_story(tmp_path):
