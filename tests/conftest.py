@@ -20,6 +20,13 @@ def kernels(level):
     return native.kernels(level)
 
 
+@pytest.fixture
+def undrawn(monkeypatch):
+    """Reports whose figures are blank: drawing them takes seconds, and the tests of the page look at them."""
+    blank = b'<svg width="100pt" height="100pt" viewBox="0 0 100 100"/>'
+    monkeypatch.setattr("metalforge.campaign.report.drawing._bytes", lambda figure, kind, metadata, dpi: blank)
+
+
 SLOW_FIRST = ("statistical", "experiments", "campaign", "cli", "guards", "soak", "property")
 """Folders whose files take longest. A file stays with one process (module fixtures are made once), so a long one at the
 end would leave the other process idle."""

@@ -61,6 +61,7 @@ def test_rows_are_those_of_the_journal(found):
         assert np.array_equal(rows["plaquette"][rows["phase"] == "measure"], log.column("plaquette"))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_without_a_directory_nothing_is_kept_and_the_numbers_are_the_same(found, tmp_path):
     spec = tmp_path / "spec.toml"
     spec.write_bytes((found.directory / "spec.toml").read_bytes())

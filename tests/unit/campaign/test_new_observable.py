@@ -43,6 +43,7 @@ def spec():
     return msgspec.structs.replace(ROUNDS, lattice=lattice)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_new_observable_is_a_column_everywhere(spec, tmp_path):
     directory = tmp_path / "run"
     with Campaign.open(spec, directory) as campaign:

@@ -3,12 +3,15 @@ import csv
 import io
 import re
 
+import pytest
+
 from metalforge.campaign.report.downloads import curves_of, write_rows
 from metalforge.campaign.report.page import write_report
 from metalforge.campaign.state import fold
 from reference.campaigns import WARMUP, ending, records_of, spec_of
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_rows_and_curves_read_back_as_the_journal_has_them(tmp_path):
     state = fold(ending(records_of(spec_of(), betas=(5.68, 5.7), rows=60)))
     page = write_report(state, tmp_path).read_text()

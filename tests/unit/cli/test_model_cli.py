@@ -1,8 +1,6 @@
 """`npu explain` and `npu compile` of models, and `experiment`."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import onnx
@@ -11,16 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from metalforge.reservoir import make_esn, save_weights
 from metalforge.substrates.npu import wire
-
-MAIN = [sys.executable, "-W", "error", "-c", "from metalforge.cli import main; main()"]
-
-
-def call(*arguments, cwd, code=0, env=None):
-    command = [*MAIN, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False, env=env)
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
+from reference.command_line import call
 
 
 @pytest.fixture(scope="module")

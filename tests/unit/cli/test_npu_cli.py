@@ -8,15 +8,11 @@ import pytest
 from metalforge.substrates.npu import wire
 from metalforge.substrates.npu.program import Activation, FullyConnected, Program
 from metalforge.substrates.profiles import PROFILES
-
-MAIN = [sys.executable, "-W", "error", "-c", "from metalforge.cli import main; main()", "npu"]
+from reference import command_line
 
 
 def call(*arguments, cwd, code=0):
-    done = subprocess.run([*MAIN, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, check=False)
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
+    return command_line.call("npu", *arguments, cwd=cwd, code=code)
 
 
 @pytest.fixture

@@ -53,6 +53,7 @@ def test_replay_gives_the_same_numbers_from_the_journal_alone(scanned, tmp_path)
     assert {k: v for k, v in again.items() if k != "report"} == {k: v for k, v in said.items() if k != "report"}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_where_the_report_is_stands_on_one_line_whatever_its_length(scanned, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     directory = tmp_path / ("long-" * 20 + "name")
@@ -61,6 +62,7 @@ def test_where_the_report_is_stands_on_one_line_whatever_its_length(scanned, tmp
     assert metalforge("report", directory).stdout == f"{directory / 'report.html'}\n"
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_resuming_a_finished_campaign_changes_nothing(scanned):
     directory, said = scanned
     before = (directory / "journal.jsonl").read_bytes()
@@ -76,6 +78,7 @@ def test_watch_shows_a_finished_campaign_and_returns(scanned):
     assert metalforge("watch", directory).exit_code == 0
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_report_is_written_again(scanned):
     directory, _ = scanned
     (directory / "report.html").unlink()
@@ -161,6 +164,7 @@ def test_presets_are_listed():
     assert all(name in text and ABOUT[name] in text for name in PRESETS)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_finished_campaign_says_how_to_extend_it_and_is_extended(scanned, tmp_path):
     directory = shutil.copytree(scanned[0], tmp_path / "run")
     assert f"metalforge resume {directory} --trajectories" in metalforge("resume", directory).stderr

@@ -1,0 +1,29 @@
+"""The command line inside the test's own process: what a shell would see, without a new interpreter for each line."""
+
+import contextlib
+import io
+import sys
+import warnings
+from types import SimpleNamespace
+from unittest import mock
+
+from metalforge.cli import main
+
+
+def call(*arguments, cwd, code=0):
+    """Run `metalforge` with these arguments in a folder; return its stdout and stderr. It must exit with `code`."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    with (
+        contextlib.chdir(cwd),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        warnings.catch_warnings(),
+        mock.patch.object(sys, "argv", ["metalforge", *map(str, arguments)]),
+    ):
+        try:
+            main()
+        except SystemExit as ended:
+            ended_with = ended.code
+    done = SimpleNamespace(stdout=out.buffer.getvalue().decode(), stderr=err.buffer.getvalue().decode())
+    assert ended_with == code, done.stderr
+    return done
