@@ -47,18 +47,12 @@ def test_mutations_stay_on_the_grid_and_every_chosen_entry_moves(seed, n, rate, 
         assert np.all(child != parent)
 
 
-@given(
-    st.sampled_from(["akd1000-published", "akd1000-claimed"]),
-    st.floats(0.01, 0.99),
-    st.one_of(st.none(), st.floats(1e-3, 10.0)),
-)
-def test_plans_keep_their_share_and_keep_up(name, share, period):
-    plan = plan_updates(name, share=share, period_s=period)
+@given(st.sampled_from(["akd1000-published", "akd1000-claimed"]), st.floats(0.01, 0.99))
+def test_plans_keep_their_share(name, share):
+    plan = plan_updates(name, share=share)
     assert plan.every >= 1
     assert plan.update_share <= share * (1 + 1e-9)
     assert plan.rate.value >= plan.rate_each_step.value * (1 - 1e-12)
-    if period is not None:
-        assert plan.rate.value * period >= 1 - 1e-9
 
 
 @given(*(st.floats(-50, 50), st.floats(1e-3, 1e3)) * 2)

@@ -112,7 +112,7 @@ def test_programs_do_not_overlap_and_one_changes_without_the_others(series):
     esn = ChunkedEsn.from_weights(weights, device, chunk_units=25)
     used = [processor for slot in device.slots() for processor in device.placement(slot).processors]
     assert len(used) == len(set(used)) == 4
-    (changed,) = esn.slots_of(1)
+    changed = "rows 25 .. 49/rows25"
     others = {slot: device.fingerprint(slot) for slot in device.slots() if slot != changed}
     old = device.get_variable("rows25/weights", changed)
     esn.programs.set_variable(changed, "rows25/weights", -old)
@@ -165,7 +165,7 @@ def test_an_evicted_program_comes_back_with_its_variables(series):
     weights = network()
     device = EmulatedDevice("akd1000-claimed")
     esn = ChunkedEsn.from_weights(weights, device, chunk_units=10, overflow="swap")
-    (name,) = esn.slots_of(9)
+    name = "rows 90 .. 99/rows90"
     assert name not in device.slots()
     zeros = np.zeros_like(esn.programs.program(name).layers[0].weights)
     esn.programs.set_variable(name, "rows90/weights", zeros)  # while it is not on the device

@@ -1,4 +1,4 @@
-r"""Attacks by slopes, and the control without any: perturbed sequences u', |u' - u| <= epsilon in every number.
+r"""Attacks by slopes or by questions, and a control: perturbed sequences u', |u' - u| <= epsilon in every number.
 
     fgsm           u' = u + epsilon sign(dL/du)                                       (I. Goodfellow et al., ICLR 2015)
     pgd            u' <- clip(u' + step sign(dL/du'), u - epsilon, u + epsilon), many times, from several starts
@@ -8,8 +8,7 @@ r"""Attacks by slopes, and the control without any: perturbed sequences u', |u' 
 A loss of accuracy is the attack's only as far as it exceeds that of `random_signs`. `epsilon` is a number, or an array
 that broadcasts to `u`: 0 where nothing may change, such as the rest before a short sequence.
 
-A black-box attack: random search that asks for scores only, after the Square attack, for sequences.
-
+`square_attack` is a random search that asks for scores only, after the Square attack, for sequences.
 (M. Andriushchenko, F. Croce, N. Flammarion, M. Hein, "Square attack", ECCV 2020.) Every number is always moved by
 +epsilon or -epsilon. The start has one sign for each input line through all of time, their stripes. Each query then
 gives new signs, one a line, to a block: neighbouring steps, and lines chosen at random since lines have no neighbours.
@@ -28,7 +27,7 @@ from metalforge.core.errors import SpecError
 
 from .victim import Labels, Objective, Reals, Victim
 
-__all__ = ["SIGNS", "Size", "checked_epsilon", "fgsm", "pgd", "random_signs", "square_attack"]
+__all__ = ["fgsm", "pgd", "random_signs", "square_attack"]
 
 Size: TypeAlias = float | Reals
 SIGNS = np.array([-1.0, 1.0])

@@ -1,7 +1,6 @@
 """Reservoirs larger than the chip: rows of a network split over programs and software, one step for the user."""
 
 from .network import ChunkedEsn, ChunkStatistics
-from .placing import plan_chunks
-from .plan import Chunk, ChunkPlan, chunk_rows
+from .plan import Chunk, ChunkPlan, chunk_rows, plan_chunks
 
 __all__ = ["Chunk", "ChunkPlan", "ChunkStatistics", "ChunkedEsn", "chunk_rows", "plan_chunks"]

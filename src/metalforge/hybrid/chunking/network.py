@@ -3,19 +3,15 @@ r"""A reservoir in chunks of rows, with one `step` for its user: every chunk com
     s' = gather over chunks R of  (1 - a) s_R + a f(W_in,R u + W_res,R s + b_R)
 
 All chunks read the same s, so they may run anywhere and in any order. In software alone a step gives the bits of the
-unchunked `Engine`; on a device alone those of an unchunked `HybridEsn` of the same precision (`parts` says why).
-
-Some rows of a reservoir, on a device or in software: they give their part of a step from the whole state.
-
-    s'_R = (1 - a) s_R + a f(W_in,R u + W_res,R s + b_R)        rows R; s is the state of all units
+unchunked `Engine`; on a device alone those of an unchunked `HybridEsn` of the same precision.
 
 In software the rows are a network of their own whose inputs are [u; s] and which has no recurrent weights. The kernels
 add bias, inputs and states of a unit in the order of their numbers, so that sum has the order, and the bits, that it
 has in the whole network. A sparse matrix keeps its form: the network then has all units, and weights for these rows
 only; zeros that are not stored change no sum.
 
-(On a device a row's integers and scale depend on that row alone, and joining integers is exact. So rows give the same
-potentials in whatever program they are, and a network in chunks is one `DeviceMatrix` for each.)
+On a device a row's integers and scale depend on that row alone, and joining integers is exact. So rows give the same
+potentials in whatever program they are, and a network in chunks is one `DeviceMatrix` for each.
 """
 
 from dataclasses import replace
@@ -38,10 +34,9 @@ from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.residency import DevicePrograms
 
-from .placing import plan_chunks
-from .plan import Chunk, ChunkPlan
+from .plan import Chunk, ChunkPlan, plan_chunks
 
-__all__ = ["ChunkPart", "ChunkStatistics", "ChunkedEsn", "software_weights"]
+__all__ = ["ChunkStatistics", "ChunkedEsn"]
 
 Reals: TypeAlias = NDArray[np.floating[Any]]
 
@@ -158,15 +153,6 @@ class ChunkedEsn(CarriedState):
         if self._programs is None:
             raise SpecError("this network is in software: it has no programs")
         return self._programs
-
-    def slots_of(self, chunk: int) -> tuple[str, ...]:
-        """Return the slots of a chunk's programs; none for a chunk in software."""
-        matrix = self._parts[chunk].matrix
-        return () if matrix is None else matrix.slots
-
-    def explain(self) -> str:
-        """Return the plan as a table."""
-        return str(self.plan)
 
     def statistics(self) -> ChunkStatistics:
         """Return counts, measured host time and modelled device time since the network was made."""

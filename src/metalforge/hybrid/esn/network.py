@@ -6,8 +6,6 @@ r"""An echo state network over two substrates: the product on the NPU, tanh, lea
 `HybridEsn.from_weights(w)` runs in software. `with_hardware_linear(device)` puts the product on a device, and
 `with_hardware_native(device)` the whole step with the chip's own bounded ReLU. Each returns another network that goes
 on from the same state; `to_software_mode()` comes back.
-
-A network on two substrates as a state that is carried from step to step: checked when set, copied when read.
 """
 
 import time
@@ -31,7 +29,7 @@ from metalforge.substrates.npu.residency import DevicePrograms
 from .paths import InputPlace, LastLayer, LinearPath, NativeLayer, Ranges, Rectified
 from .tasks import PrecisionChoice, Task, climb, refit
 
-__all__ = ["Approach", "CarriedState", "HybridEsn", "HybridStatistics", "Mode"]
+__all__ = ["Approach", "CarriedState", "HybridEsn", "HybridStatistics"]
 
 Reals: TypeAlias = NDArray[np.floating[Any]]
 

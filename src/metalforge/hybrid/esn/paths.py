@@ -10,10 +10,10 @@ r"""Ways to get W_in u + W_res s out of a chip whose own activation is a bounded
      relu(eps x) / eps = relu(x): epsilon cancels, negative pre-activations are gone, and 15 levels are left for the
      positive ones. What the chip's step spans is set by three standard deviations (`ScaleTrick`).
   C  the register word of all ones written behind the program. As a 20-bit threshold it is -1: a rectifier, again.
+- `NativeLayer`: the reservoir that the chip runs by itself, bounded ReLU for tanh, only the leak on the host.
 
-All take rows of samples: u (batch, inputs), s (batch, units), and give pre-activations (batch, units) without bias.
-
-The reservoir that the chip runs by itself: bounded ReLU for tanh, 4-bit states, only the leak on the host.
+All take rows of samples: u (batch, inputs), s (batch, units), and give pre-activations (batch, units) without bias. The
+native layer gives them activated, in
 
     s' = (1 - a) s + a clip(W_in u + W_res s + b, 0, 1)
 
@@ -22,7 +22,7 @@ whose row sums, like the bias, move into the thresholds. The chip's output n of 
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,6 @@ __all__ = [
     "NativeLayer",
     "Ranges",
     "Rectified",
-    "ScaleTrick",
     "device_lines",
     "input_errors",
     "input_place",
@@ -70,19 +69,6 @@ class Ranges:
 
     u: float
     s: float
-
-
-class LinearPath(Protocol):
-    """Something that computes W_in u + W_res s."""
-
-    @property
-    def rows_per_step(self) -> int:
-        """Chip rows that one step of one sample takes."""
-        ...
-
-    def __call__(self, u: Reals, s: Reals) -> NDArray[np.float64]:
-        """Return pre-activations (batch, units), without bias."""
-        ...
 
 
 def device_lines(weights: EsnWeights, ranges: Ranges, place: str) -> tuple[Reals, NDArray[np.float64]]:
@@ -173,6 +159,8 @@ class Rectified:
     output of n stands for the middle of its step, (n - 1/2) step; 0 stands for nothing.
     """
 
+    rows_per_step = 1  # nibble rows cannot be joined after a rectifier
+
     def __init__(
         self, weights: EsnWeights, programs: DevicePrograms, ranges: Ranges, approach: Literal["A", "B", "C"]
     ) -> None:
@@ -201,11 +189,6 @@ class Rectified:
         if approach == "C":
             _write_all_ones(programs.device, self._slot, weights.units)
 
-    @property
-    def rows_per_step(self) -> int:
-        """Always one: nibble rows cannot be joined after a rectifier."""
-        return 1
-
     def __call__(self, u: Reals, s: Reals) -> NDArray[np.float64]:
         """Return what is left of the pre-activations (batch, units)."""
         out = self._programs.infer(self._slot, self._ladder.encode(np.concatenate([u, s], axis=1)))
@@ -233,6 +216,8 @@ ZERO_POINT, INPUT_LEVELS = 8, 7
 class NativeLayer:
     """[W_in | W_res] with the chip's own activation: activated values in steps of 1/15 come out."""
 
+    rows_per_step = 1  # four bits are all there is
+
     def __init__(self, weights: EsnWeights, programs: DevicePrograms, ranges: Ranges) -> None:
         w_in = weights.w_driven
         lines = np.hstack([w_in * (ranges.u / INPUT_LEVELS), to_dense(weights.w_res) / LEVELS])
@@ -254,14 +239,13 @@ class NativeLayer:
         self._programs = programs
         self._slot = programs.add("esn/native", Program(name="reservoir", layers=(layer,), encoding=self.encoding))
 
-    @property
-    def rows_per_step(self) -> int:
-        """One: four bits are all there is."""
-        return 1
-
     def __call__(self, u: Reals, s: Reals) -> NDArray[np.float64]:
         """Return clip(W_in u + W_res s + b, 0, 1) in fifteenths, shape (batch, units)."""
         rows: NDArray[Any] = np.concatenate(
             [encode_zero_point(u, self._ranges.u, BITS), encode_unsigned(s, 1.0, BITS)], axis=1
         )
         return self._programs.infer(self._slot, rows.astype(np.uint8)) / LEVELS
+
+
+LinearPath: TypeAlias = LastLayer | Rectified | NativeLayer
+"""What computes W_in u + W_res s."""

@@ -3,8 +3,7 @@
 Targets of whole numbers are classes, one a series, read from the last state; the loss is the share of wrong ones. Real
 targets belong to every step; the loss is the root-mean-square error over the targets' standard deviation.
 
-The cheapest precision that is good enough, found by climbing the ladder on data.
-
+`climb` finds the cheapest precision that is good enough:
 gap = loss of the hybrid network - loss of the same network in software, both on the validation task; the climb ends
 at the first rung whose gap is within the tolerance.
 """
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-__all__ = ["PrecisionChoice", "Rung", "Task", "climb", "features_of", "loss", "outputs", "refit"]
+__all__ = ["PrecisionChoice", "Task", "climb", "features_of", "loss", "outputs", "refit"]
 
 Reals = NDArray[np.floating[Any]]
 

@@ -14,11 +14,10 @@ is ready to have. (The published design had constants, 1, 5 and 20, and a fast m
 NARMA10 readout of 30 units, with 5 % false alarms in 500 rows, such a memory missed half of 60 changes; the 50 rows
 that are the default here missed none. A slow memory that lags behind the fast one gained nothing.)
 
-What is done about drift: rows go in, answers come out; on an alarm the device is mended, or the readout learns.
-
-A readout that suddenly errs has two possible reasons. Either the chip no longer holds what it was given (a flipped bit,
-a register written by somebody else), which reading it back shows and a reload mends; or the world has changed, and the
-readout must learn it. Learning on a damaged chip would fit the damage, so the first is always asked first.
+`DriftResponse` does something about it: on an alarm the device is mended, or the readout learns. A readout that
+suddenly errs has two possible reasons. Either the chip no longer holds what it was given (a flipped bit, a register
+written by somebody else), which reading it back shows and a reload mends; or the world has changed, and the readout
+must learn it. Learning on a damaged chip would fit the damage, so the first is always asked first.
 """
 
 from collections import Counter
@@ -33,18 +32,7 @@ from metalforge.reservoir.series import SeriesError
 
 from .trainer import OnlineTrainer, StepInfo
 
-__all__ = [
-    "Action",
-    "DriftInfo",
-    "DriftMonitor",
-    "DriftResponse",
-    "Memories",
-    "ResponseInfo",
-    "Watch",
-    "choose_threshold",
-    "divergence",
-    "false_alarms",
-]
+__all__ = ["DriftMonitor", "DriftResponse", "choose_threshold", "divergence", "false_alarms"]
 
 Doubles: TypeAlias = NDArray[np.float64]
 SMALLEST_VARIANCE = 1e-12

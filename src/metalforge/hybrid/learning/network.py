@@ -28,7 +28,7 @@ from metalforge.substrates.npu.residency import DevicePrograms
 
 from .matrix import Push, WrittenMatrix
 
-__all__ = ["DeviceNetwork", "Forward", "Master", "OnGone"]
+__all__ = ["DeviceNetwork", "Forward", "Master"]
 
 Doubles: TypeAlias = NDArray[np.float64]
 Reals: TypeAlias = NDArray[np.floating[Any]]
@@ -199,10 +199,6 @@ class DeviceNetwork(Closing):
             self._path.w_in = inner.w_in.astype(np.float64)
         self.weights, self._esn.weights = kept, inner
         return push
-
-    def push_reservoir_integers(self, integers: NDArray[np.int64]) -> Push:
-        """Give the device integers of the reservoir's matrix; `weights` stay what they were before."""
-        return self._guarded(lambda: self.reservoir.write(integers))
 
     def verify(self) -> bool:
         """Return whether the device holds the integers of both matrices, by reading them back."""

@@ -10,10 +10,9 @@ All work on the float master in float64. Rules are parameters: `losses` names wh
 before the first row, `step` gives state and readout after a row, and `settle` after all rows that were left waiting
 (weights that nobody asks for need not be known).
 
-Is learning doing harm? The present readout against a kept one on the same rows; that one is what to go back to.
-
-Losses rise when the world changes, too. So a loss is not compared with what it was, but with what the kept readout has
-on the very same rows: a shift hurts both, only divergence hurts one. Both are running means, l <- (1 - a) l + a loss.
+`DivergenceGuard` asks whether learning does harm, and keeps a readout to go back to. Losses rise when the world
+changes, too. So a loss is not compared with what it was, but with what the kept readout has on the very same rows: a
+shift hurts both, only divergence hurts one. Both are running means, l <- (1 - a) l + a loss.
 """
 
 from collections import deque
@@ -30,17 +29,7 @@ from metalforge.reservoir.readout import ridge as ridge_readout
 
 from .network import Master
 
-__all__ = [
-    "DivergenceGuard",
-    "ErrorOf",
-    "GradientStep",
-    "GuardState",
-    "Judgement",
-    "Lesson",
-    "RecursiveLeastSquares",
-    "RidgeRefit",
-    "Rules",
-]
+__all__ = ["DivergenceGuard", "GradientStep", "GuardState", "Lesson", "RecursiveLeastSquares", "RidgeRefit", "Rules"]
 
 Doubles: TypeAlias = NDArray[np.float64]
 ErrorOf: TypeAlias = Literal["auto", "device", "master"]

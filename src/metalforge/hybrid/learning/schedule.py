@@ -5,7 +5,7 @@ With F the device's seconds of one step's calls and U those of an update, a push
 
     U / k <= share (F + U / k)    <=>    k >= U (1 - share) / (share F),
 
-and for which the device keeps up with a stream of one row every `period_s`. Under `akd1000-published` an update is
+Under `akd1000-published` an update is
 14 ms and a call 0.65 ms: many steps share a push. Under `akd1000-claimed` it is 86 us and 54 us: about every step has
 its own.
 """
@@ -15,7 +15,7 @@ from math import ceil
 
 import msgspec
 
-from metalforge.core.errors import PlacementError, SpecError
+from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Modelled
 from metalforge.substrates.npu.costs import call_seconds, update_cost
 from metalforge.substrates.npu.device import PowerMode
@@ -93,17 +93,13 @@ def plan_updates(
     network: DeviceNetwork | None = None,
     *,
     share: float = 0.5,
-    period_s: float | None = None,
 ) -> UpdatePlan:
     """Return how often to push under a profile.
 
-    Without a network, a step is one call of a small program, as the design documents count it. `PlacementError` where
-    the device cannot keep up with the stream however rarely it is updated.
+    Without a network, a step is one call of a small program, as the design documents count it.
     """
     if not 0 < share < 1:
         raise SpecError(f"`share` must lie between 0 and 1. Got {share}")
-    if period_s is not None and not 0 < period_s < float("inf"):
-        raise SpecError(f"`period_s` must be a positive number of seconds. Got {period_s}")
     device = find_profile(profile)
     forward = device.call_s if network is None else step_seconds(network, device)
     priced = update_cost(0 if network is None else network.readout.variable_bytes, device).latency
@@ -115,16 +111,6 @@ def plan_updates(
         if every > 1
         else (f": pushing every step keeps updates within {share:.0%} of the device's time")
     )
-    if period_s is not None:
-        if forward >= period_s:
-            raise PlacementError(
-                f"{device.name} takes {_time(forward)} per step, and a row comes every {_time(period_s)}"
-                "\nhint: a slower stream, fewer nibbles, or the network in software"
-            )
-        needed = _ceil(update / (period_s - forward))
-        if needed > every:
-            every = needed
-            why += f"; a row every {_time(period_s)} leaves room for one update in {every} steps"
     per_step = forward + update / every
     return UpdatePlan(
         profile=device.name,

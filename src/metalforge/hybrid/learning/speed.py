@@ -22,7 +22,7 @@ from .rules import Rules
 from .schedule import PushSchedule, UpdatePlan, plan_updates
 from .trainer import OnlineTrainer
 
-__all__ = ["SeedStep", "SpeedRow", "measure_speed", "seed_step"]
+__all__ = ["measure_speed", "seed_step"]
 
 SEED_LOSS_S = 1e-6
 """Seed 000: loss computation in software, about 1 us."""

@@ -28,7 +28,7 @@ from .network import Forward, Master
 from .rules import DivergenceGuard, GradientStep, GuardState, Lesson, Rules
 from .schedule import PushSchedule
 
-__all__ = ["OnNan", "OnlineTrainer", "StepInfo", "TrainerStatistics", "Training", "online_training_step"]
+__all__ = ["OnlineTrainer", "StepInfo", "TrainerStatistics", "online_training_step"]
 
 Doubles: TypeAlias = NDArray[np.float64]
 OnNan: TypeAlias = Literal["skip", "stop"]

@@ -29,7 +29,7 @@ from .ops import (
     Shape,
 )
 
-__all__ = ["Dtype", "Node", "OpGraph", "find_regions", "graph_from_esn"]
+__all__ = ["Node", "OpGraph", "find_regions", "graph_from_esn"]
 
 Dtype: TypeAlias = Literal["float32", "float64"]
 

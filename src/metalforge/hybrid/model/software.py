@@ -32,7 +32,7 @@ from .ops import (
     TemporalIntegration,
 )
 
-__all__ = ["Evaluated", "GraphCall", "SoftwareModel", "check_inputs", "evaluate", "in_dtype"]
+__all__ = ["GraphCall", "SoftwareModel", "check_inputs", "evaluate", "in_dtype"]
 
 Array = NDArray[Any]
 UPDATES = (GradientUpdate, MutationUpdate)

@@ -8,10 +8,9 @@ for independent inputs is
 The second term is ||W_i|| delta / sqrt(12), the noise of a step delta. The predicted error is relative, over all
 outputs: sqrt(sum e_i^2 / sum_ij F_ij^2 <x_j^2>). It is an expectation; `CompiledLinear.error_bound` is the worst case.
 
-Precision by name: W8A12 is weights of 8 bits and activations of 12.
-
-Weights of 4, 8 and 12 bits are 1, 2 and 3 base-15 digits, activations of 4, 8, 12 and 16 bits are 1 to 4 nibble rows
-(`substrates.npu.ladder`): more digits are more units of one layer, more nibbles are more rows of one call.
+Precision has names: W8A12 is weights of 8 bits and activations of 12. Weights of 4, 8 and 12 bits are 1, 2 and 3
+base-15 digits, activations of 4, 8, 12 and 16 bits are 1 to 4 nibble rows (`substrates.npu.ladder`): more digits are
+more units of one layer, more nibbles are more rows of one call.
 """
 
 import re
@@ -29,8 +28,6 @@ from metalforge.substrates.npu.quantize import Quantized
 from .ranges import ValueRange
 
 __all__ = [
-    "ACTIVATION_BITS",
-    "DIGITS",
     "ERROR_MODEL",
     "LADDER",
     "Option",

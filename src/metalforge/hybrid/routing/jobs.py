@@ -1,9 +1,8 @@
 r"""Work for the device, compiled: which nodes a job computes, its programs, and what rounding does to its results.
 
 A `LinearJob` is one matrix: a layer, several sibling layers, or the packed matrix of a recurrent step; bias, activation
-and leak are the host's. A `ChainJob` is layers with bounded ReLUs between them.
-
-Layers with bounded ReLUs between them as one chip program: one call, 4 bits between the layers.
+and leak are the host's. A `ChainJob` is layers with bounded ReLUs between them as one chip program: one call, 4 bits
+between the layers.
 
 A layer of real weights F and bias b takes inputs x_j = r_j (q_j - z) / L, with z = 8 for signed chip inputs and 0 for
 others. With F_ij r_j = s_i W_ij + E_ij its potential p = W q gives F x + b = u_i (p - z sum_j W_ij) + b_i + rounding,

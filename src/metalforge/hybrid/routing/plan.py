@@ -20,20 +20,7 @@ from metalforge.substrates.profiles import DeviceProfile
 from .jobs import Job
 from .seed_policy import Substrate
 
-__all__ = [
-    "HEADER",
-    "Change",
-    "OpPlan",
-    "Partition",
-    "Plan",
-    "PlanRecord",
-    "Transfer",
-    "cells",
-    "dot",
-    "paragraph",
-    "short",
-    "table",
-]
+__all__ = ["HEADER", "OpPlan", "Partition", "Plan", "PlanRecord", "Transfer", "cells", "short"]
 
 
 class OpPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -198,7 +185,7 @@ def table(record: PlanRecord) -> str:
     """Return the whole plan: a line an op, how to make the others map, totals, notes."""
     head = f"{record.graph}: policy {record.policy}, objective {record.objective}, device {record.profile}"
     lines = [f"{head}, host {record.host_profile}, tolerance {record.tolerance:g}, batch {record.batch}"]
-    lines += _aligned([HEADER, *map(cells, record.ops)])
+    lines += aligned([HEADER, *map(cells, record.ops)])
     fixes = [f"  {row.op}: {row.fix}" for row in record.ops if row.fix]
     if fixes:
         lines += ["how to make it map:", *fixes]
@@ -262,7 +249,8 @@ def dot(graph: OpGraph, record: PlanRecord) -> str:
     return "\n".join([*lines, "}"])
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
     return ["  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]) for row in rows]
 

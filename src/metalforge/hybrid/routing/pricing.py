@@ -1,4 +1,4 @@
-"""What ops and jobs cost, by the price list of `substrates.prices` and `substrates.npu.costs`.
+"""What a plan is asked for, and what ops and jobs cost by the price lists of `substrates`.
 
 Host: one call an op; its arithmetic, and the bytes that come from memory. Weights come from memory only where those of
 the whole model do not fit the largest cache, for a model that runs again and again finds them there otherwise.
@@ -6,8 +6,6 @@ the whole model do not fit the largest cache, for a model that runs again and ag
 Device: one call a program. The profiles' figure of a call is a round trip as a host sees it, so moving inputs and
 outputs is in it already: a plan shows their bytes, and what they would take over the link by themselves, but does not
 charge them again.
-
-What a plan is asked for: a policy, an objective, how much rounding may err, and what prices both sides.
 """
 
 from dataclasses import dataclass

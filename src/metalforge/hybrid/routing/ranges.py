@@ -4,10 +4,8 @@ Without data, ranges follow from those of the inputs (`OpGraph.ranges`) and from
 |W x + b| <= |W| r + |b|. With data, they are what a run in software showed. A value has one range for each line of its
 last axis; only what stands side by side in a `Concat`, or comes out of a matrix, has lines of different range.
 
-What a run in software shows of every value of a graph: example inputs in, ranges out.
-
-For a graph without state the examples are one batch. For one with state they are time steps: arrays (T, ...) of one
-sequence, or (B, T, ...) of several that run side by side.
+Examples for `observe` are one batch where a graph has no state. For one with state they are time steps: arrays (T, ...)
+of one sequence, or (B, T, ...) of several that run side by side.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """The rows of a plan in words and figures: why an op is where it is, what that costs, and what the other side would.
 
-A plan put together from its rows: partitions, transfers, totals, and what a reader must know besides.
+`assemble` puts a plan together from its rows: partitions, transfers, totals, and what a reader must know besides.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ from .pricing import Wishes, op_cost, push_cost
 from .seed_policy import SeedRow, Substrate
 from .verdict import Verdict
 
-__all__ = ["OpRow", "assemble", "whole_cost"]
+__all__ = ["OpRow", "assemble"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -31,16 +31,7 @@ from metalforge.substrates.npu.quantize import Quantized
 
 from .encodings import Weights
 
-__all__ = [
-    "Merged",
-    "merge_siblings",
-    "pack_recurrent",
-    "rectified_chains",
-    "row_blocks",
-    "sibling_heads",
-    "source_of",
-    "update_targets",
-]
+__all__ = ["merge_siblings", "pack_recurrent", "rectified_chains", "row_blocks", "sibling_heads"]
 
 
 class Merged(NamedTuple):

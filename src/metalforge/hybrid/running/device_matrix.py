@@ -6,7 +6,7 @@ several of these, one below the other.
 A replacement is a transaction. A device that stops in the middle of one holds neither the old nor the new weights; the
 matrix is then stale, and the next use begins with `restore`: nothing is ever computed with half an update.
 
-The jobs of a plan on a device: loaded, run, given new weights.
+`DeviceJobs` are all matrices and chains of a plan.
 """
 
 from collections.abc import Mapping, Sequence

@@ -8,8 +8,6 @@ fitted again to the states it has there. Activation bits climb (4, 8, 12, 16: on
 or the budget ends. The finalist with the least error_int4 is chosen. It meets the constraint if it got there, or if
 one that got there is no better: losing more from a better start is no reason to take a worse network.
 
-Candidates with their prices, and those of them that nothing beats in every respect.
-
 A price is that of one step's product on the device, under one profile and one precision: modelled, and known from the
 shape of the layer alone.
 """
@@ -38,20 +36,7 @@ from .space import Parameters
 from .study import FinishedTrial, StudyResult
 from .tasks import SearchTask
 
-__all__ = [
-    "INT4_LADDER",
-    "Choice",
-    "Finalist",
-    "OnChip",
-    "Point",
-    "SearchBudget",
-    "choose",
-    "finalists",
-    "front",
-    "on_chip",
-    "points",
-    "price",
-]
+__all__ = ["Choice", "Finalist", "OnChip", "Point", "SearchBudget", "choose", "front", "points", "price"]
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -3,9 +3,8 @@ r"""The error of a candidate: states in one native batch, a ridge solve, the NRM
 The first rung looks at a share of the series only; what passes is given the rest, and nothing is computed twice:
 series are added to the same sums. Everything heavy releases the interpreter, so candidates run in threads.
 
-What a searched network is held against, on the same data: a reservoir with default settings, and a line on lags.
-
-Both choose their ridge on the validation part, as the search does, and are scored on the test part.
+A searched network is held against a reservoir with default settings and a line on lags (`baselines`), on the same
+data. Both choose their ridge on the validation part, as the search does, and are scored on the test part.
 """
 
 import threading

@@ -2,11 +2,11 @@ r"""Phase 3: the deployed network goes on learning on the device, from a stream 
 
 Reservoir and readout are both on the chip (`hybrid.learning.DeviceNetwork`), the readout in three digits: one digit
 breaks regression. Rounded weights want to be small, so the ridge is chosen anew by what the device itself says of the
-training data, and what rounding does on average is made good (`centred`). Recursive least squares then goes on from the
+training data, and what rounding does on average is made good. Recursive least squares then goes on from the
 training rows as if they had been the stream's beginning, and new integers are pushed as often as the profile makes
 worth while.
 
-A readout on the chip whose rounding is made good on average, by the bias that the host adds.
+`CentredReadout` makes rounding good on average, by the bias that the host adds:
 
     y = W_q x + b + (W - W_q) m        W_q the rounded weights, m the mean of the features
 

@@ -4,9 +4,8 @@ Two batches are under way at a time: while the kernels evaluate one, Optuna sugg
 one before, on the interpreter that the kernels do not need. Results are told in the order in which they were asked, so
 a search is the same for any number of threads.
 
-Optuna behind ask and tell: suggestions by TPE, a median pruner, and an SQLite file that a search goes on from.
-
-Suggestions come from a study in memory. Finished trials are copied to the file batch by batch, one transaction a trial;
+`StudyBook` is Optuna behind ask and tell (TPE, a median pruner, an SQLite file that a search goes on from). Suggestions
+come from a study in memory. Finished trials are copied to the file batch by batch, one transaction a trial;
 asking the file itself would take ten. What is interrupted loses the batch in flight and nothing else.
 """
 
@@ -34,7 +33,7 @@ from .evaluate import RUNGS, Candidate
 from .space import Parameters, Space
 from .tasks import SearchTask
 
-__all__ = ["FinishedTrial", "Identity", "Progress", "StudyBook", "StudyResult", "evaluate_many", "quiet", "run_study"]
+__all__ = ["FinishedTrial", "Progress", "StudyResult", "evaluate_many", "quiet", "run_study"]
 
 STUDY = "metalforge-search"
 STARTUP = 100
