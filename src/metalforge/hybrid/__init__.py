@@ -6,6 +6,7 @@ device. `search` finds a network for a task, and `attacks` tells how easily one 
 """
 
 from .esn.network import HybridEsn, HybridStatistics
+from .esn.selector import SubstrateSelector
 from .esn.tasks import PrecisionChoice, Task, loss, refit
 from .model.graph import Node, OpGraph, graph_from_esn
 from .model.onnx_import import load_onnx
@@ -13,6 +14,7 @@ from .routing.plan import Plan
 from .routing.router import OperationRouter
 from .running.executor import HybridExecutor
 from .running.failure import DeviceFallbackWarning
+from .running.values import OutputMerger
 
 __all__ = [
     "DeviceFallbackWarning",
@@ -22,8 +24,10 @@ __all__ = [
     "Node",
     "OpGraph",
     "OperationRouter",
+    "OutputMerger",
     "Plan",
     "PrecisionChoice",
+    "SubstrateSelector",
     "Task",
     "graph_from_esn",
     "load_onnx",

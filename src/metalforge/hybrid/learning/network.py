@@ -200,6 +200,10 @@ class DeviceNetwork(Closing):
         self.weights, self._esn.weights = kept, inner
         return push
 
+    def push_reservoir_integers(self, integers: NDArray[np.int64]) -> Push:
+        """Give the device integers of the reservoir's matrix; `weights` stay what they were before."""
+        return self._guarded(lambda: self.reservoir.write(integers))
+
     def verify(self) -> bool:
         """Return whether the device holds the integers of both matrices, by reading them back."""
         return self.reservoir.verify() and self.readout.verify()

@@ -128,6 +128,10 @@ class Plan:
         """Return the plan as a table, or all that is known of one op."""
         return table(self.record) if op is None else paragraph(self[op])
 
+    def to_json(self) -> str:
+        """Return the record as JSON; `msgspec.json.decode(text, type=PlanRecord)` reads it back."""
+        return msgspec.json.format(msgspec.json.encode(self.record), indent=2).decode()
+
     def to_dot(self) -> str:
         """Return the graph in Graphviz's language, a cluster a partition."""
         return dot(self.graph, self.record)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.model.graph import OpGraph
 
-__all__ = ["Array", "GraphValues", "Outputs"]
+__all__ = ["Array", "GraphValues", "OutputMerger", "Outputs"]
 
 Array: TypeAlias = NDArray[Any]
 Outputs: TypeAlias = Array | dict[str, Array]
@@ -23,13 +23,33 @@ class Sequences(NamedTuple):
     several: bool
 
 
-class GraphValues:
-    """Reads what callers of a graph give, and puts its outputs together."""
+class OutputMerger:
+    """Puts the outputs of a graph together: over time, without a batch axis, or as one array."""
 
     def __init__(self, graph: OpGraph) -> None:
         self._graph = graph
         self._axes = {name: shape.index(None) for name, shape in graph.shapes.items() if None in shape}
         """Where the batch is."""
+
+    def single(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
+        """Return the outputs of one sample, without the batch axis."""
+        return {n: value.take(0, self._axes[n]) if n in self._axes else value for n, value in outputs.items()}
+
+    def over_time(self, steps: list[dict[str, Array]], *, batched: bool) -> dict[str, Array]:
+        """Return the outputs of all steps: (T, ...) of one sequence, (B, T, ...) of several.
+
+        Values without a batch axis, such as gradients, are (T, ...) either way.
+        """
+        axes = {name: int(batched and self._axes.get(name) == 0) for name in self._graph.outputs}
+        return {name: np.stack([step[name] for step in steps], axis=axis) for name, axis in axes.items()}
+
+    def shown(self, outputs: dict[str, Array]) -> Outputs:
+        """Return the array itself where there is only one output."""
+        return outputs[self._graph.outputs[0]] if len(self._graph.outputs) == 1 else outputs
+
+
+class GraphValues(OutputMerger):
+    """Reads what callers of a graph give, too."""
 
     def named(self, x: ArrayLike | Mapping[str, ArrayLike]) -> dict[str, ArrayLike]:
         """Return inputs by name; an array stands for the only input."""
@@ -75,19 +95,3 @@ class GraphValues:
             for t in range(n_steps)
         )
         return Sequences(steps, side_by_side)
-
-    def single(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Return the outputs of one sample, without the batch axis."""
-        return {n: value.take(0, self._axes[n]) if n in self._axes else value for n, value in outputs.items()}
-
-    def over_time(self, steps: list[dict[str, Array]], *, batched: bool) -> dict[str, Array]:
-        """Return the outputs of all steps: (T, ...) of one sequence, (B, T, ...) of several.
-
-        Values without a batch axis, such as gradients, are (T, ...) either way.
-        """
-        axes = {name: int(batched and self._axes.get(name) == 0) for name in self._graph.outputs}
-        return {name: np.stack([step[name] for step in steps], axis=axis) for name, axis in axes.items()}
-
-    def shown(self, outputs: dict[str, Array]) -> Outputs:
-        """Return the array itself where there is only one output."""
-        return outputs[self._graph.outputs[0]] if len(self._graph.outputs) == 1 else outputs

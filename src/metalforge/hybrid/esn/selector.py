@@ -1,0 +1,85 @@
+"""Where a network should run on this machine: the plan decides, and a board must be there to be chosen.
+
+An emulated NPU is never chosen by itself: it computes on the CPU and saves nothing. Give a `device` to use one.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.substrate import SubstrateInfo
+from metalforge.hybrid.model.graph import graph_from_esn
+from metalforge.hybrid.routing.router import OperationRouter
+from metalforge.reservoir.weights import EsnWeights
+from metalforge.substrates.npu import discover
+from metalforge.substrates.npu.device import NpuDevice
+from metalforge.substrates.prices import Objective
+
+from .network import HybridEsn
+
+__all__ = ["Selection", "SubstrateSelector"]
+
+
+class Selection(NamedTuple):
+    """A network on the substrate that was chosen, and why."""
+
+    esn: HybridEsn
+    substrate: str
+    reason: str
+
+
+class SubstrateSelector:
+    """Chooses a substrate for a network by an objective and a device profile."""
+
+    def __init__(self, objective: Objective = "latency", profile: str = "akd1000-published", **options: Any) -> None:
+        self._router = OperationRouter(objective=objective, profile=profile, **options)
+
+    @classmethod
+    def for_weights(cls, weights: EsnWeights, **options: Any) -> Selection:
+        """Return the network where it should run, with the default objective; see `select`."""
+        return cls().select(weights, **options)
+
+    def select(
+        self,
+        weights: EsnWeights,
+        *,
+        device: NpuDevice | None = None,
+        calibration: NDArray[np.floating[Any]] | None = None,
+        open_board: Callable[[], NpuDevice] | None = None,
+    ) -> Selection:
+        """Return the network where it should run.
+
+        `device` is an NPU at hand; without one the machine is searched, and a board that is found is opened by the
+        vendor's package (or `open_board`). `calibration` is data to measure ranges on.
+        """
+        software = HybridEsn.from_weights(weights, calibration=calibration)
+        board = None if device is not None else _board()
+        if device is None and board is None:
+            return Selection(software, "software", "no NPU on this machine; its emulation would save nothing")
+        plan = self._router.plan(graph_from_esn(weights), calibration=_first(calibration))
+        step = plan["reservoir"]
+        if step.substrate == "software":
+            return Selection(software, "software", step.reason)
+        chosen = device if device is not None else (open_board or _open_board)()
+        name = "npu" if board is None else board.name
+        hybrid = software.with_hardware_linear(chosen, precision=step.encoding)
+        return Selection(hybrid, name, step.reason)
+
+
+def _first(calibration: NDArray[Any] | None) -> dict[str, NDArray[Any]] | None:
+    """Return rows of a series, or of several, as the graph's input."""
+    return None if calibration is None else {"input": np.asarray(calibration).reshape(-1, np.shape(calibration)[-1])}
+
+
+def _board() -> SubstrateInfo | None:
+    """Return the first physical NPU that the system shows."""
+    found = (substrate.info for substrate in discover().substrates)
+    return next((info for info in found if not info.properties.get("emulated", True)), None)
+
+
+def _open_board() -> NpuDevice:
+    from metalforge.substrates.npu.akida_ import AkidaDevice  # the vendor's package, only where a board is
+
+    return AkidaDevice()
