@@ -17,13 +17,12 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 import numpy as np
-from metalforge.lattice.colour import ColourField
 
 from metalforge.core import BenchRow, Measured, best_of
 from metalforge.lattice import GaugeField
 from metalforge.lattice.field import Momenta
 from metalforge.lattice.solvers import cg, iteration_cost, mixed_cg, multishift_cg
-from metalforge.lattice.staggered import StaggeredOperator
+from metalforge.lattice.staggered import ColourField, StaggeredOperator
 from metalforge.native import kernels
 
 LATTICES = ((8, 8, 8, 4), (16, 16, 16, 16))

@@ -137,20 +137,15 @@ class ChainRecord:
         entry = self.entry
         seen = []
         for t, row in enumerate(self.series):
-            known = dict(zip(SERIES, (None if np.isnan(x) else float(x) for x in row), strict=True))
-            accepted = known["accepted"]
+            known = {name: float(x) for name, x in zip(SERIES, row, strict=True) if not np.isnan(x)}
+            accepted = known.pop("accepted", None)
             seen.append(
                 Trajectory(
                     phase="warmup" if t < entry.untested else "measure",
-                    plaquette_spatial=float(row[0]),
-                    plaquette_temporal=float(row[1]),
-                    delta_h=known["delta_h"],
-                    delta_h_quarter=known["delta_h_quarter"],
                     accepted=None if accepted is None else bool(accepted),
                     step_size=entry.tau / entry.n_steps,
                     n_steps=entry.n_steps,
-                    cg_iterations=known["cg_iterations"],
-                    residual_rate=known["residual_rate"],
+                    **{name: value for name, value in known.items() if name not in LABEL_SERIES},
                 )
             )
         return seen

@@ -87,7 +87,7 @@ def neither_phase(trained: Trained, train: Sequence[Example], test: Sequence[Exa
     unclear = [example for example in test if np.isfinite(label_rows(example, name, ambiguous=True)).any()]
     if not unclear:
         return NeitherPhase(name=name, chains=0, value=None, baseline=None, baseline_name="")
-    rival_name = "constant" if chosen is None else chosen.name
+    rival_name = "constant" if chosen is None else chosen[0]
     rival = baselines_for(name, train, classes=True)[rival_name]
     said = predictions("f32-software", trained, train, unclear)[name]
     ours, theirs = (
@@ -102,21 +102,13 @@ def neither_phase(trained: Trained, train: Sequence[Example], test: Sequence[Exa
     )
 
 
-class _Contest(NamedTuple):
-    name: str
-    losses: _Losses
-
-
-def _strongest(head: HeadSpec, train: Sequence[Example], test: Sequence[Example]) -> _Contest | None:
+def _strongest(head: HeadSpec, train: Sequence[Example], test: Sequence[Example]) -> tuple[str, _Losses] | None:
     """Return the baseline with the least loss on the test chains; None where no test chain has the label."""
     if not any(np.isfinite(label_rows(example, head.name)).any() for example in test):
         return None
     fitted = baselines_for(head.name, train, classes=head.loss == "log")
-    contests = [
-        _Contest(name, _losses(head, [predictor(example) for example in test], test))
-        for name, predictor in fitted.items()
-    ]
-    return min(contests, key=lambda contest: contest.losses.mean())
+    contests = [(name, _losses(head, [said(example) for example in test], test)) for name, said in fitted.items()]
+    return min(contests, key=lambda contest: contest[1].mean())
 
 
 def _yes_or_no(head: HeadSpec) -> bool:
@@ -137,9 +129,9 @@ def _losses(head: HeadSpec, said: Sequence[Doubles], test: Sequence[Example], *,
 
 
 def _score(
-    head: HeadSpec, said: Sequence[Doubles], contest: _Contest, test: Sequence[Example], route: Route
+    head: HeadSpec, said: Sequence[Doubles], contest: tuple[str, _Losses], test: Sequence[Example], route: Route
 ) -> HeadScore:
-    ours, theirs = _losses(head, said, test), contest.losses
+    ours, (rival, theirs) = _losses(head, said, test), contest
     rng = np.random.default_rng(8)
     draws = [rng.integers(len(ours.sums), size=len(ours.sums)) for _ in range(RESAMPLES)]
     means = np.array([ours.mean(drawn) for drawn in draws])
@@ -154,7 +146,7 @@ def _score(
         low=min(shown[1:3]),
         high=max(shown[1:3]),
         baseline=shown[3],
-        baseline_name=contest.name,
+        baseline_name=rival,
         # Against a baseline that is never wrong there is nothing to gain.
         skill=1 - loss / baseline if baseline > 0 else (0.0 if loss == 0 else -1.0),
         trusted=bool(np.quantile(gains, 0.05) > 0),

@@ -14,6 +14,7 @@ made from.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
+from functools import reduce
 from typing import NamedTuple
 
 import msgspec
@@ -142,8 +143,8 @@ def fit_heads(
             fitted = _fit_head(head, examples, seen) if head.available else None
         if fitted is not None:
             rows = layout.span(head.name)
-            w_out[rows], bias[rows] = fitted.readout.w_out, fitted.readout.out_bias
-            fits[head.name], left_out[head.name] = fitted.fit, fitted.left_out
+            readout, fits[head.name], left_out[head.name] = fitted
+            w_out[rows], bias[rows] = readout.w_out, readout.out_bias
         heads.append(msgspec.structs.replace(head, trained=fitted is not None))
     marked = msgspec.structs.replace(layout, heads=tuple(heads))
     dtype = weights.dtype
@@ -162,12 +163,6 @@ def label_rows(example: Example, head: str, *, ambiguous: bool = False) -> Doubl
     if values is None or (name == "phase" and example.labels.ambiguous != ambiguous):
         return np.full(len(example.inputs), np.nan)
     return values[: len(example.inputs)]
-
-
-class _Fitted(NamedTuple):
-    readout: Readout
-    fit: HeadFit
-    left_out: LeftOut
 
 
 class _Group(NamedTuple):
@@ -194,7 +189,9 @@ def _groups(head: HeadSpec, examples: Sequence[Example], seen: Sequence[Doubles]
     return [_Group(*(np.concatenate(column) for column in zip(*part, strict=True))) for part in parts.values()]
 
 
-def _fit_head(head: HeadSpec, examples: Sequence[Example], seen: Sequence[Doubles]) -> _Fitted | None:
+def _fit_head(
+    head: HeadSpec, examples: Sequence[Example], seen: Sequence[Doubles]
+) -> tuple[Readout, HeadFit, LeftOut] | None:
     """Return a head's readout; None where fewer than two couplings have its label, or all labels are alike."""
     groups = _groups(head, examples, seen)
     label = np.concatenate([group.label for group in groups]) if groups else np.zeros(0)
@@ -204,36 +201,23 @@ def _fit_head(head: HeadSpec, examples: Sequence[Example], seen: Sequence[Double
     guesses = np.zeros((len(RIDGES), len(label)))
     start = 0
     for i, group in enumerate(groups):
-        others = _merged([part for k, part in enumerate(sums) if k != i])
+        others = reduce(NormalEquations.merge, [part for k, part in enumerate(sums) if k != i])
         for j, readout in enumerate(others.solve(RIDGES)):
             guesses[j, start : start + len(group.x)] = readout(group.x)[:, 0]
         start += len(group.x)
     wanted = _score(head, label)
     errors = ((guesses - wanted) ** 2).mean(axis=1) / wanted.var()
     best = int(np.argmin(errors))
-    readout = _merged(sums).solve([RIDGES[best]])[0]
+    readout = reduce(NormalEquations.merge, sums).solve([RIDGES[best]])[0]
     slope, offset = 1.0, 0.0
     said = head.offset + head.scale * (np.maximum(guesses[best], 0) if head.activation == "relu" else guesses[best])
     if head.activation in ("sigmoid", "softmax"):
         slope, offset = _platt(guesses[best], label)
         said = 1 / (1 + np.exp(-(slope * guesses[best] + offset)))
     fit = HeadFit(RIDGES[best], len(label), float(errors[best]), float(np.sqrt(np.mean((said - label) ** 2))))
-    left_out = LeftOut(
-        said,
-        label,
-        np.concatenate([group.chain for group in groups]),
-        np.concatenate([group.inside for group in groups]),
-    )
-    return _Fitted(
-        _spread(head, slope * readout.w_out, slope * readout.out_bias + offset, readout.ridge), fit, left_out
-    )
-
-
-def _merged(parts: Sequence[NormalEquations]) -> NormalEquations:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total.merge(part)
-    return total
+    chain, inside = (np.concatenate([getattr(group, name) for group in groups]) for name in ("chain", "inside"))
+    spread = _spread(head, slope * readout.w_out, slope * readout.out_bias + offset, readout.ridge)
+    return spread, fit, LeftOut(said, label, chain, inside)
 
 
 def _score(head: HeadSpec, label: Doubles) -> Doubles:

@@ -21,9 +21,10 @@ others of their lattice count: at the edge of a scan leaving one out is extrapol
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout
@@ -116,9 +117,12 @@ def _pooled(said: Sequence[Doubles], noise: Sequence[float]) -> tuple[Doubles, D
 
 def values_of(trained: Trained, inputs: Doubles) -> dict[str, Doubles]:
     """Return every trained head of one network along a chain; of two classes, the probability of the second."""
-    program = ConductorProgram(weights=trained.weights)
-    decoded = program.decode(predict(trained.weights, inputs.astype(trained.weights.dtype)))
-    return {name: np.asarray(decoded[name][:, -1]) for name in trained.fits}
+    return _decoded(trained, predict(trained.weights, inputs.astype(trained.weights.dtype)))
+
+
+def _decoded(trained: Trained, outputs: NDArray[Any]) -> dict[str, Doubles]:
+    values = ConductorProgram(weights=trained.weights).decode(outputs)
+    return {name: np.asarray(values[name][:, -1]) for name in trained.fits}
 
 
 def train_ensemble(
@@ -213,14 +217,11 @@ def _refitted(
             return rows
 
         again = fit_heads(train, seen(train), weights=weights, layout=layout_of(trained))
-        outputs = [_output(again, x) for x in seen(test)]
+        readout = again.weights
+        assert readout.w_out is not None
+        assert readout.out_bias is not None
+        answers: list[Mapping[str, Doubles]] = [
+            _decoded(again, x @ readout.w_out.T + readout.out_bias) for x in seen(test)
+        ]
         chip.close()
-    return outputs
-
-
-def _output(trained: Trained, seen: Doubles) -> Mapping[str, Doubles]:
-    weights = trained.weights
-    assert weights.w_out is not None
-    assert weights.out_bias is not None
-    decoded = ConductorProgram(weights=weights).decode(seen @ weights.w_out.T + weights.out_bias)
-    return {name: np.asarray(decoded[name][:, -1]) for name in trained.fits}
+    return answers

@@ -94,11 +94,6 @@ class Conductor(Protocol):
         """The heads, with which of them are trained."""
         ...
 
-    @property
-    def heads(self) -> tuple[str, ...]:
-        """Names of the heads."""
-        ...
-
     def read(self, frame: Mapping[str, float], *, chain: str | None = None) -> Mapping[str, HeadReading]:
         """Return every head for a frame: one step from rest, or from the state that a chain carries; none is changed.
 

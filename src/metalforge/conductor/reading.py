@@ -80,11 +80,6 @@ class NetworkConductor(Closing):
         """Processor time of all passes: on an emulated device, what its emulation took."""
 
     @property
-    def heads(self) -> tuple[str, ...]:
-        """Names of the heads."""
-        return self.layout.names
-
-    @property
     def chains(self) -> tuple[str, ...]:
         """The open chains, oldest first."""
         return tuple(self._chains)
@@ -124,7 +119,7 @@ class NetworkConductor(Closing):
         self._run.state = before
         values = self._run.run_conductor(scaled(frame))
         self.processor_s += time.thread_time() - began
-        readings = {name: HeadReading(values[name], self.spreads.get(name)) for name in self.heads}
+        readings = {name: HeadReading(values[name], self.spreads.get(name)) for name in self.layout.names}
         return _Step(frame, readings, self._run.state)
 
 

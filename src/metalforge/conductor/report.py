@@ -37,6 +37,11 @@ def as_markdown(tables: Sequence[ReportTable], command: str) -> str:
     return "\n".join(lines)
 
 
+def _table(title: str, note: str, rows: Sequence[dict[str, str]]) -> ReportTable:
+    """Return the table of rows with the same keys, which are the names of its columns."""
+    return ReportTable(title, note, tuple(rows[0]) if rows else (), [tuple(row.values()) for row in rows])
+
+
 def _row(cells: Sequence[str]) -> str:
     # A bar within a cell, as in |L|, would end it.
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
@@ -51,20 +56,19 @@ def _heads(scores: Sequence[HeadScore], untested: Sequence[str]) -> ReportTable:
     if untested:
         note += f" Without labels here, and not trusted: {', '.join(untested)}."
     rows = [
-        (
-            s.name,
-            s.route,
-            s.metric,
-            f"{s.value:.4g}",
-            f"{s.low:.4g} .. {s.high:.4g}",
-            f"{s.baseline:.4g} ({s.baseline_name})",
-            f"{s.skill:+.3f}",
-            "yes" if s.trusted else "no",
-        )
+        {
+            "head": s.name,
+            "route": s.route,
+            "metric": s.metric,
+            "value": f"{s.value:.4g}",
+            "95 % interval": f"{s.low:.4g} .. {s.high:.4g}",
+            "strongest baseline": f"{s.baseline:.4g} ({s.baseline_name})",
+            "skill": f"{s.skill:+.3f}",
+            "trusted": "yes" if s.trusted else "no",
+        }
         for s in scores
     ]
-    columns = ("head", "route", "metric", "value", "95 % interval", "strongest baseline", "skill", "trusted")
-    return ReportTable("Heads", note, columns, rows)
+    return _table("Heads", note, rows)
 
 
 def _neither(found: NeitherPhase) -> ReportTable:
@@ -72,25 +76,36 @@ def _neither(found: NeitherPhase) -> ReportTable:
         "Test chains whose interval for |L| covers the cut between the phases; they are in no other score. Right is "
         "the side that their mean is on, which they do not establish."
     )
-    columns = ("head", "chains", "accuracy", "baseline")
-    if found.value is None or found.baseline is None:
-        return ReportTable("Chains of neither phase", note, columns, [(found.name, "0", "", "")])
-    row = (found.name, str(found.chains), f"{found.value:.3f}", f"{found.baseline:.3f} ({found.baseline_name})")
-    return ReportTable("Chains of neither phase", note, columns, [row])
+    known = found.value is not None and found.baseline is not None
+    row = {
+        "head": found.name,
+        "chains": str(found.chains),
+        "accuracy": f"{found.value:.3f}" if known else "",
+        "baseline": f"{found.baseline:.3f} ({found.baseline_name})" if known else "",
+    }
+    return _table("Chains of neither phase", note, [row])
 
 
-def _calibration(rows: Sequence[HeadCalibration]) -> ReportTable:
+def _calibration(found: Sequence[HeadCalibration]) -> ReportTable:
     note = (
         "An ensemble of three reservoirs: the share of labels within its intervals, for heads that are numbers; the "
         "mean distance of probabilities from shares, in ten bins, for heads that are probabilities."
     )
-    columns = ("head", "chains", "within 68 %", "within 95 %", "calibration error")
 
     def shown(x: float | None) -> str:
         return "" if x is None else f"{x:.2f}"
 
-    cells = [(c.name, str(c.chains), shown(c.within_68), shown(c.within_95), shown(c.calibration_error)) for c in rows]
-    return ReportTable("HeadCalibration", note, columns, cells)
+    rows = [
+        {
+            "head": c.name,
+            "chains": str(c.chains),
+            "within 68 %": shown(c.within_68),
+            "within 95 %": shown(c.within_95),
+            "calibration error": shown(c.calibration_error),
+        }
+        for c in found
+    ]
+    return _table("Calibration", note, rows)
 
 
 def stop_table(study: StopStudy) -> ReportTable:
@@ -112,28 +127,17 @@ def stop_table(study: StopStudy) -> ReportTable:
         "are below 0.3. Premature is the share of chains that stop before their label says thermalised."
     )
     rows = [
-        (
-            r.rule,
-            f"{study.fixed * (1 - r.saved):.0f}",
-            f"{r.saved:.2f}",
-            f"{r.premature:.3f}",
-            "" if r.left_plaquette is None else str(r.left_plaquette),
-            "" if r.left_polyakov is None else str(r.left_polyakov),
-            f"{max(r.bias_plaquette, r.bias_polyakov):.2f} ({r.worst})",
-            f"{r.one_start:.2f}",
-            "yes" if r.unbiased else "no",
-        )
+        {
+            "rule": r.rule,
+            "mean length": f"{study.fixed * (1 - r.saved):.0f}",
+            "saved": f"{r.saved:.2f}",
+            "premature": f"{r.premature:.3f}",
+            "left of the start, P": str(r.left_plaquette or ""),
+            "left of the start, |L|": str(r.left_polyakov or ""),
+            "worst coupling": f"{max(r.bias_plaquette, r.bias_polyakov):.2f} ({r.worst})",
+            "one start": f"{r.one_start:.2f}",
+            "unbiased": "yes" if r.unbiased else "no",
+        }
         for r in study.rules
     ]
-    columns = (
-        "rule",
-        "mean length",
-        "saved",
-        "premature",
-        "left of the start, P",
-        "left of the start, |L|",
-        "worst coupling",
-        "one start",
-        "unbiased",
-    )
-    return ReportTable("Early stop of warm-up", note, columns, rows)
+    return _table("Early stop of warm-up", note, rows)

@@ -282,14 +282,10 @@ class Worker(Closing):
             self._tally.add("late")
             future.fall_back("deadline")
         elif asked.loss is not None and asked.baseline is not None:
-            self._expect(future.id, asked.head, said[asked.head], asked.baseline, asked)
-
-    def _expect(self, id: int, head: str, said: float, baseline: float, asked: HeadQuestion) -> None:
-        assert asked.loss is not None
-        try:
-            self.trust.expect(id, head, said, baseline, loss=asked.loss)
-        except SpecError as error:  # such as a baseline that is no number: the answer is still good
-            self._tally.error(error)
+            try:
+                self.trust.expect(future.id, asked.head, said[asked.head], asked.baseline, loss=asked.loss)
+            except SpecError as error:  # such as a baseline that is no number: the answer is still good
+                self._tally.error(error)
 
     def _readings(self, asked: HeadQuestion, reader: _ChainReader | None) -> Readings:
         if isinstance(asked.of, PlannedRun):

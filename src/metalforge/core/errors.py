@@ -18,7 +18,6 @@
     |-- pipeline.BrokenError    the stage that was asked is gone
     |-- pipeline.PipelineError  a run that failed; DeadlockError, StageTimeoutError, StageCrashError
     |-- campaign.steerers.GeneratorError       a stranger's generator that breaks its contract (also a ValueError)
-    |-- conductor.futures.WorkerError          a question that no head and no formula answered
     |-- substrates.npu.ProgramError            an NPU program that breaks a rule of the chip (also a ValueError)
     `-- substrates.npu.NpuError                a device that does not answer, is gone (DeviceTimeoutError,
                                                DeviceGoneError), or has no room (ResourceError)

@@ -28,19 +28,11 @@ __all__ = ["ChainSummary", "Generation", "Job", "Value"]
 
 Floats = NDArray[np.float64]
 Format = Literal["nersc", "ildg", "hdf5"]
-SERIES = (
-    "plaquette",
-    "plaquette_spatial",
-    "plaquette_temporal",
-    "polyakov_re",
-    "polyakov_im",
-    "accepted",
-    "delta_h",
-)
-SEA_SERIES = ("cg_total", "condensate", "condensate_pairs", "condensate_connected")
-"""What a run with sea quarks has besides."""
 LATER = ("plaquette_spatial", "plaquette_temporal")
 """Series that checkpoints of early versions do not have."""
+SERIES = ("plaquette", *LATER, "polyakov_re", "polyakov_im", "accepted", "delta_h")
+SEA_SERIES = ("cg_total", "condensate", "condensate_pairs", "condensate_connected")
+"""What a run with sea quarks has besides."""
 
 _SUFFIX = {"nersc": ".nersc", "ildg": ".ildg", "hdf5": ".h5"}
 
@@ -117,11 +109,6 @@ class Generation:
         return self._run.chain
 
     @property
-    def warmup(self) -> WarmUp:
-        """How far the warm-up has come."""
-        return self._run.warmup
-
-    @property
     def series(self) -> dict[str, list[float]]:
         """What was measured so far, by observable; not a number where an update has no such thing."""
         return self._run.log.columns
@@ -134,7 +121,8 @@ class Generation:
     @property
     def remaining(self) -> int:
         """Updates still to do."""
-        return self.warmup.total - self.warmup.done + self.job.trajectories - self.measured
+        warmup = self._run.warmup
+        return warmup.total - warmup.done + self.job.trajectories - self.measured
 
     def run(
         self,
@@ -174,10 +162,8 @@ class Generation:
         row = self._run.step(probe=probe)
         if row.phase != "measure":
             self._run.log.forget(self._run.log.end)  # only measurements are kept
-        else:
-            every = self.job.save_every
-            if self.job.out and every and self.measured % every == 0 and self.remaining > 0:
-                self._write_configuration()
+        elif (every := self.job.save_every) and self.measured % every == 0 and self.remaining > 0:
+            self._write_configuration()
         if on_update is not None:
             on_update(row)
 
@@ -231,8 +217,8 @@ class Generation:
             parts = chiral_susceptibility(
                 condensate, pairs, connected, volume=self.chain.field.volume, flavors=sum(same)
             )
-            values["chiral_susceptibility"] = _as_value(parts.disconnected)
-            values["chiral_susceptibility_connected"] = _as_value(parts.connected)
+            values["chiral_susceptibility"] = Value.of(parts.disconnected)
+            values["chiral_susceptibility_connected"] = Value.of(parts.connected)
         return values
 
     def _also(self) -> tuple[str, ...]:
@@ -278,8 +264,4 @@ def _value(
     values = np.asarray(series, np.float64)
     if values.size < MIN_LENGTH:
         return Value(mean=bare(values), error=None, tau_int=None)
-    return _as_value(estimate(values))
-
-
-def _as_value(found: Estimate) -> Value:
-    return Value(mean=found.mean, error=found.error, tau_int=found.tau_int)
+    return Value.of(estimate(values))

@@ -15,9 +15,10 @@ Noise has <eta eta^+> = 1: variance 1/2 for each real component, since S has no 
 Forces: d(phi^+ A^-1 phi) = -X^+ dA X with X = A^-1 phi, so a kick by it is a kick by the bilinear X^+ A X times -1.
 """
 
+from abc import ABC, abstractmethod
 from collections import deque
 from fractions import Fraction
-from typing import NotRequired, Protocol, TypedDict, Unpack
+from typing import NotRequired, TypedDict, Unpack
 
 import numpy as np
 
@@ -34,15 +35,32 @@ NOISE_DRAW = 5 << 28
 """Draws of pseudofermion noise: NOISE_DRAW + field * 256; one field takes three of them a site."""
 
 
-class Pseudofermion(Protocol):
-    """A term of the action with a field of its own."""
+class Pseudofermion(ABC):
+    """A term of the action with a field `phi` of its own; `force_tolerance` is that of kicks."""
 
+    def __init__(
+        self,
+        inverter: Inverter,
+        mass: float,
+        *,
+        field_number: int,
+        tolerance: float = 1e-11,
+        force_tolerance: float = 1e-8,
+    ) -> None:
+        self._inverter, self._mass = inverter, mass
+        self._tolerance, self._force_tolerance = tolerance, force_tolerance
+        self._draw = NOISE_DRAW + 256 * field_number
+        self.phi = inverter.fresh()
+
+    @abstractmethod
     def refresh(self, *, seed: int, stream: int, step: int) -> None:
         """Draw the field from exp(-S)."""
 
+    @abstractmethod
     def action(self) -> float:
         """Return S."""
 
+    @abstractmethod
     def kick(self, momenta: Momenta, coefficient: float, *, remember: bool = True) -> None:
         """Set pi = pi - coefficient * dS/dw; `remember` lets the solution guide the next solve, where that is on."""
 
@@ -99,32 +117,17 @@ class _Options(TypedDict):
     field_number: int
     tolerance: NotRequired[float]
     force_tolerance: NotRequired[float]
-    chronological: NotRequired[int]
 
 
-class _Solved:
+class _Solved(Pseudofermion):
     """What FourFlavors and MassRatio share: S = constant phi^+ phi + weight phi^+ A(m)^-1 phi."""
 
-    def __init__(
-        self,
-        inverter: Inverter,
-        mass: float,
-        *,
-        field_number: int,
-        tolerance: float = 1e-11,
-        force_tolerance: float = 1e-8,
-        chronological: int = 0,
-    ) -> None:
-        self._inverter = inverter
-        self._mass = mass
-        self._draw = NOISE_DRAW + 256 * field_number
-        self._tolerance = tolerance
-        self._force_tolerance = force_tolerance
+    def __init__(self, inverter: Inverter, mass: float, *, chronological: int = 0, **options: Unpack[_Options]) -> None:
+        super().__init__(inverter, mass, **options)
         self._guesses = Guesses(inverter, mass, chronological)
         self._constant, self._weight = 0.0, 1.0
         self._solution = inverter.fresh()
         self._odd = inverter.fresh(parity=1)
-        self.phi = inverter.fresh()
 
     def _draw_noise(self, *, seed: int, stream: int, step: int) -> None:
         """Set phi = eta_e, and the odd buffer to eta_o."""
@@ -165,10 +168,12 @@ class MassRatio(_Solved):
     A(M) = A(m) + M^2 - m^2, so S = phi^+ phi + (M^2 - m^2) phi^+ A(m)^-1 phi, and its force is small by M^2 - m^2.
     """
 
-    def __init__(self, inverter: Inverter, mass: float, heavy: float, **options: Unpack[_Options]) -> None:
+    def __init__(
+        self, inverter: Inverter, mass: float, heavy: float, *, chronological: int = 0, **options: Unpack[_Options]
+    ) -> None:
         if not heavy > mass:
             raise SpecError(f"the mass of a preconditioner must be larger than {mass}. Got {heavy}")
-        super().__init__(inverter, mass, **options)
+        super().__init__(inverter, mass, chronological=chronological, **options)
         self._heavy = heavy
         self._constant, self._weight = 1.0, heavy**2 - mass**2
 
@@ -185,7 +190,7 @@ class MassRatio(_Solved):
         self.phi.add(found, -(self._heavy - self._mass))
 
 
-class RootFlavors:
+class RootFlavors(Pseudofermion):
     """One, two or three flavours of one mass by rational functions (Clark and Kennedy, PRL 98 (2007) 051601).
 
     The action is r(A) with an error of `action_error`; the trajectory follows a coarser one of `force_error`, which the
@@ -198,22 +203,15 @@ class RootFlavors:
         mass: float,
         flavors: int,
         *,
-        field_number: int,
-        tolerance: float = 1e-11,
-        force_tolerance: float = 1e-8,
         action_error: float = 1e-10,
         force_error: float = 1e-6,
+        **options: Unpack[_Options],
     ) -> None:
         if flavors not in (1, 2, 3):
             raise SpecError(f"a root is taken for 1, 2 or 3 flavours. Got {flavors}")
-        self._inverter = inverter
-        self._mass = mass
-        self._flavors = flavors
-        self._draw = NOISE_DRAW + 256 * field_number
-        self._tolerances = tolerance, force_tolerance
-        self._errors = action_error, force_error
+        super().__init__(inverter, mass, **options)
+        self._flavors, self._errors = flavors, (action_error, force_error)
         self._noise = inverter.fresh()
-        self.phi = inverter.fresh()
 
     def set_range(self, largest: float) -> None:
         """Approximate for eigenvalues of A in [m^2, m^2 + largest]."""
@@ -227,7 +225,7 @@ class RootFlavors:
     def refresh(self, *, seed: int, stream: int, step: int) -> None:
         """Draw phi = A^(Nf/8) eta_e."""
         self._noise.gaussian(seed=seed, stream=stream, step=step, draw=self._draw)
-        self._inverter.apply(self.for_heat_bath, self._noise, self.phi, mass=self._mass, tolerance=self._tolerances[0])
+        self._inverter.apply(self.for_heat_bath, self._noise, self.phi, mass=self._mass, tolerance=self._tolerance)
 
     def action(self) -> float:
         """Return S = phi^+ r(A) phi."""
@@ -239,7 +237,7 @@ class RootFlavors:
 
     def _sum_of_poles(self, rational: Rational) -> float:
         parts = self._inverter.pool(len(rational.shifts))
-        self._inverter.solve_shifted(self.phi, parts, rational.shifts, mass=self._mass, tolerance=self._tolerances[0])
+        self._inverter.solve_shifted(self.phi, parts, rational.shifts, mass=self._mass, tolerance=self._tolerance)
         poles = sum(a * self.phi.dot(x).real for a, x in zip(rational.residues, parts, strict=True))
         return float(rational.constant * self.phi.norm2() + poles)
 
@@ -250,5 +248,5 @@ class RootFlavors:
         """
         rational = self.for_force
         parts = self._inverter.pool(len(rational.shifts))
-        self._inverter.solve_shifted(self.phi, parts, rational.shifts, mass=self._mass, tolerance=self._tolerances[1])
+        self._inverter.solve_shifted(self.phi, parts, rational.shifts, mass=self._mass, tolerance=self._force_tolerance)
         self._inverter.operator.force(momenta, parts, [-coefficient * a for a in rational.residues])

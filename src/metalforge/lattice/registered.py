@@ -9,7 +9,7 @@ and reports, when it is measured and how it is averaged is said here and nowhere
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 import numpy as np
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 from metalforge.core.phases import PHASES, Phase
-from metalforge.statistics import gamma_method
+from metalforge.statistics import Estimate, gamma_method
 from metalforge.statistics.estimate import MIN_LENGTH, with_error
 
 from .observables import Observables, SeaObservables, measure, wilson_loops, z3_projection
@@ -96,6 +96,11 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
     error: float | None
     tau_int: float | None
 
+    @classmethod
+    def of(cls, found: Estimate) -> Self:
+        """Return an estimate as it is quoted."""
+        return cls(mean=found.mean, error=found.error, tau_int=found.tau_int)
+
 
 _REGISTERED: dict[str, Observable] = {}
 
@@ -137,8 +142,7 @@ def value_of(observable: Observable, column: Floats, *, fewest: int = MIN_LENGTH
         return Value(mean=float(rows.mean()), error=None, tau_int=None) if rows.size else None
     if rows.size < fewest:
         return None
-    found = gamma_method(rows)
-    return Value(mean=found.mean, error=found.error, tau_int=found.tau_int)
+    return Value.of(gamma_method(rows))
 
 
 def _percent(mean: float, error: float) -> str:
