@@ -1,13 +1,12 @@
 """What a stage takes and gives, read from its annotations; whether one fits the other; and which fields a type has."""
 
-import dataclasses
 import inspect
 import types
 import typing
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Generator, Iterable, Iterator
 from typing import Any, TypeVar, Union
 
-from .items import Emit
+from .items import Emit, field_names
 from .stages import FunctionStage, IterableSource, Source, Stage
 
 __all__ = ["accepts", "header_fields", "item_types", "type_name"]
@@ -127,18 +126,8 @@ def header_fields(kind: Any) -> dict[str, type] | None:
     """Return the named fields of an item type with their types; None when it has no declared fields."""
     if not isinstance(kind, type):
         return None
-    if hasattr(kind, "__struct_fields__"):
-        names: Iterable[str] = kind.__struct_fields__
-    elif dataclasses.is_dataclass(kind):
-        names = [f.name for f in dataclasses.fields(kind)]
-    elif hasattr(kind, "_fields"):
-        names = kind._fields
-    elif typing.is_typeddict(kind):
-        names = kind.__annotations__
-    else:
-        return None
-    hints = _hints(kind)
-    return {name: hints.get(name, object) for name in names}
+    names, hints = field_names(kind), _hints(kind)
+    return None if names is None else {name: hints.get(name, object) for name in names}
 
 
 def type_name(kind: Any) -> str:

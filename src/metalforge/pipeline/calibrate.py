@@ -8,11 +8,12 @@ mean of the paired differences, and a bootstrap over rounds for how surely it is
 """
 
 import math
-import random
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 
 from metalforge.core.errors import SpecError
 
@@ -172,10 +173,8 @@ def judge(scores: Mapping[str, list[float]], produced: int = 0, seed: int = 0) -
 
 
 def _candidate(name: str, values: list[float]) -> Tried:
-    n = len(values)
-    mean = sum(values) / n
-    spread = math.sqrt(sum((v - mean) ** 2 for v in values) / (n - 1)) if n > 1 else math.inf
-    return Tried(name=name, scores=tuple(values), mean=mean, error=spread / math.sqrt(n))
+    error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.inf
+    return Tried(name=name, scores=tuple(values), mean=fmean(values), error=error)
 
 
 def _confidence(best: tuple[float, ...], other: tuple[float, ...], seed: int) -> float:
@@ -189,10 +188,5 @@ def _confidence(best: tuple[float, ...], other: tuple[float, ...], seed: int) ->
     mean = sum(differences) / n
     if all(d == mean for d in differences):
         return 1.0 if mean > 0 else 0.5
-    rng = random.Random(seed)
-    stretch = math.sqrt(n / (n - 1))
-    positive = 0
-    for _ in range(_BOOTSTRAPS):
-        resampled = sum(rng.choices(differences, k=n)) / n
-        positive += mean + (resampled - mean) * stretch > 0
-    return positive / _BOOTSTRAPS
+    resampled = np.random.default_rng(seed).choice(differences, (_BOOTSTRAPS, n)).mean(axis=1)
+    return float(np.mean(mean + (resampled - mean) * math.sqrt(n / (n - 1)) > 0))

@@ -5,6 +5,8 @@ all sources are of one kind, all measured or all modelled; otherwise the figure 
 """
 
 from collections.abc import Callable
+from functools import reduce
+from operator import add
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -142,10 +144,7 @@ def _total(entries: tuple[EnergyEntry, ...]) -> tuple[Quantity | None, str]:
     energies = [e.energy for e in entries if e.energy is not None]
     if not energies:
         return None, "there is no stage"
-    total = energies[0]
-    for energy in energies[1:]:
-        total = total + energy  # type: ignore[operator]  # one kind, checked above
-    return total, ""
+    return reduce(add, energies), ""  # of one kind, checked above
 
 
 def _scaled(energy: Quantity, factor: float, unit: str) -> Quantity:

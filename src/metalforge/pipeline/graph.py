@@ -122,49 +122,30 @@ class PipelineGraph:
         return replace(self, stages={n: s for n, s in self.stages.items() if n in used}, edges=edges)
 
     def components(self) -> list[tuple[str, ...]]:
-        """Return the strongly connected components in topological order (Tarjan 1972)."""
+        """Return the strongly connected components in topological order."""
         return components(self.stages, [e.ends for e in self.edges])
 
 
 def components(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> list[tuple[str, ...]]:
-    """Return the strongly connected components of a graph, producers first (Tarjan 1972, without recursion)."""
+    """Return the strongly connected components of a graph, producers first.
+
+    Two stages are in one component when each reaches the other. Whatever is before a component reaches more stages
+    than the component itself does, so that the number of stages reached puts them in topological order.
+    """
     follow: dict[str, list[str]] = {name: [] for name in names}
     for a, b in pairs:
         if a in follow and b in follow:
             follow[a].append(b)
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    on_stack: set[str] = set()
-    found: list[tuple[str, ...]] = []
-    for root in follow:
-        if root in index:
-            continue
-        work: list[tuple[str, int]] = [(root, 0)]
-        while work:
-            node, at = work.pop()
-            if at == 0:
-                index[node] = low[node] = len(index)
-                stack.append(node)
-                on_stack.add(node)
-            descended = False
-            for position in range(at, len(follow[node])):
-                child = follow[node][position]
-                if child not in index:
-                    work += [(node, position + 1), (child, 0)]
-                    descended = True
-                    break
-                if child in on_stack:
-                    low[node] = min(low[node], index[child])
-            if descended:
-                continue
-            if low[node] == index[node]:
-                cut = stack.index(node)
-                members = stack[cut:]
-                del stack[cut:]
-                on_stack.difference_update(members)
-                found.append(tuple(members))
-            if work:
-                parent = work[-1][0]
-                low[parent] = min(low[parent], low[node])
-    return found[::-1]
+    reached: dict[str, set[str]] = {}
+    for start in follow:
+        ahead = [start]
+        reached[start] = set()
+        while ahead:
+            node = ahead.pop()
+            if node not in reached[start]:
+                reached[start].add(node)
+                ahead += follow[node]
+    groups: dict[frozenset[str], list[str]] = {}
+    for name in sorted(follow, key=lambda n: -len(reached[n])):
+        groups.setdefault(frozenset(reached[name]), []).append(name)
+    return [tuple(members) for members in groups.values()]

@@ -8,9 +8,9 @@ A chain is an ordered line of items; outputs stay in the chain of the item they 
 from collections.abc import Callable, Mapping
 from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, is_typeddict
 
-__all__ = ["Emit", "Item", "ItemId", "payload_bytes"]
+__all__ = ["Emit", "Item", "ItemId", "field_names", "payload_bytes"]
 
 
 class ItemId(NamedTuple):
@@ -64,6 +64,16 @@ class Item:
         return f"Item({self.id})"
 
 
+def field_names(kind: type) -> tuple[str, ...] | None:
+    """Return the declared fields of a struct, dataclass, named tuple or typed dictionary; None of anything else."""
+    if is_dataclass(kind):
+        return tuple(f.name for f in dataclass_fields(kind))
+    if is_typeddict(kind):
+        return tuple(kind.__annotations__)
+    names: tuple[str, ...] | None = getattr(kind, "__struct_fields__", getattr(kind, "_fields", None))
+    return names
+
+
 _SIZES: dict[type, Callable[[Any], int]] = {}
 
 
@@ -87,10 +97,5 @@ def _size_of(kind: type, sample: Any) -> Callable[[Any], int]:
         return lambda payload: sum(map(payload_bytes, payload.values()))
     if issubclass(kind, tuple | list):
         return lambda payload: sum(map(payload_bytes, payload))
-    if is_dataclass(kind):
-        names = tuple(f.name for f in dataclass_fields(kind))
-    else:
-        names = tuple(getattr(kind, "__struct_fields__", ()))
-    if names:
-        return lambda payload: sum(payload_bytes(getattr(payload, name)) for name in names)
-    return lambda payload: 0
+    names = field_names(kind) or ()
+    return lambda payload: sum(payload_bytes(getattr(payload, name)) for name in names)

@@ -1,23 +1,18 @@
 """Moving a stage's state from one substrate to another at an item border, while the rest of the graph runs."""
 
 import hashlib
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from metalforge.core.errors import PlacementError
-
-from .checks import lacking
 from .errors import PipelineError
 from .graph import StageSpec
-from .stages import OnSubstrate
 
 if TYPE_CHECKING:
     from .supervisor import Run
     from .worker import StageWorker
 
-__all__ = ["Migration", "migrate", "swap_host"]
+__all__ = ["Migration", "swap_host"]
 
 
 class Migration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,24 +24,6 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     state_bytes: int
     sha256: str
     pause_ms: float
-
-
-def migrate(run: "Run", stage: str, to: OnSubstrate | str, timeout: float | None = None) -> Migration:
-    """Move a stage; raises `PlacementError` when the target lacks what it needs, and then nothing has changed."""
-    worker = run.worker(stage)
-    spec = replace(worker.spec, substrate=to)
-    if lacks := lacking(spec):
-        raise PlacementError(lacks)
-    moved: list[Migration] = []
-
-    def move() -> None:
-        moved.append(swap_host(run, worker, spec))
-
-    with run._admin:
-        run.order(worker, move, timeout)
-        with run.lock:
-            run.graph = replace(run.graph, stages={**run.graph.stages, stage: spec})
-    return moved[0]
 
 
 def swap_host(run: "Run", worker: "StageWorker", spec: StageSpec) -> Migration:

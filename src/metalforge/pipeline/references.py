@@ -4,7 +4,6 @@ A stage that was made from a name, or that can be named (a function of a module;
 be written to a file; a lambda or a closure cannot, and says so when it is asked to.
 """
 
-import dataclasses
 import importlib
 import inspect
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Any
 from metalforge.core.errors import SpecError
 from metalforge.core.plugins import load_plugin, plugin_names
 
+from .items import field_names
 from .stages import FunctionStage, IterableSource, Stage, as_stage
 
 __all__ = ["STAGES", "load_reference", "resolve_stage"]
@@ -67,16 +67,10 @@ def _name_of(stage: Stage[Any, Any]) -> tuple[str | None, dict[str, Any]]:
     if isinstance(stage, FunctionStage | IterableSource):
         return (_path(impl) if callable(impl) else None), {}
     kind = type(impl)
-    if dataclasses.is_dataclass(impl):
-        parameters = {f.name: getattr(impl, f.name) for f in dataclasses.fields(impl) if f.init}
-    elif hasattr(impl, "__struct_fields__"):
-        parameters = {name: getattr(impl, name) for name in impl.__struct_fields__}
-    elif not inspect.signature(kind).parameters:
-        parameters = {}
-    else:
+    path, known, wanted = _path(kind), field_names(kind), inspect.signature(kind).parameters
+    if path is None or (known is None and wanted):
         return None, {}
-    path = _path(kind)
-    return (path, parameters) if path is not None else (None, {})
+    return path, {name: getattr(impl, name) for name in known or () if name in wanted}
 
 
 def _path(thing: Any) -> str | None:

@@ -13,9 +13,10 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
 
 from .asking import Answer, ask
+from .checks import lacking
 from .endings import Endings
 from .errors import BrokenError, DeadlockError, Failure, PipelineError
 from .graph import PipelineGraph, StageSpec
@@ -23,6 +24,8 @@ from .hosts import Host, LocalHost
 from .kinds import ChannelKind
 from .lanes import NUDGE, Lane, LaneStatistics
 from .metrics import Readings, StageMeter, StageMetrics
+from .migration import Migration, swap_host
+from .reconfigure import Receipt, reconfigure
 from .stages import Context, OnSubstrate, StageConfig
 from .tokens import Ring
 from .worker import StageWorker, Stopped
@@ -32,8 +35,6 @@ if TYPE_CHECKING:
     from .events import EventLog
     from .graph import Graph
     from .inline import ManualClock
-    from .migration import Migration
-    from .reconfigure import Receipt
 
 __all__ = ["Run", "RunStatus"]
 
@@ -368,8 +369,7 @@ class Run(ABC):
                 worker.host.configure(config)
 
         self.order(worker, take, timeout)
-        with self.lock:
-            self.graph = replace(self.graph, stages={**self.graph.stages, stage: worker.spec})
+        self._respecify(worker.spec)
         self.note("stage.configured", stage)
 
     def order(self, worker: StageWorker, work: Callable[[], None], timeout: float | None = None) -> None:
@@ -400,13 +400,11 @@ class Run(ABC):
         queued: Literal["carry", "drain"] = "carry",
         timeout: float | None = None,
         drain_s: float = 5.0,
-    ) -> "Receipt":
+    ) -> Receipt:
         """Rewire the graph while it runs: a new topology of its stages, a new pipeline, or single edits.
 
         Refused as a whole (`GraphError`) when the result would not pass `build`; the old graph then runs on.
         """
-        from .reconfigure import reconfigure
-
         with self._admin:
             return reconfigure(self, self.graph_after(change), queued=queued, timeout=timeout, drain_s=drain_s)
 
@@ -420,11 +418,21 @@ class Run(ABC):
             return change.graph
         return change if isinstance(change, PipelineGraph) else self.graph.with_topology(change)
 
-    def migrate(self, stage: str, to: "OnSubstrate | str", timeout: float | None = None) -> "Migration":
+    def migrate(self, stage: str, to: "OnSubstrate | str", timeout: float | None = None) -> Migration:
         """Move a stage with its state to another substrate, at an item border, while the rest runs."""
-        from .migration import migrate
+        worker = self.worker(stage)
+        spec = replace(worker.spec, substrate=to)
+        if lacks := lacking(spec):
+            raise PlacementError(lacks)  # and nothing has changed
+        moved: list[Migration] = []
+        with self._admin:
+            self.order(worker, lambda: moved.append(swap_host(self, worker, spec)), timeout)
+            self._respecify(spec)
+        return moved[0]
 
-        return migrate(self, stage, to, timeout)
+    def _respecify(self, spec: StageSpec) -> None:
+        with self.lock:
+            self.graph = replace(self.graph, stages={**self.graph.stages, spec.name: spec})
 
     def checkpoint(self, stage: str, timeout: float | None = None) -> bytes:
         """Return the state of a stage at its next border."""

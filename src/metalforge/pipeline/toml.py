@@ -33,14 +33,7 @@ from .stages import OnSubstrate, StageConfig
 __all__ = ["from_toml", "read_pipeline", "to_toml"]
 
 
-class _EdgeRecord(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-    omit_defaults=True,
-    rename={"source": "from", "target": "to"},
-):
+class _EdgeRecord(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, rename={"source": "from", "target": "to"}):
     source: str
     target: str
     channel: dict[str, Any] | None = None
@@ -48,7 +41,7 @@ class _EdgeRecord(
     tokens: int | None = None
 
 
-class _StageRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class _StageRecord(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     name: str
     use: str
     parameters: dict[str, Any] = {}
@@ -72,39 +65,25 @@ def to_toml(pipeline: Pipeline | PipelineGraph) -> str:
                 f"stage `{spec.name}` cannot be written: {spec.stage!r} has no name that a file could give\n"
                 'hint: a function or dataclass of a module, or builder.stage(name, substrate, "module:attribute")'
             )
-        stages.append(
-            _StageRecord(
-                name=spec.name,
-                use=spec.use,
-                parameters=dict(spec.parameters),
-                substrate=spec.substrate_name,
-                config=spec.config,
-            )
-        )
+        place = {"name": spec.name, "use": spec.use, "parameters": dict(spec.parameters)}
+        stages.append({**place, "substrate": spec.substrate_name, "config": msgspec.to_builtins(spec.config)})
     for edge in graph.edges:
         if isinstance(edge.channel, Filtered) and not isinstance(edge.channel.where, str):
             raise SpecError(
                 f"edge {edge.source} -> {edge.target} is filtered by a function, which no file can hold; "
                 "write an expression"
             )
-        channel = None if edge.channel is None else msgspec.to_builtins(edge.channel)
-        edges.append(
-            _EdgeRecord(
-                source=edge.source, target=edge.target, channel=channel, feedback=edge.feedback, tokens=edge.tokens
-            )
-        )
-    record = {"name": graph.name, "stages": msgspec.to_builtins(stages), "edges": msgspec.to_builtins(edges)}
-    return tomli_w.dumps(_without_nothing(record))
+        ends = {"from": edge.source, "to": edge.target, "channel": msgspec.to_builtins(edge.channel)}
+        edges.append({**ends, "feedback": edge.feedback or None, "tokens": edge.tokens})
+    return tomli_w.dumps(_without_nothing({"name": graph.name, "stages": stages, "edges": edges}))
 
 
 def _without_nothing(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_nothing(v) for v in value]
-    return (
-        {k: _without_nothing(v) for k, v in value.items() if v is not None and v != {}}
-        if isinstance(value, dict)
-        else value
-    )
+    if isinstance(value, dict):
+        return {k: _without_nothing(v) for k, v in value.items() if v is not None and v != {}}
+    return value
 
 
 def from_toml(text: str, substrates: Mapping[str, OnSubstrate] | None = None) -> Pipeline:
