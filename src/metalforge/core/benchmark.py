@@ -90,12 +90,8 @@ def find_suites(start: Path) -> dict[str, Suite]:
     for folder in (start, *start.parents):
         root = folder / "benchmarks"
         if root.is_dir() and (folder / "pyproject.toml").is_file():
-            suites = {}
-            for path in sorted(p for p in root.iterdir() if p.is_dir()):
-                files = tuple(sorted(path.glob("bench_*.py")))
-                if files:
-                    suites[path.name] = Suite(path.name, files)
-            return suites
+            found = [Suite(path.name, tuple(sorted(path.glob("bench_*.py")))) for path in sorted(root.iterdir())]
+            return {suite.name: suite for suite in found if suite.files}
     raise SpecError(
         f"no benchmarks/ folder at or above {start}; they live in the source tree\n"
         "hint: run this from a clone of the repository"

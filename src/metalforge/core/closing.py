@@ -1,7 +1,6 @@
 """Things that are closed at the end of a `with` block."""
 
 from abc import ABC, abstractmethod
-from types import TracebackType
 from typing import Self
 
 __all__ = ["Closing"]
@@ -19,7 +18,5 @@ class Closing(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()

@@ -64,14 +64,10 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     id: str
 
     def __post_init__(self) -> None:
-        for name in ("beta", "value"):
-            if not isfinite(getattr(self, name)):
-                raise SpecError(f"`{name}` of observation `{self.id}` must be finite. Got {getattr(self, name)}")
-        for name in ("error", "cost"):
-            if not 0 <= getattr(self, name) < inf:
-                raise SpecError(
-                    f"`{name}` of observation `{self.id}` must be finite and not negative. Got {getattr(self, name)}"
-                )
+        for name, least in (("beta", -inf), ("value", -inf), ("error", 0.0), ("cost", 0.0)):
+            if not (isfinite(getattr(self, name)) and getattr(self, name) >= least):
+                wanted = "finite and not negative" if least == 0 else "finite"
+                raise SpecError(f"`{name}` of observation `{self.id}` must be {wanted}. Got {getattr(self, name)}")
 
 
 class Suggestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

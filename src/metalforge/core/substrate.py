@@ -59,13 +59,8 @@ class SubstrateInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def record(self) -> dict[str, object]:
         """Return this as plain JSON values, capabilities by label."""
-        return {
-            "kind": self.kind.value,
-            "name": self.name,
-            "model": self.model,
-            "capabilities": [c.label for c in self.capabilities],
-            "properties": dict(self.properties),
-        }
+        labels = [c.label for c in self.capabilities]
+        return {**msgspec.structs.asdict(self), "kind": self.kind.value, "capabilities": labels}
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -160,12 +160,8 @@ class Edits:
         """Take a stage out, with its edges."""
 
         def remove(graph: PipelineGraph) -> PipelineGraph:
-            graph.stage(name)
-            return replace(
-                graph,
-                stages={n: s for n, s in graph.stages.items() if n != name},
-                edges=tuple(e for e in graph.edges if name not in e.ends),
-            )
+            left = {n: s for n, s in graph.stages.items() if s is not graph.stage(name)}
+            return replace(graph, stages=left, edges=tuple(e for e in graph.edges if name not in e.ends))
 
         return self._then(remove)
 
@@ -175,9 +171,10 @@ class Edits:
         """Move a stage to another substrate, or change how it is run."""
 
         def change(graph: PipelineGraph) -> PipelineGraph:
-            spec = graph.stage(name)
-            spec = replace(spec, substrate=substrate if substrate is not None else spec.substrate)
-            spec = replace(spec, config=config if config is not None else spec.config)
+            old = graph.stage(name)
+            spec = replace(
+                old, substrate=old.substrate if substrate is None else substrate, config=config or old.config
+            )
             return replace(graph, stages={**graph.stages, name: spec})
 
         return self._then(change)

@@ -7,7 +7,6 @@ all sources are of one kind, all measured or all modelled; otherwise the figure 
 from collections.abc import Callable
 from functools import reduce
 from operator import add
-from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 import msgspec
@@ -68,9 +67,7 @@ class EfficiencyWindow:
         self._energy = {n: self._run.readings.energy(w) for n, w in self._run.workers.items()}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             self._result = self._measure()
 

@@ -10,7 +10,6 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
@@ -489,9 +488,7 @@ class Run(ABC):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Leave in order, without blocking the event loop."""
         await asyncio.to_thread(self.__exit__, kind, error, trace)
 
@@ -499,9 +496,7 @@ class Run(ABC):
         """Wait for the end from asynchronous code."""
         await asyncio.to_thread(self.wait)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Leave in order: wait for the end after draining; after an exception, stop."""
         if error is None:
             if self.status != "failed" and self._all_ended():
