@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from metalforge.campaign.physics.published import PUBLISHED, derived_range, published_coupling
+from metalforge.campaign.physics.published import PUBLISHED, derived_range
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.spec import CampaignSpec, Lattice, load_spec
 from metalforge.core.errors import SpecError
@@ -15,9 +15,9 @@ def test_every_coupling_has_an_error_a_source_and_rises_with_n_t():
     assert values == sorted(values)
     assert all(n_t == entry.n_t and 0 < entry.error < 0.01 for n_t, entry in PUBLISHED.items())
     assert all("(" in entry.source and entry.short for entry in PUBLISHED.values())
-    assert published_coupling(4).beta_c == 5.69254
-    assert [published_coupling(n).error for n in (2, 4, 8)] == pytest.approx([0.0007, 0.00024, 0.0010])
-    assert published_coupling(7) is None
+    assert PUBLISHED.get(4).beta_c == 5.69254
+    assert [PUBLISHED.get(n).error for n in (2, 4, 8)] == pytest.approx([0.0007, 0.00024, 0.0010])
+    assert PUBLISHED.get(7) is None
 
 
 @pytest.mark.parametrize("n_t", PUBLISHED)

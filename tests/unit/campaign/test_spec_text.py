@@ -3,8 +3,18 @@ import tomllib
 import msgspec
 import pytest
 
-from metalforge.campaign.report.spec_text import NOTES, TABLES, field_paths, spec_text
+from metalforge.campaign.report.spec_text import NOTES, TABLES, spec_text
 from metalforge.campaign.spec import PRESETS, Budget, CampaignSpec, Lattice, Running, load_spec
+
+
+def field_paths():
+    """Give the path and the type of every field of a spec, tables apart."""
+    for field in msgspec.structs.fields(CampaignSpec):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            for inner in msgspec.structs.fields(field.type):
+                yield f"{field.name}.{inner.name}", inner.type
+        else:
+            yield field.name, field.type
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -6,7 +6,7 @@ peak of chi on one lattice lies elsewhere, by about 0.1 (N_t / N_s)^3 (`finite_s
 
 from typing import NamedTuple
 
-__all__ = ["INDEPENDENT", "PUBLISHED", "Published", "derived_range", "published_coupling"]
+__all__ = ["INDEPENDENT", "PUBLISHED", "Published", "derived_range"]
 
 HALF_WIDTH = 0.1
 """Half of a derived range: eight times the shift of the peak at N_s = 2 N_t, and wide enough to see both phases."""
@@ -61,17 +61,12 @@ INDEPENDENT: dict[tuple[int, int, int, int], tuple[float, float]] = {(8, 8, 8, 4
 measurements each, reweighted by MBAR."""
 
 
-def published_coupling(n_t: int) -> Published | None:
-    """Return what was published for this N_t, or None."""
-    return PUBLISHED.get(n_t)
-
-
 def derived_range(n_t: int) -> tuple[float, float] | None:
     """Return the ends of a scan around the published coupling, or None where there is none.
 
     beta_c -+ 0.1, each to the nearest 0.05: 5.0 to 5.2 for N_t = 2, 5.6 to 5.8 for 4, 5.8 to 6.0 for 6.
     """
-    known = published_coupling(n_t)
+    known = PUBLISHED.get(n_t)
     if known is None:
         return None
     return _on_grid(known.beta_c - HALF_WIDTH), _on_grid(known.beta_c + HALF_WIDTH)

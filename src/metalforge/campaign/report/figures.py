@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from metalforge.campaign.observables import ORDERS
 from metalforge.campaign.physics.curve import TransitionCurve
 from metalforge.campaign.physics.evidence import Finding
-from metalforge.campaign.physics.published import Published, published_coupling
+from metalforge.campaign.physics.published import PUBLISHED, Published
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.statistics.estimate import with_error
@@ -104,7 +104,7 @@ def _published(state: CampaignState) -> list[Published]:
     lattice = state.spec.lattice
     if lattice.has_other_theory:
         return []
-    found = (published_coupling(n_t) for n_t in sorted({dims[3] for dims in lattice.volumes}))
+    found = (PUBLISHED.get(n_t) for n_t in sorted({dims[3] for dims in lattice.volumes}))
     return [known for known in found if known is not None and lattice.beta_min <= known.beta_c <= lattice.beta_max]
 
 

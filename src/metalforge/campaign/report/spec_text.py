@@ -1,6 +1,5 @@
 """A spec as a commented TOML file: every field with what it means, its unit, its choices and its default."""
 
-from collections.abc import Iterator
 from math import isnan
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
@@ -13,7 +12,7 @@ from metalforge.campaign.spec import Budget, CampaignSpec
 from metalforge.campaign.steerers import steerer_names
 from metalforge.lattice.actions import actions
 
-__all__ = ["NOTES", "TABLES", "Note", "field_paths", "spec_text"]
+__all__ = ["NOTES", "TABLES", "Note", "spec_text"]
 
 HEADER = """\
 # A metalforge campaign. Run it with: metalforge scan THIS_FILE
@@ -117,16 +116,6 @@ def spec_text(spec: CampaignSpec) -> str:
         for field in msgspec.structs.fields(table):
             lines += _field(f"{name}.{field.name}", field, getattr(table, field.name))
     return "\n".join(lines) + "\n"
-
-
-def field_paths() -> Iterator[tuple[str, Any]]:
-    """Give the path and the type of every field of a spec, tables apart."""
-    for field in msgspec.structs.fields(CampaignSpec):
-        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
-            for inner in msgspec.structs.fields(field.type):
-                yield f"{field.name}.{inner.name}", inner.type
-        else:
-            yield field.name, field.type
 
 
 def _field(path: str, field: msgspec.structs.FieldInfo, value: Any) -> list[str]:

@@ -10,7 +10,7 @@ from math import hypot
 from metalforge.campaign.observables import ORDERS
 from metalforge.campaign.physics.evidence import Evidence
 from metalforge.campaign.physics.finite_size import FiniteSizeFit
-from metalforge.campaign.physics.published import INDEPENDENT, published_coupling
+from metalforge.campaign.physics.published import INDEPENDENT, PUBLISHED
 from metalforge.campaign.physics.transition import Transition
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.statistics.estimate import with_error
@@ -110,7 +110,7 @@ def comparison(spec: CampaignSpec, result: CampaignResult) -> str:
     What is published is for infinite volume. One lattice has another beta_c, and the sentence says so.
     """
     first = result.headline.dims
-    known = published_coupling(first[3])
+    known = PUBLISHED.get(first[3])
     if known is None or spec.lattice.has_other_theory:
         return ""
     there = f"published for infinite volume, N_t = {first[3]}: {known.printed} ({known.short})"

@@ -1,11 +1,12 @@
 """What a campaign works with: workers that read the heads for all who ask, and the steerer of a volume."""
 
 import time
-from typing import Protocol
+from typing import Any, Protocol
 
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import EMULATED_NPU
+from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.steerer import ConductorSteerer
 from metalforge.conductor.trust import JudgedPair, mark_scores, trust_of
 from metalforge.conductor.worker import Worker
@@ -46,10 +47,8 @@ class HeadReader(Closing):
         self._told: dict[str, HeadWatch] = {}
         self._since = time.monotonic()
         self._conductor = heads.conductor(self.device)
-        trust = trust_of(self._conductor.layout)
-        mark_scores(trust, heads.scores, route=heads.route)
         limits = {} if spec.running.deterministic else {"deadline_s": DEADLINE_S, "capacity": CAPACITY}
-        self.worker = Worker(self._conductor, trust=trust, **limits)  # type: ignore[arg-type]
+        self.worker = _worker(heads, self._conductor, **limits)
 
     @property
     def substrate(self) -> str:
@@ -113,11 +112,8 @@ class OwnReader:
     def watch(self, brief: Brief) -> HeadWatch | None:
         """Return a chain's line to the worker of this process."""
         if self._worker is None:
-            conductor = self._heads.conductor()
-            trust = trust_of(conductor.layout)
-            trust.heard = self._judged.append
-            mark_scores(trust, self._heads.scores, route=self._heads.route)
-            self._worker = Worker(conductor, trust=trust, threaded=False)
+            self._worker = _worker(self._heads, self._heads.conductor(), threaded=False)
+            self._worker.trust.heard = self._judged.append
         return _watch(self._spec, self._heads, self._worker, brief)
 
     def judged(self) -> list[JudgedPair]:
@@ -130,6 +126,13 @@ class OwnReader:
         """End the worker."""
         if self._worker is not None:
             self._worker.close()
+
+
+def _worker(heads: Heads, conductor: NetworkConductor, **options: Any) -> Worker:
+    """Return a worker that trusts heads by what they are worth where the network runs."""
+    trust = trust_of(conductor.layout)
+    mark_scores(trust, heads.scores, route=heads.route)
+    return Worker(conductor, trust=trust, **options)
 
 
 def _watch(spec: CampaignSpec, heads: Heads, worker: Worker, brief: Brief) -> HeadWatch | None:
