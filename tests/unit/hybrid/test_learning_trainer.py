@@ -19,7 +19,7 @@ from metalforge.hybrid.learning import (
     RidgeRefit,
     online_training_step,
 )
-from metalforge.hybrid.learning.executors import ExecutorReadout
+from metalforge.hybrid.learning.network import ExecutorReadout
 from metalforge.hybrid.model.ops import Gradient
 from metalforge.hybrid.model.software import evaluate
 from metalforge.reservoir import make_esn, nrmse

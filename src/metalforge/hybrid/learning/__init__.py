@@ -8,8 +8,7 @@
 from .backpropagation import BackpropagationTrainer
 from .drift import DriftMonitor, DriftResponse, choose_threshold
 from .evolution import Evolution, StreamWindow, Window
-from .executors import Trainable
-from .network import DeviceNetwork, Master
+from .network import DeviceNetwork, Master, Trainable
 from .rules import DivergenceGuard, GradientStep, RecursiveLeastSquares, RidgeRefit
 from .schedule import PushSchedule, UpdatePlan, plan_updates
 from .speed import measure_speed, seed_step

@@ -9,7 +9,7 @@ to window (truncated where one ends). Steps are plain, or Adam's:
 network on a device, requantised: its readout, and its reservoir if that was trained.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -33,13 +33,6 @@ DECAY = (0.9, 0.999)
 """Adam's b1 and b2, as its authors have them."""
 SMALL = 1e-8
 """Adam's eps."""
-
-
-@dataclass(slots=True)
-class _Moments:
-    first: dict[str, Reals] = field(default_factory=dict)
-    second: dict[str, Reals] = field(default_factory=dict)
-    steps: int = 0
 
 
 class BackpropagationTrainer:
@@ -66,12 +59,16 @@ class BackpropagationTrainer:
             raise UnknownNameError("optimiser", optimiser, ("plain", "adam"))
         for part in parts:
             if part not in get_args(Part) or getattr(weights, part) is None:
-                raise UnknownNameError("part of the network", part, [p for p in get_args(Part) if _has(weights, p)])
+                raise UnknownNameError(
+                    "part of the network", part, [p for p in get_args(Part) if getattr(weights, p) is not None]
+                )
         self._connected = None if isinstance(weights.w_res, np.ndarray) else to_dense(weights.w_res) != 0
         self.weights = replace(weights, w_res=to_dense(weights.w_res))
         """The network as trained so far."""
         self.loss, self.rate, self.parts, self.optimiser, self.clip = loss, rate, parts, optimiser, clip
-        self._moments = _Moments()
+        self._first: dict[str, Reals] = {}
+        self._second: dict[str, Reals] = {}
+        self._steps = 0
         self._state = np.zeros(weights.units, weights.dtype)
 
     def reset(self) -> None:
@@ -122,7 +119,7 @@ class BackpropagationTrainer:
                 "backpropagation diverged: its gradient is not finite\nhint: a smaller rate, or `clip`"
             )
         shrink = 1.0 if self.clip is None or length <= self.clip else self.clip / length
-        self._moments.steps += 1
+        self._steps += 1
         changed = {
             part: np.asarray(getattr(self.weights, part) - self._move(part, shrink * g), self.weights.dtype)
             for part, g in found.items()
@@ -132,12 +129,8 @@ class BackpropagationTrainer:
     def _move(self, part: str, slope: Reals) -> Reals:
         if self.optimiser == "plain":
             return np.asarray(self.rate * slope)
-        (b1, b2), m = DECAY, self._moments
-        m.first[part] = b1 * m.first.get(part, np.zeros_like(slope)) + (1 - b1) * slope
-        m.second[part] = b2 * m.second.get(part, np.zeros_like(slope)) + (1 - b2) * slope**2
-        size = np.sqrt(m.second[part] / (1 - b2**m.steps)) + SMALL
-        return np.asarray(self.rate * m.first[part] / (1 - b1**m.steps) / size)
-
-
-def _has(weights: EsnWeights, part: str) -> bool:
-    return getattr(weights, part) is not None
+        b1, b2 = DECAY
+        first = self._first[part] = b1 * self._first.get(part, np.zeros_like(slope)) + (1 - b1) * slope
+        second = self._second[part] = b2 * self._second.get(part, np.zeros_like(slope)) + (1 - b2) * slope**2
+        size = np.sqrt(second / (1 - b2**self._steps)) + SMALL
+        return np.asarray(self.rate * first / (1 - b1**self._steps) / size)

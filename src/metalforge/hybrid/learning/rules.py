@@ -17,7 +17,7 @@ shift hurts both, only divergence hurts one. Both are running means, l <- (1 - a
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +53,7 @@ class GradientStep:
     has learned already, and correcting it again and again would overshoot.
     """
 
+    losses: ClassVar[tuple[LossName, ...]] = ("mse", "cross_entropy")
     rate: float
     normalised: bool = False
     error: ErrorOf = "auto"
@@ -62,11 +63,6 @@ class GradientStep:
             raise SpecError(f"`rate` must be a positive number. Got {self.rate}")
         if self.error not in ("auto", "device", "master"):
             raise SpecError(f"`error` must be auto, device or master. Got `{self.error}`")
-
-    @property
-    def losses(self) -> tuple[LossName, ...]:
-        """Both."""
-        return ("mse", "cross_entropy")
 
     def init(self, master: Master) -> float:
         """Return the rate, which a rollback may lower."""
@@ -95,6 +91,7 @@ class RecursiveLeastSquares:
     and takes the place of 1 / alpha.
     """
 
+    losses: ClassVar[tuple[LossName, ...]] = ("mse",)
     alpha: float = 1e-3
     forgetting: float = 1.0
     block: int = 64
@@ -110,11 +107,6 @@ class RecursiveLeastSquares:
         p = self.inverse
         if p is not None and (p.ndim != 2 or p.shape[0] != p.shape[1] or not np.all(np.isfinite(p))):
             raise SpecError(f"`inverse` must be a square matrix of finite numbers. Got shape {p.shape}")
-
-    @property
-    def losses(self) -> tuple[LossName, ...]:
-        """Squares only."""
-        return ("mse",)
 
     def init(self, master: Master) -> "Waiting":
         """Return a state that knows the readout and its penalty."""
@@ -147,6 +139,7 @@ class RecursiveLeastSquares:
 class RidgeRefit:
     """A ridge solve of the last `window` rows, every `every` rows once there are `least` of them (default: window)."""
 
+    losses: ClassVar[tuple[LossName, ...]] = ("mse",)
     window: int
     every: int
     ridge: float = 1e-6
@@ -160,11 +153,6 @@ class RidgeRefit:
             )
         if self.least is not None and not 2 <= self.least <= self.window:
             raise SpecError(f"`least` must lie in 2 .. {self.window}, the window. Got {self.least}")
-
-    @property
-    def losses(self) -> tuple[LossName, ...]:
-        """Squares only."""
-        return ("mse",)
 
     def init(self, master: Master) -> "LastRows":
         """Return an empty window."""
@@ -186,8 +174,7 @@ class RidgeRefit:
         return state, master
 
 
-@dataclass(frozen=True, slots=True)
-class LastRows:
+class LastRows(NamedTuple):
     """The last rows (features, target), and how many there were in all."""
 
     rows: deque[tuple[Doubles, Doubles]]
@@ -219,13 +206,6 @@ class GuardState(NamedTuple):
     rows: int
 
 
-class Judgement(NamedTuple):
-    """The state after a row, and whether to go back to its kept readout."""
-
-    state: GuardState
-    roll_back: bool
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DivergenceGuard:
     """Rolls back when the running loss is `factor` times that of the kept readout, or is no number.
@@ -254,17 +234,20 @@ class DivergenceGuard:
         """Return a state that keeps this readout."""
         return GuardState(master, 0.0, 0.0, 0)
 
-    def step(self, state: GuardState, present: Master, loss: float, kept_loss: float) -> Judgement:
-        """Return the verdict on a readout whose loss on a row, and that of the kept one, are these."""
+    def step(self, state: GuardState, present: Master, loss: float, kept_loss: float) -> tuple[GuardState, bool]:
+        """Return the state after a row, and whether to go back to its kept readout.
+
+        `loss` is that of the present readout on the row, `kept_loss` that of the kept one.
+        """
         if not (np.isfinite(loss) and all(np.all(np.isfinite(part)) for part in present)):
-            return Judgement(state, roll_back=True)
+            return state, True
         rows = state.rows + 1
         weight = max(1 / self.memory, 1 / rows)  # a plain mean at first
         running = state.present_loss + weight * (loss - state.present_loss)
         kept = state.kept_loss + weight * (kept_loss - state.kept_loss)
         after = GuardState(state.kept, running, kept, rows)
         if rows >= self.patience and running > self.factor * kept + FLOOR:
-            return Judgement(after, roll_back=True)
+            return after, True
         if rows >= self.keep_every and running <= kept:
-            return Judgement(self.init(present), roll_back=False)
-        return Judgement(after, roll_back=False)
+            return self.init(present), False
+        return after, False

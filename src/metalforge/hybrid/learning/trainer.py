@@ -22,9 +22,8 @@ from metalforge.hybrid.running.executor import HybridExecutor
 from metalforge.reservoir.losses import LossName, LossSlope, as_targets, check_loss, loss_and_slope
 from metalforge.reservoir.series import DivergenceError, SeriesError
 
-from .executors import ExecutorReadout, Trainable
 from .matrix import Push
-from .network import Forward, Master
+from .network import ExecutorReadout, Forward, Master, Trainable
 from .rules import DivergenceGuard, GradientStep, GuardState, Lesson, Rules
 from .schedule import PushSchedule
 

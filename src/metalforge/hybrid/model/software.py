@@ -32,7 +32,7 @@ from .ops import (
     TemporalIntegration,
 )
 
-__all__ = ["GraphCall", "SoftwareModel", "check_inputs", "evaluate", "in_dtype"]
+__all__ = ["GraphCall", "SoftwareModel", "check_inputs", "evaluate", "in_dtype", "kept_state"]
 
 Array = NDArray[Any]
 UPDATES = (GradientUpdate, MutationUpdate)
@@ -60,13 +60,11 @@ def evaluate(
         case TemporalIntegration():
             x = inputs[0]
             a = x.dtype.type(op.leak)
-            before = _kept(state, x.shape, x.dtype)
-            s = (1 - a) * before + a * x
+            s = (1 - a) * kept_state(state, x.shape, x.dtype) + a * x
             return Evaluated((s,), s)
         case SoftwareOnly():
             return Evaluated(tuple(op.run(inputs)), None)
-        case _:
-            return Evaluated((_stateless(op, inputs, weights, call),), None)
+    return Evaluated((_stateless(op, inputs, weights, call),), None)
 
 
 def _stateless(op: Op, inputs: Sequence[Array], weights: Array | None, call: int) -> Array:
@@ -99,14 +97,14 @@ def _stateless(op: Op, inputs: Sequence[Array], weights: Array | None, call: int
 def _recurrent_step(w: EsnWeights, u: Array, state: Array | None) -> Array:
     """Return s' = (1 - a) s + a f(W_in u + W_res s + b), one row per sample."""
     w = w if w.dtype == u.dtype else w.astype(u.dtype)
-    s = _kept(state, (len(u), w.units), u.dtype)
+    s = kept_state(state, (len(u), w.units), u.dtype)
     w_res = w.w_res.to_dense() if isinstance(w.w_res, BlockSparse) else w.w_res
     # W s for columns s: a CSR matrix multiplies from the left only without a copy of its transpose.
     pre = u @ w.w_in.T + (w_res @ s.T).T + w.bias
     return leaky_step(s, pre, w.activation, u.dtype.type(w.leak))
 
 
-def _kept(state: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def kept_state(state: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return the state, or rest where there is none yet."""
     if state is None:
         return np.zeros(shape, dtype)

@@ -16,7 +16,7 @@ from metalforge.core.closing import Closing
 from metalforge.core.errors import MetalforgeError, SpecError, UnknownNameError
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.model.ops import FullyConnectedOp, Op, RecurrentStep
-from metalforge.hybrid.model.software import GraphCall, check_inputs, in_dtype
+from metalforge.hybrid.model.software import GraphCall, check_inputs, in_dtype, kept_state
 from metalforge.hybrid.routing.jobs import ChainJob, Job, LinearJob
 from metalforge.hybrid.routing.plan import Plan
 from metalforge.reservoir.activations import leaky_step
@@ -195,7 +195,6 @@ class HybridExecutor(Closing):
         begin, device_before = perf_counter(), self._jobs.programs.seconds
         values = check_inputs(self.graph, inputs)
         samples = self._io.samples(values)
-        self._check_states(samples)
         if self._stale and not self._guard.lost:
             self._restore()
         made = self._guard.call(
@@ -248,17 +247,9 @@ class HybridExecutor(Closing):
     def _recurrent(self, job: Job, op: RecurrentStep, u: Array, state: Array | None) -> Array:
         """Return s' = (1 - a) s + a f([W_in | W_res] [u; s] + b), the product on the device."""
         w = op.weights
-        s = np.zeros((len(u), w.units), u.dtype) if state is None else state
+        s = kept_state(state, (len(u), w.units), u.dtype)
         pre = (self._jobs.run(job, np.concatenate([u, s], axis=1)) + w.bias).astype(u.dtype)
         return leaky_step(s, pre, w.activation, u.dtype.type(w.leak))
-
-    def _check_states(self, samples: int) -> None:
-        for name, state in self._states.items():
-            if len(state) != samples:
-                raise SpecError(
-                    f"the state of `{name}` is of {len(state)} samples. Got {samples}"
-                    "\nhint: reset() before a batch of another size"
-                )
 
     # Weights on the device.
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 
-from .library import onnx_library, onnx_runtime
+from .operators import onnx_library, onnx_runtime
 from .reading import RECURRENT, attributes_of
 from .shapes import Sized, walk
 

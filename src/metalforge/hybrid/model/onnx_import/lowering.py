@@ -19,9 +19,8 @@ from metalforge.hybrid.model.graph import Node, OpGraph, find_regions
 from metalforge.hybrid.model.ops import FullyConnectedOp, Op, SoftwareOnly
 
 from .host import HostPart
-from .library import onnx_library
 from .native import Known, Open, Value, bias_row, dequantised, native_op, turned
-from .operators import REASONS, operations
+from .operators import REASONS, onnx_library, operations
 from .reading import OnnxModel, attributes_of, read_onnx, titled
 from .shapes import Sized, computed, inferred, sized, walk
 

@@ -1,10 +1,15 @@
-"""The ONNX operators that models may have: why no NPU runs each, and how much work it is."""
+"""The ONNX operators that models may have: why no NPU runs each, and how much work it is.
+
+The two packages of the extra `onnx` are imported here, when they are first needed.
+"""
 
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-__all__ = ["ML_OPERATORS", "REASONS", "operations"]
+from metalforge.core.errors import PluginError
+
+__all__ = ["ML_OPERATORS", "REASONS", "onnx_library", "onnx_runtime", "operations"]
 
 REASONS: Mapping[str, str] = {
     name: reason
@@ -54,3 +59,33 @@ def operations(op_type: str, attributes: Mapping[str, Any], inputs: Sequence[tup
             return 2.0 * inputs[0][0] * (prod(inputs[1]) + prod(inputs[2]))
         case _:
             return 0.0
+
+
+HINT = "hint: pip install 'metalforge[onnx]'"
+
+
+def onnx_library() -> Any:
+    """Return the package `onnx`, which reads files and tells shapes."""
+    try:
+        import onnx
+        import onnx.checker
+        import onnx.defs
+        import onnx.helper
+        import onnx.inliner
+        import onnx.numpy_helper
+        import onnx.reference
+        import onnx.shape_inference
+    except ImportError as error:
+        raise PluginError(f"reading ONNX files wants the package `onnx` ({error})\n{HINT}") from error
+    return onnx
+
+
+def onnx_runtime() -> Any:
+    """Return the package `onnxruntime`, which runs what no NPU does."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise PluginError(
+            f"parts of this model run on the host, by the package `onnxruntime` ({error})\n{HINT}"
+        ) from error
+    return onnxruntime

@@ -16,8 +16,7 @@ from metalforge.core.errors import SpecError
 from metalforge.core.files import naming, opened
 from metalforge.hybrid.model.ops import Shape
 
-from .library import onnx_library
-from .operators import ML_OPERATORS, REASONS
+from .operators import ML_OPERATORS, REASONS, onnx_library
 
 __all__ = ["KINDS", "LARGEST_FILE", "RECURRENT", "OnnxModel", "attributes_of", "kind_name", "read_onnx", "titled"]
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 
-from .library import onnx_library
+from .operators import onnx_library
 from .reading import KINDS, attributes_of, kind_name, titled
 
 __all__ = ["LARGEST", "Sized", "computed", "inferred", "sized", "walk"]
