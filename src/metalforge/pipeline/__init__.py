@@ -23,8 +23,7 @@ from .items import Emit, Item, ItemId
 from .kinds import Bounded, Broadcast, ChannelKind, Filtered, Latest, Unbounded
 from .lanes import END, LaneStatistics
 from .metrics import StageMetrics, bottleneck
-from .migration import Migration
-from .reconfigure import Receipt
+from .reconfigure import Migration, Receipt
 from .stages import Collect, Context, Source, Stage, StageConfig
 from .supervisor import Run
 from .toml import from_toml, read_pipeline, to_toml

@@ -8,7 +8,7 @@ from metalforge.core.errors import SpecError, UnknownNameError
 
 from .checks import check
 from .errors import GraphError
-from .graph import Edge, Graph, PipelineGraph, StageSpec
+from .graph import Edge, Graph, PipelineGraph, StageSpec, to_mermaid, to_text
 from .inline import InlineRun
 from .kinds import ChannelKind
 from .references import resolve_stage
@@ -61,8 +61,6 @@ class Pipeline:
 
     def show(self, form: Literal["text", "mermaid"] = "text") -> str:
         """Return a drawing of the graph."""
-        from .drawing import to_mermaid, to_text
-
         return to_text(self.graph) if form == "text" else to_mermaid(self.graph)
 
 

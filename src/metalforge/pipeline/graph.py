@@ -1,6 +1,7 @@
 """A pipeline as data: stages by name, edges between them, and the short forms that reduce to that.
 
-`Chain`, `FanIn`, `FanOut` and `Graph` are four ways to write edges; everything after them sees one graph.
+`Chain`, `FanIn`, `FanOut` and `Graph` are four ways to write edges; everything after them sees one graph, which is
+drawn as text for a terminal and as Mermaid for a page.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,9 +12,20 @@ from typing import Any
 from metalforge.core.errors import UnknownNameError
 
 from .kinds import Bounded, ChannelKind, Latest
-from .stages import OnSubstrate, Stage, StageConfig
+from .stages import OnSubstrate, Stage, StageConfig, is_source
 
-__all__ = ["Chain", "Edge", "FanIn", "FanOut", "Graph", "PipelineGraph", "StageSpec"]
+__all__ = [
+    "Chain",
+    "Edge",
+    "FanIn",
+    "FanOut",
+    "Graph",
+    "PipelineGraph",
+    "StageSpec",
+    "components",
+    "to_mermaid",
+    "to_text",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,3 +161,41 @@ def components(names: Iterable[str], pairs: Iterable[tuple[str, str]]) -> list[t
     for name in sorted(follow, key=lambda n: -len(reached[n])):
         groups.setdefault(frozenset(reached[name]), []).append(name)
     return [tuple(members) for members in groups.values()]
+
+
+def _edge_label(edge: Edge) -> str:
+    tokens = f", {edge.tokens} tokens" if edge.tokens is not None else ""
+    return ("default" if edge.channel is None else edge.channel.label) + tokens
+
+
+def to_text(graph: PipelineGraph) -> str:
+    """Return the graph in the order data flows: each stage, where it runs, and its edges."""
+    graph = graph.resolved()
+    lines = [f"{graph.name}: {len(graph.stages)} stages, {len(graph.edges)} edges"]
+    for name in [n for group in graph.components() for n in group]:
+        spec = graph.stages[name]
+        notes = [f"on {spec.substrate_name}"] if spec.substrate_name else []
+        notes += ["source"] if is_source(spec.stage) else []
+        notes += ["droppable"] if spec.config.droppable else []
+        notes += ["process"] if spec.config.isolation == "process" else []
+        lines.append(name + (f"  ({', '.join(notes)})" if notes else ""))
+        for edge in graph.edges:
+            if edge.source == name:
+                arrow = "~~>" if edge.feedback else "-->"
+                lines.append(f"  {arrow} {edge.target}  [{_edge_label(edge)}]")
+    return "\n".join(lines)
+
+
+def to_mermaid(graph: PipelineGraph) -> str:
+    """Return the graph as a Mermaid flowchart; feedback edges are dotted."""
+    graph = graph.resolved()
+    number = {name: f"s{i}" for i, name in enumerate(graph.stages)}
+    lines = ["flowchart LR"]
+    for name, spec in graph.stages.items():
+        where = f"<br/>{spec.substrate_name}" if spec.substrate_name else ""
+        lines.append(f'  {number[name]}["{name}{where}"]')
+    for edge in graph.edges:
+        arrow = "-.->" if edge.feedback else "-->"
+        label = _edge_label(edge).replace('"', "'").replace("|", "/")
+        lines.append(f'  {number[edge.source]} {arrow}|"{label}"| {number[edge.target]}')
+    return "\n".join(lines)

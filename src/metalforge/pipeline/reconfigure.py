@@ -3,9 +3,11 @@
 An edge is taken away by sending END on it, as if its producer had ended it: what is queued stays in the consumer's
 inbox, in order, before anything that comes over a new edge. So consumers need not be paused at all. A stage is taken
 away by ending its input: it processes what it has, sends its last outputs and ends, while the rest runs on; or
-(`carry`), where its producers got new edges in its place, what is queued before it moves to those.
+(`carry`), where its producers got new edges in its place, what is queued before it moves to those. The state of a stage
+moves from one substrate to another at an item border, too, while the rest of the graph runs.
 """
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -16,16 +18,15 @@ from metalforge.core.errors import SpecError
 
 from .checks import check
 from .errors import GraphError, PipelineError
-from .graph import Edge, PipelineGraph
+from .graph import Edge, PipelineGraph, StageSpec
 from .items import Item
 from .lanes import END, NUDGE, Lane
-from .migration import swap_host
 
 if TYPE_CHECKING:
     from .supervisor import Run
     from .worker import StageWorker
 
-__all__ = ["Receipt", "reconfigure"]
+__all__ = ["Migration", "Receipt", "reconfigure", "swap_host"]
 
 _DRAIN_S = 5.0
 
@@ -47,6 +48,17 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     changed_stages: tuple[str, ...] = ()
     added_edges: tuple[str, ...] = ()
     removed_edges: tuple[str, ...] = ()
+
+
+class Migration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A move that was made: from where to where, how many bytes, and their SHA-256 on both sides."""
+
+    stage: str
+    source: str | None
+    target: str | None
+    state_bytes: int
+    sha256: str
+    pause_ms: float
 
 
 @dataclass(slots=True)
@@ -332,3 +344,44 @@ def _force(item: Item, lanes: list[Lane]) -> None:
         if lane.wants(item):
             lane.force(item if first else item.twin())
             first = False
+
+
+def swap_host(run: "Run", worker: "StageWorker", spec: StageSpec) -> Migration:
+    """Give a worker that stands at a border a new host with the same state; the old one comes back if that fails."""
+    began = run.clock_ns()
+    old_host, old_spec = worker.host, worker.spec
+    where = old_spec.substrate_name, spec.substrate_name
+    stays = old_spec.substrate == spec.substrate and old_spec.config.isolation == spec.config.isolation
+    if stays or not worker.opened:
+        worker.spec, worker.config, worker.host = spec, spec.config, old_host if stays else run.make_host(spec)
+        worker.host.spec = spec
+        return Migration(stage=worker.name, source=where[0], target=where[1], state_bytes=0, sha256="", pause_ms=0.0)
+    saved = old_host.checkpoint()
+    digest = hashlib.sha256(saved).hexdigest()
+    way = {"source": where[0], "target": where[1], "sha256": digest}
+    run.note("migration.left", worker.name, **way)
+    old_host.close()
+    try:
+        host = run.make_host(spec)
+        host.open(saved)
+        arrived = host.checkpoint()
+        if arrived != saved:
+            host.close()
+            raise PipelineError(
+                f"the state of stage `{worker.name}` changed on its way from {where[0]} to {where[1]}: "
+                f"sha256 {digest} became {hashlib.sha256(arrived).hexdigest()}; it stays where it was"
+            )
+    except Exception:
+        old_host.open(saved)
+        raise
+    worker.spec, worker.config, worker.host = spec, spec.config, host
+    worker.throttle = run.readings.throttle_of(worker)
+    run.note("migration.arrived", worker.name, **way)
+    return Migration(
+        stage=worker.name,
+        source=where[0],
+        target=where[1],
+        state_bytes=len(saved),
+        sha256=digest,
+        pause_ms=(run.clock_ns() - began) * 1e-6,
+    )

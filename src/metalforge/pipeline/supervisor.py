@@ -21,12 +21,10 @@ from .errors import BrokenError, DeadlockError, Failure, PipelineError
 from .graph import PipelineGraph, StageSpec
 from .hosts import Host, LocalHost
 from .kinds import ChannelKind
-from .lanes import NUDGE, Lane, LaneStatistics
+from .lanes import NUDGE, Lane, LaneStatistics, Ring
 from .metrics import Readings, StageMeter, StageMetrics
-from .migration import Migration, swap_host
-from .reconfigure import Receipt, reconfigure
+from .reconfigure import Migration, Receipt, reconfigure, swap_host
 from .stages import Context, OnSubstrate, StageConfig
-from .tokens import Ring
 from .worker import StageWorker, Stopped
 
 if TYPE_CHECKING:

@@ -20,10 +20,9 @@ from .errors import PipelineError, failure_of
 from .graph import StageSpec
 from .hosts import Host, LocalHost
 from .items import Emit, Item, ItemId, payload_bytes
-from .lanes import END, NUDGE, BoundedLane, Inbox, Lane, Word
+from .lanes import END, NUDGE, BoundedLane, Inbox, Lane, Ring, Word
 from .metrics import StageMeter, Throttle
 from .stages import is_source
-from .tokens import Ring
 
 if TYPE_CHECKING:
     from .supervisor import Run
