@@ -103,18 +103,24 @@ def _sea(flavors: int, mass: float) -> FermionSpec | None:
     return FermionSpec(flavors=(flavors,), masses=(mass,), tolerance=1e-8, force_tolerance=1e-6)
 
 
+def _spec(place: ReferenceEntry, start: Literal["hot", "cold"], stream: int, seed: int, hmc: HmcSpec) -> ChainSpec:
+    """The HMC chain of an equilibrium."""
+    return ChainSpec(
+        dims=place.dims,
+        beta=place.beta,
+        algorithm="hmc",
+        seed=seed,
+        stream=stream,
+        start=start,
+        hmc=hmc,
+        fermions=_sea(place.flavors, place.mass),
+    )
+
+
 def _run(entry: ChainEntry, spec: CorpusSpec) -> ChainRecord:
     """Run one chain, with its fault."""
-    sound = ChainSpec(
-        dims=entry.dims,
-        beta=entry.beta,
-        algorithm="hmc",
-        seed=spec.seed,
-        stream=entry.stream,
-        start=entry.start,
-        hmc=HmcSpec(tau=entry.tau, n_steps=entry.n_steps, integrator="leapfrog"),
-        fermions=_sea(entry.flavors, entry.mass),
-    )
+    hmc = HmcSpec(tau=entry.tau, n_steps=entry.n_steps, integrator="leapfrog")
+    sound = _spec(entry.place, entry.start, entry.stream, spec.seed, hmc)
     names = [OBSERVED.get(name, name) for name in SERIES]
     run = ChainRun(
         Chain(sound, threads=1),
@@ -189,20 +195,11 @@ def _reference(where: tuple[ReferenceEntry, int], spec: CorpusSpec) -> Reference
     warmup = WarmUp(total=max(spec.reference // 4, 40), untested=spec.untested)
     runs = []
     for i, start in enumerate(STARTS):
-        chain = Chain(_reference_spec(place, start, stream + i, spec.seed), threads=1)
-        runs.append(ChainRun(chain, warmup, OF_REFERENCES, measures=("measure",)).measure(spec.reference))
+        asked = msgspec.structs.replace(
+            _spec(place, start, stream + i, spec.seed, HmcSpec(tau=1.0, n_steps=5, integrator="omelyan2")),
+            algorithm="hmc" if place.flavors else "heatbath",
+            heatbath=HeatbathSpec(heatbath=1, overrelax=3),
+        )
+        run = ChainRun(Chain(asked, threads=1), warmup, OF_REFERENCES, measures=("measure",))
+        runs.append(run.measure(spec.reference))
     return Reference(place, np.array(runs))
-
-
-def _reference_spec(place: ReferenceEntry, start: Literal["hot", "cold"], stream: int, seed: int) -> ChainSpec:
-    return ChainSpec(
-        dims=place.dims,
-        beta=place.beta,
-        algorithm="hmc" if place.flavors else "heatbath",
-        seed=seed,
-        stream=stream,
-        start=start,
-        heatbath=HeatbathSpec(heatbath=1, overrelax=3),
-        hmc=HmcSpec(tau=1.0, n_steps=5, integrator="omelyan2"),
-        fermions=_sea(place.flavors, place.mass),
-    )

@@ -6,26 +6,138 @@ r"""One reservoir, many heads, one pass: what the design documents call the cond
 
 The chip refuses several outputs from one layer, so a fan-out of eleven small layers, as the design documents draw it,
 does not exist; eleven heads are the rows of one. A query therefore costs two calls on the device, whatever the number
-of heads.
+of heads, and `explain` shows that the chip's own count hardly moves with it: one processor for the reservoir, one for
+the heads. The design documents count otherwise, and that is kept for profiles with the accounting `neurons`, where
+reservoir and heads are *one* program and one call:
+
+    NPs = 179 + 12 N          203, 227, 275, 311, 419, 839 for N = 2, 4, 8, 11, 20, 55
+
+That program has no host between its layers, so its activation would be the chip's bounded ReLU. Three more of the
+design's figures do not follow from its own: 10.4 uJ a pass are neither 54 us at the 270 mW it names (14.6 uJ) nor the
+1.4 uJ of design document 000; a batch of 8 in 3.12 ms is 7 times slower than 8 passes of 54 us; and the chip has 78
+processors.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.errors import SpecError
+from metalforge.core.quantities import Quantity
 from metalforge.core.schema import FeatureSchema, HeadLayout, HeadSpec
+from metalforge.core.substrate import Cost
+from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu.device import NpuDevice
+from metalforge.substrates.npu import costs, mesh
+from metalforge.substrates.npu.compile import compile_linear
+from metalforge.substrates.npu.device import NpuDevice, ResourceError
+from metalforge.substrates.npu.program import Activation, FullyConnected, Head, Program
+from metalforge.substrates.profiles import PROFILES, DeviceProfile
 
-from .passes import ConductorRun, DevicePass, HeadValues, SoftwarePass, decoder_of
-from .scaling import Explanation, explain
+from .passes import READOUT_PRECISION, ConductorRun, DevicePass, HeadValues, SoftwarePass, decoder_of
 
-__all__ = ["ConductorBuilder", "ConductorProgram"]
+__all__ = ["SCALED_HEADS", "ConductorBuilder", "ConductorProgram", "Explanation", "Scaling"]
+
+SCALED_HEADS = (2, 4, 8, 11, 20, 55)
+"""The rows of design document 004's scaling table; heads of one output each."""
+
+
+class Scaling(NamedTuple):
+    """A row: what so many heads take under a profile, or why they do not fit.
+
+    `taken` and `free` are processors that can hold a layer, or NPs where the profile counts those. `step` moves the
+    state; `query` is what reading every head costs on top, nothing where it is the same call.
+    """
+
+    heads: int
+    outputs: int
+    profile: str
+    unit: str
+    taken: int
+    free: int
+    processors: str
+    step: Cost
+    query: Cost
+    refused: str = ""
+
+
+class Explanation(tuple[Scaling, ...]):
+    """The rows, printable as a table."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        """Return the rows as a table."""
+        cells: list[tuple[str, ...]] = [("heads", "outputs", "profile", "taken", "free", "step", "query", "energy")]
+        for row in self:
+            what = [row.refused, "", ""]
+            if not row.refused:
+                energy = Cost.total([row.step, row.query]).energy
+                what = [_figure(q) for q in (row.step.latency, row.query.latency, energy)]
+            taken = "-" if row.refused else f"{row.taken} {row.unit}"
+            cells.append((str(row.heads), str(row.outputs), row.profile, taken, str(row.free), *what))
+        widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
+        note = "modelled from the profile of the row; energy is of a step and a query"
+        return f"{note}\n" + "\n".join(
+            "  ".join(f"{c:<{w}}" for c, w in zip(line, widths, strict=True)).rstrip() for line in cells
+        )
+
+
+def _row(inputs: int, units: int, heads: int, outputs: int, seen: int, chip: DeviceProfile) -> Scaling:
+    as_one = chip.mesh.accounting == "neurons"
+    unit, total = ("NPs", chip.neural_processors) if as_one else ("processors", chip.layer_processors)
+    try:
+        taken, where, step, query = (_as_one if as_one else _as_two)(inputs, units, heads, outputs, seen, chip)
+        refused = ""
+    except ResourceError as error:
+        taken, where, refused = 0, "", str(error).splitlines()[0]
+        step = query = Cost(unknown="does not fit")
+    return Scaling(heads, outputs, chip.name, unit, taken, total - taken, where, step, query, refused)
+
+
+def _as_two(
+    inputs: int, units: int, heads: int, outputs: int, seen: int, chip: DeviceProfile
+) -> tuple[int, str, Cost, Cost]:
+    """Return what reservoir and merged heads take side by side; weights do not matter to it."""
+    one = np.ones((1, 1))
+    reservoir = compile_linear("reservoir", np.broadcast_to(one, (units, inputs + units)), encoding=encoding_of("W8A8"))
+    merged = compile_linear("heads", np.broadcast_to(one, (outputs, seen)), encoding=encoding_of(READOUT_PRECISION))
+    placed = mesh.side_by_side((*reservoir.programs, *merged.programs), chip)
+    where = ", ".join(row.processor for placement in placed for row in placement.rows)
+    # One input: the nibbles of its activations are so many rows.
+    step, query = (
+        costs.programs_cost(layer.programs, layer.programs[0].encoding.activation_bits // 4, chip)
+        for layer in (reservoir, merged)
+    )
+    return sum(len(p.processors) for p in placed), where, step, query
+
+
+def _as_one(
+    inputs: int, units: int, heads: int, outputs: int, seen: int, chip: DeviceProfile
+) -> tuple[int, str, Cost, Cost]:
+    """Return what the design documents' single program takes: its heads are counted, whatever their width."""
+    layers = (
+        FullyConnected(
+            name="reservoir", weights=np.ones((inputs + units, units), np.int8), activation=Activation.BOUNDED_RELU
+        ),
+        FullyConnected(name="heads", weights=np.ones((units, outputs), np.int8)),
+    )
+    widths = np.array_split(np.arange(outputs), heads)
+    named = tuple(Head(name=f"head {i}", start=int(w[0]), width=len(w)) for i, w in enumerate(widths))
+    program = Program(name="conductor", layers=layers, heads=named)
+    placed = mesh.plan(program, chip)
+    call = costs.cost(program, 1, chip)
+    where = f"NP {placed.span.start} .. {placed.span.stop - 1}"
+    return len(placed.span), where, call, call * 0.0
+
+
+def _figure(quantity: Quantity | None) -> str:
+    return "same call" if quantity is None or not quantity.value else str(quantity).split(" (")[0]
+
 
 _ACTIVATIONS = {"linear": "identity", "relu": "relu", "sigmoid": "sigmoid", "softmax": "softmax", "tanh": "tanh"}
 
@@ -109,8 +221,14 @@ class ConductorProgram:
 
     def explain(self) -> Explanation:
         """Return what this program, and programs of 2 to 55 heads, take under every shipped profile; printable."""
-        seen = self.weights.inputs * self.weights.passthrough + self.weights.units
-        return explain(self.weights.inputs, self.weights.units, len(self.heads.heads), self.weights.outputs, seen=seen)
+        weights = self.weights
+        seen = weights.inputs * weights.passthrough + weights.units  # the lines of the readout
+        sizes = sorted({*((n, n) for n in SCALED_HEADS), (len(self.heads.heads), weights.outputs)})
+        return Explanation(
+            _row(weights.inputs, weights.units, n, width, seen, profile)
+            for n, width in sizes
+            for profile in PROFILES.values()
+        )
 
     def run_on(
         self, device: NpuDevice | None = None, *, precision: str = "W8A8", calibration: ArrayLike | None = None

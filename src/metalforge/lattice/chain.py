@@ -64,11 +64,8 @@ class ChainSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise SpecError(f"`beta` must be a finite number >= 0. Got {self.beta}")
         if self.hmc.n_steps < 1 or not 0 < self.hmc.tau < 1e3:
             raise SpecError(f"`hmc` needs n_steps >= 1 and tau > 0. Got {self.hmc.n_steps} and {self.hmc.tau}")
-        if (
-            self.heatbath.heatbath < 0
-            or self.heatbath.overrelax < 0
-            or self.heatbath.heatbath + self.heatbath.overrelax < 1
-        ):
+        sweeps = self.heatbath.heatbath, self.heatbath.overrelax
+        if min(sweeps) < 0 or sum(sweeps) < 1:
             raise SpecError("`heatbath` needs at least one sweep per update")
         scheme(self.hmc.integrator)
         gauge = named_action(self.action)

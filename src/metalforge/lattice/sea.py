@@ -8,7 +8,8 @@ of -H^2 seen so far, and a trajectory that leaves it is an error, since its acti
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import count, pairwise
+from typing import Any
 
 import msgspec
 
@@ -123,28 +124,22 @@ class Sea:
 
     def _build(self) -> None:
         spec = self.spec
-        solves = {"tolerance": spec.tolerance, "force_tolerance": spec.force_tolerance}
+        solves: dict[str, Any] = {"tolerance": spec.tolerance, "force_tolerance": spec.force_tolerance}
         errors = {"action_error": spec.action_error, "force_error": spec.force_error}
-        number = 0
+        number = count()
         for flavors, mass in zip(spec.flavors, spec.masses, strict=True):
             if flavors < 4:
-                root = RootFlavors(self.inverter, mass, flavors, field_number=number, **solves, **errors)
+                root = RootFlavors(self.inverter, mass, flavors, field_number=next(number), **solves, **errors)
                 self._roots.append(root)
                 self._terms[LIGHT].append(root)
-                number += 1
                 continue
             masses = (mass, *spec.preconditioners)
+            guessed = solves | {"chronological": spec.chronological}
             for light, heavy in pairwise(masses):
-                ratio = MassRatio(
-                    self.inverter, light, heavy, field_number=number, chronological=spec.chronological, **solves
-                )
+                ratio = MassRatio(self.inverter, light, heavy, field_number=next(number), **guessed)
                 self._terms[LIGHT].append(ratio)
-                number += 1
-            last = FourFlavors(
-                self.inverter, masses[-1], field_number=number, chronological=spec.chronological, **solves
-            )
+            last = FourFlavors(self.inverter, masses[-1], field_number=next(number), **guessed)
             self._terms[HEAVY if spec.preconditioners else LIGHT].append(last)
-            number += 1
 
     @property
     def terms(self) -> Sequence[Pseudofermion]:

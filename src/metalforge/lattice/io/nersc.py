@@ -20,7 +20,6 @@ from ._links import (
     LINK_TRACE_TOLERANCE,
     PLAQUETTE_TOLERANCE,
     ConfigurationFileError,
-    Dims,
     LoadedLinks,
     Precision,
     check_close,
@@ -115,7 +114,7 @@ def write_nersc(
         "HDR_VERSION": "1.0",
         "DATATYPE": {2: "4D_SU3_GAUGE", 3: "4D_SU3_GAUGE_3x3"}[rows],
         "STORAGE_FORMAT": "1.0",
-        **_dimensions(dims_of(links)),
+        **{f"DIMENSION_{i}": str(extent) for i, extent in enumerate(dims_of(links), start=1)},
         "LINK_TRACE": f"{link_trace(full):.12g}",
         "PLAQUETTE": f"{plaquette(full):.12g}",
         **{f"BOUNDARY_{i}": "PERIODIC" for i in range(1, 5)},
@@ -134,10 +133,6 @@ def write_nersc(
     with replacing(path) as stream:
         stream.write(text.encode())
         stream.write(values.astype(dtype).view(np.uint8).data)
-
-
-def _dimensions(dims: Dims) -> dict[str, str]:
-    return {f"DIMENSION_{i}": str(extent) for i, extent in enumerate(dims, start=1)}
 
 
 def _read_header(stream: BinaryIO) -> dict[str, str]:
