@@ -109,6 +109,11 @@ class Generation:
         return self._run.chain
 
     @property
+    def warmup(self) -> WarmUp:
+        """How far the warm-up has come."""
+        return self._run.warmup
+
+    @property
     def series(self) -> dict[str, list[float]]:
         """What was measured so far, by observable; not a number where an update has no such thing."""
         return self._run.log.columns
@@ -121,8 +126,7 @@ class Generation:
     @property
     def remaining(self) -> int:
         """Updates still to do."""
-        warmup = self._run.warmup
-        return warmup.total - warmup.done + self.job.trajectories - self.measured
+        return self.warmup.total - self.warmup.done + self.job.trajectories - self.measured
 
     def run(
         self,
