@@ -21,11 +21,10 @@ from metalforge.hybrid.learning.network import DeviceNetwork, Master
 from metalforge.hybrid.learning.rules import GradientStep, RecursiveLeastSquares, RidgeRefit, Rules
 from metalforge.hybrid.learning.schedule import plan_updates
 from metalforge.hybrid.learning.trainer import OnlineTrainer
-from metalforge.reservoir.accuracy import wilson
 from metalforge.reservoir.datasets import narma
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.generate import make_esn
-from metalforge.reservoir.metrics import nrmse
+from metalforge.reservoir.metrics import nrmse, wilson
 from metalforge.reservoir.readout import ridge
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.emulator import EmulatedDevice

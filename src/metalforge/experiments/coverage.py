@@ -22,7 +22,7 @@ import numpy as np
 from metalforge import __version__
 from metalforge.core.errors import SpecError
 from metalforge.core.files import naming, opened
-from metalforge.reservoir.accuracy import Proportion, wilson
+from metalforge.reservoir.metrics import Proportion, wilson
 
 from .cache import cache_folder
 from .coverage_cases import CASES, QUICK_CASES, Case, CoverageJob, CoverageOutcome, jobs_of, run_job

@@ -26,7 +26,7 @@ from metalforge.conductor.chains import Corpus, Doubles
 from metalforge.conductor.early_stop import first_yes
 from metalforge.conductor.labels import Example
 from metalforge.conductor.stopping import SOUND
-from metalforge.reservoir.accuracy import wilson
+from metalforge.reservoir.metrics import wilson
 from metalforge.statistics import gamma_method
 
 from .protocol import Figure

@@ -16,12 +16,9 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from metalforge.hybrid.esn.tasks import Task
-from metalforge.reservoir.accuracy import wilson
-from metalforge.reservoir.datasets import narma, to_forecasting
-from metalforge.reservoir.flows import mackey_glass
+from metalforge.reservoir.datasets import mackey_glass, narma, sequence_classification, to_forecasting
 from metalforge.reservoir.generate import make_esn
-from metalforge.reservoir.metrics import nrmse_interval
-from metalforge.reservoir.sequences import sequence_classification
+from metalforge.reservoir.metrics import nrmse_interval, wilson
 from metalforge.reservoir.weights import EsnWeights
 
 from .corpus import PhaseCorpusSpec, phase_windows

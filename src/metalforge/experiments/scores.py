@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 from scipy.stats import t as student
 
-from metalforge.reservoir.accuracy import wilson
+from metalforge.reservoir.metrics import wilson
 
 from .protocol import Figure
 

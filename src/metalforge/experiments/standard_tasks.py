@@ -15,12 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.reservoir.datasets import narma, to_forecasting
-from metalforge.reservoir.flows import lorenz, mackey_glass
+from metalforge.reservoir.datasets import lorenz, mackey_glass, narma, to_forecasting, vowel_like
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.metrics import nrmse
 from metalforge.reservoir.readout import Readout, select_ridge
-from metalforge.reservoir.vowels import vowel_like
 from metalforge.reservoir.weights import EsnWeights
 
 from . import problems

@@ -1,14 +1,19 @@
-r"""Tasks from seeds: chaotic flows, NARMA, labelled sequences; time-major float64."""
+r"""Tasks from seeds: chaotic flows, NARMA, labelled sequences; time-major float64, one row a sample.
 
-from typing import TypeVar
+Flows are integrated by Runge and Kutta's fourth-order steps of `interval / substeps`, and every `substeps`-th point is
+kept. A `seed` moves the start a little, which on an attractor is enough for another series; `discard` samples are
+thrown away first, so that the start is forgotten. In labelled sequences only the order of what is shown tells the
+classes apart (`sequence_classification`), or most of it (`vowel_like`, made in the likeness of the Japanese vowels; no
+recording is behind it).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
-
-from .flows import lorenz, mackey_glass
-from .sequences import LabelledSequences, sequence_classification
 
 __all__ = [
     "LabelledSequences",
@@ -17,6 +22,7 @@ __all__ = [
     "narma",
     "sequence_classification",
     "to_forecasting",
+    "vowel_like",
 ]
 
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -30,6 +36,14 @@ DIVERGED = 10.0
 ATTEMPTS = 20
 NARMA_DISCARD = 200
 """Steps from the start at zero that are thrown away."""
+Point: TypeAlias = tuple[float, float, float]
+
+SPREAD = 0.1
+"""How far a seed moves the start: uniform within +- this share of it."""
+SHORTEST, LONGEST = 7, 29
+"""Steps of a sequence, as in the recorded set."""
+BLEND = 0.7
+"""How far noise at one step is that of the step before: neighbouring frames of speech overlap."""
 
 
 def narma(
@@ -82,3 +96,236 @@ def to_forecasting(x: NDArray[Scalar], horizon: int = 1) -> tuple[NDArray[Scalar
     if x.ndim < 1 or not 1 <= horizon < len(x):
         raise SpecError(f"`horizon` must be at least 1 and shorter than the series of {x.shape}. Got {horizon}")
     return x[:-horizon], x[horizon:]
+
+
+def mackey_glass(
+    n: int,
+    *,
+    tau: float = 17.0,
+    a: float = 0.2,
+    b: float = 0.1,
+    exponent: float = 10.0,
+    start: float = 1.2,
+    interval: float = 1.0,
+    substeps: int = 10,
+    discard: int = 500,
+    seed: int | None = None,
+) -> NDArray[np.float64]:
+    r"""Return n samples (n, 1) of the Mackey-Glass equation, `interval` apart.
+
+        x'(t) = a x(t - tau) / (1 + x(t - tau)^exponent) - b x(t),    x(t) = start for t <= 0
+
+    The delayed value is needed in the middle of steps too; there the cubic through both ends and their slopes is taken,
+    so that the whole is of fourth order (libraries that hold it fixed over a step of 1 are of first). `tau` must be a
+    whole number of steps. (M. Mackey, L. Glass, Science 197, 1977.)
+    """
+    _check_sampling(n, interval, substeps, discard)
+    h = interval / substeps
+    delay = round(tau / h)
+    if delay < 1 or abs(delay * h - tau) > 1e-9 * tau:
+        raise SpecError(
+            f"`tau` must be a whole number of steps of interval / substeps = {h:g}. Got {tau}\nhint: change `substeps`"
+        )
+    if not start > 0 or not a > 0 or not b > 0:
+        raise SpecError(f"`start`, `a` and `b` must be above 0. Got {start}, {a} and {b}")
+    x = float(start)
+    if seed is not None:
+        x *= 1 + np.random.default_rng(seed).uniform(-SPREAD, SPREAD)
+
+    def production(value: float) -> float:
+        return float(a * value / (1 + value**exponent))
+
+    # Production at points and in the middle of steps, from tau ago on: entry i is what step i must see.
+    at_points = [production(x)] * (delay + 1)
+    at_middles = [production(x)] * delay
+    series = [x]
+    for step in range((discard + n - 1) * substeps):
+        begin, middle, end = at_points[step], at_middles[step], at_points[step + 1]
+        k1 = begin - b * x
+        k2 = middle - b * (x + h / 2 * k1)
+        k3 = middle - b * (x + h / 2 * k2)
+        k4 = end - b * (x + h * k3)
+        after = x + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+        slope = end - b * after
+        at_points.append(production(after))
+        at_middles.append(production((x + after) / 2 + h / 8 * (k1 - slope)))
+        x = after
+        series.append(x)
+    return np.array(series[discard * substeps :: substeps])[:, np.newaxis]
+
+
+def lorenz(
+    n: int,
+    *,
+    sigma: float = 10.0,
+    rho: float = 28.0,
+    beta: float = 8 / 3,
+    start: Point = (1.0, 1.0, 1.0),
+    interval: float = 0.03,
+    substeps: int = 10,
+    discard: int = 1000,
+    seed: int | None = None,
+) -> NDArray[np.float64]:
+    """Return n samples (n, 3) of x' = sigma (y - x), y' = x (rho - z) - y, z' = x y - beta z.
+
+    (E. Lorenz, Journal of the Atmospheric Sciences 20, 1963.)
+    """
+
+    def slope(x: float, y: float, z: float) -> Point:
+        return sigma * (y - x), x * (rho - z) - y, x * y - beta * z
+
+    return _sampled(slope, start, n, interval, substeps, discard, seed)
+
+
+def _sampled(
+    slope: Callable[[float, float, float], Point],
+    start: Point,
+    n: int,
+    interval: float,
+    substeps: int,
+    discard: int,
+    seed: int | None,
+) -> NDArray[np.float64]:
+    """Return every `substeps`-th point of a flow. Plain floats: three numbers are too few for arrays to pay."""
+    _check_sampling(n, interval, substeps, discard)
+    if len(start) != 3 or not np.all(np.isfinite(start)):
+        raise SpecError(f"`start` must be three finite numbers. Got {start}")
+    x, y, z = (float(value) for value in start)
+    if seed is not None:
+        moved = np.random.default_rng(seed).uniform(1 - SPREAD, 1 + SPREAD, 3)
+        x, y, z = x * float(moved[0]), y * float(moved[1]), z * float(moved[2])
+    h = interval / substeps
+    half, sixth = h / 2, h / 6
+    points = [(x, y, z)]
+    for _ in range((discard + n - 1) * substeps):
+        a1, b1, c1 = slope(x, y, z)
+        a2, b2, c2 = slope(x + half * a1, y + half * b1, z + half * c1)
+        a3, b3, c3 = slope(x + half * a2, y + half * b2, z + half * c2)
+        a4, b4, c4 = slope(x + h * a3, y + h * b3, z + h * c3)
+        x += sixth * (a1 + 2 * a2 + 2 * a3 + a4)
+        y += sixth * (b1 + 2 * b2 + 2 * b3 + b4)
+        z += sixth * (c1 + 2 * c2 + 2 * c3 + c4)
+        points.append((x, y, z))
+    series = np.array(points[discard * substeps :: substeps])
+    if not np.all(np.isfinite(series)):
+        raise SpecError("the flow left the range of numbers: check its parameters, or take more `substeps`")
+    return series
+
+
+def _check_sampling(n: int, interval: float, substeps: int, discard: int) -> None:
+    if n < 1 or substeps < 1 or discard < 0:
+        raise SpecError(
+            f"a series wants n >= 1, substeps >= 1 and discard >= 0. Got n = {n}, substeps = {substeps}, "
+            f"discard = {discard}"
+        )
+    if not 0 < interval < np.inf:
+        raise SpecError(f"`interval` must be above 0 and finite. Got {interval}")
+
+
+class LabelledSequences(NamedTuple):
+    """Sequences (n, steps, inputs), float64, and their labels (n,), int64."""
+
+    inputs: NDArray[np.float64]
+    labels: NDArray[np.int64]
+
+
+def sequence_classification(
+    n: int,
+    *,
+    seed: int,
+    inputs: int = 50,
+    steps: int = 30,
+    classes: int = 4,
+    noise: float = 2.0,
+    quiet: int = 4,
+) -> LabelledSequences:
+    r"""Return n noisy sequences, their classes equally many (to one) and in random order. Slice it for train and test.
+
+    One motif, a random vector of rms 1, belongs to each class. Class c shows all motifs one after the other, beginning
+    with motif c and going round, each for a random number of steps; the last `quiet` steps show none. Then
+
+        u_t = (motif shown at t + noise * normal) / sqrt(1 + noise^2)
+
+    The mean, the largest and the last input are distributed alike in all classes, so at the end nobody does better than
+    1 / classes who has not remembered when a motif was shown. A network of 128 units (spectral radius 0.9, leak 0.3,
+    input scaling 0.3) with a ridge readout of its last state, trained on 2000, gets 0.92 right at the defaults.
+    """
+    shown = steps - quiet
+    if n < 1 or inputs < 1 or classes < 2 or quiet < 0 or shown < 2 * classes:
+        raise SpecError(
+            "the task wants n >= 1, inputs >= 1, classes >= 2, quiet >= 0 and at least two steps per class before the "
+            f"quiet ones. Got n = {n}, inputs = {inputs}, classes = {classes}, quiet = {quiet}, steps = {steps}"
+        )
+    if not 0 <= noise < np.inf:
+        raise SpecError(f"`noise` must be 0 or more, and finite. Got {noise}")
+    # The motifs have a stream of their own: the same seed gives the same task for any n.
+    for_motifs, for_labels, for_times, for_noise = np.random.default_rng(seed).spawn(4)
+    motifs = for_motifs.normal(size=(classes, inputs))
+    motifs /= np.sqrt(np.mean(motifs**2, axis=1, keepdims=True))
+    labels = for_labels.permutation(np.arange(n, dtype=np.int64) % classes)
+
+    # Every motif has half of its equal share for certain; where the spare steps go is random and the same for all.
+    certain = shown // (2 * classes)
+    spare = shown - certain * classes
+    cuts = np.sort(for_times.integers(0, spare + 1, (n, classes - 1)), axis=1) + certain * np.arange(1, classes)
+    time = np.arange(steps)
+    turn = np.sum(time[np.newaxis, :, np.newaxis] >= cuts[:, np.newaxis, :], axis=2)
+    u = motifs[(turn + labels[:, np.newaxis]) % classes]
+    u[:, shown:] = 0
+    u += noise * for_noise.normal(size=u.shape)
+    return LabelledSequences(u / np.sqrt(1 + noise**2), labels)
+
+
+def vowel_like(
+    n: int,
+    *,
+    seed: int,
+    speakers: int = 9,
+    inputs: int = 12,
+    voice: float = 0.2,
+    bend: float = 0.6,
+    mood: float = 0.35,
+    noise: float = 0.4,
+) -> LabelledSequences:
+    r"""Return n sequences (n, 29, inputs), speakers equally many (to one) and in random order; rest comes before.
+
+    The recorded set (M. Kudo, J. Toyama, M. Shimbo, Pattern Recognition Letters 20, 1999) has nine speakers who say two
+    vowels one after the other, twelve cepstral coefficients a frame, 7 to 29 frames. Here, with random vectors A, E of
+    the two vowels and V_c, B_c of speaker c, all of rms 1 (times the scale before them),
+
+        u(x) = (1 - x) A + x E + voice V_c + bend sin(2 pi x) B_c + mood M + noise N
+
+    where x goes from 0 to 1 along the sequence, M is drawn anew for every sequence and N for every step, blended with
+    the step before. V_c tells a speaker at any time and in the mean; B_c only by the order, since it averages to
+    nothing. Sequences of 7 to 29 steps have zeros before them, which leave a network without bias at rest; all are
+    divided by one number that makes the rms of the frames about 1. Slice it for train and test.
+    """
+    if n < 1 or speakers < 2 or inputs < 1:
+        raise SpecError(
+            f"the task wants n >= 1, speakers >= 2 and inputs >= 1. Got n = {n}, speakers = {speakers}, "
+            f"inputs = {inputs}"
+        )
+    scales = {"voice": voice, "bend": bend, "mood": mood, "noise": noise}
+    for name, value in scales.items():
+        if not 0 <= value < np.inf:
+            raise SpecError(f"`{name}` must be 0 or more, and finite. Got {value}")
+    # The speakers have a stream of their own: the same seed gives the same task for any n.
+    for_speakers, for_labels, for_lengths, for_noise = np.random.default_rng(seed).spawn(4)
+    drawn = for_speakers.normal(size=(2 + 2 * speakers, inputs))
+    drawn /= np.sqrt(np.mean(drawn**2, axis=1, keepdims=True))
+    first, second, voices, bends = drawn[0], drawn[1], drawn[2 : 2 + speakers], drawn[2 + speakers :]
+    labels = for_labels.permutation(np.arange(n, dtype=np.int64) % speakers)
+    lengths = for_lengths.integers(SHORTEST, LONGEST + 1, n)
+
+    x = 1 - np.arange(LONGEST - 1, -1, -1) / (lengths[:, np.newaxis] - 1)  # below 0 before a sequence begins
+    spoken = x > -1e-9
+    x = np.clip(x, 0, 1)[..., np.newaxis]
+    frames = for_noise.normal(size=(n, LONGEST, inputs))
+    for t in range(1, LONGEST):
+        frames[:, t] = BLEND * frames[:, t - 1] + np.sqrt(1 - BLEND**2) * frames[:, t]
+    mean = (1 - x) * first + x * second
+    own = voice * voices[labels][:, np.newaxis] + bend * np.sin(2 * np.pi * x) * bends[labels][:, np.newaxis]
+    u = mean + own + mood * for_noise.normal(size=(n, 1, inputs)) + noise * frames
+    # What the formula gives on average, not what was drawn: sets of other sizes have the same unit.
+    rms = np.sqrt(2 / 3 + voice**2 + bend**2 / 2 + mood**2 + noise**2)
+    return LabelledSequences(np.where(spoken[..., np.newaxis], u / rms, 0.0), labels)

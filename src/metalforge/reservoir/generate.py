@@ -1,20 +1,39 @@
-"""Random networks from a seed. Their matrices come from `matrices`, or from `grid` on four-bit integers."""
+r"""Random networks from a seed: real matrices, or 4-bit integers times one scale, which an int4 device holds exactly.
+
+    W = scale * Q,    Q in -7 .. 7
+
+The spectral radius of W is scale times that of Q, so the scale, one host float, makes it exact.
+"""
 
 import warnings
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import FeatureSchema
 
 from .activations import ActivationName
-from .grid import Int4Matrix, int4_grid
-from .matrices import Distribution, Kind, random_matrix, scaled, with_spectral_radius
+from .matrices import Distribution, Kind, nonzero_radius, random_matrix, scaled, to_kind, with_spectral_radius
 from .sparse import Matrix, to_dense
 from .weights import EsnWeights, UnstableReservoirWarning
 
 __all__ = ["Distribution", "Int4Matrix", "Kind", "int4_grid", "make_esn", "random_matrix", "with_spectral_radius"]
+
+LARGEST = 7
+"""Largest integer of four bits on a symmetric grid: the chip has no -8."""
+
+
+class Int4Matrix(NamedTuple):
+    """A matrix scale * integers; `integers` is int8 of shape (rows, columns) within -7 .. 7."""
+
+    integers: NDArray[np.int8]
+    scale: float
+
+    def real(self, dtype: Any = np.float64, kind: Kind = "dense") -> Matrix:
+        """Return scale * integers, each rounded once to `dtype`."""
+        return to_kind((self.scale * self.integers.astype(np.float64)).astype(dtype), kind)
 
 
 def make_esn(
@@ -90,6 +109,36 @@ def make_esn(
         w_fb=None if w_fb is None else to_dense(w_fb),
         features=features,
     )
+
+
+def int4_grid(
+    rng: np.random.Generator,
+    rows: int,
+    columns: int,
+    *,
+    distribution: Distribution = "normal",
+    connectivity: float = 1.0,
+    kind: Kind = "dense",
+    spectral_radius: float | None = None,
+    largest: float = 1.0,
+) -> Int4Matrix:
+    r"""Return a random matrix on the int4 grid: connections drawn as `random_matrix` does, then rounded row by row.
+
+        q = sign(x) ceil(7 |x| / max |x| of its row)
+
+    Rounding up keeps every connection (|q| >= 1), and every row holds a 7 or -7. So quantisation by the largest weight
+    of the tensor, or of each row, finds these integers again and loses nothing. Ternary connections are -7 and 7.
+    The scale makes the spectral radius `spectral_radius`, or without one the largest weight `largest`.
+    """
+    drawn = random_matrix(rng, rows, columns, distribution=distribution, connectivity=connectivity, kind=kind)
+    x = to_dense(drawn)
+    share = np.abs(x) / np.abs(x).max(axis=1, keepdims=True)
+    integers = np.copysign(np.ceil(LARGEST * share), x).astype(np.int8)
+    if spectral_radius is None:
+        return Int4Matrix(integers, largest / LARGEST)
+    if not 0 < spectral_radius < np.inf:
+        raise SpecError(f"`spectral_radius` must be above 0 and finite. Got {spectral_radius}")
+    return Int4Matrix(integers, spectral_radius / nonzero_radius(to_kind(integers.astype(np.float64), kind)))
 
 
 def _connections(

@@ -1,33 +1,32 @@
 r"""How good predictions are: errors under named norms, and an interval for a series whose errors are correlated.
 
 Series are (T,) or (T, outputs), truth first. Everything that is not a number, empty or of another shape is refused:
-a metric of bad data is worse than none. Shares of right labels and their intervals are in `accuracy`.
+a metric of bad data is worse than none. Shares of right labels have intervals that hold near 0 and 1 too.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
 
 from metalforge.core.errors import SpecError, UnknownNameError
-
-from .accuracy import Proportion, accuracy, wilson
-from .resampling import block_length, circular_blocks
 
 __all__ = [
     "Interval",
     "Norm",
     "Proportion",
-    "accuracy",
+    "block_length",
+    "circular_blocks",
     "nrmse",
     "nrmse_interval",
-    "r2",
     "rmse",
-    "smape",
     "wilson",
 ]
 
+Reals: TypeAlias = NDArray[np.float64]
 Norm: TypeAlias = Literal["std", "minmax", "var", "mean", "iqr"]
 """What the error is divided by: of the truth, its standard deviation, its range, its variance, |its mean|, or the
 distance between its quartiles."""
@@ -108,23 +107,6 @@ def nrmse_interval(
     return Interval(value, float(low), float(high))
 
 
-def r2(y_true: ArrayLike, y_pred: ArrayLike) -> float:
-    """Return 1 - (sum of squared errors) / (sum of squared deviations from the mean), averaged over outputs."""
-    truth, predicted = _series(y_true, y_pred)
-    deviation = _checked_norm(truth, "std")
-    return float(np.mean(1 - np.mean((truth - predicted) ** 2, axis=0) / deviation**2))
-
-
-def smape(y_true: ArrayLike, y_pred: ArrayLike) -> float:
-    """Return the mean of 200 |y_true - y_pred| / (|y_true| + |y_pred|), in percent: 0 to 200; 0 where both are 0."""
-    truth, predicted = _series(y_true, y_pred)
-    size = np.abs(truth) + np.abs(predicted)
-    share = np.divide(np.abs(truth - predicted), size, out=np.zeros_like(size), where=size > 0)
-    return float(200 * np.mean(share))
-
-
-Reals: TypeAlias = NDArray[np.float64]
-
 _NORMS: dict[str, Callable[[Reals], Any]] = {
     "std": lambda y: np.std(y, axis=0),
     "minmax": lambda y: np.ptp(y, axis=0),
@@ -173,3 +155,76 @@ def _series(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[Reals, Reals]:
         # (T,) against (T, 1) is not let through either: broadcasting would compare every time with every other.
         raise SpecError(f"`y_true` and `y_pred` must have one shape. Got {truth.shape} and {predicted.shape}")
     return truth.reshape(len(truth), -1), predicted.reshape(len(predicted), -1)
+
+
+class Proportion(NamedTuple):
+    """A share of n, and the ends of its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+def wilson(successes: int, n: int, *, confidence: float = 0.95) -> Proportion:
+    r"""Return successes / n with Wilson's score interval.
+
+        (p + z^2 / 2n +- z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n)
+
+    (E. Wilson, Journal of the American Statistical Association 22, 1927.)
+    """
+    if not 0 <= successes <= n or n < 1:
+        raise SpecError(f"a share wants 0 <= successes <= n and n >= 1. Got {successes} of {n}")
+    if not 0 < confidence < 1:
+        raise SpecError(f"`confidence` must lie between 0 and 1. Got {confidence}")
+    z = float(ndtri((1 + confidence) / 2))
+    p = successes / n
+    middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * np.sqrt(p * (1 - p) / n + (z / (2 * n)) ** 2) / (1 + z * z / n)
+    # The ends are exactly 0 and 1 there; rounding may miss them.
+    low = 0.0 if successes == 0 else float(middle - half)
+    high = 1.0 if successes == n else float(middle + half)
+    return Proportion(p, low, high, n)
+
+
+def block_length(series: NDArray[np.float64]) -> int:
+    r"""Return the block length, 1 to n / 3, for which the bootstrap's variance of the mean has the least squared error.
+
+        b = (2 G^2 / D)^(1/3) n^(1/3),   G = sum |k| R(k),   D = 4/3 (sum R(k))^2
+
+    for circular blocks, with autocovariances R(k) under a flat-top window up to 2 m; m is the lag after which the next
+    ones are all insignificant. (D. Politis, H. White, Econometric Reviews 23, 2004, corrected by A. Patton, D. Politis,
+    H. White, 28, 2009.)
+    """
+    n = len(series)
+    longest = max(1, n // 3)
+    centred = series - series.mean()
+    covariance = _autocovariance(centred)
+    if covariance[0] <= 0:
+        return 1
+    correlation = covariance / covariance[0]
+    insignificant = np.abs(correlation[1:]) < 2 * math.sqrt(math.log10(n) / n)
+    run = max(5, math.isqrt(math.ceil(math.log10(n))))
+    m = next((k for k in range(len(insignificant) - run + 1) if insignificant[k : k + run].all()), len(insignificant))
+    lags = np.arange(1, min(2 * max(m, 1), n - 1) + 1)
+    window = np.clip(2 * (1 - lags / lags[-1]), 0, 1)
+    weighted = window * covariance[lags]
+    spectrum = covariance[0] + 2 * weighted.sum()
+    bias = 2 * np.sum(lags * weighted)
+    if spectrum <= 0:
+        return longest  # anticorrelated beyond what n times can tell
+    best = (2 * bias**2 / (4 / 3 * spectrum**2)) ** (1 / 3) * n ** (1 / 3)
+    return int(min(max(1, math.ceil(best)), longest))
+
+
+def circular_blocks(rng: np.random.Generator, n: int, block: int) -> NDArray[np.intp]:
+    """Return n times made of whole blocks that start anywhere and go round the end; the last is cut."""
+    starts = rng.integers(0, n, -(-n // block))
+    return np.asarray(((starts[:, np.newaxis] + np.arange(block)) % n).ravel()[:n])
+
+
+def _autocovariance(centred: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return R(0) .. R(n - 1), each divided by n; by FFT with as many zeros behind."""
+    n = len(centred)
+    spectrum = np.fft.rfft(centred, 2 * n)
+    return np.asarray(np.fft.irfft(spectrum * spectrum.conj(), 2 * n)[:n] / n)

@@ -7,8 +7,8 @@ from metalforge.core.errors import SpecError
 from metalforge.hybrid.attacks import Victim, fgsm, pgd, random_signs, square_attack
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task, refit
+from metalforge.reservoir.datasets import sequence_classification
 from metalforge.reservoir.generate import make_esn
-from metalforge.reservoir.sequences import sequence_classification
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
 EPSILON = 0.1

@@ -5,7 +5,7 @@ import pytest
 
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.attacks import share, share_difference, transfer_rate
-from metalforge.reservoir.accuracy import wilson
+from metalforge.reservoir.metrics import wilson
 
 
 def _coins(n, p, seed):

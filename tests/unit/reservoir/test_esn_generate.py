@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.schema import Feature, FeatureSchema
-from metalforge.reservoir.generate import Int4Matrix, int4_grid, make_esn, random_matrix, with_spectral_radius
+from metalforge.reservoir.generate import int4_grid, make_esn, random_matrix, with_spectral_radius
 from metalforge.reservoir.matrices import kind_of, to_kind
 from metalforge.reservoir.sparse import BLOCK, BlockSparse, to_dense
 from metalforge.reservoir.weights import UnstableReservoirWarning
@@ -147,22 +147,6 @@ def test_without_a_radius_the_grid_ends_at_the_largest_weight():
     assert np.allclose(np.abs(grid.real()).max(axis=1), 0.3, rtol=1e-15)
 
 
-@pytest.mark.parametrize(
-    ("integers", "scale", "says"),
-    [
-        (np.array([[8]], np.int8), 1.0, "-7 .. 7"),
-        (np.array([[-8, 1]], np.int8), 1.0, "-7 .. 7"),
-        (np.array([[1]], np.int16), 1.0, "int8"),
-        (np.zeros((0, 3), np.int8), 1.0, "not empty"),
-        (np.array([[1]], np.int8), 0.0, "scale"),
-        (np.array([[1]], np.int8), np.nan, "scale"),
-    ],
-)
-def test_an_int4_matrix_is_checked_when_it_is_made(integers, scale, says):
-    with pytest.raises(SpecError, match=says):
-        Int4Matrix(integers, scale)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_kinds_are_the_same_matrix(kind):
     full = random_matrix(rng(), 35, 35, connectivity=0.2)
@@ -193,7 +177,7 @@ def test_a_network_has_what_was_asked_for(grid, kind, dtype):
         for matrix in (to_dense(w.w_res), w.w_in, w.w_fb):
             assert quantize_to(matrix, INT4, per="row").report().relative_error < 1e-7
     else:
-        assert quantize_to(to_dense(w.w_res), INT4, per="row").report().relative_error > 0.01
+        assert np.abs(quantize_to(to_dense(w.w_res), INT4).error).max() > 0.001
 
 
 def test_the_same_seed_gives_the_same_network_and_each_matrix_its_own_stream():

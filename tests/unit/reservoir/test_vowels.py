@@ -5,7 +5,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from metalforge.core.errors import SpecError
-from metalforge.reservoir.vowels import LONGEST, SHORTEST, vowel_like
+from metalforge.reservoir.datasets import LONGEST, SHORTEST, vowel_like
 
 
 def test_shape_lengths_and_rest_before():

@@ -5,7 +5,7 @@ A candidate is a base network of its size and share of connections, scaled:
     W_res = spectral_radius B,   W_in = input_scaling C,   b = bias_scaling d        B of spectral radius 1
 
 so eigenvalues are found once for each base, not once for each candidate. Bases lie on the four-bit grid
-(`reservoir.grid`): a chip then holds W_res without any error, whatever its scale.
+(`reservoir.generate`): a chip then holds W_res without any error, whatever its scale.
 """
 
 from dataclasses import replace
