@@ -175,7 +175,7 @@ def test_a_network_has_what_was_asked_for(grid, kind, dtype):
     assert 0.05 < np.abs(w.bias).max() <= 0.1
     if grid == "int4":
         for matrix in (to_dense(w.w_res), w.w_in, w.w_fb):
-            assert quantize_to(matrix, INT4, per="row").report().relative_error < 1e-7
+            assert np.abs(quantize_to(matrix, INT4).error).max() < 1e-7 * np.abs(matrix).max()
     else:
         assert np.abs(quantize_to(to_dense(w.w_res), INT4).error).max() > 0.001
 
