@@ -5,7 +5,9 @@ trust what they read, so the reader is our own: every offset is checked for boun
 and lengths are compared with what is there before anything is made of them.
 """
 
+import hashlib
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,25 +17,7 @@ from flatbuffers import number_types
 
 from .program import ProgramError
 
-__all__ = [
-    "IDENTIFIER",
-    "MAX_BYTES",
-    "PROGRAM",
-    "VERSION",
-    "FlatTable",
-    "Kind",
-    "Many",
-    "Numbers",
-    "Reader",
-    "Record",
-    "Scalar",
-    "Text",
-    "check_count",
-    "check_size",
-    "encode",
-    "join_names",
-    "utf8",
-]
+__all__ = ["IDENTIFIER", "MAX_BYTES", "PROGRAM", "VERSION", "Reader", "Record", "check_size", "checksum", "encode"]
 
 IDENTIFIER = b"MFP1"
 """What stands at byte 4 of every file."""
@@ -133,7 +117,7 @@ PROGRAM = FlatTable(
 )
 
 
-def utf8(kind: Text, text: Any, where: str) -> bytes:
+def _utf8(kind: Text, text: Any, where: str) -> bytes:
     """Return a text as bytes; raises when the wire does not take it."""
     if not isinstance(text, str):
         raise ProgramError(f"`{where}` must be text. Got {type(text).__name__}")
@@ -154,13 +138,13 @@ def check_size(size: int) -> None:
         raise ProgramError(f"a program must be at most {MAX_BYTES} bytes. Got {size}")
 
 
-def check_count(kind: Many, count: int, where: str) -> None:
+def _check_count(kind: Many, count: int, where: str) -> None:
     """Raise when a vector of tables has too many entries."""
     if count > kind.most:
         raise ProgramError(f"`{where}` must have at most {kind.most} entries. Got {count}")
 
 
-def join_names(where: str, name: str) -> str:
+def _join(where: str, name: str) -> str:
     """Return the path of a field: `layers[0].name`."""
     return f"{where}.{name}" if where else name
 
@@ -193,6 +177,38 @@ def _write(builder: Any, kind: Below, value: Any) -> int:
         else:
             builder.PrependUOffsetTRelativeSlot(slot, below[name], 0)
     return int(builder.EndObject())
+
+
+def _canonical(kind: Kind, value: Any, where: str) -> Iterator[bytes]:
+    """Yield what the checksum is taken of; raises for a text or a list that the wire does not take."""
+    if isinstance(kind, Scalar):
+        yield struct.pack("<" + kind.code, value)
+    elif isinstance(kind, Text):
+        text = _utf8(kind, value, where)
+        yield struct.pack("<I", len(text))
+        yield text
+    elif isinstance(kind, Numbers):
+        check_size(value.nbytes)  # and so the count fits
+        yield struct.pack("<I", value.size)
+        yield value.data
+    elif isinstance(kind, Many):
+        _check_count(kind, len(value), where)
+        yield struct.pack("<I", len(value))
+        for i, record in enumerate(value):
+            yield from _canonical(kind.table, record, f"{where}[{i}]")
+    else:
+        for name, field in kind.fields.items():
+            yield from _canonical(field, value[name], _join(where, name))
+
+
+def checksum(record: Record) -> bytes:
+    """Return the SHA-256 of everything in a record of the root table but the checksum itself."""
+    digest, size = hashlib.sha256(), 0
+    for part in _canonical(PROGRAM, record | {"checksum": np.zeros(32, "u1")}, ""):
+        digest.update(part)
+        size += memoryview(part).nbytes
+        check_size(size)  # before a writer spends memory on it
+    return digest.digest()
 
 
 class Reader:
@@ -258,7 +274,7 @@ class Reader:
         record: Record = {}
         end = 4
         for slot, (name, kind) in enumerate(table.fields.items(), start=2):
-            path, offset = join_names(where, name), vtable[slot] if slot < len(vtable) else 0
+            path, offset = _join(where, name), vtable[slot] if slot < len(vtable) else 0
             if offset == 0:
                 if not isinstance(kind, Scalar):
                     raise ProgramError(f"`{path}` is missing: the program is damaged")
@@ -288,7 +304,7 @@ class Reader:
             self._take(start, count * dtype.itemsize, dtype.itemsize, where)
             return np.frombuffer(self._data, dtype, count, start)
         if isinstance(kind, Many):
-            check_count(kind, count, where)
+            _check_count(kind, count, where)
             self._take(start, 4 * count, 4, where)
             return [self._below(kind.table, start + 4 * i, f"{where}[{i}]") for i in range(count)]
         self._take(start, count + 1, 1, where)

@@ -7,34 +7,12 @@ Everything wrong is a `ProgramError` that names the field.
 The checksum finds damage; it does not say who wrote a program. Schema and provenance are free text: show them quoted.
 """
 
-import hashlib
-import struct
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.files import PathLike, opened, replacing
 
-from .flatbuffer import (
-    IDENTIFIER,
-    MAX_BYTES,
-    PROGRAM,
-    VERSION,
-    Kind,
-    Many,
-    Numbers,
-    Reader,
-    Record,
-    Scalar,
-    Text,
-    check_count,
-    check_size,
-    encode,
-    join_names,
-    utf8,
-)
+from .flatbuffer import IDENTIFIER, MAX_BYTES, VERSION, Reader, Record, check_size, checksum, encode
 from .program import Activation, Encoding, FullyConnected, Head, Program, ProgramError, weight_limits
 
 __all__ = ["IDENTIFIER", "MAX_BYTES", "VERSION", "from_bytes", "load", "save", "to_bytes"]
@@ -46,7 +24,7 @@ _SIGNED = ("unsigned", "zero_point", "two_rail")
 def to_bytes(program: Program) -> bytes:
     """Return the program as a FlatBuffer: the same bytes for the same program."""
     record = _to_record(program)
-    record["checksum"] = np.frombuffer(_checksum(record), "u1")
+    record["checksum"] = np.frombuffer(checksum(record), "u1")
     data = encode(record)
     check_size(len(data))
     return data
@@ -58,7 +36,7 @@ def from_bytes(data: bytes | bytearray | memoryview) -> Program:
         raise ProgramError(f"a program is read from bytes. Got {type(data).__name__}")
     check_size(memoryview(data).nbytes)
     record = Reader(bytes(data)).program()
-    if record["checksum"].tobytes() != _checksum(record):
+    if record["checksum"].tobytes() != checksum(record):
         raise ProgramError("`checksum` does not match the content: the program is damaged; get a fresh copy")
     return _to_program(record)
 
@@ -179,34 +157,3 @@ def _unpack(packed: NDArray[np.uint8], bits: int, count: int, where: str) -> NDA
         flat ^= sign
         flat -= sign
     return flat.view(np.int8)
-
-
-def _canonical(kind: Kind, value: Any, where: str) -> Iterator[bytes]:
-    """Yield what the checksum is taken of; raises for a text or a list that the wire does not take."""
-    if isinstance(kind, Scalar):
-        yield struct.pack("<" + kind.code, value)
-    elif isinstance(kind, Text):
-        text = utf8(kind, value, where)
-        yield struct.pack("<I", len(text))
-        yield text
-    elif isinstance(kind, Numbers):
-        check_size(value.nbytes)  # and so the count fits
-        yield struct.pack("<I", value.size)
-        yield value.data
-    elif isinstance(kind, Many):
-        check_count(kind, len(value), where)
-        yield struct.pack("<I", len(value))
-        for i, record in enumerate(value):
-            yield from _canonical(kind.table, record, f"{where}[{i}]")
-    else:
-        for name, field in kind.fields.items():
-            yield from _canonical(field, value[name], join_names(where, name))
-
-
-def _checksum(record: Record) -> bytes:
-    digest, size = hashlib.sha256(), 0
-    for part in _canonical(PROGRAM, record | {"checksum": np.zeros(32, "u1")}, ""):
-        digest.update(part)
-        size += memoryview(part).nbytes
-        check_size(size)  # before a writer spends memory on it
-    return digest.digest()
