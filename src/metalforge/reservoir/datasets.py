@@ -7,7 +7,7 @@ classes apart (`sequence_classification`), or most of it (`vowel_like`, made in 
 recording is behind it).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -19,7 +19,9 @@ __all__ = [
     "LabelledSequences",
     "lorenz",
     "mackey_glass",
+    "mso",
     "narma",
+    "rossler",
     "sequence_classification",
     "to_forecasting",
     "vowel_like",
@@ -27,6 +29,8 @@ __all__ = [
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
+MSO_FREQUENCIES = (0.2, 0.311, 0.42, 0.51, 0.63, 0.74, 0.85, 0.97)
+"""H. Jaeger's two, and six more by B. Roeschies and C. Igel (Logic Journal of the IGPL 18, 2010)."""
 NARMA_10 = (0.3, 0.05, 1.5, 0.1)
 """A. Atiya, A. Parlos, IEEE Transactions on Neural Networks 11, 2000."""
 NARMA_30 = (0.2, 0.04, 1.5, 0.001)
@@ -89,6 +93,21 @@ def _narma(u: list[float], order: int, coefficients: tuple[float, float, float, 
             return None
         y.append(after)
     return y[1:]
+
+
+def mso(n: int, frequencies: int | Sequence[float] = 8) -> NDArray[np.float64]:
+    """Return x_t = sum of sin(f t) over frequencies f, (n, 1), from t = 0 on; a number k takes the first k of eight."""
+    if isinstance(frequencies, int):
+        if not 1 <= frequencies <= len(MSO_FREQUENCIES):
+            raise SpecError(
+                f"{len(MSO_FREQUENCIES)} frequencies have names in the literature. Got {frequencies}"
+                "\nhint: give them as a list"
+            )
+        frequencies = MSO_FREQUENCIES[:frequencies]
+    if n < 1 or len(frequencies) == 0 or not np.all(np.isfinite(frequencies)):
+        raise SpecError(f"oscillators want n >= 1 and finite frequencies. Got n = {n}, {list(frequencies)}")
+    waves = np.sin(np.outer(np.arange(n), frequencies))
+    return np.asarray(waves.sum(axis=1, keepdims=True))
 
 
 def to_forecasting(x: NDArray[Scalar], horizon: int = 1) -> tuple[NDArray[Scalar], NDArray[Scalar]]:
@@ -173,6 +192,29 @@ def lorenz(
 
     def slope(x: float, y: float, z: float) -> Point:
         return sigma * (y - x), x * (rho - z) - y, x * y - beta * z
+
+    return _sampled(slope, start, n, interval, substeps, discard, seed)
+
+
+def rossler(
+    n: int,
+    *,
+    a: float = 0.2,
+    b: float = 0.2,
+    c: float = 5.7,
+    start: Point = (-0.1, 0.0, 0.02),
+    interval: float = 0.1,
+    substeps: int = 10,
+    discard: int = 1000,
+    seed: int | None = None,
+) -> NDArray[np.float64]:
+    """Return n samples (n, 3) of x' = -y - z, y' = x + a y, z' = b + z (x - c).
+
+    (O. Rossler, Physics Letters A 57, 1976.)
+    """
+
+    def slope(x: float, y: float, z: float) -> Point:
+        return -y - z, x + a * y, b + z * (x - c)
 
     return _sampled(slope, start, n, interval, substeps, discard, seed)
 

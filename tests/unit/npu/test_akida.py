@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from metalforge.core import MeterUnavailableError, PluginError, SpecError
-from metalforge.substrates.npu import akida_
+from metalforge.substrates.npu import akida_, wire
 from metalforge.substrates.npu.akida_ import AkidaDevice
 from metalforge.substrates.npu.conformance import Report, compare, random_inputs, random_program
 from metalforge.substrates.npu.device import NpuDevice, NpuError, PowerMode, ResourceError
@@ -233,6 +233,13 @@ def test_the_simulator_has_neither(sdk):
         device.power_mode = PowerMode.ECONOMY
     with pytest.raises(MeterUnavailableError, match="a board"):
         device.power()
+
+
+def test_programs_as_bytes_have_one_address(sdk):
+    device = AkidaDevice()
+    assert device.program_external(wire.to_bytes(linear())).fingerprint == linear().fingerprint()
+    with pytest.raises(ResourceError, match=r"address.*Got 0x40"):
+        device.program_external(wire.to_bytes(linear()), 64)
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch):

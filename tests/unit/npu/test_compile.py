@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metalforge.substrates.npu.certificate import overflow_certificate
-from metalforge.substrates.npu.compile import compile_linear
+from metalforge.substrates.npu.compile import compile_linear, merge_heads
 from metalforge.substrates.npu.ladder import group_ranges, ladder_of
 from metalforge.substrates.npu.products import run_program
 from metalforge.substrates.npu.program import Activation, Encoding, Head, ProgramError
@@ -26,15 +26,15 @@ def random_inputs(rng, encoding, batch, inputs):
 
 @given(
     seed=st.integers(0, 2**32 - 1), outputs=st.integers(1, 8), inputs=st.integers(1, 60),
-    encoding=st.sampled_from(ENCODINGS), batch=st.integers(1, 4),
+    encoding=st.sampled_from(ENCODINGS), clip=st.sampled_from(["max", "mse"]), batch=st.integers(1, 4),
 )  # fmt: skip
 @settings(max_examples=100)
-def test_a_compiled_matrix_is_the_matrix_to_its_bound(seed, outputs, inputs, encoding, batch):
+def test_a_compiled_matrix_is_the_matrix_to_its_bound(seed, outputs, inputs, encoding, clip, batch):
     rng = np.random.default_rng(seed)
     matrix = rng.normal(size=(outputs, inputs))
     ranges = rng.uniform(0.1, 10, inputs)
     x = random_inputs(rng, encoding, batch, inputs) * ranges
-    compiled = compile_linear("w", matrix, encoding=encoding, ranges=ranges)
+    compiled = compile_linear("w", matrix, encoding=encoding, ranges=ranges, clip=clip)
     y = compiled.run(x)
     assert y.shape == (batch, outputs)
     assert np.all(np.abs(y - x @ matrix.T) <= compiled.error_bound * (1 + 1e-9))
@@ -42,8 +42,7 @@ def test_a_compiled_matrix_is_the_matrix_to_its_bound(seed, outputs, inputs, enc
 
 def test_one_program_says_what_the_chip_and_the_host_need():
     rng = np.random.default_rng(3)
-    matrix = rng.normal(size=(4, 20))
-    heads = (Head(name="energy", start=0, width=3), Head(name="stop", start=3, width=1))
+    matrix, heads = merge_heads({"energy": rng.normal(size=(3, 20)), "stop": rng.normal(size=(1, 20))})
     compiled = compile_linear("readout", matrix, encoding=W8A8, heads=heads, schema="v1", provenance=(("seed", "3"),))
     program = compiled.program
     (layer,) = program.layers
@@ -56,10 +55,34 @@ def test_one_program_says_what_the_chip_and_the_host_need():
     assert (layer.inputs, layer.units, layer.weight_bits, layer.input_bits) == (20, 8, 4, 4)
     assert layer.activation is Activation.LINEAR
     assert program.outputs == 4
-    assert program.heads == heads
+    assert program.heads == (Head(name="energy", start=0, width=3), Head(name="stop", start=3, width=1))
     assert program.scales == pytest.approx(np.abs(matrix).max(axis=1) / 112 / 127)
     assert overflow_certificate(layer).safe
     assert np.array_equal(ladder_of(program).integers, compiled.ladders[0].integers)
+
+
+def test_merged_heads_give_what_each_head_gives_alone():
+    rng = np.random.default_rng(1)
+    alone = {name: rng.normal(size=(width, 16)) for name, width in (("a", 1), ("b", 5), ("c", 2))}
+    matrix, heads = merge_heads(alone)
+    x = rng.uniform(-1, 1, (4, 16))
+    merged = compile_linear("all", matrix, encoding=W8A8, heads=heads)
+    by_head = merged.by_head(merged.run(x))
+    assert list(by_head) == ["a", "b", "c"]
+    for name, own in alone.items():
+        # One scale a row: a head does not notice its neighbours.
+        assert np.array_equal(by_head[name], compile_linear(name, own, encoding=W8A8).run(x))
+
+
+def test_heads_that_do_not_fit_together_are_refused():
+    with pytest.raises(ProgramError, match=r"same inputs\. Got `a` \(1, 2\), `b` \(1, 3\)"):
+        merge_heads({"a": np.ones((1, 2)), "b": np.ones((1, 3))})
+    with pytest.raises(ProgramError, match=r"must be matrices .* Got `a` \(2,\)"):
+        merge_heads({"a": np.ones(2)})
+    with pytest.raises(ProgramError, match="at least one head is wanted"):
+        merge_heads({})
+    with pytest.raises(ProgramError, match="head `a` at 1"):
+        compile_linear("w", np.eye(2), heads=[Head(name="a", start=1, width=2)])
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda e: f"A{e.activation_bits}-W{e.digits}-{e.signed}")
@@ -150,7 +173,7 @@ def test_the_run_goes_through_the_device_it_is_given():
 
 def test_compiling_twice_gives_the_same_program():
     matrix = np.random.default_rng(0).normal(size=(5, 7))
-    one, two = (compile_linear("w", matrix, encoding=W8A8).program.fingerprint() for _ in range(2))
+    one, two = (compile_linear("w", matrix, encoding=W8A8, clip="mse").program.fingerprint() for _ in range(2))
     assert one == two
 
 

@@ -6,11 +6,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from metalforge.core import Modelled, UnknownNameError
+from metalforge.core import EnergyMeter, Modelled, UnknownNameError
+from metalforge.substrates.npu import wire
 from metalforge.substrates.npu.conformance import random_inputs, random_program
 from metalforge.substrates.npu.costs import cost, update_cost
 from metalforge.substrates.npu.device import NpuDevice, NpuError, PowerMode
 from metalforge.substrates.npu.emulator import EmulatedDevice
+from metalforge.substrates.npu.ledger import VirtualClock
 from metalforge.substrates.npu.program import Activation, FullyConnected, Program, ProgramError
 from metalforge.substrates.profiles import PROFILES
 
@@ -160,9 +162,10 @@ def test_wrong_variables_are_refused_and_change_nothing(rng, name, values, error
 
 
 def test_time_and_energy_are_the_models_and_never_the_walls(rng):
-    device, program = EmulatedDevice(), linear(rng)
+    clock = VirtualClock()
+    device, program = EmulatedDevice(clock=clock), linear(rng)
     device.load(program)
-    loaded = device.statistics().busy.value
+    loaded = clock.now
     for batch in (1, 8, 8):
         device.infer(np.zeros((batch, 20), np.uint8))
     device.set_variable("res/weights", np.ones((20, 6), np.int8))
@@ -171,10 +174,32 @@ def test_time_and_energy_are_the_models_and_never_the_walls(rng):
     assert (done.calls, done.inferences, done.weight_updates, done.loads) == (3, 17, 1, 1)
     # Four-bit weights are packed for loading; the update counts the array that was handed over.
     assert done.bytes_pushed == 20 * 6 // 2 + 8 * 6 + 120
-    assert done.busy.value - loaded == pytest.approx(sum(c.latency.value for c in wanted), rel=1e-12)
+    assert clock.now - loaded == pytest.approx(sum(c.latency.value for c in wanted), rel=1e-12)
     assert isinstance(done.busy, Modelled)
+    assert done.busy.value == clock.now
     assert done.energy.value == pytest.approx(0.918 * done.busy.value)
     assert done.busy.profile == done.energy.profile == "akd1000-published"
+
+
+def test_the_ledger_is_an_energy_meter(rng):
+    device, program = EmulatedDevice("akd1000-claimed"), linear(rng)
+    device.load(program)
+    assert isinstance(device.ledger, EnergyMeter)
+    before = device.ledger.total().value
+    device.infer(np.zeros(20, np.uint8))
+    assert device.ledger.total().value - before == pytest.approx(1.4e-6)
+    with pytest.raises(ValueError, match="time runs forward"):
+        device.clock.advance(-1.0)
+
+
+def test_two_devices_take_turns_on_one_clock(rng):
+    clock = VirtualClock()
+    devices = [EmulatedDevice("akd1000-claimed", clock=clock) for _ in range(2)]
+    for device in devices:
+        device.load(linear(rng))
+        device.infer(np.zeros(20, np.uint8))
+    assert clock.now == pytest.approx(108e-6)
+    assert devices[0].statistics().busy.value == pytest.approx(54e-6)
 
 
 def test_clock_modes_change_costs_and_not_results(rng):
@@ -183,10 +208,10 @@ def test_clock_modes_change_costs_and_not_results(rng):
     x = rng.integers(0, 16, 20).astype(np.uint8)
     results, spent = [], []
     for mode in PowerMode:
-        before = device.statistics().busy.value
+        before = device.clock.now
         device.power_mode = mode
         results.append(device.infer(x).tolist())
-        spent.append(device.statistics().busy.value - before)
+        spent.append(device.clock.now - before)
     assert results[0] == results[1] == results[2]
     assert spent[1] / spent[0] == pytest.approx(1080 / 909)
     assert spent[2] / spent[0] == pytest.approx(8472 / 909)
@@ -231,6 +256,16 @@ def test_threads_get_their_own_answers_and_every_call_is_counted(rng):
     for _ in range(100):
         single.infer(inputs[0, 0])
     assert device.statistics().busy == single.statistics().busy
+
+
+def test_programs_come_as_bytes_too(rng):
+    device, program = EmulatedDevice(), linear(rng)
+    handle = device.program_external(wire.to_bytes(program), 0)
+    assert handle.slot == "main"
+    assert handle.fingerprint == program.fingerprint()
+    with pytest.raises(ProgramError):
+        device.program_external(b"not a program", 0)
+    assert device.fingerprint() == program.fingerprint()  # what was there is still there
 
 
 def test_a_closed_device_and_an_empty_one_say_so(rng):

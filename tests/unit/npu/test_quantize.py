@@ -1,3 +1,4 @@
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -6,10 +7,12 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from metalforge.substrates.npu.ladder import quantize_digits
 from metalforge.substrates.npu.program import ProgramError
-from metalforge.substrates.npu.quantize import quantize
+from metalforge.substrates.npu.quantize import pack_int4, quantize, unpack_int4
+from reference import npu as twin
 
 BITS = st.sampled_from([1, 2, 4, 8])
 PER = st.sampled_from(["row", "tensor"])
+CLIP = st.sampled_from(["max", "mse"])
 MATRICES = arrays(
     np.float64, array_shapes(min_dims=2, max_dims=2, max_side=12), elements=st.floats(-1e300, 1e300)
 ) | arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=12), elements=st.floats(-2, 2))
@@ -17,9 +20,9 @@ LIMITS = {1: (0, 1), 2: (-1, 1), 4: (-7, 7), 8: (-127, 127)}
 NORMAL = np.random.default_rng(5).normal(size=(64, 178))
 
 
-@given(weights=MATRICES, bits=BITS, per=PER)
-def test_integers_lie_within_the_width_and_scales_are_usable(weights, bits, per):
-    result = quantize(weights, bits, per=per)
+@given(weights=MATRICES, bits=BITS, per=PER, clip=CLIP)
+def test_integers_lie_within_the_width_and_scales_are_usable(weights, bits, per, clip):
+    result = quantize(weights, bits, per=per, clip=clip)
     low, high = LIMITS[bits]
     assert result.values.dtype == np.int8
     assert result.values.shape == weights.shape
@@ -40,15 +43,48 @@ def test_to_the_largest_weight_no_error_is_more_than_half_a_step(weights, bits, 
     assert np.array_equal(result.error, weights - result.dequantize())
 
 
-def relative(result):
-    """The root mean square of the error over that of the weights."""
-    weights = result.dequantize() + result.error
-    return np.linalg.norm(result.error) / (np.linalg.norm(weights) or 1.0)
+@given(weights=MATRICES, bits=BITS, per=PER)
+def test_mse_clipping_is_never_worse_than_max_abs(weights, bits, per):
+    plain, clipped = (quantize(weights, bits, per=per, clip=clip).report() for clip in ("max", "mse"))
+    assert clipped.rms_error <= plain.rms_error * (1 + 1e-9) + 1e-300
+
+
+def least_rms(row, high):
+    # The integers change only where |w| / scale passes a half: walk through all those scales from the largest down,
+    # keeping <w, q> and <q, q>. The best scale for given integers is their quotient, the error |w|^2 - <w, q>^2/<q, q>.
+    size, level = np.abs(row), np.arange(1, high + 1)
+    order = np.argsort(-(size[:, np.newaxis] / (level - 0.5)).ravel())
+    dot = np.cumsum(np.repeat(size, high)[order])
+    norm = np.cumsum(np.tile(2 * level - 1, row.size)[order])
+    return np.sqrt((size @ size - (dot**2 / norm).max()) / row.size)
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+def test_mse_clipping_is_within_a_hundredth_of_the_exact_optimum(bits):
+    result = quantize(NORMAL, bits, clip="mse")
+    found = np.sqrt(np.mean(result.error**2, axis=1))
+    best = [least_rms(row, LIMITS[bits][1]) for row in NORMAL]
+    assert np.all(found <= 1.01 * np.array(best))
+    assert np.all(found >= 0.999999 * np.array(best))
+
+
+def test_mse_clipping_finds_a_coarser_grid_that_fits():
+    assert quantize([[1.0, 2.0, 2.0, 2.0]], 4, clip="mse").report().relative_error < 1e-12
+
+
+def test_mse_clipping_pays_where_the_tails_are_long():
+    heavy = np.random.default_rng(2).standard_t(3, size=(32, 256))
+    for weights, bits, gain in ((NORMAL, 2, 0.75), (heavy, 4, 0.9)):
+        plain, clipped = (quantize(weights, bits, clip=clip).report() for clip in ("max", "mse"))
+        assert clipped.rms_error < gain * plain.rms_error
 
 
 def test_normal_weights_have_the_expected_relative_errors():
     # A grid of 2 m / L steps has rms error m / (L sqrt(12)) for a largest weight m: 2.8 sigma in a row of 178,
     # 4 sigma in 64 of them.
+    def relative(result):
+        return result.report().relative_error
+
     assert relative(quantize(NORMAL, 4, per="tensor")) == pytest.approx(0.16, rel=0.15)
     assert relative(quantize(NORMAL, 4, per="row")) == pytest.approx(0.115, rel=0.1)
     assert relative(quantize_digits(NORMAL, 2)) == pytest.approx(0.0072, rel=0.1)
@@ -58,27 +94,41 @@ def test_normal_weights_have_the_expected_relative_errors():
 @given(
     q=arrays(np.int8, (3, 9), elements=st.integers(-7, 7)),
     scales=arrays(np.float64, 3, elements=st.floats(1e-6, 1e6)),
+    clip=CLIP,
 )
-def test_weights_on_the_grid_come_back(q, scales):
+def test_weights_on_the_grid_come_back(q, scales, clip):
     q[:, 0] = 7  # so that the largest weight shows the grid
-    result = quantize(q * scales[:, np.newaxis], 4)
+    result = quantize(q * scales[:, np.newaxis], 4, clip=clip)
     assert np.array_equal(result.values, q)
     assert result.scales == pytest.approx(scales, rel=1e-12)
-    assert relative(result) < 1e-12
+    assert result.report().relative_error < 1e-12
 
 
 def test_one_bit_is_zero_or_one_and_negative_weights_are_lost_openly():
     result = quantize([[1.0, 0.6, 0.4, -3.0], [-1.0, -2.0, 0.0, -0.5]], 1)
     assert result.values.tolist() == [[1, 1, 0, 0], [0, 0, 0, 0]]
     assert result.scales.tolist() == [1.0, 1.0]
-    assert np.abs(result.error).max() == 3.0
+    assert result.report().max_error == 3.0
+
+
+def test_the_report_is_a_record_of_its_own_definition():
+    weights = np.array([[0.7, -0.33], [0.05, 0.14]])
+    result = quantize(weights, 4, per="tensor")
+    error = weights - np.array([[7, -3], [0, 1]]) * 0.1
+    error[1, 0] = 0.05 - 0.0  # 0.5 of a step rounds to even
+    report = result.report()
+    assert (report.bits, report.scales) == (4, 1)
+    assert report.max_error == pytest.approx(np.abs(error).max())
+    assert report.rms_error == pytest.approx(np.sqrt(np.mean(error**2)))
+    assert report.relative_error == pytest.approx(report.rms_error / np.sqrt(np.mean(weights**2)))
+    assert msgspec.json.decode(msgspec.json.encode(report), type=type(report)) == report
 
 
 def test_a_row_of_zeros_stays_zero_beside_others():
     result = quantize([[0.0, 0.0], [1.0, -2.0], [5e-324, 0.0]], 4)
     assert result.values.tolist() == [[0, 0], [4, -7], [0, 0]]
     assert result.scales[0] == result.scales[2] == 1.0
-    assert relative(quantize(np.zeros((2, 2)), 4)) == 0.0
+    assert quantize(np.zeros((2, 2)), 4, clip="mse").report().relative_error == 0.0
 
 
 @pytest.mark.parametrize(
@@ -90,9 +140,49 @@ def test_a_row_of_zeros_stays_zero_beside_others():
         (np.zeros((0, 3)), {}, r"Got float64 of shape \(0, 3\)"),
         ([[1j]], {}, r"must be real numbers .* Got complex128"),
         ([[1.0]], {"bits": 3}, r"quantised to 1, 2, 4 or 8 bits\. Got 3"),
-        ([[1.0]], {"per": "column"}, r"`per` must be row or tensor\. Got `column`"),
+        ([[1.0]], {"per": "column"}, r"`per` must be row or tensor, `clip` max or mse\. Got `column` and `max`"),
+        ([[1.0]], {"clip": "3sigma"}, r"Got `row` and `3sigma`"),
     ],
 )
 def test_what_cannot_be_quantised_is_refused(weights, keywords, message):
     with pytest.raises(ProgramError, match=message):
         quantize(weights, **({"bits": 4} | keywords))
+
+
+@given(values=st.lists(st.integers(-7, 7), max_size=65))
+def test_packing_is_the_reference_and_comes_back(values):
+    data = pack_int4(np.array(values, np.int8))
+    assert data == twin.packed(values)
+    assert unpack_int4(data, len(values)).tolist() == values
+
+
+def test_packing_puts_the_first_integer_in_the_low_nibble():
+    assert pack_int4(np.array([[1, -1], [7, -7], [3, 0]], np.int8)) == bytes([0xF1, 0x97, 0x03])
+    assert pack_int4(np.array([-2], np.int64)) == bytes([0x0E])
+
+
+@pytest.mark.parametrize("bad", [-8, 8, 127, -128])
+def test_packing_refuses_what_has_no_nibble(bad):
+    with pytest.raises(ProgramError, match=rf"4-bit weights lie in -7 \.\. 7\. Got {bad}$"):
+        pack_int4(np.array([0, bad, 1], np.int16))
+
+
+@pytest.mark.parametrize(
+    ("data", "count", "message"),
+    [
+        (b"\x08", 2, "Got -8 at position 0"),
+        (b"\x11\x81", 4, "Got -8 at position 3"),
+        (b"\x11\x11", 3, "unused half of the last byte must be zero"),
+        (b"\x11", 3, r"3 4-bit integers take 2 bytes\. Got 1"),
+        (b"\x11\x11", 2, r"2 4-bit integers take 1 bytes\. Got 2"),
+        (b"", -1, r"take 0 bytes\. Got 0"),
+    ],
+)
+def test_bytes_that_pack_did_not_write_are_refused(data, count, message):
+    with pytest.raises(ProgramError, match=message):
+        unpack_int4(data, count)
+
+
+def test_floats_are_not_packed():
+    with pytest.raises(ProgramError, match=r"only integers can be packed\. Got float64"):
+        pack_int4(np.zeros(2))

@@ -54,7 +54,7 @@ def test_approach_a_fails_it_and_silences_the_unit(through):
         silent = with_variable(
             probe_program(Activation.BOUNDED_RELU), "probe/threshold", maximum_threshold(PROBE_LINES)
         )
-        device.load(wire.from_bytes(wire.to_bytes(silent)))
+        device.program_external(wire.to_bytes(silent), 0x0000)
     probe = linear_probe(device)
     assert not probe.linear
     assert (probe.negative, probe.positive) == (0.0, 0.0)
@@ -89,10 +89,11 @@ def test_register_writes_go_behind_the_program_and_reload_undoes_them():
     device = holding(Activation.BOUNDED_RELU)
     address = threshold_address(device.placement().processors[0], 3)
     device.bar0_write(address, (1 << 64) - 9)
+    assert device.bar0_read(address) == (1 << 64) - 9
     assert device.get_variable("probe/threshold").tolist() == [0, 0, 0, -9] + [0] * 46
     assert not device.verify()
     device.reload()
-    assert not device.get_variable("probe/threshold").any()
+    assert device.bar0_read(address) == 0
     assert device.verify()
 
 

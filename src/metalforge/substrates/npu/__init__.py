@@ -1,12 +1,11 @@
 """The NPU: programs as data, exact arithmetic, the emulated AKD1000 that is always there, and the road to a real board.
 
-Modules by what one does with them: `quantize`, `ladder`, `certificate`, `compile` make programs of matrices; `wire`
-writes and reads them; `emulator` and `akida_` run them behind the protocol of `device`, and `residency` lets several
-users share one; `mesh` and `costs` say where programs fit and what they cost; `sequence` runs a reservoir without
-returning to Python.
+Modules by what one does with them: `quantize`, `ladder`, `certificate`, `compile` make programs of matrices; `builder`
+and `wire` write and read them; `emulator` and `akida_` run them behind the protocol of `device`; `mesh` and `costs` say
+where they fit and what they cost; `sequence` runs a reservoir without returning to Python.
 """
 
-from .compile import CompiledLinear, compile_linear
+from .compile import CompiledLinear, compile_linear, merge_heads
 from .device import NpuDevice, NpuError, PowerMode, ResourceError
 from .discovery import EmulatedNpu, PhysicalNpu, discover
 from .emulator import EmulatedDevice
@@ -31,4 +30,5 @@ __all__ = [
     "SequenceLoop",
     "compile_linear",
     "discover",
+    "merge_heads",
 ]

@@ -12,12 +12,12 @@ import re
 import threading
 from collections import Counter
 from pathlib import Path
-from typing import Any, cast
+from types import TracebackType
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.closing import Closing
 from metalforge.core.errors import MeterUnavailableError, PluginError, SpecError
 from metalforge.core.quantities import Measured
 from metalforge.substrates.profiles import FOLDER as PROFILE_FOLDER
@@ -86,7 +86,7 @@ def write_sdk_profile(path: Path) -> None:
     load_profile(path)  # what was written must be a profile
 
 
-class AkidaDevice(Closing):
+class AkidaDevice:
     """An `NpuDevice` over the vendor's package.
 
     `board` is the number of a board in the package's list. None takes the first board, or its simulator when there is
@@ -170,6 +170,14 @@ class AkidaDevice(Closing):
             values = self._asked(f"read `{name}`", lambda: self._model.get_layer(layer).get_variable(what))
             return np.asarray(values).reshape(known.shape).astype(known.dtype)
 
+    def program_external(self, data: bytes, address: int = 0) -> Handle:
+        """Put a program that comes as bytes on the device; there is one place, address 0."""
+        from .wire import from_bytes  # the wire format's library is loaded when bytes come, not before
+
+        if address != 0:
+            raise ResourceError(f"the vendor's package holds one program per device, at address 0. Got {address:#x}")
+        return self.load(from_bytes(data))
+
     def unload(self, slot: str = DEFAULT_SLOT) -> None:
         """Take the program in a slot off the device; nothing happens when there is none."""
         with self._lock:
@@ -221,8 +229,12 @@ class AkidaDevice(Closing):
             raise MeterUnavailableError("the board's power meter has no reading yet; run a larger batch and ask again")
         return Measured(value=float(np.mean(milliwatts)) * 1e-3, unit="W", how="board's power meter, floor included")
 
-    def close(self) -> None:
-        """Take the program off the device."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.unload(self._slot)
 
     def _choose(self, board: int | str | None) -> Any:

@@ -149,6 +149,10 @@ class NpuDevice(Protocol):
         """Return a copy of a variable, as the device holds it."""
         ...
 
+    def program_external(self, data: bytes, address: int = 0) -> Handle:
+        """Put a program that comes as bytes (`wire`) on the device."""
+        ...
+
     def unload(self, slot: str = DEFAULT_SLOT) -> None:
         """Take a program off the device; nothing happens when there is none."""
         ...

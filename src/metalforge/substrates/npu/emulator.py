@@ -35,7 +35,7 @@ from .device import (
     with_variable,
 )
 from .faults import BitFlip, FaultPlan, Timeout, Vanish, flip_bits, partly
-from .ledger import Ledger
+from .ledger import Ledger, VirtualClock
 from .mesh import Placement, plan
 from .products import CompiledProgram, check_inputs
 from .program import Activation, Program, ProgramError
@@ -49,6 +49,7 @@ class _Resident:
 
     image: Program
     placement: Placement | None
+    address: int | None
     memory: Program = field(init=False)
     run: Callable[[NDArray[np.uint8]], Outputs] | None = None
     """What the memory computes; made when it is first asked for."""
@@ -65,14 +66,15 @@ class _Resident:
 class EmulatedDevice(Closing):
     """An `NpuDevice` on the CPU; see `device` for what the protocol's methods give back.
 
-    `faults` says what shall go wrong and when. `n_slots` is how many programs it holds at a time; a board holds one.
-    Methods that the protocol has not are its own.
+    `clock` is shared by devices that take turns in one virtual time. `faults` says what shall go wrong and when.
+    `n_slots` is how many programs it holds at a time; a board holds one. Methods that the protocol has not are its own.
     """
 
     def __init__(
         self,
         profile: DeviceProfile | str = "akd1000-published",
         *,
+        clock: VirtualClock | None = None,
         faults: FaultPlan | None = None,
         n_slots: int | None = None,
     ) -> None:
@@ -80,7 +82,8 @@ class EmulatedDevice(Closing):
             raise NpuError(f"a device has at least one slot. Got {n_slots}")
         self.n_slots = n_slots
         self.profile = find_profile(profile)
-        self._ledger = Ledger(self.profile.name)
+        self.clock = clock or VirtualClock()
+        self.ledger = Ledger(self.profile.name, self.clock)
         self._faults = faults or FaultPlan()
         self._lock = threading.RLock()
         self._residents: dict[str, _Resident] = {}
@@ -90,21 +93,28 @@ class EmulatedDevice(Closing):
 
     # Programs.
 
-    def load(self, program: Program, slot: str = DEFAULT_SLOT) -> Handle:
+    def load(self, program: Program, slot: str = DEFAULT_SLOT, *, address: int | None = None) -> Handle:
         """Put a copy of a program in a slot, in place of the one there; `ResourceError` where it does not fit."""
         with self._lock:
             self._ready()
             others = {name: r.placement for name, r in self._residents.items() if name != slot and r.placement}
             if self.n_slots is not None and len(others) >= self.n_slots:
                 raise slot_limit(self.n_slots, tuple(others))
-            placement = plan(program, self.profile, beside=others.values())
+            placement = plan(program, self.profile, beside=others.values(), address=address)
             self._check_steps(program)
             image = _own(program)
-            self._residents[slot] = _Resident(image, placement)
+            self._residents[slot] = _Resident(image, placement, address)
             price = costs.load_cost(image, self.profile, self._mode)
             seconds, joules = (q.value if q else 0.0 for q in (price.latency, price.energy))
-            self._ledger.enter(seconds, joules, loads=1, bytes_pushed=image_bytes(image))
-            return Handle(slot=slot, program=image.name, fingerprint=image.fingerprint())
+            self.ledger.enter(seconds, joules, loads=1, bytes_pushed=image_bytes(image))
+            return self._handle(slot)
+
+    def program_external(self, data: bytes, address: int = 0) -> Handle:
+        """Put a program that comes as bytes at an address; address 0 is the default slot, others name theirs in hex."""
+        from .wire import from_bytes  # the wire format's library is loaded when bytes come, not before
+
+        program = from_bytes(data)
+        return self.load(program, DEFAULT_SLOT if address == 0 else f"{address:#x}", address=address)
 
     def unload(self, slot: str = DEFAULT_SLOT) -> None:
         """Take a program off the device and forget it; nothing happens when there is none."""
@@ -116,7 +126,8 @@ class EmulatedDevice(Closing):
         with self._lock:
             if slot not in self._residents:
                 raise NpuError(self._no_program(slot))
-            return self.load(self._residents[slot].image, slot)
+            resident = self._residents[slot]
+            return self.load(resident.image, slot, address=resident.address)
 
     def reset(self) -> None:
         """Bring the device back to how it is after power-on. Images stay with the host: `reload` brings them back."""
@@ -160,7 +171,7 @@ class EmulatedDevice(Closing):
             if resident.run is None:
                 resident.run = self._runner(resident.memory)
             values = resident.run(rows)
-            self._ledger.enter(*self._price(resident, len(rows)), calls=1, inferences=len(rows))
+            self.ledger.enter(*self._price(resident, len(rows)), calls=1, inferences=len(rows))
         return values[0] if single else values
 
     def infer_linear(self, x: NDArray[np.uint8], slot: str = DEFAULT_SLOT) -> NDArray[np.int32]:
@@ -181,7 +192,7 @@ class EmulatedDevice(Closing):
             if fault := self._faults.at_update(self._n_updates):
                 old = variable(resident.memory, name)
                 resident.write(with_variable(resident.memory, name, partly(old, values, fault.fraction)))
-                self._ledger.enter(failures=1)
+                self.ledger.enter(failures=1)
                 raise DeviceTimeoutError(
                     f"the update of `{name}` stopped after {int(fault.fraction * old.size)} of {old.size} entries: "
                     f"slot `{slot}` holds neither the old nor the new\nhint: reload(`{slot}`) brings back the old"
@@ -192,7 +203,7 @@ class EmulatedDevice(Closing):
             price = costs.update_cost(values.nbytes, self.profile, self._mode)
             if price.latency and price.energy:
                 spent = price.latency.value, price.energy.value
-                self._ledger.enter(*spent, weight_updates=1, bytes_pushed=values.nbytes)
+                self.ledger.enter(*spent, weight_updates=1, bytes_pushed=values.nbytes)
 
     def get_variable(self, name: str, slot: str = DEFAULT_SLOT) -> NDArray[Any]:
         """Return a copy of a variable as the chip holds it."""
@@ -207,11 +218,17 @@ class EmulatedDevice(Closing):
             thresholds[unit] = registers.word_to_threshold(value)
             resident.write(with_variable(resident.memory, name, thresholds))
 
+    def bar0_read(self, address: int) -> int:
+        """Return a threshold register as an unsigned 64-bit word."""
+        with self._lock:
+            resident, name, unit = self._register(address)
+            return int(variable(resident.memory, name)[unit]) % (1 << 64)
+
     # The device itself.
 
     def statistics(self) -> Statistics:
         """Return counts with modelled seconds and joules."""
-        return self._ledger.statistics()
+        return self.ledger.statistics()
 
     @property
     def power_mode(self) -> PowerMode:
@@ -250,6 +267,10 @@ class EmulatedDevice(Closing):
             return f"slot `{slot}` lost its program in a reset\nhint: reload(`{slot}`) brings it back"
         return f"no program in slot `{slot}`; there are: {there}\nhint: load(program, `{slot}`)"
 
+    def _handle(self, slot: str) -> Handle:
+        image = self._residents[slot].image
+        return Handle(slot=slot, program=image.name, fingerprint=image.fingerprint())
+
     def _price(self, resident: _Resident, batch: int) -> tuple[float, float]:
         key = (batch, self._mode)
         if key not in resident.prices:
@@ -276,13 +297,13 @@ class EmulatedDevice(Closing):
         for fault in self._faults.at_call(self._n_calls):
             match fault:
                 case Timeout():
-                    self._ledger.enter(failures=1)
+                    self.ledger.enter(failures=1)
                     raise DeviceTimeoutError(f"call {self._n_calls} got no answer\nhint: try again, or reset()")
                 case Vanish():
                     self._gone = True
                     for resident in self._residents.values():
                         resident.placement = None
-                    self._ledger.enter(failures=1)
+                    self.ledger.enter(failures=1)
                     self._ready()
                 case BitFlip(bits=bits):
                     self._flip(bits)

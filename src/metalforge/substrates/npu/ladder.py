@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .program import Encoding, Program, ProgramError
-from .quantize import Per, Quantized, quantize_to
+from .quantize import Clip, Per, Quantized, quantize_to
 
 __all__ = [
     "Ladder",
@@ -149,10 +149,10 @@ def group_ranges(*groups: tuple[int, float]) -> NDArray[np.float64]:
     return np.repeat([float(largest) for _, largest in groups], [lines for lines, _ in groups])
 
 
-def quantize_digits(weights: ArrayLike, digits: int, *, per: Per = "row") -> Quantized:
+def quantize_digits(weights: ArrayLike, digits: int, *, per: Per = "row", clip: Clip = "max") -> Quantized:
     """Return weights (outputs, inputs) quantised to what 1, 2 or 3 digits hold: +-7, +-112, +-1687."""
     limit = digit_limit(digits)
-    return quantize_to(weights, (-limit, limit), per=per)
+    return quantize_to(weights, (-limit, limit), per=per, clip=clip)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -223,7 +223,12 @@ class Ladder:
 
 
 def build_ladder(
-    matrix: ArrayLike | Quantized, encoding: Encoding, *, ranges: ArrayLike = 1.0, per: Per = "row"
+    matrix: ArrayLike | Quantized,
+    encoding: Encoding,
+    *,
+    ranges: ArrayLike = 1.0,
+    per: Per = "row",
+    clip: Clip = "max",
 ) -> Ladder:
     """Return the ladder of a real matrix (outputs, inputs), or of integers that are quantised already.
 
@@ -238,7 +243,7 @@ def build_ladder(
     else:
         shape = np.shape(matrix)
         fold, unit = _ranges(ranges, shape[-1] if shape else 0), 1.0
-        quantized = quantize_digits(np.asarray(matrix) * fold, encoding.digits, per=per)
+        quantized = quantize_digits(np.asarray(matrix) * fold, encoding.digits, per=per, clip=clip)
     outputs = quantized.values.shape[0]
     return Ladder(
         encoding=encoding,

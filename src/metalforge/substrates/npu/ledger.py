@@ -1,7 +1,7 @@
 """Virtual time and modelled energy: what a device profile says the calls made so far would have taken.
 
-Time stands still between calls and never looks at the wall: the same calls give the same seconds and joules on every
-machine.
+The clock stands still between calls and never looks at the wall: the same calls give the same seconds and joules on
+every machine.
 """
 
 import threading
@@ -11,14 +11,36 @@ from metalforge.core.quantities import Modelled
 
 from .device import Statistics
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "VirtualClock"]
+
+
+class VirtualClock:
+    """Seconds that pass only when a device spends them. Several devices may share one: they then take turns."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+        self._lock = threading.Lock()
+
+    @property
+    def now(self) -> float:
+        """Seconds since the clock was made."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        if not seconds >= 0:
+            raise ValueError(f"time runs forward: `seconds` must be at least 0. Got {seconds}")
+        with self._lock:
+            self._now += seconds
 
 
 class Ledger:
-    """The books of one device."""
+    """The books of one device, which are an `EnergyMeter`, too."""
 
-    def __init__(self, profile: str) -> None:
+    def __init__(self, profile: str, clock: VirtualClock) -> None:
+        self.name = f"ledger:{profile}"
         self._profile = profile
+        self._clock = clock
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
         self._seconds = self._joules = 0.0
@@ -30,6 +52,7 @@ class Ledger:
                 self._counts[name] += count
             self._seconds += seconds
             self._joules += joules
+            self._clock.advance(seconds)
 
     def statistics(self) -> Statistics:
         """Return all counts with modelled seconds and joules."""
@@ -39,3 +62,12 @@ class Ledger:
                 busy=Modelled(value=self._seconds, unit="s", profile=self._profile),
                 energy=Modelled(value=self._joules, unit="J", profile=self._profile),
             )
+
+    def unavailable(self) -> None:
+        """A model can always be read."""
+        return
+
+    def total(self) -> Modelled:
+        """Return joules since the device was opened."""
+        with self._lock:
+            return Modelled(value=self._joules, unit="J", profile=self._profile)

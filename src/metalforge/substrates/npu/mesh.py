@@ -45,8 +45,8 @@ class Placement:
     rows: tuple[PlacedLayer, ...]
     processors: tuple[int, ...]
     """The processor of each layer."""
-    span: range = range(0)
-    """NPs it takes; empty where they are not counted."""
+    span: range
+    """NPs it takes, or bytes of program memory where it was put at an address; empty where neither counts."""
 
     def __str__(self) -> str:
         """Return the rows as a table."""
@@ -74,10 +74,16 @@ def plan(
     profile: DeviceProfile | str = "akd1000-published",
     *,
     beside: Collection[Placement] = (),
+    address: int | None = None,
 ) -> Placement:
-    """Return where a program goes `beside` others; raises `ResourceError` that says what is too much and what helps."""
+    """Return where a program goes `beside` others; raises `ResourceError` that says what is too much and what helps.
+
+    `address` asks for a place: a byte of program memory, or the first NP where NPs are counted.
+    """
     chip = find_profile(profile)
-    return (_by_neurons if chip.mesh.accounting == "neurons" else _by_processors)(program, chip, beside)
+    if chip.mesh.accounting == "neurons":
+        return _by_neurons(program, chip, beside, address)
+    return _by_processors(program, chip, beside, address)
 
 
 def side_by_side(
@@ -93,7 +99,9 @@ def side_by_side(
 # One layer, one processor.
 
 
-def _by_processors(program: Program, chip: DeviceProfile, beside: Collection[Placement]) -> Placement:
+def _by_processors(
+    program: Program, chip: DeviceProfile, beside: Collection[Placement], address: int | None
+) -> Placement:
     n_onchip, n_external = _value(chip.mesh.onchip_processors), _value(chip.mesh.external_processors)
     limit = _value(chip.mesh.onchip_bytes)
     taken = {p for other in beside for p in other.processors}
@@ -124,6 +132,7 @@ def _by_processors(program: Program, chip: DeviceProfile, beside: Collection[Pla
         profile=chip.name,
         rows=tuple(rows),
         processors=tuple(chosen[layer.name] for layer in program.layers),
+        span=range(0) if address is None else _at(address, image_bytes(program), chip.sram_bytes, "byte", beside),
     )
 
 
@@ -164,13 +173,14 @@ def _too_much(
 # NPs, as the design documents count them.
 
 
-def _by_neurons(program: Program, chip: DeviceProfile, beside: Collection[Placement]) -> Placement:
+def _by_neurons(program: Program, chip: DeviceProfile, beside: Collection[Placement], address: int | None) -> Placement:
     base, each = _value(chip.mesh.program_nps), _value(chip.mesh.head_nps)
     need, total = base + each * len(program.heads), chip.neural_processors
     if len(program.layers) > base:
         raise ResourceError(f"`{program.name}` has {len(program.layers)} layers, more than the {base} NPs of a program")
-    first = _first_gap(program, need, total, chip, beside)
-    span = range(first, first + need)
+    if address is None:
+        address = _first_gap(program, need, total, chip, beside)
+    span = _at(address, need, total, "NP", beside)
     rows = [
         PlacedLayer(
             " + ".join(layer.name for layer in program.layers),
@@ -206,6 +216,23 @@ def _first_gap(program: Program, need: int, total: int, chip: DeviceProfile, bes
         f"`{program.name}` does not fit {chip.name}: it takes {need} NPs in one piece, {need - max(gaps)} more than "
         f"the largest gap; {free} of {total} are free\nhint: {hint}"
     )
+
+
+def _at(address: int, length: int, total: int, unit: str, beside: Collection[Placement]) -> range:
+    """Return the span from an address on; raises where it leaves the chip or meets another program's."""
+    span = range(address, address + length)
+    if address < 0 or span.stop > total:
+        raise ResourceError(
+            f"{length} {unit}s at {address:#x} end at {span.stop:#x}; addresses lie in 0 .. {total:#x}"
+            f"\nhint: the last address with room is {max(total - length, 0):#x}"
+        )
+    for other in beside:
+        if max(span.start, other.span.start) < min(span.stop, other.span.stop):
+            raise ResourceError(
+                f"{length} {unit}s at {address:#x} meet `{other.program}`, which holds {other.span.start:#x} .. "
+                f"{other.span.stop - 1:#x}\nhint: unload it, or choose {other.span.stop:#x} or above"
+            )
+    return span
 
 
 def _names(placements: Collection[Placement]) -> str:

@@ -1,4 +1,4 @@
-"""Real weights to small symmetric integers with a scale, and what that lost.
+"""Real weights to small symmetric integers with a scale, and what that cost.
 
     w = scale * q + error,    q = rint(w / scale) clipped to the limits of the width
 
@@ -7,20 +7,38 @@ with one scale an output row or one for the whole matrix. Symmetric limits (no -
 """
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .program import ProgramError
 
-__all__ = ["Per", "Quantized", "quantize", "quantize_to"]
+__all__ = ["Clip", "Per", "QuantizationReport", "Quantized", "pack_int4", "quantize", "quantize_to", "unpack_int4"]
 
 Per: TypeAlias = Literal["row", "tensor"]
 """One scale an output row, or one for all."""
+Clip: TypeAlias = Literal["max", "mse"]
+"""Where the grid ends: at the largest weight, or where the squared error is least."""
 
 LIMITS = {1: (0, 1), 2: (-1, 1), 4: (-7, 7), 8: (-127, 127)}
 """Smallest and largest integer by width. One bit is 0 or 1, as on the chip: negative weights become 0."""
+SEARCH_ENDS = 1.2 * 0.96 ** np.arange(64)
+"""Ends of the grid that the MSE search tries, in units of the largest weight: 1.2 down to 0.09.
+
+Longer than the weights too, since a short row may fit a coarser grid better. At 2 and 4 bits the result is within 1 %
+of the exact optimum for rows of 178 normal weights (tested); at 8 bits and more there is little to gain."""
+
+
+class QuantizationReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Error of quantised weights: the largest, the root mean square, and that over the weights' own."""
+
+    bits: int
+    scales: int
+    max_error: float
+    rms_error: float
+    relative_error: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -45,21 +63,32 @@ class Quantized:
         """Return scale * q, shape (outputs, inputs)."""
         return self.values * self.scales[:, np.newaxis]
 
+    def report(self) -> QuantizationReport:
+        """Return how far `dequantize` is from the weights it was made of."""
+        rms, of_weights = _rms(self.error), _rms(self.dequantize() + self.error)
+        return QuantizationReport(
+            bits=self.bits,
+            scales=self.scales.size,
+            max_error=float(np.abs(self.error).max()),
+            rms_error=rms,
+            relative_error=rms / of_weights if of_weights else 0.0,
+        )
 
-def quantize(weights: ArrayLike, bits: int, *, per: Per = "row") -> Quantized:
+
+def quantize(weights: ArrayLike, bits: int, *, per: Per = "row", clip: Clip = "max") -> Quantized:
     """Return weights (outputs, inputs) as integers of 1 (0 or 1), 2 (-1 .. 1), 4 (-7 .. 7) or 8 (-127 .. 127) bits."""
     if bits not in LIMITS:
         raise ProgramError(f"weights are quantised to 1, 2, 4 or 8 bits. Got {bits}")
-    return quantize_to(weights, LIMITS[bits], per=per)
+    return quantize_to(weights, LIMITS[bits], per=per, clip=clip)
 
 
-def quantize_to(weights: ArrayLike, limits: tuple[int, int], *, per: Per = "row") -> Quantized:
+def quantize_to(weights: ArrayLike, limits: tuple[int, int], *, per: Per = "row", clip: Clip = "max") -> Quantized:
     """Return weights (outputs, inputs) as integers within limits (0 or -high, high).
 
     A row whose largest weight is too small for a normal scale counts as zero and has scale 1.
     """
-    if per not in ("row", "tensor"):
-        raise ProgramError(f"`per` must be row or tensor. Got `{per}`")
+    if per not in ("row", "tensor") or clip not in ("max", "mse"):
+        raise ProgramError(f"`per` must be row or tensor, `clip` max or mse. Got `{per}` and `{clip}`")
     real = _finite_matrix(weights)
     rows = real if per == "row" else real.reshape(1, -1)
     low, high = limits
@@ -69,15 +98,64 @@ def quantize_to(weights: ArrayLike, limits: tuple[int, int], *, per: Per = "row"
     peak = np.abs(rows).max(axis=1)
     live = peak >= high * np.finfo(np.float64).tiny
     peak = np.where(live, peak, 1.0)
+    # Rows within -1 .. 1 cannot overflow when they are squared.
     unit = np.where(live[:, np.newaxis], rows / peak[:, np.newaxis], 0.0)
-    grid = np.clip(np.rint(unit * high), low, high).reshape(real.shape)
-    scales = np.where(live, peak * (1 / high), 1.0)
+    end = np.ones(len(rows)) if clip == "max" else _best_end(unit, limits)
+    grid = _round(unit, end, limits).reshape(real.shape)
+    scales = np.where(live, peak * (end / high), 1.0)
     return Quantized(
         values=grid.astype(np.int8) if high <= np.iinfo(np.int8).max else grid.astype(np.int16),
         scales=scales,
         limits=limits,
         error=real - grid * scales[:, np.newaxis],
     )
+
+
+def _round(unit: NDArray[np.float64], end: NDArray[np.float64], limits: tuple[int, int]) -> NDArray[np.float64]:
+    """Return rows on the grid whose largest integer stands for `end`."""
+    low, high = limits
+    return np.clip(np.rint(unit * (high / end)[:, np.newaxis]), low, high)
+
+
+def _best_end(unit: NDArray[np.float64], limits: tuple[int, int]) -> NDArray[np.float64]:
+    """Return where each row's grid should end for the least squared error: never worse than 1, which is tried first.
+
+    A search finds the valley; one least-squares step, scale = <w, q> / <q, q>, then fits the scale to the integers.
+    """
+    high = limits[1]
+    best = np.ones(len(unit))
+    least = _squared_error(unit, best, limits)
+    for end in SEARCH_ENDS:
+        _keep_better(unit, np.full(len(unit), end), limits, best, least)
+    q = _round(unit, best, limits)
+    norm = np.sum(q * q, axis=1)
+    fitted = np.divide(high * np.sum(unit * q, axis=1), norm, out=best.copy(), where=norm > 0)
+    _keep_better(unit, fitted, limits, best, least)
+    return best
+
+
+def _keep_better(
+    unit: NDArray[np.float64],
+    end: NDArray[np.float64],
+    limits: tuple[int, int],
+    best: NDArray[np.float64],
+    least: NDArray[np.float64],
+) -> None:
+    """Write `end` and its error into `best` and `least` for the rows it improves."""
+    error = _squared_error(unit, end, limits)
+    better = error < least
+    best[better], least[better] = end[better], error[better]
+
+
+def _squared_error(unit: NDArray[np.float64], end: NDArray[np.float64], limits: tuple[int, int]) -> NDArray[np.float64]:
+    difference = unit - _round(unit, end, limits) * (end / limits[1])[:, np.newaxis]
+    return np.asarray(np.sum(difference * difference, axis=1))
+
+
+def _rms(values: NDArray[np.float64]) -> float:
+    """Return the root mean square without overflow or underflow of the squares."""
+    peak = float(np.abs(values).max())
+    return peak * float(np.sqrt(np.mean((values / peak) ** 2))) if peak else 0.0
 
 
 def _finite_matrix(weights: ArrayLike) -> NDArray[np.float64]:
@@ -95,3 +173,34 @@ def _finite_matrix(weights: ArrayLike) -> NDArray[np.float64]:
             f"`weights` must hold finite numbers. Got {real[row, column]} at output {row}, input {column}"
         )
     return real
+
+
+def pack_int4(values: NDArray[Any]) -> bytes:
+    """Return integers of -7 .. 7 two a byte, the first in the low nibble, in two's complement; C order.
+
+    An odd count leaves the last high nibble zero.
+    """
+    flat = np.asarray(values).ravel()
+    if flat.dtype.kind not in "iu":
+        raise ProgramError(f"only integers can be packed. Got {flat.dtype}")
+    if flat.size and (flat.min() < -7 or flat.max() > 7):
+        bad = flat.min() if flat.min() < -7 else flat.max()
+        raise ProgramError(f"4-bit weights lie in -7 .. 7. Got {bad}")
+    nibbles = np.zeros(flat.size + flat.size % 2, np.uint8)
+    nibbles[: flat.size] = flat.astype(np.int8).view(np.uint8) & 15
+    return (nibbles[0::2] | nibbles[1::2] << 4).tobytes()
+
+
+def unpack_int4(data: bytes, count: int) -> NDArray[np.int8]:
+    """Return the `count` integers that `pack_int4` wrote; raises on another length, on -8 and on a padding not zero."""
+    if count < 0 or len(data) != (count + 1) // 2:
+        raise ProgramError(f"{count} 4-bit integers take {(max(count, 0) + 1) // 2} bytes. Got {len(data)}")
+    packed = np.frombuffer(data, np.uint8)
+    nibbles = np.stack([packed & 15, packed >> 4], axis=1).ravel()
+    if nibbles[count:].any():
+        raise ProgramError("the unused half of the last byte must be zero: the count or the bytes are wrong")
+    values = (nibbles[:count] ^ 8).astype(np.int8) - np.int8(8)
+    if np.any(values == -8):
+        at = int(np.argmax(values == -8))
+        raise ProgramError(f"4-bit weights lie in -7 .. 7. Got -8 at position {at}")
+    return values
