@@ -60,11 +60,11 @@ def test_a_killed_producer_is_replaced_from_its_checkpoint(threads, tmp_path, mo
     """Every process is killed once with chains in its memory and an order under way: nothing is lost or doubled."""
     request, killed = Child.request, []
 
-    def deadly(self, verb, argument, timeout_s):
-        if verb == "step" and len(killed) < 2 and self.pid not in killed and not argument[1].brief:
+    def deadly(self, verb, arguments, timeout_s):
+        if verb == "step" and len(killed) < 2 and self.pid not in killed and not arguments[0].payload.brief:
             killed.append(self.pid)
             os.kill(self.pid, signal.SIGKILL)
-        return request(self, verb, argument, timeout_s)
+        return request(self, verb, arguments, timeout_s)
 
     monkeypatch.setattr(Child, "request", deadly)
     _, rows = run(PROCESSES, tmp_path / "run")
