@@ -3,7 +3,7 @@
 import pytest
 
 from metalforge.experiments import Settings, coverage
-from metalforge.experiments.coverage_cases import CASES
+from metalforge.experiments.coverage import CASES
 from metalforge.experiments.protocol import quiet
 
 EXACT = [case for case in CASES if case.model is not None]

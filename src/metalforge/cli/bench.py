@@ -9,8 +9,7 @@ from metalforge import native
 from metalforge.core.benchmark import BenchRow, Suite, find_suites
 from metalforge.core.errors import UnknownNameError
 
-from .machine import Json
-from .output import print_json, print_table
+from .output import Json, print_records
 
 __all__ = ["bench"]
 
@@ -22,11 +21,9 @@ def bench(
     """Compare speed with peers and ceilings measured in the same run; without SUITE, list the suites."""
     suites = find_suites(Path.cwd())
     if suite is None:
-        if as_json:
-            print_json([{"suite": s.name, "files": [f.name for f in s.files]} for s in suites.values()])
-        else:
-            rows = [(s.name, " ".join(f.name for f in s.files)) for s in suites.values()]
-            print_table("Suites", ("suite", "files"), rows)
+        found = [{"suite": s.name, "files": [f.name for f in s.files]} for s in suites.values()]
+        rows = [(s.name, " ".join(f.name for f in s.files)) for s in suites.values()]
+        print_records(as_json, found, "Suites", ("suite", "files"), rows)
         return
     if suite != "all" and suite not in suites:
         raise UnknownNameError("benchmark suite", suite, [*suites, "all"])
@@ -36,17 +33,10 @@ def bench(
 
 def _run(suite: Suite, as_json: bool) -> None:
     rows = list(suite.rows())
-    if as_json:
-        print_json(
-            {
-                "suite": suite.name,
-                "isa": native.level(),
-                "rows": [{"row": r, "ratio": r.ratio, "fraction": r.fraction} for r in rows],
-            }
-        )
-        return
+    found = [{"row": r, "ratio": r.ratio, "fraction": r.fraction} for r in rows]
+    record = {"suite": suite.name, "isa": native.level(), "rows": found}
     columns = ("what", "measured", "peer", "x peer", "ceiling", "of ceiling")
-    print_table(f"{suite.name} (level {native.level()})", columns, [_cells(r) for r in rows])
+    print_records(as_json, record, f"{suite.name} (level {native.level()})", columns, [_cells(r) for r in rows])
 
 
 def _cells(row: BenchRow) -> tuple[str, ...]:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .machine import Json
-from .output import print_json, print_table, print_text
+from .output import Json, print_json, print_records, print_table, print_text
 
 if TYPE_CHECKING:
     from metalforge.conductor.chains import Corpus
@@ -51,10 +50,8 @@ def corpus(
         "ambiguous": sum(label.ambiguous for label in labels),
         "without_equilibrium": list(labeller.unknown_equilibria()),
     }
-    if as_json:
-        print_json(summary)
-    else:
-        print_table("Corpus", ("what", "value"), [(name, str(value)) for name, value in summary.items()])
+    lines = [(name, str(value)) for name, value in summary.items()]
+    print_records(as_json, summary, "Corpus", ("what", "value"), lines)
 
 
 @app.command()
@@ -162,20 +159,16 @@ def early_stop(
     factor = default_scores().thermalisation_stop.factor
     trained = fitted_before(default_weights())
     found = stop_study(trained, earlier, factor=factor, quick=quick, chains=chains, workers=_cores(workers))
-    if as_json:
-        print_json(found)
-        return
     shown = stop_table(found)
-    print_table(shown.title, shown.columns, shown.rows)
-    print_text(shown.note)
+    print_records(as_json, found, shown.title, shown.columns, shown.rows)
+    if not as_json:
+        print_text(shown.note)
 
 
 def _command(**options: object) -> str:
     """Return the command that makes a table, with its options as they were given; those left out are left out."""
-    words = [
-        f"--{name} {value}" for name, value in options.items() if value is not None and not isinstance(value, bool)
-    ]
-    words += [f"--{name}" for name, value in options.items() if value is True]
+    given = {name: value for name, value in options.items() if value is not None and value is not False}
+    words = [f"--{name}" if value is True else f"--{name} {value}" for name, value in given.items()]
     return " ".join(["metalforge conductor evaluate", *words])
 
 

@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from .machine import Json
-from .output import print_json, print_table, print_text
+from .output import Json, print_json, print_records, print_table, print_text
 
 __all__ = ["app"]
 
@@ -17,10 +16,8 @@ def list_experiments(as_json: Json = False) -> None:
     """Show the experiments and the question each answers."""
     from metalforge.experiments import EXPERIMENTS
 
-    if as_json:
-        print_json([{"name": e.name, "question": e.question} for e in EXPERIMENTS.values()])
-    else:
-        print_table("Experiments", ("name", "question"), [(e.name, e.question) for e in EXPERIMENTS.values()])
+    columns, rows = ("name", "question"), [(e.name, e.question) for e in EXPERIMENTS.values()]
+    print_records(as_json, [dict(zip(columns, row, strict=True)) for row in rows], "Experiments", columns, rows)
 
 
 @app.command()

@@ -15,8 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from metalforge.core.errors import SpecError
 
-from .machine import Json
-from .output import print_json, print_table, print_text
+from .output import Json, print_json, print_records, print_table, print_text
 
 if TYPE_CHECKING:
     from metalforge.lattice.generate import ChainSummary, Generation
@@ -157,12 +156,9 @@ def measure_files(
             points = gradient_flow(field, flow)
             record |= {"t0": scale_t0(points), "w0": scale_w0(points), "charge": points[-1].charge}
         records.append(record)
-    if as_json:
-        print_json(records)
-        return
     columns = [key for key in records[0] if key != "dims"]
     rows = [[f"{r[c]:.8g}" if isinstance(r[c], float) else str(r[c]) for c in columns] for r in records]
-    print_table("Configurations", columns, rows)
+    print_records(as_json, records, "Configurations", columns, rows)
 
 
 def _fermions(flavors: list[str], masses: list[float], **options: Any) -> dict[str, Any] | None:
@@ -242,35 +238,21 @@ def _run(run: "Generation") -> bool:
 
 
 def _show_summary(summary: "ChainSummary") -> None:
-    spec = summary.spec
-    sea = (
-        ""
-        if spec.fermions is None
-        else ", "
-        + " + ".join(
-            f"{n} flavours of am {m:g}" for n, m in zip(spec.fermions.flavors, spec.fermions.masses, strict=True)
-        )
-    )
+    from metalforge.lattice.registered import Value
+
+    spec, sea = summary.spec, ""
+    if spec.fermions is not None:
+        quarks = zip(spec.fermions.flavors, spec.fermions.masses, strict=True)
+        sea = ", " + " + ".join(f"{n} flavours of am {m:g}" for n, m in quarks)
     print_text(
         f"{'x'.join(map(str, spec.dims))}, {spec.action} action, beta {spec.beta}{sea}, {spec.algorithm}, "
         f"seed {spec.seed}/{spec.stream}"
     )
-    names = (
-        "plaquette",
-        "polyakov_abs",
-        "susceptibility",
-        "acceptance",
-        "exp_minus_dh",
-        "condensate",
-        "chiral_susceptibility",
-        "chiral_susceptibility_connected",
-        "cg_iterations",
-    )
-    values = {name: getattr(summary, name) for name in names} | summary.observables
+    values = msgspec.structs.asdict(summary) | summary.observables
     rows = [
         (name, f"{v.mean:.7g}", *("-" if x is None else f"{x:.3g}" for x in (v.error, v.tau_int)))
         for name, v in values.items()
-        if v is not None
+        if isinstance(v, Value)
     ]
     print_table(f"{summary.n_measurements} measurements", ("observable", "mean", "error", "tau_int"), rows)
     steps = f", {spec.hmc.n_steps} steps of {spec.hmc.integrator}" if spec.has_trajectories else ""

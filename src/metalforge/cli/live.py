@@ -1,20 +1,227 @@
-"""A campaign on a terminal, live, or as log lines in a pipe: both drawn from the same `View`, both on stderr."""
+"""A campaign on a terminal, live, or as log lines in a pipe: both drawn from the same `View`, both on stderr.
+
+On a terminal every line is one line, and all of them fit its height and width. From the top: how it stands and the time
+left, beta_c by volume, the rate, the budgets, the chains, the last decisions, the heads and the substrates. What is
+always there comes first; chains and decisions share the lines that are left.
+"""
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self, TextIO
+from typing import NamedTuple, Self, TextIO
 
-from rich.console import Console
+from rich import box
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
-from metalforge.campaign.report.words import lattice_name
-from metalforge.campaign.view import DecisionView, View
+from metalforge.campaign.physics.evidence import Evidence
+from metalforge.campaign.report.words import beta_text, duration, lattice_name
+from metalforge.campaign.view import BudgetView, ChainView, DecisionView, View, VolumeView
 
-from .live_screen import left_text, render, status_text, volume_text
+__all__ = ["LiveView", "plain_lines", "render"]
 
-__all__ = ["LiveView", "plain_lines"]
+WIDTH, HEIGHT = 80, 24
+"""The terminal that everything fits: the size of a VT100, and still what terminals open with."""
+FRAME = 4
+"""Columns of the frame and its padding."""
+MOST_CHAINS = 12
+"""Chains on a terminal: those that run, then those that ran last."""
+MOST_DECISIONS = 6
+"""Decisions on a terminal."""
+MOST_VOLUMES = 4
+STYLES = {"warm-up": "yellow", "quenched": "yellow", "measuring": "green", "abandoned": "red"}
+SHORT = {"quenched warm-up": "quenched", "warmup-ends": "warm-up"}
+"""Words for narrow columns."""
+GOES_FIRST = ("on", "updates", "measured")
+"""Columns that a narrow terminal can do without, the least important first."""
+
+
+def render(view: View, *, width: int = WIDTH, height: int = HEIGHT) -> RenderableType:
+    """Return the view as something rich can draw. All text is taken as it is: a name may hold brackets."""
+    rate = f"{view.trajectories} updates, {view.per_second:.0f} per wall second, ordering {view.ordering}"
+    above = [_headline(view), *map(_one_line, _volumes(view)), _one_line(Text(rate)), *_budget_bars(view)]
+    where = "on " + ", ".join(view.substrates) if view.substrates else ""
+    below = [_one_line(Text(line, style="dim")) for line in (view.heads, where) if line]
+    # Two lines are the frame, two the titles of the tables, one says how many chains are not shown.
+    chains, decisions = _share(view, height - len(above) - len(below) - 5)
+    tables = [
+        *([_chain_table(view, chains, width - FRAME)] if chains else []),
+        *([_decision_table(view, decisions)] if decisions else []),
+    ]
+    title = Text(view.name, style="bold")
+    frame = {"box": box.ROUNDED, "border_style": "cyan", "padding": (0, 1)}
+    return Panel(Group(*above, *tables, *below), title=title, title_align="left", **frame)  # type: ignore[arg-type]
+
+
+def _status_text(view: View) -> str:
+    """Return whether it runs, and how it ended where it does not."""
+    if view.status == "finished":
+        return f"finished: {view.ending}"
+    if view.status == "interrupted":
+        return f"interrupted ({view.ending}); metalforge resume goes on"
+    if view.status == "silent":
+        return f"no news for {duration(view.silent_s)}: {view.ending}"
+    return "running"
+
+
+def _left_text(view: View) -> str:
+    """Return the time left with what ends it, after a comma; nothing where it is not known."""
+    return "" if view.left_s is None else f", about {duration(view.left_s)} left ({view.ends_by})"
+
+
+def _volume_text(volume: VolumeView) -> Text:
+    """Return beta_c of a volume, or why there is none."""
+    text = Text(f"{lattice_name(volume.dims)}  ")
+    if volume.beta_c is None:
+        return text.append(f"beta_c not located: {volume.reason}", style="yellow")
+    style = "bold green" if volume.established else "yellow"
+    text.append(f"beta_c = {beta_text(volume.beta_c, volume.error)}", style=style)
+    if volume.established:
+        return text.append(f", established: all {len(volume.evidence)} items of evidence hold")
+    lacking = [item for item in volume.evidence if not item.holds]
+    if not lacking:
+        return text
+    held = len(volume.evidence) - len(lacking)
+    return text.append(f", not established: {held} of {len(volume.evidence)} hold; {_lacking_text(lacking)}")
+
+
+def _lacking_text(items: Sequence[Evidence]) -> str:
+    """Return what is lacking and how much of it there is, shortly."""
+    return ", ".join(
+        f"{item.name} {item.value if isinstance(item.value, str) else f'{item.value:.3g}'} of {item.needed:.3g}"
+        if item.needed is not None
+        else item.name
+        for item in items
+    )
+
+
+def _one_line(text: Text) -> Text:
+    text.no_wrap, text.overflow = True, "ellipsis"
+    return text
+
+
+def _share(view: View, lines: int) -> tuple[int, int]:
+    """Return how many chains and decisions are shown on so many lines: two of three are the chains', if they want."""
+    decisions = min(len(view.decisions), MOST_DECISIONS)
+    chains = max(min(len(view.chains), MOST_CHAINS, lines - min(decisions, max(lines // 3, 2))), 0)
+    return chains, max(min(decisions, lines - chains), 0)
+
+
+def _headline(view: View) -> RenderableType:
+    grid = Table.grid(expand=True)
+    grid.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    grid.add_column(justify="right", no_wrap=True)
+    style = {"finished": "green", "running": "cyan"}.get(view.status, "yellow")
+    grid.add_row(Text(_status_text(view), style=style), Text(duration(view.elapsed_s) + _left_text(view)))
+    return grid
+
+
+def _volumes(view: View) -> list[Text]:
+    lines = [_volume_text(volume) for volume in view.volumes[:MOST_VOLUMES]]
+    more = len(view.volumes) - MOST_VOLUMES
+    return [*lines, Text(f"and {more} more volume{'s' * (more != 1)}", style="dim")] if more > 0 else lines
+
+
+def _budget_bars(view: View) -> list[RenderableType]:
+    lines: list[RenderableType] = []
+    for budget in view.budgets:
+        grid = Table.grid(padding=(0, 1))
+        grid.add_column(width=12, no_wrap=True)
+        grid.add_column(width=24)
+        grid.add_column(no_wrap=True, overflow="ellipsis")
+        bar = ProgressBar(total=1.0, completed=budget.share, width=24)
+        grid.add_row(Text(budget.name, style="dim"), bar, Text(_budget_text(budget)))
+        lines.append(grid)
+    return lines
+
+
+def _budget_text(budget: BudgetView) -> str:
+    if budget.used is None:
+        return f"- / {budget.limit:g} {budget.unit}"
+    used = f"{budget.used:.0f}" if budget.limit >= 10 else f"{budget.used:.2g}"
+    return f"{used} / {budget.limit:g} {budget.unit}"
+
+
+class _Column(NamedTuple):
+    name: str
+    right: bool
+    cells: list[Text]
+
+    @property
+    def width(self) -> int:
+        return max(len(text) for text in (Text(self.name), *self.cells))
+
+
+def _chain_table(view: View, most: int, width: int) -> RenderableType:
+    busy = [chain for chain in view.chains if chain.busy]
+    rest = [chain for chain in view.chains if not chain.busy]
+    shown = sorted([*busy, *reversed(rest)][:most], key=lambda c: (c.dims, c.beta, c.id))
+    columns = _columns(shown, several=len(view.volumes) > 1)
+    for name in GOES_FIRST:
+        if sum(column.width + 1 for column in columns) > width:
+            columns = [column for column in columns if column.name != name]
+    table = Table(box=None, header_style="bold cyan", padding=(0, 1, 0, 0), pad_edge=False)
+    for column in columns:
+        table.add_column(column.name, justify="right" if column.right else "left", no_wrap=True)
+    for i, chain in enumerate(shown):
+        table.add_row(*(column.cells[i] for column in columns), style="" if chain.busy else "dim")
+    more = len(view.chains) - len(shown)
+    return Group(table, Text(f"and {more} more", style="dim")) if more else table
+
+
+def _columns(shown: list[ChainView], *, several: bool) -> list[_Column]:
+    """Return the columns of the chains; rates are per second of the producer's processor."""
+
+    def numbers(name: str, texts: list[str]) -> _Column:
+        return _Column(name, True, [Text(text) for text in texts])
+
+    phases = [SHORT.get(chain.phase, chain.phase) for chain in shown]
+    columns = [
+        _Column("chain", False, [Text(("> " if chain.busy else "  ") + chain.id) for chain in shown]),
+        numbers("beta", [f"{chain.beta:.4f}" for chain in shown]),
+        _Column("phase", False, [Text(phase, style=STYLES.get(phase, "")) for phase in phases]),
+        _Column("on", False, [Text(chain.substrate) for chain in shown]),
+        numbers("updates", [str(chain.updates) for chain in shown]),
+        numbers("measured", [str(chain.measured) for chain in shown]),
+        numbers("per CPU s", [_figure(chain.per_second) for chain in shown]),
+    ]
+    if several:
+        columns.append(_Column("lattice", False, [Text(lattice_name(chain.dims)) for chain in shown]))
+    if any(chain.acceptance is not None for chain in shown):
+        texts = ["-" if chain.acceptance is None else f"{chain.acceptance:.0%}" for chain in shown]
+        columns.append(numbers("accepted", texts))
+    if any(chain.cg_iterations is not None for chain in shown):
+        columns.append(numbers("CG per solve", [_figure(chain.cg_iterations) for chain in shown]))
+    return columns
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f}"
+
+
+def _decision_table(view: View, most: int) -> RenderableType:
+    table = Table(box=None, header_style="bold cyan", padding=(0, 1, 0, 0), pad_edge=False, expand=True)
+    table.add_column("s", justify="right", no_wrap=True)
+    for name in ("decided", "chain", "beta", "by"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("why", ratio=1, no_wrap=True, overflow="ellipsis")
+    for decision in view.decisions[len(view.decisions) - most :]:
+        beta = "" if decision.beta is None else f"{decision.beta:.4f}"
+        cells = (f"{decision.seconds:.0f}", _what(decision), decision.chain, beta, decision.by, decision.reason)
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _what(decision: DecisionView) -> str:
+    if decision.what == "visit":
+        return "new" if decision.fresh else "more"
+    return SHORT.get(decision.what, decision.what)
+
 
 PER_SECOND = 4
 """Refreshes per second."""
@@ -40,12 +247,14 @@ def plain_lines(view: View, previous: View | None) -> list[str]:
     before = {} if previous is None else {volume.dims: volume for volume in previous.volumes}
     for volume in view.volumes:
         if volume.beta_c is not None and volume != before.get(volume.dims):
-            lines.append(stamp + volume_text(volume).plain)
+            lines.append(stamp + _volume_text(volume).plain)
     due = previous is None or view.elapsed_s // PROGRESS_S > previous.elapsed_s // PROGRESS_S
     if view.status == "running" and due and view.trajectories:
-        lines.append(stamp + _progress_text(view))
+        busy, rate = sum(chain.busy for chain in view.chains), f"{view.per_second:.0f} per wall second"
+        run = f"{busy} of {len(view.chains)} chains run{_left_text(view)}"
+        lines.append(f"{stamp}{view.trajectories} updates, {rate}, {run}")
     if view.status != "running" and (previous is None or previous.status == "running"):
-        lines.append(stamp + status_text(view))
+        lines.append(stamp + _status_text(view))
     return lines
 
 
@@ -108,12 +317,6 @@ class LiveView:
         assert self._source is not None
         while not self._over.wait(1 / PER_SECOND):
             self.show(self._source())
-
-
-def _progress_text(view: View) -> str:
-    busy = sum(chain.busy for chain in view.chains)
-    rate = f"{view.per_second:.0f} per wall second"
-    return f"{view.trajectories} updates, {rate}, {busy} of {len(view.chains)} chains run{left_text(view)}"
 
 
 def _decision_text(decision: DecisionView) -> str:

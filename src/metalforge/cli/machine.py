@@ -12,27 +12,24 @@ from metalforge.core.installation import extras
 from metalforge.core.substrate import Cost, Discovery, Substrate, SubstrateInfo, Workload
 from metalforge.substrates import Decision, Policy
 
-from .output import print_json, print_table, print_text
+from .output import Json, print_json, print_table, print_text
 
 __all__ = ["devices", "doctor", "route"]
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def doctor(as_json: Json = False) -> None:
     """Say what this machine has, what is missing and the command that adds it; test the kernels."""
     found = substrates.discover()
     checks = native.selftest()
-    isa = {"level": native.level(), "available": list(native.available_levels()), "openmp": native.openmp()}
     if as_json:
         print_json(
             {
                 "version": __version__,
                 "python": platform.python_version(),
                 "platform": platform.platform(),
-                "isa": isa["level"],
-                "isa_available": isa["available"],
-                "openmp": isa["openmp"],
+                "isa": native.level(),
+                "isa_available": native.available_levels(),
+                "openmp": native.openmp(),
                 "threads": native.default_threads(),
                 "substrates": [s.info.record() for s in found.substrates],
                 "missing": found.missing,
@@ -43,7 +40,7 @@ def doctor(as_json: Json = False) -> None:
     else:
         print_text(f"metalforge {__version__}, Python {platform.python_version()}, {platform.platform()}")
         print_text(
-            f"kernels: level {isa['level']} of {', '.join(native.available_levels())}; "
+            f"kernels: level {native.level()} of {', '.join(native.available_levels())}; "
             f"{native.default_threads()} threads"
         )
         print_text()
@@ -59,17 +56,12 @@ def devices(as_json: Json = False) -> None:
     """List the substrates of this machine with their capabilities and energy meters."""
     found = substrates.discover()
     if as_json:
-        meters = {s.info.name: s.meter() for s in found.substrates}
-        print_json(
-            {
-                "substrates": [
-                    s.info.record()
-                    | {"meter": {"name": meters[s.info.name].name, "unavailable": meters[s.info.name].unavailable()}}
-                    for s in found.substrates
-                ],
-                "missing": found.missing,
-            }
-        )
+        metered = [
+            s.info.record() | {"meter": {"name": meter.name, "unavailable": meter.unavailable()}}
+            for s in found.substrates
+            for meter in [s.meter()]
+        ]
+        print_json({"substrates": metered, "missing": found.missing})
         return
     _show_substrates(found)
     for substrate in found.substrates:

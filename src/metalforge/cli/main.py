@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from typing import Annotated, NoReturn, TextIO
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -11,7 +11,7 @@ from metalforge.core.errors import KernelError, MetalforgeError, MeterUnavailabl
 from metalforge.core.plugins import PluginWarning
 from metalforge.substrates.npu import NpuError
 
-from . import asking, bench, conductor, experiment, lattice, machine, npu, pipeline, scan, search
+from . import bench, conductor, experiment, lattice, machine, npu, pipeline, scan, search
 from .output import print_text
 
 __all__ = ["app", "main"]
@@ -25,22 +25,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command()(machine.doctor)
-app.command()(machine.devices)
-app.command()(machine.route)
-app.command()(scan.scan)
-app.command()(scan.resume)
-app.command()(scan.replay)
-app.command()(scan.report)
-app.command()(scan.watch)
-app.command()(asking.presets)
-app.command()(search.search)
-app.command()(bench.bench)
-app.add_typer(lattice.app, name="lattice")
-app.add_typer(npu.app, name="npu")
-app.add_typer(experiment.app, name="experiment")
-app.add_typer(conductor.app, name="conductor")
-app.add_typer(pipeline.app, name="pipeline")
+for _verb in (
+    *(machine.doctor, machine.devices, machine.route),
+    *(scan.scan, scan.resume, scan.replay, scan.report, scan.watch, scan.presets),
+    *(search.search, bench.bench),
+):
+    app.command()(_verb)
+for _room in (lattice, npu, experiment, conductor, pipeline):
+    app.add_typer(_room.app, name=_room.__name__.rsplit(".", 1)[-1])
 
 _CANNOT = (KernelError, PlacementError, MeterUnavailableError, PluginError, NpuError)
 
@@ -60,14 +52,7 @@ def _options(
     """Take the options that stand before a verb; each does its work in a callback of its own."""
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _show_warning(message: Warning | str, *where: object, **more: object) -> None:
     """Show what a user needs of a warning, in place of `warnings.showwarning`."""
     sys.stderr.write(f"warning: {message}\n")
 

@@ -1,5 +1,6 @@
 """`npu compile | inspect | run | explain | conformance | profile`: programs for the NPU, and what they cost there."""
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -7,8 +8,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError
-from metalforge.core.substrate import Cost
+from metalforge.core.errors import PlacementError, SpecError
 from metalforge.substrates.npu import costs, mesh, wire
 from metalforge.substrates.npu.certificate import overflow_certificate
 from metalforge.substrates.npu.compile import compile_linear
@@ -18,16 +18,15 @@ from metalforge.substrates.npu.ladder import ladder_of
 from metalforge.substrates.npu.program import Encoding, Program
 from metalforge.substrates.profiles import PROFILES
 
-from .machine import Json
-from .models import MODEL_SUFFIXES, load_graph, model_programs, print_plan
-from .output import print_json, print_table, print_text
+from .output import Json, print_json, print_table, print_text
 
 if TYPE_CHECKING:
     from metalforge.hybrid import OpGraph
-    from metalforge.hybrid.routing.router import OperationRouter
+    from metalforge.hybrid.routing.plan import Plan
 
 __all__ = ["app"]
 
+MODEL_SUFFIXES = (".onnx", ".safetensors", ".json")
 app = typer.Typer(help="Programs for the int4 NPU.", no_args_is_help=True, rich_markup_mode=None)
 Bits = Annotated[int, typer.Option("--activation-bits", help="4, 8, 12 or 16.")]
 Digits = Annotated[int, typer.Option(help="Weight digits: 1 (4 bits), 2 (8) or 3 (12).")]
@@ -49,7 +48,7 @@ def compile_model(
 ) -> None:
     """Compile a matrix, or every layer of a model that an NPU can hold; several files where one is not enough."""
     if model.suffix in MODEL_SUFFIXES:
-        programs, bound = model_programs(load_graph(model, input_range), tolerance)
+        programs, bound = _model_programs(_load_graph(model, input_range), tolerance)
     else:
         encoding = Encoding(activation_bits=activation_bits, digits=digits, signed=signed)
         compiled = compile_linear(output.stem, _matrix(model), encoding=encoding, ranges=input_range)
@@ -73,30 +72,24 @@ def inspect(
 ) -> None:
     """Show what a program holds, and whether its sums can overflow."""
     loaded = wire.load(program)
-    rows = []
-    for layer in loaded.layers:
-        certificate = overflow_certificate(layer)
-        rows.append(
-            {
-                "layer": layer.name,
-                "inputs": layer.inputs,
-                "units": layer.units,
-                "weight_bits": layer.weight_bits,
-                "input_bits": layer.input_bits,
-                "activation": layer.activation.value,
-                "overflow": "impossible" if certificate.safe else "possible",
-            }
-        )
+    rows = [
+        {
+            "layer": layer.name,
+            "inputs": layer.inputs,
+            "units": layer.units,
+            "weight_bits": layer.weight_bits,
+            "input_bits": layer.input_bits,
+            "activation": layer.activation.value,
+            "overflow": "impossible" if overflow_certificate(layer).safe else "possible",
+        }
+        for layer in loaded.layers
+    ]
     record = {
         "name": loaded.name,
         "fingerprint": loaded.fingerprint(),
-        "encoding": {
-            "activation_bits": loaded.encoding.activation_bits,
-            "digits": loaded.encoding.digits,
-            "signed": loaded.encoding.signed,
-        },
+        "encoding": asdict(loaded.encoding),
         "layers": rows,
-        "heads": [{"name": h.name, "start": h.start, "width": h.width} for h in loaded.heads],
+        "heads": [asdict(head) for head in loaded.heads],
         "schema": loaded.schema,
         "provenance": dict(loaded.provenance),
     }
@@ -108,9 +101,8 @@ def inspect(
     print_text(f"encoding {record['encoding']}, schema {loaded.schema!r}, provenance {dict(loaded.provenance)!r}")
     print_table("Layers", list(rows[0]), [[str(v) for v in row.values()] for row in rows])
     if loaded.heads:
-        print_table(
-            "Heads", ("head", "start", "width"), [(repr(h.name), str(h.start), str(h.width)) for h in loaded.heads]
-        )
+        heads = [(repr(h.name), str(h.start), str(h.width)) for h in loaded.heads]
+        print_table("Heads", ("head", "start", "width"), heads)
 
 
 @app.command()
@@ -160,9 +152,20 @@ def explain(
     """Say what runs where, why, what would make it map, and what it costs; for matrices and programs, what fits."""
     profiles = [profile] if profile else list(PROFILES)
     if model.suffix in MODEL_SUFFIXES:
-        routers = [_router(policy, objective, name, host_power_w) for name in profiles]
-        graph = load_graph(model, None if calibration else input_range)
-        _explain_model(graph, routers, strict, calibration, "dot" if dot else "json" if as_json else "text")
+        from metalforge.hybrid.routing.router import OperationRouter
+
+        routers = [
+            OperationRouter(policy, objective, name, host_power_w=host_power_w)  # type: ignore[arg-type]  # checked there
+            for name in profiles
+        ]
+        graph = _load_graph(model, None if calibration else input_range)
+        data = None if calibration is None else {next(iter(graph.inputs)): _matrix(calibration)}
+        plans = [router.plan(graph, strict=strict, calibration=data) for router in routers]
+        if as_json and not dot:
+            print_json([plan.record for plan in plans])
+            return
+        for plan in plans:
+            print_text(plan.to_dot()) if dot else _print_plan(plan)
         return
     if model.suffix == ".npy":
         encoding = Encoding(activation_bits=activation_bits, digits=digits, signed=signed)
@@ -178,12 +181,10 @@ def explain(
         if "refused" in record:
             print_text(f"does not fit: {record['refused']}\n")
             continue
-        print_table(
-            "Placement", ("layer", "processor", "bytes", "why"), [tuple(map(str, r)) for r in record["placement"]]
-        )
-        print_table(
-            "Cost per call", ("batch", "latency", "energy"), [_cost_row(b, c) for b, c in record["costs"].items()]
-        )
+        placed = [tuple(map(str, row)) for row in record["placement"]]
+        print_table("Placement", ("layer", "processor", "bytes", "why"), placed)
+        prices = [(str(b), str(c.latency or c.unknown), str(c.energy or c.unknown)) for b, c in record["costs"].items()]
+        print_table("Cost per call", ("batch", "latency", "energy"), prices)
 
 
 @app.command()
@@ -226,25 +227,6 @@ def write_profile(
         print_table(name, ("figure", "value", "source"), [tuple(map(str, row)) for row in device.figures()])
 
 
-def _router(policy: str, objective: str, profile: str, host_power_w: float | None) -> "OperationRouter":
-    from metalforge.hybrid.routing.router import OperationRouter
-
-    return OperationRouter(policy, objective, profile, host_power_w=host_power_w)  # type: ignore[arg-type]  # checked there
-
-
-def _explain_model(
-    graph: "OpGraph", routers: list["OperationRouter"], strict: bool, calibration: Path | None, form: str
-) -> None:
-    """Print the plan of a model under each router."""
-    data = None if calibration is None else {next(iter(graph.inputs)): _matrix(calibration)}
-    plans = [router.plan(graph, strict=strict, calibration=data) for router in routers]
-    if form == "json":
-        print_json([plan.record for plan in plans])
-        return
-    for plan in plans:
-        print_text(plan.to_dot()) if form == "dot" else print_plan(plan)
-
-
 def _explained(program: Program, profile: str) -> dict[str, Any]:
     try:
         placement = mesh.plan(program, profile)
@@ -253,10 +235,6 @@ def _explained(program: Program, profile: str) -> dict[str, Any]:
     rows = program.encoding.activation_bits // 4
     priced = {batch: costs.cost(program, batch * rows, profile) for batch in BATCHES}
     return {"program": program.name, "profile": profile, "placement": placement.rows, "costs": priced}
-
-
-def _cost_row(batch: int, cost: Cost) -> tuple[str, str, str]:
-    return str(batch), str(cost.latency or cost.unknown), str(cost.energy or cost.unknown)
 
 
 def _matrix(path: Path) -> NDArray[Any]:
@@ -268,3 +246,58 @@ def _matrix(path: Path) -> NDArray[Any]:
     if not isinstance(values, np.ndarray) or values.ndim not in (1, 2) or values.dtype.kind not in "iuf":
         raise SpecError(f"{path} must hold one array of numbers with one or two dimensions")
     return values
+
+
+def _load_graph(path: Path, input_range: float | None) -> "OpGraph":
+    """Return the graph of an ONNX model, or of a reservoir in safetensors or hotSpring's JSON.
+
+    All inputs are taken to lie within `input_range`; None leaves that to calibration data.
+    """
+    from metalforge.hybrid.model.graph import graph_from_esn
+
+    if path.suffix == ".onnx":
+        from metalforge.hybrid.model.onnx_import import load_onnx
+
+        graph = load_onnx(path)
+    else:
+        from metalforge.reservoir.files import load_weights
+
+        graph = graph_from_esn(load_weights(path), name=path.stem)
+    return graph if input_range is None else replace(graph, ranges=dict.fromkeys(graph.inputs, input_range))
+
+
+def _model_programs(graph: "OpGraph", tolerance: float) -> tuple[tuple["Program", ...], float]:
+    """Return the programs of all layers that an NPU can hold, and the largest error of any of their outputs."""
+    from metalforge.hybrid.routing.router import OperationRouter
+
+    plan = OperationRouter(objective="hw_only", tolerance=tolerance).plan(graph)
+    if not plan.jobs:
+        reasons = "; ".join(f"{row.op}: {row.reason}" for row in plan.record.ops)
+        raise PlacementError(
+            f"no op of `{graph.name}` maps to the NPU: {reasons}\nhint: `npu explain` says what would help"
+        )
+    programs = tuple(program for job in plan.jobs for program in job.programs)
+    return programs, max(float(job.error_bound.max()) for job in plan.jobs)
+
+
+def _print_plan(plan: "Plan") -> None:
+    """Write a plan: a table of ops, how to make the others map, totals and notes."""
+    from metalforge.hybrid.routing.plan import HEADER, cells
+
+    record = plan.record
+    print_table(
+        f"{record.graph} on {record.profile}, objective {record.objective}, policy {record.policy}, "
+        f"host {record.host_profile}",
+        HEADER,
+        [cells(row) for row in record.ops],
+    )
+    for row in record.ops:
+        if row.fix:
+            print_text(f"{row.op}: to make it map: {row.fix}")
+        if row.note:
+            print_text(f"{row.op}: on the chip: {row.note}")
+    print_text(f"device: {record.device_total.latency or record.device_total.unknown}")
+    print_text(f"host: {record.host_total.latency or record.host_total.unknown}")
+    for note in record.notes:
+        print_text(f"note: {note}")
+    print_text()

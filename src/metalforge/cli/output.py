@@ -2,15 +2,18 @@
 
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
+import typer
 from rich import box
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-__all__ = ["print_json", "print_table", "print_text"]
+__all__ = ["Json", "print_json", "print_records", "print_table", "print_text"]
 
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 ANY_WIDTH = 100_000
 """Columns of a terminal on which every table fits."""
 
@@ -18,6 +21,13 @@ ANY_WIDTH = 100_000
 def print_json(record: object) -> None:
     """Write one JSON document to stdout."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(record), indent=2).decode() + "\n")
+
+
+def print_records(
+    as_json: bool, record: object, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
+) -> None:
+    """Write a record as JSON where that was asked for, and its rows as a table where not."""
+    print_json(record) if as_json else print_table(title, columns, rows)
 
 
 def print_text(text: str = "") -> None:

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .machine import Json
-from .output import print_json, print_table, print_text
+from .output import Json, print_json, print_table, print_text
 
 __all__ = ["app"]
 

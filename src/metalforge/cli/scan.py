@@ -1,4 +1,4 @@
-"""`scan | resume | replay | report | watch`: the main job, going on with it, and looking at it."""
+"""`scan | resume | replay | report | watch | presets`: the main job, going on with it, and looking at it."""
 
 import signal
 import sys
@@ -10,14 +10,91 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .asking import BETAS, VOLUMES, asked
-from .machine import Json
-from .output import print_json, print_text
+from .output import Json, print_json, print_records, print_text
 
 if TYPE_CHECKING:
     from metalforge.campaign import Campaign, CampaignSpec, Results
+    from metalforge.campaign.extending import Extension
 
-__all__ = ["INTERRUPTED", "replay", "report", "resume", "scan", "watch"]
+__all__ = ["presets", "replay", "report", "resume", "scan", "watch"]
+
+VOLUMES = "A lattice x,y,z,t, as in 12,12,12,4; may be given several times."
+BETAS = "Couplings that every volume visits first, as in 5.68,5.70."
+
+
+def asked(volume: list[str] | None, beta: str | None, **budget: float | None) -> "Extension":
+    """Return what the options ask for."""
+    from metalforge.campaign.extending import Extension
+
+    return Extension(
+        **budget,  # type: ignore[arg-type]
+        volumes=tuple(_volume(text) for text in volume or ()),
+        betas=() if beta is None else tuple(_numbers("--beta", beta, "numbers as in 5.68,5.70")),
+    )
+
+
+def presets(as_json: Json = False) -> None:
+    """List the presets of `scan`: their lattices, range and budget, and what they are for."""
+    from metalforge.campaign.report.words import lattice_name
+    from metalforge.campaign.spec import ABOUT, PRESETS
+
+    records = [
+        {
+            "name": name,
+            "about": ABOUT[name],
+            "volumes": spec.lattice.volumes,
+            "beta_min": spec.lattice.beta_min,
+            "beta_max": spec.lattice.beta_max,
+            "budget": spec.budget,
+            "deterministic": spec.running.deterministic,
+        }
+        for name, spec in PRESETS.items()
+    ]
+    rows = [
+        (
+            name,
+            ", ".join(lattice_name(dims) for dims in spec.lattice.volumes),
+            f"{spec.lattice.beta_min:g} to {spec.lattice.beta_max:g}",
+            _budget(spec),
+            ABOUT[name],
+        )
+        for name, spec in PRESETS.items()
+    ]
+    columns = ("name", "lattice", "beta", "budget", "what it is")
+    print_records(as_json, records, "presets: metalforge scan --preset NAME", columns, rows)
+
+
+def _budget(spec: "CampaignSpec") -> str:
+    budget = spec.budget
+    limits = {
+        "{} updates": budget.trajectories,
+        "{:g} s": budget.seconds,
+        "{:g} J": budget.joules,
+        "an error of {:g}": budget.target_error,
+    }
+    return " or ".join(text.format(limit) for text, limit in limits.items() if limit is not None)
+
+
+def _volume(text: str) -> tuple[int, int, int, int]:
+    numbers = _numbers("--volume", text, "four integers as in 12,12,12,4")
+    if len(numbers) != 4 or any(n != int(n) for n in numbers):
+        raise _refused("--volume", text, "four integers as in 12,12,12,4")
+    x, y, z, t = (int(n) for n in numbers)
+    return x, y, z, t
+
+
+def _numbers(option: str, text: str, wanted: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise _refused(option, text, wanted) from None
+
+
+def _refused(option: str, text: str, wanted: str) -> Exception:
+    from metalforge.core.errors import SpecError
+
+    return SpecError(f"`{option}` must be {wanted}. Got {text}")
+
 
 INTERRUPTED = 75
 """Exit code of a campaign that was asked to stop and can be resumed (EX_TEMPFAIL)."""
@@ -112,10 +189,7 @@ def report(directory: Directory, as_json: Json = False) -> None:
     from metalforge import campaign
 
     path = campaign.load(directory).report()
-    if as_json:
-        print_json({"report": str(path)})
-    else:
-        print_text(str(path))
+    print_json({"report": str(path)}) if as_json else print_text(str(path))
 
 
 def watch(directory: Directory, as_json: Json = False) -> None:

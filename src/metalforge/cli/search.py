@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .machine import Json
-from .output import print_json, print_table, print_text
+from .output import Json, print_json, print_table, print_text
 
 if TYPE_CHECKING:
     from metalforge.hybrid.search import Finalist, SearchReport, StudyResult

@@ -29,6 +29,7 @@ from metalforge.reservoir.readout import ridge
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
+from .problems import student_interval
 from .protocol import (
     Check,
     Figure,
@@ -42,7 +43,6 @@ from .protocol import (
     row_of,
     shown,
 )
-from .scores import student_interval
 
 __all__ = ["run"]
 
@@ -144,50 +144,43 @@ def _world(seed: int, size: _Size) -> _World:
     )
 
 
-# Ways to adapt: each yields what the device's readout is after every step.
-
-Way = Callable[[_World, DeviceNetwork, str], Iterator[None]]
-
-
-def _frozen(world: _World, network: DeviceNetwork, profile: str) -> Iterator[None]:
-    for u in world.u:
-        network.forward(u)
-        yield
+Way = Callable[[DeviceNetwork, str, int], Callable[[Doubles, Doubles], object]]
+"""A way to adapt: what is done with each row of the stream, for a network on a profile's device and a seed."""
 
 
-def _bias_only(world: _World, network: DeviceNetwork, profile: str) -> Iterator[None]:
+def _bias_only(network: DeviceNetwork, profile: str, seed: int) -> Callable[[Doubles, Doubles], None]:
     """The mean error of the last rows goes into the bias, on the host: nothing is pushed."""
-    for u, y in zip(world.u, world.y, strict=True):
+
+    def step(u: Doubles, y: Doubles) -> None:
         output = network.forward(u).output
         w_out, out_bias = network.master()
         network.push(w_out, out_bias + 0.05 * (y - output))
-        yield
+
+    return step
 
 
 def _by(make: Callable[[int], Rules]) -> Way:
-    def way(world: _World, network: DeviceNetwork, profile: str) -> Iterator[None]:
+    def way(network: DeviceNetwork, profile: str, seed: int) -> Callable[[Doubles, Doubles], object]:
         plan = plan_updates(profile, network)
-        trainer = OnlineTrainer(network, make(plan.every), schedule=plan.schedule())
-        for u, y in zip(world.u, world.y, strict=True):
-            trainer.step(u, y)
-            yield
+        return OnlineTrainer(network, make(plan.every), schedule=plan.schedule()).step
 
     return way
 
 
-def _evolution(world: _World, network: DeviceNetwork, profile: str) -> Iterator[None]:
+def _evolution(network: DeviceNetwork, profile: str, seed: int) -> Callable[[Doubles, Doubles], None]:
     """One generation of four children a row, on the last 64 rows."""
-    evolution = Evolution(network, seed=world.seed, children=4)
-    stream = StreamWindow(network, 64)
-    for u, y in zip(world.u, world.y, strict=True):
+    evolution, stream = Evolution(network, seed=seed, children=4), StreamWindow(network, 64)
+
+    def step(u: Doubles, y: Doubles) -> None:
         stream.take(u, y)
         if len(stream) >= 16:
             evolution.generation(stream.window())
-        yield
+
+    return step
 
 
 WAYS: dict[str, Way] = {
-    "none": _frozen,
+    "none": lambda network, profile, seed: lambda u, y: network.forward(u),
     "bias only": _bias_only,
     "gradient": _by(lambda every: GradientStep(rate=0.25, normalised=True)),
     "least squares": _by(lambda every: RecursiveLeastSquares(alpha=1e-3, forgetting=0.998)),
@@ -200,8 +193,9 @@ BASELINES = ("none", "bias only")
 def _trace(way: Way, world: _World, profile: str, size: _Size) -> list[_Point]:
     with world.network(profile) as network:
         before = network.device.statistics()
-        points = []
-        for step, _ in enumerate(way(world, network, profile), start=1):
+        points, learn = [], way(network, profile, world.seed)
+        for step, (u, y) in enumerate(zip(world.u, world.y, strict=True), start=1):
+            learn(u, y)
             if step % size.check == 0:
                 now = network.device.statistics()
                 assert now.busy is not None

@@ -9,13 +9,17 @@ import os
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["cache_folder", "cached_arrays"]
+from metalforge.core.errors import MetalforgeError
 
+__all__ = ["cache_folder", "cached", "cached_arrays"]
+
+A = TypeVar("A")
 Arrays = dict[str, NDArray[np.float64]]
 
 
@@ -26,21 +30,32 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "metalforge"
 
 
-def cached_arrays(name: str, recipe: msgspec.Struct, make: Callable[[], Arrays]) -> Arrays:
-    """Return the arrays that `make` gives, from the cache if the same recipe was made before."""
+def cached(
+    name: str, recipe: msgspec.Struct, make: Callable[[], A], load: Callable[[Path], A], save: Callable[[A, Path], None]
+) -> A:
+    """Return what `make` gives, from the file of this name (`*` is the recipe's hash) if it was made before."""
     key = hashlib.sha256(msgspec.json.encode(recipe, order="deterministic")).hexdigest()[:16]
-    path = cache_folder() / f"{name}-{key}.npz"
+    path = cache_folder() / name.replace("*", key)
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            return {field: stored[field].astype(np.float64) for field in stored.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
-        pass
-    arrays = make()
+        return load(path)
+    except (MetalforgeError, OSError, ValueError, EOFError, zipfile.BadZipFile):
+        pass  # not there, of an older format, or damaged: it is made again
+    made = make()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}.npz")
-        np.savez_compressed(partial, **arrays)  # type: ignore[arg-type]  # arrays by name
+        partial = path.with_stem(f"{path.stem}.{os.getpid()}")
+        save(made, partial)
         partial.replace(path)
-    except OSError:
+    except (MetalforgeError, OSError):
         pass  # a full or read-only disk costs time at the next run, nothing else
-    return arrays
+    return made
+
+
+def cached_arrays(name: str, recipe: msgspec.Struct, make: Callable[[], Arrays]) -> Arrays:
+    """Return the arrays that `make` gives, from the cache if the same recipe was made before."""
+    return cached(f"{name}-*.npz", recipe, make, _load, lambda arrays, path: np.savez_compressed(path, **arrays))  # type: ignore[arg-type]
+
+
+def _load(path: Path) -> Arrays:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+        return {field: stored[field].astype(np.float64) for field in stored.files}

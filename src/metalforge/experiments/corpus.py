@@ -13,11 +13,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.lattice.chain import Chain, ChainSpec, HeatbathSpec
-from metalforge.lattice.run import ChainRun
-from metalforge.lattice.warmup import WarmUp
+from metalforge.lattice.chain import HeatbathSpec
 
 from .cache import cached_arrays
+from .virtual_campaign import sweeping
 
 __all__ = ["PhaseCorpusSpec", "PhaseWindows", "phase_windows"]
 
@@ -62,17 +61,17 @@ def _run_chains(spec: PhaseCorpusSpec) -> dict[str, NDArray[np.float64]]:
     found = {}
     for part, betas in (("train", spec.train), ("test", spec.test)):
         for i, beta in enumerate(betas):
-            stream = i if part == "train" else 100 + i
-            chain = ChainSpec(
-                dims=spec.dims,
-                beta=beta,
+            chain = sweeping(
+                spec.dims,
+                beta,
                 seed=spec.seed,
-                stream=stream,
+                stream=i if part == "train" else 100 + i,
                 start="hot" if i % 2 else "cold",
-                heatbath=spec.sweeps,
+                warmup=spec.warmup,
+                sweeps=spec.sweeps,
+                observed=OBSERVED,
             )
-            run = ChainRun(Chain(chain), WarmUp(total=spec.warmup), OBSERVED, measures=("measure",))
-            spatial, temporal, loop = run.measure(spec.updates).T
+            spatial, temporal, loop = chain.measure(spec.updates).T
             found[f"{part}{i}"] = np.column_stack([spatial, temporal, temporal - spatial, loop])
     return found
 

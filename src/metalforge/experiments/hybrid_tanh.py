@@ -13,9 +13,8 @@ from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.npu.program import Activation
 from metalforge.substrates.npu.registers import linear_probe, probe_program
 
-from .problems import PROBLEMS, Problem
+from .problems import METRICS, PROBLEMS, Problem, Score, figure_of, pooled
 from .protocol import Check, Figure, Progress, Result, ResultRow, Settings, exactly, experiment, row_of, rows_of, shown
-from .scores import METRICS, Score, figure_of, pooled
 
 __all__ = ["WORDS", "run"]
 

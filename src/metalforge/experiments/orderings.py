@@ -15,15 +15,340 @@ its own and no ordering's cost. The steerer is the campaign's own and costs what
 
 import os
 import tempfile
-from collections.abc import Iterator
-from math import sqrt
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import hypot, inf, sqrt
 from pathlib import Path
+from typing import NamedTuple
 
-from .ordering_runs import REPLICAS, SEQUENTIAL, OrderingPlan, StrategyOutcome, plan_of, pull, run_strategy, strategies
-from .ordering_words import checks, lines, words
-from .protocol import Figure, Progress, Result, ResultRow, Settings, exactly, experiment, row_of
+import msgspec
+import numpy as np
+from scipy.stats import t as student
 
-__all__ = ["run"]
+from metalforge.campaign.physics.transition import NotLocated, Transition, locate
+from metalforge.campaign.running.campaign import JOURNAL, Campaign
+from metalforge.campaign.running.choosing import FEWEST, effective_samples
+from metalforge.campaign.spec import (
+    ORDERINGS,
+    Budget,
+    CampaignSpec,
+    Dims,
+    Lattice,
+    Running,
+    Screening,
+    Steering,
+    WarmUpPolicy,
+)
+from metalforge.campaign.state import CampaignState
+from metalforge.campaign.store.reading import read_journal
+from metalforge.campaign.store.records import Record, Rows
+from metalforge.statistics import gamma_method
+
+from .protocol import Check, Figure, Progress, Result, ResultRow, Settings, exactly, experiment, row_of
+
+__all__ = ["SEQUENTIAL", "SINGLE", "checks", "lines", "pull", "run", "strategies", "words"]
+
+SEQUENTIAL = "sequential"
+SINGLE = "D in f32"
+"""Ordering D with links in single precision, checked in double: the nearest there is to the design's DF64 and f64."""
+WINDOWS = 6
+"""Parts of a run over which its rate is averaged."""
+REPLICAS = 100
+SUBSTRATES = 2
+
+
+class OrderingPlan(NamedTuple):
+    """What quick and full differ in."""
+
+    target: Dims
+    scout: Dims
+    range: tuple[float, float]
+    seconds: float
+    flags: float
+    """chi from which a configuration of the target is flagged: three quarters of its peak."""
+    scout_flags: float
+    """The same for ordering B, which flags on the smaller lattice."""
+    visit: int
+    warmup: WarmUpPolicy
+
+
+QUICK = OrderingPlan(
+    (4, 4, 4, 2), (2, 2, 2, 2), (4.95, 5.25), 2.0, 0.7, 0.19, 150, WarmUpPolicy(longest=60, shortest=20)
+)
+FULL = OrderingPlan(
+    (8, 8, 8, 4), (4, 4, 4, 4), (5.6, 5.8), 30.0, 1.0, 0.28, 300, WarmUpPolicy(longest=200, shortest=40)
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StrategyOutcome:
+    """One run: what its journal says, where beta_c is, and its rates with half widths of their intervals."""
+
+    name: str
+    state: CampaignState
+    found: Transition | None
+    reason: str
+    """Why there is no beta_c."""
+    rate: tuple[float, float]
+    effective: tuple[float, float]
+
+    @property
+    def core_seconds(self) -> float:
+        """Processor time of the producers, over all volumes."""
+        return sum(chain.seconds for chain in self.state.chains.values())
+
+    @property
+    def core_rate(self) -> float:
+        """Updates a second of that."""
+        return self.state.trajectories / self.core_seconds if self.core_seconds else 0.0
+
+    @property
+    def cores(self) -> float:
+        """Cores that the producers had, on average: on a busy machine fewer than they could use."""
+        return self.core_seconds / self.state.seconds if self.state.seconds else 0.0
+
+    @property
+    def effective_core_rate(self) -> float:
+        """Effective samples of |L| a second of the producers' processor time."""
+        return self.effective[0] / self.cores if self.cores else 0.0
+
+    @property
+    def utilisation(self) -> dict[str, float]:
+        """How busy each substrate was in the run's last segment."""
+        use = self.state.utilisation
+        found: dict[str, float] = {}
+        for stage in use.stages if use is not None else ():
+            if stage.substrate is not None:
+                found[stage.substrate] = found.get(stage.substrate, 0.0) + stage.utilisation
+        return found
+
+    @property
+    def drift(self) -> float | None:
+        """The largest difference of P or |L| that a check found; None without checks."""
+        drifts = [max(abs(c.drift_plaquette), abs(c.drift_polyakov)) for c in self.state.checks]
+        return max(drifts) if drifts else None
+
+    @property
+    def chosen(self) -> str:
+        """What `auto` chose, and by which figures."""
+        return next((f"{d.by}: {d.reason}" for d in reversed(self.state.decisions) if d.what == "ordering"), "")
+
+
+def plan_of(settings: Settings) -> OrderingPlan:
+    """Return what is run."""
+    return QUICK if settings.quick else FULL
+
+
+def strategies(settings: Settings) -> dict[str, CampaignSpec]:
+    """Return the spec of every strategy by name; they differ in ordering, producers, B's volumes, and one precision."""
+    plan = plan_of(settings)
+    base = CampaignSpec(
+        name="018",
+        seed=settings.seed,
+        ordering="C",
+        lattice=Lattice(volumes=(plan.target,), beta_min=plan.range[0], beta_max=plan.range[1]),
+        budget=Budget(seconds=plan.seconds),
+        warmup=plan.warmup,
+        steering=Steering(initial=4, visit=plan.visit),
+        screening=Screening(chi=plan.flags, every=20, device="npu"),
+        running=Running(producers=SUBSTRATES, checkpoint_s=3600.0),
+    )
+    replace = msgspec.structs.replace
+    found = {SEQUENTIAL: replace(base, running=replace(base.running, producers=1))}
+    for ordering in ORDERINGS:
+        lattice, screening = base.lattice, base.screening
+        if ordering == "B":
+            lattice = replace(lattice, volumes=(plan.target, plan.scout))
+            screening = replace(screening, chi=plan.scout_flags)
+        found[ordering] = replace(base, ordering=ordering, lattice=lattice, screening=screening)
+    found[SINGLE] = replace(found["D"], lattice=replace(base.lattice, precision="f32"))
+    found["auto"] = replace(base, ordering="auto")
+    return found
+
+
+def run_strategy(name: str, spec: CampaignSpec, directory: Path) -> StrategyOutcome:
+    """Run one campaign to its end and measure it."""
+    with Campaign.open(spec, directory, command=("metalforge", "experiment", "run", "018")) as campaign:
+        state = campaign.run()
+    found, reason = None, ""
+    try:
+        found = locate(state.points(spec.lattice.volumes[0]), seed=spec.seed, n_bootstrap=REPLICAS)
+    except NotLocated as problem:
+        reason = str(problem).splitlines()[0]
+    return StrategyOutcome(
+        name=name,
+        state=state,
+        found=found,
+        reason=reason,
+        rate=_rate(read_journal(directory / JOURNAL, Record).records, state),
+        effective=_effective(state),
+    )
+
+
+def _rate(records: Sequence[Record], state: CampaignState) -> tuple[float, float]:
+    """Return updates a second with the half width of Student's interval over `WINDOWS` equal parts of the run."""
+    began, lasted = state.opened.at, state.seconds
+    rows = [(record.at, len(next(iter(record.columns.values())))) for record in records if isinstance(record, Rows)]
+    if not rows or lasted <= 0:
+        return 0.0, inf
+    at, counts = np.array(rows).T
+    updates, _ = np.histogram(at, bins=WINDOWS, range=(began, began + lasted), weights=counts)
+    half = student.ppf(0.975, WINDOWS - 1) * updates.std(ddof=1) / sqrt(WINDOWS) * WINDOWS / lasted
+    return state.trajectories / lasted, float(half)
+
+
+def _effective(state: CampaignState) -> tuple[float, float]:
+    """Return effective samples of |L| a second with the half width that the errors of tau_int make."""
+    variance = 0.0
+    for point in state.points(state.spec.lattice.volumes[0]):
+        if len(point.polyakov) >= FEWEST and np.ptp(point.order) > 0:
+            tau = gamma_method(point.order)
+            variance += (len(point.polyakov) / (2 * tau.tau_int) * tau.tau_int_error / tau.tau_int) ** 2
+    if state.seconds <= 0:
+        return 0.0, inf
+    return effective_samples(state) / state.seconds, 1.96 * sqrt(variance) / state.seconds
+
+
+def pull(outcome: StrategyOutcome, other: StrategyOutcome) -> float | None:
+    """Return how many combined errors lie between the beta_c of two runs; None where one has none."""
+    if outcome.found is None or other.found is None:
+        return None
+    return (outcome.found.beta_c - other.found.beta_c) / hypot(outcome.found.error, other.found.error)
+
+
+PULL = 3.0
+"""Combined errors within which two runs are called consistent."""
+HEAD = (
+    "strategy",
+    "updates",
+    "updates/s",
+    "effective samples/s",
+    "cores got",
+    "updates per core second",
+    "effective samples per core second",
+    "beta_c",
+    "pull",
+    "utilisation",
+    "checks",
+    "largest drift",
+)
+
+
+def lines(outcomes: Mapping[str, StrategyOutcome]) -> tuple[tuple[str, ...], ...]:
+    """Return the table: one line a strategy."""
+    return (HEAD, *(_line(outcome, outcomes[SEQUENTIAL]) for outcome in outcomes.values()))
+
+
+def words(outcomes: Mapping[str, StrategyOutcome]) -> tuple[str, ...]:
+    """Return what the design expected, what came, and the energies by source."""
+    return (*CLAIMS, *_findings(outcomes), *_energies(outcomes))
+
+
+def _line(outcome: StrategyOutcome, base: StrategyOutcome) -> tuple[str, ...]:
+    found, pulled, drift = outcome.found, pull(outcome, base), outcome.drift
+    name = outcome.name if not outcome.chosen else f"{outcome.name} ({outcome.chosen[0]})"
+    uses = outcome.utilisation
+    return (
+        name,
+        str(outcome.state.trajectories),
+        f"{outcome.rate[0]:.0f} +- {outcome.rate[1]:.0f}",
+        f"{outcome.effective[0]:.1f} +- {outcome.effective[1]:.1f}",
+        f"{outcome.cores:.2f}",
+        f"{outcome.core_rate:.0f}",
+        f"{outcome.effective_core_rate:.1f}",
+        "not located" if found is None else f"{found.beta_c:.4f} +- {found.error:.4f}",
+        "" if pulled is None or outcome is base else f"{pulled:+.1f}",
+        ", ".join(f"{where} {uses[where]:.0%}" for where in sorted(uses)),
+        str(len(outcome.state.checks)),
+        "" if drift is None else f"{drift:.1e}",
+    )
+
+
+CLAIMS = (
+    "the design gives no measurement of any ordering; it expects A to be limited by its producer, B to save hours by "
+    "running the large volume at flagged beta only, C to have the largest throughput, E to draw the least power",
+    "the design's substrates are two different GPUs and an NPU; here both are cores of one processor, equally fast and "
+    "equally precise: a faster scout or a more precise checker is not what is compared, only how work is arranged",
+)
+
+
+def _findings(outcomes: Mapping[str, StrategyOutcome]) -> Iterator[str]:
+    base, both = outcomes[SEQUENTIAL], outcomes["C"]
+    yield (
+        f"C makes {both.rate[0] / base.rate[0]:.2f} times the updates of the sequential run in the same time; its "
+        f"producers got {both.cores:.2f} cores, the sequential one {base.cores:.2f}, and a core second gave "
+        f"{both.core_rate / base.core_rate:.2f} times as many updates"
+    )
+    for name, what in (("A", "the second core checks flagged configurations"), ("D", "it checks every one")):
+        here = outcomes[name]
+        ratio = here.effective[0] / both.effective[0] if both.effective[0] else 0.0
+        yield f"{name}: {what} ({len(here.state.checks)}), and {ratio:.2f} of C's effective samples per second are left"
+    single, double = outcomes[SINGLE].drift, outcomes["D"].drift
+    if single is not None and double is not None:
+        yield (
+            f"drift of P and |L| against the next higher precision: at most {double:.1e} in f64, {single:.1e} in f32; "
+            "either is far below the statistical errors"
+        )
+    scout = outcomes["B"]
+    first = scout.state.spec.lattice.volumes[0]
+    large = [chain for chain in scout.state.chains.values() if chain.dims == first]
+    betas = sorted({round(chain.beta, 4) for chain in large})
+    yield (
+        f"B: {sum(chain.rows for chain in large)} of {scout.state.trajectories} updates were on the large volume, at "
+        f"{len(betas)} flagged beta ({', '.join(f'{beta:g}' for beta in betas[:8])}); so small a scout has its own, "
+        "broad maximum elsewhere, and its flags say little of where the large volume has its peak"
+    )
+    ended = outcomes["E"].state.finished
+    if ended is not None:
+        slept = "went to sleep" if ended.stopped_by == "asleep" else "did not sleep"
+        yield f"E {slept}: it ran {ended.seconds:.1f} s and {ended.trajectories} updates"
+    yield f"auto took {outcomes['auto'].chosen or 'nothing: it was interrupted'}; B is no candidate of one volume"
+    yield (
+        "effective samples depend on where a run went: far from the transition every update is nearly one, so the "
+        "error on beta_c is the fairer figure"
+    )
+    for outcome in outcomes.values():
+        if outcome.found is None:
+            yield f"{outcome.name}: beta_c is not located: {outcome.reason}"
+
+
+def _energies(outcomes: Mapping[str, StrategyOutcome]) -> list[str]:
+    """Return the ledgers in words: every source apart, never a sum of two."""
+    said: dict[str, list[str]] = {}
+    for outcome in outcomes.values():
+        for (where, source), entry in sorted(outcome.state.energy.items()):
+            if entry.energy is not None:
+                said.setdefault(f"energy of {where}, {source}", []).append(f"{outcome.name} {entry.energy}")
+            elif entry.emulation_s is not None:
+                text = f"emulation on {where}, processor time in no ordering's cost"
+                said.setdefault(text, []).append(f"{outcome.name} {entry.emulation_s:.2f} s")
+            else:
+                said.setdefault(f"energy of {where}: {source}, {entry.reason}", []).append(outcome.name)
+    return [f"{text}: {', '.join(parts)}" for text, parts in said.items()]
+
+
+def checks(outcomes: Mapping[str, StrategyOutcome]) -> Iterator[Check]:
+    """Give what was asked, what came, and whether it holds."""
+    base, both, every, flagged = (outcomes[name] for name in (SEQUENTIAL, "C", "D", "A"))
+    pulls = {name: pull(o, base) for name, o in outcomes.items() if name != SEQUENTIAL}
+    known = {name: value for name, value in pulls.items() if value is not None}
+    yield (
+        f"beta_c of every strategy within {PULL:g} errors of the sequential run's",
+        ", ".join(f"{name} {value:+.1f}" for name, value in known.items()) or "not located",
+        bool(known) and all(abs(value) <= PULL for value in known.values()),
+    )
+    faster = both.rate[0] / base.rate[0]
+    came = f"{faster:.2f} times, on {both.cores:.2f} cores against {base.cores:.2f}"
+    yield "two producers make more updates per second than one", came, faster > 1
+    missed = sum(chain.rows for chain in every.state.chains.values()) - len(every.state.checks)
+    yield "D checks every configuration", f"{missed} missed", missed == 0
+    made = flagged.state.checks
+    right = all(_was_flagged(flagged.state, check.chain, check.step) for check in made)
+    yield "A checks flagged configurations only", f"{len(made)} checks", right
+
+
+def _was_flagged(state: CampaignState, chain: str, step: int) -> bool:
+    return any(seen.flagged and seen.step == step for seen in state.chains[chain].screened)
 
 
 @experiment("018", "What does each ordering of the same campaign give, on this machine and in the same time?")

@@ -22,9 +22,8 @@ from metalforge.hybrid.esn.tasks import outputs, refit
 from metalforge.reservoir.weights import EsnWeights, UnstableReservoirWarning, spectral_radius
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
-from .problems import PROBLEMS, UNITS, Problem, ring
+from .problems import PROBLEMS, UNITS, Problem, Score, figure_of, ring
 from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of
-from .scores import Score, figure_of
 
 __all__ = ["reservoirs", "run"]
 
@@ -73,19 +72,10 @@ def run(settings: Settings, progress: Progress) -> Result:
                         found = problem.score(outputs(fitted, problem.test))
                         scores.setdefault((name, activation, precision), []).append(found)
     reference = float(np.mean([s.value for s in scores["random", "tanh", "f32"]]))
-    rows = [
-        row_of(
-            "patterns",
-            f"{weights}, {activation}",
-            "accuracy",
-            figure_of(found, "accuracy"),
-            reference,
-            precision=precision,
-            refit=True,
-            less=False,
-        )
-        for (weights, activation, precision), found in scores.items()
-    ]
+    rows = []
+    for (drawn, kind, precision), several in scores.items():
+        what = "patterns", f"{drawn}, {kind}", "accuracy", figure_of(several, "accuracy"), reference
+        rows.append(row_of(*what, precision=precision, refit=True, less=False))
     words = [f"{name}: spectral radius {np.mean(r):.2f}" for name, r in radii.items()]
     return Result.of(rows, words=words + _findings(rows))
 

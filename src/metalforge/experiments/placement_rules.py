@@ -12,6 +12,16 @@ corpus, as in the published design's experiment). A rule starts the measurement 
 `sigma` is the error of a standard measurement at the same coupling (Gamma method, averaged over chains), and `sign` is
 that of the start minus equilibrium, so that what is left of a start is positive for hot and cold alike and does not
 cancel. Intervals come from drawing whole chains again.
+
+And what steering between couplings is worth on the lattice of the corpus: trajectories for the same error on beta_c.
+Virtual campaigns on a tape of 4^3 x 2 (long chains on a grid of beta, made once): an even scan and the Gaussian process
+spend the same budget, warm-ups included, with the same seeds. Errors of beta_c fall as budget^(-1/2), so
+
+    ratio = sum (beta_c - reference)^2 of the steered runs / the same of even scans
+
+is the share of trajectories that gives the same error; the reference is beta_c of the whole tape. A run that does not
+find beta_c has the error of a guess, the range / sqrt(12). The interval draws seeds again. Experiment `steering` does
+this on 8^3 x 4, for more steerers and ranges.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,21 +31,30 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.campaign.physics.transition import locate
+from metalforge.campaign.steerers import GaussianProcess, build_steerer
 from metalforge.conductor.baselines import says
 from metalforge.conductor.chains import Corpus, Doubles
 from metalforge.conductor.early_stop import first_yes
 from metalforge.conductor.labels import Example
 from metalforge.conductor.stopping import SOUND
+from metalforge.core.steering import Steerer
 from metalforge.reservoir.metrics import wilson
 from metalforge.statistics import gamma_method
 
-from .protocol import Figure
+from .protocol import Figure, Settings
+from .virtual_campaign import Rules, TapeSource, TapeSpec, run_campaign, tape_of
 
-__all__ = ["Judged", "WarmUps", "bootstrap", "mser_start", "offset_for", "pooled_mean"]
+__all__ = ["RANGES", "Judged", "Steered", "WarmUps", "bootstrap", "mser_start", "offset_for", "pooled_mean", "steer"]
 
 RESAMPLES = 1000
 STANDARD, MEASURED = 4, 2
 """A chain's length over that of its standard warm-up, and over that of a measurement."""
+RANGES = ((4.7, 5.5), (4.9, 5.3))
+"""The couplings of the corpus on this lattice, and the half of them around the transition: apart, since an even scan
+wastes little of a range that is hardly wider than the peak."""
+POINTS = 9
+INITIAL = 4
 
 
 class Judged(NamedTuple):
@@ -167,3 +186,58 @@ def pooled_mean(values: Sequence[Doubles]) -> Callable[[NDArray[np.int64]], floa
         return float(sums[drawn].sum() / total) if total else float("nan")
 
     return mean
+
+
+class Steered(NamedTuple):
+    """The ratio of trajectories at the same error, RMS errors of both, and how many runs did not find beta_c."""
+
+    range: tuple[float, float]
+    ratio: Figure
+    steered: float
+    even: float
+    lost: tuple[int, int]
+    seeds: int
+    budget: int
+
+    @property
+    def saved(self) -> Figure:
+        """The share of trajectories that steering saves at the same error."""
+        return Figure(1 - self.ratio.value, 1 - self.ratio.high, 1 - self.ratio.low)
+
+
+def steer(settings: Settings, low: float, high: float) -> Steered:
+    """Return what the Gaussian process needs of an even scan's trajectories, over one range."""
+    spec = TapeSpec(
+        dims=(4, 4, 4, 2),
+        betas=tuple(round(float(b), 4) for b in np.linspace(low, high, 9 if settings.quick else 33)),
+        updates=(400,) * 9 if settings.quick else (3000,) * 33,
+        warmup=100,
+        starts=("hot",),
+    )
+    tape = tape_of("placement-tape", spec, True)
+    seeds, rules = (3, Rules(budget=2000, warmup=40)) if settings.quick else (100, Rules(budget=6000, warmup=40))
+    truth = locate(tape.series, seed=1).beta_c
+    makers: dict[str, Callable[[int], Steerer]] = {
+        "steered": lambda seed: GaussianProcess(low, high, initial=INITIAL, fresh_cost=rules.fresh_cost, seed=seed),
+        "even": lambda seed: build_steerer("uniform", low, high, points=POINTS),
+    }
+    errors: dict[str, list[float]] = {name: [] for name in makers}
+    lost = dict.fromkeys(makers, 0)
+    for k in range(seeds):
+        for name, make in makers.items():
+            seed = settings.seed + k
+            done = run_campaign(make(seed), TapeSource(tape, seed), rules, seed)
+            missed = done.error is None
+            lost[name] += missed
+            errors[name].append((high - low) / np.sqrt(12) if missed else done.beta_c - truth)
+    squares = {name: np.square(values) for name, values in errors.items()}
+    ratio = bootstrap(lambda drawn: float(squares["steered"][drawn].sum() / squares["even"][drawn].sum()), seeds)
+    return Steered(
+        (low, high),
+        ratio,
+        float(np.sqrt(squares["steered"].mean())),
+        float(np.sqrt(squares["even"].mean())),
+        (lost["steered"], lost["even"]),
+        seeds,
+        rules.budget,
+    )

@@ -7,12 +7,14 @@
 - `phase`: windows of lattice runs, confined or deconfined by the measured Polyakov loop (`corpus`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from math import sqrt
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import t as student
 from sklearn.linear_model import LogisticRegression
 
 from metalforge.hybrid.esn.tasks import Task
@@ -22,9 +24,47 @@ from metalforge.reservoir.metrics import nrmse_interval, wilson
 from metalforge.reservoir.weights import EsnWeights
 
 from .corpus import PhaseCorpusSpec, phase_windows
-from .scores import Metric, Score
+from .protocol import Figure
 
-__all__ = ["PROBLEMS", "Problem", "Split", "halves", "ring", "simple_classifiers"]
+__all__ = ["PROBLEMS", "Problem", "Score", "Split", "figure_of", "halves", "pooled", "ring", "student_interval"]
+
+Metric: TypeAlias = Literal["accuracy", "nrmse"]
+METRICS = ("accuracy", "nrmse")
+
+
+class Score(NamedTuple):
+    """A metric of one instance, its own interval, and the number of cases behind it."""
+
+    value: float
+    low: float
+    high: float
+    cases: int
+
+
+def figure_of(scores: Sequence[Score], metric: Metric, *, shared_test: bool = False) -> Figure:
+    """Return the figure of scores from several instances.
+
+    Accuracies are pooled, with Wilson's interval for all cases, or for one instance's where they share their cases.
+    NRMSEs are averaged, with Student's interval over the instances, or the only instance's own.
+    """
+    if metric == "accuracy":
+        value = pooled(scores)
+        cases = scores[0].cases if shared_test else sum(s.cases for s in scores)
+        return Figure(value, *wilson(round(value * cases), cases)[1:3])
+    return Figure(*scores[0][:3]) if len(scores) == 1 else student_interval([s.value for s in scores])
+
+
+def pooled(scores: Sequence[Score]) -> float:
+    """Return the mean weighted by cases."""
+    return float(np.average([s.value for s in scores], weights=[s.cases for s in scores]))
+
+
+def student_interval(values: Sequence[float]) -> Figure:
+    """Return the mean of at least two values with Student's interval of 95 %."""
+    mean = float(np.mean(values))
+    half = float(student.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / sqrt(len(values)))
+    return Figure(mean, mean - half, mean + half)
+
 
 UNITS = 128
 QUICK_CORPUS = PhaseCorpusSpec(

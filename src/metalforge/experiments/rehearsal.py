@@ -11,8 +11,7 @@ from typing import cast
 import msgspec
 import numpy as np
 
-from metalforge.campaign.findings import finding, target_met
-from metalforge.campaign.physics.evidence import Finding
+from metalforge.campaign.findings import target_met
 from metalforge.campaign.running.book import Book
 from metalforge.campaign.running.equipment import steerer_of
 from metalforge.campaign.running.estimator import Estimator
@@ -28,7 +27,7 @@ from metalforge.lattice.run import Segment
 
 from .exact_model import DIMS, ExactChains, ExactModel
 
-__all__ = ["found_by", "rehearsal_spec", "rehearse"]
+__all__ = ["rehearsal_spec", "rehearse"]
 
 LANES = ("model:0", "model:1")
 WARM_UP = 300
@@ -92,11 +91,6 @@ def rehearse(model: ExactModel, specs: Sequence[CampaignSpec], seed: int) -> Ite
                 states[i] = ended.value
                 del orders[i]
     yield from (states[i] for i in range(len(specs)))
-
-
-def found_by(state: CampaignState, n_bootstrap: int = 200) -> Finding:
-    """Return what the campaign ends with."""
-    return finding(state, state.spec.lattice.volumes[0], n_bootstrap=n_bootstrap)
 
 
 _Step = tuple[CampaignState, list[Order]]

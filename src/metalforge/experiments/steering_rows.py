@@ -1,4 +1,4 @@
-r"""Outcomes of many campaigns as rows: RMS error with its interval, the quoted error, its coverage, and the ratio.
+r"""What the steering experiment found: outcomes of many campaigns as rows, a table, words, and what was asked.
 
     rmse^2 = mean over seeds of (beta_c - reference)^2 + sigma_ref^2
 
@@ -17,19 +17,38 @@ The interval of a ratio draws so many campaigns again of the cell and of every l
 read the same tape, so the interval of their mean averages the ends instead of combining them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import chi2
 
-from .virtual_campaign import VirtualOutcome
+from metalforge.conductor.trust import Standing
 
-__all__ = ["CellSummary", "SteeringRow", "TapeReference", "power_law", "ratio_interval", "row_of", "summarise"]
+from .protocol import Check, Result
+from .virtual_campaign import Tape, VirtualOutcome
 
+__all__ = [
+    "GOAL", "CellSummary", "Range", "SteeringFindings", "SteeringRow", "TapeReference", "mean_ratio", "power_law",
+    "ratio_interval", "row_of", "summarise",
+]  # fmt: skip
+
+GOAL = 0.6
+"""Trajectories for equal error over those of an even scan that steering was asked to stay below."""
 RESAMPLES = 2000
 INTERVAL = (2.5, 97.5)
+
+
+class Range(NamedTuple):
+    """A range of beta to scan, its name, and the budgets it is scanned with, in updates."""
+
+    name: str
+    low: float
+    high: float
+    levels: tuple[int, ...]
 
 
 class TapeReference(NamedTuple):
@@ -142,3 +161,129 @@ def row_of(steerer: str, where: str, level: int, found: CellSummary, uniform: tu
     return SteeringRow(
         steerer=steerer, range=where, level=level, coverage=found.within_one, trajectory_ratio=ratio, **shared
     )
+
+
+def mean_ratio(rows: Sequence[SteeringRow], steerer: str, where: str) -> float:
+    """Return the geometric mean of a steerer's ratio over the levels of a range."""
+    ratios = [row.trajectory_ratio for row in rows if row.steerer == steerer and row.range == where]
+    return float(np.exp(np.mean(np.log(ratios))))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SteeringFindings:
+    """The figures of every steerer (the first is what the conductor does), range and level, and of live campaigns."""
+
+    names: Sequence[str]
+    ranges: Sequence[Range]
+    cells: dict[tuple[str, str, int], CellSummary]
+    live: CellSummary
+    references: dict[str, TapeReference]
+    tape: Tape
+    standing: Standing
+    rows: list[SteeringRow] = field(default_factory=list)
+
+    def result(self) -> Result:
+        """Return rows, table, words and what was asked."""
+        table = list(self._table())
+        # This experiment's own rows: promised field by field.
+        return Result.of(self.rows, table, self._words(), self._checks())  # type: ignore[arg-type]
+
+    def _even(self, where: Range) -> list[CellSummary]:
+        """Return the even scan's levels in a range."""
+        return [self.cells["uniform", where.name, level] for level in where.levels]
+
+    def _table(self) -> Iterator[tuple[str, ...]]:
+        """Give the lines of the table, and keep their rows."""
+        head = "range, budget, steerer, rmse, 95 %, quoted, in 1 and 2 sigma, not located, chains, independent, ratio"
+        yield (*head.split(", "), "95 %")
+        for where in self.ranges:
+            for level in where.levels:
+                for steerer in self.names:
+                    yield self._line(steerer, where, level, self.cells[steerer, where.name, level])
+            if where is self.ranges[0]:
+                yield self._line(f"live: {self.names[0]}", where, where.levels[0], self.live)
+
+    def _line(self, steerer: str, where: Range, level: int, cell: CellSummary) -> tuple[str, ...]:
+        even = self._even(where)
+        row = row_of(steerer, where.name, level, cell, power_law(even))
+        self.rows.append(row)
+        return (
+            row.range,
+            str(row.level),
+            row.steerer,
+            f"{row.rmse:.5f}",
+            f"{row.low:.5f} .. {row.high:.5f}",
+            f"{row.quoted_error:.5f}",
+            f"{cell.within_one:.2f}, {cell.within_two:.2f}",
+            f"{cell.unlocated} of {cell.seeds}",
+            f"{cell.chains:.1f}",
+            str(cell.independent),
+            f"{row.trajectory_ratio:.2f}",
+            "{:.2f} .. {:.2f}".format(*ratio_interval(cell, even)),
+        )
+
+    def _mean_interval(self, steerer: str, where: Range) -> tuple[float, float]:
+        """Return the interval of the mean ratio: levels read the same tape, so their ends are averaged."""
+        even = self._even(where)
+        ends = [ratio_interval(self.cells[steerer, where.name, level], even) for level in where.levels]
+        low, high = np.exp(np.mean(np.log(ends), axis=0))
+        return float(low), float(high)
+
+    def _ratio(self, steerer: str, where: Range) -> str:
+        low, high = self._mean_interval(steerer, where)
+        return f"{steerer} {mean_ratio(self.rows, steerer, where.name):.2f} ({low:.2f} .. {high:.2f})"
+
+    def _quoted_ratio(self, steerer: str, where: Range) -> str:
+        """Return the geometric mean over levels of (quoted error / uniform's)^2: the ratio if errors fall as n^-1/2."""
+        own, even = ([self.cells[s, where.name, n].quoted_error for n in where.levels] for s in (steerer, "uniform"))
+        return f"{steerer} {np.exp(np.mean(2 * np.log(np.divide(own, even)))):.2f}"
+
+    def _words(self) -> Iterator[str]:
+        spec, updates = self.tape.spec, sum(len(rows) for rows in self.tape.rows)
+        dims = "x".join(map(str, spec.dims))
+        what = "measured updates of 1 heat bath + 4 overrelaxation sweeps"
+        yield f"tape: {dims}, {len(spec.betas)} beta, {updates} {what}"
+        if self.standing.trusted:
+            yield f"the conductor's priority head is trusted ({self.standing.why}) and steers"
+        else:
+            yield (
+                f"the conductor's priority head is not trusted ({self.standing.why}): the Gaussian process decides in "
+                "its place. The two are one algorithm, the same bits for the same rows, and stand in one row"
+            )
+        others = [name for name in self.names if name != "uniform"]
+        for where in self.ranges:
+            reference = self.references[where.name]
+            yield (
+                f"{where.name}: reference beta_c = {reference.beta_c:.5f} +- {reference.error:.5f}; trajectories for "
+                f"equal rmse over uniform's, mean over levels: {', '.join(self._ratio(s, where) for s in others)}"
+            )
+            quoted = ", ".join(self._quoted_ratio(s, where) for s in others)
+            yield f"{where.name}: the same from quoted errors, (quoted / uniform's)^2 at equal budget: {quoted}"
+            b = power_law(self._even(where))[1]
+            yield f"{where.name}: uniform's rmse falls as n^-{b:.2f}; beyond its levels the ratio extrapolates"
+        cells = self.cells.values()
+        seeds, least = max(cell.seeds for cell in cells), min(cell.independent for cell in cells)
+        yield (
+            f"independent: how many independent campaigns the {seeds} seeds of a cell are worth, since all of them "
+            f"read the same tape (its rows near the peak over those that one campaign draws there); {least} at the "
+            "fewest. Intervals are those of so many campaigns, not of all seeds; levels of a range share the tape too, "
+            "so the interval of their mean averages the ends"
+        )
+        yield (
+            f"{sum(cell.unlocated for cell in cells)} of {sum(cell.seeds for cell in cells)} campaigns could not "
+            "locate a peak; their beta_c is that of the largest measured susceptibility, in the rmse but not in the "
+            "coverage"
+        )
+
+    def _checks(self) -> Iterator[Check]:
+        ours, first = self.names[0], self.ranges[0]
+        for where in self.ranges:
+            ratio, (low, high) = mean_ratio(self.rows, ours, where.name), self._mean_interval(ours, where)
+            yield f"conductor, {where.name}: ratio <= {GOAL}", f"{ratio:.2f}", ratio <= GOAL
+            yield f"conductor, {where.name}: the whole interval <= {GOAL}", f"{low:.2f} .. {high:.2f}", high <= GOAL
+        # n squared errors over the rmse^2 of the tape sum up to chi^2 with n degrees of freedom, 99 % of the time here.
+        seeds = self.live.seeds
+        low, high = np.sqrt(chi2.ppf([0.005, 0.995], seeds) / seeds)
+        share = self.live.rmse / self.cells[ours, first.name, first.levels[0]].rmse
+        asked = f"live rmse over that on tape within {low:.2f} .. {high:.2f}, 99 % for {seeds} seeds"
+        yield asked, f"{share:.2f}", bool(low <= share <= high)

@@ -4,22 +4,161 @@ Every steerer lives by the same rules. A point at a beta it has asked before goe
 starts a chain, whose warm-up is paid. A block is a 64th of the budget, at least 250 updates; what is left at the end
 is spent on a shorter one. The final beta_c is `locate` on all rows; a run in which it cannot say stays
 in, with the place of the largest susceptibility and no error.
+
+Rows come from a source, `source.draw(beta, updates, chain=key)`: from a tape, or from real chains. A tape is made once:
+long chains on a grid of beta, each an independent Markov chain, warmed up and then measured after every update, rows
+(plaquette, Re L, Im L). They are kept in single precision, 1e-3 of a unit of E, far below anything that reweighting
+sees. The first draw for a key starts a chain: on a tape at a random place of the recording nearest in beta, read in a
+circle from there on; live from a new lattice, warmed up. Another seed gives other rows.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import lru_cache, partial
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from metalforge.campaign.physics.selection import observe
-from metalforge.campaign.physics.series import PointSeries
+from metalforge.campaign.physics.series import Dims, PointSeries
 from metalforge.campaign.physics.transition import NotLocated, locate
+from metalforge.core.errors import SpecError
 from metalforge.core.steering import Steerer
+from metalforge.lattice.chain import Chain, ChainSpec, HeatbathSpec
+from metalforge.lattice.field import Precision
+from metalforge.lattice.run import ChainRun
+from metalforge.lattice.warmup import WarmUp
 
-from .drawing import RowSource
+from .cache import cached_arrays
+from .protocol import spread
 
-__all__ = ["Rules", "VirtualOutcome", "joined", "run_campaign"]
+__all__ = ["LiveSource", "RowSource", "Rules", "Tape", "TapeSource", "TapeSpec", "VirtualOutcome", "run_campaign"]
+
+Rows: TypeAlias = NDArray[np.float32]
+Start: TypeAlias = Literal["hot", "cold"]
+TAPED = ("plaquette", "polyakov_re", "polyakov_im")
+SWEEPS = HeatbathSpec(heatbath=1, overrelax=4)
+
+
+def sweeping(
+    dims: Dims,
+    beta: float,
+    *,
+    seed: int,
+    stream: int,
+    start: Start = "hot",
+    warmup: int = 0,
+    sweeps: HeatbathSpec = SWEEPS,
+    precision: Precision = "f64",
+    observed: tuple[str, ...] = TAPED,
+) -> ChainRun:
+    """Return a chain of sweeps on one core, with a row of what is `observed` after every update."""
+    spec = ChainSpec(dims=dims, beta=beta, seed=seed, stream=stream, start=start, precision=precision, heatbath=sweeps)
+    return ChainRun(Chain(spec, threads=1), WarmUp(total=warmup), observed, measures=("measure",))
+
+
+class TapeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The chains of a tape: beta in ascending order and how many updates are measured at each."""
+
+    dims: Dims
+    betas: tuple[float, ...]
+    updates: tuple[int, ...]
+    warmup: int = 500
+    seed: int = 2026
+    starts: tuple[Start, ...] = ("cold", "hot")
+    """Taken in turn: a tape that remembered its starts would show it between neighbours."""
+
+    def __post_init__(self) -> None:
+        if not self.betas or len(self.betas) != len(self.updates) or list(self.betas) != sorted(set(self.betas)):
+            raise SpecError("a tape needs ascending `betas` and one number of `updates` for each")
+        if min(self.updates) < 1 or self.warmup < 0:
+            raise SpecError("a tape needs at least one update at each beta, and no negative `warmup`")
+
+
+class Tape(NamedTuple):
+    """The rows of every chain, (updates, 3), in the order of the spec's beta."""
+
+    spec: TapeSpec
+    rows: tuple[Rows, ...]
+
+    @property
+    def series(self) -> list[PointSeries]:
+        """Every chain as a series."""
+        return [_as_series(b, self.spec.dims, rows) for b, rows in zip(self.spec.betas, self.rows, strict=True)]
+
+
+@lru_cache(maxsize=1)
+def tape_of(name: str, spec: TapeSpec, here: bool) -> Tape:
+    """Return a tape, from the cache if it was made before; else made here, or by a process per core."""
+
+    def make() -> dict[str, NDArray[np.float64]]:
+        chains = spread(partial(_recorded, spec), range(len(spec.betas)), here=here)
+        return {f"chain{i:04d}": rows for i, rows in enumerate(chains)}
+
+    stored = cached_arrays(name, spec, make)
+    return Tape(spec, tuple(stored[f"chain{i:04d}"].astype(np.float32) for i in range(len(spec.betas))))
+
+
+def _recorded(spec: TapeSpec, i: int) -> NDArray[np.float64]:
+    start = spec.starts[i % len(spec.starts)]
+    chain = sweeping(spec.dims, spec.betas[i], seed=spec.seed, stream=i, start=start, warmup=spec.warmup)
+    return chain.measure(spec.updates[i])
+
+
+def _as_series(beta: float, dims: Dims, rows: Rows) -> PointSeries:
+    wide = rows.astype(np.float64)
+    return PointSeries(beta, dims, wide[:, 0], wide[:, 1] + 1j * wide[:, 2])
+
+
+class RowSource(Protocol):
+    """Gives rows of chains."""
+
+    def draw(self, beta: float, updates: int, *, chain: int) -> PointSeries:
+        """Return the next rows of a chain; the beta of the series is the one they were made at."""
+        ...
+
+
+class TapeSource:
+    """Draws consecutive rows of a tape, each chain from a random start."""
+
+    def __init__(self, tape: Tape, seed: int) -> None:
+        self.tape = tape
+        self._betas = np.array(tape.spec.betas)
+        self._rng = np.random.default_rng([seed, 77])
+        self._place: dict[int, tuple[int, int]] = {}
+
+    def draw(self, beta: float, updates: int, *, chain: int) -> PointSeries:
+        """Return the next rows of the recording nearest in beta."""
+        if chain not in self._place:
+            nearest = int(np.abs(self._betas - beta).argmin())
+            self._place[chain] = nearest, int(self._rng.integers(len(self.tape.rows[nearest])))
+        nearest, start = self._place[chain]
+        rows = self.tape.rows[nearest]
+        if updates > len(rows):
+            raise SpecError(
+                f"the tape holds {len(rows)} rows at beta = {self._betas[nearest]:g}. Got a request for {updates}"
+                "\nhint: make a longer tape"
+            )
+        self._place[chain] = nearest, (start + updates) % len(rows)
+        drawn = rows[(start + np.arange(updates)) % len(rows)]
+        return _as_series(float(self._betas[nearest]), self.tape.spec.dims, drawn)
+
+
+class LiveSource:
+    """Runs real chains: one heat bath and four overrelaxation sweeps an update, on one core."""
+
+    def __init__(self, dims: Dims, seed: int, *, warmup: int) -> None:
+        self.dims, self.seed, self.warmup = dims, seed, warmup
+        self._chains: dict[int, ChainRun] = {}
+
+    def draw(self, beta: float, updates: int, *, chain: int) -> PointSeries:
+        """Return the next rows of a chain, started and warmed up if it is new."""
+        if chain not in self._chains:
+            self._chains[chain] = sweeping(self.dims, beta, seed=self.seed, stream=chain, warmup=self.warmup)
+        running = self._chains[chain]
+        return _as_series(running.chain.spec.beta, self.dims, running.measure(updates).astype(np.float32))
+
 
 BLOCKS = 64
 """Blocks in a budget: enough decisions to steer by, few enough that warm-up does not eat them."""
@@ -44,6 +183,11 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def block(self) -> int:
         """Updates between two decisions."""
         return max(SHORTEST_BLOCK, self.budget // BLOCKS)
+
+    @property
+    def fresh_cost(self) -> float:
+        """What a block of a new chain costs over one of an old chain."""
+        return (self.warmup + self.block) / self.block
 
 
 class VirtualOutcome(NamedTuple):
@@ -83,11 +227,11 @@ def run_campaign(steerer: Steerer, source: RowSource, rules: Rules, seed: int) -
         chain.blocks.append(source.draw(beta, updates, chain=number))
         chains[number] = chain._replace(cost=chain.cost + warmup + updates)
         spent += warmup + updates
-        seen = observe(joined(chain.blocks), id=f"chain-{number}", cost=float(chains[number].cost))
+        seen = observe(_joined(chain.blocks), id=f"chain-{number}", cost=float(chains[number].cost))
         if seen is not None:
             # The tape's beta is up to half its spacing away; the steerer hears of the one it asked for.
             steerer.tell([msgspec.structs.replace(seen, beta=beta)])
-    series = [joined(chain.blocks) for chain in chains]
+    series = [_joined(chain.blocks) for chain in chains]
     beta_c, error = _located(series, rules, seed)
     near = sum(one.plaquette.size for one in series if abs(one.beta - beta_c) <= rules.near)
     return VirtualOutcome(spent, len(chains), beta_c, error, near)
@@ -101,7 +245,7 @@ def _located(series: Sequence[PointSeries], rules: Rules, seed: int) -> tuple[fl
     return peak.beta_c, peak.error
 
 
-def joined(blocks: Sequence[PointSeries]) -> PointSeries:
+def _joined(blocks: Sequence[PointSeries]) -> PointSeries:
     """Return consecutive blocks of one chain as one series."""
     first = blocks[0]
     if len(blocks) == 1:

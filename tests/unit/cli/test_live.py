@@ -8,8 +8,7 @@ from rich.console import Console
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.records import Assigned, Decided
 from metalforge.campaign.view import view_of
-from metalforge.cli.live import LiveView, plain_lines
-from metalforge.cli.live_screen import render
+from metalforge.cli.live import LiveView, plain_lines, render
 from reference.campaigns import BEGAN, ending, interrupted, records_of, spec_of
 
 

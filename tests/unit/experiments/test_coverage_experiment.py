@@ -4,13 +4,21 @@ import msgspec
 import numpy as np
 import pytest
 
+from metalforge.campaign.findings import finding
 from metalforge.core.errors import SpecError
-from metalforge.experiments import Settings, coverage, coverage_cases
-from metalforge.experiments.coverage import pulls_of, read_outcomes
-from metalforge.experiments.coverage_cases import QUICK_CASES, Case, CoverageOutcome, jobs_of, run_job
+from metalforge.experiments import Settings, coverage
+from metalforge.experiments.coverage import (
+    QUICK_CASES,
+    Case,
+    CoverageOutcome,
+    jobs_of,
+    pulls_of,
+    read_outcomes,
+    run_job,
+)
 from metalforge.experiments.exact_model import CROSSOVER, FIRST_ORDER, ExactChains
 from metalforge.experiments.protocol import quiet
-from metalforge.experiments.rehearsal import found_by, rehearsal_spec, rehearse
+from metalforge.experiments.rehearsal import rehearsal_spec, rehearse
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +54,7 @@ def test_a_rehearsal_is_a_campaign_that_looks_and_steers():
     assert 8000 < state.trajectories <= 9000
     assert len({chain.beta for chain in state.chains.values()}) >= spec.steering.initial
     assert state.estimates[-1].evidence
-    assert found_by(state).transition is not None
+    assert finding(state, state.spec.lattice.volumes[0], n_bootstrap=200).transition is not None
 
 
 OUTCOME = CoverageOutcome(
@@ -123,8 +131,8 @@ def test_a_lattice_campaign_is_held_against_the_others_only():
 
 
 def test_every_campaign_has_its_own_seed_and_none_is_one_the_rules_were_chosen_with():
-    seeds = [(job.case.name, seed) for job in jobs_of(coverage_cases.CASES, 1) for seed in job.seeds]
-    assert len(seeds) == len(set(seeds)) == sum(case.campaigns for case in coverage_cases.CASES)
+    seeds = [(job.case.name, seed) for job in jobs_of(coverage.CASES, 1) for seed in job.seeds]
+    assert len(seeds) == len(set(seeds)) == sum(case.campaigns for case in coverage.CASES)
     assert min(seed for name, seed in seeds if not name.startswith("8^3x2, to")) >= 10_000
 
 

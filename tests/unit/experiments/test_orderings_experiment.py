@@ -9,8 +9,8 @@ from metalforge.campaign.running.heads import Heads
 from metalforge.conductor.early_stop import EarlyStop
 from metalforge.conductor.heads_training import reservoir
 from metalforge.conductor.layouts import CONDUCTOR_11
-from metalforge.experiments import ordering_runs, orderings
-from metalforge.experiments.ordering_runs import SEQUENTIAL, SINGLE, strategies
+from metalforge.experiments import orderings
+from metalforge.experiments.orderings import SEQUENTIAL, SINGLE, strategies
 from metalforge.experiments.protocol import Settings, quiet, rows_of
 
 SETTINGS = Settings(quick=True)
@@ -30,7 +30,7 @@ def blank_heads(spec):
 def result():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(running, "load_heads", blank_heads)
-        patch.setattr(ordering_runs, "QUICK", ordering_runs.QUICK._replace(seconds=0.4))
+        patch.setattr(orderings, "QUICK", orderings.QUICK._replace(seconds=0.4))
         yield orderings.run(SETTINGS, quiet)
 
 

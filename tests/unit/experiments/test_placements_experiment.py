@@ -12,7 +12,7 @@ from metalforge.conductor.features import FEATURES
 from metalforge.conductor.labels import ChainLabels, Example
 from metalforge.experiments import placements
 from metalforge.experiments.placement_rules import WarmUps, bootstrap, offset_for, pooled_mean
-from metalforge.experiments.placement_words import PUBLISHED
+from metalforge.experiments.placements import PUBLISHED
 from metalforge.experiments.protocol import Settings, quiet, rows_of
 
 SMALL = msgspec.structs.replace(

@@ -5,8 +5,17 @@ import pytest
 
 from metalforge.experiments.markdown import to_markdown
 from metalforge.experiments.protocol import ResultRow, Settings, find_experiment, quiet, rows_of
-from metalforge.experiments.robustness import CHIPS, attack_arena, run, verdicts
-from metalforge.experiments.robustness_models import FLOAT_TWIN, MODELS, SAME_WEIGHTS, TASKS, open_arena
+from metalforge.experiments.robustness import (
+    CHIPS,
+    FLOAT_TWIN,
+    MODELS,
+    SAME_WEIGHTS,
+    TASKS,
+    attack_arena,
+    open_arena,
+    run,
+    verdicts,
+)
 
 QUICK = Settings(quick=True)
 

@@ -6,20 +6,28 @@ import pytest
 
 from metalforge.campaign.physics.series import PointSeries
 from metalforge.core.errors import SpecError
-from metalforge.experiments.drawing import LiveSource, TapeSource
 from metalforge.experiments.protocol import EXPERIMENTS, Settings, quiet
-from metalforge.experiments.steering import GOAL, mean_ratio, run
-from metalforge.experiments.steering_plan import POOLED, STEERERS, build, compared, standing
+from metalforge.experiments.steering import POOLED, STEERERS, build, compared, full_tape, run, standing
 from metalforge.experiments.steering_rows import (
+    GOAL,
     SteeringRow,
     TapeReference,
+    mean_ratio,
     power_law,
     ratio_interval,
     row_of,
     summarise,
 )
-from metalforge.experiments.tape import Tape, TapeSpec, assemble, build_tape, full_spec, load_tape, save_tape
-from metalforge.experiments.virtual_campaign import Rules, VirtualOutcome, run_campaign
+from metalforge.experiments.virtual_campaign import (
+    LiveSource,
+    Rules,
+    Tape,
+    TapeSource,
+    TapeSpec,
+    VirtualOutcome,
+    run_campaign,
+    tape_of,
+)
 from metalforge.lattice.chain import Chain, ChainSpec
 from metalforge.lattice.observables import measure
 from metalforge.lattice.warmup import warm_up
@@ -30,8 +38,10 @@ SMALL = TapeSpec(dims=(2, 2, 2, 2), betas=(5.0, 5.1, 5.3), updates=(40, 60, 20),
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("parts")
-    return build_tape(SMALL, 1, parts=folder), folder
+    folder = tmp_path_factory.mktemp("tapes")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("METALFORGE_CACHE", str(folder))
+        yield tape_of("tape", SMALL, True), folder
 
 
 @pytest.fixture(scope="module")
@@ -61,40 +71,22 @@ def test_a_tape_holds_what_its_chains_measured(small):
         assert row == pytest.approx([seen.plaquette, seen.polyakov_re, seen.polyakov_im], abs=1e-6)
 
 
-def test_a_tape_survives_its_file_and_damage_is_seen(small, tmp_path):
-    tape, _ = small
-    path = tmp_path / "tape.npz"
-    save_tape(path, tape)
-    again = load_tape(path)
-    assert again.spec == SMALL
-    assert all(np.array_equal(a, b) for a, b in zip(again.rows, tape.rows, strict=True))
-    changed = [rows.copy() for rows in tape.rows]
-    changed[1][7, 0] += 1e-3
-    with np.load(path) as stored:
-        header = stored["header"]
-    np.savez(path, header=header, **{f"chain{i:04d}": rows for i, rows in enumerate(changed)})
-    with pytest.raises(SpecError, match="damaged"):
-        load_tape(path)
-    path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(SpecError, match="not a tape"):
-        load_tape(path)
-    with pytest.raises(SpecError, match="not a tape"):
-        load_tape(tmp_path / "none.npz")
-
-
-def test_parts_of_a_build_make_the_tape_and_time_cuts_all_beta_alike(small, tmp_path):
+def test_a_tape_is_made_once_and_again_when_its_file_is_damaged(small):
     tape, folder = small
-    whole = assemble(folder)
-    assert all(np.array_equal(a, b) for a, b in zip(whole.rows, tape.rows, strict=True))
-    short = build_tape(SMALL, 1, seconds=0.0, parts=tmp_path)
-    assert [len(rows) for rows in short.rows] == [2, 3, 1]  # one round of twenty
-    assert all(np.array_equal(a, b[: len(a)]) for a, b in zip(short.rows, tape.rows, strict=True))
-    with pytest.raises(SpecError, match="parts"):
-        assemble(tmp_path / "nothing")
+    (path,) = folder.glob("tape-*.npz")
+    made = path.read_bytes()
+    tape_of.cache_clear()
+    again = tape_of("tape", SMALL, True)
+    assert all(np.array_equal(a, b) for a, b in zip(again.rows, tape.rows, strict=True))
+    assert path.read_bytes() == made
+    path.write_bytes(made[:500])
+    tape_of.cache_clear()
+    again = tape_of("tape", SMALL, True)
+    assert all(np.array_equal(a, b) for a, b in zip(again.rows, tape.rows, strict=True))
 
 
 def test_the_full_tape_is_dense_at_the_transition_and_reaches_the_ends():
-    spec = full_spec(1_000_000)
+    spec = full_tape(1_000_000)
     assert (min(spec.betas), max(spec.betas)) == (5.0, 6.5)
     assert sum(spec.updates) == pytest.approx(1_000_000, rel=0.001)
     inside = [b for b in spec.betas if 5.6 <= b <= 5.8]
@@ -197,7 +189,7 @@ def test_an_untrusted_conductor_is_the_process_and_stands_in_one_row_with_it(lan
     assert len(set(outcomes.values())) == 1  # bit for bit
     assert compared() == (POOLED, "gaps", "uniform")
     # A head that has earned it steers by itself, and the two are two.
-    monkeypatch.setattr("metalforge.experiments.steering_plan.standing", lambda: standing()._replace(trusted=True))
+    monkeypatch.setattr("metalforge.experiments.steering.standing", lambda: standing()._replace(trusted=True))
     assert compared() == STEERERS
 
 

@@ -6,10 +6,17 @@ import numpy as np
 import pytest
 from sklearn.linear_model import Ridge
 
+from metalforge.experiments.problems import ring
 from metalforge.experiments.protocol import Settings, find_experiment, quiet, rows_of
-from metalforge.experiments.reservoirpy_peer import own_features, same_weights_states
-from metalforge.experiments.standard_tasks import STANDARD_TASKS, UNITS, best_readout, ring
-from metalforge.experiments.tasks_table import CHIPS, run
+from metalforge.experiments.tasks_table import (
+    CHIPS,
+    STANDARD_TASKS,
+    UNITS,
+    best_readout,
+    own_features,
+    run,
+    same_weights_states,
+)
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.metrics import nrmse
 from metalforge.reservoir.weights import spectral_radius
@@ -63,7 +70,7 @@ def test_targets_are_the_named_horizon_ahead(tasks):
 
 
 def test_a_ring_is_one_circle_of_its_radius():
-    w = ring(2, seed=1, radius=0.8, input_scaling=0.1, leak=0.5)
+    w = ring(2, signs=[1, 11], units=UNITS, radius=0.8, input_scaling=0.1, leak=0.5)
     assert spectral_radius(w.w_res) == pytest.approx(0.8)
     assert np.count_nonzero(w.w_res) == UNITS
     assert set(np.unique(w.w_in)) == {-0.1, 0.1}

@@ -7,8 +7,7 @@ import pytest
 from metalforge.campaign.running.monitor import Monitor
 from metalforge.campaign.spec import WarmUpPolicy
 from metalforge.experiments.protocol import EXPERIMENTS, Settings, quiet, rows_of
-from metalforge.experiments.warmup import RULE, judge, run
-from metalforge.experiments.warmup_chains import ALLOWED, FULL, QUICK, Place, bias_of, rule_length
+from metalforge.experiments.warmup import ALLOWED, FULL, QUICK, RULE, Place, bias_of, judge, rule_length, run
 
 NOISE, TAU = 0.01, 20.0
 
