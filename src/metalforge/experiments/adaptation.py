@@ -234,19 +234,8 @@ def _mean(values: list[float]) -> Figure:
     return student_interval(values) if len(values) > 1 else exactly(values[0] if values else inf)
 
 
-class _Drift(NamedTuple):
-    """How a monitor of the errors of a float readout did, and its threshold."""
-
-    false_alarms: ResultRow
-    missed: ResultRow
-    delay: ResultRow
-    threshold: float
-    blinded: int
-    """Missed changes before which there was a false alarm."""
-
-
-def _drift(size: _Size, seed: int) -> _Drift:
-    """Return false alarms on stationary runs, and changes that were missed or seen late."""
+def _drift(size: _Size, seed: int) -> tuple[list[ResultRow], str]:
+    """Return rows and words on a monitor of a float readout's errors: false alarms, changes missed or seen late."""
     root = np.random.SeedSequence([seed, 11])
     seeds = iter(root.generate_state(3 * size.watched + 2).tolist())
     weights = make_esn(size.units, 1, seed=next(seeds), connectivity=1.0, input_scaling=0.25, bias_scaling=0.2)
@@ -272,12 +261,17 @@ def _drift(size: _Size, seed: int) -> _Drift:
         delays.append(delay)
         blinded += delay is None and earlier > 0
     seen = [delay for delay in delays if delay is not None]
-    return _Drift(
-        _row("drift", "false alarms", "share", wilson(alarms, runs), FALSE_ALARM),
-        _row("drift", "missed", "share", wilson(len(delays) - len(seen), len(delays))),
-        _row("drift", "delay", "steps", _mean(seen)),
-        threshold,
-        blinded,
+    false, missed, late = wilson(alarms, runs), wilson(len(delays) - len(seen), len(delays)), _mean(seen)
+    rows = [
+        _row("drift", "false alarms", "share", false, FALSE_ALARM),
+        _row("drift", "missed", "share", missed),
+        _row("drift", "delay", "steps", late),
+    ]
+    return rows, (
+        f"A monitor of the readout's errors with a threshold of {threshold:.2f}, chosen on {size.watched} stationary "
+        f"runs of {HORIZON} rows for {FALSE_ALARM:.0%} false alarms, gave {shown(false, '.1%')} on as many others. It "
+        f"saw the change after {late.value:.0f} rows ({late.low:.0f} .. {late.high:.0f}) and missed it in "
+        f"{missed.value:.1%} of the runs ({blinded} times after a false alarm, from which it began anew)."
     )
 
 
@@ -308,13 +302,9 @@ def run(settings: Settings, progress: Progress) -> Result:
                 traces.append(_trace(way, world, profile, size))
                 done += 1
             figures[profile, name] = _figures(traces, goals)
-    drift = _drift(size, settings.seed)
-    return Result.of(
-        (*_rows(figures, oracle), drift.false_alarms, drift.missed, drift.delay),
-        _table(figures, size),
-        _words(worlds[0], size, oracle, drift),
-        _checks(figures),
-    )
+    rows, drift = _drift(size, settings.seed)
+    words = _words(worlds[0], size, oracle, drift)
+    return Result.of((*_rows(figures, oracle), *rows), _table(figures, size), words, _checks(figures))
 
 
 def _rows(figures: dict[tuple[str, str], _Figures], oracle: float) -> Iterator[ResultRow]:
@@ -340,7 +330,7 @@ def _table(figures: dict[tuple[str, str], _Figures], size: _Size) -> Iterator[tu
         )
 
 
-def _words(world: _World, size: _Size, oracle: float, drift: _Drift) -> Iterator[str]:
+def _words(world: _World, size: _Size, oracle: float, drift: str) -> Iterator[str]:
     yield (
         f"NARMA10, coefficients {BEFORE} to {AFTER}, and the input's sign; {size.units} units on the device at "
         f"{PRECISION}, readout {READOUT}; {size.seeds} seeds, 95 % Student intervals over them. A readout fitted to "
@@ -350,13 +340,7 @@ def _words(world: _World, size: _Size, oracle: float, drift: _Drift) -> Iterator
     for profile in PROFILES:
         with world.network(profile) as network:
             yield f"{plan_updates(profile, network).reason}."
-    yield (
-        f"A monitor of the readout's errors with a threshold of {drift.threshold:.2f}, chosen on {size.watched} "
-        f"stationary runs of {HORIZON} rows for {FALSE_ALARM:.0%} false alarms, gave "
-        f"{shown(drift.false_alarms, '.1%')} on as many others. It saw the change after "
-        f"{drift.delay.value:.0f} rows ({drift.delay.low:.0f} .. {drift.delay.high:.0f}) and missed it in "
-        f"{drift.missed.value:.1%} of the runs ({drift.blinded} times after a false alarm, from which it began anew)."
-    )
+    yield drift
 
 
 def _checks(figures: dict[tuple[str, str], _Figures]) -> Iterator[Check]:

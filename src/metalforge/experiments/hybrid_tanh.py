@@ -1,7 +1,6 @@
 """Experiment 004: tanh on the host behind a product on an int4 chip, measured for every approach of its design."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ from numpy.typing import NDArray
 
 from metalforge.hybrid.esn.network import Approach, HybridEsn
 from metalforge.hybrid.esn.tasks import features_of, outputs, refit
+from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.npu.program import Activation
 from metalforge.substrates.npu.registers import linear_probe, probe_program
@@ -16,7 +16,7 @@ from metalforge.substrates.npu.registers import linear_probe, probe_program
 from .problems import METRICS, PROBLEMS, Problem, Score, figure_of, pooled
 from .protocol import Check, Figure, Progress, Result, ResultRow, Settings, exactly, experiment, row_of, rows_of, shown
 
-__all__ = ["WORDS", "run"]
+__all__ = ["NATIVE", "Variant", "linear", "run"]
 
 WORDS = (
     "last-layer: a last layer without activation returns signed potentials, so the product is linear as it is; only "
@@ -42,23 +42,22 @@ GOAL = 0.005
 """Half a percentage point."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Variant:
-    approach: str
-    precision: str
-    build: Callable[[HybridEsn, EmulatedDevice], HybridEsn]
+Variant = tuple[str, str, Callable[[HybridEsn, NpuDevice], HybridEsn]]
+"""Approach, precision, and how a network is put on a device."""
 
 
-def _linear(approach: Approach, precision: str) -> _Variant:
-    return _Variant(approach, precision, lambda esn, device: esn.with_hardware_linear(device, approach, precision))
+def linear(approach: Approach, precision: str, name: str = "") -> Variant:
+    """Return the variant with a product on the chip and the activation on the host."""
+    return name or approach, precision, lambda esn, device: esn.with_hardware_linear(device, approach, precision)
 
 
-VARIANTS = (
-    _Variant("software", "f32", lambda esn, device: HybridEsn(esn.weights.astype(np.float32), ranges=esn.ranges)),
-    *(_linear("last-layer", p) for p in ("W4A4", "W4A8", "W8A8", "W12A12")),
-    _linear("two-rail", "W4A4"),
-    *(_linear(approach, "W4A4") for approach in ("A", "B", "C")),
-    _Variant("native", "W4A4", lambda esn, device: esn.with_hardware_native(device)),
+NATIVE: Variant = ("native", "W4A4", lambda esn, device: esn.with_hardware_native(device))
+VARIANTS: tuple[Variant, ...] = (
+    ("software", "f32", lambda esn, device: HybridEsn(esn.weights.astype(np.float32), ranges=esn.ranges)),
+    *(linear("last-layer", p) for p in ("W4A4", "W4A8", "W8A8", "W12A12")),
+    linear("two-rail", "W4A4"),
+    *(linear(approach, "W4A4") for approach in ("A", "B", "C")),
+    NATIVE,
 )
 
 
@@ -96,14 +95,14 @@ def _task_rows(problems: list[Problem], profile: str) -> list[ResultRow]:
         values = [problem.baselines[baseline] for problem in problems]
         simple = [Score(*exactly(value), seen.cases) for value, seen in zip(values, scores, strict=True)]
         rows.append(scored(simple, f"baseline: {baseline}", "f64"))
-    for variant in VARIANTS:
+    for approach, precision, build in VARIANTS:
         kept: list[Score] = []
         fitted: list[Score] = []
         apart: list[float] = []
         same = True
         for problem, trained in zip(problems, references, strict=True):
             with EmulatedDevice(profile) as device:
-                esn = variant.build(trained, device)
+                esn = build(trained, device)
                 seen = features_of(esn, problem.test)
                 kept.append(problem.score(outputs(esn, problem.test, features=seen)))
                 again = refit(esn, problem.train, ridge=problem.ridge)
@@ -111,15 +110,15 @@ def _task_rows(problems: list[Problem], profile: str) -> list[ResultRow]:
                 states = esn.states(problem.test.inputs[:1, :COMPARED])
             apart.append(_divergence(trained.states(problem.test.inputs[:1, :COMPARED]), states))
             with EmulatedDevice(profile) as device:
-                again = variant.build(trained, device)
+                again = build(trained, device)
                 same &= np.array_equal(states, again.states(problem.test.inputs[:1, :COMPARED]))
-        where = variant.approach, variant.precision
+        where = approach, precision
         divergence = Figure(float(np.mean(apart)), min(apart), max(apart))
         rows += [
             scored(kept, *where),
             scored(fitted, *where, refitted=True),
             _plain(first.name, *where, "state_divergence", divergence),
-            _plain(first.name, *where, "repeat_identical", exactly(same), 1.0),
+            _plain(first.name, *where, "repeat_identical", exactly(float(same)), 1.0),
         ]
     return rows
 

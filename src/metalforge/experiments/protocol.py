@@ -19,21 +19,6 @@ import msgspec
 
 from metalforge.core.errors import UnknownNameError
 
-__all__ = [
-    "EXPERIMENTS",
-    "Experiment",
-    "Figure",
-    "Progress",
-    "Result",
-    "ResultRow",
-    "Settings",
-    "experiment",
-    "find_experiment",
-    "row_of",
-    "shown",
-    "spread",
-]
-
 A = TypeVar("A")
 B = TypeVar("B")
 Check = tuple[str, str, bool]

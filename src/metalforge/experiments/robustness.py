@@ -274,10 +274,15 @@ def _accuracy(task: str, approach: str, precision: str, metric: str, found: HasI
     return row_of(task, approach, metric, found, reference, precision=precision, refit=True, less=False)
 
 
+def _rounded(rows: Sequence[ResultRow]) -> list[ResultRow]:
+    """Return the rows of chips against float networks with the same weights."""
+    chips = [MODELS[model][0] for model in CHIPS]
+    return [r for r in rows if r.approach in chips and r.metric.startswith("against same weights")]
+
+
 def verdicts(rows: Sequence[ResultRow]) -> list[str]:
     """Return whether int4 is a defence, in a sentence, and then how each model on the chip stands."""
-    chips = [MODELS[m][0] for m in CHIPS]
-    rounded = [r for r in rows if r.approach in chips and r.metric.startswith("against same weights")]
+    rounded = _rounded(rows)
     safer, weaker = sum(r.low > 0 for r in rounded), sum(r.high < 0 for r in rounded)
     lines = [
         f"Rounding to int4 is {'a' if safer > weaker else 'no'} defence here: of {len(rounded)} worst cases a chip is "
@@ -331,8 +336,7 @@ def _table(rows: Sequence[ResultRow]) -> Iterator[tuple[str, ...]]:
 
 def _checks(rows: Sequence[ResultRow]) -> Iterator[Check]:
     """Give the claim of an accidental defence, and whether the attacks were what they should be."""
-    int4 = [MODELS[m][0] for m in CHIPS]
-    against = [r for r in rows if r.approach in int4 and r.metric.startswith("against same weights")]
+    against = _rounded(rows)
     own = {(r.task, r.approach, r.metric.split(", ")[1]): r for r in rows if r.metric.startswith("pgd own")}
 
     def beside_own(attack: str) -> list[tuple[ResultRow, ResultRow]]:

@@ -31,9 +31,9 @@ from metalforge.reservoir.metrics import nrmse
 from metalforge.reservoir.readout import Readout, select_ridge
 from metalforge.reservoir.datasets import vowel_like
 from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
+from .hybrid_tanh import NATIVE, linear
 from .problems import Problem, Score, Split, figure_of, halves, pooled, ring, simple_classifiers
 from .protocol import Check, Figure, Progress, Result, ResultRow, Settings, exactly, experiment, row_of, rows_of, shown
 
@@ -211,20 +211,8 @@ WORDS = (
     "Networks have 200 units. Chips are emulated: integers are exact, no time is claimed here.",
     "A figure from the literature is comparable only as far as its protocol is the same, which is said beside it.",
 )
-Build = Callable[[HybridEsn, NpuDevice], HybridEsn]
-
-
-def _linear(precision: str) -> Build:
-    return lambda esn, device: esn.with_hardware_linear(device, "last-layer", precision)
-
-
-CHIPS: tuple[tuple[str, str, str, Build], ...] = (
-    ("host-tanh", "W4A8", "random", _linear("W4A8")),
-    ("host-tanh", "W8A8", "random", _linear("W8A8")),
-    ("host-tanh", "W12A12", "random", _linear("W12A12")),
-    ("native", "W4A4", "ring", lambda esn, device: esn.with_hardware_native(device)),
-)
-"""Approach, precision, network and how it is put on a device."""
+CHIPS = (*(linear("last-layer", p, "host-tanh") for p in ("W4A8", "W8A8", "W12A12")), NATIVE)
+"""Native is the ring's, the others are the random network's."""
 Scores = dict[tuple[str, str, bool], list[Score]]
 """(approach, precision, readout refitted) to the scores of the instances."""
 
@@ -270,9 +258,9 @@ def _instance(task: StandardTask, seed: int, profile: str) -> dict[tuple[str, st
         found[approach, "f32", True] = scored(seen, shown)
         if name == "random":
             kept = best_readout(seen, wanted)
-    for approach, precision, name, build in CHIPS:
+    for approach, precision, build in CHIPS:
         with EmulatedDevice(profile) as device:
-            esn = build(floats[name], device)
+            esn = build(floats["ring" if approach == "native" else "random"], device)
             seen, shown = features_of(esn, task.train), features_of(esn, task.test)
         found[approach, precision, True] = scored(seen, shown)
         if precision == "W8A8":
