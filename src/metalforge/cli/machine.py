@@ -9,7 +9,7 @@ import typer
 from metalforge import __version__, native, substrates
 from metalforge.core.errors import PlacementError
 from metalforge.core.installation import extras
-from metalforge.core.substrate import Cost, Discovery, Substrate, SubstrateInfo, Workload
+from metalforge.core.substrate import Cost, Discovery, Substrate, Workload
 from metalforge.substrates import Decision, Policy
 
 from .output import Json, print_json, print_table, print_text
@@ -137,15 +137,12 @@ def _show_decisions(decisions: list[Decision | dict[str, str]]) -> None:
 
 
 def _show_substrates(found: Discovery) -> None:
-    rows = [(s.info.kind.value, s.info.name, s.info.model, _labels(s.info)) for s in found.substrates]
+    infos = [substrate.info for substrate in found.substrates]
+    rows = [(i.kind.value, i.name, i.model, " ".join(c.label for c in i.capabilities)) for i in infos]
     print_table("Substrates", ("kind", "name", "model", "capabilities"), rows)
     if found.missing:
         missing = [(m.what, m.reason, m.remedy) for m in found.missing]
         print_table("Missing", ("what", "why", "what to do"), missing)
-
-
-def _labels(info: SubstrateInfo) -> str:
-    return " ".join(c.label for c in info.capabilities)
 
 
 def _cost_text(cost: Cost) -> str:

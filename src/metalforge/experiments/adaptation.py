@@ -44,8 +44,6 @@ from .protocol import (
     shown,
 )
 
-__all__ = ["run"]
-
 Doubles = NDArray[np.float64]
 BEFORE, AFTER = (0.3, 0.05, 1.5, 0.1), (0.2, 0.04, 1.0, 0.25)
 """Coefficients of the system: the literature's, and others that keep it stable. The sensor turns round with them."""

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import MetalforgeError
 
-__all__ = ["cache_folder", "cached", "cached_arrays"]
-
 A = TypeVar("A")
 Arrays = dict[str, NDArray[np.float64]]
 

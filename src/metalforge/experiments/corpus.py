@@ -18,8 +18,6 @@ from metalforge.lattice.chain import HeatbathSpec
 from .cache import cached_arrays
 from .virtual_campaign import sweeping
 
-__all__ = ["PhaseCorpusSpec", "PhaseWindows", "phase_windows"]
-
 OBSERVED = ("plaquette_spatial", "plaquette_temporal", "polyakov_z3")
 
 

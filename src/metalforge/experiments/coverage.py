@@ -35,8 +35,6 @@ from .exact_model import CROSSOVER, FIRST_ORDER, ExactModel
 from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of, shown
 from .rehearsal import rehearsal_spec, rehearse
 
-__all__ = ["CASES", "QUICK_CASES", "Case", "CoverageOutcome", "jobs_of", "pulls_of", "read_outcomes", "run", "run_job"]
-
 FIRST_SEED = 50_000
 """Seeds of the experiment begin here: those below were used when the rules were chosen."""
 BATCH = 20

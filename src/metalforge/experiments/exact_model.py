@@ -13,8 +13,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["CROSSOVER", "FIRST_ORDER", "ExactChains", "ExactModel"]
-
 Floats = NDArray[np.float64]
 DIMS = (8, 8, 8, 4)
 SPATIAL, PLAQUETTES = 512, 6 * 2048

@@ -16,8 +16,6 @@ from metalforge.substrates.npu.registers import linear_probe, probe_program
 from .problems import METRICS, PROBLEMS, Problem, Score, figure_of, pooled
 from .protocol import Check, Figure, Progress, Result, ResultRow, Settings, exactly, experiment, row_of, rows_of, shown
 
-__all__ = ["NATIVE", "Variant", "linear", "run"]
-
 WORDS = (
     "last-layer: a last layer without activation returns signed potentials, so the product is linear as it is; only "
     "the rounding of weights and activations is left.",
@@ -112,13 +110,12 @@ def _task_rows(problems: list[Problem], profile: str) -> list[ResultRow]:
             with EmulatedDevice(profile) as device:
                 again = build(trained, device)
                 same &= np.array_equal(states, again.states(problem.test.inputs[:1, :COMPARED]))
-        where = approach, precision
         divergence = Figure(float(np.mean(apart)), min(apart), max(apart))
         rows += [
-            scored(kept, *where),
-            scored(fitted, *where, refitted=True),
-            _plain(first.name, *where, "state_divergence", divergence),
-            _plain(first.name, *where, "repeat_identical", exactly(float(same)), 1.0),
+            scored(kept, approach, precision),
+            scored(fitted, approach, precision, refitted=True),
+            row_of(first.name, approach, "state_divergence", divergence, precision=precision),
+            row_of(first.name, approach, "repeat_identical", exactly(float(same)), 1.0, precision=precision),
         ]
     return rows
 
@@ -154,7 +151,7 @@ def _overhead_rows(problem: Problem, profile: str) -> list[ResultRow]:
         # A measured part over a modelled whole: what experiment 004 asks for, named for what it is.
         "measured_activation_percent_of_modelled_device_step": 100 * activation / modelled,
     }
-    return [_plain("overhead", "last-layer", "W8A8", name, exactly(value)) for name, value in found.items()]
+    return [row_of("overhead", "last-layer", name, exactly(value), precision="W8A8") for name, value in found.items()]
 
 
 def _probe_rows(profile: str) -> list[ResultRow]:
@@ -164,13 +161,8 @@ def _probe_rows(profile: str) -> list[ResultRow]:
         with EmulatedDevice(profile) as device:
             device.load(probe_program(activation))
             found = linear_probe(device).negative
-        rows.append(_plain("probe", approach, "W4A4", "output_for_minus_one", exactly(found), -1.0))
+        rows.append(row_of("probe", approach, "output_for_minus_one", exactly(found), -1.0, precision="W4A4"))
     return rows
-
-
-def _plain(task: str, approach: str, precision: str, metric: str, figure: Figure, reference: float = 0.0) -> ResultRow:
-    """Return a row that is no score."""
-    return row_of(task, approach, metric, figure, reference, precision=precision)
 
 
 def _beaten(rows: list[ResultRow]) -> Iterator[str]:

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from .protocol import Experiment, Result, Settings, aloud, find_experiment
 
-__all__ = ["main", "to_markdown"]
-
 
 def to_markdown(experiment: Experiment, result: Result, settings: Settings) -> str:
     """Return a page: the question, how it was run, the table, what its words mean, what was asked and came."""

@@ -46,8 +46,6 @@ from metalforge.statistics import gamma_method
 
 from .protocol import Check, Figure, Progress, Result, ResultRow, Settings, exactly, experiment, row_of
 
-__all__ = ["SEQUENTIAL", "SINGLE", "checks", "lines", "pull", "run", "strategies", "words"]
-
 SEQUENTIAL = "sequential"
 SINGLE = "D in f32"
 """Ordering D with links in single precision, checked in double: the nearest there is to the design's DF64 and f64."""
@@ -134,14 +132,9 @@ class StrategyOutcome:
         return next((f"{d.by}: {d.reason}" for d in reversed(self.state.decisions) if d.what == "ordering"), "")
 
 
-def plan_of(settings: Settings) -> OrderingPlan:
-    """Return what is run."""
-    return QUICK if settings.quick else FULL
-
-
 def strategies(settings: Settings) -> dict[str, CampaignSpec]:
     """Return the spec of every strategy by name; they differ in ordering, producers, B's volumes, and one precision."""
-    plan = plan_of(settings)
+    plan = QUICK if settings.quick else FULL
     base = CampaignSpec(
         name="018",
         seed=settings.seed,
@@ -219,24 +212,14 @@ def pull(outcome: StrategyOutcome, other: StrategyOutcome) -> float | None:
 PULL = 3.0
 """Combined errors within which two runs are called consistent."""
 HEAD = (
-    "strategy",
-    "updates",
-    "updates/s",
-    "effective samples/s",
-    "cores got",
-    "updates per core second",
-    "effective samples per core second",
-    "beta_c",
-    "pull",
-    "utilisation",
-    "checks",
-    "largest drift",
+    "strategy, updates, updates/s, effective samples/s, cores got, updates per core second, "
+    "effective samples per core second, beta_c, pull, utilisation, checks, largest drift"
 )
 
 
 def lines(outcomes: Mapping[str, StrategyOutcome]) -> tuple[tuple[str, ...], ...]:
     """Return the table: one line a strategy."""
-    return (HEAD, *(_line(outcome, outcomes[SEQUENTIAL]) for outcome in outcomes.values()))
+    return (tuple(HEAD.split(", ")), *(_line(outcome, outcomes[SEQUENTIAL]) for outcome in outcomes.values()))
 
 
 def words(outcomes: Mapping[str, StrategyOutcome]) -> tuple[str, ...]:
@@ -365,7 +348,7 @@ def run(settings: Settings, progress: Progress) -> Result:
         f"load of the machine before the first run {before}, after the last {busy()}: where it is above the number of "
         "cores, others computed too, and rates by the clock are a share of the machine; those by core seconds are not"
     )
-    base, plan = outcomes[SEQUENTIAL], plan_of(settings)
+    base, plan = outcomes[SEQUENTIAL], QUICK if settings.quick else FULL
     rows = [row for outcome in outcomes.values() for row in _rows(outcome, base, plan)]
     return Result.of(rows, lines(outcomes), (*words(outcomes), load), checks(outcomes))
 

@@ -22,10 +22,9 @@ from metalforge.hybrid.esn.tasks import outputs, refit
 from metalforge.reservoir.weights import EsnWeights, UnstableReservoirWarning, spectral_radius
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
+from .hybrid_tanh import NATIVE, linear
 from .problems import PROBLEMS, UNITS, Problem, Score, figure_of, ring
 from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of
-
-__all__ = ["reservoirs", "run"]
 
 INSTANCES = 5
 RADIUS = 0.9
@@ -62,11 +61,7 @@ def run(settings: Settings, progress: Progress) -> Result:
                     warnings.simplefilter("ignore", UnstableReservoirWarning)  # the published design's is meant to be
                     software = HybridEsn.from_weights(net, calibration=problem.train.inputs)
                 with EmulatedDevice(settings.profile) as device:
-                    chip = (
-                        software.with_hardware_linear(device, "last-layer", "W4A8")
-                        if activation == "tanh"
-                        else software.with_hardware_native(device)
-                    )
+                    chip = (linear("last-layer", "W4A8") if activation == "tanh" else NATIVE)[2](software, device)
                     for precision, esn in (("f32", software), ("int4", chip)):
                         fitted = refit(esn, problem.train, ridge=problem.ridge)
                         found = problem.score(outputs(fitted, problem.test))

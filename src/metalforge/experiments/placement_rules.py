@@ -45,8 +45,6 @@ from metalforge.statistics import gamma_method
 from .protocol import Figure, Settings
 from .virtual_campaign import Rules, TapeSource, TapeSpec, run_campaign, tape_of
 
-__all__ = ["RANGES", "Judged", "Steered", "WarmUps", "bootstrap", "mser_start", "offset_for", "pooled_mean", "steer"]
-
 RESAMPLES = 1000
 STANDARD, MEASURED = 4, 2
 """A chain's length over that of its standard warm-up, and over that of a measurement."""

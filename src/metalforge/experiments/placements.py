@@ -44,8 +44,6 @@ from .cache import cached
 from .placement_rules import RANGES, Judged, Steered, WarmUps, bootstrap, mser_start, offset_for, pooled_mean, steer
 from .protocol import Check, Figure, Progress, Result, ResultRow, Settings, experiment, row_of, shown
 
-__all__ = ["PUBLISHED", "corpus_of", "lines", "run", "words"]
-
 PUBLISHED = {
     "A": ("83.3 %", "390 of 1800 (21.7 %)"),
     "B": ("95.8 %", "0"),

@@ -26,8 +26,6 @@ from metalforge.reservoir.weights import EsnWeights
 from .corpus import PhaseCorpusSpec, phase_windows
 from .protocol import Figure
 
-__all__ = ["PROBLEMS", "Problem", "Score", "Split", "figure_of", "halves", "pooled", "ring", "student_interval"]
-
 Metric: TypeAlias = Literal["accuracy", "nrmse"]
 METRICS = ("accuracy", "nrmse")
 
@@ -149,13 +147,11 @@ def _seed_task(seed: int, quick: bool) -> Problem:
     n = 200 if quick else 1100
     labels = np.where(np.arange(n) % 2, -1.0, 1.0)[:, np.newaxis]
     u = 0.5 * labels + rng.uniform(-0.3, 0.3, (n, 6))
-    train, test = halves(u, labels, washout=50)
     return Problem(
         name="seed",
         metric="accuracy",
         weights=make_esn(UNITS, 6, seed=seed, leak=0.3, spectral_radius=0.9, distribution="uniform", connectivity=1.0),
-        train=train,
-        test=test,
+        **halves(u, labels, washout=50)._asdict(),
         baselines={"sign of the mean input": float(np.mean(np.sign(u.mean(axis=1)) == labels[:, 0]))},
     )
 
@@ -169,8 +165,7 @@ def _patterns(seed: int, quick: bool) -> Problem:
         name="patterns",
         metric="accuracy",
         weights=weights,
-        train=data.train,
-        test=data.test,
+        **data._asdict(),
         ridge=0.1,
         baselines=simple_classifiers(data),
     )
@@ -178,11 +173,10 @@ def _patterns(seed: int, quick: bool) -> Problem:
 
 def _series(name: str, u: Reals, y: Reals, weights: EsnWeights) -> Problem:
     """Return a regression; repeating the last value is the baseline."""
-    train, test = halves(u, y, washout=100)
+    data = halves(u, y, washout=100)._asdict()
     split = len(u) // 2
     persistence = float(np.sqrt(np.mean((y[split:] - y[split - 1 : -1]) ** 2)) / y[split:].std())
-    baselines = {"last value": persistence}
-    return Problem(name=name, metric="nrmse", weights=weights, train=train, test=test, baselines=baselines)
+    return Problem(name=name, metric="nrmse", weights=weights, baselines={"last value": persistence}, **data)
 
 
 def _narma(seed: int, quick: bool) -> Problem:
@@ -206,8 +200,7 @@ def _phase(seed: int, quick: bool) -> Problem:
         name="phase",
         metric="accuracy",
         weights=make_esn(UNITS, inputs, seed=seed, input_scaling=0.3, connectivity=1.0, leak=0.5),
-        train=data.train,
-        test=data.test,
+        **data._asdict(),
         ridge=1.0,
         shared_test=True,
         baselines=simple_classifiers(data, max_iter=100),

@@ -27,8 +27,6 @@ from metalforge.lattice.run import Segment
 
 from .exact_model import DIMS, ExactChains, ExactModel
 
-__all__ = ["rehearsal_spec", "rehearse"]
-
 LANES = ("model:0", "model:1")
 WARM_UP = 300
 """Rows before measurement: chains of the slower model forget their start in 100."""

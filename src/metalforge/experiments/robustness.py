@@ -48,8 +48,6 @@ from .protocol import (
     shown,
 )
 
-__all__ = ["CHIPS", "FLOAT_TWIN", "MODELS", "SAME_WEIGHTS", "TASKS", "attack_arena", "open_arena", "run", "verdicts"]
-
 UNITS = 128
 RADIUS = 0.9
 MODELS: dict[str, tuple[str, str]] = {

@@ -44,8 +44,6 @@ from .virtual_campaign import (
     tape_of,
 )
 
-__all__ = ["POOLED", "STEERERS", "build", "compared", "full_tape", "run", "standing"]
-
 TAPE, TAPE_UPDATES = "steering-tape", 300_000
 STEERERS = ("conductor", "gaussian-process", "gaps", "uniform")
 POOLED = "gaussian-process (also what `conductor` does)"

@@ -31,11 +31,6 @@ from metalforge.conductor.trust import Standing
 from .protocol import Check, Result
 from .virtual_campaign import Tape, VirtualOutcome
 
-__all__ = [
-    "GOAL", "CellSummary", "Range", "SteeringFindings", "SteeringRow", "TapeReference", "mean_ratio", "power_law",
-    "ratio_interval", "row_of", "summarise",
-]  # fmt: skip
-
 GOAL = 0.6
 """Trajectories for equal error over those of an even scan that steering was asked to stay below."""
 RESAMPLES = 2000

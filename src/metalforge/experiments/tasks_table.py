@@ -37,8 +37,6 @@ from .hybrid_tanh import NATIVE, linear
 from .problems import Problem, Score, Split, figure_of, halves, pooled, ring, simple_classifiers
 from .protocol import Check, Figure, Progress, Result, ResultRow, Settings, exactly, experiment, row_of, rows_of, shown
 
-__all__ = ["STANDARD_TASKS", "WORDS", "best_readout", "own_features", "run", "same_weights_states"]
-
 UNITS = 200
 WASHOUT = 100
 FOLDS = 4
@@ -99,8 +97,7 @@ def _series(name: str, u: Reals, y: Reals, made: Network, designed: EsnWeights, 
         made_with=made,
         weights=made.made(u.shape[1], seed),
         ring=designed,
-        train=data.train,
-        test=data.test,
+        **data._asdict(),
         baselines={
             f"linear on {lags} lags": nrmse(later, linear),
             "mean": nrmse(later, np.broadcast_to(wanted.mean(axis=0), later.shape)),
@@ -143,8 +140,7 @@ def _vowels(seed: int, quick: bool) -> StandardTask:
         made_with=made,
         weights=made.made(x.shape[2], seed),
         ring=_ring(x.shape[2], seed, radius=0.9, input_scaling=0.06, leak=0.1),
-        train=data.train,
-        test=data.test,
+        **data._asdict(),
         baselines={"logistic on the mean frame": logistic, "majority": majority},
         literature="none: the sequences are synthetic",
     )
@@ -187,17 +183,16 @@ def own_features(made: Network, seed: int, *tasks: Task) -> list[Reals]:
         bias=np.random.default_rng([seed, 12]).uniform(-made.bias_scaling, made.bias_scaling, UNITS),
         seed=seed,
     )
-    return [_features(node, task) for task in tasks]
 
+    def features(task: Task) -> Reals:
+        node.initialize(task.inputs[0])
+        rows = []
+        for series in task.inputs:
+            node.reset()
+            rows.append(node.run(series)[-1 if task.classes else task.washout :])
+        return np.concatenate(rows)
 
-def _features(node: Any, task: Task) -> Reals:
-    node.initialize(task.inputs[0])
-    rows = []
-    for series in task.inputs:
-        node.reset()
-        states = node.run(series)
-        rows.append(states[-1:] if task.classes else states[task.washout :])
-    return np.concatenate(rows)
+    return [features(task) for task in tasks]
 
 
 INSTANCES = 5

@@ -33,8 +33,6 @@ from metalforge.lattice.warmup import WarmUp
 from .cache import cached_arrays
 from .protocol import spread
 
-__all__ = ["LiveSource", "RowSource", "Rules", "Tape", "TapeSource", "TapeSpec", "VirtualOutcome", "run_campaign"]
-
 Rows: TypeAlias = NDArray[np.float32]
 Start: TypeAlias = Literal["hot", "cold"]
 TAPED = ("plaquette", "polyakov_re", "polyakov_im")

@@ -32,8 +32,6 @@ from .cache import cached_arrays
 from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, spread
 from .virtual_campaign import Start, sweeping
 
-__all__ = ["FULL", "QUICK", "Bias", "Place", "bias_of", "judge", "recorded", "rule_length", "run"]
-
 Doubles: TypeAlias = NDArray[np.float64]
 Lengths: TypeAlias = NDArray[np.int64]
 OBSERVABLES = ("plaquette", "|L|")
