@@ -27,9 +27,8 @@ from metalforge.hybrid.attacks.outcomes import share, share_difference, transfer
 from metalforge.hybrid.attacks.victim import Victim, effective_weights
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task, refit
+from metalforge.reservoir.datasets import LabelledSequences, sequence_classification, vowel_like
 from metalforge.reservoir.generate import make_esn
-from metalforge.reservoir.datasets import LabelledSequences, sequence_classification
-from metalforge.reservoir.datasets import vowel_like
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.emulator import EmulatedDevice
 

@@ -23,13 +23,11 @@ from numpy.typing import NDArray
 
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task, features_of
-from metalforge.reservoir.datasets import narma, to_forecasting
+from metalforge.reservoir.datasets import lorenz, mackey_glass, narma, to_forecasting, vowel_like
 from metalforge.reservoir.engine import Engine
-from metalforge.reservoir.datasets import lorenz, mackey_glass
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.metrics import nrmse
 from metalforge.reservoir.readout import Readout, select_ridge
-from metalforge.reservoir.datasets import vowel_like
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
