@@ -11,15 +11,14 @@ from metalforge.core import SpecError
 from metalforge.lattice import Chain, ChainSpec, GaugeField, HmcSpec
 from metalforge.lattice.generate import SERIES, Generation, Job
 from metalforge.lattice.io import read_links, write_links
+from reference import command_line
 
 MAIN = [sys.executable, "-W", "error", "-c", "from metalforge.cli import main; main()", "lattice"]
 SPEC = ChainSpec(dims=(4, 4, 4, 4), beta=5.6, seed=3, algorithm="hmc", hmc=HmcSpec(n_steps=4))
 
 
 def call(*arguments, cwd, code=0):
-    done = subprocess.run([*MAIN, *map(str, arguments)], capture_output=True, text=True, cwd=cwd, check=False)
-    assert done.returncode == code, done.stderr
-    return done
+    return command_line.call("lattice", *arguments, cwd=cwd, code=code)
 
 
 @pytest.mark.parametrize("stop_after", [3, 17, 31, 44])
