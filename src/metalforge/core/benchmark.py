@@ -54,13 +54,11 @@ def best_of(work: Callable[[], object], *, repeats: int = 5, minimum_s: float = 
     work()
     best = float("inf")
     for _ in range(repeats):
-        calls, start = 0, time.perf_counter()
-        while True:
+        calls, elapsed, start = 0, 0.0, time.perf_counter()
+        while not calls or elapsed < minimum_s:
             work()
             calls += 1
             elapsed = time.perf_counter() - start
-            if elapsed >= minimum_s:
-                break
         best = min(best, elapsed / calls)
     return best
 

@@ -9,9 +9,6 @@ from pathlib import Path
 
 __all__ = ["checked_out_commit", "extras"]
 
-DIGITS = (40, 64)
-"""Hexadecimal digits of a commit's name: SHA-1 and SHA-256."""
-
 
 def checked_out_commit(package: Path) -> str:
     """Return the commit of the source tree that a package is imported from; empty where that is no git checkout.
@@ -28,7 +25,7 @@ def checked_out_commit(package: Path) -> str:
         # A branch's name may lead to another one; a loop of them is a broken checkout.
         for _ in range(5):
             if not name.startswith("ref: "):
-                return name if len(name) in DIGITS and set(name) <= set("0123456789abcdef") else ""
+                return name if re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", name) else ""  # SHA-1 or SHA-256
             name = _resolved(git, name.removeprefix("ref: "))
     except (OSError, UnicodeDecodeError):
         pass

@@ -171,9 +171,9 @@ class Throttle:
 class Readings:
     """Looks at the workers of a run and at the meters of their substrates."""
 
-    def __init__(self, run: "Run", meters: Mapping[str, EnergyMeter]) -> None:
+    def __init__(self, run: "Run") -> None:
         self._run = run
-        self._meters: dict[str, EnergyMeter] = dict(meters)
+        self._meters: dict[str, EnergyMeter] = {}
         self._at_start: dict[str, Quantity] = {}
         for worker in run.workers.values():
             self.meter_of(worker)

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -53,7 +53,6 @@ class Run(ABC):
         clock: "ManualClock | None" = None,
         events: "EventLog | None" = None,
         host_factory: "Callable[[StageSpec, Context], Host] | None" = None,
-        meters: Mapping[str, Any] | None = None,
     ) -> None:
         self.graph = graph.resolved()
         self.clock_ns: Callable[[], int] = time.perf_counter_ns if clock is None else clock.now_ns
@@ -80,7 +79,7 @@ class Run(ABC):
             assert edge.channel is not None
             self.connect(edge.source, edge.target, edge.channel)
         self._make_rings()
-        self.readings = Readings(self, meters or {})
+        self.readings = Readings(self)
 
     # -- making ---------------------------------------------------------------------------------------------------
 
