@@ -5,10 +5,13 @@ Knows no physics and no device: it receives substrates and meters as objects. St
 
 from .builder import Edits, Pipeline, PipelineBuilder
 from .calibrate import Calibration, TurnBudget, calibrate
+from .channels import ChannelStatistics, Receive, Send, open_channel
 from .efficiency import EfficiencyWindow, SiliconEfficiency
 from .errors import (
     BrokenError,
+    ClosedError,
     DeadlockError,
+    EndOfChannel,
     Failure,
     GraphError,
     PipelineError,
@@ -36,6 +39,8 @@ __all__ = [
     "Calibration",
     "Chain",
     "ChannelKind",
+    "ChannelStatistics",
+    "ClosedError",
     "Collect",
     "Context",
     "DeadlockError",
@@ -43,6 +48,7 @@ __all__ = [
     "Edits",
     "EfficiencyWindow",
     "Emit",
+    "EndOfChannel",
     "Event",
     "EventLog",
     "Expression",
@@ -63,7 +69,9 @@ __all__ = [
     "PipelineError",
     "PipelineGraph",
     "Receipt",
+    "Receive",
     "Run",
+    "Send",
     "SiliconEfficiency",
     "Source",
     "Stage",
@@ -77,6 +85,7 @@ __all__ = [
     "bottleneck",
     "calibrate",
     "from_toml",
+    "open_channel",
     "read_events",
     "read_pipeline",
     "to_toml",

@@ -5,7 +5,10 @@
     MetalforgeError
     |-- core.SpecError
     |   `-- GraphError          a graph that `build` refuses: every problem it found, in words
-    |-- BrokenError             the stage that was asked is gone; `cause` says why
+    |-- ChannelError
+    |   |-- EndOfChannel        the clean end: the sender closed, and everything it sent was received
+    |   |-- ClosedError         this end was closed by us, and used again
+    |   `-- BrokenError         the other side, or the stage that was asked, is gone; `cause` says why
     `-- PipelineError           a run that failed; `failure` says where and on what
         |-- DeadlockError       every stage waits for another; the message draws who waits for whom
         |-- StageTimeoutError   a step ran past its stage's timeout
@@ -22,7 +25,10 @@ from .items import Item, ItemId
 
 __all__ = [
     "BrokenError",
+    "ChannelError",
+    "ClosedError",
     "DeadlockError",
+    "EndOfChannel",
     "Failure",
     "GraphError",
     "PipelineError",
@@ -85,7 +91,19 @@ class GraphError(SpecError):
         super().__init__("the graph is refused:\n- " + "\n- ".join(problems))
 
 
-class BrokenError(MetalforgeError):
+class ChannelError(MetalforgeError):
+    """A channel that cannot give or take what was asked."""
+
+
+class EndOfChannel(ChannelError):  # noqa: N818 - an ending, not an error; the name is trio's
+    """The sender closed and everything it sent has been received."""
+
+
+class ClosedError(ChannelError):
+    """Our own end was closed, by us."""
+
+
+class BrokenError(ChannelError):
     """The other side is gone; `cause` is the exception it died of, or None when it closed in order."""
 
     def __init__(self, message: str, cause: BaseException | None = None) -> None:
