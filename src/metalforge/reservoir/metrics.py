@@ -18,6 +18,7 @@ __all__ = [
     "Interval",
     "Norm",
     "Proportion",
+    "accuracy",
     "block_length",
     "circular_blocks",
     "nrmse",
@@ -164,6 +165,18 @@ class Proportion(NamedTuple):
     low: float
     high: float
     n: int
+
+
+def accuracy(labels: ArrayLike, predicted: ArrayLike, *, confidence: float = 0.95) -> Proportion:
+    """Return the share of right labels with Wilson's interval."""
+    truth, found = np.asarray(labels), np.asarray(predicted)
+    whole = truth.dtype.kind in "biu" and found.dtype.kind in "biu"
+    if not whole or truth.ndim != 1 or truth.shape != found.shape:
+        raise SpecError(
+            f"labels must be whole numbers (cases,), as many as were predicted. Got {truth.dtype} {truth.shape} and "
+            f"{found.dtype} {found.shape}\nhint: argmax of scores"
+        )
+    return wilson(int(np.sum(truth == found)), truth.size, confidence=confidence)
 
 
 def wilson(successes: int, n: int, *, confidence: float = 0.95) -> Proportion:

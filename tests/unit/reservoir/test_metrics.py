@@ -9,6 +9,7 @@ from sklearn import metrics as sk
 
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.reservoir.metrics import (
+    accuracy,
     block_length,
     circular_blocks,
     nrmse,
@@ -191,3 +192,19 @@ def test_a_truth_that_hardly_ever_changes_has_no_interval():
         nrmse_interval(truth, truth + 0.1, block=1)
     truth[::5] = 1
     assert nrmse_interval(truth, truth + 0.1, block=1).value > 0
+
+
+@pytest.mark.parametrize(("right", "n"), [(0, 10), (7, 10), (919, 1000)])
+def test_accuracy_has_wilsons_interval(right, n):
+    predicted = np.r_[np.zeros(right, int), np.ones(n - right, int)]
+    found = accuracy(np.zeros(n, int), predicted)
+    reference = binomtest(right, n).proportion_ci(0.95, method="wilson")
+    assert (found.value, found.n) == (right / n, n)
+    assert found.low == pytest.approx(reference.low, abs=1e-12)
+    assert found.high == pytest.approx(reference.high, abs=1e-12)
+
+
+@pytest.mark.parametrize("predicted", [[1], [1.0, 2.0], np.eye(2, dtype=int)])
+def test_labels_that_are_none_are_refused(predicted):
+    with pytest.raises(SpecError, match="whole numbers"):
+        accuracy([1, 2], predicted)
