@@ -152,10 +152,10 @@ def test_every_single_flipped_bit_is_noticed_or_harmless():
 
 def test_behind_a_right_checksum_too_there_is_a_valid_program_or_an_error(monkeypatch):
     # Whoever can write a file can write its checksum: take the one that is there for right.
-    checksum = wire._checksum
+    checksum = wire.checksum
     loaded = []
     with monkeypatch.context() as patch:
-        patch.setattr(wire, "_checksum", lambda record: checksum(record) and record["checksum"].tobytes())
+        patch.setattr(wire, "checksum", lambda record: checksum(record) and record["checksum"].tobytes())
         for bit in range(8 * len(SMALL)):
             data = bytearray(SMALL)
             data[bit // 8] ^= 1 << bit % 8
