@@ -10,13 +10,14 @@ from metalforge.campaign.running import campaign as campaigns
 from metalforge.campaign.running import pool as pools
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.monitor import Monitor
-from metalforge.campaign.running.orders import Brief
+from metalforge.campaign.running.orders import Brief, Order
 from metalforge.campaign.running.pool import ChainPool
 from metalforge.campaign.running.producer import Producer
 from metalforge.campaign.spec import Budget
 from metalforge.campaign.store.records import Assigned, Migrated
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Measured
+from metalforge.lattice.run import ChainFaultError, ChainRun
 from metalforge.native.cpu_engine import cpu_engine
 from reference.small_campaigns import QUICK, ROUNDS
 
@@ -195,3 +196,37 @@ def test_the_journal_says_on_which_machine_and_from_which_commit_it_ran(tmp_path
         opened = campaign.state.opened
     assert "cores" in opened.host
     assert opened.commit == "commit of metalforge"
+
+
+def test_a_chain_that_fails_is_given_up_once_and_the_campaign_goes_on(tmp_path, monkeypatch):
+    """Two orders of a visit are on their way when its chain fails: the second must not take it up again."""
+    step = ChainRun.step
+
+    def failing(self, **options):
+        if self.chain.spec.stream == 1 and self.log.end >= 10:
+            raise ChainFaultError("test")
+        return step(self, **options)
+
+    monkeypatch.setattr(ChainRun, "step", failing)
+    with Campaign.open(QUICK, tmp_path / "run") as campaign:
+        state = campaign.run()
+    assert state.finished is not None
+    assert [(d.chain, d.step, d.by) for d in state.decisions if d.what == "abandoned"] == [("c0001", 10, "validator")]
+
+
+def test_a_brief_does_not_replace_a_chain_that_is_held(tmp_path, brief):
+    """After a crash the orders that were waiting each come again with a brief: the first takes the chain up."""
+    producer = Producer(
+        ROUNDS,
+        tmp_path / "run",
+        "cpu:0",
+        monitor=Monitor(ROUNDS.warmup),
+        engine=cpu_engine(threads=1),
+        stopping=lambda: False,
+    )
+    order = Order(visit=0, chain="c0000", updates=10, until=100, substrate="cpu:0", brief=brief)
+    first, second = (producer.step(None, order)[1].payload for _ in range(2))
+    assert (first.segments[0].first, first.step) == (0, 10)
+    assert (second.segments[0].first, second.step) == (10, 20)
+    assert first.took is brief
+    assert second.took is None

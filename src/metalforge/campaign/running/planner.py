@@ -89,10 +89,11 @@ class Planner:
     def take(self, block: Block) -> list[Order]:
         """Return the orders that follow from a block that has been written."""
         lane = next(lane for lane in self.lanes if lane.substrate == block.substrate)
-        if block.released or block.missing:
+        given_up = self.state.chains[block.chain].abandoned
+        if block.released or (block.missing and not given_up):
             return [] if self._halted() else self._again(block, lane)
         lane.waiting.remove(block.visit)
-        if block.fault:
+        if block.fault and not given_up:
             self._held.pop(block.chain, None)
             fault = Decided(what="abandoned", chain=block.chain, step=block.step, by="validator", reason=block.fault)
             self._book.write(fault)
@@ -107,7 +108,7 @@ class Planner:
         if block.done:
             self._estimate()
         orders: list[Order] = []
-        if not block.done and block.visit not in lane.waiting and not self._stops():
+        if not (block.done or given_up or block.visit in lane.waiting or self._stops()):
             # Its warm-up was longer than expected: the visit goes on before anything new.
             lane.waiting.append(block.visit)
             orders += self._order(block.visit, lane)

@@ -16,7 +16,7 @@ from metalforge.pipeline import Emit, Stage
 
 from .equipment import Lines
 from .monitor import Monitor
-from .orders import Block, Order, Snapshot
+from .orders import Block, Brief, Order, Snapshot
 from .point import PointChain
 from .pool import ChainPool
 
@@ -53,14 +53,16 @@ class Producer(Stage[Order, Block]):
     def step(self, state: Any, item: Order) -> tuple[Any, Any]:
         """Run one order."""
         self._pin()
-        if item.brief is not None:
-            self._pool.open(item.brief)
+        # Orders that waited for a process that died all come again with a brief: the first of them takes the chain up.
+        took = item.brief if item.chain not in self._pool else None
+        if took is not None:
+            self._pool.open(took)
         if item.chain not in self._pool:
             block = self._answer(item, missing=not item.release, released=item.release)
         elif item.release:
             block = self._answer(item, step=self._pool.release(item.chain), saved=True, released=True)
         else:
-            block = self._run(item)
+            block = self._run(item, took)
         header = {"chi": block.chi, "beta": block.beta, "done": block.done, "rows": block.rows}
         return state, Emit(block, header=header, chain=item.chain)
 
@@ -76,7 +78,7 @@ class Producer(Stage[Order, Block]):
     def _answer(self, order: Order, **what: Any) -> Block:
         return Block(visit=order.visit, chain=order.chain, substrate=self._substrate, **what)
 
-    def _run(self, item: Order) -> Block:
+    def _run(self, item: Order, took: Brief | None) -> Block:
         chain = self._pool.take(item.chain)
         chain.begin_block()
         began = time.thread_time()
@@ -114,7 +116,7 @@ class Producer(Stage[Order, Block]):
             fault=fault,
             decisions=chain.take_decisions(),
             judged=[] if self._lines is None else self._lines.judged(),
-            took=item.brief,
+            took=took,
             saved=not fault and self._pool.keep(item.chain),
             snapshots=snapshots,
         )
