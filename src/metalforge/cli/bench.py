@@ -11,8 +11,6 @@ from metalforge.core.errors import UnknownNameError
 
 from .output import Json, print_records
 
-__all__ = ["bench"]
-
 
 def bench(
     suite: Annotated[str | None, typer.Argument(help="A suite, or `all`; without it, the list of suites.")] = None,

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from metalforge.conductor.chains import Corpus
     from metalforge.conductor.shipped import Provenance
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Heads that watch a running chain.", no_args_is_help=True, rich_markup_mode=None)
 Quick = Annotated[bool, typer.Option("--quick", help="A smaller corpus of the same kind, made in seconds.")]
 CorpusFile = Annotated[Path | None, typer.Option("--corpus", help="A file of `conductor corpus`; made anew without.")]

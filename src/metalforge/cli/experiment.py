@@ -6,8 +6,6 @@ import typer
 
 from .output import Json, print_json, print_records, print_table, print_text
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Reproducible experiments.", no_args_is_help=True, rich_markup_mode=None)
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from metalforge.lattice.generate import ChainSummary, Generation
     from metalforge.lattice.run import Row
 
-__all__ = ["app"]
-
 app = typer.Typer(help="SU(3) gauge fields: generate and measure.", no_args_is_help=True, rich_markup_mode=None)
 
 

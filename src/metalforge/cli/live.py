@@ -23,8 +23,6 @@ from metalforge.campaign.physics.evidence import Evidence
 from metalforge.campaign.report.words import beta_text, duration, lattice_name
 from metalforge.campaign.view import BudgetView, ChainView, DecisionView, View, VolumeView
 
-__all__ = ["LiveView", "plain_lines", "render"]
-
 WIDTH, HEIGHT = 80, 24
 """The terminal that everything fits: the size of a VT100, and still what terminals open with."""
 FRAME = 4

@@ -14,8 +14,6 @@ from metalforge.substrates import Decision, Policy
 
 from .output import Json, print_json, print_table, print_text
 
-__all__ = ["devices", "doctor", "route"]
-
 
 def doctor(as_json: Json = False) -> None:
     """Say what this machine has, what is missing and the command that adds it; test the kernels."""

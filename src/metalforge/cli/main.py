@@ -14,8 +14,6 @@ from metalforge.substrates.npu import NpuError
 from . import bench, conductor, experiment, lattice, machine, npu, pipeline, scan, search
 from .output import print_text
 
-__all__ = ["app", "main"]
-
 app = typer.Typer(
     name="metalforge",
     help="Physics campaigns on whatever silicon you have.",

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from metalforge.hybrid import OpGraph
     from metalforge.hybrid.routing.plan import Plan
 
-__all__ = ["app"]
-
 MODEL_SUFFIXES = (".onnx", ".safetensors", ".json")
 app = typer.Typer(help="Programs for the int4 NPU.", no_args_is_help=True, rich_markup_mode=None)
 Bits = Annotated[int, typer.Option("--activation-bits", help="4, 8, 12 or 16.")]

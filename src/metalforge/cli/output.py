@@ -11,8 +11,6 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-__all__ = ["Json", "print_json", "print_records", "print_table", "print_text"]
-
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 ANY_WIDTH = 100_000
 """Columns of a terminal on which every table fits."""

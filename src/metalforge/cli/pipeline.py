@@ -9,8 +9,6 @@ import typer
 
 from .output import Json, print_json, print_table, print_text
 
-__all__ = ["app"]
-
 app = typer.Typer(help="Streaming pipelines from a topology file.", no_args_is_help=True, rich_markup_mode=None)
 
 File = Annotated[Path, typer.Argument(help="A topology in TOML.")]

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from metalforge.campaign import Campaign, CampaignSpec, Results
     from metalforge.campaign.extending import Extension
 
-__all__ = ["presets", "replay", "report", "resume", "scan", "watch"]
-
 VOLUMES = "A lattice x,y,z,t, as in 12,12,12,4; may be given several times."
 BETAS = "Couplings that every volume visits first, as in 5.68,5.70."
 

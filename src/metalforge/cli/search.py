@@ -13,8 +13,6 @@ from .output import Json, print_json, print_table, print_text
 if TYPE_CHECKING:
     from metalforge.hybrid.search import Finalist, SearchReport, StudyResult
 
-__all__ = ["search"]
-
 EVERY_S = 1.0
 """Seconds between two lines of progress."""
 

@@ -15,8 +15,6 @@ import msgspec
 from .errors import SpecError
 from .quantities import Measured
 
-__all__ = ["BenchRow", "Suite", "best_of", "find_suites"]
-
 
 class BenchRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One line of a benchmark.

@@ -14,15 +14,6 @@ import msgspec
 
 from .errors import UnknownNameError
 
-__all__ = [
-    "BatchInference",
-    "Capability",
-    "QuantizedInference",
-    "Trait",
-    "capability_from_label",
-    "missing_capabilities",
-]
-
 
 class Trait(StrEnum):
     """Capabilities without a parameter; the value is the label."""

@@ -3,8 +3,6 @@
 from abc import ABC, abstractmethod
 from typing import Self
 
-__all__ = ["Closing"]
-
 
 class Closing(ABC):
     """Gives itself to a `with` block and closes at its end, whatever happened inside."""

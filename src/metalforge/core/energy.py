@@ -8,8 +8,6 @@ from typing import Protocol, runtime_checkable
 
 from .quantities import Quantity
 
-__all__ = ["EnergyMeter"]
-
 
 @runtime_checkable
 class EnergyMeter(Protocol):

@@ -28,16 +28,6 @@ Messages say what was wanted, what came and what to do; a ``hint:`` line gives t
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = [
-    "KernelError",
-    "MetalforgeError",
-    "MeterUnavailableError",
-    "PlacementError",
-    "PluginError",
-    "SpecError",
-    "UnknownNameError",
-]
-
 
 class MetalforgeError(Exception):
     """Base of every error that metalforge raises on purpose."""

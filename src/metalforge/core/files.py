@@ -10,8 +10,6 @@ from typing import BinaryIO, TypeAlias
 
 from .errors import MetalforgeError, SpecError
 
-__all__ = ["PathLike", "naming", "opened", "replacing"]
-
 PathLike: TypeAlias = str | os.PathLike[str]
 
 

@@ -7,8 +7,6 @@ import re
 from importlib.metadata import PackageNotFoundError, distribution, requires
 from pathlib import Path
 
-__all__ = ["checked_out_commit", "extras"]
-
 
 def checked_out_commit(package: Path) -> str:
     """Return the commit of the source tree that a package is imported from; empty where that is no git checkout.

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-__all__ = ["on_demand"]
-
 
 def on_demand(room: str, **exports: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return `__getattr__` and `__dir__` of a room; `exports` names by module, as in ``spec="Budget CampaignSpec"``.

@@ -2,8 +2,6 @@
 
 from typing import Literal, TypeAlias
 
-__all__ = ["PHASES", "Phase"]
-
 Phase: TypeAlias = Literal["quench", "warmup", "measure"]
 PHASES: tuple[Phase, ...] = ("quench", "warmup", "measure")
 """Sweeps without sea quarks; updates that may be tuned and are not measured; updates with frozen parameters."""

@@ -11,8 +11,6 @@ from typing import Any
 
 from .errors import PluginError, UnknownNameError
 
-__all__ = ["PluginWarning", "load_plugin", "load_plugins", "plugin_names", "warn_broken"]
-
 
 class PluginWarning(UserWarning):
     """A plug-in was skipped."""

@@ -9,9 +9,6 @@ from typing import ClassVar, Self, TypeAlias
 
 import msgspec
 
-__all__ = ["Measured", "Modelled", "Quantity"]
-
-
 _PREFIXES = {-12: "p", -9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T"}
 
 

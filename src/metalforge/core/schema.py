@@ -11,8 +11,6 @@ import msgspec
 
 from .errors import SpecError, UnknownNameError
 
-__all__ = ["Feature", "FeatureSchema", "HeadActivation", "HeadLayout", "HeadLoss", "HeadSpec"]
-
 HeadActivation: TypeAlias = Literal["identity", "sigmoid", "softmax", "relu", "tanh"]
 HeadLoss: TypeAlias = Literal["squared", "log"]
 """Squared error, or the logarithmic loss of a probability."""

@@ -20,21 +20,6 @@ import msgspec
 
 from .errors import SpecError
 
-__all__ = [
-    "SAME_BETA",
-    "AdaptiveDecision",
-    "History",
-    "Observation",
-    "Score",
-    "Setting",
-    "Steerer",
-    "SteererState",
-    "Suggestion",
-    "distinct",
-    "find_largest_gaps",
-    "steer_adaptive",
-]
-
 Setting: TypeAlias = int | float | str | None
 SAME_BETA = 1e-9
 """Two beta closer than this part of the range are one: far above rounding, far below any physics."""

@@ -20,19 +20,6 @@ from .energy import EnergyMeter
 from .errors import PlacementError
 from .quantities import Quantity
 
-__all__ = [
-    "Cost",
-    "Discovery",
-    "Kind",
-    "Missing",
-    "NoEngine",
-    "Property",
-    "Substrate",
-    "SubstrateInfo",
-    "Workload",
-    "spelled",
-]
-
 Property: TypeAlias = str | int | float | bool
 
 

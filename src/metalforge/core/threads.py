@@ -4,8 +4,6 @@ from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any
 
-__all__ = ["one_thread"]
-
 
 @cache
 def _threads() -> Any:
