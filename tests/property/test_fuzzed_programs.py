@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from metalforge.substrates.npu import wire
+from metalforge.substrates.npu import flatbuffer, wire
 from metalforge.substrates.npu.program import (
     Activation,
     Encoding,
@@ -193,7 +193,7 @@ def test_pieces_of_a_file_in_other_places_are_noticed(data):
 @given(st.binary(max_size=400), st.booleans(), st.booleans())
 def test_garbage_is_refused(garbage, identified, whole):
     if identified:
-        garbage = garbage[:4].ljust(4, b"\0") + wire.IDENTIFIER + garbage[8:]
+        garbage = garbage[:4].ljust(4, b"\0") + flatbuffer.IDENTIFIER + garbage[8:]
     if whole:
         garbage = garbage.ljust(-(-len(garbage) // 8) * 8, b"\0")
     with pytest.raises(ProgramError):

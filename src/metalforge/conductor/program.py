@@ -89,7 +89,7 @@ class Explanation(tuple[Scaling, ...]):
 
 def _row(inputs: int, units: int, heads: int, outputs: int, seen: int, chip: DeviceProfile) -> Scaling:
     as_one = chip.mesh.accounting == "neurons"
-    unit, total = ("NPs", chip.neural_processors) if as_one else ("processors", chip.layer_processors)
+    unit, total = ("NPs", chip.mesh.neural_processors.value) if as_one else ("processors", chip.layer_processors)
     try:
         taken, where, step, query = (_as_one if as_one else _as_two)(inputs, units, heads, outputs, seen, chip)
         refused = ""

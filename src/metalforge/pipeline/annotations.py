@@ -9,8 +9,6 @@ from typing import Any, TypeVar, Union
 from .items import Emit, field_names
 from .stages import FunctionStage, IterableSource, Source, Stage
 
-__all__ = ["accepts", "header_fields", "item_types", "type_name"]
-
 _MANY = {list, Iterable, Iterator, Generator, AsyncIterator}
 
 

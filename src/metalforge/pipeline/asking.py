@@ -9,8 +9,6 @@ from .hosts import Host
 if TYPE_CHECKING:
     from .supervisor import Run
 
-__all__ = ["Answer", "ask"]
-
 _MISSING: Final = object()
 
 

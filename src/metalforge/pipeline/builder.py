@@ -16,8 +16,6 @@ from .stages import OnSubstrate, StageConfig
 from .supervisor import Run
 from .threads import ThreadsRun
 
-__all__ = ["Edits", "Pipeline", "PipelineBuilder"]
-
 Runtime = Literal["threads", "inline", "ray"]
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from .builder import Pipeline
     from .supervisor import Run
 
-__all__ = ["Calibration", "Tried", "TurnBudget", "calibrate", "take_turns"]
-
 _BOOTSTRAPS = 2000
 _SURE = 0.95  # below this a difference is called a tie
 

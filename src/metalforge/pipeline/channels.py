@@ -21,8 +21,6 @@ from .items import Item, ItemId, payload_bytes
 from .kinds import Bounded, Broadcast, ChannelKind
 from .lanes import CREDIT, END, Inbox, Lane
 
-__all__ = ["ChannelStatistics", "Receive", "Send", "open_channel"]
-
 
 class ChannelStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a channel has carried, and who still holds it."""

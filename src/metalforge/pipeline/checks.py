@@ -21,8 +21,6 @@ from .graph import Edge, PipelineGraph, StageSpec, components
 from .kinds import Bounded, Filtered
 from .stages import FunctionStage, OnSubstrate, Stage, is_source
 
-__all__ = ["check", "cycle_of", "lacking", "problems"]
-
 
 def check(graph: PipelineGraph) -> None:
     """Raise `GraphError` with every problem of a graph; warn of a power budget that nothing enforces."""

@@ -9,8 +9,6 @@ import traceback
 from .hosts import StageServer
 from .wire import receive_object, send_object
 
-__all__ = ["main", "serve"]
-
 
 def serve(connection: socket.socket) -> None:
     """Answer requests (verb, arguments) until the parent closes."""

@@ -19,8 +19,6 @@ from .stages import OnSubstrate
 if TYPE_CHECKING:
     from .supervisor import Run
 
-__all__ = ["EfficiencyWindow", "EnergyEntry", "SiliconEfficiency"]
-
 
 class EnergyEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The joules of one substrate, or why there are none."""

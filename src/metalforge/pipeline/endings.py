@@ -14,8 +14,6 @@ from .worker import CLOSE, FINISH, StageWorker
 if TYPE_CHECKING:
     from .supervisor import Run
 
-__all__ = ["Endings", "Part"]
-
 
 @dataclass(slots=True, eq=False)
 class Part:

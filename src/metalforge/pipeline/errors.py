@@ -23,20 +23,6 @@ from metalforge.core.errors import MetalforgeError, SpecError
 
 from .items import Item, ItemId
 
-__all__ = [
-    "BrokenError",
-    "ChannelError",
-    "ClosedError",
-    "DeadlockError",
-    "EndOfChannel",
-    "Failure",
-    "GraphError",
-    "PipelineError",
-    "StageCrashError",
-    "StageTimeoutError",
-    "failure_of",
-]
-
 _WORDS = 200  # characters of an input shown in a failure; enough for scalars and shapes
 
 

@@ -17,8 +17,6 @@ from metalforge.core.closing import Closing
 from .errors import Failure
 from .items import Item, ItemId
 
-__all__ = ["Event", "EventLog", "read_events"]
-
 
 class Event(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One line. `at` is seconds since the epoch; the times of an item are nanoseconds of the run's clock."""

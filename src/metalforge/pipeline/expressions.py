@@ -13,8 +13,6 @@ from typing import Any, TypeAlias
 
 from metalforge.core.errors import SpecError, UnknownNameError
 
-__all__ = ["Expression"]
-
 _MAX_CHARACTERS = 1000  # a predicate is a line; anything longer is a program
 _MAX_DEPTH = 50
 

@@ -14,19 +14,6 @@ from metalforge.core.errors import UnknownNameError
 from .kinds import Bounded, ChannelKind, Latest
 from .stages import OnSubstrate, Stage, StageConfig, is_source
 
-__all__ = [
-    "Chain",
-    "Edge",
-    "FanIn",
-    "FanOut",
-    "Graph",
-    "PipelineGraph",
-    "StageSpec",
-    "components",
-    "to_mermaid",
-    "to_text",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSpec:

@@ -23,9 +23,6 @@ from .states import decode_state, encode_state
 if TYPE_CHECKING:
     from .processes import ProcessHost
 
-__all__ = ["Host", "LocalHost", "StageServer"]
-
-
 Host: TypeAlias = "LocalHost | ProcessHost"
 
 

@@ -14,8 +14,6 @@ from .graph import PipelineGraph
 from .supervisor import Run
 from .worker import TICK, StageWorker, Timer
 
-__all__ = ["InlineRun", "ManualClock"]
-
 _STEP_NS = 1000  # what a turn of the loop costs on the virtual clock
 
 

@@ -10,8 +10,6 @@ from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass
 from typing import Any, NamedTuple, is_typeddict
 
-__all__ = ["Emit", "Item", "ItemId", "field_names", "payload_bytes"]
-
 
 class ItemId(NamedTuple):
     """Who made an item, on which chain, and the how-many-th it was there, from 0."""

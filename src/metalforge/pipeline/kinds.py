@@ -21,8 +21,6 @@ from metalforge.core.errors import SpecError, UnknownNameError
 from .expressions import Expression
 from .lanes import BoundedLane, Inbox, Lane, LossyLane, OverwritingLane, UnboundedLane
 
-__all__ = ["KINDS", "Bounded", "Broadcast", "ChannelKind", "Filtered", "Latest", "Unbounded", "read_channel"]
-
 
 class ChannelKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
     """What all kinds have; files name a kind in the field `kind`."""

@@ -24,21 +24,6 @@ from .errors import PipelineError
 from .expressions import Expression
 from .items import Item
 
-__all__ = [
-    "CREDIT",
-    "END",
-    "NUDGE",
-    "BoundedLane",
-    "Inbox",
-    "Lane",
-    "LaneStatistics",
-    "LossyLane",
-    "OverwritingLane",
-    "Ring",
-    "UnboundedLane",
-    "Word",
-]
-
 
 class Word:
     """A message that carries no item."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from .supervisor import Run
     from .worker import StageWorker
 
-__all__ = ["Histogram", "Readings", "StageMeter", "StageMetrics", "Throttle", "bottleneck"]
-
 _SUB = 8  # buckets an octave: neighbours differ by 2^(1/8) = 9 %, so a percentile is off by at most half of that
 _SUB_SHIFT = 3
 

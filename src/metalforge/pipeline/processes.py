@@ -26,8 +26,6 @@ from .wire import receive_object, send_object
 if TYPE_CHECKING:
     from .ray_ import RayActor
 
-__all__ = ["Child", "Connection", "Died", "ProcessHost"]
-
 _OPEN_TIMEOUT_S = 120.0  # importing what a stage needs may take long on a busy machine
 _END_TIMEOUT_S = 5.0
 

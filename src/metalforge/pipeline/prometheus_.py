@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 from metalforge.core.closing import Closing
 
-__all__ = ["MetricsEndpoint", "RunCollector"]
-
 _LOOPBACK = "127.0.0.1"
 
 

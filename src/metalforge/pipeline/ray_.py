@@ -22,8 +22,6 @@ from .threads import ThreadsRun
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["RayActor", "RayRun"]
-
 _OPTIONS = {"num_cpus": 0.1, "max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1}
 """A tenth of a core, so that a small machine holds many stages: three of a whole core on two cores wait for ever."""
 

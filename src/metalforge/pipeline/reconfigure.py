@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from .supervisor import Run
     from .worker import StageWorker
 
-__all__ = ["Migration", "Receipt", "reconfigure", "swap_host"]
-
 _DRAIN_S = 5.0
 
 

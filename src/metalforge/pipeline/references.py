@@ -15,8 +15,6 @@ from metalforge.core.plugins import load_plugin, plugin_names
 from .items import field_names
 from .stages import FunctionStage, IterableSource, Stage, as_stage
 
-__all__ = ["STAGES", "load_reference", "resolve_stage"]
-
 STAGES = "metalforge.stages"
 
 

@@ -23,21 +23,6 @@ from .errors import PipelineError
 from .items import Emit, Item
 from .lanes import END
 
-__all__ = [
-    "Collect",
-    "Context",
-    "FunctionStage",
-    "IterableSource",
-    "OnSubstrate",
-    "Source",
-    "Stage",
-    "StageConfig",
-    "as_stage",
-    "is_source",
-    "outputs_of",
-    "takes_context",
-]
-
 In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out", covariant=True)
 

@@ -11,8 +11,6 @@ import numpy as np
 
 from metalforge.core.errors import SpecError
 
-__all__ = ["decode_state", "encode_state"]
-
 _ARRAY, _TUPLE, _BIG, _COMPLEX = 1, 2, 3, 4
 
 

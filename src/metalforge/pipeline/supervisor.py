@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from .graph import Graph
     from .inline import ManualClock
 
-__all__ = ["Run", "RunStatus"]
-
 RunStatus = Literal["new", "running", "paused", "ended", "stopped", "failed"]
 
 

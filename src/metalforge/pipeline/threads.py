@@ -15,8 +15,6 @@ from .hosts import LocalHost
 from .supervisor import Run
 from .worker import StageWorker
 
-__all__ = ["ThreadsRun"]
-
 _POLL_S = 0.002
 _WATCH_S = 0.25  # how often the watchdog looks; it fails a run after two equal looks at stages that all wait
 

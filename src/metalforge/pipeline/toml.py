@@ -30,8 +30,6 @@ from .graph import PipelineGraph
 from .kinds import Filtered, read_channel
 from .stages import OnSubstrate, StageConfig
 
-__all__ = ["from_toml", "read_pipeline", "to_toml"]
-
 
 class _EdgeRecord(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, rename={"source": "from", "target": "to"}):
     source: str

@@ -14,8 +14,6 @@ import struct
 import tempfile
 from typing import Any
 
-__all__ = ["SHARED_BYTES", "receive_object", "send_object"]
-
 SHARED_BYTES = 1 << 15  # below this a copy is cheaper than a map
 _ALIGN = 64
 _HEAD = struct.Struct("<QI")

@@ -27,8 +27,6 @@ from .stages import is_source
 if TYPE_CHECKING:
     from .supervisor import Run
 
-__all__ = ["CLOSE", "FINISH", "TICK", "StageWorker", "Stopped", "Tick", "Timer"]
-
 FINISH: Final = Word("FINISH")
 CLOSE: Final = Word("CLOSE")
 

@@ -10,8 +10,6 @@ from metalforge.core.capabilities import capability_from_label
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.substrate import Kind, Workload
 
-__all__ = ["WORKLOADS", "load_workload", "workload"]
-
 
 class _WorkloadFile(msgspec.Struct, kw_only=True):
     """A workload as it stands in TOML: capabilities by label."""

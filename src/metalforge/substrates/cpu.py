@@ -15,8 +15,6 @@ from metalforge.native.cpu_engine import CpuEngine, cpu_engine
 from .meters import RaplMeter
 from .prices import Roofline
 
-__all__ = ["CpuSubstrate", "discover"]
-
 _FLOPS_PER_CYCLE = {"portable": 4, "v2": 4, "v3": 16, "v4": 16}
 """Double-precision flops a core can start each cycle: two vector multiply-adds (v2: a multiply and an add).
 Counted low for v4, where some cores have twice as much."""

@@ -14,8 +14,6 @@ from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, 
 from .meters import NvmlMeter
 from .prices import Roofline
 
-__all__ = ["CudaSubstrate", "discover"]
-
 _REMEDY = "pip install 'metalforge[cuda]'"
 
 FP32_LANES_AND_FP64_RATIO = {

@@ -3,8 +3,6 @@
 from metalforge.core.plugins import load_plugins, warn_broken
 from metalforge.core.substrate import Discovery, Kind, Missing, Substrate
 
-__all__ = ["discover"]
-
 GROUP = "metalforge.substrates"
 """Entry-point group; a plug-in is a function without arguments that returns a `Discovery`."""
 

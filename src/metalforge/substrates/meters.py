@@ -14,8 +14,6 @@ from typing import Any
 from metalforge.core.errors import MeterUnavailableError
 from metalforge.core.quantities import Measured, Modelled
 
-__all__ = ["ModelledMeter", "NvmlMeter", "RaplMeter"]
-
 
 class RaplMeter:
     """The package counters of Linux powercap (``energy_uj``), summed over sockets.

@@ -22,8 +22,6 @@ from metalforge.core.substrate import Cost, Kind, Substrate, SubstrateInfo, Work
 
 from .prices import rank
 
-__all__ = ["EXACT_UP_TO", "Choosable", "Decision", "Gain", "Policy", "Rejection", "choose", "route"]
-
 EXACT_UP_TO = 12
 """Candidates; 2^12 sets take some milliseconds."""
 Gain: TypeAlias = tuple[float, ...]

@@ -16,8 +16,6 @@ from metalforge.core.capabilities import Trait
 from metalforge.core.quantities import Modelled
 from metalforge.core.substrate import Cost, Workload
 
-__all__ = ["HOST_STEPS", "NO_POWER", "HostModel", "Objective", "Pricer", "Roofline", "rank"]
-
 Objective: TypeAlias = Literal["latency", "energy", "accuracy", "hw_only"]
 NO_POWER = "no power figure for the host: give host_power_w"
 HOST_STEPS = 4

@@ -8,21 +8,22 @@ claims are reproduced under `akd1000-claimed` only. A chip of your own is a file
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from metalforge.core.errors import SpecError, UnknownNameError
 
-__all__ = ["PROFILES", "DeviceProfile", "load_profile", "profile"]
-
 FOLDER = Path(__file__).parent / "npu" / "profiles"
 
 
-class ProfileFigure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+Number = TypeVar("Number", int, float)
+
+
+class ProfileFigure(msgspec.Struct, Generic[Number], frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One number and the sentence that says where it was found."""
 
-    value: float
+    value: Number
     source: str
 
     def __post_init__(self) -> None:
@@ -32,14 +33,8 @@ class ProfileFigure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise ValueError("`source` must say where the number was found. Got nothing")
 
 
-class Count(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One whole number and the sentence that says where it was found."""
-
-    value: int
-    source: str
-
-    def __post_init__(self) -> None:
-        ProfileFigure(value=self.value, source=self.source)  # the same rules
+Count: TypeAlias = ProfileFigure[int]
+Amount: TypeAlias = ProfileFigure[float]
 
 
 class TimeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,7 +50,7 @@ class TimeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         if len(self.rows) < 2 or any(a >= b for a, b in pairwise(keys)) or keys[0] < 1:
             raise ValueError(f"`rows` must be two or more with rising whole numbers from 1 on. Got {keys}")
         for _, seconds in self.rows:
-            ProfileFigure(value=seconds, source=self.source)
+            Amount(value=seconds, source=self.source)
 
 
 class Mode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,7 +63,7 @@ class Mode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def __post_init__(self) -> None:
         for value in (self.call_s, self.power_w):
-            ProfileFigure(value=value, source=self.source)
+            Amount(value=value, source=self.source)
 
 
 class Arithmetic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -115,18 +110,18 @@ class Mesh(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Call(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What calls, updates and transfers take."""
 
-    call_s: ProfileFigure
+    call_s: Amount
     """One inference call, single input, small program."""
-    weight_update_s: ProfileFigure
+    weight_update_s: Amount
     """Replacing a variable of a loaded program."""
-    power_w: ProfileFigure
+    power_w: Amount
     """What the call's energy is charged at."""
     max_batch: Count
-    layer_s: ProfileFigure | None = None
+    layer_s: Amount | None = None
     """Each layer after the first."""
-    idle_power_w: ProfileFigure | None = None
+    idle_power_w: Amount | None = None
     """What the board draws without any call: charged for the time it is held (`costs.board_energy`)."""
-    link_bytes_per_s: ProfileFigure | None = None
+    link_bytes_per_s: Amount | None = None
     """Host to device; None: no figure, and loading is not charged."""
 
 
@@ -155,41 +150,11 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise ValueError("`batches` must name the `network` that was timed and begin with a batch of 1")
 
     @property
-    def call_s(self) -> float:
-        """One inference call, single input, small program."""
-        return self.call.call_s.value
-
-    @property
-    def weight_update_s(self) -> float:
-        """Replacing a variable of a loaded program."""
-        return self.call.weight_update_s.value
-
-    @property
-    def power_w(self) -> float:
-        """What a call's energy is charged at."""
-        return self.call.power_w.value
-
-    @property
-    def max_batch(self) -> int:
-        """Inputs of one call."""
-        return self.call.max_batch.value
-
-    @property
-    def neural_processors(self) -> int:
-        """All of them, whatever they can hold."""
-        return self.mesh.neural_processors.value
-
-    @property
     def layer_processors(self) -> int:
         """Those that can hold a fully connected layer."""
         if self.mesh.onchip_processors and self.mesh.external_processors:
             return self.mesh.onchip_processors.value + self.mesh.external_processors.value
         return self.mesh.neural_processors.value
-
-    @property
-    def sram_bytes(self) -> int:
-        """Memory on the chip."""
-        return self.mesh.sram_bytes.value
 
     def mode(self, name: str) -> Mode:
         """Return a clock mode by name."""
@@ -204,8 +169,8 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         for section in ("arithmetic", "mesh", "call"):
             for field in msgspec.structs.fields(getattr(self, section)):
                 entry = getattr(getattr(self, section), field.name)
-                if isinstance(entry, ProfileFigure | Count):
-                    text = str(entry.value) if isinstance(entry, Count) else f"{entry.value:g}"
+                if isinstance(entry, ProfileFigure):
+                    text = str(entry.value) if isinstance(entry.value, int) else f"{entry.value:g}"
                     found.append((f"{section}.{field.name}", text, entry.source))
         found += [(f"modes.{m.name}", f"{m.call_s:g} s, {m.power_w:g} W", m.source) for m in self.modes]
         for name, table in (("widths", self.widths), ("batches", self.batches)):

@@ -78,7 +78,7 @@ def test_idle_power_is_charged_for_the_time_the_board_was_held_beside_the_energy
     # Each process holds the board at least as long as the board works.
     assert IDLE_W * entry.held_s <= entry.idle.value * (1 + 1e-12)
     assert entry.idle.value <= IDLE_W * (entry.held_s + entry.busy.value)
-    assert entry.energy.value == pytest.approx(entry.busy.value * (profile(PUBLISHED).power_w - IDLE_W))
+    assert entry.energy.value == pytest.approx(entry.busy.value * (profile(PUBLISHED).call.power_w.value - IDLE_W))
     assert {entry.energy.profile, entry.idle.profile, entry.busy.profile} == {PUBLISHED}
 
 

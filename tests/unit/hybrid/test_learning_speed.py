@@ -76,12 +76,14 @@ def test_the_best_schedule_depends_on_the_profile():
 def test_updates_take_their_share_and_no_fewer_steps_would_do(name, share):
     plan = plan_updates(name, share=share)
     device = profile(name)
-    assert plan.forward.value == device.call_s
+    assert plan.forward.value == device.call.call_s.value
     assert plan.update_share <= share * (1 + 1e-9)
     if plan.every > 1:
-        often = device.weight_update_s / (plan.every - 1)
-        assert often / (often + device.call_s) > share
-    assert plan.rate.value == pytest.approx(1 / (device.call_s + device.weight_update_s / plan.every))
+        often = device.call.weight_update_s.value / (plan.every - 1)
+        assert often / (often + device.call.call_s.value) > share
+    assert plan.rate.value == pytest.approx(
+        1 / (device.call.call_s.value + device.call.weight_update_s.value / plan.every)
+    )
 
 
 def test_a_share_lies_between_nothing_and_all():

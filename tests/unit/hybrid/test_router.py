@@ -221,7 +221,9 @@ def test_updates_count_against_a_place_on_the_device():
     assert plan["layer"].substrate == "software"
     pinned = router(host=host).plan(graph, pin={"layer": "npu"})
     assert pinned["learn"].substrate == "software->npu"
-    assert pinned["learn"].device.latency.value == pytest.approx(profile("akd1000-published").weight_update_s)
+    assert pinned["learn"].device.latency.value == pytest.approx(
+        profile("akd1000-published").call.weight_update_s.value
+    )
 
 
 # Ranges.

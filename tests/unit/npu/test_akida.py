@@ -323,7 +323,7 @@ class TestPrivateProfile:
         self.fake(monkeypatch, ["CNP1", "CNP1 FNP3", "CNP1 FNP3", "FNP2"])
         akida_.write_sdk_profile(tmp_path / "mine.toml")
         profile = load_profile(tmp_path / "mine.toml")
-        assert (profile.name, profile.neural_processors) == ("mine", 4)
+        assert (profile.name, profile.mesh.neural_processors.value) == ("mine", 4)
         assert profile.mesh.onchip_processors.value == 2
         assert "own akida package" in profile.mesh.external_processors.source
 

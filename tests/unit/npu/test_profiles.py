@@ -40,9 +40,21 @@ def test_every_number_has_a_source(name):
 
 def test_the_fields_that_discovery_shows():
     published, claimed = PROFILES.values()
-    assert (published.neural_processors, published.layer_processors, published.max_batch) == (78, 22, 64)
-    assert (published.call_s, published.weight_update_s, published.power_w) == (650e-6, 14e-3, 0.918)
-    assert (claimed.neural_processors, claimed.layer_processors, claimed.call_s) == (1000, 1000, 54e-6)
+    assert (published.mesh.neural_processors.value, published.layer_processors, published.call.max_batch.value) == (
+        78,
+        22,
+        64,
+    )
+    assert (published.call.call_s.value, published.call.weight_update_s.value, published.call.power_w.value) == (
+        650e-6,
+        14e-3,
+        0.918,
+    )
+    assert (claimed.mesh.neural_processors.value, claimed.layer_processors, claimed.call.call_s.value) == (
+        1000,
+        1000,
+        54e-6,
+    )
     assert npu.EmulatedNpu("akd1000-published").info.properties["memory_bytes"] == 8 * 2**20
 
 

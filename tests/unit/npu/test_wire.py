@@ -109,7 +109,7 @@ def test_the_schema_file_says_what_the_reader_does():
     enums = {n: re.findall(r"(\w+) = \d+", body) for n, body in re.findall(r"enum (\w+) : ubyte \{(.*?)\}", text)}
     assert enums == {"Activation": list(wire._ACTIVATIONS), "Signed": list(wire._SIGNED)}
     assert "root_type Program;" in text
-    assert re.search(r'file_identifier "(\w+)"', text).group(1).encode() == wire.IDENTIFIER
+    assert re.search(r'file_identifier "(\w+)"', text).group(1).encode() == flatbuffer.IDENTIFIER
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,9 @@ def test_weights_are_packed_by_rows_lowest_bits_first(bits, weights, packed):
 
 def test_flatbuffers_own_accessors_read_the_file():
     data = wire.to_bytes(two_layers())
-    assert flatbuffers.util.BufferHasIdentifier(data, 0, wire.IDENTIFIER)
+    assert flatbuffers.util.BufferHasIdentifier(data, 0, flatbuffer.IDENTIFIER)
     program = root(data)
-    assert program.GetSlot(4, 0, number_types.Uint16Flags) == wire.VERSION
+    assert program.GetSlot(4, 0, number_types.Uint16Flags) == flatbuffer.VERSION
     assert program.VectorLen(program.Offset(6)) == 32
     assert program.String(place(program, 2)) == b"demo"
     assert program.VectorLen(program.Offset(10)) == 2
@@ -203,7 +203,7 @@ def test_a_file_that_other_code_wrote_is_read():
     for slot, offset in fields:
         b.PrependUOffsetTRelativeSlot(slot, offset, 0)
     b.PrependUint16Slot(0, 1, 0)
-    b.Finish(b.EndObject(), file_identifier=wire.IDENTIFIER)
+    b.Finish(b.EndObject(), file_identifier=flatbuffer.IDENTIFIER)
     data = bytes(b.Output())
     ours = Program(
         name="p",

@@ -101,9 +101,9 @@ def plan_updates(
     if not 0 < share < 1:
         raise SpecError(f"`share` must lie between 0 and 1. Got {share}")
     device = find_profile(profile)
-    forward = device.call_s if network is None else step_seconds(network, device)
+    forward = device.call.call_s.value if network is None else step_seconds(network, device)
     priced = update_cost(0 if network is None else network.readout.variable_bytes, device).latency
-    update = device.weight_update_s if priced is None else priced.value
+    update = device.call.weight_update_s.value if priced is None else priced.value
     every = _ceil(update * (1 - share) / (share * forward))
     why = f"an update of {_time(update)} is {update / forward:.1f} times the {_time(forward)} of a step's calls"
     why += (

@@ -72,10 +72,10 @@ def seed_step(profile: str = "akd1000-claimed") -> SeedStep:
         return Modelled(value=seconds, unit="s", profile=device.name)
 
     return SeedStep(
-        forward=part(device.call_s),
+        forward=part(device.call.call_s.value),
         loss=part(SEED_LOSS_S),
         backward=part(SEED_BACKWARD_S),
-        update=part(device.weight_update_s),
+        update=part(device.call.weight_update_s.value),
     )
 
 

@@ -42,8 +42,6 @@ from .device import (
 from .products import check_inputs
 from .program import Activation, Program
 
-__all__ = ["AkidaDevice", "device_names", "import_sdk", "write_sdk_profile"]
-
 
 def import_sdk() -> Any:
     """Return the vendor's package; raises `PluginError` with the command that adds it."""

@@ -16,8 +16,6 @@ from metalforge.core.errors import UnknownNameError
 
 from .program import Activation, Encoding, FullyConnected, Head, Program, ProgramError
 
-__all__ = ["ProgramBuilder"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProgramBuilder:

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from .program import MAX_INPUTS, POTENTIAL_BITS, FullyConnected, ProgramError
 
-__all__ = ["Certificate", "overflow_certificate", "split_lines"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Certificate:

@@ -17,8 +17,6 @@ from .products import run_program
 from .program import MAX_INPUTS, Encoding, FullyConnected, Head, Program, ProgramError
 from .quantize import Clip, Per, Quantized
 
-__all__ = ["CompiledLinear", "Infer", "compile_linear", "merge_heads"]
-
 Infer: TypeAlias = Callable[[Program, NDArray[np.uint8]], NDArray[Any]]
 """Runs a program on chip inputs (rows, lines) and returns its potentials (rows, units)."""
 

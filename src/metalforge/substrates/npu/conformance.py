@@ -16,8 +16,6 @@ from metalforge.core.errors import MetalforgeError
 from .device import NpuDevice
 from .program import Activation, FullyConnected, Program, weight_limits
 
-__all__ = ["Report", "compare", "random_inputs", "random_program"]
-
 BITS = (1, 2, 4)
 
 

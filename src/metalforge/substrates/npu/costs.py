@@ -35,19 +35,6 @@ from metalforge.substrates.profiles import profile as find_profile
 from .device import PowerMode, Statistics, image_bytes
 from .program import Encoding, FullyConnected, Program, ProgramError
 
-__all__ = [
-    "FIT_ERROR",
-    "BoardEnergy",
-    "board_energy",
-    "call_seconds",
-    "cost",
-    "load_cost",
-    "power_w",
-    "programs_cost",
-    "shape_seconds",
-    "update_cost",
-]
-
 FIT_ERROR = {"widths": 0.17, "batches": 0.08, "modes": 0.02}
 """Largest relative distance between `akd1000-published` and this model, by table. The width of 64, which lies above
 that of 128, makes the first; without it 0.08 would do. The last is of the modes' watts."""
@@ -100,7 +87,7 @@ def update_cost(
     No profile says how an update depends on the clock mode, so its time does not; its watts do.
     """
     device = find_profile(profile)
-    return _priced(max(device.weight_update_s, _transfer_s(n_bytes, device)), device, mode)
+    return _priced(max(device.call.weight_update_s.value, _transfer_s(n_bytes, device)), device, mode)
 
 
 def load_cost(
@@ -147,9 +134,9 @@ def call_seconds(program: Program, batch: int, device: DeviceProfile, mode: Powe
     lines = (program.inputs, *(layer.units for layer in program.layers))
     growth = _growth(lines, device)
     slower = device.mode(mode).call_s / device.modes[0].call_s
-    full, rest = divmod(batch, device.max_batch)
-    calls = [device.max_batch] * bool(full) + [rest] * bool(rest)
-    times = [n * (device.call_s * _share(n, device) + growth) for n in calls]
+    full, rest = divmod(batch, device.call.max_batch.value)
+    calls = [device.call.max_batch.value] * bool(full) + [rest] * bool(rest)
+    times = [n * (device.call.call_s.value * _share(n, device) + growth) for n in calls]
     if full:
         times[0] *= full
     return slower * sum(times)
@@ -157,7 +144,7 @@ def call_seconds(program: Program, batch: int, device: DeviceProfile, mode: Powe
 
 def power_w(device: DeviceProfile, mode: str) -> float:
     """Return the watts that calls are charged at in a clock mode."""
-    return device.power_w * device.mode(mode).power_w / device.modes[0].power_w
+    return device.call.power_w.value * device.mode(mode).power_w / device.modes[0].power_w
 
 
 def _priced(seconds: float, device: DeviceProfile, mode: PowerMode) -> Cost:

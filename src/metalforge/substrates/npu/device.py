@@ -26,27 +26,6 @@ from metalforge.core.quantities import Modelled
 
 from .program import Activation, Program, ProgramError
 
-__all__ = [
-    "DEFAULT_SLOT",
-    "VARIABLES",
-    "DeviceGoneError",
-    "DeviceTimeoutError",
-    "Handle",
-    "NpuDevice",
-    "NpuError",
-    "Outputs",
-    "PowerMode",
-    "ResourceError",
-    "Spent",
-    "Statistics",
-    "as_rows",
-    "check_linear",
-    "image_bytes",
-    "slot_limit",
-    "variable",
-    "with_variable",
-]
-
 DEFAULT_SLOT = "main"
 """Where a program goes when nobody says where."""
 VARIABLES = ("weights", "threshold", "act_step")

@@ -10,8 +10,6 @@ from metalforge.core.substrate import Cost, Discovery, Kind, Missing, NoEngine, 
 from metalforge.substrates.meters import ModelledMeter
 from metalforge.substrates.profiles import DeviceProfile, profile
 
-__all__ = ["EmulatedNpu", "PhysicalNpu", "discover"]
-
 PCI_VENDOR = "0x1e7c"
 """BrainChip's PCI vendor id."""
 PCI_MODELS = {"0xbca1": "BrainChip AKD1000", "0xa500": "BrainChip AKD1500"}
@@ -36,16 +34,16 @@ class _Npu(NoEngine):
             # Weights of 1, 2 and 4 bits; 8-bit inputs of the first layer. No floating point at all.
             capabilities=(
                 QuantizedInference(bits=frozenset({1, 2, 4, 8})),
-                BatchInference(max_batch=device.max_batch),
+                BatchInference(max_batch=device.call.max_batch.value),
                 Trait.WEIGHT_MUTATION,
                 Trait.STREAMING_STAGE,
                 *extra,
             ),
             properties=properties
             | {
-                "neural_processors": device.neural_processors,
+                "neural_processors": device.mesh.neural_processors.value,
                 "layer_processors": device.layer_processors,
-                "memory_bytes": device.sram_bytes,
+                "memory_bytes": device.mesh.sram_bytes.value,
                 "cost_profile": device.name,
             },
         )
@@ -54,13 +52,15 @@ class _Npu(NoEngine):
         """Price a call from the device profile: below a width of 256 its size does not matter."""
         name = self._profile.name
         return Cost(
-            latency=Modelled(value=self._profile.call_s, unit="s", profile=name),
-            energy=Modelled(value=self._profile.call_s * self._profile.power_w, unit="J", profile=name),
+            latency=Modelled(value=self._profile.call.call_s.value, unit="s", profile=name),
+            energy=Modelled(
+                value=self._profile.call.call_s.value * self._profile.call.power_w.value, unit="J", profile=name
+            ),
         )
 
     def meter(self) -> EnergyMeter:
         """Joules of the profile's power; neither the chip nor its SDK has a counter we may publish from."""
-        return ModelledMeter(profile=self._profile.name, power_w=self._profile.power_w)
+        return ModelledMeter(profile=self._profile.name, power_w=self._profile.call.power_w.value)
 
 
 class EmulatedNpu(_Npu):

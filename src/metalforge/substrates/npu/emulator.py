@@ -40,8 +40,6 @@ from .mesh import Placement, plan
 from .products import CompiledProgram, check_inputs
 from .program import Activation, Program, ProgramError
 
-__all__ = ["EmulatedDevice"]
-
 
 @dataclass(slots=True)
 class _Resident:

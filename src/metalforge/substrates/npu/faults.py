@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from .program import FullyConnected, Program
 
-__all__ = ["BitFlip", "Fault", "FaultPlan", "PartialUpdate", "Timeout", "Vanish", "flip_bits", "partly"]
-
 
 class _Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
     """Something that goes wrong at call or update number `at`, counted from 1 since the device was opened."""

@@ -17,8 +17,6 @@ from flatbuffers import number_types
 
 from .program import ProgramError
 
-__all__ = ["IDENTIFIER", "MAX_BYTES", "PROGRAM", "VERSION", "Reader", "Record", "check_size", "checksum", "encode"]
-
 IDENTIFIER = b"MFP1"
 """What stands at byte 4 of every file."""
 VERSION = 1

@@ -26,23 +26,6 @@ from numpy.typing import ArrayLike, NDArray
 from .program import Encoding, Program, ProgramError
 from .quantize import Clip, Per, Quantized, quantize_to
 
-__all__ = [
-    "Ladder",
-    "build_ladder",
-    "digit_limit",
-    "encode_two_rail",
-    "encode_unsigned",
-    "encode_zero_point",
-    "group_ranges",
-    "input_levels",
-    "join_digits",
-    "join_nibbles",
-    "ladder_of",
-    "nibble_rows",
-    "quantize_digits",
-    "split_digits",
-]
-
 BASE, DIGIT = 15, 7
 """Balanced digits -7 .. 7: all that a symmetric 4-bit weight can hold, and so base 15."""
 

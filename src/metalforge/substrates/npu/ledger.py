@@ -11,8 +11,6 @@ from metalforge.core.quantities import Modelled
 
 from .device import Statistics
 
-__all__ = ["Ledger", "VirtualClock"]
-
 
 class VirtualClock:
     """Seconds that pass only when a device spends them. Several devices may share one: they then take turns."""

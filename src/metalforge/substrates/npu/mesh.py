@@ -21,8 +21,6 @@ from metalforge.substrates.profiles import profile as find_profile
 from .device import ResourceError, image_bytes
 from .program import FullyConnected, Program
 
-__all__ = ["PlacedLayer", "Placement", "layer_bytes", "plan", "side_by_side", "units_on_chip"]
-
 GRANULE = 32
 """Bytes that a unit's weights are rounded up to, and that each unit needs besides (rule of our own; see above)."""
 
@@ -132,7 +130,9 @@ def _by_processors(
         profile=chip.name,
         rows=tuple(rows),
         processors=tuple(chosen[layer.name] for layer in program.layers),
-        span=range(0) if address is None else _at(address, image_bytes(program), chip.sram_bytes, "byte", beside),
+        span=range(0)
+        if address is None
+        else _at(address, image_bytes(program), chip.mesh.sram_bytes.value, "byte", beside),
     )
 
 
@@ -175,7 +175,7 @@ def _too_much(
 
 def _by_neurons(program: Program, chip: DeviceProfile, beside: Collection[Placement], address: int | None) -> Placement:
     base, each = _value(chip.mesh.program_nps), _value(chip.mesh.head_nps)
-    need, total = base + each * len(program.heads), chip.neural_processors
+    need, total = base + each * len(program.heads), chip.mesh.neural_processors.value
     if len(program.layers) > base:
         raise ResourceError(f"`{program.name}` has {len(program.layers)} layers, more than the {base} NPs of a program")
     if address is None:

@@ -7,8 +7,6 @@ from metalforge.native import kernels
 
 from .program import POTENTIAL_BITS, Activation, FullyConnected, Program, ProgramError
 
-__all__ = ["CompiledLayer", "CompiledProgram", "bounded_relu", "check_inputs", "run_program"]
-
 STEPS_PER_UNIT = 16
 """Steps are whole sixteenths."""
 

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import MetalforgeError
 
-__all__ = ["Activation", "Encoding", "FullyConnected", "Head", "Program", "ProgramError", "weight_limits"]
-
 MAX_INPUTS = 57334
 """Documented limit of a fully connected layer (cnn2snn, Apache-2.0: hardware constraints)."""
 POTENTIAL_BITS = 20

@@ -15,8 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from .program import ProgramError
 
-__all__ = ["Clip", "Per", "QuantizationReport", "Quantized", "pack_int4", "quantize", "quantize_to", "unpack_int4"]
-
 Per: TypeAlias = Literal["row", "tensor"]
 """One scale an output row, or one for all."""
 Clip: TypeAlias = Literal["max", "mse"]

@@ -17,16 +17,6 @@ from numpy.typing import NDArray
 from .device import NpuDevice, NpuError
 from .program import POTENTIAL_BITS, Activation, Encoding, FullyConnected, Program
 
-__all__ = [
-    "Probe",
-    "linear_probe",
-    "locate",
-    "maximum_threshold",
-    "probe_program",
-    "threshold_address",
-    "word_to_threshold",
-]
-
 BASE = 0x10000
 STRIDE = 0x4000
 """Bytes between processors. 1000 of them, the most any profile has, end below the 16 MB of BAR0 (silicon spec)."""

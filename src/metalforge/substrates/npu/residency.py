@@ -25,8 +25,6 @@ from metalforge.core.errors import UnknownNameError
 from .device import NpuDevice, Outputs, ResourceError, Spent, image_bytes, with_variable
 from .program import Program
 
-__all__ = ["DevicePrograms"]
-
 
 class _Residents:
     """What all users of one device have on it."""

@@ -17,8 +17,6 @@ from metalforge.native import kernels
 
 from .program import ProgramError
 
-__all__ = ["SequenceLoop"]
-
 Reals = NDArray[np.floating[Any]]
 
 

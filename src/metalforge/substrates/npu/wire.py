@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 
 from metalforge.core.files import PathLike, opened, replacing
 
-from .flatbuffer import IDENTIFIER, MAX_BYTES, VERSION, Reader, Record, check_size, checksum, encode
+from .flatbuffer import MAX_BYTES, VERSION, Reader, Record, check_size, checksum, encode
 from .program import Activation, Encoding, FullyConnected, Head, Program, ProgramError, weight_limits
-
-__all__ = ["IDENTIFIER", "MAX_BYTES", "VERSION", "from_bytes", "load", "save", "to_bytes"]
 
 _ACTIVATIONS = (Activation.LINEAR, Activation.BOUNDED_RELU)
 _SIGNED = ("unsigned", "zero_point", "two_rail")
