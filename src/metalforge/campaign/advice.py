@@ -11,8 +11,6 @@ from metalforge.native.cpu_engine import slow_extents
 from .report.words import lattice_name
 from .spec import CampaignSpec, Dims, Lattice
 
-__all__ = ["KnownFact", "known_of", "size_cautions", "speed_cautions"]
-
 LEAST_ASPECT = 2
 """N_s / N_t below which finite-size effects are as large as what is looked for: at 2 the peak is shifted by about
 0.1 (N_t / N_s)^3 = 0.013 in beta, and on smaller lattices it is hardly a peak."""

@@ -14,8 +14,6 @@ from .orderings import AUTO, ORDERINGS
 from .spec import CampaignSpec, Dims
 from .state import CampaignState
 
-__all__ = ["Extension", "asked_beside", "extended"]
-
 ENDED_BY = {"target": "target_error", "trajectories": "trajectories", "seconds": "seconds", "joules": "joules"}
 """The field of the budget that ends a campaign, by how it ended."""
 

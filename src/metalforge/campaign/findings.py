@@ -20,8 +20,6 @@ from .state import CampaignState
 from .steerers import find_steerer
 from .store.records import Estimated
 
-__all__ = ["finding", "gains", "plan_of", "target_looks", "target_met"]
-
 OTHERS = 0.25
 """Site updates that every other volume gets for one of the first, where the target is for the first."""
 

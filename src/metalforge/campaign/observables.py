@@ -10,8 +10,6 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ORDERS", "OrderName", "OrderParameter", "order_of"]
-
 OrderName: TypeAlias = Literal["abs_loop", "re_loop"]
 Floats = NDArray[np.float64]
 

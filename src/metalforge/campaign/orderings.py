@@ -10,8 +10,6 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from metalforge.core.errors import SpecError, UnknownNameError
 
-__all__ = ["AUTO", "ORDERINGS", "Arrangement", "Assignee", "Ordering", "arrange", "ordering_of"]
-
 Dims: TypeAlias = tuple[int, int, int, int]
 Volumes: TypeAlias = tuple[Dims, ...]
 Substrates: TypeAlias = tuple[str, ...]

@@ -31,8 +31,6 @@ from .state import CampaignState, fold
 from .store.reading import read_journal
 from .store.records import Record, StoppedBy
 
-__all__ = ["Results", "load", "resume", "run", "spec_of"]
-
 
 class Results:
     """What a campaign has found, finished or not: numbers with their evidence, and every row. Printing it says so."""

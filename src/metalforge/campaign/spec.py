@@ -21,27 +21,10 @@ from metalforge.lattice.registered import standard
 from metalforge.lattice.sea import FermionSpec
 
 from .observables import OrderName
-from .orderings import AUTO, ORDERINGS, arrange, ordering_of
+from .orderings import AUTO, arrange, ordering_of
 from .physics.finite_size import scales
 from .physics.published import PUBLISHED, derived_range
 from .steerers import VolumeScan, find_steerer
-
-__all__ = [
-    "ABOUT",
-    "ORDERINGS",
-    "PLACEMENTS",
-    "PRESETS",
-    "Budget",
-    "CampaignSpec",
-    "Lattice",
-    "Running",
-    "Screening",
-    "Steering",
-    "WarmUpPolicy",
-    "load_spec",
-    "on_the_line",
-    "preset",
-]
 
 Dims: TypeAlias = tuple[int, int, int, int]
 EARLY, FULL = "early-warm-up", "full-warm-up"

@@ -14,7 +14,7 @@ from metalforge.core.phases import Phase
 from metalforge.core.substrate import spelled
 
 from .observables import OrderName, order_of
-from .physics.transition import PointSeries
+from .physics.series import PointSeries
 from .spec import CampaignSpec, Dims
 from .store.records import (
     Assigned,
@@ -34,8 +34,6 @@ from .store.records import (
     Screened,
     Utilisation,
 )
-
-__all__ = ["CampaignState", "ChainLog", "Start", "fold", "start_of"]
 
 Start = Literal["hot", "cold"]
 

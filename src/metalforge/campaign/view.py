@@ -20,8 +20,6 @@ from .spec import Dims
 from .state import CampaignState, ChainLog
 from .store.records import NOT_ACTED_ON, Assigned, Decided, Silicon
 
-__all__ = ["BudgetView", "ChainView", "DecisionView", "View", "VolumeView", "view_of"]
-
 SILENT_S = 30.0
 """Silence after which a campaign is taken for one whose process is gone: blocks come every second or so."""
 LAST_ESTIMATES = 5

@@ -25,11 +25,11 @@ import msgspec
 import numpy as np
 from scipy.stats import t as student
 
-from metalforge.campaign.physics.transition import NotLocated, Transition, locate
+from metalforge.campaign.orderings import ORDERINGS
+from metalforge.campaign.physics.transition import Transition, locate
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.running.choosing import FEWEST, effective_samples
 from metalforge.campaign.spec import (
-    ORDERINGS,
     Budget,
     CampaignSpec,
     Dims,
@@ -42,7 +42,7 @@ from metalforge.campaign.spec import (
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import Record, Rows
-from metalforge.statistics import gamma_method
+from metalforge.statistics import NotLocated, gamma_method
 
 from .protocol import Check, Figure, Progress, Result, ResultRow, Settings, exactly, experiment, row_of
 

@@ -12,13 +12,14 @@ import msgspec
 import numpy as np
 
 from metalforge.campaign.findings import target_met
+from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.running.book import Book
 from metalforge.campaign.running.equipment import steerer_of
 from metalforge.campaign.running.estimator import Estimator
 from metalforge.campaign.running.orders import Block, Order
 from metalforge.campaign.running.planner import Planner
 from metalforge.campaign.running.recording import records_of
-from metalforge.campaign.running.visits import Assignee, VisitPlan
+from metalforge.campaign.running.visits import VisitPlan
 from metalforge.campaign.spec import CampaignSpec, Lattice, Running, Steering
 from metalforge.campaign.state import CampaignState, fold
 from metalforge.campaign.store.journal import Journal

@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 
 from metalforge.campaign.physics.selection import observe
 from metalforge.campaign.physics.series import Dims, PointSeries
-from metalforge.campaign.physics.transition import NotLocated, locate
+from metalforge.campaign.physics.transition import locate
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import Steerer
 from metalforge.lattice.chain import Chain, ChainSpec, HeatbathSpec
 from metalforge.lattice.field import Precision
 from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
+from metalforge.statistics import NotLocated
 
 from .cache import cached_arrays
 from .protocol import spread

@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.errors import SpecError
 
-__all__ = ["Estimate", "Floats", "as_matrix", "as_series", "with_error"]
-
 Floats: TypeAlias = NDArray[np.float64]
 
 MIN_LENGTH = 5

@@ -23,8 +23,6 @@ from metalforge.core.errors import SpecError
 
 from .estimate import Estimate, Floats, as_matrix, as_series
 
-__all__ = ["autocorrelation", "effective_sample_size", "gamma_method", "gamma_method_derived"]
-
 DEFAULT_S = 2.0
 """Ratio of exponential to integrated autocorrelation time assumed by the window; the default of pyerrors.
 

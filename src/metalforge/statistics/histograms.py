@@ -25,8 +25,6 @@ from numpy.typing import NDArray
 from .estimate import Floats
 from .mbar import first_guess, free_energies
 
-__all__ = ["BEYOND", "MIN_EFFECTIVE", "ChainRows", "Joint", "RunSummary", "join", "variance"]
-
 BINS_PER_SPREAD = 24.0
 """Bins of E in one standard deviation: the error of a weight inside a bin is then of the order 1e-4."""
 MOMENTS = 5

@@ -21,8 +21,6 @@ from metalforge.core.errors import SpecError
 
 from .estimate import Floats
 
-__all__ = ["NotLocated", "first_guess", "free_energies", "pair_overlap"]
-
 TOLERANCE = 1e-8
 """Largest relative mismatch of the equations; f is then known far better than any statistical error."""
 STEPS = 60

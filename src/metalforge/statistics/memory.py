@@ -22,8 +22,6 @@ import numpy as np
 from .estimate import Floats
 from .gamma import lagged_sums
 
-__all__ = ["pooled_tau"]
-
 WINDOW = 6.0
 """Lags summed, in tau: exp(-6) of an exponential tail is left out."""
 MOST_LAGS = 4096

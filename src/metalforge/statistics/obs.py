@@ -11,8 +11,6 @@ from metalforge.core.errors import PluginError, SpecError
 
 from .estimate import as_series
 
-__all__ = ["to_obs"]
-
 
 def to_obs(series: ArrayLike | Sequence[ArrayLike], name: str, replica: str | Sequence[str] | None = None) -> Any:
     """Return a ``pyerrors.Obs`` of one chain, or of several replicas of one ensemble.

@@ -11,8 +11,6 @@ from .histograms import Joint, variance
 from .reweight import checked_targets
 from .susceptibility import checked_volume
 
-__all__ = ["Peak", "half_width", "locate_peak", "refined_maxima"]
-
 MAX_EDGE_FRACTION = 0.16
 """Fraction of replicas at the edge above which the error bar itself leaves the range: the one-sided tail of 1 sigma."""
 GRID = 801

@@ -24,8 +24,6 @@ from metalforge.core.errors import SpecError
 from .estimate import Floats, as_matrix, as_series
 from .gamma import gamma_method
 
-__all__ = ["Resampled", "block_indices", "block_length", "bootstrap", "jackknife"]
-
 MIN_BLOCKS = 5
 """Fewest blocks cut from a short chain: the error itself is then known to a third."""
 MIN_TAU = 15

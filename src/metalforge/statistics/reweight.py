@@ -25,8 +25,6 @@ from .mbar import pair_overlap
 from .resample import block_length
 from .susceptibility import checked_volume, kurtosis
 
-__all__ = ["BetaRun", "ReweightedCurve", "combine", "reweight"]
-
 MIN_OVERLAP = 0.06
 """Least overlap between neighbours: 0.03 off the diagonal of the overlap matrix, the advice of Klimovich et al."""
 MAX_PULL = 5.0

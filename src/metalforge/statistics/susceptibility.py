@@ -27,8 +27,6 @@ from metalforge.core.errors import SpecError
 from .estimate import Estimate, Floats, as_series
 from .gamma import DEFAULT_S, gamma_method, gamma_method_derived
 
-__all__ = ["ChiralSusceptibility", "binder_b4", "chiral_susceptibility", "susceptibility"]
-
 
 def susceptibility(abs_loop: ArrayLike, spatial_volume: float, s: float = DEFAULT_S) -> Estimate:
     """Return V_s (<|L|^2> - <|L|>^2) of the series `abs_loop` of |L|, with its Gamma-method error.

@@ -13,8 +13,6 @@ from metalforge.core.errors import SpecError
 from .estimate import Floats, as_series
 from .gamma import gamma_method
 
-__all__ = ["HotColdAgreement", "Truncation", "hot_cold_agreement", "mser"]
-
 KEPT_BATCHES = 5
 """Batches at the end where MSER is not evaluated: the variance of so few is small by chance (Hoad et al. 2010)."""
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from metalforge.campaign.findings import OTHERS, gains, target_looks, target_met
+from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.physics.finite_size import VolumePeak, extrapolate
-from metalforge.campaign.running.visits import Assignee, VisitPlan
+from metalforge.campaign.running.visits import VisitPlan
 from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Steering
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.records import Estimated

@@ -5,9 +5,10 @@ import pytest
 
 from metalforge.campaign.physics.curve import curve
 from metalforge.campaign.physics.selection import prepare
-from metalforge.campaign.physics.transition import NotLocated, PointSeries, locate
+from metalforge.campaign.physics.series import PointSeries
+from metalforge.campaign.physics.transition import locate
 from metalforge.core.errors import SpecError
-from metalforge.statistics import BetaRun, combine, gamma_method, reweight
+from metalforge.statistics import BetaRun, NotLocated, combine, gamma_method, reweight
 from metalforge.statistics.memory import pooled_tau
 from reference.landau_chain import VOLUME, exact_chi, exact_peak, run_chains
 

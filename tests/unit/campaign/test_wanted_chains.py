@@ -2,8 +2,9 @@
 
 import pytest
 
+from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.physics.evidence import Want
-from metalforge.campaign.running.visits import Assignee, VisitPlan
+from metalforge.campaign.running.visits import VisitPlan
 from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Steering
 from metalforge.campaign.state import fold
 from metalforge.campaign.store.records import Assigned, BlockDone, Estimated, Rows

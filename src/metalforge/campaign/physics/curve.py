@@ -13,8 +13,6 @@ from metalforge.statistics.reweight import ReweightedCurve, reweight
 from .selection import block_lengths, clusters, prepare
 from .series import Dims, PointSeries
 
-__all__ = ["TransitionCurve", "curve"]
-
 Floats = NDArray[np.float64]
 REPLICAS = 60
 """Bands are drawn, not quoted: known to 9 %."""

@@ -23,21 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.threads import one_thread
+from metalforge.statistics.mbar import NotLocated
 
 from .phases import Shape, crossings, shape_at
 from .selection import MeasuredChain, neighbours, overlap
 from .series import PointSeries
-from .transition import Located, NotLocated, Transition, locate_with
-
-__all__ = [
-    "NOT_APPLICABLE",
-    "Evidence",
-    "Finding",
-    "PlannedPoints",
-    "Want",
-    "chi_pulls",
-    "finding_of",
-]
+from .transition import Located, Transition, locate_with
 
 Floats = NDArray[np.float64]
 NOT_APPLICABLE = "not applicable"

@@ -21,8 +21,6 @@ from metalforge.core.errors import SpecError
 from .series import Dims
 from .transition import Transition
 
-__all__ = ["FiniteSize", "FiniteSizeFit", "VolumePeak", "analyse_volumes", "extrapolate", "scales"]
-
 SMALLEST_ASPECT = 2
 """N_s / N_t up to which a lattice is not expected on the line."""
 FEWEST = 2

@@ -20,8 +20,6 @@ from metalforge.statistics.histograms import Joint
 
 from .selection import MeasuredChain
 
-__all__ = ["TWO_PEAKS", "Shape", "crossings", "density_of", "remembering", "shape_at", "weights_at"]
-
 Floats = NDArray[np.float64]
 TWO_PEAKS = 0.7
 """Depth of the valley in the distribution, over its lower maximum, below which there are two phases."""

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EvaluatedField", "evaluate_again"]
-
 Links: TypeAlias = NDArray[Any]
 """Complex of either width."""
 DIRECTIONS = 4

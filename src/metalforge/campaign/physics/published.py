@@ -6,8 +6,6 @@ peak of chi on one lattice lies elsewhere, by about 0.1 (N_t / N_s)^3 (`finite_s
 
 from typing import NamedTuple
 
-__all__ = ["INDEPENDENT", "PUBLISHED", "Published", "derived_range"]
-
 HALF_WIDTH = 0.1
 """Half of a derived range: eight times the shift of the peak at N_s = 2 N_t, and wide enough to see both phases."""
 GRID = 20

@@ -22,19 +22,6 @@ from metalforge.statistics.reweight import MIN_OVERLAP
 
 from .series import PointSeries, as_point
 
-__all__ = [
-    "LeftOutChain",
-    "MeasuredChain",
-    "NotLocated",
-    "block_lengths",
-    "clusters",
-    "measured_chi",
-    "neighbours",
-    "observe",
-    "overlap",
-    "prepare",
-]
-
 Floats = NDArray[np.float64]
 FEWEST_ROWS = 20
 """Rows below which a chain is not looked at."""

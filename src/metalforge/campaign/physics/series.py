@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 
-__all__ = ["PointSeries", "as_point"]
-
 Dims = tuple[int, int, int, int]
 
 

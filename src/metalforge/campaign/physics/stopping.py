@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from math import exp, log, sqrt
 from typing import NamedTuple
 
-__all__ = ["IN_A_ROW", "PrecisionLook", "fitted_error", "target_reached"]
-
 IN_A_ROW = 2
 """Looks in a row at which all evidence must hold."""
 

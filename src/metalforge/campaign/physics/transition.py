@@ -36,16 +36,6 @@ from .phases import remembering
 from .selection import LeftOutChain, MeasuredChain, block_lengths, clusters, prepare
 from .series import Dims, PointSeries
 
-__all__ = [
-    "LeftOutChain",
-    "Located",
-    "NotLocated",
-    "PointSeries",
-    "Transition",
-    "locate",
-    "locate_with",
-]
-
 Floats = NDArray[np.float64]
 REACH = 6.0
 """Distance from the peak, in 1 / sd(E), beyond which a run carries nothing there: it is left out of the replicas."""

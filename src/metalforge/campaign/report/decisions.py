@@ -17,8 +17,6 @@ import numpy as np
 from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.statistics.gamma import gamma_method
 
-__all__ = ["DecisionCount", "Decisions", "HeadUse", "ResultPart", "WarmUpCheck", "decisions_of"]
-
 FEWEST_ROWS = 100
 """Measured updates below which a warm-up is not judged: a fifth must hold several independent ones."""
 LARGEST_Z = 4.0

@@ -5,8 +5,6 @@ from metalforge.campaign.spec import CampaignSpec, Lattice
 
 from .html import note, section, table
 
-__all__ = ["definitions_section"]
-
 
 def definitions_section(spec: CampaignSpec) -> str:
     """Return the definitions that a reader needs to compare the numbers with others."""

@@ -16,8 +16,6 @@ from metalforge.campaign.state import CampaignState
 
 from .words import lattice_name
 
-__all__ = ["CURVES", "ROWS", "curves_csv", "curves_of", "write_rows"]
-
 ROWS, CURVES = "rows.csv", "curves.csv"
 CURVE_COLUMNS = ("beta", "segment", "order", "order_error", "chi", "chi_error", "b4", "b4_error")
 POINTS = 201

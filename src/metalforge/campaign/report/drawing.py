@@ -13,8 +13,6 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "GREY", "INK", "Drawn", "axes_of", "png_bytes", "styled", "svg_bytes"]
-
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Blue, vermilion, green, purple, orange, sky: the palette of Okabe and Ito (2008)."""
 GREY = "#8a8f98"

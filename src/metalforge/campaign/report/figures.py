@@ -21,8 +21,6 @@ from .quarks import draw_quarks
 from .result import CampaignResult
 from .words import lattice_math, lattice_text
 
-__all__ = ["draw_all"]
-
 Curves = Mapping[Dims, TransitionCurve]
 HISTORIES = 6
 """Chains whose histories are shown: the one nearest beta_c, and others spread over the range."""

@@ -28,8 +28,6 @@ from metalforge.statistics.gamma import autocorrelation, gamma_method
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of
 from .words import lattice_math
 
-__all__ = ["draw_evidence"]
-
 Floats = NDArray[np.float64]
 WIDTH = 6.2
 """Inches: narrow enough that the labels can be read on a telephone."""

@@ -9,8 +9,6 @@ from .drawing import COLOURS, GREY, INK, Drawn, axes_of
 from .result import CampaignResult
 from .words import lattice_math
 
-__all__ = ["draw_run"]
-
 MOST_LABELS = 40
 """Betas that can be written below bars and still be read."""
 

@@ -9,25 +9,6 @@ from typing import NamedTuple
 
 from metalforge.core.errors import SpecError
 
-__all__ = [
-    "Raw",
-    "bar",
-    "box",
-    "card",
-    "data_address",
-    "details",
-    "document",
-    "heading",
-    "image",
-    "items",
-    "link",
-    "listing",
-    "note",
-    "paragraph",
-    "section",
-    "table",
-]
-
 CSS = "\n" + files(__package__).joinpath("page.css").read_text()
 READABLE, LARGEST = 0.6, 1.25
 """A figure is shown at no less than this part of its own width, so that its labels of 9 to 10 points stay above 7

@@ -26,8 +26,6 @@ from .sections_of_run import (
     provenance_section,
 )
 
-__all__ = ["FIGURES", "REPORT", "page_of", "write_report"]
-
 REPORT = "report.html"
 FIGURES = "figures"
 

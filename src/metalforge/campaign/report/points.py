@@ -23,8 +23,6 @@ from metalforge.statistics.estimate import Estimate
 from metalforge.statistics.gamma import gamma_method
 from metalforge.statistics.susceptibility import susceptibility
 
-__all__ = ["ChainResult", "Quarks", "chain_results"]
-
 FEWEST_ROWS = 20
 """Rows below which nothing is estimated: an error of so few is itself a guess."""
 

@@ -11,8 +11,6 @@ from .html import heading, note, paragraph, section, table
 from .result import CampaignResult
 from .words import estimate_text, lattice_math, lattice_text
 
-__all__ = ["draw_quarks", "quarks_section"]
-
 COLUMNS = ("chain", "lattice", ">beta", ">measured", ">Re L", ">condensate", ">chi_disc", ">chi_con")
 UNITS = (
     "Lattice units, one staggered field of four tastes, colours summed. condensate = tr D^-1 / V; chi_disc = "

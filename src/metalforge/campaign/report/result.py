@@ -24,21 +24,6 @@ from .decisions import Decisions, ResultPart, decisions_of
 from .points import ChainResult, chain_results
 from .words import item_text, lattice_name
 
-__all__ = [
-    "BetaC",
-    "CampaignResult",
-    "CampaignSummary",
-    "ChainSummary",
-    "DriftResult",
-    "EnergyResult",
-    "InfiniteVolume",
-    "VolumeResult",
-    "VolumeSummary",
-    "findings_of",
-    "result_of",
-    "summary_of",
-]
-
 N_BOOTSTRAP = 200
 """Replicas of the quoted error, which is then known to 5 %; while it runs there are fewer."""
 

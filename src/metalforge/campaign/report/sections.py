@@ -25,8 +25,6 @@ from .words import (
     substrates_text,
 )
 
-__all__ = ["evidence_section", "headline", "history_section", "points_section", "transition_section", "updates_section"]
-
 Figures = Mapping[str, str]
 EVIDENCE_FIGURES = ("loop-histogram", "loop-plane", "crossings", "autocorrelation", "overlap", "pulls")
 YES, NO = Raw("yes"), Raw('<b class="no">no</b>')

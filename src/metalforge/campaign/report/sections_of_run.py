@@ -15,19 +15,6 @@ from .result import CampaignResult, EnergyResult
 from .spec_text import spec_text
 from .words import lattice_text, one_line, substrate_text
 
-__all__ = [
-    "checks_section",
-    "decisions_section",
-    "device_times",
-    "efficiency_section",
-    "energy_lines",
-    "energy_section",
-    "footer",
-    "host_of",
-    "per_joule",
-    "provenance_section",
-]
-
 Figures = Mapping[str, str]
 
 

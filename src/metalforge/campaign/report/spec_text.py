@@ -12,8 +12,6 @@ from metalforge.campaign.spec import Budget, CampaignSpec
 from metalforge.campaign.steerers import steerer_names
 from metalforge.lattice.actions import actions
 
-__all__ = ["NOTES", "TABLES", "Note", "spec_text"]
-
 HEADER = """\
 # A metalforge campaign. Run it with: metalforge scan THIS_FILE
 # Every field is here; one that is left out has its default. A line that begins with `# name =` is not set.

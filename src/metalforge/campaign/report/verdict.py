@@ -19,8 +19,6 @@ from .html import Raw, box, items, link, paragraph
 from .result import CampaignResult, VolumeResult
 from .words import interval_text, item_text, lattice_name, lattice_text
 
-__all__ = ["comparison", "verdict", "verdict_lines"]
-
 
 def verdict_lines(result: CampaignResult) -> Iterator[str]:
     """Give the lines for a terminal: the headline first, then every volume with its evidence."""

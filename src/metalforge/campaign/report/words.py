@@ -9,25 +9,6 @@ from metalforge.campaign.store.records import EMULATED_NPU, StoppedBy
 from metalforge.core.phases import Phase
 from metalforge.statistics.estimate import Estimate, with_error
 
-__all__ = [
-    "ENDINGS",
-    "PHASES",
-    "beta_text",
-    "duration",
-    "estimate_text",
-    "found_text",
-    "interval_text",
-    "item_text",
-    "lattice_math",
-    "lattice_name",
-    "lattice_text",
-    "needed_text",
-    "one_line",
-    "remark_text",
-    "substrate_text",
-    "substrates_text",
-]
-
 ENDINGS: dict[StoppedBy, str] = {
     "target": "the target error was reached",
     "trajectories": "the budget in trajectories was spent",

@@ -11,8 +11,6 @@ from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import Record
 
-__all__ = ["Book"]
-
 
 class Book:
     """Takes records from any thread: each is dated, appended to the journal, then applied to the state."""

@@ -61,8 +61,6 @@ from .screen import Screen
 from .sleeping import make_sleep
 from .visits import VisitPlan
 
-__all__ = ["JOURNAL", "Campaign"]
-
 JOURNAL = "journal.jsonl"
 MARGIN, MARGIN_S = 0.2, 10.0
 """Part of `max_wall`, and seconds at most, that are left for the last checkpoints."""

@@ -24,8 +24,6 @@ from .equipment import HeadReader
 if TYPE_CHECKING:
     from .campaign import Campaign
 
-__all__ = ["choose_ordering", "effective_samples"]
-
 ROUNDS = 2
 WINDOW_S = 5.0
 SHARE = 0.2

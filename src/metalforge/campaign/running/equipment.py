@@ -17,8 +17,6 @@ from .heads import Heads, context_of, open_device, screens
 from .orders import Block, Brief
 from .watch import HeadWatch
 
-__all__ = ["HeadReader", "Lines", "OwnReader", "steerer_of"]
-
 DEADLINE_S = 1.0
 """That the worker has for an answer; the clock has no say in a deterministic campaign."""
 CAPACITY = 100_000

@@ -9,8 +9,6 @@ from metalforge.campaign.store.records import Estimated
 
 from .book import Book
 
-__all__ = ["Estimator"]
-
 SHARE = 0.05
 """Part of the run time that estimates may take."""
 REPLICAS = 60

@@ -14,8 +14,6 @@ from .producer import Producer
 from .recording import Check, Recorder, Steer
 from .screen import Screen
 
-__all__ = ["build_graph", "silicon_of"]
-
 
 def build_graph(
     spec: CampaignSpec,

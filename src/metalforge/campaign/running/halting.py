@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-__all__ = ["StopFlag"]
-
 
 class StopFlag:
     """Asked before every update. Producers in other processes see it as a file, which is there while it is set."""

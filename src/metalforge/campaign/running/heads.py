@@ -24,17 +24,6 @@ from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.profiles import profile
 
-__all__ = [
-    "PROFILE",
-    "Heads",
-    "context_of",
-    "load_heads",
-    "neighbours_of",
-    "open_device",
-    "screens",
-    "trained_lattices",
-]
-
 PROFILE = "akd1000-published"
 SOFTWARE, ON_NPU = "f32-software", "npu-w8a8"
 """Where the network can run, as `conductor evaluate` calls it."""

@@ -5,8 +5,6 @@ from metalforge.core.errors import PlacementError
 from metalforge.core.substrate import Substrate, SubstrateInfo
 from metalforge.substrates import discover, route, workload
 
-__all__ = ["lanes_of", "producer_here"]
-
 WORKLOAD = "lattice_cg"
 """What chains are placed by: most of the time of one with sea quarks, and as bound by memory as sweeps are."""
 

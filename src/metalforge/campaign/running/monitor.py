@@ -16,8 +16,6 @@ import numpy as np
 from metalforge.campaign.spec import WarmUpPolicy
 from metalforge.statistics import mser
 
-__all__ = ["LOOK_EVERY", "Monitor", "WarmUpVerdict"]
-
 LOOK_EVERY = 10
 """Updates between two looks."""
 IN_A_ROW = 3

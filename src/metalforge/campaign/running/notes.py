@@ -16,8 +16,6 @@ from metalforge.substrates.npu.emulator import EmulatedDevice
 from .book import Book
 from .heads import Heads
 
-__all__ = ["EnergyNotes", "note_heads", "note_judged", "note_use"]
-
 
 def note_heads(book: Book, heads: Heads) -> None:
     """Write once, for every head, whether its word is taken, and why not."""

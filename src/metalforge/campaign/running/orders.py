@@ -19,8 +19,6 @@ from metalforge.conductor.trust import JudgedPair
 from metalforge.core.phases import Phase
 from metalforge.lattice.run import Segment
 
-__all__ = ["Block", "Brief", "Order", "Snapshot", "Start", "stage_of"]
-
 
 def stage_of(substrate: str) -> str:
     """Return the name of the stage that produces on a logical substrate: `cpu:0` is `produce-cpu.0`."""

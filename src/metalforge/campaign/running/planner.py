@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.physics.selection import observe
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.state import CampaignState, ChainLog
@@ -19,9 +20,7 @@ from metalforge.core.errors import SpecError
 
 from .book import Book
 from .orders import Block, Brief, Order
-from .visits import Assignee, Nothing, VisitPlan
-
-__all__ = ["Planner", "ProducerLane"]
+from .visits import Nothing, VisitPlan
 
 DEPTH = 2
 """Orders on a lane: one that runs and one that waits."""

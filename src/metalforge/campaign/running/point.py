@@ -29,8 +29,6 @@ from .monitor import Monitor, WarmUpVerdict
 from .orders import Brief
 from .watch import HeadWatch
 
-__all__ = ["PointChain"]
-
 KEPT_BLOCKS = 3
 """Blocks whose rows a checkpoint holds: at most two are on their way to the journal."""
 NOTHING = 0.0

@@ -12,8 +12,6 @@ from .monitor import Monitor
 from .orders import Brief
 from .point import PointChain
 
-__all__ = ["ChainPool"]
-
 SHARE = 0.05
 """Part of a chain's run time that its checkpoints may cost."""
 

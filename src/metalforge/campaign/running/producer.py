@@ -20,8 +20,6 @@ from .orders import Block, Brief, Order, Snapshot
 from .point import PointChain
 from .pool import ChainPool
 
-__all__ = ["Producer"]
-
 Snapshots = Literal["none", "flagged", "all"]
 
 

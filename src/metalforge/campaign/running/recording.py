@@ -10,8 +10,6 @@ from .book import Book
 from .orders import Block, Order, Start, stage_of
 from .planner import Planner
 
-__all__ = ["Check", "Recorder", "Steer", "records_of"]
-
 
 class Check(Stage[Block, Any]):
     """Evaluates configurations again and writes how far the run was off."""

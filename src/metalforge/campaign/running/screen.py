@@ -13,8 +13,6 @@ from metalforge.pipeline import Emit, Stage
 
 from .orders import Block
 
-__all__ = ["Screen"]
-
 ANOMALY = "anomaly"
 
 

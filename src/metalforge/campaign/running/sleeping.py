@@ -18,8 +18,6 @@ from metalforge.core.threads import one_thread
 
 from .book import Book
 
-__all__ = ["make_sleep", "predictive_variance"]
-
 FEWEST = 4
 """Chains below which nothing is certain."""
 GRID = 101

@@ -20,8 +20,6 @@ from metalforge.campaign.store.records import Assigned, StoppedBy
 from metalforge.conductor.heuristics import quenched_length
 from metalforge.core.steering import Steerer
 
-__all__ = ["Assignee", "Nothing", "Sleep", "VisitPlan"]
-
 SNAP = 0.01
 """Part of the range within which a suggestion continues a chain that is there: a new one would have to warm up, and
 reweighting makes no difference between the two."""

@@ -15,8 +15,6 @@ from metalforge.conductor.questions import Future, HeadQuestion
 from metalforge.conductor.worker import Worker
 from metalforge.core.phases import Phase
 
-__all__ = ["HeadWatch", "trajectory_of"]
-
 CG, REJECTION, THERMALISED = "cg_estimate", "rejection", "thermalization"
 
 

@@ -14,8 +14,6 @@ from metalforge.statistics.estimate import with_error
 
 from .posterior import NOISE_FLOOR, Curves, PosteriorPeak, Processes, Transform, check_values, fit_processes
 
-__all__ = ["GaussianProcess", "reweighting_reach"]
-
 Reals = NDArray[np.float64]
 BINS = 8
 """Outcomes of a fantasy measurement that are told apart: eight bins of 48 paths give its effect to a few percent."""

@@ -13,8 +13,6 @@ from typing import Any, Protocol
 from metalforge.core.errors import PluginError, SpecError
 from metalforge.core.steering import History, Observation, Steerer, SteererState, Suggestion
 
-__all__ = ["Generator", "GeneratorError", "GeneratorSteerer", "SteererGenerator"]
-
 VARIABLE, OBJECTIVE, ERROR, COST = "beta", "chi", "chi_error", "cost"
 SUGGESTED, INGESTED = "suggested-", "ingested-"
 """Ids of observations: with the generator's number, or of points from elsewhere."""

@@ -26,18 +26,6 @@ from numpy.typing import NDArray
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import Observation
 
-__all__ = [
-    "NOISE_FLOOR",
-    "Component",
-    "Curves",
-    "PosteriorPeak",
-    "Processes",
-    "Transform",
-    "check_values",
-    "find_peaks",
-    "fit_processes",
-]
-
 Transform: TypeAlias = Literal["log", "linear"]
 Reals: TypeAlias = NDArray[np.float64]
 

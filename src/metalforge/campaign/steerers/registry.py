@@ -14,8 +14,6 @@ from metalforge.core.errors import UnknownNameError
 from metalforge.core.plugins import load_plugin, plugin_names
 from metalforge.core.steering import Steerer
 
-__all__ = ["SteererKind", "VolumeScan", "find_steerer", "register_steerer", "steerer_names"]
-
 GROUP = "metalforge.steerers"
 
 

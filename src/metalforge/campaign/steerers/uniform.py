@@ -7,8 +7,6 @@ from math import ceil
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import History, Observation, SteererState, Suggestion, find_largest_gaps
 
-__all__ = ["Gaps", "Uniform", "even_points", "van_der_corput"]
-
 SPACING = 2.5
 """Distance of an even scan's points in reaches: neighbours overlap by a sixth or more, and fewer warm-ups are paid."""
 

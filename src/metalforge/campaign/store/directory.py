@@ -14,8 +14,6 @@ from metalforge.core.closing import Closing
 from metalforge.core.errors import MetalforgeError
 from metalforge.core.files import PathLike, naming
 
-__all__ = ["DirectoryError", "DirectoryLock", "DirectoryLockedError", "LockHolder", "read_holder", "writable_directory"]
-
 PROBE_BYTES = 4096  # a block: a full disk still has room for an empty file
 NAME = "lock"
 

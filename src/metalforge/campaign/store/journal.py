@@ -14,8 +14,6 @@ from metalforge.core.files import PathLike, naming
 from .lines import JournalError, LineFormat
 from .reading import JournalContents, TornTail, read_journal
 
-__all__ = ["Journal"]
-
 Record = TypeVar("Record")
 
 SYNC_INTERVAL_S = 1.0

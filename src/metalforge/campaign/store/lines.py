@@ -18,8 +18,6 @@ import msgspec
 
 from metalforge.core.errors import MetalforgeError
 
-__all__ = ["VERSION", "BrokenLine", "JournalError", "LineFormat", "holds_whole_line", "may_begin_line"]
-
 Record = TypeVar("Record")
 
 VERSION = 1

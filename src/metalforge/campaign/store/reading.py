@@ -14,8 +14,6 @@ from metalforge.core.files import PathLike, opened
 
 from .lines import BrokenLine, JournalError, LineFormat, holds_whole_line, may_begin_line
 
-__all__ = ["JournalContents", "JournalFollower", "TornTail", "read_journal"]
-
 Record = TypeVar("Record")
 
 

@@ -13,30 +13,6 @@ from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.core.phases import Phase
 from metalforge.core.quantities import Quantity
 
-__all__ = [
-    "EMULATED_NPU",
-    "NOT_ACTED_ON",
-    "Assigned",
-    "BlockDone",
-    "Checked",
-    "Decided",
-    "Energy",
-    "Estimated",
-    "Extended",
-    "Finished",
-    "Interrupted",
-    "Migrated",
-    "Opened",
-    "Record",
-    "Resumed",
-    "Rows",
-    "Screened",
-    "Silicon",
-    "StageUse",
-    "StoppedBy",
-    "Utilisation",
-]
-
 EMULATED_NPU = "npu-emulated"
 """The substrate of a screen on an emulated board. Early journals call it `npu`, when campaigns knew no other."""
 NOT_ACTED_ON = "recorded, not acted on: "
