@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout
 from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.reservoir.training import predict
+from metalforge.reservoir.running import predict
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
 

@@ -13,8 +13,6 @@ from scipy.special import erf, expit
 
 from metalforge.core.errors import UnknownNameError
 
-__all__ = ["ACTIVATIONS", "ActivationFunction", "ActivationName", "activation", "leaky_step"]
-
 ActivationName: TypeAlias = Literal["tanh", "relu", "bounded_relu", "identity", "sigmoid", "gelu", "piecewise_tanh"]
 Reals: TypeAlias = NDArray[np.floating[Any]]
 

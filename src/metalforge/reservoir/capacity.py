@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.errors import SpecError
 
-__all__ = ["MemoryCapacity", "memory_capacity"]
-
 
 class MemoryCapacity(NamedTuple):
     """`per_delay[k - 1]` is C_k, `total` their sum, `floor` what C_k of pure noise is on average: 1 / test times."""

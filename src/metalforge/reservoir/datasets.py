@@ -15,18 +15,6 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 
-__all__ = [
-    "LabelledSequences",
-    "lorenz",
-    "mackey_glass",
-    "mso",
-    "narma",
-    "rossler",
-    "sequence_classification",
-    "to_forecasting",
-    "vowel_like",
-]
-
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 MSO_FREQUENCIES = (0.2, 0.311, 0.42, 0.51, 0.63, 0.74, 0.85, 0.97)

@@ -24,8 +24,6 @@ from metalforge.native import kernels, thread_count
 from .sparse import BlockSparse
 from .weights import EsnWeights
 
-__all__ = ["Engine", "init"]
-
 Reals: TypeAlias = NDArray[np.floating[Any]]
 
 

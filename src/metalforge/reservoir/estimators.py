@@ -32,8 +32,6 @@ from .series import SeriesError
 from .training import collect
 from .weights import EsnWeights
 
-__all__ = ["EsnClassifier", "EsnRegressor"]
-
 Targets: TypeAlias = list[NDArray[Any]]
 FOLDS = 10
 """Groups of series that are left out in turn when `ridge` is a list; each series alone where there are fewer."""

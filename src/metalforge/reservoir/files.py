@@ -19,8 +19,6 @@ from . import hotspring, tensors
 from .sparse import to_dense
 from .weights import EsnWeights, check_echo_state
 
-__all__ = ["expect_features", "load_weights", "save_weights"]
-
 LARGEST_CHECKED = 2000
 """Units up to which the spectral radius of a sparse matrix is found on loading. A small file can name millions of
 units, and eigenvalues may need the matrix in full; a dense one is as large as its file."""

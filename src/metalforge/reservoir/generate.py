@@ -19,8 +19,6 @@ from .matrices import Distribution, Kind, nonzero_radius, random_matrix, scaled,
 from .sparse import Matrix, to_dense
 from .weights import EsnWeights, UnstableReservoirWarning
 
-__all__ = ["Distribution", "Int4Matrix", "Kind", "int4_grid", "make_esn", "random_matrix", "with_spectral_radius"]
-
 LARGEST = 7
 """Largest integer of four bits on a symmetric grid: the chip has no -8."""
 

@@ -26,8 +26,6 @@ from .series import SeriesError, as_steps
 from .sparse import BLOCK, BlockSparse, Matrix, to_dense
 from .weights import EsnWeights
 
-__all__ = ["Gradients", "loss_gradient", "outputs_and_vjp", "states_and_vjp"]
-
 Vjp: TypeAlias = Callable[[Reals], "Gradients"]
 """Vector-Jacobian product: dL/dx of what was computed, to the gradient of L in everything it was computed from."""
 

@@ -17,8 +17,6 @@ from .activations import ActivationName
 from .sparse import to_dense
 from .weights import EsnWeights
 
-__all__ = ["decode", "encode"]
-
 LARGEST_FILE = 1 << 28
 """Bytes of JSON that are read at most: some four thousand units. Numbers take several times that in memory."""
 

@@ -18,8 +18,6 @@ from scipy.linalg.lapack import dpotrf, dtrtrs
 
 from .series import DivergenceError
 
-__all__ = ["LeastSquares", "absorb", "begin"]
-
 Doubles: TypeAlias = NDArray[np.float64]
 
 

@@ -17,8 +17,6 @@ from metalforge.core.errors import UnknownNameError
 from .activations import Reals
 from .series import SeriesError
 
-__all__ = ["LossName", "LossSlope", "as_targets", "check_loss", "loss_and_slope"]
-
 LossName: TypeAlias = Literal["mse", "cross_entropy"]
 Doubles: TypeAlias = NDArray[np.float64]
 

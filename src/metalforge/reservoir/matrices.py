@@ -12,17 +12,6 @@ from metalforge.core.errors import SpecError, UnknownNameError
 from .sparse import BLOCK, BlockSparse, Matrix, to_dense
 from .weights import spectral_radius
 
-__all__ = [
-    "Distribution",
-    "Kind",
-    "kind_of",
-    "nonzero_radius",
-    "random_matrix",
-    "scaled",
-    "to_kind",
-    "with_spectral_radius",
-]
-
 Distribution: TypeAlias = Literal["normal", "uniform", "ternary"]
 """Of the connections: standard normal, uniform in -1 .. 1, or -1 and 1 alike (0 is where there is no connection)."""
 Kind: TypeAlias = Literal["dense", "csr", "block16"]

@@ -14,19 +14,6 @@ from scipy.special import ndtri
 
 from metalforge.core.errors import SpecError, UnknownNameError
 
-__all__ = [
-    "Interval",
-    "Norm",
-    "Proportion",
-    "accuracy",
-    "block_length",
-    "circular_blocks",
-    "nrmse",
-    "nrmse_interval",
-    "rmse",
-    "wilson",
-]
-
 Reals: TypeAlias = NDArray[np.float64]
 Norm: TypeAlias = Literal["std", "minmax", "var", "mean", "iqr"]
 """What the error is divided by: of the truth, its standard deviation, its range, its variance, |its mean|, or the

@@ -21,8 +21,6 @@ from .activations import Reals
 from .least_squares import LeastSquares, absorb
 from .series import DivergenceError, SeriesError, as_steps
 
-__all__ = ["Lms", "LmsState", "OnlineInfo", "Rls", "RlsState", "learn"]
-
 Doubles: TypeAlias = NDArray[np.float64]
 State = TypeVar("State")
 

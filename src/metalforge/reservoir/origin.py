@@ -14,8 +14,6 @@ from metalforge.core.errors import SpecError
 from .activations import ActivationName
 from .weights import EsnWeights
 
-__all__ = ["OriginRandom", "origin_weights"]
-
 WORD = (1 << 64) - 1
 SEED_OFFSET = 0x9E3779B97F4A7C15
 MIX_1, MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB

@@ -26,8 +26,6 @@ from metalforge.core.errors import SpecError
 from .activations import Reals
 from .series import SeriesError, as_steps
 
-__all__ = ["NormalEquations", "Readout", "RidgeSelection", "ridge", "select_ridge"]
-
 Doubles: TypeAlias = NDArray[np.float64]
 Pair: TypeAlias = tuple[Reals, Reals]
 """Features (rows, width) and targets (rows, outputs) of one series."""

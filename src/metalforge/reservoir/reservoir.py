@@ -19,8 +19,6 @@ from .series import SeriesError, as_steps
 from .sparse import BlockSparse, Matrix
 from .weights import EsnWeights
 
-__all__ = ["Reservoir", "fingerprint"]
-
 STATE_FORMAT = "metalforge reservoir state 1"
 
 

@@ -17,8 +17,6 @@ from .engine import Engine
 from .series import DivergenceError, Series, SeriesError, as_series, is_one, like_given
 from .weights import EsnWeights
 
-__all__ = ["closed_loop", "generate", "predict", "series_states"]
-
 VALUES_AT_ONCE = 1 << 23
 """State values of a batch of series of equal length that run together: 64 MB of float64."""
 

@@ -9,8 +9,6 @@ from metalforge.core.errors import MetalforgeError, SpecError
 
 from .activations import Reals
 
-__all__ = ["DivergenceError", "Series", "SeriesError", "as_series", "as_steps", "is_one", "like_given"]
-
 Series: TypeAlias = Reals | Sequence[Reals]
 """One series (steps, width), a batch (series, steps, width), or a list of (steps_i, width)."""
 

@@ -14,8 +14,6 @@ from scipy.sparse import csr_array
 
 from metalforge.core.errors import SpecError
 
-__all__ = ["BLOCK", "BlockSparse", "Matrix", "to_dense"]
-
 BLOCK = 16
 """Units that share their inputs: a vector of sixteen floats on AVX-512, two of eight on AVX2."""
 

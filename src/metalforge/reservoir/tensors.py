@@ -25,8 +25,6 @@ from .matrices import Kind, kind_of
 from .sparse import BlockSparse, Matrix
 from .weights import EsnWeights
 
-__all__ = ["FORMAT", "VERSION", "encode", "read", "with_metadata"]
-
 FORMAT: Final = "metalforge.esn"
 VERSION = 1
 ENTRY = "metalforge"

@@ -15,11 +15,9 @@ from metalforge.core.schema import HeadLayout
 
 from .activations import Reals
 from .readout import NormalEquations, Pair, Readout, select_ridge
-from .running import generate, predict, series_states
+from .running import series_states
 from .series import Series, SeriesError, as_series, as_steps, is_one
 from .weights import EsnWeights
-
-__all__ = ["collect", "fit", "fit_readout", "generate", "predict"]
 
 
 def collect(

@@ -22,8 +22,6 @@ from metalforge.core.schema import FeatureSchema, HeadLayout
 from .activations import ActivationName, activation
 from .sparse import BlockSparse, Matrix, to_dense
 
-__all__ = ["EsnWeights", "UnstableReservoirWarning", "check_echo_state", "spectral_radius"]
-
 Reals = NDArray[np.floating[Any]]
 DENSE_EIGENVALUES = 600
 """Up to so many units all eigenvalues are computed; beyond, Arnoldi iterations find the largest."""

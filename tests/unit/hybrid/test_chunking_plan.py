@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Modelled
 from metalforge.hybrid.chunking import chunk_rows, plan_chunks
-from metalforge.reservoir.generate import make_esn, random_matrix
+from metalforge.reservoir.generate import make_esn
+from metalforge.reservoir.matrices import random_matrix
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.costs import cost
 from metalforge.substrates.npu.device import image_bytes

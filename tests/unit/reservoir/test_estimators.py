@@ -11,8 +11,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from metalforge.reservoir.estimators import EsnClassifier, EsnRegressor
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.online import Lms, Rls
+from metalforge.reservoir.running import predict
 from metalforge.reservoir.series import SeriesError
-from metalforge.reservoir.training import fit, predict
+from metalforge.reservoir.training import fit
 
 SMALL = {"units": 30, "connectivity": 0.3, "random_state": 0}
 HISTORY = "rows are steps of one history: their order matters, and a subset is another history"

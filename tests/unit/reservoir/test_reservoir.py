@@ -9,8 +9,9 @@ from scipy.sparse import csr_array
 
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.reservoir import Reservoir, fingerprint
+from metalforge.reservoir.running import predict
 from metalforge.reservoir.series import SeriesError
-from metalforge.reservoir.training import collect, predict
+from metalforge.reservoir.training import collect
 from metalforge.reservoir.weights import EsnWeights
 
 UNITS, INPUTS, OUTPUTS = 9, 2, 2

@@ -8,7 +8,8 @@ from scipy.sparse import csr_array
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.online import Lms, Rls, learn
 from metalforge.reservoir.readout import ridge
-from metalforge.reservoir.training import collect, fit, predict
+from metalforge.reservoir.running import predict
+from metalforge.reservoir.training import collect, fit
 from metalforge.reservoir.weights import EsnWeights
 
 UNITS, INPUTS, OUTPUTS, STEPS = 60, 4, 2, 300

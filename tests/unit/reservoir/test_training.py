@@ -7,8 +7,9 @@ from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout, HeadSpec
 from metalforge.reservoir import running
 from metalforge.reservoir.readout import ridge
+from metalforge.reservoir.running import generate, predict
 from metalforge.reservoir.series import DivergenceError, SeriesError
-from metalforge.reservoir.training import collect, fit, fit_readout, generate, predict
+from metalforge.reservoir.training import collect, fit, fit_readout
 from metalforge.reservoir.weights import EsnWeights
 
 UNITS, INPUTS, OUTPUTS = 12, 3, 2

@@ -27,8 +27,6 @@ from metalforge.core.errors import SpecError
 
 from .victim import Labels, Objective, Reals, Victim
 
-__all__ = ["fgsm", "pgd", "random_signs", "square_attack"]
-
 Size: TypeAlias = float | Reals
 SIGNS = np.array([-1.0, 1.0])
 STEP = 2.5

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.metrics import Interval
 
-__all__ = ["share", "share_difference", "transfer_rate"]
-
 Flags: TypeAlias = Sequence[NDArray[np.bool_]]
 """For each reservoir, a yes or no for each of its sequences."""
 RESAMPLES = 1000

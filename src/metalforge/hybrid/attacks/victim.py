@@ -39,8 +39,6 @@ from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.quantize import quantize
 
-__all__ = ["Labels", "Objective", "Reals", "Victim", "effective_weights", "input_slope"]
-
 Reals: TypeAlias = NDArray[np.floating[Any]]
 Labels: TypeAlias = NDArray[np.integer[Any]]
 Objective: TypeAlias = Literal["cross_entropy", "margin"]

@@ -36,8 +36,6 @@ from metalforge.substrates.npu.residency import DevicePrograms
 
 from .plan import Chunk, ChunkPlan, plan_chunks
 
-__all__ = ["ChunkStatistics", "ChunkedEsn"]
-
 Reals: TypeAlias = NDArray[np.floating[Any]]
 
 

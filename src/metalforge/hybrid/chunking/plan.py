@@ -31,8 +31,6 @@ from metalforge.substrates.prices import HOST_STEPS, HostModel
 from metalforge.substrates.profiles import DeviceProfile
 from metalforge.substrates.profiles import profile as find_profile
 
-__all__ = ["Chunk", "ChunkPlan", "chunk_rows", "plan_chunks"]
-
 Overflow: TypeAlias = Literal["software", "swap"]
 HEADER = ("chunk", "place", "programs", "processors", "bytes", "a step", "why")
 USUAL_UNITS = 128

@@ -29,8 +29,6 @@ from metalforge.substrates.npu.residency import DevicePrograms
 from .paths import InputPlace, LastLayer, LinearPath, NativeLayer, Ranges, Rectified
 from .tasks import PrecisionChoice, Task, climb, refit
 
-__all__ = ["Approach", "CarriedState", "HybridEsn", "HybridStatistics"]
-
 Reals: TypeAlias = NDArray[np.floating[Any]]
 
 

@@ -40,18 +40,6 @@ from metalforge.substrates.npu.quantize import quantize
 from metalforge.substrates.npu.registers import maximum_threshold, threshold_address
 from metalforge.substrates.npu.residency import DevicePrograms
 
-__all__ = [
-    "InputPlace",
-    "LastLayer",
-    "LinearPath",
-    "NativeLayer",
-    "Ranges",
-    "Rectified",
-    "device_lines",
-    "input_errors",
-    "input_place",
-]
-
 Reals: TypeAlias = NDArray[np.floating[Any]]
 InputPlace: TypeAlias = Literal["auto", "device", "host"]
 LEVELS = 15

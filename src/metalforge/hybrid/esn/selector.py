@@ -19,8 +19,6 @@ from metalforge.substrates.prices import Objective
 
 from .network import HybridEsn
 
-__all__ = ["Selection", "SubstrateSelector"]
-
 
 class Selection(NamedTuple):
     """A network on the substrate that was chosen, and why."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-__all__ = ["PrecisionChoice", "Task", "climb", "features_of", "loss", "outputs", "refit"]
-
 Reals = NDArray[np.floating[Any]]
 
 

@@ -16,16 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.hybrid.running.device_matrix import Push
 from metalforge.reservoir.gradient import Gradients, states_and_vjp
 from metalforge.reservoir.losses import LossName, as_targets, check_loss, loss_and_slope
 from metalforge.reservoir.series import DivergenceError, SeriesError
 from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights
 
-from .matrix import Push
 from .network import DeviceNetwork
-
-__all__ = ["BackpropagationTrainer", "Part"]
 
 Reals: TypeAlias = NDArray[np.floating[Any]]
 Part: TypeAlias = Literal["w_in", "w_res", "bias", "w_fb", "w_out", "out_bias"]

@@ -32,8 +32,6 @@ from metalforge.reservoir.series import SeriesError
 
 from .trainer import OnlineTrainer, StepInfo
 
-__all__ = ["DriftMonitor", "DriftResponse", "choose_threshold", "divergence", "false_alarms"]
-
 Doubles: TypeAlias = NDArray[np.float64]
 SMALLEST_VARIANCE = 1e-12
 """Relative to the channel's mean square: a constant channel has no distance from itself."""

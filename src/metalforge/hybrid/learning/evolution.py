@@ -29,8 +29,6 @@ from metalforge.reservoir.series import SeriesError
 from .matrix import WrittenMatrix
 from .network import DeviceNetwork
 
-__all__ = ["Evolution", "EvolutionInfo", "EvolvedGeneration", "StreamWindow", "Window", "mutate"]
-
 Doubles: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
 What: TypeAlias = Literal["readout", "reservoir"]

@@ -18,8 +18,6 @@ from metalforge.substrates.npu.ladder import Ladder, digit_limit, input_levels
 from metalforge.substrates.npu.program import Encoding, FullyConnected, Program
 from metalforge.substrates.npu.residency import DevicePrograms
 
-__all__ = ["Push", "WrittenMatrix", "requantise"]
-
 KEEP = 0.8
 """A row keeps its scale while its largest weight fills this part of the grid; a digit of 7 is then 5.6 or more."""
 ATTEMPTS = 3

@@ -26,6 +26,7 @@ from metalforge.hybrid.esn.paths import LastLayer, Ranges, device_lines
 from metalforge.hybrid.model.ops import Concat, FanOutOp, FullyConnectedOp
 from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.hybrid.routing.jobs import LinearJob
+from metalforge.hybrid.running.device_matrix import Push
 from metalforge.hybrid.running.executor import HybridExecutor
 from metalforge.reservoir.series import SeriesError
 from metalforge.reservoir.weights import EsnWeights
@@ -33,9 +34,7 @@ from metalforge.substrates.npu.device import DeviceGoneError, DeviceTimeoutError
 from metalforge.substrates.npu.ladder import build_ladder, group_ranges
 from metalforge.substrates.npu.residency import DevicePrograms
 
-from .matrix import Push, WrittenMatrix
-
-__all__ = ["DeviceNetwork", "ExecutorReadout", "Forward", "Master", "Trainable"]
+from .matrix import WrittenMatrix
 
 Doubles: TypeAlias = NDArray[np.float64]
 Reals: TypeAlias = NDArray[np.floating[Any]]

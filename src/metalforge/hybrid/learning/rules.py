@@ -29,8 +29,6 @@ from metalforge.reservoir.readout import ridge as ridge_readout
 
 from .network import Master
 
-__all__ = ["DivergenceGuard", "GradientStep", "GuardState", "Lesson", "RecursiveLeastSquares", "RidgeRefit", "Rules"]
-
 Doubles: TypeAlias = NDArray[np.float64]
 ErrorOf: TypeAlias = Literal["auto", "device", "master"]
 

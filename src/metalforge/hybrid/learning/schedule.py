@@ -24,8 +24,6 @@ from metalforge.substrates.profiles import profile as find_profile
 
 from .network import DeviceNetwork
 
-__all__ = ["PushSchedule", "UpdatePlan", "plan_updates", "step_seconds"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushSchedule:

@@ -22,8 +22,6 @@ from .rules import Rules
 from .schedule import PushSchedule, UpdatePlan, plan_updates
 from .trainer import OnlineTrainer
 
-__all__ = ["measure_speed", "seed_step"]
-
 SEED_LOSS_S = 1e-6
 """Seed 000: loss computation in software, about 1 us."""
 SEED_BACKWARD_S = 100e-6

@@ -18,16 +18,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Measured, Modelled
+from metalforge.hybrid.running.device_matrix import Push
 from metalforge.hybrid.running.executor import HybridExecutor
 from metalforge.reservoir.losses import LossName, LossSlope, as_targets, check_loss, loss_and_slope
 from metalforge.reservoir.series import DivergenceError, SeriesError
 
-from .matrix import Push
 from .network import ExecutorReadout, Forward, Master, Trainable
 from .rules import DivergenceGuard, GradientStep, GuardState, Lesson, Rules
 from .schedule import PushSchedule
-
-__all__ = ["OnlineTrainer", "StepInfo", "TrainerStatistics", "online_training_step"]
 
 Doubles: TypeAlias = NDArray[np.float64]
 OnNan: TypeAlias = Literal["skip", "stop"]

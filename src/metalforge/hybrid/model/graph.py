@@ -29,8 +29,6 @@ from .ops import (
     Shape,
 )
 
-__all__ = ["Node", "OpGraph", "find_regions", "graph_from_esn"]
-
 Dtype: TypeAlias = Literal["float32", "float64"]
 
 

@@ -17,25 +17,6 @@ from metalforge.core.errors import SpecError
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.quantize import Quantized, quantize
 
-__all__ = [
-    "ELEMENTWISE",
-    "Add",
-    "Concat",
-    "Elementwise",
-    "ElementwiseName",
-    "FanOutOp",
-    "FullyConnectedOp",
-    "Gradient",
-    "GradientUpdate",
-    "MutationUpdate",
-    "Op",
-    "Precision",
-    "RecurrentStep",
-    "Shape",
-    "SoftwareOnly",
-    "TemporalIntegration",
-]
-
 Shape: TypeAlias = tuple[int | None, ...]
 """Extents; None is the batch."""
 ElementwiseName: TypeAlias = Literal[

@@ -32,8 +32,6 @@ from .ops import (
     TemporalIntegration,
 )
 
-__all__ = ["GraphCall", "SoftwareModel", "check_inputs", "evaluate", "in_dtype", "kept_state"]
-
 Array = NDArray[Any]
 UPDATES = (GradientUpdate, MutationUpdate)
 

@@ -27,8 +27,6 @@ from .ranges import ValueRange
 from .transforms import merge_siblings, pack_recurrent, rectified_chains, row_blocks, sibling_heads
 from .verdict import Verdict
 
-__all__ = ["Finder", "JobCandidate", "chip_bytes", "fit_together"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class JobCandidate:

@@ -27,19 +27,6 @@ from metalforge.substrates.npu.quantize import Quantized
 
 from .ranges import ValueRange
 
-__all__ = [
-    "ERROR_MODEL",
-    "LADDER",
-    "Option",
-    "Weights",
-    "cheapest",
-    "encoding_of",
-    "encoding_options",
-    "finest",
-    "precision_of",
-    "rms_error",
-]
-
 Weights: TypeAlias = NDArray[np.floating[Any]] | Quantized
 ACTIVATION_BITS = (4, 8, 12, 16)
 DIGITS = (1, 2, 3)

@@ -41,18 +41,6 @@ from metalforge.substrates.npu.quantize import Quantized
 from .encodings import Weights
 from .ranges import EVENLY, ValueRange
 
-__all__ = [
-    "ChainJob",
-    "ChainStage",
-    "Job",
-    "LinearJob",
-    "build_chain",
-    "build_linear",
-    "compile_chain",
-    "loading_order",
-    "program_name",
-]
-
 LEVELS = 15
 """Steps of a 4-bit activation."""
 FINEST = 16

@@ -20,8 +20,6 @@ from metalforge.substrates.profiles import DeviceProfile
 from .jobs import Job
 from .seed_policy import Substrate
 
-__all__ = ["HEADER", "OpPlan", "Partition", "Plan", "PlanRecord", "Transfer", "cells", "short"]
-
 
 class OpPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One op: its place and the case for it. Costs are of one call of the plan's batch."""

@@ -25,8 +25,6 @@ from metalforge.substrates.profiles import DeviceProfile
 
 from .jobs import Job, LinearJob
 
-__all__ = ["Policy", "Wishes", "op_cost", "push_cost", "share_cost"]
-
 
 def op_cost(host: HostModel, node: Node, graph: OpGraph, batch: int = 1) -> Cost:
     """Price a node on the host for `batch` samples."""

@@ -30,8 +30,6 @@ from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.hybrid.running.values import GraphValues
 from metalforge.reservoir.activations import ACTIVATIONS
 
-__all__ = ["Observed", "ValueRange", "find_ranges", "observe"]
-
 EVENLY = 1 / sqrt(3)
 """Root mean square of a value spread evenly over -1 .. 1: what is assumed where nothing better is known."""
 NEVER_NEGATIVE = ("sigmoid", "relu", "bounded_relu", "softmax")

@@ -31,8 +31,6 @@ from .rows import OpRow, assemble
 from .seed_policy import seed_row
 from .verdict import Verdict, npu_verdict, software_verdict
 
-__all__ = ["OperationRouter", "Pin", "Policy"]
-
 Pin: TypeAlias = Literal["npu", "software"]
 DEFAULT_TOLERANCE = 1e-2
 """Relative error of a quantised op. A network trained in floats kept its accuracy to 0.01 points with 8-bit weights and

@@ -31,8 +31,6 @@ from .pricing import Wishes, op_cost, push_cost
 from .seed_policy import SeedRow, Substrate
 from .verdict import Verdict
 
-__all__ = ["OpRow", "assemble"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OpRow:

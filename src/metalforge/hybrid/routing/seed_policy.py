@@ -12,8 +12,6 @@ import msgspec
 from metalforge.hybrid.model.graph import Node
 from metalforge.hybrid.model.ops import FullyConnectedOp, Op, Precision
 
-__all__ = ["SEED_TABLE", "SeedRow", "Substrate", "seed_row"]
-
 Substrate: TypeAlias = Literal["npu", "software", "npu+software", "software->npu"]
 """Where an op runs. npu+software: the product there, the rest here; software->npu: computed here, pushed there."""
 LARGE = 1000

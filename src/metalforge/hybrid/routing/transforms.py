@@ -31,8 +31,6 @@ from metalforge.substrates.npu.quantize import Quantized
 
 from .encodings import Weights
 
-__all__ = ["merge_siblings", "pack_recurrent", "rectified_chains", "row_blocks", "sibling_heads"]
-
 
 class Merged(NamedTuple):
     """One matrix of several layers' rows, and where each layer's rows are."""

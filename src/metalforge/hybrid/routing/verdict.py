@@ -29,8 +29,6 @@ from metalforge.substrates.npu.quantize import Quantized
 
 from .ranges import ValueRange
 
-__all__ = ["Verdict", "npu_verdict", "software_verdict"]
-
 CALIBRATE = "give calibration data: plan(graph, calibration={...})"
 WIDEST = digit_limit(3)
 

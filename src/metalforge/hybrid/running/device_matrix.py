@@ -22,8 +22,6 @@ from metalforge.substrates.npu.compile import CompiledLinear, compile_linear
 from metalforge.substrates.npu.device import DeviceTimeoutError, NpuDevice, NpuError
 from metalforge.substrates.npu.residency import DevicePrograms
 
-__all__ = ["DeviceJobs", "DeviceMatrix", "Push", "job_matrix"]
-
 
 class Push(NamedTuple):
     """What an update did: integers that changed, bytes that went over, and attempts that failed on the way."""

@@ -27,8 +27,6 @@ from .device_matrix import DeviceJobs, job_matrix
 from .failure import DeviceGuard, OnFailure
 from .values import Array, GraphValues, Outputs
 
-__all__ = ["ExecutorStatistics", "HybridExecutor"]
-
 
 class ExecutorStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an executor did. Host time was measured, device time and energy were modelled; they are never added."""

@@ -7,8 +7,6 @@ from typing import Literal, TypeAlias, TypeVar
 from metalforge.core.errors import SpecError
 from metalforge.substrates.npu.device import DeviceGoneError, DeviceTimeoutError
 
-__all__ = ["DeviceFallbackWarning", "DeviceGuard", "OnFailure"]
-
 OnFailure: TypeAlias = Literal["fallback", "raise"]
 T = TypeVar("T")
 

@@ -9,8 +9,6 @@ from numpy.typing import ArrayLike, NDArray
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.model.graph import OpGraph
 
-__all__ = ["Array", "GraphValues", "OutputMerger", "Outputs"]
-
 Array: TypeAlias = NDArray[Any]
 Outputs: TypeAlias = Array | dict[str, Array]
 """One array where the graph has one output, else arrays by name."""

@@ -36,8 +36,6 @@ from .space import Parameters
 from .study import FinishedTrial, StudyResult
 from .tasks import SearchTask
 
-__all__ = ["Choice", "Finalist", "OnChip", "Point", "SearchBudget", "choose", "front", "points", "price"]
-
 
 class Point(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A candidate in the plane of errors and prices; `error` is the NRMSE on validation data."""

@@ -27,8 +27,6 @@ from metalforge.reservoir.weights import EsnWeights
 from .space import HeadPlan, Parameters, build
 from .tasks import SearchTask
 
-__all__ = ["RUNGS", "Baselines", "Candidate", "HeadSums", "baselines", "head_parts", "lagged", "score"]
-
 Reals: TypeAlias = NDArray[np.floating[Any]]
 RUNGS = (0.25, 1.0)
 """Shares of the training and validation series that each rung has seen."""

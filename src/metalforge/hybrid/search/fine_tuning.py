@@ -24,8 +24,8 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from metalforge.core.quantities import Modelled
 from metalforge.hybrid.esn.tasks import Task
 from metalforge.hybrid.learning import DeviceNetwork, OnlineTrainer, RecursiveLeastSquares, plan_updates
-from metalforge.hybrid.learning.matrix import Push
 from metalforge.hybrid.learning.network import Forward
+from metalforge.hybrid.running.device_matrix import Push
 from metalforge.reservoir.metrics import nrmse
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import NpuDevice
@@ -35,8 +35,6 @@ from metalforge.substrates.profiles import DeviceProfile
 from .choosing import OnChip
 from .evaluate import HeadSums, Reals, counted, head_parts
 from .space import Parameters
-
-__all__ = ["CentredReadout", "FineTuned", "fine_tune"]
 
 Doubles: TypeAlias = NDArray[np.float64]
 

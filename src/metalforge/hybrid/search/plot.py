@@ -10,8 +10,6 @@ from metalforge.core.errors import SpecError
 
 from .choosing import Finalist, Point, front
 
-__all__ = ["plot_pareto"]
-
 SUFFIXES = (".png", ".svg", ".pdf")
 
 

@@ -24,8 +24,6 @@ from .space import Parameters, Space
 from .study import Progress, StudyResult, run_study
 from .tasks import SearchTask, search_task
 
-__all__ = ["Best", "Deployment", "SearchReport", "search", "summary"]
-
 PLOT_PRECISION = "W4A8"
 """Software candidates are shown at the price that they would have at this precision."""
 

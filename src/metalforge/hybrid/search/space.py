@@ -21,8 +21,6 @@ from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.matrices import scaled
 from metalforge.reservoir.weights import EsnWeights
 
-__all__ = ["HeadPlan", "Parameters", "Space", "build"]
-
 HeadPlan: TypeAlias = Literal["shared", "split"]
 """Every head reads all units, or each reads a part of the units of its own: a smaller readout."""
 

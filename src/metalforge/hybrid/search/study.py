@@ -33,8 +33,6 @@ from .evaluate import RUNGS, Candidate
 from .space import Parameters, Space
 from .tasks import SearchTask
 
-__all__ = ["FinishedTrial", "Progress", "StudyResult", "evaluate_many", "quiet", "run_study"]
-
 STUDY = "metalforge-search"
 STARTUP = 100
 """Random trials before TPE has something to go by."""

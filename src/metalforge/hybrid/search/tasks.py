@@ -19,8 +19,6 @@ from metalforge.core.errors import UnknownNameError
 from metalforge.hybrid.esn.tasks import Task
 from metalforge.reservoir.datasets import lorenz, mackey_glass, narma, to_forecasting
 
-__all__ = ["TASKS", "SearchTask", "search_task"]
-
 Reals = NDArray[np.floating[Any]]
 WASHOUT = 100
 """Steps at the start of each series that count for nothing: the state comes from rest."""

@@ -22,8 +22,6 @@ from metalforge.reservoir.weights import EsnWeights
 
 from .tables import Quantizer, Reals, WeightTable, piecewise_bends, update_tables
 
-__all__ = ["write_c_header"]
-
 LINE = 100
 """Characters in a row of a table, about."""
 FUNCTIONS: Mapping[str, str] = {

@@ -18,8 +18,6 @@ from metalforge.reservoir.weights import EsnWeights
 
 from .tables import Quantizer, WeightTable, piecewise_bends, update_tables
 
-__all__ = ["OPSET", "export_onnx_step"]
-
 OPSET = 21
 """The first with 4-bit integers."""
 IR_VERSION = 10

@@ -17,8 +17,6 @@ from metalforge.reservoir.activations import KNOTS, SLOPES
 from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights
 
-__all__ = ["IntegerRows", "Quantizer", "WeightTable", "piecewise_bends", "update_tables"]
-
 Reals: TypeAlias = NDArray[np.floating[Any]]
 
 

@@ -17,8 +17,6 @@ from .operators import onnx_library, onnx_runtime
 from .reading import RECURRENT, attributes_of
 from .shapes import Sized, walk
 
-__all__ = ["HostPart"]
-
 Array = NDArray[Any]
 Run: TypeAlias = Callable[[list[str], dict[str, Array]], Sequence[Any]]
 SATURATING = frozenset({"MatMulInteger", "QLinearMatMul"})

@@ -24,8 +24,6 @@ from .operators import REASONS, onnx_library, operations
 from .reading import OnnxModel, attributes_of, read_onnx, titled
 from .shapes import Sized, computed, inferred, sized, walk
 
-__all__ = ["load_onnx"]
-
 BATCHES = (2, 3)
 """Sizes of the batches that shapes are inferred for. Not 1, which broadcasts and squeezes like no other."""
 ALIKE = frozenset({"Identity", "Dropout", "Cast", "CastLike"})

@@ -19,8 +19,6 @@ from metalforge.hybrid.model.ops import (
 )
 from metalforge.substrates.npu.quantize import Quantized
 
-__all__ = ["Known", "Open", "Value", "bias_row", "dequantised", "native_op", "turned"]
-
 PLAIN: Mapping[str, ElementwiseName] = {"Tanh": "tanh", "Sigmoid": "sigmoid", "Relu": "relu"}
 """Activations without attributes."""
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from metalforge.core.errors import PluginError
 
-__all__ = ["ML_OPERATORS", "REASONS", "onnx_library", "onnx_runtime", "operations"]
-
 REASONS: Mapping[str, str] = {
     name: reason
     for reason, names in {

@@ -18,8 +18,6 @@ from metalforge.hybrid.model.ops import Shape
 
 from .operators import ML_OPERATORS, REASONS, onnx_library
 
-__all__ = ["KINDS", "LARGEST_FILE", "RECURRENT", "OnnxModel", "attributes_of", "kind_name", "read_onnx", "titled"]
-
 LARGEST_FILE = 256 * 2**20
 """Bytes: a hundred times what an NPU of this kind holds, and far below what would fill a host."""
 STANDARD = ("", "ai.onnx")

@@ -17,8 +17,6 @@ from metalforge.core.errors import SpecError
 from .operators import onnx_library
 from .reading import KINDS, attributes_of, kind_name, titled
 
-__all__ = ["LARGEST", "Sized", "computed", "inferred", "sized", "walk"]
-
 Array = NDArray[Any]
 LARGEST = 2**27
 """Numbers that one array may have: 1 GB of float64."""
