@@ -21,7 +21,8 @@ import numpy as np
 from metalforge.core import BenchRow, Measured, best_of
 from metalforge.lattice import GaugeField
 from metalforge.lattice.field import Momenta
-from metalforge.lattice.solvers import cg, iteration_cost, mixed_cg, multishift_cg
+from metalforge.lattice.solvers import cg, mixed_cg, multishift_cg
+from metalforge.lattice.solving import iteration_cost
 from metalforge.lattice.staggered import ColourField, StaggeredOperator
 from metalforge.native import kernels
 

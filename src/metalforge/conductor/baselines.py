@@ -34,8 +34,6 @@ from .features import FEATURES
 from .heads_training import LABEL_OF, label_rows
 from .labels import Example
 
-__all__ = ["CRITERIA", "baselines_for", "says"]
-
 EVERY = 4
 FIRST, FIRST_GEWEKE = 10, 40
 """Trajectories before which nothing is said."""

@@ -26,19 +26,6 @@ from metalforge.core.files import PathLike, opened, replacing
 
 from .features import ChainContext, Trajectory
 
-__all__ = [
-    "SERIES",
-    "ChainEntry",
-    "ChainRecord",
-    "Corpus",
-    "Fault",
-    "Part",
-    "Reference",
-    "ReferenceEntry",
-    "load_corpus",
-    "save_corpus",
-]
-
 FORMAT, FORMAT_VERSION = "metalforge-conductor-corpus", "2"
 Doubles: TypeAlias = NDArray[np.float64]
 Part: TypeAlias = Literal["train", "test"]

@@ -27,8 +27,6 @@ from metalforge.lattice.warmup import WarmUp
 from .chains import SERIES, ChainEntry, ChainRecord, Corpus, Dims, Reference, ReferenceEntry
 from .corpus_spec import STARTS, CorpusSpec, chain_entries, equilibria
 
-__all__ = ["build_corpus", "run_chains", "run_references", "training_runs"]
-
 Progress: TypeAlias = Callable[[int, int, str], None]
 REFERENCE_STREAM = 1 << 20
 """Streams of long runs start here: no chain shares their random numbers."""

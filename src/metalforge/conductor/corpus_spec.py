@@ -16,8 +16,6 @@ from metalforge.core.errors import SpecError
 
 from .chains import ChainEntry, Dims, Fault, Part, ReferenceEntry
 
-__all__ = ["QUICK_CORPUS", "STARTS", "CorpusGrid", "CorpusSpec", "chain_entries", "equilibria"]
-
 STARTS: tuple[Literal["hot", "cold"], ...] = ("hot", "cold")
 
 

@@ -6,8 +6,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["IN_A_ROW", "SURE", "EarlyStop", "first_sure", "first_yes"]
-
 SURE = 0.9
 IN_A_ROW = 10
 

@@ -30,8 +30,6 @@ from .labels import Example
 from .predicting import ROUTES, Ensemble, Route, layout_of, predictions
 from .scores import HeadScore
 
-__all__ = ["HeadCalibration", "NeitherPhase", "calibration", "evaluate", "neither_phase"]
-
 RESAMPLES = 400
 ACCURACY = ("thermalization", "phase")
 """Labels whose answer is taken as yes or no."""

@@ -22,8 +22,6 @@ from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.phases import Phase
 from metalforge.core.schema import Feature, FeatureSchema
 
-__all__ = ["FEATURES", "LARGEST", "ChainContext", "Frame", "FrameBuilder", "MetaRow", "Trajectory", "scaled"]
-
 Frame: TypeAlias = dict[str, float]
 FLAGS: dict[str, Phase] = {"is_quenched": "quench", "is_warmup": "warmup", "is_measure": "measure"}
 SHORT, LONG = 8, 32

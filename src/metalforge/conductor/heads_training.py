@@ -35,18 +35,6 @@ from .features import FEATURES
 from .labels import Example
 from .layouts import CONDUCTOR_11
 
-__all__ = [
-    "HeadFit",
-    "LeftOut",
-    "Trained",
-    "fit_heads",
-    "fitted_before",
-    "label_rows",
-    "reservoir",
-    "train_heads",
-    "without_memory",
-]
-
 RIDGES = tuple(10.0**k for k in range(-1, 6))
 UNITS = 128
 LABEL_OF = {

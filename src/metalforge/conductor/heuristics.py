@@ -8,19 +8,6 @@ place the points of a scan are shared with the campaign's steerers: `core.steeri
 import math
 from collections.abc import Sequence
 
-__all__ = [
-    "anomaly",
-    "cg_iterations",
-    "check_interval",
-    "deconfined_probability",
-    "priority",
-    "quality",
-    "quenched_length",
-    "rejection_probability",
-    "step_parameters",
-    "thermalised",
-]
-
 WIDTH = 0.3
 """Of the bell exp(-(beta - centre)^2 / WIDTH): half height at 0.46 from the centre."""
 HALF_TRANSITION = 0.1

@@ -35,21 +35,6 @@ from .chains import ChainEntry, ChainRecord, Corpus, Doubles, Part, Reference, R
 from .corpus_spec import CorpusSpec
 from .features import FEATURES, Frame, FrameBuilder, MetaRow, scaled
 
-__all__ = [
-    "LABELS",
-    "Band",
-    "ChainLabels",
-    "Example",
-    "Label",
-    "Labelled",
-    "Labeller",
-    "band_of",
-    "examples",
-    "first_inside",
-    "frames_of",
-    "meta_rows",
-]
-
 WINDOW = 5
 BAND = 2.5
 STAYS = 25

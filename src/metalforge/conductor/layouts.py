@@ -14,8 +14,6 @@ from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.schema import HeadLayout, HeadSpec
 from metalforge.reservoir.weights import EsnWeights
 
-__all__ = ["CONDUCTOR_11", "GPU_PREP_11", "LAYOUTS", "layout", "migrate"]
-
 
 def _chance(name: str, label: str, baseline: str) -> HeadSpec:
     """A probability that something is so."""

@@ -27,8 +27,6 @@ from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.ladder import group_ranges
 from metalforge.substrates.npu.residency import DevicePrograms
 
-__all__ = ["ConductorRun", "Decoder", "DevicePass", "HeadValues", "SoftwarePass", "decoder_of"]
-
 Reals = NDArray[Any]
 READOUT_PRECISION = "W12A12"
 """Plain int4 readouts break regression (three digits lose 0.05 %): the merged layer takes three."""

@@ -39,20 +39,6 @@ from .labels import Example
 from .layouts import CONDUCTOR_11
 from .program import ConductorProgram
 
-__all__ = [
-    "LEVELS",
-    "ROUTES",
-    "Ensemble",
-    "Predicted",
-    "Predictions",
-    "Route",
-    "ensemble_of",
-    "layout_of",
-    "predictions",
-    "train_ensemble",
-    "values_of",
-]
-
 LEVELS = (0.68, 0.95)
 NORMAL = (0.994, 1.960)
 """Half widths of these levels in standard deviations, for heads with nothing left out to read them off."""

@@ -40,8 +40,6 @@ from metalforge.substrates.profiles import PROFILES, DeviceProfile
 
 from .passes import READOUT_PRECISION, ConductorRun, DevicePass, HeadValues, SoftwarePass, decoder_of
 
-__all__ = ["SCALED_HEADS", "ConductorBuilder", "ConductorProgram", "Explanation", "Scaling"]
-
 SCALED_HEADS = (2, 4, 8, 11, 20, 55)
 """The rows of design document 004's scaling table; heads of one output each."""
 

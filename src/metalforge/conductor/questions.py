@@ -21,18 +21,6 @@ from metalforge.core.schema import HeadLayout
 from .features import ChainContext, MetaRow, Trajectory
 from .trust import Loss
 
-__all__ = [
-    "Clock",
-    "Conductor",
-    "Future",
-    "HeadAnswer",
-    "HeadQuestion",
-    "HeadReading",
-    "PlannedRun",
-    "Tally",
-    "WorkerStatistics",
-]
-
 
 class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A run that nobody has begun: its chain, and what earlier runs found."""

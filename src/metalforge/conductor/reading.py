@@ -23,8 +23,6 @@ from .features import FEATURES, LARGEST, scaled
 from .program import ConductorProgram
 from .questions import HeadReading
 
-__all__ = ["NetworkConductor"]
-
 
 class _Step(NamedTuple):
     """What a frame gave, from a chain's state, and the state after it."""

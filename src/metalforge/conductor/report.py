@@ -6,8 +6,6 @@ from typing import NamedTuple
 from .evaluation import HeadCalibration, NeitherPhase
 from .scores import Evaluation, HeadScore, StopStudy, least_seen
 
-__all__ = ["ReportTable", "as_markdown", "stop_table", "tables"]
-
 
 class ReportTable(NamedTuple):
     """A title, what is to be known to read the table, names of columns, and rows of text."""

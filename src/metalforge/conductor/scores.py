@@ -19,17 +19,6 @@ from scipy.stats import norm, t
 
 from metalforge.core.errors import SpecError
 
-__all__ = [
-    "CouplingInterval",
-    "Evaluation",
-    "HeadScore",
-    "StopRule",
-    "StopStudy",
-    "chains_to_see",
-    "least_seen",
-    "over_couplings",
-]
-
 RESAMPLES = 20_000
 SEEN = 3.29
 """Errors that a bias must be away from zero: 1.645 to be called one (5 %, one side) and 1.645 more to be seen in 95 %

@@ -21,15 +21,6 @@ from metalforge.reservoir.weights import EsnWeights
 
 from .scores import Evaluation
 
-__all__ = [
-    "Provenance",
-    "default_provenance",
-    "default_scores",
-    "default_weights",
-    "read_provenance",
-    "save_with_provenance",
-]
-
 ENTRY = "provenance"
 
 

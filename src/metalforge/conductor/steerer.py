@@ -33,8 +33,6 @@ from .questions import HeadQuestion, PlannedRun
 from .trust import Standing
 from .worker import Worker
 
-__all__ = ["ConductorSteerer", "Meta"]
-
 Meta: TypeAlias = Callable[[tuple[Observation, ...]], Sequence[MetaRow]] | Sequence[MetaRow]
 """What earlier runs found; a function makes it from what the steerer was told, so that it stays pure."""
 HEAD = "beta_priority"

@@ -44,8 +44,6 @@ from .labels import Example, band_of, first_inside, frames_of, meta_rows
 from .predicting import values_of
 from .scores import StopRule, StopStudy, chains_to_see, over_couplings
 
-__all__ = ["choose_factor", "stop_study", "studied", "thermalisation_head"]
-
 FACTORS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
 PREMATURE = 0.01
 SOUND = 0.5

@@ -19,8 +19,6 @@ from metalforge.core.schema import HeadLayout
 if TYPE_CHECKING:
     from .scores import HeadScore
 
-__all__ = ["LOSSES", "JudgedPair", "Loss", "Pair", "Standing", "Trust", "mark_scores", "trust_of"]
-
 Loss: TypeAlias = Literal["squared", "brier", "log"]
 FEWEST_PAIRS = 20
 SUREST = 0.99

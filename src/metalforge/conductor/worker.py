@@ -43,8 +43,6 @@ from .questions import (
 )
 from .trust import Trust, trust_of
 
-__all__ = ["Worker", "WorkerStuckWarning"]
-
 Readings: TypeAlias = Mapping[str, HeadReading]
 Job: TypeAlias = Future | Callable[[], object]
 KEPT = 256

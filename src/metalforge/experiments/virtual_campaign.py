@@ -26,9 +26,9 @@ from metalforge.campaign.physics.transition import locate
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import Steerer
 from metalforge.lattice.chain import Chain, ChainSpec, HeatbathSpec
-from metalforge.lattice.field import Precision
 from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
+from metalforge.native.engine import Precision
 from metalforge.statistics import NotLocated
 
 from .cache import cached_arrays

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from .field import GaugeField
 
-__all__ = ["SYMANZIK", "WILSON", "Action", "action", "actions", "register"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Action:

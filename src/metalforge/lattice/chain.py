@@ -10,17 +10,15 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 from metalforge.native.cpu_engine import cpu_engine
-from metalforge.native.engine import Engine, continues
+from metalforge.native.engine import Engine, Precision, check_dims, continues
 
 from .actions import action as named_action
-from .field import GaugeField, Precision, check_dims
+from .field import GaugeField
 from .hmc import EnergyProbe, hmc_trajectory, make_workspace
 from .integrators import scheme
 from .io.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from .observables import Observables, measure
 from .sea import FermionSpec, Sea
-
-__all__ = ["Chain", "ChainSpec", "HeatbathSpec", "HmcSpec", "UpdateInfo"]
 
 
 class HeatbathSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

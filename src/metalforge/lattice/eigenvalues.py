@@ -17,8 +17,6 @@ from metalforge.core.errors import SpecError
 from .solvers import cg
 from .staggered import ColourField, StaggeredOperator
 
-__all__ = ["LARGEST_POSSIBLE", "largest_eigenvalue", "lowest_eigenvalues"]
-
 LARGEST_POSSIBLE = 16.0
 """-H^2 <= 16: H is a sum of eight unitary hops over two, so its norm is at most 4."""
 

@@ -13,8 +13,6 @@ from metalforge.native.engine import Buffer, Dims, Engine, Grid, Precision, chec
 
 from .actions import WILSON, Action
 
-__all__ = ["GaugeField", "Momenta", "OnGrid", "Precision", "check_dims"]
-
 ALL_LINKS = 255
 
 

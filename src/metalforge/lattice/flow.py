@@ -15,8 +15,6 @@ from metalforge.core.errors import SpecError
 
 from .field import GaugeField, Momenta
 
-__all__ = ["FlowPoint", "gradient_flow", "scale_t0", "scale_w0"]
-
 
 class FlowPoint(NamedTuple):
     """What is measured at one flow time; `energy` is the clover E, `charge` the clover Q."""

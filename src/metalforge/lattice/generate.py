@@ -24,8 +24,6 @@ from .registered import Value, named, value_of
 from .run import ChainRun, Row
 from .warmup import WarmUp
 
-__all__ = ["ChainSummary", "Generation", "Job", "Value"]
-
 Floats = NDArray[np.float64]
 Format = Literal["nersc", "ildg", "hdf5"]
 LATER = ("plaquette_spatial", "plaquette_temporal")

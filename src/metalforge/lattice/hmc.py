@@ -16,8 +16,6 @@ from .field import GaugeField, Momenta
 from .integrators import GAUGE, MOVE, Level, Scheme, TrajectoryPlan, nested
 from .sea import Sea
 
-__all__ = ["EnergyProbe", "MidEnergy", "TrajectoryInfo", "hmc_trajectory"]
-
 METROPOLIS_DRAW = 4 << 28
 """Draws of the accept test; the kernels use 1 << 28 (momenta), 2 << 28 (hot start) and 3 << 28 (heat bath), fermions
 5 << 28 (pseudofermion noise) and 6 << 28 (noise of estimators)."""

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError, UnknownNameError
 
-__all__ = ["GAUGE", "SCHEMES", "Level", "Scheme", "TrajectoryPlan", "nested", "scheme"]
-
 MOVE, GAUGE = 0, 1
 """Codes of the stages that the gauge kernels walk themselves; other parts of an action have codes from 2 on."""
 

@@ -22,18 +22,6 @@ from .field import GaugeField
 from .solvers import Inverter
 from .staggered import ColourField
 
-__all__ = [
-    "CondensateSample",
-    "Observables",
-    "SeaObservables",
-    "creutz_ratio",
-    "measure",
-    "measure_condensate",
-    "pion_correlator",
-    "wilson_loops",
-    "z3_projection",
-]
-
 
 class Observables(msgspec.Struct, frozen=True, kw_only=True):
     """The cheap observables of one configuration; conventions in `metalforge.lattice`."""

@@ -29,8 +29,6 @@ from .rational import Rational, rational_power
 from .solvers import Inverter
 from .staggered import ColourField
 
-__all__ = ["FourFlavors", "MassRatio", "Pseudofermion", "RootFlavors"]
-
 NOISE_DRAW = 5 << 28
 """Draws of pseudofermion noise: NOISE_DRAW + field * 256; one field takes three of them a site."""
 

@@ -22,8 +22,6 @@ from scipy.special import ellipj, ellipk, ellipkm1
 
 from metalforge.core.errors import MetalforgeError, SpecError
 
-__all__ = ["Rational", "rational_power"]
-
 MAX_POLES = 60
 """Enough for 1e-13 on a range of 1e8; more would say that the range is a mistake."""
 

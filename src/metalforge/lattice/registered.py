@@ -25,8 +25,6 @@ from .observables import Observables, SeaObservables, measure, wilson_loops, z3_
 if TYPE_CHECKING:
     from .chain import Chain, UpdateInfo
 
-__all__ = ["Look", "Observable", "Value", "described", "named", "register", "standard", "value_of"]
-
 Floats = NDArray[np.float64]
 
 

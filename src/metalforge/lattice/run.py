@@ -24,8 +24,6 @@ from .hmc import EnergyProbe, MidEnergy
 from .registered import Look, named
 from .warmup import WarmUp, warm_up_step
 
-__all__ = ["ChainFaultError", "ChainRun", "Row", "RowLog", "Rowed", "Segment"]
-
 
 class Row(NamedTuple):
     """What one update gave, counted from 0, by observable; `tested` where its accept test counted."""

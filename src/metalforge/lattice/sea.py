@@ -22,8 +22,6 @@ from .observables import Observables, SeaObservables, measure_condensate
 from .pseudofermion import FourFlavors, MassRatio, Pseudofermion, RootFlavors
 from .solvers import Inverter
 
-__all__ = ["FermionSpec", "Sea", "SpectralRangeError"]
-
 REVERSIBLE_TOLERANCE = 1e-9
 """The coarsest force tolerance for chronological guesses. A trajectory there and back misses its start (4^4, am = 0.1,
 unit length) by as much as the tolerance then, and by a tenth of it where every solve starts from zero."""

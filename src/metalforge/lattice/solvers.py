@@ -20,20 +20,8 @@ from metalforge.core.errors import SpecError
 
 from .field import GaugeField
 from .rational import Rational
-from .solving import CONVERGED, STALLED, OnCheck, Solve, SolveInfo, SolveOptions, SolverError, iteration_cost
+from .solving import CONVERGED, OnCheck, Solve, SolveInfo, SolveOptions, SolverError
 from .staggered import ColourField, StaggeredOperator
-
-__all__ = [
-    "Inverter",
-    "OnCheck",
-    "SolveInfo",
-    "SolveOptions",
-    "SolverError",
-    "cg",
-    "iteration_cost",
-    "mixed_cg",
-    "multishift_cg",
-]
 
 RELIABLE = 0.1
 """The residual of the single-precision recurrence is replaced by the true one each time it fell by this factor."""
@@ -54,11 +42,20 @@ def cg(
     """
     solve = Solve(operator, source, [out], [shift], **options)
     if solve.start(guess):
-        with operator.borrowed(1, source.parity) as (residual,):
-            if guess is None:
-                residual.assign(source)
-            solve.finish_one(out, shift, residual, solve.norm2 if guess is None else None)
+        _finish_in_double(solve, 0, zero=guess is None)
     return solve.finish()
+
+
+def _finish_in_double(solve: Solve, number: int, *, zero: bool = False) -> None:
+    """Bring one solution of a solve to its tolerance by conjugate gradients of its own."""
+    operator, out, shift = solve.operator, solve.outs[number], solve.shifts[number]
+    with operator.borrowed_solver(1) as solver, operator.borrowed(1, solve.source.parity) as (residual,):
+
+        def attempt(residual2: float, keep: bool) -> int:
+            solver.begin(residual.values, keep)
+            return solve.iterate(operator, solver, [out], np.zeros(1), shift, solve.target2)
+
+        solve.finish_one(attempt, out, shift, residual, zero=zero)
 
 
 def multishift_cg(
@@ -74,19 +71,20 @@ def multishift_cg(
     rounding left a true residual above it, that shift is finished by conjugate gradients of its own.
     """
     solve = Solve(operator, source, outs, shifts, **options)
-    if not solve.start(None):
+    if not solve.start():
         return solve.finish()
     order = [int(k) for k in np.argsort(solve.shifts, kind="stable")]
     smallest = solve.shifts[order[0]]
-    with operator.borrowed_solver(len(order)) as solver, operator.borrowed(1, source.parity) as (residual,):
+    with operator.borrowed_solver(len(order)) as solver:
         solver.begin(source.values, False)
         solutions = [solve.outs[k] for k in order]
         differences = np.array([solve.shifts[k] - smallest for k in order])
         state = solve.iterate(operator, solver, solutions, differences, smallest, solve.target2)
-        for k in order:
-            if state == CONVERGED:
-                solve.finish_one(solve.outs[k], solve.shifts[k], residual)
-            else:
+    for k in order:
+        if state == CONVERGED:
+            _finish_in_double(solve, k)
+        else:
+            with operator.borrowed(1, source.parity) as (residual,):
                 solve.add_result(solve.true_residual(residual, solve.outs[k], solve.shifts[k]))
     return solve.finish()
 
@@ -117,14 +115,8 @@ def mixed_cg(
         (residual,) = stack.enter_context(operator.borrowed(1, parity))
         narrow, part = stack.enter_context(single.borrowed(2, parity))
         solver = stack.enter_context(single.borrowed_solver(1))
-        if guess is None:
-            residual.assign(source)
-            residual2 = solve.norm2
-        else:
-            residual2 = solve.true_residual(residual, out, shift)
-        keep, state = False, CONVERGED
-        while residual2 > solve.limit2 and state == CONVERGED:
-            before = residual2
+
+        def attempt(residual2: float, keep: bool) -> int:
             # In units of |b|, so that no source is too small for single precision.
             grid.narrow_colours(narrow.values, residual.values, 1 / length, parity)
             solver.begin(narrow.values, keep)
@@ -132,11 +124,9 @@ def mixed_cg(
             goal = max(solve.target2, RELIABLE**2 * residual2) / solve.norm2
             state = solve.iterate(single, solver, [part], np.zeros(1), shift, goal, unit2=1.0)
             grid.widen_colours(out.values, part.values, 1.0, length, parity)
-            residual2 = solve.true_residual(residual, out, shift)
-            if residual2 > STALLED**2 * before:
-                break
-            keep = True
-        solve.add_result(residual2)
+            return state
+
+        solve.finish_one(attempt, out, shift, residual, zero=guess is None)
     return solve.finish()
 
 

@@ -13,10 +13,11 @@ from metalforge.native.engine import Solver
 
 from .staggered import ColourField, StaggeredOperator
 
-__all__ = ["OnCheck", "Solve", "SolveInfo", "SolveOptions", "SolverError", "iteration_cost"]
-
 OnCheck = Callable[[int, float], Literal["stop"] | int | None]
 """Called with (iteration, relative residual); "stop" interrupts the solve, a number is the next check interval."""
+
+Attempt = Callable[[float, bool], int]
+"""Runs a recurrence from a residual of this norm squared, anew or in its last direction; gives the solver's state."""
 
 RUNNING, CONVERGED, BROKEN = 0, 1, 2
 """What an engine reports: `Solver.iterate` in native/engine.py."""
@@ -129,7 +130,7 @@ class Solve:
                     f"`shift` must be a finite number above -mass^2 = {-(self.operator.mass**2):g}. Got {shift}"
                 )
 
-    def start(self, guess: ColourField | None) -> bool:
+    def start(self, guess: ColourField | None = None) -> bool:
         """Set the solutions to their start; returns False when that is the answer already."""
         if guess is not None:
             self.source.require_like(guess, "guess")
@@ -140,26 +141,24 @@ class Solve:
                 out.assign(guess)
         return self.norm2 > 0
 
-    def finish_one(self, out: ColourField, shift: float, residual: ColourField, residual2: float | None = None) -> None:
-        """Bring one solution to the tolerance by conjugate gradients.
+    def finish_one(
+        self, attempt: Attempt, out: ColourField, shift: float, residual: ColourField, *, zero: bool = False
+    ) -> None:
+        """Bring one solution to the tolerance: a recurrence that ends with a true residual above it goes on from there.
 
-        `residual2` is |residual|^2 where the residual is known. A recurrence that ended with a true residual above the
-        tolerance goes on from the true one.
+        Where the solution is `zero` its residual is the source.
         """
-        operator = self.operator
-        if residual2 is None:
+        if zero:
+            residual.assign(self.source)
+        residual2 = self.norm2 if zero else self.true_residual(residual, out, shift)
+        keep, state = False, CONVERGED
+        while residual2 > self.limit2 and state == CONVERGED:
+            before = residual2
+            state = attempt(residual2, keep)
             residual2 = self.true_residual(residual, out, shift)
-        if residual2 > self.limit2:
-            with operator.borrowed_solver(1) as solver:
-                keep, state = False, CONVERGED
-                while residual2 > self.limit2 and state == CONVERGED:
-                    before = residual2
-                    solver.begin(residual.values, keep)
-                    state = self.iterate(operator, solver, [out], np.zeros(1), shift, self.target2)
-                    residual2 = self.true_residual(residual, out, shift)
-                    if residual2 > STALLED**2 * before:
-                        break
-                    keep = True
+            if residual2 > STALLED**2 * before:
+                break
+            keep = True
         self.add_result(residual2)
 
     def iterate(

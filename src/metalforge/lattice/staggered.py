@@ -20,8 +20,6 @@ from metalforge.native.engine import Buffer, Dims, Engine, Precision, Solver
 
 from .field import GaugeField, Momenta, OnGrid
 
-__all__ = ["ColourField", "StaggeredOperator"]
-
 
 class ColourField(OnGrid):
     """A field psi(x) of three complex components on even (`parity` 0) or odd (1) sites, x + y + z + t modulo 2.

@@ -14,8 +14,6 @@ import numpy as np
 from .chain import Chain, ChainSpec, UpdateInfo
 from .hmc import EnergyProbe
 
-__all__ = ["WarmUp", "predicted_acceptance", "warm_up", "warm_up_step"]
-
 TARGET_ACCEPTANCE = (0.75, 0.92)
 """Between these the cost of an independent configuration is flat (Takaishi and de Forcrand, hep-lat/0505020)."""
 

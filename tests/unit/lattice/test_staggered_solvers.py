@@ -5,7 +5,8 @@ import pytest
 
 from metalforge.core import MetalforgeError, SpecError
 from metalforge.lattice import GaugeField
-from metalforge.lattice.solvers import SolverError, cg, iteration_cost, mixed_cg, multishift_cg
+from metalforge.lattice.solvers import cg, mixed_cg, multishift_cg
+from metalforge.lattice.solving import SolverError, iteration_cost
 from metalforge.lattice.staggered import ColourField, StaggeredOperator
 from reference import staggered
 

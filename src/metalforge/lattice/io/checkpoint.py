@@ -40,8 +40,6 @@ from ._links import (
     replacing,
 )
 
-__all__ = ["HDF5_SIGNATURE", "Checkpoint", "read_checkpoint", "write_checkpoint"]
-
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 FORMAT = "metalforge-checkpoint"
 FORMAT_VERSION = 2

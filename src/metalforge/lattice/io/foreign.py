@@ -33,8 +33,6 @@ from ._links import (
     shape_of,
 )
 
-__all__ = ["MILC_MAGIC", "looks_like_openqcd", "read_milc", "read_openqcd"]
-
 _HEADER = struct.Struct("<4id")
 HEADER_BYTES = _HEADER.size
 _TOLERANCE = 1e-12  # both are sums in double precision; openQCD allows the square root of their length in roundings

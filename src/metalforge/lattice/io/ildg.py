@@ -41,8 +41,6 @@ from ._links import (
     site_crcs,
 )
 
-__all__ = ["LIME_MAGIC", "LimeRecord", "find_records", "read_ildg", "read_payload", "write_ildg", "write_record"]
-
 LIME_MAGIC = bytes.fromhex("456789ab")
 
 _HEADER = struct.Struct(">4sHHQ128s")

@@ -38,8 +38,6 @@ from ._links import (
     third_row,
 )
 
-__all__ = ["read_nersc", "write_nersc"]
-
 T = TypeVar("T")
 FloatingPoint = Literal["IEEE32", "IEEE32BIG", "IEEE32LITTLE", "IEEE64BIG", "IEEE64LITTLE"]
 
