@@ -154,26 +154,23 @@ class Edits:
 
     def remove_stage(self, name: str) -> Self:
         """Take a stage out, with its edges."""
-
-        def remove(graph: PipelineGraph) -> PipelineGraph:
-            left = {n: s for n, s in graph.stages.items() if s is not graph.stage(name)}
-            return replace(graph, stages=left, edges=tuple(e for e in graph.edges if name not in e.ends))
-
-        return self._then(remove)
+        return self._then(
+            lambda graph: replace(
+                graph,
+                stages={n: s for n, s in graph.stages.items() if s is not graph.stage(name)},
+                edges=tuple(e for e in graph.edges if name not in e.ends),
+            )
+        )
 
     def change_stage(
         self, name: str, *, substrate: OnSubstrate | str | None = None, config: StageConfig | None = None
     ) -> Self:
         """Move a stage to another substrate, or change how it is run."""
-
-        def change(graph: PipelineGraph) -> PipelineGraph:
-            old = graph.stage(name)
-            spec = replace(
-                old, substrate=old.substrate if substrate is None else substrate, config=config or old.config
-            )
-            return replace(graph, stages={**graph.stages, name: spec})
-
-        return self._then(change)
+        wanted: dict[str, Any] = {"substrate": substrate, "config": config}
+        changes = {field: value for field, value in wanted.items() if value is not None}
+        return self._then(
+            lambda graph: replace(graph, stages={**graph.stages, name: replace(graph.stage(name), **changes)})
+        )
 
     def add_edge(
         self,
@@ -189,21 +186,11 @@ class Edits:
 
     def remove_edge(self, source: str, target: str) -> Self:
         """Part two stages."""
-
-        def remove(graph: PipelineGraph) -> PipelineGraph:
-            _edge(graph, source, target)
-            return replace(graph, edges=tuple(e for e in graph.edges if e.ends != (source, target)))
-
-        return self._then(remove)
+        return self._then(lambda graph: _with_edge(graph, source, target))
 
     def change_edge(self, source: str, target: str, channel: ChannelKind) -> Self:
         """Give an edge another capacity, predicate or kind."""
-
-        def change(graph: PipelineGraph) -> PipelineGraph:
-            old = _edge(graph, source, target)
-            return replace(graph, edges=tuple(replace(e, channel=channel) if e is old else e for e in graph.edges))
-
-        return self._then(change)
+        return self._then(lambda graph: _with_edge(graph, source, target, channel))
 
     def apply(self, graph: PipelineGraph) -> PipelineGraph:
         """Return the changed graph; the given one stays as it is."""
@@ -212,8 +199,13 @@ class Edits:
         return graph
 
 
-def _edge(graph: PipelineGraph, source: str, target: str) -> Edge:
-    for edge in graph.edges:
-        if edge.ends == (source, target):
-            return edge
-    raise UnknownNameError("edge", f"{source} -> {target}", [f"{e.source} -> {e.target}" for e in graph.edges])
+def _with_edge(graph: PipelineGraph, source: str, target: str, channel: ChannelKind | None = None) -> PipelineGraph:
+    """Return a graph whose edge between two stages has another channel, or is gone."""
+    edges = {e.ends: e for e in graph.edges}
+    if (source, target) not in edges:
+        raise UnknownNameError("edge", f"{source} -> {target}", list(map(str, graph.edges)))
+    if channel is None:
+        del edges[source, target]
+    else:
+        edges[source, target] = replace(edges[source, target], channel=channel)
+    return replace(graph, edges=tuple(edges.values()))

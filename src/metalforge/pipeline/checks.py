@@ -61,9 +61,9 @@ def _names(graph: PipelineGraph) -> Iterator[str]:
     for edge in graph.edges:
         for end in edge.ends:
             if end not in graph.stages:
-                yield f"edge {_arrow(edge)} names stage `{end}`, which does not exist; known: {', '.join(graph.stages)}"
+                yield f"edge {edge} names stage `{end}`, which does not exist; known: {', '.join(graph.stages)}"
         if edge.ends in seen:
-            yield f"edge {_arrow(edge)} is there twice; one edge joins two stages"
+            yield f"edge {edge} is there twice; one edge joins two stages"
         seen.add(edge.ends)
 
 
@@ -93,10 +93,7 @@ def _types(graph: PipelineGraph) -> Iterator[str]:
         source, target = graph.stages[edge.source], graph.stages[edge.target]
         gives, takes = item_types(source.stage)[1], item_types(target.stage)[0]
         if gives is not None and takes is not None and not accepts(takes, gives):
-            yield (
-                f"edge {_arrow(edge)}: `{edge.source}` gives {type_name(gives)}, "
-                f"`{edge.target}` takes {type_name(takes)}"
-            )
+            yield (f"edge {edge}: `{edge.source}` gives {type_name(gives)}, `{edge.target}` takes {type_name(takes)}")
         if isinstance(edge.channel, Filtered) and isinstance(edge.channel.where, str):
             yield from _predicate(edge, edge.channel.where, gives)
 
@@ -107,14 +104,14 @@ def _predicate(edge: Edge, text: str, gives: object) -> Iterator[str]:
         expression = Expression(text)
         if fields is None:
             yield (
-                f"edge {_arrow(edge)}: the fields of predicate `{text}` cannot be checked, because the outputs of "
+                f"edge {edge}: the fields of predicate `{text}` cannot be checked, because the outputs of "
                 f"`{edge.source}` ({type_name(gives)}) declare none; annotate it with a dataclass, struct or named "
                 "tuple, or pass a callable"
             )
         else:
             expression.check(fields)
     except MetalforgeError as error:
-        yield f"edge {_arrow(edge)}: {error}"
+        yield f"edge {edge}: {error}"
 
 
 def _stages(graph: PipelineGraph) -> Iterator[str]:
@@ -176,7 +173,7 @@ def _budget(graph: PipelineGraph, members: tuple[str, ...], inside: list[Edge], 
         yield f"{where} has a limit in bytes: a token budget counts items only"
     others = [e for e in graph.edges if e.source in members and e.target in members and e not in inside]
     if others:
-        yield f"{where} also has edges that never block ({_arrow(others[0])}): leave the token budget out"
+        yield f"{where} also has edges that never block ({others[0]}): leave the token budget out"
 
 
 def cycle_of(edges: list[Edge]) -> list[str]:
@@ -222,7 +219,3 @@ def _losses(graph: PipelineGraph) -> Iterator[str]:
                 f"{' -> '.join(way)}; what it drops would be missing there without a word"
                 f"\n  hint: StageConfig(results=False) for `{way[-1]}` says that it may miss items"
             )
-
-
-def _arrow(edge: Edge) -> str:
-    return f"{edge.source} -> {edge.target}"

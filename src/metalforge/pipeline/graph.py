@@ -50,6 +50,9 @@ class Edge:
         """What identifies the edge."""
         return self.source, self.target
 
+    def __str__(self) -> str:
+        return f"{self.source} -> {self.target}"
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class Graph:

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partialmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,7 +20,6 @@ from metalforge.core.errors import SpecError
 
 from .errors import StageCrashError, StageTimeoutError
 from .graph import StageSpec
-from .items import Item
 from .stages import OnSubstrate
 from .wire import receive_object, send_object
 
@@ -174,28 +174,12 @@ class ProcessHost:
                 self.checkpoint()
         return result
 
-    def step(self, item: Item) -> list[Any]:
-        """Process one item."""
-        outputs: list[Any] = self._do("step", item)
-        return outputs
-
-    def produce(self) -> list[Any] | None:
-        """Return the next outputs of a source."""
-        outputs: list[Any] | None = self._do("produce")
-        return outputs
-
-    def finish(self) -> list[Any]:
-        """Return last outputs."""
-        outputs: list[Any] = self._do("finish", logged=False)
-        return outputs
-
-    def answer(self, request: Any) -> Any:
-        """Return the reply to a request."""
-        return self._do("answer", request)
-
-    def configure(self, config: Any) -> None:
-        """Take a new configuration."""
-        self._do("configure", config)
+    # The verbs of a stage, with the arguments and results that they have in `hosts.LocalHost`.
+    step = partialmethod(_do, "step")
+    produce = partialmethod(_do, "produce")
+    answer = partialmethod(_do, "answer")
+    configure = partialmethod(_do, "configure")
+    finish = partialmethod(_do, "finish", logged=False)
 
     def checkpoint(self) -> bytes:
         """Return the state, and forget the inputs before it."""

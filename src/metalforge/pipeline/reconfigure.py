@@ -8,9 +8,7 @@ moves from one substrate to another at an item border, too, while the rest of th
 """
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,15 +16,13 @@ from metalforge.core.errors import SpecError
 
 from .checks import check
 from .errors import GraphError, PipelineError
-from .graph import Edge, PipelineGraph, StageSpec
+from .graph import PipelineGraph, StageSpec
 from .items import Item
 from .lanes import END, NUDGE, Lane
 
 if TYPE_CHECKING:
     from .supervisor import Run
     from .worker import StageWorker
-
-_DRAIN_S = 5.0
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,75 +55,44 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     pause_ms: float
 
 
-@dataclass(slots=True)
 class _Plan:
     """What differs between the graph that runs and the one that is wanted."""
 
-    old: PipelineGraph
-    new: PipelineGraph
-    added_stages: list[str] = field(default_factory=list)
-    removed_stages: list[str] = field(default_factory=list)
-    changed_stages: list[str] = field(default_factory=list)
-    added: list[Edge] = field(default_factory=list)
-    removed: list[Edge] = field(default_factory=list)
+    def __init__(self, old: PipelineGraph, new: PipelineGraph) -> None:
+        self.old, self.new = old, new
+        self.added_stages = [n for n in new.stages if n not in old.stages]
+        self.removed_stages = [n for n in old.stages if n not in new.stages]
+        self.changed_stages = [n for n, s in new.stages.items() if n in old.stages and old.stages[n] != s]
+        before, after = ({e.ends: e for e in graph.edges} for graph in (old, new))
+        # Whether the edges of a droppable stage block is decided when they are opened.
+        rewired = {n for n in self.changed_stages if old.stages[n].config.droppable != new.stages[n].config.droppable}
+        changed = {ends for ends, e in after.items() if before.get(ends) != e or e.target in rewired}
+        self.added = [e for ends, e in after.items() if ends in changed]
+        self.removed = [e for ends, e in before.items() if ends in changed or ends not in after]
 
 
-def _plan(old: PipelineGraph, new: PipelineGraph) -> _Plan:
-    plan = _Plan(old, new)
-    plan.added_stages = [n for n in new.stages if n not in old.stages]
-    plan.removed_stages = [n for n in old.stages if n not in new.stages]
-    rewired: set[str] = set()
-    for name, spec in new.stages.items():
-        before = old.stages.get(name)
-        if before is None or before == spec:
-            continue
-        if before.stage is not spec.stage:
-            raise GraphError([f"stage `{name}` has another implementation: add it under another name"])
-        if before.config.concurrency != spec.config.concurrency:
-            raise GraphError([f"stage `{name}`: `concurrency` cannot be changed while it runs"])
-        plan.changed_stages.append(name)
-        if before.config.droppable != spec.config.droppable:
-            rewired.add(name)  # whether its edges block is decided when they are opened
-    edges = {e.ends: e for e in old.edges}
-    wanted = {e.ends: e for e in new.edges}
-    for ends, edge in wanted.items():
-        before_edge = edges.get(ends)
-        if before_edge != edge or edge.target in rewired:
-            plan.added.append(edge)
-            if before_edge is not None:
-                plan.removed.append(before_edge)
-    plan.removed += [e for ends, e in edges.items() if ends not in wanted]
-    return plan
-
-
-def reconfigure(
-    run: "Run",
-    new: PipelineGraph,
-    *,
-    queued: Literal["carry", "drain"] = "carry",
-    timeout: float | None = None,
-    drain_s: float = _DRAIN_S,
-) -> Receipt:
-    """Change a running graph into `new`; on any error the old one runs on as it was.
-
-    With `drain`, consumers first process what is queued on the edges that change (at most `drain_s`: in a cycle the
-    held producer may be the one they wait for; what is left then is carried).
-    """
-    with run._admin:
-        if run.status not in ("running", "paused"):
-            raise PipelineError(f"a run that is {run.status} cannot be rewired")
-        if queued not in ("carry", "drain"):
-            raise SpecError(f"`queued` must be carry or drain. Got {queued!r}")
-        check(new)
-        plan = _plan(run.graph, new.resolved())
-        _refuse(run, plan)
-        return _Change(run, plan).make(queued, timeout, drain_s)
+def reconfigure(run: "Run", new: PipelineGraph, queued: str, timeout: float | None, drain_s: float) -> Receipt:
+    """Change a running graph into `new`; on any error the old one runs on as it was."""
+    if run.status not in ("running", "paused"):
+        raise PipelineError(f"a run that is {run.status} cannot be rewired")
+    if queued not in ("carry", "drain"):
+        raise SpecError(f"`queued` must be carry or drain. Got {queued!r}")
+    check(new)
+    plan = _Plan(run.graph, new.resolved())
+    _refuse(run, plan)
+    return _Change(run, plan).make(queued, timeout, drain_s)
 
 
 def _refuse(run: "Run", plan: _Plan) -> None:
     ends = {n for e in (*plan.added, *plan.removed) for n in e.ends}
     touched = ends | {*plan.added_stages, *plan.removed_stages, *plan.changed_stages}
     leaving = {w.name for w in run.retired}
+    for name in plan.changed_stages:
+        before, after = plan.old.stages[name], plan.new.stages[name]
+        if before.stage is not after.stage:
+            raise GraphError([f"stage `{name}` has another implementation: add it under another name"])
+        if before.config.concurrency != after.config.concurrency:
+            raise GraphError([f"stage `{name}`: `concurrency` cannot be changed while it runs"])
     problems = [
         f"stage `{name}` is part of a cycle with a token budget, which cannot be changed while it runs"
         for name in sorted(touched & set(run.ring_of))
@@ -145,7 +110,7 @@ def _over(run: "Run", plan: _Plan) -> list[str]:
     for edge in plan.added:
         target = run.workers.get(edge.target)
         if target is not None and (target.ended or target.finish_asked or run.endings.is_closing(target)):
-            late.append(f"edge {edge.source} -> {edge.target} comes too late: `{edge.target}` has ended or is ending")
+            late.append(f"edge {edge} comes too late: `{edge.target}` has ended or is ending")
     for name in plan.added_stages:
         feeds = [e for e in plan.new.edges if e.target == name]
         sources = [run.workers[e.source] for e in feeds if e.source in run.workers]
@@ -302,7 +267,6 @@ class _Change:
 
     def _receipt(self, held: list[str], pause_ms: float) -> Receipt:
         plan = self.plan
-        arrow: Callable[[Edge], str] = lambda e: f"{e.source} -> {e.target}"  # noqa: E731
         return Receipt(
             kept=self.kept,
             moved=self.moved,
@@ -313,8 +277,8 @@ class _Change:
             added_stages=tuple(plan.added_stages),
             removed_stages=tuple(plan.removed_stages),
             changed_stages=tuple(plan.changed_stages),
-            added_edges=tuple(map(arrow, plan.added)),
-            removed_edges=tuple(map(arrow, plan.removed)),
+            added_edges=tuple(map(str, plan.added)),
+            removed_edges=tuple(map(str, plan.removed)),
         )
 
 

@@ -397,10 +397,12 @@ class Run(ABC):
     ) -> Receipt:
         """Rewire the graph while it runs: a new topology of its stages, a new pipeline, or single edits.
 
-        Refused as a whole (`GraphError`) when the result would not pass `build`; the old graph then runs on.
+        Refused as a whole (`GraphError`) when the result would not pass `build`; the old graph then runs on. With
+        `drain`, consumers first process what is queued on the edges that change (at most `drain_s`: in a cycle the held
+        producer may be the one they wait for; what is left then is carried).
         """
         with self._admin:
-            return reconfigure(self, self.graph_after(change), queued=queued, timeout=timeout, drain_s=drain_s)
+            return reconfigure(self, self.graph_after(change), queued, timeout, drain_s)
 
     def graph_after(self, change: "PipelineGraph | Graph | Pipeline | Edits") -> PipelineGraph:
         """Return the graph that a change would lead to."""

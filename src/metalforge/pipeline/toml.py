@@ -67,10 +67,7 @@ def to_toml(pipeline: Pipeline | PipelineGraph) -> str:
         stages.append({**place, "substrate": spec.substrate_name, "config": msgspec.to_builtins(spec.config)})
     for edge in graph.edges:
         if isinstance(edge.channel, Filtered) and not isinstance(edge.channel.where, str):
-            raise SpecError(
-                f"edge {edge.source} -> {edge.target} is filtered by a function, which no file can hold; "
-                "write an expression"
-            )
+            raise SpecError(f"edge {edge} is filtered by a function, which no file can hold; write an expression")
         ends = {"from": edge.source, "to": edge.target, "channel": msgspec.to_builtins(edge.channel)}
         edges.append({**ends, "feedback": edge.feedback or None, "tokens": edge.tokens})
     return tomli_w.dumps(_without_nothing({"name": graph.name, "stages": stages, "edges": edges}))

@@ -13,7 +13,7 @@ from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, 
 from metalforge.native.cpu_engine import CpuEngine, cpu_engine
 
 from .meters import RaplMeter
-from .prices import Roofline
+from .prices import GENERAL_PURPOSE, Roofline
 
 _FLOPS_PER_CYCLE = {"portable": 4, "v2": 4, "v3": 16, "v4": 16}
 """Double-precision flops a core can start each cycle: two vector multiply-adds (v2: a multiply and an add).
@@ -35,18 +35,7 @@ class CpuSubstrate:
         properties |= _caches(sys / "devices/system/cpu/cpu0/cache")
         if clock := _clock_hz(text, sys):
             properties["clock_hz"] = clock
-        capabilities: list[Capability] = [
-            Trait.F64,
-            Trait.F32,
-            Trait.DF64,
-            Trait.SCALAR_REDUCE,
-            Trait.SPARSE_MATVEC,
-            Trait.EIGENSOLVE,
-            Trait.CONJUGATE_GRADIENT,
-            Trait.KERNEL_DISPATCH,
-            Trait.TIMESTAMPS,
-            Trait.STREAMING_STAGE,
-        ]
+        capabilities: list[Capability] = [*GENERAL_PURPOSE]
         try:
             properties["isa"] = native.level()
             properties["isa_supported"] = " ".join(native.supported_levels())

@@ -12,7 +12,7 @@ from metalforge.core.errors import PlacementError
 from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, SubstrateInfo, Workload
 
 from .meters import NvmlMeter
-from .prices import Roofline
+from .prices import GENERAL_PURPOSE, Roofline
 
 _REMEDY = "pip install 'metalforge[cuda]'"
 
@@ -43,20 +43,7 @@ class CudaSubstrate:
             kind=Kind.GPU,
             name=f"cuda:{index}",
             model=model,
-            capabilities=(
-                Trait.F64,
-                Trait.F32,
-                Trait.DF64,
-                BatchInference(max_batch=2**16),
-                Trait.SCALAR_REDUCE,
-                Trait.SPARSE_MATVEC,
-                Trait.EIGENSOLVE,
-                Trait.CONJUGATE_GRADIENT,
-                Trait.KERNEL_DISPATCH,
-                Trait.TIMESTAMPS,
-                Trait.PCIE_TRANSFER,
-                Trait.STREAMING_STAGE,
-            ),
+            capabilities=(*GENERAL_PURPOSE, BatchInference(max_batch=2**16), Trait.PCIE_TRANSFER),
             properties=properties,
         )
 

@@ -20,6 +20,19 @@ Objective: TypeAlias = Literal["latency", "energy", "accuracy", "hw_only"]
 NO_POWER = "no power figure for the host: give host_power_w"
 HOST_STEPS = 4
 """Operations that encoding an input line, or joining a potential, takes on the host: multiply, round, clip, shift."""
+GENERAL_PURPOSE = (
+    Trait.F64,
+    Trait.F32,
+    Trait.DF64,
+    Trait.SCALAR_REDUCE,
+    Trait.SPARSE_MATVEC,
+    Trait.EIGENSOLVE,
+    Trait.CONJUGATE_GRADIENT,
+    Trait.KERNEL_DISPATCH,
+    Trait.TIMESTAMPS,
+    Trait.STREAMING_STAGE,
+)
+"""What every processor that runs our compiled kernels can do: any device with a roofline."""
 
 
 class Roofline(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from flatbuffers.table import Table
 
 from metalforge.substrates.npu import flatbuffer, wire
 from metalforge.substrates.npu.program import Activation, Encoding, FullyConnected, Head, Program, ProgramError
+from metalforge.substrates.npu.quantize import pack_bits, unpack_bits
 
 SCHEMA = Path(wire.__file__).with_name("wire_schema.fbs")
 
@@ -123,9 +124,9 @@ def test_the_schema_file_says_what_the_reader_does():
 )
 def test_weights_are_packed_by_rows_lowest_bits_first(bits, weights, packed):
     weights = np.array(weights, np.int8)
-    assert wire._pack(weights, bits).tolist() == packed
-    assert wire._pack(np.asfortranarray(weights), bits).tolist() == packed
-    unpacked = wire._unpack(np.array(packed, np.uint8), bits, weights.size, "w")
+    assert pack_bits(weights, bits).tolist() == packed
+    assert pack_bits(np.asfortranarray(weights), bits).tolist() == packed
+    unpacked = unpack_bits(np.array(packed, np.uint8), bits, weights.size, "w")
     assert unpacked.dtype == np.int8
     assert unpacked.reshape(weights.shape).tolist() == weights.tolist()
 

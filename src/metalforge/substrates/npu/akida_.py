@@ -12,12 +12,12 @@ import re
 import threading
 from collections import Counter
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.closing import Closing
 from metalforge.core.errors import MeterUnavailableError, PluginError, SpecError
 from metalforge.core.quantities import Measured
 from metalforge.substrates.profiles import FOLDER as PROFILE_FOLDER
@@ -84,7 +84,7 @@ def write_sdk_profile(path: Path) -> None:
     load_profile(path)  # what was written must be a profile
 
 
-class AkidaDevice:
+class AkidaDevice(Closing):
     """An `NpuDevice` over the vendor's package.
 
     `board` is the number of a board in the package's list. None takes the first board, or its simulator when there is
@@ -227,12 +227,8 @@ class AkidaDevice:
             raise MeterUnavailableError("the board's power meter has no reading yet; run a larger batch and ask again")
         return Measured(value=float(np.mean(milliwatts)) * 1e-3, unit="W", how="board's power meter, floor included")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Take the program off the device."""
         self.unload(self._slot)
 
     def _choose(self, board: int | str | None) -> Any:

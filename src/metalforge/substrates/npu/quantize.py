@@ -173,32 +173,56 @@ def _finite_matrix(weights: ArrayLike) -> NDArray[np.float64]:
     return real
 
 
-def pack_int4(values: NDArray[Any]) -> bytes:
-    """Return integers of -7 .. 7 two a byte, the first in the low nibble, in two's complement; C order.
+def pack_bits(values: NDArray[np.int8], bits: int) -> NDArray[np.uint8]:
+    """Return integers of 1, 2 or 4 bits in two's complement, 8 / bits to a byte with the lowest bits first; C order.
 
-    An odd count leaves the last high nibble zero.
+    The last byte is filled with zeros.
     """
-    flat = np.asarray(values).ravel()
-    if flat.dtype.kind not in "iu":
-        raise ProgramError(f"only integers can be packed. Got {flat.dtype}")
-    if flat.size and (flat.min() < -7 or flat.max() > 7):
-        bad = flat.min() if flat.min() < -7 else flat.max()
-        raise ProgramError(f"4-bit weights lie in -7 .. 7. Got {bad}")
-    nibbles = np.zeros(flat.size + flat.size % 2, np.uint8)
-    nibbles[: flat.size] = flat.astype(np.int8).view(np.uint8) & 15
-    return (nibbles[0::2] | nibbles[1::2] << 4).tobytes()
+    flat = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    per_byte = 8 // bits
+    packed = np.zeros(-(-flat.size // per_byte), np.uint8)
+    for k in range(per_byte):
+        lane = flat[k::per_byte]
+        packed[: lane.size] |= (lane & ((1 << bits) - 1)) << (bits * k)
+    return packed
+
+
+def unpack_bits(packed: NDArray[np.uint8], bits: int, count: int, where: str) -> NDArray[np.int8]:
+    """Return the `count` integers that `pack_bits` packed; raises on another length and on a filling not zero."""
+    wanted = -(-max(count, 0) * bits // 8)
+    if count < 0 or packed.size != wanted:
+        raise ProgramError(f"`{where}` must have {wanted} bytes for {count} weights of {bits} bits. Got {packed.size}")
+    lanes = np.empty((packed.size, 8 // bits), np.uint8)
+    for k in range(8 // bits):
+        lanes[:, k] = (packed >> (bits * k)) & ((1 << bits) - 1)
+    flat = lanes.reshape(-1)
+    if flat[count:].any():
+        raise ProgramError(f"`{where}` must end in zero bits after the last weight")
+    flat = flat[:count]
+    if bits > 1:  # the sign bit weighs -2^(bits - 1): flip it and subtract it, modulo 256
+        sign = np.uint8(1 << (bits - 1))
+        flat ^= sign
+        flat -= sign
+    return flat.view(np.int8)
+
+
+def pack_int4(values: NDArray[Any]) -> bytes:
+    """Return integers of -7 .. 7 two a byte, the first in the low nibble; an odd count leaves the last one zero."""
+    given = np.asarray(values)
+    if given.dtype.kind not in "iu":
+        raise ProgramError(f"only integers can be packed. Got {given.dtype}")
+    _check_int4(given)
+    return pack_bits(given.astype(np.int8), 4).tobytes()
 
 
 def unpack_int4(data: bytes, count: int) -> NDArray[np.int8]:
     """Return the `count` integers that `pack_int4` wrote; raises on another length, on -8 and on a padding not zero."""
-    if count < 0 or len(data) != (count + 1) // 2:
-        raise ProgramError(f"{count} 4-bit integers take {(max(count, 0) + 1) // 2} bytes. Got {len(data)}")
-    packed = np.frombuffer(data, np.uint8)
-    nibbles = np.stack([packed & 15, packed >> 4], axis=1).ravel()
-    if nibbles[count:].any():
-        raise ProgramError("the unused half of the last byte must be zero: the count or the bytes are wrong")
-    values = (nibbles[:count] ^ 8).astype(np.int8) - np.int8(8)
-    if np.any(values == -8):
-        at = int(np.argmax(values == -8))
-        raise ProgramError(f"4-bit weights lie in -7 .. 7. Got -8 at position {at}")
+    values = unpack_bits(np.frombuffer(data, np.uint8), 4, count, "data")
+    _check_int4(values)
     return values
+
+
+def _check_int4(values: NDArray[Any]) -> None:
+    wrong = np.flatnonzero((values < -7) | (values > 7))
+    if wrong.size:
+        raise ProgramError(f"4-bit weights lie in -7 .. 7. Got {values.flat[wrong[0]]} at position {wrong[0]}")

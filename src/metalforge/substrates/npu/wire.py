@@ -8,12 +8,12 @@ The checksum finds damage; it does not say who wrote a program. Schema and prove
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from metalforge.core.files import PathLike, opened, replacing
 
 from .flatbuffer import MAX_BYTES, VERSION, Reader, Record, check_size, checksum, encode
 from .program import Activation, Encoding, FullyConnected, Head, Program, ProgramError, weight_limits
+from .quantize import pack_bits, unpack_bits
 
 _ACTIVATIONS = (Activation.LINEAR, Activation.BOUNDED_RELU)
 _SIGNED = ("unsigned", "zero_point", "two_rail")
@@ -69,7 +69,7 @@ def _to_record(program: Program) -> Record:
                 "input_bits": int(layer.input_bits),
                 "activation": _ACTIVATIONS.index(layer.activation),
                 "activation_bits": int(layer.activation_bits),
-                "weights": _pack(layer.weights, layer.weight_bits),
+                "weights": pack_bits(layer.weights, layer.weight_bits),
                 "thresholds": np.ascontiguousarray(layer.threshold, "<i4"),
                 "act_steps": np.ascontiguousarray(layer.act_step, "<f4"),
             }
@@ -105,12 +105,13 @@ def _to_program(record: Record) -> Program:
 
 def _to_layer(fields: Record, where: str) -> FullyConnected:
     inputs, units, bits = fields["inputs"], fields["units"], fields["weight_bits"]
+    weight_limits(bits)  # refuses other widths
     for name in ("thresholds", "act_steps"):  # an empty one would stand for the default
         if fields[name].size != units:
             raise ProgramError(f"`{where}.{name}` must have {units} entries, one per unit. Got {fields[name].size}")
     return FullyConnected(
         name=fields["name"],
-        weights=_unpack(fields["weights"], bits, inputs * units, f"{where}.weights").reshape(inputs, units),
+        weights=unpack_bits(fields["weights"], bits, inputs * units, f"{where}.weights").reshape(inputs, units),
         weight_bits=bits,
         input_bits=fields["input_bits"],
         activation=Activation(_choice(_ACTIVATIONS, fields["activation"], f"{where}.activation")),
@@ -124,34 +125,3 @@ def _choice(choices: tuple[str, ...], code: int, where: str) -> str:
     if code >= len(choices):
         raise ProgramError(f"`{where}` must be one of the codes 0 .. {len(choices) - 1}. Got {code}")
     return choices[code]
-
-
-def _pack(weights: NDArray[np.int8], bits: int) -> NDArray[np.uint8]:
-    """Return weights by rows, 8 / bits to a byte with the lowest bits first; the last byte is filled with zeros."""
-    flat = np.ascontiguousarray(weights).reshape(-1).view(np.uint8)
-    per_byte = 8 // bits
-    packed = np.zeros(-(-flat.size // per_byte), np.uint8)
-    for k in range(per_byte):
-        lane = flat[k::per_byte]
-        packed[: lane.size] |= (lane & ((1 << bits) - 1)) << (bits * k)
-    return packed
-
-
-def _unpack(packed: NDArray[np.uint8], bits: int, count: int, where: str) -> NDArray[np.int8]:
-    """Return `count` weights; what they may be is the layer's to check."""
-    weight_limits(bits)  # refuses other widths
-    wanted = -(-count * bits // 8)
-    if packed.size != wanted:
-        raise ProgramError(f"`{where}` must have {wanted} bytes for {count} weights of {bits} bits. Got {packed.size}")
-    lanes = np.empty((packed.size, 8 // bits), np.uint8)
-    for k in range(8 // bits):
-        lanes[:, k] = (packed >> (bits * k)) & ((1 << bits) - 1)
-    flat = lanes.reshape(-1)
-    if flat[count:].any():
-        raise ProgramError(f"`{where}` must end in zero bits after the last weight")
-    flat = flat[:count]
-    if bits > 1:  # the sign bit weighs -2^(bits - 1): flip it and subtract it, modulo 256
-        sign = np.uint8(1 << (bits - 1))
-        flat ^= sign
-        flat -= sign
-    return flat.view(np.int8)
