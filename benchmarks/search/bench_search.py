@@ -21,7 +21,6 @@ from threadpoolctl import threadpool_limits
 
 from metalforge.core import BenchRow, Measured
 from metalforge.hybrid.search import Parameters, Space, build, evaluate_many, run_study, search_task
-from metalforge.hybrid.search.evaluate import counted
 from metalforge.hybrid.search.study import quiet
 from metalforge.native import kernels
 from metalforge.reservoir.metrics import nrmse
@@ -78,7 +77,7 @@ def with_reservoirpy(p: Parameters) -> float:
     washout = TASK.training.washout
     readout.fit(states(TASK.training.inputs), list(TASK.training.targets[:, washout:].astype(np.float64)))
     said = [readout.run(x) for x in states(TASK.validation.inputs)]
-    return nrmse(counted(TASK.validation.targets, washout), np.concatenate(said))
+    return nrmse(TASK.validation.counted(TASK.validation.targets), np.concatenate(said))
 
 
 def with_numpy(p: Parameters) -> float:
@@ -92,13 +91,13 @@ def with_numpy(p: Parameters) -> float:
     for t in range(inputs.shape[1]):
         s = keep * s + leak * np.tanh(inputs[:, t] @ w_in + s @ w_res + w.bias)
         states[:, t] = s
-    cut, washout = len(TASK.training.inputs), TASK.training.washout
-    x, y = (counted(a, washout).astype(np.float64) for a in (states[:cut], TASK.training.targets))
+    cut = len(TASK.training.inputs)
+    x, y = (TASK.training.counted(a).astype(np.float64) for a in (states[:cut], TASK.training.targets))
     mean_x, mean_y = x.mean(axis=0), y.mean(axis=0)
     x, y = x - mean_x, y - mean_y
     weights = np.linalg.solve(x.T @ x + p.ridge * np.eye(w.units), x.T @ y)
-    said = (counted(states[cut:], washout) - mean_x) @ weights + mean_y
-    return nrmse(counted(TASK.validation.targets, washout), said)
+    said = (TASK.validation.counted(states[cut:]) - mean_x) @ weights + mean_y
+    return nrmse(TASK.validation.counted(TASK.validation.targets), said)
 
 
 def ceiling(threads: int = 1) -> Measured:

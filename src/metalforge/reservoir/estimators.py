@@ -178,10 +178,7 @@ class _Esn(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
             last_state_only=one_each,
         )
         w_out, out_bias = self._by_rule(pairs) if self.rule is not None else self._by_ridge(pairs, len(series))
-        dtype = self.weights_.dtype
-        self.weights_ = self.weights_.with_readout(
-            w_out.astype(dtype), out_bias.astype(dtype), passthrough=self.passthrough
-        )
+        self.weights_ = self.weights_.with_readout(w_out, out_bias, passthrough=self.passthrough)
 
     def _by_rule(self, pairs: Iterator[Pair]) -> tuple[Reals, Reals]:
         for features, wanted in pairs:

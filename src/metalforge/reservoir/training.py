@@ -120,9 +120,8 @@ def fit(
 
     `how` are further arguments of `fit_readout`: washout, last_state_only, fit_bias, validation, threads.
     """
-    readout = fit_readout(weights, inputs, targets, ridge=ridge, passthrough=passthrough, **how)
-    w_out, out_bias = readout.w_out.astype(weights.dtype), readout.out_bias.astype(weights.dtype)
-    return weights.with_readout(w_out, out_bias, passthrough=passthrough, heads=heads)
+    found = fit_readout(weights, inputs, targets, ridge=ridge, passthrough=passthrough, **how)
+    return weights.with_readout(found.w_out, found.out_bias, passthrough=passthrough, heads=heads)
 
 
 def _targets(targets: Any, given: list[Reals], *, one: bool, last_state_only: bool) -> list[Reals] | None:

@@ -146,11 +146,11 @@ class EsnWeights:
         passthrough: bool | None = None,
         heads: HeadLayout | None = None,
     ) -> "EsnWeights":
-        """Return the network with another readout; everything not given stays as it is."""
+        """Return the network with another readout, cast to its type; everything not given stays as it is."""
         return replace(
             self,
-            w_out=w_out,
-            out_bias=np.zeros(len(w_out), self.dtype) if out_bias is None else out_bias,
+            w_out=np.asarray(w_out, self.dtype),
+            out_bias=np.zeros(len(w_out), self.dtype) if out_bias is None else np.asarray(out_bias, self.dtype),
             passthrough=self.passthrough if passthrough is None else passthrough,
             heads=self.heads if heads is None else heads,
         )

@@ -11,7 +11,7 @@ from metalforge.hybrid.esn.tasks import Task, loss, refit
 from metalforge.hybrid.learning import DeviceNetwork
 from metalforge.hybrid.search import Parameters, SearchBudget, Space, front, search, search_task
 from metalforge.hybrid.search.choosing import Finalist, Point, choose, finalists, on_chip, points, price
-from metalforge.hybrid.search.evaluate import Candidate, baselines, counted, lagged
+from metalforge.hybrid.search.evaluate import Candidate, baselines, lagged
 from metalforge.hybrid.search.fine_tuning import CentredReadout, fine_tune
 from metalforge.hybrid.search.plot import plot_pareto
 from metalforge.hybrid.search.study import FinishedTrial, StudyResult, run_study
@@ -72,9 +72,9 @@ def test_the_front_is_what_nothing_beats():
 
 @pytest.mark.parametrize("precision", ["W4A4", "W4A16"])
 def test_prices_are_those_of_the_program(narma, precision):
-    chip = on_chip(POINT, fitted(POINT, narma), narma, precision, PUBLISHED)
+    chip, esn = on_chip(a_point(0.3, 1.0, 1.0), fitted(POINT, narma), narma, precision, PUBLISHED, 0.1)
     rows = int(precision[3:]) // 4
-    wanted = [cost(program, rows, PUBLISHED) for program in chip.programs]
+    wanted = [cost(program, rows, PUBLISHED) for program in esn.path.programs]
     assert chip.latency.value == pytest.approx(sum(c.latency.value for c in wanted))
     assert chip.energy.value == pytest.approx(sum(c.energy.value for c in wanted))
     latency, energy = price(POINT.units, 1, precision, PUBLISHED)
@@ -89,11 +89,11 @@ def test_claimed_prices_are_flat():
 
 def test_int4_with_refit_is_the_hybrid_network_with_refit(narma):
     reservoir = fitted(POINT, narma)
-    chip = on_chip(POINT, reservoir, narma, "W4A8", PUBLISHED)
+    chip, _ = on_chip(a_point(0.3, 1.0, 1.0), reservoir, narma, "W4A8", PUBLISHED, 0.1)
     esn = HybridEsn.from_weights(reservoir, calibration=narma.training.inputs)
     esn = esn.with_hardware_linear(EmulatedDevice(), precision="W4A8")
     errors = [loss(refit(esn, narma.training, ridge=POINT.ridge * f), narma.validation) for f in (1.0, 1e2, 1e4)]
-    assert chip.error == pytest.approx(min(errors), rel=1e-4)
+    assert chip.error_int4 == pytest.approx(min(errors), rel=1e-4)
 
 
 def test_candidates_beyond_the_budget_are_left_out(study, narma):
@@ -182,8 +182,8 @@ def test_baselines_are_fitted_on_training_and_scored_on_test(narma):
 
 
 def test_a_centred_readout_takes_off_what_rounding_adds(narma):
-    chip = on_chip(POINT, fitted(POINT, narma), narma, "W4A8", PUBLISHED)
-    features = counted(chip.esn.states(narma.training.inputs), 100).astype(float)
+    _, chip = on_chip(a_point(0.3, 1.0, 1.0), fitted(POINT, narma), narma, "W4A8", PUBLISHED, 0.1)
+    features = narma.training.counted(chip.states(narma.training.inputs)).astype(float)
     options = {"readout": "W4A16", "calibration": narma.training.inputs}
     plain = DeviceNetwork(chip.weights, EmulatedDevice(), **options)
     centred = CentredReadout(chip.weights, EmulatedDevice(), features.mean(axis=0), **options)
@@ -196,7 +196,7 @@ def test_a_centred_readout_takes_off_what_rounding_adds(narma):
 
 
 def test_learning_on_the_device_follows_a_drift(narma):
-    chip = on_chip(POINT, fitted(POINT, narma), narma, "W4A8", CLAIMED)
+    _, chip = on_chip(a_point(0.3, 1.0, 1.0), fitted(POINT, narma), narma, "W4A8", CLAIMED, 0.1)
 
     def drifted(task, series):
         return Task(
@@ -211,8 +211,8 @@ def test_learning_on_the_device_follows_a_drift(narma):
     assert done.pushes > 0
     assert done.error_after < 0.8 * done.error_before
     assert done.device.profile == "akd1000-claimed"
-    said = counted(chip.esn.states(held_out.inputs), 100) @ tuned.w_out.T + tuned.out_bias
-    assert nrmse(counted(held_out.targets, 100), said) == pytest.approx(done.error_after, abs=0.1)
+    said = held_out.counted(chip.states(held_out.inputs)) @ tuned.w_out.T + tuned.out_bias
+    assert nrmse(held_out.counted(held_out.targets), said) == pytest.approx(done.error_after, abs=0.1)
 
 
 def test_a_plot_is_a_picture_of_its_kind(tmp_path, study, narma):

@@ -108,7 +108,8 @@ def test_split_heads_read_their_own_units_and_solve_their_own_ridge():
     sums = HeadSums(parts)
     sums.add(x[:90], y[:90])
     sums.add(x[90:], y[90:])
-    w_out, out_bias = sums.readout(0.5)
+    found = sums.readout(0.5)
+    w_out, out_bias = found.w_out, found.out_bias
     for head, (units, _) in enumerate(parts):
         own = x[:, units] - x[:, units].mean(axis=0)
         wanted = np.linalg.solve(own.T @ own + 0.5 * np.eye(own.shape[1]), own.T @ (y[:, head] - y[:, head].mean()))

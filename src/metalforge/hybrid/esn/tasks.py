@@ -8,6 +8,7 @@ gap = loss of the hybrid network - loss of the same network in software, both on
 at the first rung whose gap is within the tolerance.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,6 @@ from metalforge.reservoir.readout import ridge as ridge_readout
 
 if TYPE_CHECKING:
     from .network import HybridEsn
-from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 Reals = NDArray[np.floating[Any]]
 
@@ -54,6 +53,10 @@ class Task:
         """Number of classes; 0 for real targets."""
         return int(self.targets.max()) + 1 if self.targets.dtype.kind in "iu" else 0
 
+    def counted(self, values: Reals) -> Reals:
+        """Return (series, steps, n) as rows (rows, n) without each series' washout."""
+        return values[:, self.washout :].reshape(-1, values.shape[2])
+
 
 def features_of(esn: "HybridEsn", task: Task) -> Reals:
     """Return the rows that a readout sees: last states for classes, all states after the washout for real targets."""
@@ -61,7 +64,7 @@ def features_of(esn: "HybridEsn", task: Task) -> Reals:
     if task.classes:
         states, u = states[:, -1], task.inputs[:, -1]
     else:
-        states, u = (np.concatenate(list(a[:, task.washout :])) for a in (states, task.inputs))
+        states, u = task.counted(states), task.counted(task.inputs)
     return np.concatenate([states, u], axis=1) if esn.weights.passthrough else states
 
 
@@ -69,7 +72,7 @@ def _wanted(task: Task) -> Reals:
     """Return targets as rows: one-hot for classes."""
     if task.classes:
         return np.asarray(np.eye(task.classes)[task.targets])
-    return np.concatenate(list(task.targets[:, task.washout :]))
+    return task.counted(task.targets)
 
 
 def refit(esn: "HybridEsn", task: Task, *, ridge: float = 1e-6, features: Reals | None = None) -> "HybridEsn":
@@ -79,8 +82,7 @@ def refit(esn: "HybridEsn", task: Task, *, ridge: float = 1e-6, features: Reals 
     """
     seen = features_of(esn, task) if features is None else features
     found = ridge_readout(seen, _wanted(task), ridge)
-    dtype = esn.weights.dtype
-    return esn.with_weights(esn.weights.with_readout(found.w_out.astype(dtype), found.out_bias.astype(dtype)))
+    return esn.with_weights(esn.weights.with_readout(found.w_out, found.out_bias))
 
 
 def outputs(esn: "HybridEsn", task: Task, *, features: Reals | None = None) -> Reals:

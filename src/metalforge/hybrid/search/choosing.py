@@ -123,25 +123,12 @@ class Finalist(Point, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class OnChip:
-    """A candidate as it runs on the device: its network with the readout fitted there, and its programs."""
-
-    esn: HybridEsn
-    weights: EsnWeights
-    programs: tuple[Program, ...]
-    precision: str
-    error: float
-    """NRMSE on validation data."""
-    latency: Modelled
-    energy: Modelled
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Choice:
     """What phase 2 decided, and everything it looked at."""
 
     best: Finalist
-    on_chip: OnChip
+    esn: HybridEsn
+    """It on an emulated device, with the readout fitted there."""
     software: EsnWeights
     """The same candidate in software, with the readout fitted there."""
     finalists: tuple[Finalist, ...]
@@ -179,34 +166,39 @@ def finalists(
 
 
 def on_chip(
-    parameters: Parameters, reservoir: EsnWeights, task: SearchTask, precision: str, profile: DeviceProfile
-) -> OnChip:
+    point: Point, reservoir: EsnWeights, task: SearchTask, precision: str, profile: DeviceProfile, tolerance: float
+) -> tuple[Finalist, HybridEsn]:
     """Return a candidate on an emulated device of this profile, with its readout fitted to the states there."""
-    esn = HybridEsn.from_weights(reservoir, calibration=task.training.inputs).with_hardware_linear(
+    p, training, validation = point.parameters, task.training, task.validation
+    esn = HybridEsn.from_weights(reservoir, calibration=training.inputs).with_hardware_linear(
         EmulatedDevice(profile), precision=precision, refit_readout=False
     )
-    assert isinstance(esn.path, LastLayer)
-    training, validation = task.training, task.validation
-    sums = HeadSums(head_parts(parameters.heads, parameters.units, task.outputs))
+    sums = HeadSums(head_parts(p.heads, p.units, task.outputs))
     both = esn.states(np.concatenate([training.inputs, validation.inputs]))  # side by side: half the steps
     fitted_on, states = both[: len(training.inputs)], both[len(training.inputs) :]
     sums.add_series(fitted_on, training.targets, training.washout)
-    readouts = [sums.readout(parameters.ridge * factor) for factor in RIDGE_FACTORS]
-    errors = [score(w_out, out_bias, states, validation) for w_out, out_bias in readouts]
-    w_out, out_bias = readouts[int(np.argmin(errors))]
-    fitted = reservoir.with_readout(w_out.astype(np.float32), out_bias.astype(np.float32))
-    cost = programs_cost(esn.path.programs, encoding_of(precision).activation_bits // 4, profile)
+    readouts = [sums.readout(p.ridge * factor) for factor in RIDGE_FACTORS]
+    errors = [score(readout, states, validation) for readout in readouts]
+    best = readouts[int(np.argmin(errors))]
+    cost = programs_cost(programs_of(esn), encoding_of(precision).activation_bits // 4, profile)
     assert isinstance(cost.latency, Modelled)
     assert isinstance(cost.energy, Modelled)
-    return OnChip(
-        esn=esn.with_weights(fitted),
-        weights=fitted,
-        programs=esn.path.programs,
+    finalist = Finalist(
+        parameters=p,
         precision=precision,
-        error=min(errors),
+        error=point.error,
+        error_int4=min(errors),
         latency=cost.latency,
         energy=cost.energy,
+        within_tolerance=min(errors) <= (1 + tolerance) * point.error,
     )
+    return finalist, esn.with_weights(reservoir.with_readout(best.w_out, best.out_bias))
+
+
+def programs_of(esn: HybridEsn) -> tuple[Program, ...]:
+    """Return what a network has on its device."""
+    assert isinstance(esn.path, LastLayer)
+    return esn.path.programs
 
 
 def choose(
@@ -224,7 +216,7 @@ def choose(
 
     Where none is within the tolerance, the choice says so.
     """
-    tried: list[tuple[Finalist, OnChip, EsnWeights]] = []
+    tried: list[tuple[Finalist, HybridEsn, EsnWeights]] = []
     with threadpool_limits(1):  # matrices of a few hundred: BLAS threads would only wait for each other
         for point in finalists(study, task, profile, budget, count):
             found = _climb(point, task, profile, seed, budget, tolerance)
@@ -232,36 +224,23 @@ def choose(
             if progress is not None:
                 progress(found[0])
     best = min(tried, key=lambda t: (t[0].error_int4, t[0].latency.value))
-    return Choice(best=best[0], on_chip=best[1], software=best[2], finalists=tuple(t[0] for t in tried))
+    return Choice(best=best[0], esn=best[1], software=best[2], finalists=tuple(t[0] for t in tried))
 
 
 def _climb(
     point: Point, task: SearchTask, profile: DeviceProfile, seed: int, budget: SearchBudget, tolerance: float
-) -> tuple[Finalist, OnChip, EsnWeights]:
+) -> tuple[Finalist, HybridEsn, EsnWeights]:
     """Return the first precision within the tolerance, or the best that the budget allows."""
-    p = point.parameters
-    candidate = Candidate(p, task, seed)
+    candidate = Candidate(point.parameters, task, seed)
     candidate.climb()
     candidate.climb()
     software = candidate.weights()
-    best: tuple[Finalist, OnChip] | None = None
-    for precision in _affordable(p, task, profile, budget):
-        chip = on_chip(p, software, task, precision, profile)
-        finalist = Finalist(
-            parameters=p,
-            precision=precision,
-            error=point.error,
-            error_int4=chip.error,
-            latency=chip.latency,
-            energy=chip.energy,
-            within_tolerance=chip.error <= (1 + tolerance) * point.error,
-        )
-        if best is None or finalist.error_int4 < best[0].error_int4:
-            best = finalist, chip
-        if finalist.within_tolerance:
+    tried: list[tuple[Finalist, HybridEsn]] = []
+    for precision in _affordable(point.parameters, task, profile, budget):
+        tried.append(on_chip(point, software, task, precision, profile, tolerance))
+        if tried[-1][0].within_tolerance:
             break
-    assert best is not None
-    return best[0], best[1], software
+    return *min(tried, key=lambda t: t[0].error_int4), software
 
 
 def _affordable(p: Parameters, task: SearchTask, profile: DeviceProfile, budget: SearchBudget) -> Sequence[str]:

@@ -8,8 +8,9 @@ data. Both choose their ridge on the validation part, as the search does, and ar
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import msgspec
@@ -21,7 +22,7 @@ from metalforge.hybrid.esn.tasks import Task
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.metrics import nrmse
-from metalforge.reservoir.readout import NormalEquations, select_ridge
+from metalforge.reservoir.readout import NormalEquations, Readout, select_ridge
 from metalforge.reservoir.weights import EsnWeights
 
 from .space import HeadPlan, Parameters, build
@@ -61,28 +62,22 @@ class HeadSums:
         for features, wanted in zip(states, targets, strict=True):
             self.add(features[washout:], wanted[washout:])
 
-    def readout(self, ridge: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return w_out (outputs, units), zero where a head does not read, and out_bias (outputs,)."""
+    def readout(self, ridge: float) -> Readout:
+        """Return the readout of all heads; its weights are zero where a head does not read."""
         units, outputs = self._parts[-1][0].stop, self._parts[-1][1].stop
         w_out, out_bias = np.zeros((outputs, units)), np.zeros(outputs)
         for sums, (x, y) in zip(self._sums, self._parts, strict=True):
             (found,) = sums.solve([ridge])
             w_out[y, x], out_bias[y] = found.w_out, found.out_bias
-        return w_out, out_bias
+        return Readout(w_out=w_out, out_bias=out_bias, ridge=ridge)
 
 
-def counted(values: Reals, washout: int) -> Reals:
-    """Return (series, steps, n) as rows (rows, n) without each series' washout."""
-    return values[:, washout:].reshape(-1, values.shape[2])
-
-
-def score(w_out: Reals, out_bias: Reals, states: Reals, task: Task) -> float:
+def score(readout: Callable[[Reals], Reals], states: Reals, task: Task) -> float:
     """Return the NRMSE of a readout on states (series, steps, units) of a task."""
-    predicted = counted(states, task.washout) @ w_out.T + out_bias
-    return nrmse(counted(task.targets, task.washout), predicted)
+    return nrmse(task.counted(task.targets), readout(task.counted(states)))
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Candidate:
     """One point of the space on its way through the rungs."""
 
@@ -91,8 +86,6 @@ class Candidate:
     seed: int
     errors: list[float] = field(default_factory=list)
     """Validation NRMSE after each rung; infinite where the state left the finite numbers."""
-    _engine: Engine | None = None
-    _sums: HeadSums | None = None
     _seen: list[Reals] = field(default_factory=list)
     """Counted states of each validation series so far."""
 
@@ -104,30 +97,30 @@ class Candidate:
 
     def weights(self) -> EsnWeights:
         """Return the network with the readout of everything it has seen."""
-        if self._engine is None or self._sums is None:
-            self.climb()
-        assert self._engine is not None
-        assert self._sums is not None
-        w_out, out_bias = self._sums.readout(self.parameters.ridge)
-        return self._engine.weights.with_readout(w_out.astype(np.float32), out_bias.astype(np.float32))
+        found = self._sums.readout(self.parameters.ridge)
+        return self._engine.weights.with_readout(found.w_out, found.out_bias)
+
+    @cached_property
+    def _engine(self) -> Engine:
+        return Engine(build(self.parameters, self.task.inputs, seed=self.seed), threads=1)
+
+    @cached_property
+    def _sums(self) -> HeadSums:
+        return HeadSums(head_parts(self.parameters.heads, self.parameters.units, self.task.outputs))
 
     def _error(self, rung: int) -> float:
-        task, p = self.task, self.parameters
-        if self._engine is None or self._sums is None:
-            self._engine = Engine(build(p, task.inputs, seed=self.seed), threads=1)
-            self._sums = HeadSums(head_parts(p.heads, p.units, task.outputs))
+        training, validation = self.task.training, self.task.validation
         try:
-            training, validation = task.training, task.validation
             rows = _rung(rung, len(training.inputs))
             states = _run(self._engine, training.inputs[rows])
             self._sums.add_series(states, training.targets[rows], training.washout)
             rows = _rung(rung, len(validation.inputs))
             self._seen += [s[validation.washout :].copy() for s in _run(self._engine, validation.inputs[rows])]
-            w_out, out_bias = self._sums.readout(p.ridge)
+            readout = self._sums.readout(self.parameters.ridge)
         except OverflowError:  # relu with a large radius: the kernel refuses what is not finite
             return float("inf")
-        truth = counted(validation.targets[: rows.stop], validation.washout)
-        return nrmse(truth, np.concatenate([states @ w_out.T + out_bias for states in self._seen]))
+        truth = validation.counted(validation.targets[: rows.stop])
+        return nrmse(truth, np.concatenate([readout(states) for states in self._seen]))
 
 
 _SCRATCH = threading.local()
@@ -190,7 +183,6 @@ def baselines(task: SearchTask, *, seed: int = 1) -> Baselines:
 
 def _fitted(parts: Sequence[Task], features: Sequence[Reals]) -> float:
     training, validation, (x, y) = [
-        (counted(seen, part.washout), counted(part.targets, part.washout))
-        for part, seen in zip(parts, features, strict=True)
+        (part.counted(seen), part.counted(part.targets)) for part, seen in zip(parts, features, strict=True)
     ]
     return nrmse(y, select_ridge([training], RIDGES, validation=[validation]).readout(x))

@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from metalforge.core.quantities import Modelled
+from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task
 from metalforge.hybrid.learning import DeviceNetwork, OnlineTrainer, RecursiveLeastSquares, plan_updates
 from metalforge.hybrid.learning.network import Forward
@@ -32,8 +33,7 @@ from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.profiles import DeviceProfile
 
-from .choosing import OnChip
-from .evaluate import HeadSums, Reals, counted, head_parts
+from .evaluate import HeadSums, Reals, head_parts
 from .space import Parameters
 
 Doubles: TypeAlias = NDArray[np.float64]
@@ -88,7 +88,7 @@ class FineTuned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def fine_tune(
-    chip: OnChip,
+    esn: HybridEsn,
     parameters: Parameters,
     training: Task,
     stream: Task,
@@ -102,19 +102,19 @@ def fine_tune(
     The series of the stream follow one another, each from rest; its washouts are answered and not learned.
     """
     with threadpool_limits(1):  # matrices of a few hundred: BLAS threads would only wait for each other
-        features = counted(chip.esn.states(training.inputs), training.washout).astype(np.float64)
+        features = training.counted(esn.states(training.inputs)).astype(np.float64)
         network = CentredReadout(
-            chip.weights,
+            esn.weights,
             EmulatedDevice(profile),
             features.mean(axis=0),
-            precision=chip.precision,
+            precision=esn.precision,
             readout=READOUT,
             calibration=training.inputs,
         )
-        ridge = _start(network, features, parameters, counted(training.targets, training.washout))
+        ridge = _start(network, features, parameters, training.counted(training.targets))
         # States do not depend on the readout: those of the same reservoir, run side by side, serve for both looks.
-        unseen = counted(chip.esn.states(held_out.inputs), held_out.washout).astype(np.float64)
-        truth = counted(held_out.targets, held_out.washout)
+        unseen = held_out.counted(esn.states(held_out.inputs)).astype(np.float64)
+        truth = held_out.counted(held_out.targets)
         before = nrmse(truth, network.read(unseen))
         trainer = OnlineTrainer(
             network,
@@ -126,7 +126,7 @@ def fine_tune(
             for t, (u, y) in enumerate(zip(inputs, targets, strict=True)):
                 trainer.step(u, y, learn=t >= stream.washout)
         trainer.flush()
-        done, master, dtype = trainer.statistics(), network.master(), chip.weights.dtype
+        done, master = trainer.statistics(), network.master()
         after = nrmse(truth, network.read(unseen))
         network.close()
         record = FineTuned(
@@ -140,7 +140,7 @@ def fine_tune(
             device=done.device,
             energy=done.energy,
         )
-        return record, chip.weights.with_readout(master.w_out.astype(dtype), master.out_bias.astype(dtype))
+        return record, esn.weights.with_readout(master.w_out, master.out_bias)
 
 
 def _inverse(features: Doubles, ridge: float) -> Doubles:
@@ -155,9 +155,9 @@ def _start(network: CentredReadout, features: Doubles, parameters: Parameters, t
     sums = HeadSums(head_parts(parameters.heads, parameters.units, targets.shape[1]))
     sums.add(features, targets)
     found: list[tuple[float, float]] = []
-    for ridge in RIDGES:
-        network.push(*sums.readout(ridge))
-        found.append((nrmse(targets, network.read(features)), ridge))
+    for readout in map(sums.readout, RIDGES):
+        network.push(readout.w_out, readout.out_bias)
+        found.append((nrmse(targets, network.read(features)), readout.ridge))
     best = min(found)[1]
-    network.push(*sums.readout(best))
+    network.push(sums.readout(best).w_out, sums.readout(best).out_bias)
     return best

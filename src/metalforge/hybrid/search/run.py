@@ -17,7 +17,7 @@ from metalforge.substrates.npu.program import Program
 from metalforge.substrates.profiles import DeviceProfile
 from metalforge.substrates.profiles import profile as find_profile
 
-from .choosing import Choice, Finalist, SearchBudget, choose, points
+from .choosing import Finalist, SearchBudget, choose, points, programs_of
 from .evaluate import Baselines, baselines, score
 from .fine_tuning import FineTuned, fine_tune
 from .space import Parameters, Space
@@ -102,11 +102,16 @@ def search(
     choice = choose(
         study, about, chip, seed=seed, budget=budget, tolerance=tolerance, count=finalists, progress=on_finalist
     )
-    chosen, chip_side = choice.best, choice.on_chip
-    tuned, weights, esn = None, chip_side.weights, chip_side.esn
-    best = _best(choice, about)
+    chosen, esn, tuned = choice.best, choice.esn, None
+    best = Best(
+        params=chosen.parameters,
+        error=score(choice.software.output, Engine(choice.software).run(about.test.inputs), about.test),
+        error_int4=score(esn.weights.output, esn.states(about.test.inputs), about.test),
+        latency=chosen.latency,
+        energy=chosen.energy,
+    )
     if learn_on:
-        tuned, weights = fine_tune(chip_side, chosen.parameters, about.training, about.validation, about.test, chip)
+        tuned, weights = fine_tune(esn, chosen.parameters, about.training, about.validation, about.test, chip)
         esn = esn.with_weights(weights)
     report = SearchReport(
         task=about.name,
@@ -123,9 +128,15 @@ def search(
         finalists=choice.finalists,
         fine_tuned=tuned,
     )
-    programs = _labelled(chip_side.programs, report)
-    files = () if out is None else _write(out, report, weights, programs, study, about, chip)
-    return Deployment(report=report, esn=esn, weights=weights, programs=programs, study=study, files=files)
+    origin = (
+        ("made by", "metalforge search"),
+        ("task", about.name),
+        ("precision", chosen.precision),
+        ("test NRMSE", f"{best.error_int4:.6g}"),
+    )
+    programs = tuple(replace(program, provenance=origin) for program in programs_of(esn))
+    found = Deployment(report=report, esn=esn, weights=esn.weights, programs=programs, study=study, files=())
+    return found if out is None else replace(found, files=_write(out, found, about, chip))
 
 
 def summary(report: SearchReport) -> dict[str, object]:
@@ -133,50 +144,16 @@ def summary(report: SearchReport) -> dict[str, object]:
     return {"candidates": report.candidates, "seconds": report.seconds.value, "best": report.best}
 
 
-def _best(choice: Choice, task: SearchTask) -> Best:
-    software, chip = choice.software, choice.on_chip
-    assert software.w_out is not None
-    assert software.out_bias is not None
-    assert chip.weights.w_out is not None
-    assert chip.weights.out_bias is not None
-    test = task.test
-    return Best(
-        params=choice.best.parameters,
-        error=score(software.w_out, software.out_bias, Engine(software).run(test.inputs), test),
-        error_int4=score(chip.weights.w_out, chip.weights.out_bias, chip.esn.states(test.inputs), test),
-        latency=chip.latency,
-        energy=chip.energy,
-    )
-
-
-def _labelled(programs: tuple[Program, ...], report: SearchReport) -> tuple[Program, ...]:
-    """Return the programs with where they come from."""
-    origin = (
-        ("made by", "metalforge search"),
-        ("task", report.task),
-        ("precision", report.precision),
-        ("test NRMSE", f"{report.best.error_int4:.6g}"),
-    )
-    return tuple(replace(program, provenance=origin) for program in programs)
-
-
-def _write(
-    out: Path,
-    report: SearchReport,
-    weights: EsnWeights,
-    programs: tuple[Program, ...],
-    study: StudyResult,
-    task: SearchTask,
-    chip: DeviceProfile,
-) -> tuple[Path, ...]:
+def _write(out: Path, found: Deployment, task: SearchTask, chip: DeviceProfile) -> tuple[Path, ...]:
     """Write everything to a folder, which is made where there is none; return the files."""
     from .plot import plot_pareto
 
+    report = found.report
     with naming(out, "made"):
         out.mkdir(parents=True, exist_ok=True)
     files = [out / "weights.safetensors"]
-    save_weights(weights, files[0])
-    for program in programs:
+    save_weights(found.weights, files[0])
+    for program in found.programs:
         files.append(out / f"{program.name}.mfp")
         wire.save(program, files[-1])
     files.append(out / "report.json")
@@ -186,6 +163,6 @@ def _write(
     title = f"{report.task}: {report.candidates} candidates"
     for suffix in (".png", ".svg"):
         files.append(out / f"pareto{suffix}")
-        shown = points(study.complete, task.inputs, PLOT_PRECISION, chip)
+        shown = points(found.study.complete, task.inputs, PLOT_PRECISION, chip)
         plot_pareto(files[-1], shown, report.finalists, chosen, title=title)
     return tuple(files)

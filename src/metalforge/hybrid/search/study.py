@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.exceptions import ExperimentalWarning
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.trial import Trial, TrialState
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from metalforge.core.errors import SpecError
@@ -37,6 +37,7 @@ STUDY = "metalforge-search"
 STARTUP = 100
 """Random trials before TPE has something to go by."""
 IDENTITY, SECONDS = "metalforge:identity", "metalforge:seconds"
+OVER = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -74,27 +75,23 @@ class StudyBook:
 
     def __init__(self, identity: Identity, heads: int, path: Path | None = None) -> None:
         self._space = _distributions(identity.space, heads)
-        self._file = None if path is None else _File(path, identity)
-        kept = [] if self._file is None else self._file.trials()
-        with quiet():
-            # A search that goes on must not draw again what it drew at its start: another seed for another beginning.
-            sampler = optuna.samplers.TPESampler(
-                seed=identity.seed + 1_000_003 * len(kept), multivariate=True, n_startup_trials=STARTUP
-            )
-            pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP // 2, n_warmup_steps=0)
-            self._study = optuna.create_study(sampler=sampler, pruner=pruner)
-            self._study.add_trials(kept)
+        self._file = None if path is None else _opened(path, identity)
+        kept = [] if self._file is None else [t for t in self._file.study.trials if t.state in OVER]
+        # A search that goes on must not draw again what it drew at its start: another seed for another beginning.
+        sampler = optuna.samplers.TPESampler(
+            seed=identity.seed + 1_000_003 * len(kept), multivariate=True, n_startup_trials=STARTUP
+        )
+        pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP // 2, n_warmup_steps=0)
+        self._study = optuna.create_study(sampler=sampler, pruner=pruner)
+        self._study.add_trials(kept)
         self._unsaved: list[int] = []
-
-    @property
-    def earlier_seconds(self) -> float:
-        """Seconds that earlier runs on this file took."""
-        return 0.0 if self._file is None else self._file.seconds
+        self.earlier_seconds = 0.0 if self._file is None else float(self._file.study.user_attrs.get(SECONDS, 0.0))
+        """What earlier runs on this file took."""
 
     def ask(self, count: int) -> list[tuple[Trial, Parameters]]:
         """Return so many new points."""
         asked = [self._study.ask(self._space) for _ in range(count)]
-        return [(trial, _parameters(trial.params)) for trial in asked]
+        return [(trial, msgspec.convert(trial.params, Parameters)) for trial in asked]
 
     def report(self, trial: Trial, rung: int, error: float) -> bool:
         """Enter an error after a rung; return whether the candidate shall be given up."""
@@ -105,33 +102,30 @@ class StudyBook:
 
     def tell(self, trial: Trial, error: float | None) -> None:
         """Enter the final error, or None for a candidate that was given up."""
-        with quiet():
-            if error is None:
-                self._study.tell(trial, state=TrialState.PRUNED)
-            else:
-                self._study.tell(trial, error)
+        self._study.tell(trial, error, TrialState.PRUNED if error is None else None)
         self._unsaved.append(trial.number)
 
     def finished(self) -> list[FinishedTrial]:
         """Return every trial that is over, those of earlier runs first."""
-        over = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
         return [
             FinishedTrial(
                 number=t.number,
-                parameters=_parameters(t.params),
+                parameters=msgspec.convert(t.params, Parameters),
                 error=t.value if t.state == TrialState.COMPLETE else None,
             )
-            for t in over
+            for t in self._study.get_trials(deepcopy=False, states=OVER)
         ]
 
     def save(self, seconds: float) -> None:
         """Copy to the file what it does not have yet, and the seconds that this run has taken."""
-        if self._file is not None:
-            trials = self._study.get_trials(deepcopy=False)
-            while self._unsaved:  # one by one: what an interrupt leaves is saved by the next call
-                self._file.append(trials[self._unsaved[0]])
-                del self._unsaved[0]
-            self._file.spent(seconds)
+        if self._file is None:
+            return
+        trials = self._study.get_trials(deepcopy=False)
+        while self._unsaved:  # one by one: what an interrupt leaves is saved by the next call
+            self._file.storage.remove_session()  # an interrupt may have left one in the middle of something
+            self._file.study.add_trial(trials[self._unsaved[0]])
+            del self._unsaved[0]
+        self._file.study.set_user_attr(SECONDS, self.earlier_seconds + seconds)
 
     def close(self) -> None:
         """Close the file."""
@@ -139,61 +133,47 @@ class StudyBook:
             self._file.close()
 
 
-class _File:
+class _File(NamedTuple):
     """An SQLite file with one study in it."""
 
-    def __init__(self, path: Path, identity: Identity) -> None:
-        _check_file(path)
-        with quiet():
-            try:
-                self._storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
-            except Exception as error:  # SQLAlchemy and Optuna have a dozen classes for a file they cannot use
-                raise SpecError(f"{path}: cannot be used as a study ({str(error).splitlines()[0]})") from error
-            try:
-                names = optuna.get_all_study_names(self._storage)
-                if names and STUDY not in names:
-                    raise SpecError(
-                        f"{path}: holds other Optuna studies ({', '.join(names)}) and none of `metalforge search`"
-                        "\nhint: give another file"
-                    )
-                self._study = optuna.create_study(storage=self._storage, study_name=STUDY, load_if_exists=True)
-                self._agree(path, identity)
-            except BaseException:
-                self.close()
-                raise
-        self.seconds = float(self._study.user_attrs.get(SECONDS, 0.0))
-
-    def trials(self) -> list[FrozenTrial]:
-        return [t for t in self._study.trials if t.state in (TrialState.COMPLETE, TrialState.PRUNED)]
-
-    def append(self, trial: FrozenTrial) -> None:
-        with quiet():
-            self._storage.remove_session()  # an interrupt may have left one in the middle of something
-            self._study.add_trial(trial)
-
-    def spent(self, seconds: float) -> None:
-        with quiet():
-            self._study.set_user_attr(SECONDS, self.seconds + seconds)
+    storage: optuna.storages.RDBStorage
+    study: optuna.Study
 
     def close(self) -> None:
-        self._storage.remove_session()
-        self._storage.engine.dispose()
+        self.storage.remove_session()
+        self.storage.engine.dispose()
 
-    def _agree(self, path: Path, identity: Identity) -> None:
-        wanted = msgspec.to_builtins(identity)
-        kept = self._study.user_attrs.get(IDENTITY)
-        if kept is None:
-            self._study.set_user_attr(IDENTITY, wanted)
-            return
+
+def _opened(path: Path, identity: Identity) -> _File:
+    """Return the file with its study, which is made where there is none; raises where it holds something else."""
+    _check_file(path)
+    try:
+        storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
+    except Exception as error:  # SQLAlchemy and Optuna have a dozen classes for a file they cannot use
+        raise SpecError(f"{path}: cannot be used as a study ({str(error).splitlines()[0]})") from error
+    try:
+        names = optuna.get_all_study_names(storage)
+        if names and STUDY not in names:
+            raise SpecError(
+                f"{path}: holds other Optuna studies ({', '.join(names)}) and none of `metalforge search`"
+                "\nhint: give another file"
+            )
+        study = optuna.create_study(storage=storage, study_name=STUDY, load_if_exists=True)
         # Through JSON, as the file keeps it: tuples come back as lists.
-        wanted = msgspec.json.decode(msgspec.json.encode(wanted))
-        if kept != wanted:
-            names = sorted({*kept, *wanted})
-            differ = [f"{n}: {kept.get(n)} there, {wanted.get(n)} here" for n in names if kept.get(n) != wanted.get(n)]
+        wanted = msgspec.json.decode(msgspec.json.encode(identity))
+        kept = study.user_attrs.get(IDENTITY, wanted)
+        study.set_user_attr(IDENTITY, kept)
+        names = [name for name in wanted | kept if kept.get(name) != wanted.get(name)]
+        if differ := [f"{n}: {kept.get(n)} there, {wanted.get(n)} here" for n in names]:
             raise SpecError(
                 f"{path}: holds a search of another kind; {'; '.join(differ)}"
                 "\nhint: give another file, or the same task, space and seed"
             )
+    except BaseException:
+        storage.remove_session()
+        storage.engine.dispose()
+        raise
+    return _File(storage, study)
 
 
 def _check_file(path: Path) -> None:
@@ -226,10 +206,6 @@ def _distributions(space: Space, heads: int) -> dict[str, BaseDistribution]:
     return found
 
 
-def _parameters(values: dict[str, Any]) -> Parameters:
-    return msgspec.convert(values, Parameters)
-
-
 BATCH = 32
 """Candidates asked for at once: enough to keep threads busy, few enough for TPE to learn from."""
 
@@ -260,6 +236,7 @@ class StudyResult(NamedTuple):
         return self.complete[0]
 
 
+@quiet()
 def run_study(
     task: SearchTask,
     *,
