@@ -35,7 +35,7 @@ class Gradients(NamedTuple):
 
     `w_res` has entries where the matrix has connections, so that a step along it grows no new ones. `inputs` is of
     the shape of `u`, `state` of the first state. `w_fb` is None without feedback, `w_out` and `out_bias` are None
-    unless the loss went through the readout.
+    unless the loss went through the readout. `end` is no gradient: the state after the last step.
     """
 
     w_in: Reals
@@ -45,6 +45,7 @@ class Gradients(NamedTuple):
     w_fb: Reals | None
     inputs: Reals
     state: Reals
+    end: Reals
     w_out: Reals | None = None
     out_bias: Reals | None = None
 
@@ -65,7 +66,7 @@ def states_and_vjp(weights: EsnWeights, u: Reals, state: Reals | None = None) ->
     def vjp(slope: Reals) -> Gradients:
         if np.shape(slope) != states.shape:
             raise SeriesError(f"dL/dstates must have the states' shape {states.shape}. Got {np.shape(slope)}")
-        return _through_time(weights, u, before, np.asarray(slope, weights.dtype))
+        return _through_time(weights, u, before, np.asarray(slope, weights.dtype), states[..., -1, :].copy())
 
     return states, vjp
 
@@ -120,7 +121,10 @@ def loss_gradient(
     if not 0 <= washout < steps:
         raise SeriesError(f"`washout` must leave at least one of {steps} steps. Got {washout}")
     counted = outputs[..., -1, :] if last_state_only else outputs[..., washout:, :]
-    value, slope = loss_and_slope(counted, as_targets(targets, counted.shape, loss), loss)
+    wanted = as_targets(targets, counted.shape, loss)
+    if not np.all(np.isfinite(wanted)):
+        raise SeriesError("targets must be finite. Got NaN or infinity")
+    value, slope = loss_and_slope(counted, wanted, loss)
     full = np.zeros_like(outputs)
     if last_state_only:
         full[..., -1, :] = slope
@@ -129,31 +133,45 @@ def loss_gradient(
     return value, vjp(full)
 
 
-def _through_time(weights: EsnWeights, u: Reals, before: Reals, slope: Reals) -> Gradients:
-    """The sums of the module's docstring; `before` holds the states that each step started from."""
-    f = activation(weights.activation)
+class Backwards(NamedTuple):
+    """p_t, l_t and d_t of every step, and what is carried on to the state before the first."""
+
+    pre: Reals
+    slopes: Reals
+    deltas: Reals
+    carried: Reals
+
+
+def backwards(weights: EsnWeights, u: Reals, before: Reals, slope: Reals) -> Backwards:
+    """Return the recursion of the module's docstring; `before` holds the states that each step started from."""
     keep, leak = weights.dtype.type(1 - weights.leak), weights.dtype.type(weights.leak)
-    w_in = weights.w_driven
     # A sparse matrix stays sparse: from the right, d @ W, it needs its transpose once.
     w_res = weights.w_res if isinstance(weights.w_res, csr_array) else to_dense(weights.w_res)
-    pre = u @ w_in.T + _rows_times(before, w_res.T) + weights.bias
-    damping = leak * f.derivative(pre)
+    pre = u @ weights.w_driven.T + _rows_times(before, w_res.T) + weights.bias
+    damping = leak * activation(weights.activation).derivative(pre)
     l_all, d_all = np.empty_like(slope), np.empty_like(slope)
     carried = np.zeros_like(slope[..., 0, :])
     for t in reversed(range(slope.shape[-2])):
         l_all[..., t, :] = slope[..., t, :] + carried
         d_all[..., t, :] = damping[..., t, :] * l_all[..., t, :]
         carried = keep * l_all[..., t, :] + _rows_times(d_all[..., t, :], w_res)
+    return Backwards(pre, l_all, d_all, carried)
+
+
+def _through_time(weights: EsnWeights, u: Reals, before: Reals, slope: Reals, end: Reals) -> Gradients:
+    """The sums of the module's docstring."""
+    pre, l_all, d_all, carried = backwards(weights, u, before, slope)
     rows = d_all.reshape(-1, weights.units)
     in_inputs = rows.T @ u.reshape(len(rows), -1)
     return Gradients(
         w_in=in_inputs[:, : weights.inputs],
         w_res=_where_connected(rows.T @ before.reshape(len(rows), -1), weights.w_res),
         bias=np.asarray(rows.sum(axis=0)),
-        leak=float(np.sum(l_all * (f.value(pre) - before), dtype=np.float64)),
+        leak=float(np.sum(l_all * (activation(weights.activation).value(pre) - before), dtype=np.float64)),
         w_fb=None if weights.w_fb is None else in_inputs[:, weights.inputs :],
-        inputs=np.asarray(d_all @ w_in),
+        inputs=np.asarray(d_all @ weights.w_driven),
         state=carried,
+        end=end,
     )
 
 

@@ -5,7 +5,7 @@ import pytest
 from scipy.integrate import simpson
 from scipy.stats import binom, norm
 
-from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.errors import SpecError
 from metalforge.hybrid.learning import (
     DeviceNetwork,
     DriftMonitor,
@@ -61,16 +61,16 @@ def test_memories_are_the_means_and_variances_of_what_they_saw():
     for row in x:
         monitor.step(row)
     m = monitor.memories  # younger than both memories: plain means
-    assert np.allclose(m.fast_mean, x.mean(axis=0))
-    assert np.allclose(m.slow_variance, x.var(axis=0))
+    assert np.allclose(m.mean, x.mean(axis=0))
+    assert np.allclose(m.variance, x.var(axis=0))
     long = rng.normal(3, 2, (3000, 1))
     monitor = DriftMonitor(1, threshold=1e9, fast=0.05, slow=0.002)
     for row in long:
         monitor.step(row)
     weights = 0.95 ** np.arange(len(long))[::-1]
     mean = np.average(long[:, 0], weights=weights)
-    assert monitor.memories.fast_mean[0] == pytest.approx(mean)
-    assert monitor.memories.fast_variance[0] == pytest.approx(
+    assert monitor.memories.mean[0, 0] == pytest.approx(mean)
+    assert monitor.memories.variance[0, 0] == pytest.approx(
         np.average((long[:, 0] - mean) ** 2, weights=weights), rel=1e-6
     )
 
@@ -160,9 +160,9 @@ def trained(*faults):
     return DeviceNetwork(weights, device, readout="W12A12", calibration=u), u, y
 
 
-def respond(net, u, y, **options):
+def respond(net, u, y):
     trainer = OnlineTrainer(net, RecursiveLeastSquares(alpha=1e-4), schedule=PushSchedule(every=10), washout=30)
-    response = DriftResponse(trainer, DriftMonitor(1, threshold=0.8), adapt_steps=150, **options)
+    response = DriftResponse(trainer, DriftMonitor(1, threshold=0.8), adapt_steps=150)
     return response, [response.step(row, target) for row, target in zip(u, y, strict=True)]
 
 
@@ -195,13 +195,11 @@ def test_a_damaged_chip_is_mended_and_nothing_is_learned():
     assert losses[-50:].mean() < 2 * losses[100:390].mean()
 
 
-def test_watching_without_targets():
+def test_without_targets_nothing_is_watched_and_a_monitor_has_a_channel_per_output():
     net, u, _ = trained()
     loud = np.concatenate([u[:300], 0.2 * u[300:] + 0.7])
-    response, made = respond(net, loud, [None] * len(loud), watch="input")
-    assert 300 <= next(i for i, info in enumerate(made) if info.action == "adapt") < 380
-    assert response.trainer.statistics().learned == 0  # there was nothing to learn from
-    for wrong, kind in ((DriftMonitor(2, threshold=1), SpecError), (DriftMonitor(1, threshold=1), UnknownNameError)):
-        trainer = OnlineTrainer(net, GradientStep(rate=0.1))
-        with pytest.raises(kind):
-            DriftResponse(trainer, wrong, adapt_steps=5, watch="error" if kind is SpecError else "weather")
+    response, made = respond(net, loud, [None] * len(loud))
+    assert {info.action for info in made} == {"none"}
+    assert response.trainer.statistics().learned == 0
+    with pytest.raises(SpecError, match="1 channels"):
+        DriftResponse(OnlineTrainer(net, GradientStep(rate=0.1)), DriftMonitor(2, threshold=1), adapt_steps=5)

@@ -11,17 +11,12 @@ weights before rounding points the wrong way where four bits changed them much; 
 rounding with hiding. These weights are what the chip multiplies with, and a network in software with them tells apart
 what rounded weights do (they are another network) from what rounded states do.
 
-The slope goes through states that came from anywhere: exact, or a straight-through estimate.
-With the recursion of `reservoir.gradient`, of which only the part that ends in the inputs is needed here,
-
-    p_t = W_in u_t + W_res s_{t-1} + b      d_t = a f'(p_t) l_t
-    l_{t-1} = (1 - a) l_t + W_res^T d_t     dL/du_t = W_in^T d_t
-
-and s_t given. Where s_t are the network's own states in float this is the exact gradient. Where a device with rounding
-made them, the derivative of rounding is zero almost everywhere and tells an attacker nothing; taking it for one, at the
-states that the device really had, is the straight-through estimate (Y. Bengio, N. Leonard, A. Courville, "Estimating or
-propagating gradients through stochastic neurons", 2013; as an attack, A. Athalye, N. Carlini, D. Wagner, "Obfuscated
-gradients give a false sense of security", ICML 2018).
+The recursion of `reservoir.gradient` goes back through states that came from anywhere. Where they are the network's own
+in float this is the exact gradient. Where a device with rounding made them, the derivative of rounding is zero almost
+everywhere and tells an attacker nothing; taking it for one, at the states that the device really had, is the
+straight-through estimate (Y. Bengio, N. Leonard, A. Courville, "Estimating or propagating gradients through stochastic
+neurons", 2013; as an attack, A. Athalye, N. Carlini, D. Wagner, "Obfuscated gradients give a false sense of security",
+ICML 2018).
 """
 
 from dataclasses import replace
@@ -33,11 +28,10 @@ from scipy.special import log_softmax
 
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.hybrid.esn.paths import BITS, INPUT_LEVELS, LEVELS, MIN_STEP
-from metalforge.reservoir.activations import activation
-from metalforge.reservoir.sparse import to_dense
+from metalforge.hybrid.esn.paths import INPUT_LEVELS, LEVELS, NativeLayer
+from metalforge.reservoir.gradient import backwards
 from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu.quantize import quantize
+from metalforge.substrates.npu.ladder import group_ranges
 
 Reals: TypeAlias = NDArray[np.floating[Any]]
 Labels: TypeAlias = NDArray[np.integer[Any]]
@@ -66,12 +60,11 @@ def _linear(esn: HybridEsn) -> EsnWeights:
 
 
 def _native(esn: HybridEsn) -> EsnWeights:
-    weights, inputs, dtype = esn.weights, esn.weights.inputs, esn.weights.dtype
-    units_of_lines = np.concatenate([np.full(inputs, esn.ranges.u / INPUT_LEVELS), np.full(weights.units, 1 / LEVELS)])
-    q = quantize(np.hstack([weights.w_in, to_dense(weights.w_res)]) * units_of_lines, BITS)
-    step = np.maximum(np.floor(16 / (LEVELS * q.scales)) / 16, MIN_STEP)
-    gain = 1 / (LEVELS * q.scales * step)
-    lines = gain[:, np.newaxis] * q.dequantize() / units_of_lines
+    weights, inputs, dtype, path = esn.weights, esn.weights.inputs, esn.weights.dtype, esn.path
+    assert isinstance(path, NativeLayer)
+    gain = 1 / (LEVELS * path.quantized.scales * path.step)
+    line_units = group_ranges((inputs, esn.ranges.u / INPUT_LEVELS), (weights.units, 1 / LEVELS))
+    lines = gain[:, np.newaxis] * path.quantized.dequantize() / line_units
     return replace(
         weights,
         activation="bounded_relu",
@@ -93,16 +86,9 @@ def input_slope(weights: EsnWeights, u: Reals, states: Reals, last: Reals) -> Re
             f"`states` must be {(*u.shape[:2], weights.units)} and `last` {(len(u), weights.units)}. "
             f"Got {states.shape} and {last.shape}"
         )
-    w_res = to_dense(weights.w_res)
-    keep, leak = weights.dtype.type(1 - weights.leak), weights.dtype.type(weights.leak)
-    pre = u @ weights.w_in.T + weights.bias
-    pre[:, 1:] += states[:, :-1] @ w_res.T
-    damping = leak * activation(weights.activation).derivative(pre)
-    carried, delta = last, np.empty_like(damping)
-    for t in reversed(range(u.shape[1])):
-        delta[:, t] = damping[:, t] * carried
-        carried = keep * carried + delta[:, t] @ w_res
-    return np.asarray(delta @ weights.w_in)
+    before, slope = np.zeros_like(states), np.zeros_like(states)
+    before[:, 1:], slope[:, -1] = states[:, :-1], last
+    return np.asarray(backwards(weights, u, before, slope).deltas @ weights.w_in)
 
 
 class Victim:

@@ -209,10 +209,10 @@ class NativeLayer:
     def __init__(self, weights: EsnWeights, programs: DevicePrograms, ranges: Ranges) -> None:
         w_in = weights.w_driven
         lines = np.hstack([w_in * (ranges.u / INPUT_LEVELS), to_dense(weights.w_res) / LEVELS])
-        q = quantize(lines, BITS)
+        q = self.quantized = quantize(lines, BITS)
         scales = np.broadcast_to(q.scales, weights.units)
         offset = ZERO_POINT * q.values[:, : w_in.shape[1]].sum(axis=1, dtype=np.int64)
-        step = np.maximum(np.floor(16 / (LEVELS * scales)) / 16, MIN_STEP)
+        step = self.step = np.maximum(np.floor(16 / (LEVELS * scales)) / 16, MIN_STEP)
         # The chip rounds up; half a step on the threshold makes that rounding to the nearest level.
         threshold = offset - weights.bias.astype(np.float64) / scales + step / 2
         layer = FullyConnected(

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.hybrid.running.device_matrix import Push
-from metalforge.reservoir.gradient import Gradients, states_and_vjp
-from metalforge.reservoir.losses import LossName, as_targets, check_loss, loss_and_slope
-from metalforge.reservoir.series import DivergenceError, SeriesError
+from metalforge.reservoir.gradient import Gradients, loss_gradient
+from metalforge.reservoir.losses import LossName, check_loss
+from metalforge.reservoir.series import DivergenceError
 from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights
 
@@ -78,23 +78,8 @@ class BackpropagationTrainer:
 
         Classes, (steps - washout,) whole numbers, are targets of cross-entropy too.
         """
-        weights = self.weights
-        assert weights.w_out is not None
-        states, back = states_and_vjp(weights, inputs, self._state)
-        if not 0 <= washout < len(states):
-            raise SeriesError(f"`washout` must leave at least one of {len(states)} steps. Got {washout}")
-        own = np.asarray(inputs, weights.dtype)[:, : weights.inputs]
-        seen = np.concatenate([states, own], axis=1) if weights.passthrough else states
-        y = np.asarray(weights.output(states, own)[washout:], np.float64)
-        wanted = as_targets(targets, y.shape, self.loss)
-        if not np.all(np.isfinite(wanted)):
-            raise SeriesError("targets must be finite. Got NaN or infinity")
-        value, in_y = loss_and_slope(y, wanted, self.loss)
-        slope = in_y.astype(weights.dtype)
-        in_states = np.zeros_like(states)
-        in_states[washout:] = (slope @ weights.w_out)[:, : weights.units]
-        found = back(in_states)._replace(w_out=slope.T @ seen[washout:], out_bias=slope.sum(axis=0))
-        self._state = states[-1].copy()
+        value, found = loss_gradient(self.weights, inputs, targets, loss=self.loss, washout=washout, state=self._state)
+        self._state = found.end
         self._descend(found)
         return value
 

@@ -22,12 +22,14 @@ must learn it. Learning on a damaged chip would fit the damage, so the first is 
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from copy import copy
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.errors import SpecError
+from metalforge.reservoir.losses import as_targets
 from metalforge.reservoir.series import SeriesError
 
 from .trainer import OnlineTrainer, StepInfo
@@ -38,13 +40,22 @@ SMALLEST_VARIANCE = 1e-12
 
 
 class Memories(NamedTuple):
-    """Fast and slow means and variances (channels,), and the rows behind them."""
+    """Means and variances (2, channels), the fast memory's first, and the rows behind them."""
 
-    fast_mean: Doubles
-    fast_variance: Doubles
-    slow_mean: Doubles
-    slow_variance: Doubles
+    mean: Doubles
+    variance: Doubles
     rows: int
+
+    def after(self, x: Doubles, rates: Doubles) -> "Memories":
+        """Return the memories with a row more: plain means until they are as long as the exponential ones."""
+        a, d = np.maximum(rates, 1 / (self.rows + 1))[:, np.newaxis], x - self.mean
+        return Memories(self.mean + a * d, (1 - a) * (self.variance + a * d * d), self.rows + 1)
+
+    def distance(self) -> float:
+        """Return J between the two, averaged over the channels."""
+        floor = SMALLEST_VARIANCE * (self.mean[1] ** 2 + self.variance[1]) + np.finfo(np.float64).tiny
+        fast, slow = np.maximum(self.variance, floor)
+        return float(np.mean(divergence(self.mean[0], fast, self.mean[1], slow)))
 
 
 class DriftInfo(NamedTuple):
@@ -67,25 +78,22 @@ class DriftMonitor:
     that the new world becomes the normal one. Rows that are not finite are passed over and counted in `skipped`.
     """
 
+    memories: Memories
+
     def __init__(
         self, channels: int, *, threshold: float, fast: float = 0.02, slow: float = 0.001, warmup: int | None = None
     ) -> None:
-        _check_rates(fast, slow)
+        if not 0 < slow < fast < 1:
+            raise SpecError(f"rates must be 0 < slow < fast < 1. Got slow = {slow}, fast = {fast}")
         if channels < 1 or not threshold > 0 or (warmup is not None and warmup < 2):
             raise SpecError(
                 "`channels` must be at least 1, `threshold` above 0 and `warmup` at least 2. "
                 f"Got {channels}, {threshold} and {warmup}"
             )
-        self.channels, self.threshold = channels, threshold
-        self.fast, self.slow = fast, slow
+        self.channels, self.threshold, self._rates = channels, threshold, np.array([fast, slow])
         self.warmup = round(3 / fast) if warmup is None else warmup
         self.alarms = self.skipped = 0
-        self._memories = _empty(channels)
-
-    @property
-    def memories(self) -> Memories:
-        """What the monitor remembers."""
-        return self._memories
+        self.rebase()
 
     def step(self, x: ArrayLike) -> DriftInfo:
         """Take one row, and say how far the fast memory is from the slow one."""
@@ -95,10 +103,10 @@ class DriftMonitor:
         if not np.all(np.isfinite(row)):
             self.skipped += 1
             return DriftInfo(0.0, alarm=False)
-        self._memories = _taken(self._memories, row, self.fast, self.slow)
-        if self._memories.rows < self.warmup:
+        self.memories = self.memories.after(row, self._rates)
+        if self.memories.rows < self.warmup:
             return DriftInfo(0.0, alarm=False)
-        distance = _distance(self._memories)
+        distance = self.memories.distance()
         alarm = distance > self.threshold
         if alarm:
             self.alarms += 1
@@ -107,31 +115,23 @@ class DriftMonitor:
 
     def rebase(self) -> None:
         """Forget everything: what comes from now on is what is normal."""
-        self._memories = _empty(self.channels)
+        self.memories = Memories(np.zeros((2, self.channels)), np.zeros((2, self.channels)), 0)
 
 
-def choose_threshold(
-    streams: Sequence[ArrayLike],
-    *,
-    horizon: int,
-    false_alarm: float = 0.05,
-    fast: float = 0.02,
-    slow: float = 0.001,
-    warmup: int | None = None,
-) -> float:
+def choose_threshold(streams: Sequence[ArrayLike], *, horizon: int, false_alarm: float = 0.05, **memory: Any) -> float:
     """Return the threshold that a share `false_alarm` of stationary runs of `horizon` rows would exceed.
 
     `streams` are stationary, (rows, channels) each, independent of one another. They are cut into runs of `horizon`
     rows, each watched from an empty memory; the threshold is the matching quantile of the runs' largest divergences, by
     the rank of ceil((n + 1)(1 - p)) among n, so that a further run exceeds it with at most that probability if runs are
-    exchangeable (the argument of conformal prediction). Too few runs for that are refused.
+    exchangeable (the argument of conformal prediction). Too few runs for that are refused. `memory` are further
+    arguments of the `DriftMonitor` that the threshold is for.
     """
-    _check_rates(fast, slow)
     if not 0 < false_alarm < 1 or horizon < 2:
         raise SpecError(f"`false_alarm` must lie between 0 and 1, `horizon` be 2 or more. Got {false_alarm}, {horizon}")
     largest = []
     for run in _runs(streams, horizon):
-        monitor = DriftMonitor(run.shape[1], threshold=float("inf"), fast=fast, slow=slow, warmup=warmup)
+        monitor = DriftMonitor(run.shape[1], threshold=float("inf"), **memory)
         largest.append(max(monitor.step(row).divergence for row in run))
     rank = int(np.ceil((len(largest) + 1) * (1 - false_alarm)))
     if rank > len(largest):
@@ -144,23 +144,12 @@ def choose_threshold(
 
 def false_alarms(monitor: DriftMonitor, streams: Sequence[ArrayLike], *, horizon: int) -> tuple[int, int]:
     """Return how many of the runs of `horizon` rows gave an alarm, and how many runs there were."""
-    alarms = runs = 0
-    for run in _runs(streams, horizon):
-        fresh = DriftMonitor(
-            monitor.channels,
-            threshold=monitor.threshold,
-            fast=monitor.fast,
-            slow=monitor.slow,
-            warmup=monitor.warmup,
-        )
+    alarms, runs = 0, _runs(streams, horizon)
+    for run in runs:
+        fresh = copy(monitor)
+        fresh.rebase()
         alarms += any(fresh.step(row).alarm for row in run)
-        runs += 1
-    return alarms, runs
-
-
-def _check_rates(fast: float, slow: float) -> None:
-    if not 0 < slow < fast < 1:
-        raise SpecError(f"rates must be 0 < slow < fast < 1. Got slow = {slow}, fast = {fast}")
+    return alarms, len(runs)
 
 
 def _runs(streams: Iterable[ArrayLike], horizon: int) -> list[Doubles]:
@@ -177,33 +166,7 @@ def _runs(streams: Iterable[ArrayLike], horizon: int) -> list[Doubles]:
     return pieces
 
 
-def _empty(channels: int) -> Memories:
-    nothing = np.zeros(channels)
-    return Memories(nothing, nothing, nothing, nothing, 0)
-
-
-def _taken(m: Memories, x: Doubles, fast: float, slow: float) -> Memories:
-    """Return the memories with a row more: plain means until they are as long as the exponential ones."""
-    rows = m.rows + 1
-    fast_mean, fast_variance = _moved(m.fast_mean, m.fast_variance, x, max(fast, 1 / rows))
-    slow_mean, slow_variance = _moved(m.slow_mean, m.slow_variance, x, max(slow, 1 / rows))
-    return Memories(fast_mean, fast_variance, slow_mean, slow_variance, rows)
-
-
-def _moved(mean: Doubles, variance: Doubles, x: Doubles, a: float) -> tuple[Doubles, Doubles]:
-    d = x - mean
-    return mean + a * d, (1 - a) * (variance + a * d * d)
-
-
-def _distance(m: Memories) -> float:
-    floor = SMALLEST_VARIANCE * (m.slow_mean**2 + m.slow_variance) + np.finfo(np.float64).tiny
-    fast, slow = np.maximum(m.fast_variance, floor), np.maximum(m.slow_variance, floor)
-    return float(np.mean(divergence(m.fast_mean, fast, m.slow_mean, slow)))
-
-
-Watch: TypeAlias = Literal["error", "output", "input"]
 Action: TypeAlias = Literal["none", "reload", "adapt"]
-WATCHES = ("error", "output", "input")
 
 
 class ResponseInfo(NamedTuple):
@@ -216,25 +179,17 @@ class ResponseInfo(NamedTuple):
 
 
 class DriftResponse:
-    """A trainer that learns only after an alarm, for `adapt_steps` rows; `watch` is what the monitor sees.
+    """A trainer that learns only after an alarm, for `adapt_steps` rows; the monitor sees outputs minus targets.
 
-    `error` is output minus target, so it wants targets; `output` and `input` do not, and see only drift that shows in
-    them. The monitor begins after the trainer's washout, whose errors are of a state on its way. `counts` has the
-    actions taken.
+    It begins after the trainer's washout, whose errors are of a state on its way. `counts` has the actions taken.
     """
 
-    def __init__(
-        self, trainer: OnlineTrainer, monitor: DriftMonitor, *, adapt_steps: int, watch: Watch = "error"
-    ) -> None:
-        if watch not in WATCHES:
-            raise UnknownNameError("thing to watch", watch, WATCHES)
-        wanted = trainer.network.inputs if watch == "input" else trainer.outputs
-        if monitor.channels != wanted:
-            raise SpecError(f"watching the {watch} wants a monitor of {wanted} channels. Got {monitor.channels}")
+    def __init__(self, trainer: OnlineTrainer, monitor: DriftMonitor, *, adapt_steps: int) -> None:
+        if monitor.channels != trainer.outputs:
+            raise SpecError(f"errors want a monitor of {trainer.outputs} channels. Got {monitor.channels}")
         if adapt_steps < 1:
             raise SpecError(f"`adapt_steps` must be at least 1. Got {adapt_steps}")
-        self.trainer, self.monitor = trainer, monitor
-        self.adapt_steps, self.watch = adapt_steps, watch
+        self.trainer, self.monitor, self.adapt_steps = trainer, monitor, adapt_steps
         self.counts: Counter[Action] = Counter()
         self._left = self._steps = 0
 
@@ -252,10 +207,10 @@ class DriftResponse:
             self._left -= 1
             if not self._left:
                 self.trainer.flush()
-        seen = self._seen(info, u, target)
-        if seen is None or self._steps <= self.trainer.washout:
+        if info.output is None or target is None or self._steps <= self.trainer.washout:
             return ResponseInfo(info, 0.0, "none", learning)
-        distance, alarm = self.monitor.step(seen)
+        wanted = as_targets(target, info.output.shape, self.trainer.loss)
+        distance, alarm = self.monitor.step(info.output - wanted)
         action: Action = "none"
         # What learning itself does to the errors is no drift.
         if alarm and not learning:
@@ -265,16 +220,3 @@ class DriftResponse:
                 self._left = self.adapt_steps
             self.counts[action] += 1
         return ResponseInfo(info, distance, action, learning)
-
-    def _seen(self, info: StepInfo, u: ArrayLike, target: ArrayLike | None) -> ArrayLike | None:
-        if self.watch == "input":
-            return u
-        if info.output is None:
-            return None
-        if self.watch == "output":
-            return info.output
-        wanted = None if target is None else np.asarray(target, np.float64)
-        # A class is no number to subtract; its one-hot form is.
-        if wanted is not None and wanted.ndim == 0:
-            wanted = np.eye(self.trainer.outputs)[int(wanted)]
-        return None if wanted is None else info.output - wanted

@@ -15,7 +15,7 @@ the last rows of a stream, and what the network says of them.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -37,14 +37,11 @@ GROWTH = 1.5
 
 
 class EvolvedGeneration(NamedTuple):
-    """What one generation did: the loss of the parent before and after it, on one window, and what it sent."""
+    """What one generation did: the loss of the parent before and after it, on one window."""
 
     before: float
     after: float
     improved: bool
-    evaluations: int
-    pushes: int
-    bytes: int
 
 
 class EvolutionInfo(NamedTuple):
@@ -175,7 +172,6 @@ class Evolution:
 
     def generation(self, window: Window) -> EvolvedGeneration:
         """Return what one generation on a window did; the device holds the better of parent and children after it."""
-        before_pushes, before_bytes, before_evaluations = self.pushes, self.bytes_pushed, self.evaluations
         parent, bias, limit = self.integers, self.network.master().out_bias, self._matrix.limit
         first, best_bias = self._score(window)
         least, best, improved = first, parent, False
@@ -188,14 +184,7 @@ class Evolution:
                 least, best, best_bias = found, child, own_bias
         self._write(best, best_bias)
         self.sigma = float(np.clip(self.sigma * (GROWTH if improved else GROWTH**-0.25), self.smallest_sigma, 1.0))
-        return EvolvedGeneration(
-            first,
-            least,
-            improved,
-            self.evaluations - before_evaluations,
-            self.pushes - before_pushes,
-            self.bytes_pushed - before_bytes,
-        )
+        return EvolvedGeneration(first, least, improved)
 
     def run(
         self,
@@ -211,8 +200,10 @@ class Evolution:
         """
         done: list[EvolvedGeneration] = []
         idle = 0
-        for window in _each(windows, generations):
-            made = self.generation(window)
+        if generations < 1:
+            raise SeriesError(f"`generations` must be at least 1. Got {generations}")
+        for _ in range(generations):
+            made = self.generation(windows if isinstance(windows, Window) else windows())
             done.append(made)
             idle = 0 if made.improved else idle + 1
             if goal is not None and made.after <= goal:
@@ -239,10 +230,3 @@ class Evolution:
             push = self.network.push_reservoir_integers(integers)
         self.pushes += push.bytes > 0
         self.bytes_pushed += push.bytes
-
-
-def _each(windows: Callable[[], Window] | Window, generations: int) -> Iterator[Window]:
-    if generations < 1:
-        raise SeriesError(f"`generations` must be at least 1. Got {generations}")
-    for _ in range(generations):
-        yield windows if isinstance(windows, Window) else windows()

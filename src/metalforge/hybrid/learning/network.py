@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.hybrid.esn.paths import LastLayer, Ranges, device_lines
+from metalforge.hybrid.esn.paths import LastLayer, device_lines
 from metalforge.hybrid.model.ops import Concat, FanOutOp, FullyConnectedOp
 from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.hybrid.routing.jobs import LinearJob
@@ -98,8 +98,10 @@ class DeviceNetwork(Closing):
         self.reconnects = 0
         """Times that the device was reset and written again."""
         self._programs = DevicePrograms(device)
+        if calibration is not None and weights.w_fb is not None:
+            raise SpecError("a network with feedback cannot be calibrated without outputs\nhint: give `input_range`")
         inner = _without_feedback(weights)
-        ranges = _ranges(weights, inner, input_range, calibration)
+        ranges = HybridEsn.from_weights(inner, input_range=input_range, calibration=calibration).ranges
         self._path = _WrittenLayer(inner, self._programs, encoding_of(precision), ranges)
         self._esn = HybridEsn(inner, ranges=ranges).with_path(self._path, self._programs, on_device_failure="raise")
         self._esn.precision = precision
@@ -254,17 +256,6 @@ def _without_feedback(weights: EsnWeights) -> EsnWeights:
     return EsnWeights(
         w_in=weights.w_driven, w_res=weights.w_res, bias=weights.bias, leak=weights.leak, activation=weights.activation
     )
-
-
-def _ranges(
-    weights: EsnWeights,
-    inner: EsnWeights,
-    input_range: float | None,
-    calibration: Reals | None,
-) -> Ranges:
-    if calibration is not None and weights.w_fb is not None:
-        raise SpecError("a network with feedback cannot be calibrated without its outputs\nhint: give `input_range`")
-    return HybridEsn.from_weights(inner, input_range=input_range, calibration=calibration).ranges
 
 
 class ExecutorReadout:

@@ -116,7 +116,7 @@ class RecursiveLeastSquares:
                     f"`inverse` must be {solved.inverse.shape}, features and one. Got shape {self.inverse.shape}"
                 )
             solved = solved._replace(inverse=np.array(self.inverse, np.float64))
-        return Waiting(*solved, [])
+        return Waiting(solved, [])
 
     def step(self, state: "Waiting", master: Master, lesson: Lesson) -> tuple["Waiting", Master]:
         """Return the readout, the same until the block is full. The rows that wait are shared with the state before."""
@@ -129,8 +129,8 @@ class RecursiveLeastSquares:
             return state, master
         features, targets = (np.stack(part) for part in zip(*state.waiting, strict=True))
         seen = np.concatenate([features, np.ones((len(features), 1))], axis=1)
-        after = absorb(LeastSquares(*state[:3]), seen, targets, self.forgetting)
-        return Waiting(*after, []), Master(after.w_out[:, :-1], after.w_out[:, -1])
+        after = absorb(state.solved, seen, targets, self.forgetting)
+        return Waiting(after, []), Master(after.w_out[:, :-1], after.w_out[:, -1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,9 +182,7 @@ class LastRows(NamedTuple):
 class Waiting(NamedTuple):
     """A `LeastSquares` solution, and rows (features, target) that are not in it yet."""
 
-    w_out: Doubles
-    inverse: Doubles
-    rows: int
+    solved: LeastSquares
     waiting: list[tuple[Doubles, Doubles]]
 
 

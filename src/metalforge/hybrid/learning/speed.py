@@ -6,8 +6,6 @@ second", is put together here from its parts: 241 us, 4,149 a second under `akd1
 `measure_speed` measures them.
 """
 
-from collections.abc import Sequence
-
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +17,7 @@ from metalforge.substrates.profiles import profile as find_profile
 
 from .network import DeviceNetwork
 from .rules import Rules
-from .schedule import PushSchedule, UpdatePlan, plan_updates
+from .schedule import UpdatePlan, plan_updates
 from .trainer import OnlineTrainer
 
 SEED_LOSS_S = 1e-6
@@ -78,26 +76,14 @@ def seed_step(profile: str = "akd1000-claimed") -> SeedStep:
 
 
 def measure_speed(
-    weights: EsnWeights,
-    inputs: NDArray[np.float64],
-    targets: NDArray[np.float64],
-    rule: Rules,
-    *,
-    profiles: Sequence[str] = BOTH,
-    precision: str = "W4A8",
-    readout: str = "W8A8",
-    share: float = 0.5,
+    weights: EsnWeights, inputs: NDArray[np.float64], targets: NDArray[np.float64], rule: Rules
 ) -> tuple[SpeedRow, ...]:
     """Return a row a profile: the same stream (steps, inputs) learned with the schedule that suits each."""
     rows = []
-    for name in profiles:
-        with (
-            EmulatedDevice(name) as device,
-            DeviceNetwork(weights, device, precision=precision, readout=readout, calibration=inputs) as network,
-        ):
-            plan = plan_updates(name, network, share=share)
-            schedule: PushSchedule = plan.schedule()
-            done = OnlineTrainer(network, rule, schedule=schedule).run(inputs, targets).statistics
+    for name in BOTH:
+        with EmulatedDevice(name) as device, DeviceNetwork(weights, device, calibration=inputs) as network:
+            plan = plan_updates(name, network)
+            done = OnlineTrainer(network, rule, schedule=plan.schedule()).run(inputs, targets).statistics
         assert done.device_rate is not None
         rows.append(
             SpeedRow(
