@@ -57,7 +57,7 @@ class Results:
     def summary(self) -> CampaignSummary:
         """The few numbers that a script wants: what `metalforge scan --json` prints."""
         page = None if self.directory is None else self.directory / "report.html"
-        return summary_of(self.result, page if page is not None and page.exists() else None)
+        return summary_of(self.state, self.result, page if page is not None and page.exists() else None)
 
     @property
     def spec(self) -> CampaignSpec:
@@ -92,7 +92,7 @@ class Results:
     @property
     def stopped_by(self) -> StoppedBy | None:
         """What ended it; None for a campaign that was interrupted, or still runs."""
-        return self.summary.stopped_by
+        return self.state.stopped_by
 
     @cached_property
     def rows(self) -> Mapping[str, Mapping[str, NDArray[Any]]]:

@@ -32,6 +32,7 @@ from .store.records import (
     Resumed,
     Rows,
     Screened,
+    StoppedBy,
     Utilisation,
 )
 
@@ -180,6 +181,11 @@ class CampaignState:
     def chosen(self) -> Decided | None:
         """The choice of an ordering by measurement, where there was one."""
         return next((d for d in reversed(self.decisions) if d.what == "ordering"), None)
+
+    @property
+    def stopped_by(self) -> StoppedBy | None:
+        """What ended it; None where it has not ended by itself."""
+        return None if self.finished is None else self.finished.stopped_by
 
     @property
     def heads(self) -> dict[str, Decided]:

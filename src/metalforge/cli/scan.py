@@ -281,11 +281,11 @@ def _say(found: "Results", as_json: bool) -> None:
     if as_json:
         print_json(found.summary)
         return
-    result, page = found.result, found.summary.report
+    summary = found.summary
     print_text(str(found))
-    if compared := comparison(found.spec, result):
+    if compared := comparison(found.spec, found.result):
         print_text(compared)
-    ended = "not finished" if result.stopped_by is None else f"stopped by {result.stopped_by}"
-    print_text(f"{result.trajectories} updates in {result.seconds:.1f} s, {ended}")
-    if page is not None:
-        print_text(f"report: {page}")
+    ended = "not finished" if summary.stopped_by is None else f"stopped by {summary.stopped_by}"
+    print_text(f"{summary.trajectories} updates in {summary.seconds:.1f} s, {ended}")
+    if summary.report is not None:
+        print_text(f"report: {summary.report}")

@@ -16,7 +16,7 @@ OLD = Path(__file__).with_name("campaign-v1.jsonl")
 
 def read(path):
     state = fold(read_journal(path, Record).records)
-    return state, summary_of(result_of(state))
+    return state, summary_of(state, result_of(state))
 
 
 @pytest.mark.parametrize(

@@ -96,10 +96,10 @@ def test_the_emulated_board_says_so_in_every_list(state):
     assert [s.name for s in state.opened.silicon] == ["cpu:0", "cpu:1", EMULATED_NPU]
     assert "emulated" in state.opened.silicon[-1].model
     result = result_of(state)
-    assert EMULATED_NPU in summary_of(result).substrates
+    assert EMULATED_NPU in summary_of(state, result).substrates
     assert any("emulated" in name for name in view_of(state, state.last_at).substrates)
-    assert {s.substrate for s in result.utilisation if s.stage == "screen"} == {EMULATED_NPU}
-    for text in (energy_section(result), efficiency_section(result), provenance_section(state, result)):
+    assert {s.substrate for s in state.utilisation.stages if s.stage == "screen"} == {EMULATED_NPU}
+    for text in (energy_section(result), efficiency_section(state, result), provenance_section(state, result)):
         assert "npu-emulated" in text
 
 

@@ -37,15 +37,6 @@ class DecisionCount(ResultPart, frozen=True, kw_only=True):
     trusted: int
 
 
-class HeadUse(ResultPart, frozen=True, kw_only=True):
-    """A head of the conductor: its skill on held-out data beside its baseline, and whether it acts."""
-
-    name: str
-    acts: bool
-    skill: float | None
-    reason: str
-
-
 class WarmUpCheck(ResultPart, frozen=True, kw_only=True):
     """Warm-ups ended by one decider: how long they were, and how many were over by the test afterwards."""
 
@@ -61,7 +52,6 @@ class Decisions(ResultPart, frozen=True, kw_only=True):
     """Everything that was decided, counted."""
 
     counts: tuple[DecisionCount, ...]
-    heads: tuple[HeadUse, ...]
     warmups: tuple[WarmUpCheck, ...]
     fresh_chains: int
     continued: int
@@ -78,10 +68,6 @@ def decisions_of(state: CampaignState) -> Decisions:
         counts=tuple(
             DecisionCount(what=what, by=by, count=count, trusted=trusted[what, by])
             for (what, by), count in sorted(counts.items())
-        ),
-        heads=tuple(
-            HeadUse(name=name, acts=bool(said.trusted), skill=said.value, reason=said.reason)
-            for name, said in state.heads.items()
         ),
         warmups=_warmups(state),
         fresh_chains=fresh,

@@ -16,7 +16,7 @@ MOST_LABELS = 40
 def draw_run(state: CampaignState, result: CampaignResult) -> list[Drawn]:
     """Return the figures that there are data for."""
     drawn = []
-    if result.trajectories:
+    if state.trajectories:
         drawn.append(_updates(result))
     if sum(estimate.error is not None for estimate in state.estimates) > 1:
         drawn.append(_error(state))

@@ -46,7 +46,7 @@ def write_report(state: CampaignState, directory: PathLike, found: Mapping[Dims,
     for figure in drawn:
         with replacing(where / FIGURES / f"{figure.name}.png") as stream:
             stream.write(png_bytes(figure.figure))
-    if result.trajectories:
+    if state.trajectories:
         with replacing(where / ROWS) as stream:
             write_rows(state, stream)
         with replacing(where / CURVES) as stream:
@@ -69,17 +69,17 @@ def page_of(
         evidence_section(result, figures),
         quarks_section(state.spec.lattice, result, figures),
         history_section(figures),
-        points_section(result, _downloads(curves) if result.trajectories else ""),
+        points_section(result, _downloads(curves) if state.trajectories else ""),
         updates_section(result, figures),
         decisions_section(state, result, figures),
         energy_section(result),
-        efficiency_section(result),
+        efficiency_section(state, result),
         checks_section(result),
         definitions_section(state.spec),
         provenance_section(state, result),
         footer(),
     ]
-    return document(f"{result.name}: metalforge report", [part for part in parts if part])
+    return document(f"{state.spec.name}: metalforge report", [part for part in parts if part])
 
 
 def _downloads(curves: Mapping[Dims, TransitionCurve]) -> str:

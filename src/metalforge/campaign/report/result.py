@@ -16,8 +16,7 @@ from metalforge.campaign.physics.finite_size import FiniteSize, FiniteSizeFit, a
 from metalforge.campaign.physics.transition import Transition
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState
-from metalforge.campaign.store.records import Checked, Silicon, StageUse, StoppedBy
-from metalforge.core.quantities import Quantity
+from metalforge.campaign.store.records import Checked, EnergySpent, StoppedBy
 from metalforge.lattice.registered import Value
 
 from .decisions import Decisions, ResultPart, decisions_of
@@ -44,23 +43,6 @@ class VolumeResult(ResultPart, frozen=True, kw_only=True):
     measured: int
 
 
-class EnergyResult(ResultPart, frozen=True, kw_only=True):
-    """Energy of one substrate from one source; the emulator's processor time is a line `emulation`, not energy.
-
-    `energy` of a board is what its work took above `idle`, which it drew for the `held_s` seconds of wall time in which
-    the campaign held it; `busy` is the device time of that work.
-    """
-
-    substrate: str
-    source: str
-    energy: Quantity | None
-    emulation_s: float | None
-    reason: str
-    idle: Quantity | None = None
-    busy: Quantity | None = None
-    held_s: float | None = None
-
-
 class DriftResult(ResultPart, frozen=True, kw_only=True):
     """Configurations evaluated again in higher precision: the largest differences in S / V, P and |L|."""
 
@@ -73,35 +55,21 @@ class DriftResult(ResultPart, frozen=True, kw_only=True):
 
 
 class CampaignResult(ResultPart, frozen=True, kw_only=True):
-    """Everything that is said about a campaign; `ordering` is the one that ran, `seconds` wall time of the compute."""
+    """All that is computed from a campaign's state; `seconds` is wall time of the compute."""
 
-    name: str
     observable: OrderName
     """The order parameter whose susceptibility is located."""
-    ordering: str
-    ordering_reason: str
     volumes: tuple[VolumeResult, ...]
     finite_size: FiniteSize | None
-    stopped_by: StoppedBy | None
-    trajectories: int
     seconds: float
-    processor_seconds: float
     updates_per_second: float
     effective_per_second: float
     chains: tuple[ChainResult, ...]
-    also_measured: tuple[str, ...]
-    """Observables that were asked for besides those of every chain."""
     decisions: Decisions
-    energy: tuple[EnergyResult, ...]
-    utilisation: tuple[StageUse, ...]
-    utilisation_window_s: float
+    energy: tuple[EnergySpent, ...]
     drift: tuple[DriftResult, ...]
-    migrations: int
     recomputed: bool
     """The journal is from before there was evidence: its verdict was computed now, by the rules of now."""
-    migrated_chains: int
-    processes: int
-    substrates: tuple[Silicon, ...]
     digest: str
 
     @property
@@ -213,7 +181,7 @@ class CampaignSummary(ResultPart, frozen=True, kw_only=True):
     seconds: float
     stopped_by: StoppedBy | None
     substrates: tuple[str, ...]
-    energy: tuple[EnergyResult, ...]
+    energy: tuple[EnergySpent, ...]
     chains: tuple[ChainSummary, ...] | msgspec.UnsetType = msgspec.UNSET
     """Where more was measured than every chain has: the means of that."""
     report: str | None
@@ -233,38 +201,26 @@ def result_of(state: CampaignState, found: Mapping[Dims, Finding] | None = None)
     effective = sum(chain.effective for chain in chains if not chain.abandoned)
     volumes = tuple(_volume(state, dims, found[dims]) for dims in state.spec.lattice.volumes)
     return CampaignResult(
-        name=state.spec.name,
         observable=state.spec.lattice.order,
-        ordering=state.ordering,
-        ordering_reason="" if state.chosen is None else state.chosen.reason,
         volumes=volumes,
         finite_size=_finite_size(volumes),
-        stopped_by=None if state.finished is None else state.finished.stopped_by,
-        trajectories=state.trajectories,
         seconds=seconds,
-        processor_seconds=sum(chain.seconds for chain in chains),
         updates_per_second=state.trajectories / seconds if seconds > 0 else 0.0,
         effective_per_second=effective / seconds if seconds > 0 else 0.0,
         chains=chains,
-        also_measured=state.spec.lattice.also_measure,
         decisions=decisions_of(state),
         energy=tuple(
-            msgspec.convert(entry, EnergyResult, from_attributes=True) for _, entry in sorted(state.energy.items())
+            msgspec.convert(entry, EnergySpent, from_attributes=True) for _, entry in sorted(state.energy.items())
         ),
-        utilisation=() if state.utilisation is None else state.utilisation.stages,
-        utilisation_window_s=0.0 if state.utilisation is None else state.utilisation.window_s,
         drift=_drift(state.checks),
-        migrations=len(state.migrations),
         recomputed=bool(state.estimates) and not any(estimate.evidence for estimate in state.estimates),
-        migrated_chains=len({move.chain for move in state.migrations}),
-        processes=1 + len(state.resumed),
-        substrates=state.opened.silicon,
         digest=state.digest(),
     )
 
 
-def summary_of(result: CampaignResult, report: Path | None = None) -> CampaignSummary:
+def summary_of(state: CampaignState, result: CampaignResult, report: Path | None = None) -> CampaignSummary:
     """Return the few numbers that a script wants."""
+    more = state.spec.lattice.also_measure
     return CampaignSummary(
         beta_c=_beta_c(result.quoted, result.evidence),
         established=result.established,
@@ -280,14 +236,12 @@ def summary_of(result: CampaignResult, report: Path | None = None) -> CampaignSu
         ),
         infinite_volume=_infinite(result) if len(result.volumes) > 1 else msgspec.UNSET,
         recomputed=result.recomputed,
-        trajectories=result.trajectories,
+        trajectories=state.trajectories,
         seconds=result.seconds,
-        stopped_by=result.stopped_by,
-        substrates=tuple(dict.fromkeys(silicon.name for silicon in result.substrates)),
+        stopped_by=state.stopped_by,
+        substrates=tuple(dict.fromkeys(silicon.name for silicon in state.opened.silicon)),
         energy=result.energy,
-        chains=tuple(_chain(chain, result.also_measured) for chain in result.chains)
-        if result.also_measured
-        else msgspec.UNSET,
+        chains=tuple(_chain(chain, more) for chain in result.chains) if more else msgspec.UNSET,
         report=None if report is None else str(report),
     )
 

@@ -45,24 +45,24 @@ def headline(state: CampaignState, result: CampaignResult) -> str:
     title, meaning = verdict(result)
     cards = [
         card(lattice_text(first.dims), theory),
-        card(f"{result.trajectories:,}", "updates, warm-up included"),
+        card(f"{state.trajectories:,}", "updates, warm-up included"),
         card(duration(result.seconds), f"wall time, {result.updates_per_second:.0f} updates/s"),
-        card(result.ordering, f"ordering, on {substrates_text([s.name for s in result.substrates])}"),
+        card(state.ordering, f"ordering, on {substrates_text([s.name for s in state.opened.silicon])}"),
     ]
     return "\n".join([
-        f'<header>{paragraph(f"metalforge campaign {result.name}", "kind")}<h1>{title.html}</h1></header>',
+        f'<header>{paragraph(f"metalforge campaign {state.spec.name}", "kind")}<h1>{title.html}</h1></header>',
         *meaning,
         note(RECOMPUTED) if result.recomputed else "",
         paragraph(f"{compared[0].upper()}{compared[1:]}.") if (compared := comparison(state.spec, result)) else "",
         *(paragraph(caution, "warn") for caution in size_cautions(state.spec)),
-        paragraph(_ending(state, result)),
+        paragraph(_ending(state)),
         f'<div class="cards">{"".join(cards)}</div>',
     ])  # fmt: skip
 
 
-def _ending(state: CampaignState, result: CampaignResult) -> str:
-    if result.stopped_by is not None:
-        return f"It ended by itself: {ENDINGS[result.stopped_by]}."
+def _ending(state: CampaignState) -> str:
+    if state.stopped_by is not None:
+        return f"It ended by itself: {ENDINGS[state.stopped_by]}."
     if state.interruption is not None:
         return f"It was interrupted ({state.interruption.reason}) and is not finished: metalforge resume goes on."
     return "It has not finished: these are the numbers so far."
@@ -204,11 +204,8 @@ def _value(chain: ChainResult, observable: Observable) -> str:
 def updates_section(result: CampaignResult, figures: Figures) -> str:
     """Return where the updates went and how the error fell."""
     warm = sum(chain.quenched + chain.warmup for chain in result.chains)
-    said = (
-        f"{warm:,} of {result.trajectories:,} updates ({warm / result.trajectories:.0%}) were warm-up."
-        if result.trajectories
-        else ""
-    )
+    total = warm + sum(chain.measured for chain in result.chains)
+    said = f"{warm:,} of {total:,} updates ({warm / total:.0%}) were warm-up." if total else ""
     return section(
         "Where the updates went", paragraph(said) if said else "", figures.get("updates", ""), figures.get("error", "")
     )

@@ -7,11 +7,12 @@ from html import escape
 
 from metalforge.campaign.observables import ORDERS
 from metalforge.campaign.state import CampaignState
+from metalforge.campaign.store.records import EnergySpent, Utilisation
 from metalforge.core.quantities import Modelled, Quantity
 
 from .decisions import LARGEST_Z
 from .html import Raw, bar, details, heading, listing, note, paragraph, section, table
-from .result import CampaignResult, EnergyResult
+from .result import CampaignResult
 from .spec_text import spec_text
 from .words import lattice_text, one_line, substrate_text
 
@@ -31,17 +32,17 @@ def decisions_section(state: CampaignState, result: CampaignResult, figures: Fig
             ("decision", "by", ">how often", ">a head's word taken"),
             [(c.what, c.by, c.count, c.trusted or "-") for c in found.counts],
         ),
-        _heads(result),
+        _heads(state),
         _warmups(result),
         _visits(state),
         _others(state),
     )
 
 
-def _heads(result: CampaignResult) -> str:
+def _heads(state: CampaignState) -> str:
     rows = [
-        (head.name, "yes" if head.acts else "no", "-" if head.skill is None else f"{head.skill:+.2f}", head.reason)
-        for head in result.decisions.heads
+        (name, "yes" if said.trusted else "no", "-" if said.value is None else f"{said.value:+.2f}", said.reason)
+        for name, said in state.heads.items()
     ]
     about = "Skill was measured on held-out couplings: 1 is perfect, 0 is as good as the baseline beside the head."
     return (
@@ -101,28 +102,29 @@ def energy_section(result: CampaignResult) -> str:
     return section("Energy", table(columns, rows), note(said) if rows else "")
 
 
-def efficiency_section(result: CampaignResult) -> str:
+def efficiency_section(state: CampaignState, result: CampaignResult) -> str:
     """Return how well the silicon was used, and what orderings gave where they were compared."""
+    used = state.utilisation or Utilisation(window_s=0.0, stages=())
     rows = [
         (s.stage, host_of(s.substrate), s.items, f"{s.utilisation:.0%}", bar(s.utilisation), f"{s.waited_s:.1f}")
-        for s in result.utilisation
+        for s in used.stages
     ]
     said = (
-        f"Ordering {result.ordering} gave {result.effective_per_second:.1f} effective samples of "
+        f"Ordering {state.ordering} gave {result.effective_per_second:.1f} effective samples of "
         f"{ORDERS[result.observable].text} per second "
         f"(measured: updates / (2 tau_int) of all chains, over wall time). {per_joule(result)}"
     )
     return section(
         "Efficiency",
-        paragraph(said) if result.trajectories else "",
-        paragraph(f"Chosen by measurement: {result.ordering_reason}") if result.ordering_reason else "",
+        paragraph(said) if state.trajectories else "",
+        paragraph(f"Chosen by measurement: {state.chosen.reason}") if state.chosen else "",
         table(("stage", "on", ">items", ">busy", "=", ">waited for input [s]"), rows),
-        note(f"Time of this host, over the last {result.utilisation_window_s:.1f} s of running.") if rows else "",
+        note(f"Time of this host, over the last {used.window_s:.1f} s of running.") if rows else "",
         *map(paragraph, device_times(result)),
     )
 
 
-def energy_lines(entry: EnergyResult) -> list[tuple[str, str, str, str, str]]:
+def energy_lines(entry: EnergySpent) -> list[tuple[str, str, str, str, str]]:
     """Return the lines of one entry: substrate, source, what it is, how much, and where the number comes from."""
     name = substrate_text(entry.substrate)
     if entry.emulation_s is not None:
@@ -194,10 +196,7 @@ def provenance_section(state: CampaignState, result: CampaignResult) -> str:
         ("command", Raw(f"<code>{escape(command)}</code>")),
         ("seed", f"{opened.spec.seed}; chain c0000 is stream 0, and so on"),
         ("begun", datetime.fromtimestamp(opened.at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")),
-        (
-            "processes",
-            f"{result.processes} (resumed {result.processes - 1} times), {_moves(result)}",
-        ),
+        ("processes", f"{1 + len(state.resumed)} (resumed {len(state.resumed)} times), {_moves(state)}"),
         ("host", opened.host or "not recorded"),
         ("metalforge", f"{opened.package_version}, kernels at level {opened.isa}"),
         ("commit", _commit(opened.commit)),
@@ -208,7 +207,7 @@ def provenance_section(state: CampaignState, result: CampaignResult) -> str:
     ]
     silicon = table(
         ("substrate", "device", "model", "does"),
-        [(substrate_text(s.name), s.device, s.model, s.role) for s in result.substrates],
+        [(substrate_text(s.name), s.device, s.model, s.role) for s in opened.silicon],
     )
     return section(
         "Provenance",
@@ -219,11 +218,11 @@ def provenance_section(state: CampaignState, result: CampaignResult) -> str:
     )
 
 
-def _moves(result: CampaignResult) -> str:
+def _moves(state: CampaignState) -> str:
     """Return how often chains went to another substrate: one chain may go several times."""
-    if not result.migrations:
+    if not state.migrations:
         return "no chain migrated"
-    times, chains = result.migrations, result.migrated_chains
+    times, chains = len(state.migrations), len({move.chain for move in state.migrations})
     return f"{times} migration{'s' * (times != 1)} of {chains} chain{'s' * (chains != 1)}"
 
 

@@ -179,7 +179,7 @@ class Estimated(_Record, frozen=True, kw_only=True, tag="estimated"):
     wants: tuple[Want, ...] = ()
 
 
-class Energy(_Record, frozen=True, kw_only=True, tag="energy"):
+class EnergySpent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Joules so far of one substrate from one source; `emulation` is the emulator's own processor time, in seconds.
 
     For a board that is held, `energy` is what its work took above `idle`, which it drew for all of `held_s` seconds of
@@ -194,6 +194,12 @@ class Energy(_Record, frozen=True, kw_only=True, tag="energy"):
     idle: Quantity | None = None
     busy: Quantity | None = None
     held_s: float | None = None
+
+
+class Energy(EnergySpent, frozen=True, kw_only=True, tag_field="kind", tag="energy"):
+    """What was spent, as a line of the journal."""
+
+    at: float = 0.0
 
 
 class StageUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
