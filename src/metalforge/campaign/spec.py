@@ -1,7 +1,7 @@
 """What a campaign is asked to do: strict records that a TOML file fills in, and the presets that ship.
 
-Every field has a unit and a default in its docstring or comment line; `metalforge scan --print-spec` writes a
-commented file (`spec_text`). A typo fails with its path.
+What every field means, its unit and its choices stand once, in `report.spec_text.NOTES`; `metalforge scan --print-spec`
+writes them as a commented file. A typo fails with its path.
 """
 
 import hashlib
@@ -52,18 +52,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Lattice(_Part, frozen=True, kw_only=True):
-    """The theory: volumes, action, algorithm.
-
-    `volumes` are lattices (x, y, z, t), the first one is the one that beta_c is quoted for; `beta_min` and `beta_max`
-    bound the scan. Where both are left out they are derived from N_t, by the couplings published for the quenched
-    theory, and the spec holds the numbers from then on. `algorithm`: `heatbath` (one update is `heatbath` +
-    `overrelax` sweeps) or `hmc`. With `flavors` 4 there are staggered sea quarks of `mass`, and the algorithm is hmc;
-    `tolerance` and `force_tolerance` are relative residuals of solves, for the accept test and for forces (those of
-    the chains that the heads were trained on).
-    `action` is the gauge action by its name in `lattice.actions`; reweighting reads its variable.
-    `observable` is the order parameter whose susceptibility is located (`order`), `also_measure` names observables
-    (`lattice.registered`) that rows have besides those of every chain.
-    """
+    """The theory: volumes, action, algorithm. A range of beta that is derived from N_t is in the spec from then on."""
 
     volumes: tuple[Dims, ...] = ((8, 8, 8, 4),)
     beta_min: float = nan
@@ -172,12 +161,7 @@ class Lattice(_Part, frozen=True, kw_only=True):
 
 
 class Budget(_Part, frozen=True, kw_only=True):
-    """When to stop: whichever comes first. None means no limit of that kind.
-
-    `trajectories` counts every update, warm-up too; `seconds` is wall time of the compute, `joules` needs a meter that
-    can be read; `target_error` is the error on beta_c: of the first volume, or (`target_of`) of infinite volume, which
-    wants several. `max_wall` seconds leave room for a last checkpoint.
-    """
+    """When to stop: whichever comes first. None means no limit of that kind."""
 
     LEAST = {"budget.trajectories": 1}
 
@@ -199,11 +183,7 @@ class Budget(_Part, frozen=True, kw_only=True):
 
 
 class WarmUpPolicy(_Part, frozen=True, kw_only=True):
-    """How long a new chain is left alone: at most `longest` updates, at least `shortest`, then it may be ended early.
-
-    Dynamical chains begin with at most `quenched` updates without sea quarks; how many is predicted. `safety`
-    multiplies the length at which the monitor first says so: relaxing is exponential, and the series is noisy.
-    """
+    """How long a new chain is left alone."""
 
     LEAST = {"warmup.shortest": 10, "warmup.quenched": 0, "warmup.safety": 1}
 
@@ -219,11 +199,7 @@ class WarmUpPolicy(_Part, frozen=True, kw_only=True):
 
 
 class Steering(_Part, frozen=True, kw_only=True):
-    """Where to measure: the steerer, the number of first points, the updates of one visit.
-
-    A visit to a beta that has been measured continues its chain; `most` bounds the chains of a volume. `points` are
-    visited in every volume before the steerer is asked.
-    """
+    """Where to measure: the steerer, the number of first points, the updates of one visit."""
 
     LEAST = {"steering.initial": 2, "steering.visit": 10, "steering.most": 2}
 
@@ -239,12 +215,7 @@ class Steering(_Part, frozen=True, kw_only=True):
 
 
 class Screening(_Part, frozen=True, kw_only=True):
-    """What the screen looks at: every `every`-th update goes through the reservoir; `chi` over the last `window` ones.
-
-    A configuration is flagged when chi is at least `chi` (the peak of 8^3x4 is 1.33); flagged ones are checked.
-    `variance` is the predictive variance of log chi above which ordering E wakes its producer. `device` is where
-    the reservoir runs: `npu` (the emulated chip, or a board where there is one) or `software`.
-    """
+    """What the screen looks at, what it flags, and where the reservoir runs."""
 
     LEAST = {"screening.every": 1, "screening.window": 10, "screening.chi": 0, "screening.variance": 0}
 
@@ -256,13 +227,7 @@ class Screening(_Part, frozen=True, kw_only=True):
 
 
 class Running(_Part, frozen=True, kw_only=True):
-    """How it runs: `producers` chains at a time (0: one a core), `block` updates between two looks.
-
-    `deterministic` orders decisions by round and chain and allows a budget in trajectories only; the whole campaign is
-    then bitwise reproducible. `checkpoint_s` is the least time between two checkpoints of a chain. `energy` says
-    whether orderings may be compared by modelled joules. With `isolation = "process"` every producer is a process: a
-    crash of one, such as by the system's memory killer, costs the updates since its chains' checkpoints.
-    """
+    """How it runs: chains at a time, whether it is bitwise reproducible, threads or processes."""
 
     LEAST = {"running.producers": 0, "running.block": 1, "running.checkpoint_s": 0, "running.threads": 1}
 

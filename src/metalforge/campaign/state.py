@@ -16,25 +16,8 @@ from metalforge.core.substrate import spelled
 from .observables import OrderName, order_of
 from .physics.series import PointSeries
 from .spec import CampaignSpec, Dims
-from .store.records import (
-    Assigned,
-    BlockDone,
-    Checked,
-    Decided,
-    Energy,
-    Estimated,
-    Extended,
-    Finished,
-    Interrupted,
-    Migrated,
-    Opened,
-    Record,
-    Resumed,
-    Rows,
-    Screened,
-    StoppedBy,
-    Utilisation,
-)
+from .store import records
+from .store.records import Assigned, Decided, Estimated, Interrupted, Opened, Record, Rows, Screened, StoppedBy
 
 Start = Literal["hot", "cold"]
 
@@ -108,7 +91,8 @@ class ChainLog:
         loop = self.column("polyakov_re") + 1j * self.column("polyakov_im")
         order = None if self.observable == "abs_loop" else order_of(self.observable, self.column)[:end]
         density = None if self.variable == "plaquette" else self.column(self.variable)[:end]
-        return PointSeries(self.beta, self.dims, self.column("plaquette")[:end], loop[:end], self.start, order, density)
+        plaquette = self.column("plaquette")[:end]
+        return PointSeries(self.beta, self.dims, plaquette, loop[:end], self.start, order, density, self.id)
 
     def take(self, rows: Rows) -> None:
         """Add rows; those that were there already must be the same, bit for bit."""
@@ -147,16 +131,16 @@ class CampaignState:
     """Visits that were assigned and not completed, with the step at which each began."""
     decisions: list[Decided] = field(default_factory=list)
     estimates: list[Estimated] = field(default_factory=list)
-    energy: dict[tuple[str, str], Energy] = field(default_factory=dict)
-    checks: list[Checked] = field(default_factory=list)
-    migrations: list[Migrated] = field(default_factory=list)
-    utilisation: Utilisation | None = None
-    resumed: list[Resumed] = field(default_factory=list)
-    extended: list[Extended] = field(default_factory=list)
+    energy: dict[tuple[str, str], records.Energy] = field(default_factory=dict)
+    checks: list[records.Checked] = field(default_factory=list)
+    migrations: list[records.Migrated] = field(default_factory=list)
+    utilisation: records.Utilisation | None = None
+    resumed: list[records.Resumed] = field(default_factory=list)
+    extended: list[records.Extended] = field(default_factory=list)
     extended_at: int = 0
     """Visits that had been decided when it was last extended."""
     interrupted: list[Interrupted] = field(default_factory=list)
-    finished: Finished | None = None
+    finished: records.Finished | None = None
     last_at: float = 0.0
     seconds: float = 0.0
     """Wall time of the compute so far, over all processes that worked on it."""
@@ -234,12 +218,12 @@ class CampaignState:
         match record:
             case Opened():
                 raise SpecError("journal: a second `opened` record")
-            case Resumed():
+            case records.Resumed():
                 # A process that was killed worked until its last record; one that was interrupted has said so.
                 self.seconds += max(before - self._since, 0.0)
                 self.resumed.append(record)
                 self._since = record.at
-            case Extended():
+            case records.Extended():
                 self.extended.append(record)
                 self.extended_at = len(self.visits)
                 self.finished = None
@@ -251,30 +235,30 @@ class CampaignState:
                     self._chain(record.chain).decisions.append(record)
             case Rows():
                 self._chain(record.chain).take(record)
-            case BlockDone():
+            case records.BlockDone():
                 chain = self._chain(record.chain)
                 chain.step, chain.substrate = record.step, record.substrate
                 if record.done:
                     chain.complete, chain.links = record.step, record.links
                     chain.ends[record.visit] = record.step
                     self.open_visits.pop(record.visit, None)
-            case Migrated():
+            case records.Migrated():
                 self.migrations.append(record)
             case Screened():
                 self._chain(record.chain).screened.append(record)
-            case Checked():
+            case records.Checked():
                 self.checks.append(record)
             case Estimated():
                 self.estimates.append(record)
-            case Energy():
+            case records.Energy():
                 self.energy[spelled(record.substrate), record.source] = record
-            case Utilisation():
+            case records.Utilisation():
                 self.utilisation = record
             case Interrupted():
                 self.interrupted.append(record)
                 self.seconds = record.seconds
                 self._since = record.at
-            case Finished():
+            case records.Finished():
                 self.finished = record
                 self.seconds = record.seconds
                 self._since = record.at
@@ -315,9 +299,9 @@ class CampaignState:
         return self.chains[name]
 
 
-def fold(records: Iterable[Record]) -> CampaignState:
+def fold(written: Iterable[Record]) -> CampaignState:
     """Return the state after these records; the first one must open the campaign."""
-    iterator = iter(records)
+    iterator = iter(written)
     first = next(iterator, None)
     if not isinstance(first, Opened):
         raise SpecError("not a campaign's journal: it must begin with an `opened` record")

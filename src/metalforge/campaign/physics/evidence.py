@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.threads import one_thread
+from metalforge.statistics.histograms import Joint
 from metalforge.statistics.mbar import NotLocated
 
 from .phases import Shape, crossings, shape_at
@@ -133,7 +134,7 @@ def _weigh(found: Located) -> tuple[list[Evidence], tuple[Want, ...]]:
         _crossings(peak, near, shape, order),
         _at_least("effective samples", peak.n_effective, MIN_EFFECTIVE, f"more updates near beta = {peak.beta_c:.5g}"),
         _at_least("independent blocks", peak.n_blocks, MIN_BLOCKS, f"more updates near beta = {peak.beta_c:.5g}"),
-        _largest("pull of chi", judged, chi_pulls(found, judged)),
+        _largest("pull of chi", judged, chi_pulls(found.joint, judged)),
         _largest(f"pull of E and {order}", judged, _joint_pulls(found, judged)),
         _overlap(peak, near),
         _kind(peak, shape, order),
@@ -202,11 +203,11 @@ def _crossings(peak: Transition, near: Sequence[MeasuredChain], shape: Shape, or
 # -- agreement ------------------------------------------------------------------------------------------------------
 
 
-def chi_pulls(found: Located, chains: Sequence[MeasuredChain]) -> Floats:
+def chi_pulls(joint: Joint, chains: Sequence[MeasuredChain]) -> Floats:
     """Return how far each chain's own chi is from the curve, in its own errors."""
     if not chains:
         return np.zeros(0)
-    moments = found.joint.moments(np.array([chain.beta for chain in chains]))[:, 0]
+    moments = joint.moments(np.array([chain.beta for chain in chains]))[:, 0]
     curve = chains[0].point.spatial_volume * (moments[2] - moments[1] ** 2)
     own, error = (np.array([getattr(chain, name) for chain in chains]) for name in ("chi", "chi_error"))
     return np.asarray((own - curve) / error, dtype=np.float64)

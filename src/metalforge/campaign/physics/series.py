@@ -25,6 +25,8 @@ class PointSeries(NamedTuple):
     observable: NDArray[np.float64] | None = None
     action_density: NDArray[np.float64] | None = None
     """S / (beta V), where the action is not a function of the plaquette."""
+    chain: str = ""
+    """What the chain is called, where it has a name."""
 
     @property
     def spatial_volume(self) -> int:

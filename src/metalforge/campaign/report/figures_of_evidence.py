@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,11 +19,12 @@ from metalforge.campaign.physics.evidence import (
 )
 from metalforge.campaign.physics.phases import TWO_PEAKS, Shape, crossings, density_of, shape_at, weights_at
 from metalforge.campaign.physics.selection import MeasuredChain, neighbours, overlap
-from metalforge.campaign.physics.transition import Located, Transition
+from metalforge.campaign.physics.transition import Transition
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState
 from metalforge.statistics.estimate import with_error
 from metalforge.statistics.gamma import autocorrelation, gamma_method
+from metalforge.statistics.histograms import Joint
 
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of
 from .words import lattice_math
@@ -37,29 +38,18 @@ BINS = 40
 DOTS = 500
 """Rows of one chain in a scatter: more hide each other."""
 
-Key: TypeAlias = tuple[float, int, float]
-
 
 class ReportedPeak(NamedTuple):
-    """A peak, the chains that were joined for it, and how the order parameter is distributed there.
+    """A peak, the chains that were joined for it in order of beta, and how the order parameter is distributed there.
 
-    `order` is the order parameter in words, `names` what the chains are called.
+    `order` is the order parameter in words.
     """
 
-    located: Located
+    transition: Transition
+    joint: Joint
+    chains: tuple[MeasuredChain, ...]
     shape: Shape
     order: str
-    names: Mapping[Key, str]
-
-    @property
-    def transition(self) -> Transition:
-        """Where it is, and how high."""
-        return self.located.transition
-
-    @property
-    def chains(self) -> tuple[MeasuredChain, ...]:
-        """The chains that were joined, in order of beta."""
-        return self.located.chains
 
     def is_near(self, chain: MeasuredChain) -> bool:
         """Return whether a chain lies within the peak's width."""
@@ -73,27 +63,17 @@ class ReportedPeak(NamedTuple):
     def label(self, chain: MeasuredChain) -> str:
         """Return what a chain is called in a figure."""
         start = f", {chain.point.start}" if chain.point.start else ""
-        return rf"{self.names[_key(chain)]}: $\beta$ = {chain.beta:.5g}{start}"
+        return rf"{chain.point.chain}: $\beta$ = {chain.beta:.5g}{start}"
 
 
 def _peaks_of(state: CampaignState, found: Mapping[Dims, Finding]) -> list[ReportedPeak]:
     """Return the peaks of all volumes in which one was located."""
     peaks = []
-    for dims, finding in found.items():
+    for finding in found.values():
         if (located := finding.located) is not None:
-            # A series carries no name; its beta, length and first row tell which chain it is of.
-            names = {
-                (chain.beta, chain.measured, chain.columns["plaquette"][chain.warmup]): chain.id
-                for chain in state.chains.values()
-                if chain.dims == dims and chain.measured
-            }
             shape = shape_at(located.joint, located.chains, located.transition.beta_c)
-            peaks.append(ReportedPeak(located, shape, ORDERS[state.spec.lattice.order].text, names))
+            peaks.append(ReportedPeak(*located, shape, ORDERS[state.spec.lattice.order].text))
     return peaks
-
-
-def _key(chain: MeasuredChain) -> Key:
-    return chain.beta, chain.energy.size, float(chain.point.plaquette[0])
 
 
 def draw_evidence(state: CampaignState, found: Mapping[Dims, Finding]) -> list[Drawn]:
@@ -106,7 +86,7 @@ def draw_evidence(state: CampaignState, found: Mapping[Dims, Finding]) -> list[D
 def _histograms(peaks: Sequence[ReportedPeak]) -> Drawn:
     figure, axes = axes_of(len(peaks), 1, (WIDTH, 2.9 * len(peaks) + 0.3))
     for axis, peak in zip(axes, peaks, strict=True):
-        loop, weight = weights_at(peak.located.joint, peak.chains, peak.transition.beta_c)
+        loop, weight = weights_at(peak.joint, peak.chains, peak.transition.beta_c)
         edges = np.linspace(min(loop.min(), 0), loop.max(), BINS + 1).tolist()
         for chain, colour in zip(peak.nearest(SHOWN), COLOURS, strict=False):
             axis.hist(chain.order, edges, density=True, histtype="step", color=colour, lw=1.1, label=peak.label(chain))
@@ -244,7 +224,7 @@ def _overlap(peaks: Sequence[ReportedPeak]) -> Drawn:
 
 def _carried(peak: ReportedPeak) -> Floats:
     """Return how many of the effective samples at the peak are those of each chain."""
-    joint, found = peak.located.joint, peak.transition
+    joint, found = peak.joint, peak.transition
     shares = np.bincount(joint.chain_of_block, joint.shares(found.beta_c), minlength=len(peak.chains))
     return np.asarray(found.n_effective * shares, dtype=np.float64)
 
@@ -254,9 +234,9 @@ def _pulls(peaks: Sequence[ReportedPeak]) -> Drawn:
     for axis, peak in zip(axes, peaks, strict=True):
         beta = np.array([chain.beta for chain in peak.chains])
         judged = np.array([chain.energy.size >= JUDGED_TAU * chain.tau for chain in peak.chains])
-        of_energy, of_loop = peak.located.joint.pulls([chain.rows() for chain in peak.chains])
+        of_energy, of_loop = peak.joint.pulls([chain.rows() for chain in peak.chains])
         pulls = (
-            (r"$\chi$", chi_pulls(peak.located, peak.chains), "o"),
+            (r"$\chi$", chi_pulls(peak.joint, peak.chains), "o"),
             ("E", of_energy, "s"),
             (peak.order, of_loop, "^"),
         )

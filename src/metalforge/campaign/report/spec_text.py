@@ -76,8 +76,11 @@ NOTES: dict[str, Note] = {
     "budget.max_wall": Note("Wall time of one process; it checkpoints before, and `resume` goes on", "s"),
     "warmup.longest": Note("Warm-up that is never exceeded", "updates"),
     "warmup.shortest": Note("Warm-up before which nothing is decided", "updates"),
-    "warmup.quenched": Note("Updates without sea quarks that come first", "updates"),
-    "warmup.safety": Note("Multiplies the length at which the monitor first says that the chain has relaxed", "factor"),
+    "warmup.quenched": Note("Updates without sea quarks that come first, at most; how many is predicted", "updates"),
+    "warmup.safety": Note(
+        "Multiplies the length at which the monitor first says that the chain has relaxed: the series is noisy",
+        "factor",
+    ),
     "steering.steerer": Note(f"Who proposes the next beta: {', '.join(steerer_names())}"),
     "steering.initial": Note("First points, spread over the range", "points"),
     "steering.visit": Note("Measured updates of one visit; a later visit continues the chain", "updates"),
@@ -85,7 +88,9 @@ NOTES: dict[str, Note] = {
     "steering.points": Note("Couplings that every volume visits before the steerer is asked", "beta"),
     "screening.every": Note("Every so many updates one goes through the reservoir", "updates"),
     "screening.window": Note("Measurements over which chi of the order parameter is taken", "updates"),
-    "screening.chi": Note("chi at which a configuration is flagged; the peak of 8^3x4 is 1.33", "N_s^3 variance"),
+    "screening.chi": Note(
+        "chi at which a configuration is flagged, and checked; the peak of 8^3x4 is 1.33", "N_s^3 variance"
+    ),
     "screening.variance": Note("Predictive variance at which ordering E wakes its producer", "of log chi"),
     "screening.device": Note("Where the reservoir runs: npu is the chip, or its emulator where there is none"),
     "running.producers": Note("Chains at a time; 0: one per core", "chains"),
@@ -94,7 +99,10 @@ NOTES: dict[str, Note] = {
     "running.checkpoint_s": Note("Least time between two checkpoints of a chain", "s"),
     "running.energy": Note("Which joules may compare orderings"),
     "running.threads": Note("Threads of one chain", "threads"),
-    "running.isolation": Note("Producers as threads of one process or as processes"),
+    "running.isolation": Note(
+        "Producers as threads of one process or as processes: a crash of one, such as by the system's memory killer, "
+        "then costs the updates since its chains' checkpoints"
+    ),
 }
 """What is said about every field, by its path; a test asserts that none is missing."""
 

@@ -16,27 +16,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
-import msgspec
-import tomli_w
-
 import metalforge
 from metalforge import __version__, native
 from metalforge.campaign.extending import Extension, extended
 from metalforge.campaign.findings import target_met
 from metalforge.campaign.orderings import AUTO, arrange
+from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.state import CampaignState, fold
 from metalforge.campaign.store.directory import DirectoryLock, writable_directory
 from metalforge.campaign.store.journal import Journal
-from metalforge.campaign.store.records import (
-    Extended,
-    Finished,
-    Interrupted,
-    Opened,
-    Record,
-    Resumed,
-    StoppedBy,
-)
+from metalforge.campaign.store.records import Extended, Finished, Interrupted, Opened, Record, Resumed, StoppedBy
 from metalforge.campaign.view import View, view_of
 from metalforge.core.closing import Closing
 from metalforge.core.energy import EnergyMeter
@@ -114,7 +104,7 @@ class Campaign(Closing):
             )
             journal: Journal[Record] = Journal.open(directory / JOURNAL, Record, mode="create")
             journal.append(opened)
-            _write_toml(directory, spec)
+            _write_spec(directory, spec)
             return cls(directory, lock, Book(journal, fold([opened]), clock))
 
     @classmethod
@@ -154,7 +144,7 @@ class Campaign(Closing):
                 book.write(Resumed(package_version=__version__, isa=native.level(), cut=journal.message or ""))
             if in_force is not None:
                 book.write(Extended(spec=in_force, command=tuple(command)))
-                _write_toml(directory, in_force)
+                _write_spec(directory, in_force)
             return cls(directory, lock, book)
 
     # -- running ----------------------------------------------------------------------------------------------------
@@ -331,13 +321,6 @@ def _locked(directory: Path) -> Iterator[DirectoryLock]:
         raise
 
 
-def _write_toml(directory: Path, spec: CampaignSpec) -> None:
-    plain = msgspec.to_builtins(spec)
-
-    def known(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: known(entry) for name, entry in value.items() if entry is not None}
-        return value
-
+def _write_spec(directory: Path, spec: CampaignSpec) -> None:
     with replacing(directory / "spec.toml") as stream:
-        stream.write(tomli_w.dumps(known(plain)).encode())
+        stream.write(spec_text(spec).encode())

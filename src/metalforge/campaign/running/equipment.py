@@ -1,7 +1,7 @@
 """What a campaign works with: workers that read the heads for all who ask, and the steerer of a volume."""
 
 import time
-from typing import Any, Protocol
+from typing import Any
 
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.steerers import find_steerer
@@ -23,20 +23,26 @@ CAPACITY = 100_000
 """Rows and questions that may wait for the worker before it is given up."""
 
 
-class Lines(Protocol):
+class Lines:
     """What a producer has of the heads."""
 
     def watch(self, brief: Brief) -> HeadWatch | None:
         """Return a chain's line to a worker; None where nobody would ask about it."""
+        return None
 
     def judged(self) -> list[JudgedPair]:
         """Return what was judged here since the last call and is not known elsewhere."""
+        return []
 
     def leave(self) -> None:
         """Say that this producer has no more questions."""
 
 
-class HeadReader(Closing):
+NOBODY = Lines()
+"""Nobody reads heads."""
+
+
+class HeadReader(Lines, Closing):
     """The worker of a campaign, the device that its network runs on, and the lines that chains have to it."""
 
     def __init__(self, spec: CampaignSpec, heads: Heads) -> None:
@@ -67,13 +73,6 @@ class HeadReader(Closing):
         """Return a chain's line to the worker; None where nobody would ask about it."""
         return _watch(self.spec, self.heads, self.worker, brief)
 
-    def judged(self) -> list[JudgedPair]:
-        """Return nothing: what is judged here is known here."""
-        return []
-
-    def leave(self) -> None:
-        """Do nothing: others may have questions."""
-
     def hear(self, block: Block) -> None:
         """Take the rows and the judgements of a producer that reads the heads in a process of its own."""
         for judged in block.judged:
@@ -96,7 +95,7 @@ class HeadReader(Closing):
             self.device.close()
 
 
-class OwnReader:
+class OwnReader(Lines):
     """Lines for a producer in a process of its own: its worker is there and has no device.
 
     It judges heads by its own chains; the judgements go to the campaign's worker with the blocks.

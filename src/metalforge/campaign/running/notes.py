@@ -1,6 +1,7 @@
 """What a campaign writes about itself: which heads it uses, how they did, how busy its stages were, what it spent."""
 
 from math import isfinite
+from typing import Any
 
 import msgspec
 
@@ -8,7 +9,6 @@ from metalforge.campaign.store.records import EMULATED_NPU, NOT_ACTED_ON, Decide
 from metalforge.conductor.worker import Worker
 from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import MeterUnavailableError
-from metalforge.core.quantities import Quantity
 from metalforge.pipeline import Run
 from metalforge.substrates.npu.costs import board_energy
 from metalforge.substrates.npu.emulator import EmulatedDevice
@@ -115,16 +115,13 @@ def _both(one: Energy, other: Energy) -> Energy:
         energy=_sum(one.energy, other.energy),
         idle=_sum(one.idle, other.idle),
         busy=_sum(one.busy, other.busy),
-        held_s=_seconds(one.held_s, other.held_s),
-        emulation_s=_seconds(one.emulation_s, other.emulation_s),
+        held_s=_sum(one.held_s, other.held_s),
+        emulation_s=_sum(one.emulation_s, other.emulation_s),
     )
 
 
-def _seconds(one: float | None, other: float | None) -> float | None:
-    return None if one is None and other is None else (one or 0.0) + (other or 0.0)
-
-
-def _sum(one: Quantity | None, other: Quantity | None) -> Quantity | None:
+def _sum(one: Any, other: Any) -> Any:
+    """Return the sum of two seconds, or of two quantities of one kind; None counts nothing."""
     if one is None or other is None:
-        return one or other
-    return one + other  # type: ignore[operator]  # one source, one kind
+        return other if one is None else one
+    return one + other

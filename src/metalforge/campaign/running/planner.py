@@ -35,11 +35,6 @@ class ProducerLane:
     """Visits of the orders that have not been answered."""
     visit: Assigned | None = None
 
-    @property
-    def substrate(self) -> str:
-        """Where it runs."""
-        return self.who.substrate
-
 
 class Planner:
     """Decides visits and feeds lanes. All calls come from one thread, which alone makes visits and chains."""
@@ -87,7 +82,7 @@ class Planner:
 
     def take(self, block: Block) -> list[Order]:
         """Return the orders that follow from a block that has been written."""
-        lane = next(lane for lane in self.lanes if lane.substrate == block.substrate)
+        lane = next(lane for lane in self.lanes if lane.who.substrate == block.substrate)
         given_up = self.state.chains[block.chain].abandoned
         if block.released or (block.missing and not given_up):
             return [] if self._halted() else self._again(block, lane)
@@ -218,7 +213,7 @@ class Planner:
 
     def _lane(self, substrate: str, dims: Dims) -> ProducerLane:
         for lane in self.lanes:
-            if lane.substrate == substrate:
+            if lane.who.substrate == substrate:
                 return lane
         able = [lane for lane in self.lanes if dims in lane.who.volumes] or self.lanes
         return min(able, key=lambda lane: len(lane.waiting))
@@ -241,7 +236,7 @@ class Planner:
         holder = self._held.get(chain)
         if holder is not None and holder is not lane:
             self._moving[chain] = [(visit, lane)]
-            return [Order(visit=visit, chain=chain, updates=0, until=0, substrate=holder.substrate, release=True)]
+            return [Order(visit=visit, chain=chain, updates=0, until=0, substrate=holder.who.substrate, release=True)]
         brief = None
         if holder is None:
             with self._book.reading() as state:
@@ -251,7 +246,7 @@ class Planner:
         updates = self.spec.running.block
         return [
             Order(
-                visit=visit, chain=chain, updates=updates, until=self._until[visit], substrate=lane.substrate,
+                visit=visit, chain=chain, updates=updates, until=self._until[visit], substrate=lane.who.substrate,
                 brief=brief,
             )
         ]  # fmt: skip
@@ -262,7 +257,7 @@ class Planner:
         if block.missing:
             return self._order(block.visit, lane)
         moved = self._moving.pop(block.chain)
-        source, target = block.substrate, moved[0][1].substrate
+        source, target = block.substrate, moved[0][1].who.substrate
         self._book.write(Migrated(chain=block.chain, step=block.step, source=source, target=target))
         return [order for visit, to in moved for order in self._order(visit, to)]
 

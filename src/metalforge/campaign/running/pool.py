@@ -7,7 +7,7 @@ from metalforge.campaign.spec import CampaignSpec
 from metalforge.core.errors import MetalforgeError, SpecError
 from metalforge.native.engine import Engine
 
-from .equipment import Lines
+from .equipment import NOBODY, Lines
 from .monitor import Monitor
 from .orders import Brief
 from .point import PointChain
@@ -20,7 +20,7 @@ class ChainPool:
     """Takes up chains by their briefs, keeps their files, and gives them away."""
 
     def __init__(
-        self, directory: Path, spec: CampaignSpec, *, monitor: Monitor, engine: Engine, lines: Lines | None = None
+        self, directory: Path, spec: CampaignSpec, *, monitor: Monitor, engine: Engine, lines: Lines = NOBODY
     ) -> None:
         self.directory = directory / "chains"
         self._spec, self._monitor, self._engine, self._lines = spec, monitor, engine, lines
@@ -44,7 +44,7 @@ class ChainPool:
     def open(self, brief: Brief) -> None:
         """Take up a chain, from its checkpoint or new."""
         path = self.path(brief.id)
-        watch = None if self._lines is None else self._lines.watch(brief)
+        watch = self._lines.watch(brief)
         try:
             found = PointChain(
                 brief, self._spec, monitor=self._monitor, engine=self._engine, watch=watch, checkpoint=path

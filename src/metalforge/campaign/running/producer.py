@@ -14,7 +14,7 @@ from metalforge.lattice.run import ChainFaultError, Segment
 from metalforge.native.engine import Engine
 from metalforge.pipeline import Emit, Stage
 
-from .equipment import Lines
+from .equipment import NOBODY, Lines
 from .monitor import Monitor
 from .orders import Block, Brief, Order, Snapshot
 from .point import PointChain
@@ -39,7 +39,7 @@ class Producer(Stage[Order, Block]):
         monitor: Monitor,
         engine: Engine,
         stopping: Callable[[], bool],
-        lines: Lines | None = None,
+        lines: Lines = NOBODY,
         core: int | None = None,
         snapshots: Snapshots = "none",
     ) -> None:
@@ -70,8 +70,7 @@ class Producer(Stage[Order, Block]):
 
     def close(self) -> None:
         """Give back what reads heads here."""
-        if self._lines is not None:
-            self._lines.leave()
+        self._lines.leave()
 
     def _answer(self, order: Order, **what: Any) -> Block:
         return Block(visit=order.visit, chain=order.chain, substrate=self._substrate, **what)
@@ -113,7 +112,7 @@ class Producer(Stage[Order, Block]):
             chi=chi,
             fault=fault,
             decisions=chain.take_decisions(),
-            judged=[] if self._lines is None else self._lines.judged(),
+            judged=self._lines.judged(),
             took=took,
             saved=not fault and self._pool.keep(item.chain),
             snapshots=snapshots,
