@@ -77,6 +77,31 @@ def dying(site: str, count: int) -> None:
         os.replace = dying_replace
 
 
+class _After:
+    """Lets a chain move by so many updates."""
+
+    def __init__(self, campaign, updates):
+        self._campaign, self._left, self._is_set = campaign, updates, False
+
+    def set(self):
+        self._is_set = True
+
+    def clear(self):
+        pass
+
+    def __call__(self):
+        self._left -= 1
+        if self._left < 0:
+            self._campaign.interrupt("test")
+        return self._is_set
+
+
+def one_update(campaign, updates=1):
+    """Run a campaign until its chain has moved by one update, or by as many as it is told."""
+    campaign._stop = _After(campaign, updates)
+    return campaign.run()
+
+
 def main(directory: Path, site: str, count: int) -> None:
     """Open or resume the campaign of a directory, run it, and print its digest."""
     from metalforge.campaign.running.campaign import JOURNAL, Campaign

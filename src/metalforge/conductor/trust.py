@@ -2,14 +2,16 @@ r"""Whether a head is believed: its skill over the baseline, on the pairs of pre
 
     skill = 1 - sum loss(head, outcome) / sum loss(baseline, outcome)
 
-over the last `window` pairs, both on the same pairs. A prediction waits under the id of its question until its outcome
+over the last `window` pairs of every chain, both on the same pairs; by chain, so that which of several was faster makes
+no difference. A prediction waits under the id of its question until its outcome
 is told, so a pair cannot be made of two different things. A head is trusted with at least 20 pairs and a positive
 skill.
 """
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
@@ -52,6 +54,7 @@ class JudgedPair(NamedTuple):
     head: str
     pair: Pair
     loss: Loss
+    chain: str = ""
 
 
 class Standing(NamedTuple):
@@ -66,7 +69,7 @@ class Standing(NamedTuple):
 class _Head:
     def __init__(self, window: int) -> None:
         self.loss: Loss | None = None
-        self.pairs: deque[Pair] = deque(maxlen=window)
+        self.pairs: dict[str, deque[Pair]] = defaultdict(partial(deque, maxlen=window))
         self.mark: str | None = None
         self.standing: Standing | None = None
         """As last judged; None after anything that it depends on has changed."""
@@ -95,7 +98,9 @@ class Trust:
         """Who is told of every pair."""
         self._lock = Lock()
 
-    def expect(self, id: int, head: str, prediction: float, baseline: float, *, loss: Loss = "squared") -> None:
+    def expect(
+        self, id: int, head: str, prediction: float, baseline: float, *, loss: Loss = "squared", chain: str = ""
+    ) -> None:
         """Remember what a head and its baseline said in answer to question `id`, until the outcome is told."""
         if not (math.isfinite(prediction) and math.isfinite(baseline)):
             raise SpecError(f"a prediction of `{head}` must be a finite number. Got {prediction} beside {baseline}")
@@ -104,7 +109,7 @@ class Trust:
             if known.loss not in (None, loss):
                 raise SpecError(f"`{head}` is scored by {known.loss} loss; a second measure would not compare")
             known.loss = loss
-            self._pending[id] = JudgedPair(head, Pair(float(prediction), float(baseline), math.nan), loss)
+            self._pending[id] = JudgedPair(head, Pair(float(prediction), float(baseline), math.nan), loss, chain)
             if len(self._pending) > self.capacity:
                 del self._pending[next(iter(self._pending))]
                 self.forgotten += 1
@@ -132,7 +137,7 @@ class Trust:
         with self._lock:
             known = self._head(judged.head)
             known.loss = judged.loss
-            known.pairs.append(judged.pair)
+            known.pairs[judged.chain].append(judged.pair)
             known.standing = None
         if self.heard is not None:
             self.heard(judged)
@@ -146,10 +151,11 @@ class Trust:
             return known.standing
 
     def _judged(self, head: _Head) -> Standing:
-        pairs, skill = len(head.pairs), None
+        judged = [pair for chain in sorted(head.pairs) for pair in head.pairs[chain]]
+        pairs, skill = len(judged), None
         loss = LOSSES[head.loss or "squared"]
-        ours = [loss(pair.prediction, pair.outcome) for pair in head.pairs]
-        theirs = [loss(pair.baseline, pair.outcome) for pair in head.pairs]
+        ours = [loss(pair.prediction, pair.outcome) for pair in judged]
+        theirs = [loss(pair.baseline, pair.outcome) for pair in judged]
         if pairs:
             skill = _skill(sum(ours), sum(theirs))
         if head.mark is not None:

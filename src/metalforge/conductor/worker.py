@@ -281,7 +281,8 @@ class Worker(Closing):
             future.fall_back("deadline")
         elif asked.loss is not None and asked.baseline is not None:
             try:
-                self.trust.expect(future.id, asked.head, said[asked.head], asked.baseline, loss=asked.loss)
+                prediction, baseline = said[asked.head], asked.baseline
+                self.trust.expect(future.id, asked.head, prediction, baseline, loss=asked.loss, chain=asked.chain)
             except SpecError as error:  # such as a baseline that is no number: the answer is still good
                 self._tally.error(error)
 

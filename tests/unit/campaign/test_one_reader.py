@@ -19,7 +19,7 @@ from metalforge.conductor.questions import Future
 from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.shipped import default_scores
 from metalforge.conductor.worker import Worker
-from reference.small_campaigns import ROUNDS
+from reference.small_campaigns import ROUNDS, one_update
 
 SEA = msgspec.structs.replace(
     ROUNDS,
@@ -77,31 +77,6 @@ def _run(spec, directory):
         return campaign.run()
 
 
-class _AfterOne:
-    """Lets a chain move by one update."""
-
-    def __init__(self, campaign):
-        self._campaign, self._asked, self._is_set = campaign, 0, False
-
-    def set(self):
-        self._is_set = True
-
-    def clear(self):
-        pass
-
-    def __call__(self):
-        self._asked += 1
-        if self._asked > 1:
-            self._campaign.interrupt("test")
-        return self._is_set
-
-
-def _one_update(campaign):
-    """Run a campaign until its chain has moved by one update."""
-    campaign._stop = _AfterOne(campaign)
-    return campaign.run()
-
-
 def test_all_who_ask_see_the_same_reading_of_a_row_before_and_after_every_resume(heard, tmp_path):
     whole = _run(SEA, tmp_path / "whole")
     steps = [n for n in whole.chains["c0000"].columns["n_steps"] if n]
@@ -119,10 +94,10 @@ def test_all_who_ask_see_the_same_reading_of_a_row_before_and_after_every_resume
     heard.said.clear()
     directory = tmp_path / "parts"
     with Campaign.open(SEA, directory) as campaign:
-        state = _one_update(campaign)
+        state = one_update(campaign)
     for _ in range(STOPS):
         with Campaign.resume(directory) as campaign:
-            state = _one_update(campaign)
+            state = one_update(campaign)
     assert state.chains["c0000"].measured > 0
     with Campaign.resume(directory) as campaign:
         state = campaign.run()

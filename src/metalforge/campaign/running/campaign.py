@@ -45,6 +45,7 @@ from .heads import PROFILE, load_heads, neighbours_of
 from .lanes import lanes_of, producer_here
 from .monitor import Monitor
 from .notes import EnergyNotes, note_heads, note_judged, note_use
+from .orders import pass_over
 from .planner import Planner
 from .producer import Producer
 from .screen import Screen
@@ -221,13 +222,11 @@ class Campaign(Closing):
             beside=neighbours_of,
         )
         apart = spec.running.isolation == "process"
-        screen = Screen(
-            spec,
-            reader.worker,
-            reader.substrate,
-            unused=set(reader.heads.unused),
-            hear=reader.hear if apart else lambda block: None,
-        )
+        hear = reader.hear if apart else pass_over
+        screen = None
+        if arrangement.screens:
+            unused = set(reader.heads.unused)
+            screen = Screen(spec, reader.worker, reader.substrate, unused=unused, hear=hear)
         early, trusted = spec.ends_warm_up_early, reader.heads.acts("thermalization")
 
         def produce(substrate: str, **options: Any) -> Producer:
@@ -247,7 +246,8 @@ class Campaign(Closing):
             arrangement,
             book=self.book,
             planner=planner,
-            screen=screen if arrangement.screens else None,
+            screen=screen,
+            hear=hear,
             produce=produce,
         )
         began = time.monotonic()

@@ -4,8 +4,9 @@ All of it is data, so that a producer may be a thread, a process or another mach
 comes with an order, and whatever it decides goes back in a block.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,3 +141,11 @@ class Block:
     def rows(self) -> int:
         """Rows in it."""
         return sum(len(next(iter(s.columns.values()))) for s in self.segments)
+
+
+Hear: TypeAlias = Callable[[Block], None]
+"""Told of every block by the first stage after the producers, where these read the heads in processes of their own."""
+
+
+def pass_over(block: Block) -> None:
+    """Tell nobody of a block."""

@@ -7,7 +7,7 @@ from metalforge.campaign.store.records import BlockDone, Checked, Record, Rows
 from metalforge.pipeline import Emit, Stage
 
 from .book import Book
-from .orders import Block, Order, Start, stage_of
+from .orders import Block, Hear, Order, Start, pass_over, stage_of
 from .planner import Planner
 
 
@@ -38,11 +38,12 @@ class Check(Stage[Block, Any]):
 class Recorder(Stage[Block, Block]):
     """Writes a block to the journal and hands it on: nothing is decided from rows that are not written."""
 
-    def __init__(self, book: Book) -> None:
-        self._book = book
+    def __init__(self, book: Book, hear: Hear = pass_over) -> None:
+        self._book, self._hear = book, hear
 
     def step(self, state: Any, item: Block) -> tuple[Any, Any]:
         """Write the rows, what the screen said, and where the chain is."""
+        self._hear(item)
         self._book.write(*records_of(item))
         if item.saved:
             # A checkpoint holds the rows of the last few blocks; those before them must not be lost by a power cut.

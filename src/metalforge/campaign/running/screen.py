@@ -1,6 +1,5 @@
 """The screen: what the worker said of a chain's last rows is written down; what is worth a look is flagged."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +10,7 @@ from metalforge.conductor.questions import HeadQuestion
 from metalforge.conductor.worker import Worker
 from metalforge.pipeline import Emit, Stage
 
-from .orders import Block
+from .orders import Block, Hear, pass_over
 
 ANOMALY = "anomaly"
 
@@ -26,7 +25,7 @@ class Screen(Stage[Block, Block]):
         substrate: str,
         *,
         unused: set[str],
-        hear: Callable[[Block], object] = lambda block: None,
+        hear: Hear = pass_over,
     ) -> None:
         self._spec, self._worker, self._hear = spec, worker, hear
         self.substrate = substrate
