@@ -1,5 +1,7 @@
 """What a corpus is made of: grids of couplings, starts, step sizes and seeds, each chain with a stream of its own.
 
+The grids of the default corpus and of the quick one are in `data/corpora.toml`.
+
 Every chain is recorded from its first trajectory on, with fixed parameters. Couplings that train and couplings that
 test share nothing, on any lattice. Some chains have a fault that goes on for some trajectories: `bad_links` puts random
 matrices on some links before each trajectory, `wrong_step` integrates with steps `coarser` times as long as it says,
@@ -7,6 +9,7 @@ matrices on some links before each trajectory, `wrong_step` integrates with step
 """
 
 from collections.abc import Iterator, Sequence
+from importlib.resources import files
 from itertools import product
 from typing import Literal
 
@@ -47,44 +50,15 @@ class CorpusGrid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise SpecError("`cg_stall` needs `flavors`: a quenched chain solves nothing")
 
 
-_SEA = CorpusGrid(
-    dims=(4, 4, 4, 2),
-    train=(4.5, 4.7, 4.95, 5.15),
-    test=(4.6, 4.8, 5.0),
-    far=(4.2, 5.6),
-    steps=((1.0, 5), (0.6, 4)),
-    seeds=2,
-    trajectories=60,
-    faults=("bad_links", "wrong_step", "cg_stall"),
-    mass=0.1,
-    flavors=4,
+_GRIDS = msgspec.toml.decode(
+    files(__package__).joinpath("data/corpora.toml").read_bytes(), type=dict[str, tuple[CorpusGrid, ...]]
 )
-"""Four flavours of sea quarks; the default corpus has them at two masses."""
 
 
 class CorpusSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that decides a corpus, but for the seconds it took."""
 
-    grids: tuple[CorpusGrid, ...] = (
-        CorpusGrid(
-            dims=(4, 4, 4, 2),
-            train=(4.7, 4.85, 4.95, 5.05, 5.15, 5.3, 5.5),
-            test=(4.8, 5.0, 5.1, 5.2, 5.4),
-            far=(4.5, 5.8),
-            seeds=2,
-            trajectories=200,
-        ),
-        CorpusGrid(
-            dims=(4, 4, 4, 4),
-            train=(5.05, 5.3, 5.5, 5.65, 5.8, 6.0, 6.3),
-            test=(5.2, 5.4, 5.6, 5.9, 6.15),
-            far=(4.8, 6.8),
-            seeds=3,
-            trajectories=200,
-        ),
-        _SEA,
-        msgspec.structs.replace(_SEA, mass=0.3),
-    )
+    grids: tuple[CorpusGrid, ...] = _GRIDS["default"]
     untested: int = 6
     reference: int = 800
     """Trajectories of a long run that are kept; a quarter as many were dropped before them."""
@@ -101,19 +75,7 @@ class CorpusSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise SpecError(f"no coupling may train on one lattice and test on another. Got {sorted(both)} in both")
 
 
-QUICK_CORPUS = CorpusSpec(
-    grids=(
-        CorpusGrid(
-            dims=(4, 4, 4, 2),
-            train=(4.7, 4.95, 5.15, 5.5),
-            test=(4.85, 5.05, 5.3),
-            far=(4.5, 5.8),
-            steps=((1.0, 5), (0.6, 4)),
-            trajectories=60,
-        ),
-    ),
-    reference=200,
-)
+QUICK_CORPUS = CorpusSpec(grids=_GRIDS["quick"], reference=200)
 """A corpus of the same kind that is made in seconds."""
 
 

@@ -1,16 +1,17 @@
 """What a conductor sees of a chain: fifty named numbers a trajectory, the same in training and when it runs.
 
-The schema `metalforge-features-1` names them with unit, offset and scale; weights carry it, and other features are
-refused. A frame is made from what is known when a trajectory has ended, or is about to start: no quantity that defines
-a label is among them. The Polyakov loop, which phase and order parameter are read from, is absent; the outcome of the
-Metropolis test and the iterations of a solve appear one trajectory later, as `..._before`; dH at a quarter of the
-steps is known before the outcome it helps to predict.
+The schema `metalforge-features-1` (`data/features.toml`) names them with unit, offset and scale; weights carry it, and
+other features are refused. A frame is made from what is known when a trajectory has ended, or is about to start: no
+quantity that defines a label is among them. The Polyakov loop, which phase and order parameter are read from, is not;
+the outcome of the Metropolis test and the iterations of a solve appear one trajectory later, as `..._before`; dH at a
+quarter of the steps is known before the outcome it helps to predict.
 
 What is not known is 0 after scaling, and a flag says so.
 """
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from math import isfinite
 from typing import TypeAlias
 
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.phases import Phase
-from metalforge.core.schema import Feature, FeatureSchema
+from metalforge.core.schema import FeatureSchema
 
 Frame: TypeAlias = dict[str, float]
 FLAGS: dict[str, Phase] = {"is_quenched": "quench", "is_warmup": "warmup", "is_measure": "measure"}
@@ -74,69 +75,7 @@ class Trajectory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return (self.plaquette_spatial + self.plaquette_temporal) / 2
 
 
-def _features() -> FeatureSchema:
-    def rows(*entries: tuple[str, str, float, float]) -> list[Feature]:
-        return [Feature(name=n, unit=u, offset=o, scale=s) for n, u, o, s in entries]
-
-    context = rows(
-        ("beta", "", 5.5, 0.5),
-        ("mass", "1/a", 0.0, 0.1),
-        ("log_volume", "log sites", 8.0, 2.0),
-        ("temporal_extent", "a", 4.0, 4.0),
-        ("aspect", "Ns/Nt", 2.0, 2.0),
-        ("flavors", "", 0.0, 4.0),
-        ("log_index", "log(1 + n)", 3.0, 2.0),
-        ("is_quenched", "flag", 0.0, 1.0),
-        ("is_warmup", "flag", 0.0, 1.0),
-        ("is_measure", "flag", 0.0, 1.0),
-    )
-    last = rows(
-        ("plaquette", "", 0.55, 0.05),
-        ("plaquette_spatial", "", 0.55, 0.05),
-        ("plaquette_temporal", "", 0.55, 0.05),
-        ("asymmetry", "temporal - spatial", 0.0, 0.01),
-        ("delta_h_before", "", 0.0, 1.0),
-        ("delta_h_quarter", "", 0.0, 1.0),
-        ("accepted_before", "flag", 0.8, 0.5),
-        ("step_size", "", 0.1, 0.1),
-        ("n_steps", "", 10.0, 10.0),
-        ("cg_before", "iterations a solve", 100.0, 200.0),
-        ("log_cg_before", "log(1 + iterations)", 4.5, 1.5),
-        ("residual_rate", "log10 an iteration", -0.1, 0.1),
-    )
-    window = rows(
-        ("mean_short", "plaquette", 0.55, 0.05),
-        ("std_short", "plaquette", 0.005, 0.005),
-        ("slope_short", "plaquette a window", 0.0, 0.01),
-        ("mean_long", "plaquette", 0.55, 0.05),
-        ("std_long", "plaquette", 0.005, 0.005),
-        ("slope_long", "plaquette a window", 0.0, 0.01),
-        ("halves", "second half - first half", 0.0, 0.01),
-        ("lag_one", "autocorrelation", 0.0, 0.5),
-        ("largest_deviation", "standard deviations", 2.0, 1.0),
-        ("delta_h_mean", "", 0.0, 1.0),
-        ("delta_h_std", "", 0.5, 1.0),
-        ("acceptance_short", "share", 0.8, 0.5),
-        ("acceptance_long", "share", 0.8, 0.5),
-        ("cg_mean", "iterations a solve", 100.0, 200.0),
-        ("cg_std", "iterations a solve", 0.0, 50.0),
-        ("asymmetry_mean", "temporal - spatial", 0.0, 0.01),
-        ("asymmetry_std", "temporal - spatial", 0.003, 0.003),
-        ("filled", "share of the long window", 0.5, 0.5),
-    )
-    meta = rows(
-        ("below_distance", "beta", 0.1, 0.1),
-        ("below_plaquette", "", 0.55, 0.05),
-        ("below_susceptibility", "", 0.5, 0.5),
-        ("above_distance", "beta", 0.1, 0.1),
-        ("above_plaquette", "", 0.55, 0.05),
-        ("above_susceptibility", "", 0.5, 0.5),
-    )
-    flags = rows(*((name, "flag", 0.0, 1.0) for name in ("has_hmc", "has_quarter", "has_cg", "has_meta")))
-    return FeatureSchema(name="metalforge-features-1", features=(*context, *last, *window, *meta, *flags))
-
-
-FEATURES = _features()
+FEATURES = msgspec.toml.decode(files(__package__).joinpath("data/features.toml").read_bytes(), type=FeatureSchema)
 """The fifty features, in the order of a network's inputs."""
 
 

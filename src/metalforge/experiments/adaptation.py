@@ -24,7 +24,7 @@ from metalforge.hybrid.learning.trainer import OnlineTrainer
 from metalforge.reservoir.datasets import narma
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.generate import make_esn
-from metalforge.reservoir.metrics import nrmse, wilson
+from metalforge.reservoir.metrics import Interval, nrmse, wilson
 from metalforge.reservoir.readout import ridge
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.emulator import EmulatedDevice
@@ -32,7 +32,6 @@ from metalforge.substrates.npu.emulator import EmulatedDevice
 from .problems import student_interval
 from .protocol import (
     Check,
-    Figure,
     HasInterval,
     Progress,
     Result,
@@ -42,6 +41,7 @@ from .protocol import (
     experiment,
     row_of,
     shown,
+    words,
 )
 
 Doubles = NDArray[np.float64]
@@ -207,9 +207,9 @@ def _trace(way: Way, world: _World, profile: str, size: _Size) -> list[_Point]:
 class _Figures(NamedTuple):
     """One way under one profile, over the seeds."""
 
-    error: Figure
-    steps: Figure
-    seconds: Figure
+    error: Interval
+    steps: Interval
+    seconds: Interval
     reached: int
     pushes: float
 
@@ -227,12 +227,12 @@ def _figures(traces: list[list[_Point]], goals: list[float]) -> _Figures:
     )
 
 
-def _mean(values: list[float]) -> Figure:
+def _mean(values: list[float]) -> Interval:
     """Return the mean with its interval; of one value nothing is known of the spread, of none not even a mean."""
     return student_interval(values) if len(values) > 1 else exactly(values[0] if values else inf)
 
 
-def _drift(size: _Size, seed: int) -> tuple[list[ResultRow], str]:
+def _drift(size: _Size, seed: int) -> tuple[list[ResultRow], list[str]]:
     """Return rows and words on a monitor of a float readout's errors: false alarms, changes missed or seen late."""
     root = np.random.SeedSequence([seed, 11])
     seeds = iter(root.generate_state(3 * size.watched + 2).tolist())
@@ -265,11 +265,16 @@ def _drift(size: _Size, seed: int) -> tuple[list[ResultRow], str]:
         _row("drift", "missed", "share", missed),
         _row("drift", "delay", "steps", late),
     ]
-    return rows, (
-        f"A monitor of the readout's errors with a threshold of {threshold:.2f}, chosen on {size.watched} stationary "
-        f"runs of {HORIZON} rows for {FALSE_ALARM:.0%} false alarms, gave {shown(false, '.1%')} on as many others. It "
-        f"saw the change after {late.value:.0f} rows ({late.low:.0f} .. {late.high:.0f}) and missed it in "
-        f"{missed.value:.1%} of the runs ({blinded} times after a false alarm, from which it began anew)."
+    return rows, words(
+        "adaptation.drift",
+        threshold=threshold,
+        watched=size.watched,
+        horizon=HORIZON,
+        allowed=FALSE_ALARM,
+        false=false,
+        late=late,
+        missed=missed,
+        blinded=blinded,
     )
 
 
@@ -301,8 +306,8 @@ def run(settings: Settings, progress: Progress) -> Result:
                 done += 1
             figures[profile, name] = _figures(traces, goals)
     rows, drift = _drift(size, settings.seed)
-    words = _words(worlds[0], size, oracle, drift)
-    return Result.of((*_rows(figures, oracle), *rows), _table(figures, size), words, _checks(figures))
+    said = (*_words(worlds[0], size, oracle), *drift)
+    return Result.of((*_rows(figures, oracle), *rows), _table(figures, size), said, _checks(figures))
 
 
 def _rows(figures: dict[tuple[str, str], _Figures], oracle: float) -> Iterator[ResultRow]:
@@ -328,17 +333,20 @@ def _table(figures: dict[tuple[str, str], _Figures], size: _Size) -> Iterator[tu
         )
 
 
-def _words(world: _World, size: _Size, oracle: float, drift: str) -> Iterator[str]:
-    yield (
-        f"NARMA10, coefficients {BEFORE} to {AFTER}, and the input's sign; {size.units} units on the device at "
-        f"{PRECISION}, readout {READOUT}; {size.seeds} seeds, 95 % Student intervals over them. A readout fitted to "
-        f"the new world has NRMSE {oracle:.3f} on the held-out series; adapted is {GOAL} times that. Device seconds "
-        "are modelled, host time is not in them; >= where some seeds never arrive and count with all their steps."
+def _words(world: _World, size: _Size, oracle: float) -> Iterator[str]:
+    yield from words(
+        "adaptation.setting",
+        before=BEFORE,
+        after=AFTER,
+        size=size,
+        precision=PRECISION,
+        readout=READOUT,
+        oracle=oracle,
+        goal=GOAL,
     )
     for profile in PROFILES:
         with world.network(profile) as network:
             yield f"{plan_updates(profile, network).reason}."
-    yield drift
 
 
 def _checks(figures: dict[tuple[str, str], _Figures]) -> Iterator[Check]:

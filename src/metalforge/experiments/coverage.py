@@ -32,7 +32,7 @@ from metalforge.reservoir.metrics import wilson
 
 from .cache import cache_folder
 from .exact_model import CROSSOVER, FIRST_ORDER, ExactModel
-from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of, shown
+from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of, shown, words
 from .rehearsal import rehearsal_spec, rehearse
 
 FIRST_SEED = 50_000
@@ -301,16 +301,17 @@ def _rows(case: Case, mine: Sequence[CoverageOutcome], pulls: np.ndarray) -> Ite
         yield row_of(case.name, case.ends, metric, wilson(count, n), reference, precision="f64")
 
 
-def _words(cases: Sequence[Case], outcomes: Sequence[CoverageOutcome]) -> Iterator[str]:
-    planned = sum(case.campaigns for case in cases)
-    yield f"{len(outcomes)} of the {planned} campaigns of the plan have been run"
-    yield "shares have Wilson's 95 % interval; within: established campaigns only, which is what a user would quote"
-    yield "on lattices the truth is the weighted mean of the case's other established campaigns, its error in the pull"
+def _words(cases: Sequence[Case], outcomes: Sequence[CoverageOutcome]) -> list[str]:
     missing = [outcome for outcome in outcomes if not outcome.established]
     lacks = Counter(name for outcome in missing for name in outcome.lacking)
-    said = ", ".join(f"{name} {count}" for name, count in lacks.most_common())
-    yield f"{len(missing)} of {len(outcomes)} campaigns are not established; they lack: {said or 'nothing'}"
-    yield "rules of version " + ", ".join(sorted({outcome.rules for outcome in outcomes}))
+    return words(
+        "coverage.all",
+        run=len(outcomes),
+        planned=sum(case.campaigns for case in cases),
+        missing=len(missing),
+        lacks=", ".join(f"{name} {count}" for name, count in lacks.most_common()) or "nothing",
+        versions=", ".join(sorted({outcome.rules for outcome in outcomes})),
+    )
 
 
 def _within(pulls: np.ndarray, errors: float) -> str:

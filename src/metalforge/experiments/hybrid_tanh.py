@@ -8,29 +8,15 @@ from numpy.typing import NDArray
 
 from metalforge.hybrid.esn.network import Approach, HybridEsn
 from metalforge.hybrid.esn.tasks import features_of, outputs, refit
+from metalforge.reservoir.metrics import Interval
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.npu.program import Activation
 from metalforge.substrates.npu.registers import linear_probe, probe_program
 
-from .problems import METRICS, PROBLEMS, Problem, Score, figure_of, pooled
-from .protocol import Check, Figure, Progress, Result, ResultRow, Settings, exactly, experiment, row_of, rows_of, shown
+from .problems import METRICS, PROBLEMS, Problem, Scores
+from .protocol import Check, Progress, Result, ResultRow, Settings, exactly, experiment, row_of, rows_of, shown, words
 
-WORDS = (
-    "last-layer: a last layer without activation returns signed potentials, so the product is linear as it is; only "
-    "the rounding of weights and activations is left.",
-    "two-rail: the same, with positive and negative parts of inputs and states on lines of their own: one bit more in "
-    "one pass, twice the lines.",
-    "A, thresholds at their maximum: the rectifier's corner moves above every potential. Nothing comes out; the state "
-    "is driven by the bias alone.",
-    "B, scale trick: relu(eps x) / eps = relu(x), so epsilon does nothing. Negative pre-activations are lost and "
-    "fifteen levels are left for the positive ones.",
-    "C, registers written with all ones: as a 20-bit threshold that is -1. The rectifier stays.",
-    "native: the chip's bounded ReLU is the activation, states have four bits; only the leak is on the host.",
-    "Readout unchanged is the one trained on float64 states; refit is one ridge solve on the states of the approach.",
-    "All devices here are emulated: integers are exact, device time is modelled, host time is measured.",
-    "Intervals of the phase task take its windows for independent; neighbouring windows of a chain are not quite.",
-)
 INSTANCES = 5
 """Reservoirs and data sets a task; intervals are over these."""
 TIMED_STEPS, TIMED_ROUNDS = 300, 5
@@ -73,51 +59,41 @@ def run(settings: Settings, progress: Progress) -> Result:
     progress(len(PROBLEMS), len(PROBLEMS) + 1, "overhead and probe")
     rows += _overhead_rows(PROBLEMS["patterns"](settings.seed, True), settings.profile)
     rows += _probe_rows(settings.profile)
-    return Result.of(rows, _table(rows), (*WORDS, *_beaten(rows)), _checks(rows))
+    return Result.of(rows, _table(rows), (*words("004.legend"), *_beaten(rows)), _checks(rows))
 
 
 def _task_rows(problems: list[Problem], profile: str) -> list[ResultRow]:
     """Return the rows of one task: the float64 reference, baselines, and every variant with and without a refit."""
     first = problems[0]
     references = [_trained(problem) for problem in problems]
-    scores = [problem.score(outputs(esn, problem.test)) for problem, esn in zip(problems, references, strict=True)]
-    reference = pooled(scores)
-
-    def scored(scores: list[Score], approach: str, precision: str, refitted: bool = False) -> ResultRow:
-        figure, less = figure_of(scores, first.metric, shared_test=first.shared_test), first.metric != "accuracy"
-        where = first.name, approach, first.metric
-        return row_of(*where, figure, reference, precision=precision, refit=refitted, less=less)
-
-    rows = [scored(scores, "software", "f64")]
-    for baseline in first.baselines:
-        values = [problem.baselines[baseline] for problem in problems]
-        simple = [Score(*exactly(value), seen.cases) for value, seen in zip(values, scores, strict=True)]
-        rows.append(scored(simple, f"baseline: {baseline}", "f64"))
+    software = [problem.score(outputs(esn, problem.test)) for problem, esn in zip(problems, references, strict=True)]
+    scores: Scores = {("software", "f64", False): software}
+    for problem, seen in zip(problems, software, strict=True):
+        for baseline, simple in problem.baseline_scores(seen.n).items():
+            scores.setdefault((baseline, "f64", False), []).append(simple)
+    more: list[ResultRow] = []
     for approach, precision, build in VARIANTS:
-        kept: list[Score] = []
-        fitted: list[Score] = []
+        kept, fitted = (scores.setdefault((approach, precision, refitted), []) for refitted in (False, True))
         apart: list[float] = []
         same = True
         for problem, trained in zip(problems, references, strict=True):
             with EmulatedDevice(profile) as device:
                 esn = build(trained, device)
-                seen = features_of(esn, problem.test)
-                kept.append(problem.score(outputs(esn, problem.test, features=seen)))
+                seen_by_readout = features_of(esn, problem.test)
+                kept.append(problem.score(outputs(esn, problem.test, features=seen_by_readout)))
                 again = refit(esn, problem.train, ridge=problem.ridge)
-                fitted.append(problem.score(outputs(again, problem.test, features=seen)))
+                fitted.append(problem.score(outputs(again, problem.test, features=seen_by_readout)))
                 states = esn.states(problem.test.inputs[:1, :COMPARED])
             apart.append(_divergence(trained.states(problem.test.inputs[:1, :COMPARED]), states))
             with EmulatedDevice(profile) as device:
                 again = build(trained, device)
                 same &= np.array_equal(states, again.states(problem.test.inputs[:1, :COMPARED]))
-        divergence = Figure(float(np.mean(apart)), min(apart), max(apart))
-        rows += [
-            scored(kept, approach, precision),
-            scored(fitted, approach, precision, refitted=True),
+        divergence = Interval(float(np.mean(apart)), min(apart), max(apart))
+        more += [
             row_of(first.name, approach, "state_divergence", divergence, precision=precision),
             row_of(first.name, approach, "repeat_identical", exactly(float(same)), 1.0, precision=precision),
         ]
-    return rows
+    return [*first.rows(scores, ("software", "f64", False)), *more]
 
 
 def _trained(problem: Problem) -> HybridEsn:
@@ -172,7 +148,7 @@ def _beaten(rows: list[ResultRow]) -> Iterator[str]:
         simple = [row for row in rows_of(rows, task=task) if row.approach.startswith("baseline")]
         best = min(simple, key=lambda row: row.gap)
         verdict = "beats" if best.gap > 0 else "does not beat"
-        yield f"{task}: the reservoir {verdict} its best {best.approach} ({software.value:.4f}, {best.value:.4f})."
+        yield from words("004.baseline", task=task, verdict=verdict, best=best, software=software)
 
 
 def _table(rows: list[ResultRow]) -> Iterator[tuple[str, ...]]:

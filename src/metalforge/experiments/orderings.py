@@ -42,9 +42,10 @@ from metalforge.campaign.spec import (
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import Record, Rows
+from metalforge.reservoir.metrics import Interval
 from metalforge.statistics import NotLocated, gamma_method
 
-from .protocol import Check, Figure, Progress, Result, ResultRow, Settings, exactly, experiment, row_of
+from .protocol import Check, Progress, Result, ResultRow, Settings, exactly, experiment, row_of, words
 
 SEQUENTIAL = "sequential"
 SINGLE = "D in f32"
@@ -222,11 +223,6 @@ def lines(outcomes: Mapping[str, StrategyOutcome]) -> tuple[tuple[str, ...], ...
     return (tuple(HEAD.split(", ")), *(_line(outcome, outcomes[SEQUENTIAL]) for outcome in outcomes.values()))
 
 
-def words(outcomes: Mapping[str, StrategyOutcome]) -> tuple[str, ...]:
-    """Return what the design expected, what came, and the energies by source."""
-    return (*CLAIMS, *_findings(outcomes), *_energies(outcomes))
-
-
 def _line(outcome: StrategyOutcome, base: StrategyOutcome) -> tuple[str, ...]:
     found, pulled, drift = outcome.found, pull(outcome, base), outcome.drift
     name = outcome.name if not outcome.chosen else f"{outcome.name} ({outcome.chosen[0]})"
@@ -247,52 +243,34 @@ def _line(outcome: StrategyOutcome, base: StrategyOutcome) -> tuple[str, ...]:
     )
 
 
-CLAIMS = (
-    "the design gives no measurement of any ordering; it expects A to be limited by its producer, B to save hours by "
-    "running the large volume at flagged beta only, C to have the largest throughput, E to draw the least power",
-    "the design's substrates are two different GPUs and an NPU; here both are cores of one processor, equally fast and "
-    "equally precise: a faster scout or a more precise checker is not what is compared, only how work is arranged",
-)
-
-
 def _findings(outcomes: Mapping[str, StrategyOutcome]) -> Iterator[str]:
-    base, both = outcomes[SEQUENTIAL], outcomes["C"]
-    yield (
-        f"C makes {both.rate[0] / base.rate[0]:.2f} times the updates of the sequential run in the same time; its "
-        f"producers got {both.cores:.2f} cores, the sequential one {base.cores:.2f}, and a core second gave "
-        f"{both.core_rate / base.core_rate:.2f} times as many updates"
-    )
+    base, both, scout = (outcomes[name] for name in (SEQUENTIAL, "C", "B"))
+    updates, work = both.rate[0] / base.rate[0], both.core_rate / base.core_rate
+    yield from words("018.throughput", updates=updates, both=both, base=base, work=work)
     for name, what in (("A", "the second core checks flagged configurations"), ("D", "it checks every one")):
         here = outcomes[name]
         ratio = here.effective[0] / both.effective[0] if both.effective[0] else 0.0
-        yield f"{name}: {what} ({len(here.state.checks)}), and {ratio:.2f} of C's effective samples per second are left"
+        yield from words("018.checked", name=name, what=what, checks=len(here.state.checks), ratio=ratio)
     single, double = outcomes[SINGLE].drift, outcomes["D"].drift
     if single is not None and double is not None:
-        yield (
-            f"drift of P and |L| against the next higher precision: at most {double:.1e} in f64, {single:.1e} in f32; "
-            "either is far below the statistical errors"
-        )
-    scout = outcomes["B"]
+        yield from words("018.drift", single=single, double=double)
     first = scout.state.spec.lattice.volumes[0]
     large = [chain for chain in scout.state.chains.values() if chain.dims == first]
     betas = sorted({round(chain.beta, 4) for chain in large})
-    yield (
-        f"B: {sum(chain.rows for chain in large)} of {scout.state.trajectories} updates were on the large volume, at "
-        f"{len(betas)} flagged beta ({', '.join(f'{beta:g}' for beta in betas[:8])}); so small a scout has its own, "
-        "broad maximum elsewhere, and its flags say little of where the large volume has its peak"
+    yield from words(
+        "018.scout",
+        large=sum(chain.rows for chain in large),
+        updates=scout.state.trajectories,
+        places=len(betas),
+        betas=", ".join(f"{beta:g}" for beta in betas[:8]),
     )
-    ended = outcomes["E"].state.finished
-    if ended is not None:
+    if (ended := outcomes["E"].state.finished) is not None:
         slept = "went to sleep" if ended.stopped_by == "asleep" else "did not sleep"
-        yield f"E {slept}: it ran {ended.seconds:.1f} s and {ended.trajectories} updates"
-    yield f"auto took {outcomes['auto'].chosen or 'nothing: it was interrupted'}; B is no candidate of one volume"
-    yield (
-        "effective samples depend on where a run went: far from the transition every update is nearly one, so the "
-        "error on beta_c is the fairer figure"
-    )
+        yield from words("018.sleep", slept=slept, ended=ended)
+    yield from words("018.end", chosen=outcomes["auto"].chosen or "nothing: it was interrupted")
     for outcome in outcomes.values():
         if outcome.found is None:
-            yield f"{outcome.name}: beta_c is not located: {outcome.reason}"
+            yield from words("018.missing", outcome=outcome)
 
 
 def _energies(outcomes: Mapping[str, StrategyOutcome]) -> list[str]:
@@ -344,13 +322,11 @@ def run(settings: Settings, progress: Progress) -> Result:
         for i, (name, spec) in enumerate(specs.items()):
             progress(i, len(specs), f"{name}, {spec.budget.seconds:g} s")
             outcomes[name] = run_strategy(name, spec, Path(folder) / name)
-    load = (
-        f"load of the machine before the first run {before}, after the last {busy()}: where it is above the number of "
-        "cores, others computed too, and rates by the clock are a share of the machine; those by core seconds are not"
-    )
+    load = words("018.load", before=before, after=busy())
     base, plan = outcomes[SEQUENTIAL], QUICK if settings.quick else FULL
     rows = [row for outcome in outcomes.values() for row in _rows(outcome, base, plan)]
-    return Result.of(rows, lines(outcomes), (*words(outcomes), load), checks(outcomes))
+    said = (*words("018.claims"), *_findings(outcomes), *_energies(outcomes), *load)
+    return Result.of(rows, lines(outcomes), said, checks(outcomes))
 
 
 def busy() -> str:
@@ -364,7 +340,7 @@ def _rows(outcome: StrategyOutcome, base: StrategyOutcome, plan: OrderingPlan) -
     task = f"{'x'.join(map(str, plan.target))}, {plan.seconds:g} s"
     precision = outcome.state.spec.lattice.precision
 
-    def of(metric: str, figure: Figure, reference: float = 0.0, *, less: bool = False) -> ResultRow:
+    def of(metric: str, figure: Interval, reference: float = 0.0, *, less: bool = False) -> ResultRow:
         return row_of(task, outcome.name, metric, figure, reference, precision=precision, less=less)
 
     yield of("updates_per_s", _around(*outcome.rate), base.rate[0])
@@ -393,5 +369,5 @@ def _rows(outcome: StrategyOutcome, base: StrategyOutcome, plan: OrderingPlan) -
             yield of(f"emulation_s {where}", exactly(entry.emulation_s), less=True)
 
 
-def _around(value: float, half: float) -> Figure:
-    return Figure(value, value - half, value + half)
+def _around(value: float, half: float) -> Interval:
+    return Interval(value, value - half, value + half)

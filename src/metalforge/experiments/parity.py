@@ -23,8 +23,8 @@ from metalforge.reservoir.weights import EsnWeights, UnstableReservoirWarning, s
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
 from .hybrid_tanh import NATIVE, linear
-from .problems import PROBLEMS, UNITS, Problem, Score, figure_of, ring
-from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of
+from .problems import PROBLEMS, UNITS, Problem, Scores, ring
+from .protocol import Progress, Result, ResultRow, Settings, experiment, words
 
 INSTANCES = 5
 RADIUS = 0.9
@@ -48,7 +48,7 @@ def reservoirs(problem: Problem, seed: int) -> dict[str, EsnWeights]:
 def run(settings: Settings, progress: Progress) -> Result:
     """Return the accuracy of every combination; the reference is random weights with tanh in f32."""
     instances = 1 if settings.quick else INSTANCES
-    scores: dict[tuple[str, str, str], list[Score]] = {}
+    scores: Scores = {}
     radii: dict[str, list[float]] = {}
     for i in range(instances):
         progress(i, instances, f"instance {i + 1}")
@@ -65,28 +65,22 @@ def run(settings: Settings, progress: Progress) -> Result:
                     for precision, esn in (("f32", software), ("int4", chip)):
                         fitted = refit(esn, problem.train, ridge=problem.ridge)
                         found = problem.score(outputs(fitted, problem.test))
-                        scores.setdefault((name, activation, precision), []).append(found)
-    reference = float(np.mean([s.value for s in scores["random", "tanh", "f32"]]))
-    rows = []
-    for (drawn, kind, precision), several in scores.items():
-        what = "patterns", f"{drawn}, {kind}", "accuracy", figure_of(several, "accuracy"), reference
-        rows.append(row_of(*what, precision=precision, refit=True, less=False))
-    words = [f"{name}: spectral radius {np.mean(r):.2f}" for name, r in radii.items()]
-    return Result.of(rows, words=words + _findings(rows))
+                        scores.setdefault((f"{name}, {activation}", precision, True), []).append(found)
+    rows = list(problem.rows(scores, ("random, tanh", "f32", True)))
+    drawn_with = [words("parity.radius", name=name, radius=np.mean(r))[0] for name, r in radii.items()]
+    return Result.of(rows, words=drawn_with + _findings(rows))
 
 
 def _findings(rows: list[ResultRow]) -> list[str]:
     """Return what one factor alone does to the accuracy, in points."""
     value = {(row.approach, row.precision): row.value for row in rows}
 
-    def change(a: tuple[str, str], b: tuple[str, str]) -> str:
-        return f"{100 * (value[b] - value[a]):+.1f} points"
-
-    base = ("random, tanh", "f32")
-    return [
-        f"int4 alone (random, tanh): {change(base, ('random, tanh', 'int4'))}",
-        f"bounded ReLU alone (random, f32): {change(base, ('random, bounded_relu', 'f32'))}",
-        f"bounded ReLU with designed weights instead of random (f32): "
-        f"{change(('random, bounded_relu', 'f32'), ('designed, bounded_relu', 'f32'))}",
-        f"the published design's weights alone (tanh, f32): {change(base, ('origin, tanh', 'f32'))}",
-    ]
+    base, relu = ("random, tanh", "f32"), ("random, bounded_relu", "f32")
+    changes = {
+        "int4": (base, ("random, tanh", "int4")),
+        "relu": (base, relu),
+        "designed": (relu, ("designed, bounded_relu", "f32")),
+        "origin": (base, ("origin, tanh", "f32")),
+    }
+    said = {name: f"{100 * (value[after] - value[before]):+.1f} points" for name, (before, after) in changes.items()}
+    return words("parity.findings", **said)

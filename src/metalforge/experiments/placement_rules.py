@@ -39,10 +39,10 @@ from metalforge.conductor.early_stop import first_yes
 from metalforge.conductor.labels import Example
 from metalforge.conductor.stopping import SOUND
 from metalforge.core.steering import Steerer
-from metalforge.reservoir.metrics import wilson
+from metalforge.reservoir.metrics import Interval, wilson
 from metalforge.statistics import gamma_method
 
-from .protocol import Figure, Settings
+from .protocol import Settings
 from .virtual_campaign import Rules, TapeSource, TapeSpec, run_campaign, tape_of
 
 RESAMPLES = 1000
@@ -58,10 +58,10 @@ INITIAL = 4
 class Judged(NamedTuple):
     """What a rule did to warm-ups: trajectories saved a chain, share started too early, what is left, what it added."""
 
-    saved: Figure
-    premature: Figure
-    left: Figure
-    added: Figure
+    saved: Interval
+    premature: Interval
+    left: Interval
+    added: Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -122,7 +122,7 @@ class WarmUps:
         added = left - self._left(np.full(n, self.standard))
         return Judged(
             bootstrap(lambda drawn: float((self.standard - starts[drawn]).mean()), n),
-            Figure(premature / n, share.low, share.high),
+            Interval(premature / n, share.low, share.high),
             bootstrap(lambda drawn: float(np.mean(left[drawn])), n),
             bootstrap(lambda drawn: float(np.mean(added[drawn])), n),
         )
@@ -132,7 +132,7 @@ class WarmUps:
         sign = np.array([-1.0 if e.chain.entry.start == "hot" else 1.0 for e in self.chains])
         return np.asarray(sign * (np.array(found) - self.truth) / self.sigma)
 
-    def at_equal_premature(self, lengths: Doubles) -> Figure:
+    def at_equal_premature(self, lengths: Doubles) -> Interval:
         """Return the trajectories a chain that predicted lengths save against one length for all.
 
         Either is as short as can be while it ends too early as often as the standard length does: so many are added to
@@ -153,12 +153,12 @@ def _moves(example: Example) -> bool:
     return float(np.nanmean(example.chain.column("accepted"))) > SOUND
 
 
-def bootstrap(figure: Callable[[NDArray[np.int64]], float], n: int) -> Figure:
+def bootstrap(figure: Callable[[NDArray[np.int64]], float], n: int) -> Interval:
     """Return a figure of n chains with its percentile interval; `figure` gets the numbers of the chains drawn."""
     rng = np.random.default_rng(20)
     drawn = [figure(rng.integers(n, size=n)) for _ in range(RESAMPLES)]
     low, high = np.quantile(drawn, [0.025, 0.975])
-    return Figure(figure(np.arange(n)), float(low), float(high))
+    return Interval(figure(np.arange(n)), float(low), float(high))
 
 
 def offset_for(lengths: Doubles, labels: Doubles, premature: float) -> float:
@@ -190,7 +190,7 @@ class Steered(NamedTuple):
     """The ratio of trajectories at the same error, RMS errors of both, and how many runs did not find beta_c."""
 
     range: tuple[float, float]
-    ratio: Figure
+    ratio: Interval
     steered: float
     even: float
     lost: tuple[int, int]
@@ -198,9 +198,9 @@ class Steered(NamedTuple):
     budget: int
 
     @property
-    def saved(self) -> Figure:
+    def saved(self) -> Interval:
         """The share of trajectories that steering saves at the same error."""
-        return Figure(1 - self.ratio.value, 1 - self.ratio.high, 1 - self.ratio.low)
+        return Interval(1 - self.ratio.value, 1 - self.ratio.high, 1 - self.ratio.low)
 
 
 def steer(settings: Settings, low: float, high: float) -> Steered:

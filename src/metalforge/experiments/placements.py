@@ -39,10 +39,11 @@ from metalforge.conductor.predicting import values_of
 from metalforge.conductor.scores import HeadScore
 from metalforge.conductor.stopping import choose_factor, thermalisation_head
 from metalforge.core.schema import HeadLayout
+from metalforge.reservoir.metrics import Interval
 
 from .cache import cached
 from .placement_rules import RANGES, Judged, Steered, WarmUps, bootstrap, mser_start, offset_for, pooled_mean, steer
-from .protocol import Check, Figure, Progress, Result, ResultRow, Settings, experiment, row_of, shown
+from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, shown, words
 
 PUBLISHED = {
     "A": ("83.3 %", "390 of 1800 (21.7 %)"),
@@ -53,16 +54,6 @@ PUBLISHED = {
     "F": ("87.5 %", "390 of 1800 (21.7 %)"),
 }
 """Accuracy and saved trajectories in the published design's table."""
-WHY = {
-    "A": "its accuracy compared a plaquette with 1/2 and not the network, and its 390 count windows called thermalised "
-    "on training chains too, with nothing to show that they were",
-    "B": "its features were those after the trajectory, and always saying `accepted` scores the acceptance rate",
-    "C": "10 of 12 couplings, nine of them training couplings; here couplings are held out and the phase is measured",
-    "D": "5 of 11 pairs by a rule between neighbours, with no campaign behind it; here campaigns are run to an error",
-    "E": "6 of 12 on made-up constant series; here a length is predicted and held against the chain",
-    "F": "the mean of the accuracies of A, B and C, and the sum of their savings; here the rules act together",
-}
-"""Why the published design's number is another, by placement."""
 COLUMNS = (
     "placement",
     "published: accuracy",
@@ -83,10 +74,10 @@ class MidRun(NamedTuple):
     `saved` is the share of warm-up steps saved when it may break trajectories off, less what wrong breaks cost.
     """
 
-    accuracy: Figure
+    accuracy: Interval
     majority: float
-    saved: Figure
-    broken_wrongly: Figure
+    saved: Interval
+    broken_wrongly: Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -101,7 +92,7 @@ class Findings:
     mid_run: MidRun
     scores: Mapping[str, HeadScore]
     length_score: HeadScore
-    equal_premature: Figure
+    equal_premature: Interval
     steered: tuple[Steered, ...]
     """By range."""
 
@@ -110,19 +101,19 @@ class Findings:
         """Trajectories of a standard chain."""
         return self.standard + self.measured
 
-    def of_all(self, saved: Figure) -> Figure:
+    def of_all(self, saved: Interval) -> Interval:
         """Return saved trajectories as a share of a standard chain."""
-        return saved.map(lambda value: value / self.whole)
+        return _times(saved, 1 / self.whole)
 
     @property
-    def saved_mid_run(self) -> Figure:
+    def saved_mid_run(self) -> Interval:
         """Steps of warm-up saved at a quarter of trajectories, as a share of a standard chain's."""
-        return self.mid_run.saved.map(lambda value: value * self.standard / self.whole)
+        return _times(self.mid_run.saved, self.standard / self.whole)
 
-    def saved_together(self, steered: Steered) -> Figure:
+    def saved_together(self, steered: Steered) -> Interval:
         """Return 1 - (trajectories of steering over an even scan) (what A and E leave of a chain), ends with ends."""
         chain, ratio = self.of_all(self.judged["head and predicted"].saved), steered.ratio
-        return Figure(
+        return Interval(
             1 - ratio.value * (1 - chain.value), 1 - ratio.high * (1 - chain.low), 1 - ratio.low * (1 - chain.high)
         )
 
@@ -158,61 +149,26 @@ def lines(found: Findings) -> tuple[tuple[str, ...], ...]:
     }
     standard = _two(found.judged["standard"], "left")
     head_line = tuple(name.format(standard=standard) for name in COLUMNS)
-    return (head_line, *((name, *PUBLISHED[name], *row, WHY[name]) for name, row in rows.items()))
+    return (head_line, *((name, *PUBLISHED[name], *row, *words(f"020.why_{name}")) for name, row in rows.items()))
 
 
-def words(found: Findings) -> tuple[str, ...]:
-    """Return what the table does not say."""
+def _words(found: Findings) -> Iterator[str]:
+    """Give what the table does not say."""
     head, mser, fixed, control = (found.judged[name] for name in ("head", "MSER", "standard", "control"))
-    equal = found.equal_premature
+    biased = "is itself biased" if fixed.left.low > 0 else "is not seen to be biased"
+    yield from words("020.warmups", found=found, head=head, mser=mser, fixed=fixed, control=control, biased=biased)
+    for steered in found.steered:
+        yield from words("020.scan", s=steered)
     priority = found.scores.get("beta_priority")
-    trusted = priority is not None and priority.trusted
-    return (
-        f"chains: {found.chains} held-out quenched chains that accept most trajectories; a standard one has "
-        f"{found.standard} trajectories of warm-up and {found.measured} of measurement; intervals are 95 %",
-        f"A waits {found.factor:g} times as long as the head took to be sure, {found.standard} trajectories at most: "
-        f"it saves {_number(head.saved)} of them; MSER saves {_number(mser.saved)} with {_percent(mser.premature)} "
-        f"premature and adds {_two(mser)}, the standard length has {_percent(fixed.premature)}",
-        _standard(found),
-        f"the control starts at the third trajectory and adds {_two(control)}: the test sees a bias",
-        f"B breaks off {_percent(found.mid_run.broken_wrongly)} of warm-up trajectories that would have been accepted; "
-        "in measurement it is written down only, since a chain that looks at its own rejections is not exact",
-        *(_scan(steered) for steered in found.steered),
-        f"D is steered by the Gaussian process: the priority head {'is' if trusted else 'is not'} better than its "
-        "baseline; experiment `steering` compares all steerers on 8^3x4",
-        f"E at the same premature share as the standard length: {_number(equal)} trajectories per chain saved; a head "
-        "that sees first frames knows coupling, lattice and start, and most of a length is chance",
-        "F multiplies what A and E leave of a chain with what D leaves of a scan, as if neither changed the other; "
-        "its interval takes the ends of both",
-    )
+    yield from words("020.end", found=found, trusted="is" if priority and priority.trusted else "is not")
 
 
-def _standard(found: Findings) -> str:
-    """Return what the standard length is worth as a standard."""
-    head, fixed = found.judged["head"], found.judged["standard"]
-    seen = "is itself biased" if fixed.left.low > 0 else "is not seen to be biased"
-    return (
-        f"the standard of {found.standard} trajectories {seen}: {_two(fixed, 'left')} errors of a measurement are left "
-        "of the start after it. A bias added is added to that: a rule that adds nothing leaves as much, so `adds less` "
-        f"does not mean unbiased. After A {_two(head, 'left')} are left in all"
-    )
+def _times(figure: Interval, factor: float) -> Interval:
+    return Interval(*(factor * x for x in figure))
 
 
-def _scan(steered: Steered) -> str:
-    low, high = steered.range
-    return (
-        f"D over {low:g} .. {high:g}: RMS error of beta_c {steered.steered:.4f} steered and {steered.even:.4f} even, "
-        f"{steered.seeds} seeds of {steered.budget} updates on 4^3x2; {steered.lost[0]} and {steered.lost[1]} runs did "
-        "not find it"
-    )
-
-
-def _percent(figure: Figure) -> str:
+def _percent(figure: Interval) -> str:
     return shown(figure, ".1%")
-
-
-def _number(figure: Figure) -> str:
-    return shown(figure, ".1f")
 
 
 def _two(judged: Judged, what: str = "added") -> str:
@@ -296,7 +252,7 @@ def run(settings: Settings, progress: Progress) -> Result:
         equal_premature=warmups.at_equal_premature(lengths),
         steered=tuple(steer(settings, low, high) for low, high in RANGES),
     )
-    return Result.of(_rows(found), lines(found), words(found), _checks(found))
+    return Result.of(_rows(found), lines(found), _words(found), _checks(found))
 
 
 def mid_trajectory(trained: Trained, test: Sequence[Example], standard: int) -> MidRun:
@@ -343,7 +299,7 @@ def _rows(found: Findings) -> Iterator[ResultRow]:
     """Give every figure with its interval; the reference of a saving is the standard chain."""
 
     def of(
-        place: str, approach: str, metric: str, figure: Figure, reference: float = 0.0, *, less: bool = False
+        place: str, approach: str, metric: str, figure: Interval, reference: float = 0.0, *, less: bool = False
     ) -> ResultRow:
         return row_of(f"placement {place}", approach, metric, figure, reference, less=less)
 
@@ -352,7 +308,7 @@ def _rows(found: Findings) -> Iterator[ResultRow]:
     for name, place in places.items():
         judged = found.judged[name]
         yield of(place, name, "saved_trajectories_a_chain", judged.saved)
-        yield of(place, name, "saved_share_of_warmup", judged.saved.map(lambda x: x / found.standard))
+        yield of(place, name, "saved_share_of_warmup", _times(judged.saved, 1 / found.standard))
         yield of(place, name, "premature_share", judged.premature, usual, less=True)
         yield of(place, name, "bias_left", judged.left, less=True)
         yield of(place, name, "bias_added", judged.added, less=True)
@@ -366,7 +322,7 @@ def _rows(found: Findings) -> Iterator[ResultRow]:
         yield of("F", where, "saved_share_of_all", found.saved_together(steered))
     asked = {"thermalization": "A", "rejection": "B", "phase": "C", "beta_priority": "D", HEAD: "E"}
     for score in (*found.scores.values(), found.length_score):
-        figure, less = Figure(score.value, score.low, score.high), score.metric != "accuracy"
+        figure, less = Interval(score.value, score.low, score.high), score.metric != "accuracy"
         yield of(asked[score.name], "head", score.metric, figure, score.baseline, less=less)
 
 
@@ -378,7 +334,7 @@ def _checks(found: Findings) -> Iterator[Check]:
     asked = f"the standard warm-up of {found.standard} trajectories leaves less than {ALLOWED:g} errors"
     yield asked, f"leaves {standard.low:.2f} .. {standard.high:.2f}", max(-standard.low, standard.high) < ALLOWED
 
-    def harmless(who: str, added: Figure) -> Check:
+    def harmless(who: str, added: Interval) -> Check:
         asked = f"{who} adds less than {ALLOWED:g} errors of a measurement"
         return asked, f"at most {added.high:.2f}", added.high < ALLOWED
 

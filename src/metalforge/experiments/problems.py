@@ -7,7 +7,7 @@
 - `phase`: windows of lattice runs, confined or deconfined by the measured Polyakov loop (`corpus`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -20,26 +20,21 @@ from sklearn.linear_model import LogisticRegression
 from metalforge.hybrid.esn.tasks import Task
 from metalforge.reservoir.datasets import mackey_glass, narma, sequence_classification, to_forecasting
 from metalforge.reservoir.generate import make_esn
-from metalforge.reservoir.metrics import nrmse_interval, wilson
+from metalforge.reservoir.metrics import Interval, Proportion, nrmse_interval, wilson
 from metalforge.reservoir.weights import EsnWeights
 
 from .corpus import PhaseCorpusSpec, phase_windows
-from .protocol import Figure
+from .protocol import ResultRow, exactly, row_of
 
 Metric: TypeAlias = Literal["accuracy", "nrmse"]
 METRICS = ("accuracy", "nrmse")
 
 
-class Score(NamedTuple):
-    """A metric of one instance, its own interval, and the number of cases behind it."""
-
-    value: float
-    low: float
-    high: float
-    cases: int
+Scores: TypeAlias = dict[tuple[str, str, bool], list[Proportion]]
+"""(approach, precision, readout refitted) to a metric of every instance, with the number of cases behind it."""
 
 
-def figure_of(scores: Sequence[Score], metric: Metric, *, shared_test: bool = False) -> Figure:
+def figure_of(scores: Sequence[Proportion], metric: Metric, *, shared_test: bool = False) -> Interval:
     """Return the figure of scores from several instances.
 
     Accuracies are pooled, with Wilson's interval for all cases, or for one instance's where they share their cases.
@@ -47,21 +42,21 @@ def figure_of(scores: Sequence[Score], metric: Metric, *, shared_test: bool = Fa
     """
     if metric == "accuracy":
         value = pooled(scores)
-        cases = scores[0].cases if shared_test else sum(s.cases for s in scores)
-        return Figure(value, *wilson(round(value * cases), cases)[1:3])
-    return Figure(*scores[0][:3]) if len(scores) == 1 else student_interval([s.value for s in scores])
+        cases = scores[0].n if shared_test else sum(s.n for s in scores)
+        return Interval(value, *wilson(round(value * cases), cases)[1:3])
+    return Interval(*scores[0][:3]) if len(scores) == 1 else student_interval([s.value for s in scores])
 
 
-def pooled(scores: Sequence[Score]) -> float:
+def pooled(scores: Sequence[Proportion]) -> float:
     """Return the mean weighted by cases."""
-    return float(np.average([s.value for s in scores], weights=[s.cases for s in scores]))
+    return float(np.average([s.value for s in scores], weights=[s.n for s in scores]))
 
 
-def student_interval(values: Sequence[float]) -> Figure:
+def student_interval(values: Sequence[float]) -> Interval:
     """Return the mean of at least two values with Student's interval of 95 %."""
     mean = float(np.mean(values))
     half = float(student.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / sqrt(len(values)))
-    return Figure(mean, mean - half, mean + half)
+    return Interval(mean, mean - half, mean + half)
 
 
 UNITS = 128
@@ -86,7 +81,7 @@ class Problem:
     shared_test: bool = False
     """Whether all instances have the same test series: then they add no cases to each other."""
 
-    def score(self, outputs: Reals) -> Score:
+    def score(self, outputs: Reals) -> Proportion:
         """Return the metric of readout rows on the test series."""
         test = self.test
         if test.classes:
@@ -94,11 +89,23 @@ class Problem:
         wanted = np.concatenate(list(test.targets[:, test.washout :]))
         if self.metric == "accuracy":
             return _accuracy((outputs >= 0) == (wanted > 0))
-        return Score(*nrmse_interval(wanted, outputs, resamples=100), len(wanted))
+        return Proportion(*nrmse_interval(wanted, outputs, resamples=100), len(wanted))
+
+    def baseline_scores(self, cases: int) -> dict[str, Proportion]:
+        """Return what is simpler, by the name of its approach."""
+        return {f"baseline: {name}": Proportion(*exactly(value), cases) for name, value in self.baselines.items()}
+
+    def rows(self, scores: Scores, reference: tuple[str, str, bool]) -> Iterator[ResultRow]:
+        """Give a row for every approach, of all instances together; gaps are those to the reference."""
+        usual, less = pooled(scores[reference]), self.metric != "accuracy"
+        for (approach, precision, refitted), found in scores.items():
+            figure = figure_of(found, self.metric, shared_test=self.shared_test)
+            where = self.name, approach, self.metric
+            yield row_of(*where, figure, usual, precision=precision, refit=refitted, less=less)
 
 
-def _accuracy(right: NDArray[np.bool_]) -> Score:
-    return Score(*wilson(int(right.sum()), right.size))
+def _accuracy(right: NDArray[np.bool_]) -> Proportion:
+    return wilson(int(right.sum()), right.size)
 
 
 class Split(NamedTuple):

@@ -13,11 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from pathlib import Path
+from string import Formatter
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
+from metalforge.conductor.scores import CouplingInterval, HeadScore
 from metalforge.core.errors import UnknownNameError
+from metalforge.reservoir.metrics import Interval, Proportion
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -25,45 +29,9 @@ Check = tuple[str, str, bool]
 """What was asked, what came, and whether it holds."""
 
 
-class HasInterval(Protocol):
-    """What has a value and the ends of its 95 % interval."""
-
-    @property
-    def value(self) -> float:
-        """The value."""
-        ...
-
-    @property
-    def low(self) -> float:
-        """The lower end."""
-        ...
-
-    @property
-    def high(self) -> float:
-        """The upper end."""
-        ...
-
-
-class Figure(NamedTuple):
-    """A number with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def map(self, function: Callable[[float], float]) -> "Figure":
-        """Return the figure of a rising function of this one."""
-        return Figure(*(function(x) for x in self))
-
-
-def exactly(value: float) -> Figure:
+def exactly(value: float) -> Interval:
     """Return a figure without a spread."""
-    return Figure(value, value, value)
-
-
-def shown(figure: HasInterval, form: str) -> str:
-    """Return `value (low .. high)`, each in this format."""
-    return f"{figure.value:{form}} ({figure.low:{form}} .. {figure.high:{form}})"
+    return Interval(value, value, value)
 
 
 class ResultRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,6 +47,15 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     high: float
     reference: float
     gap: float
+
+
+HasInterval: TypeAlias = Interval | Proportion | CouplingInterval | HeadScore | ResultRow
+"""What has a value and the ends of its 95 % interval."""
+
+
+def shown(figure: HasInterval, form: str) -> str:
+    """Return `value (low .. high)`, each in this format."""
+    return f"{figure.value:{form}} ({figure.low:{form}} .. {figure.high:{form}})"
 
 
 def row_of(
@@ -120,12 +97,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     file: str = ""
 
 
-class Progress(Protocol):
-    """Told what is being done, and how much of it."""
-
-    def __call__(self, done: int, total: int, what: str) -> None:
-        """Part `done` of `total` begins."""
-        ...
+Progress: TypeAlias = Callable[[int, int, str], None]
+"""Told that part `done` of `total` begins, and what it is."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -194,6 +167,24 @@ def find_experiment(name: str) -> Experiment:
     if name not in EXPERIMENTS:
         raise UnknownNameError("experiment", name, EXPERIMENTS)
     return EXPERIMENTS[name]
+
+
+_WORDS = msgspec.toml.decode(
+    Path(__file__).with_name("words.toml").read_bytes(), type=dict[str, dict[str, tuple[str, ...]]]
+)
+
+
+class _Filled(Formatter):
+    """Format strings in which a figure with a format stands with its interval."""
+
+    def format_field(self, value: Any, form: str) -> str:
+        return shown(value, form) if form and hasattr(value, "low") else str(super().format_field(value, form))
+
+
+def words(group: str, **figures: Any) -> list[str]:
+    """Return the paragraphs of a group of `words.toml`, `experiment.group`, with these figures in them."""
+    experiment, _, name = group.partition(".")
+    return [_Filled().format(text, **figures) for text in _WORDS[experiment][name]]
 
 
 def quiet(done: int, total: int, what: str) -> None:

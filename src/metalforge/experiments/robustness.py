@@ -29,13 +29,13 @@ from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task, refit
 from metalforge.reservoir.datasets import LabelledSequences, sequence_classification, vowel_like
 from metalforge.reservoir.generate import make_esn
+from metalforge.reservoir.metrics import Interval
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
 from .problems import ring
 from .protocol import (
     Check,
-    Figure,
     HasInterval,
     Progress,
     Result,
@@ -45,6 +45,7 @@ from .protocol import (
     row_of,
     rows_of,
     shown,
+    words,
 )
 
 UNITS = 128
@@ -156,22 +157,6 @@ STEPS, QUERIES = 20, 100
 FLOAT_STARTS, CHIP_STARTS = 1, 4
 """Climbs of PGD: restarts find next to nothing in float (tried with 2), and do find more where rounding makes steps."""
 CHIPS = tuple(SAME_WEIGHTS)
-WORDS = (
-    "epsilon: the largest change of an input number; inputs have an rms of 1.",
-    "random signs: the same size without a direction. What is lost beyond this column is the attack's doing.",
-    "from twin: made with the exact gradient of the float network before rounding, shown to this model.",
-    "own: made through this model itself; on a chip by a straight-through estimate at the chip's states, with the "
-    "chip's weights.",
-    f"square: random search, {QUERIES} questions per sequence (5 with --quick), no slopes; at epsilon {QUERIED} only.",
-    "worst: right under every attack that was made at this size for any of the models.",
-    "against twin: worst case less that of the float network before rounding, on the same sequences. Rounded weights "
-    "are another network, which is part of it.",
-    "against same weights: worst case less that of the float network with the chip's rounded weights. Only inputs and "
-    "states are rounded here and not there; above 0 is what a defence by rounding would show.",
-    "transfer: of the sequences that fool the float twin by PGD and that both read rightly otherwise, those that fool "
-    "this model too.",
-    "Chips are emulated, their integers exact. The vowel-like sequences are synthetic.",
-)
 Flags = dict[tuple[str, str, float], NDArray[np.bool_]]
 """(model, attack, epsilon) to what the model read rightly; attacks are named after what they were made on."""
 
@@ -190,7 +175,8 @@ def run(settings: Settings, progress: Progress) -> Result:
             with open_arena(task, settings.seed + i, tested, settings.profile) as arena:
                 found.append(attack_arena(arena, seed=settings.seed + i, quick=quick))
         rows += _task_rows(name, found)
-    return Result.of(rows, _table(rows), (*verdicts(rows), *WORDS), _checks(rows))
+    legend = words("robustness.legend", queries=QUERIES, queried=QUERIED)
+    return Result.of(rows, _table(rows), (*verdicts(rows), *legend), _checks(rows))
 
 
 def attack_arena(arena: Arena, *, seed: int, quick: bool = False) -> Flags:
@@ -280,27 +266,30 @@ def _rounded(rows: Sequence[ResultRow]) -> list[ResultRow]:
 def verdicts(rows: Sequence[ResultRow]) -> list[str]:
     """Return whether int4 is a defence, in a sentence, and then how each model on the chip stands."""
     rounded = _rounded(rows)
-    safer, weaker = sum(r.low > 0 for r in rounded), sum(r.high < 0 for r in rounded)
-    lines = [
-        f"Rounding to int4 is {'a' if safer > weaker else 'no'} defence here: of {len(rounded)} worst cases a chip is "
-        f"safer than the float network with the same weights in {safer}, weaker in {weaker}, not told apart in "
-        f"{len(rounded) - safer - weaker}."
-    ]
+    told = _told_apart(rounded)
+    said = words("robustness.verdict", a="a" if told["better"] > told["worse"] else "no", **told)
     for model in CHIPS:
         approach, precision = MODELS[model]
         for other, what in (("same weights", "the float network with the same rounded weights"), ("twin", "float")):
-            metric = f"against {other}"
-            compared = [r for r in rows_of(rows, approach=approach, precision=precision) if r.metric.startswith(metric)]
-            better, worse = sum(r.low > 0 for r in compared), sum(r.high < 0 for r in compared)
+            mine = rows_of(rows, approach=approach, precision=precision)
+            compared = [r for r in mine if r.metric.startswith(f"against {other}")]
             most = max(compared, key=lambda r: r.value)
-            lines.append(
-                f"{model} against {what}: worst case better in {better}, worse in {worse}, not told apart in "
-                f"{len(compared) - better - worse} of {len(compared)}; on average "
-                f"{100 * np.mean([r.value for r in compared]):+.1f} points, at best "
-                f"{100 * most.value:+.1f} points ({100 * most.low:+.1f} .. {100 * most.high:+.1f}), "
-                f"{most.task}, {most.metric.split(', ')[1]}."
+            best, mean = _percent(most), 100 * np.mean([r.value for r in compared])
+            where = {"task": most.task, "where": most.metric.split(", ")[1]}
+            said += words(
+                "robustness.chip", model=model, what=what, mean=mean, best=best, **where, **_told_apart(compared)
             )
-    return lines
+    return said
+
+
+def _told_apart(rows: Sequence[ResultRow]) -> dict[str, int]:
+    """Return how many differences are above 0, below, and neither."""
+    better, worse = sum(r.low > 0 for r in rows), sum(r.high < 0 for r in rows)
+    return {"better": better, "worse": worse, "even": len(rows) - better - worse, "n": len(rows)}
+
+
+def _percent(row: ResultRow) -> Interval:
+    return Interval(100 * row.value, 100 * row.low, 100 * row.high)
 
 
 def _table(rows: Sequence[ResultRow]) -> Iterator[tuple[str, ...]]:
@@ -317,8 +306,7 @@ def _table(rows: Sequence[ResultRow]) -> Iterator[tuple[str, ...]]:
             return ""
         if np.isnan(row.value):
             return "no case"
-        percent = Figure(100 * row.value, 100 * row.low, 100 * row.high)
-        return shown(percent, "+.1f" if row.metric.startswith("against") else ".1f")
+        return shown(_percent(row), "+.1f" if row.metric.startswith("against") else ".1f")
 
     epsilons = sorted({r.metric.split("epsilon ")[1] for r in rows if "epsilon" in r.metric}, key=float)
     for clean in rows_of(rows, metric="clean"):

@@ -28,7 +28,7 @@ from scipy.stats import chi2
 
 from metalforge.conductor.trust import Standing
 
-from .protocol import Check, Result
+from .protocol import Check, Result, words
 from .virtual_campaign import Tape, VirtualOutcome
 
 GOAL = 0.6
@@ -235,39 +235,25 @@ class SteeringFindings:
 
     def _words(self) -> Iterator[str]:
         spec, updates = self.tape.spec, sum(len(rows) for rows in self.tape.rows)
-        dims = "x".join(map(str, spec.dims))
-        what = "measured updates of 1 heat bath + 4 overrelaxation sweeps"
-        yield f"tape: {dims}, {len(spec.betas)} beta, {updates} {what}"
-        if self.standing.trusted:
-            yield f"the conductor's priority head is trusted ({self.standing.why}) and steers"
-        else:
-            yield (
-                f"the conductor's priority head is not trusted ({self.standing.why}): the Gaussian process decides in "
-                "its place. The two are one algorithm, the same bits for the same rows, and stand in one row"
-            )
+        yield from words("steering.tape", dims="x".join(map(str, spec.dims)), betas=len(spec.betas), updates=updates)
+        yield from words(f"steering.{'' if self.standing.trusted else 'un'}trusted", why=self.standing.why)
         others = [name for name in self.names if name != "uniform"]
         for where in self.ranges:
-            reference = self.references[where.name]
-            yield (
-                f"{where.name}: reference beta_c = {reference.beta_c:.5f} +- {reference.error:.5f}; trajectories for "
-                f"equal rmse over uniform's, mean over levels: {', '.join(self._ratio(s, where) for s in others)}"
+            yield from words(
+                "steering.range",
+                where=where,
+                reference=self.references[where.name],
+                ratios=", ".join(self._ratio(s, where) for s in others),
+                quoted=", ".join(self._quoted_ratio(s, where) for s in others),
+                b=power_law(self._even(where))[1],
             )
-            quoted = ", ".join(self._quoted_ratio(s, where) for s in others)
-            yield f"{where.name}: the same from quoted errors, (quoted / uniform's)^2 at equal budget: {quoted}"
-            b = power_law(self._even(where))[1]
-            yield f"{where.name}: uniform's rmse falls as n^-{b:.2f}; beyond its levels the ratio extrapolates"
         cells = self.cells.values()
-        seeds, least = max(cell.seeds for cell in cells), min(cell.independent for cell in cells)
-        yield (
-            f"independent: how many independent campaigns the {seeds} seeds of a cell are worth, since all of them "
-            f"read the same tape (its rows near the peak over those that one campaign draws there); {least} at the "
-            "fewest. Intervals are those of so many campaigns, not of all seeds; levels of a range share the tape too, "
-            "so the interval of their mean averages the ends"
-        )
-        yield (
-            f"{sum(cell.unlocated for cell in cells)} of {sum(cell.seeds for cell in cells)} campaigns could not "
-            "locate a peak; their beta_c is that of the largest measured susceptibility, in the rmse but not in the "
-            "coverage"
+        yield from words(
+            "steering.end",
+            seeds=max(cell.seeds for cell in cells),
+            least=min(cell.independent for cell in cells),
+            unlocated=sum(cell.unlocated for cell in cells),
+            campaigns=sum(cell.seeds for cell in cells),
         )
 
     def _checks(self) -> Iterator[Check]:

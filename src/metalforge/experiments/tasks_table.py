@@ -26,14 +26,14 @@ from metalforge.hybrid.esn.tasks import Task, features_of
 from metalforge.reservoir.datasets import lorenz, mackey_glass, narma, to_forecasting, vowel_like
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.generate import make_esn
-from metalforge.reservoir.metrics import nrmse
+from metalforge.reservoir.metrics import Interval, Proportion, nrmse
 from metalforge.reservoir.readout import Readout, select_ridge
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
 from .hybrid_tanh import NATIVE, linear
-from .problems import Problem, Score, Split, figure_of, halves, pooled, ring, simple_classifiers
-from .protocol import Check, Figure, Progress, Result, ResultRow, Settings, exactly, experiment, row_of, rows_of, shown
+from .problems import Problem, Scores, Split, halves, ring, simple_classifiers
+from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, rows_of, shown, words
 
 UNITS = 200
 WASHOUT = 100
@@ -195,19 +195,8 @@ def own_features(made: Network, seed: int, *tasks: Task) -> list[Reals]:
 
 INSTANCES = 5
 STATES, STATES_LIMIT = "largest state difference", 1e-6
-WORDS = (
-    "NRMSE is the root mean square error over the standard deviation of the target; 1 is predicting the mean.",
-    "software f32 is the reference; a gap above 0 is worse.",
-    "host-tanh: the product on the chip, tanh on the host. native: the chip's bounded ReLU, four-bit states; it runs a "
-    "ring network, since random weights do not survive there, and its float twin stands beside it.",
-    "reservoirpy: its own random weights from the same numbers, its own states, the same readout.",
-    "Networks have 200 units. Chips are emulated: integers are exact, no time is claimed here.",
-    "A figure from the literature is comparable only as far as its protocol is the same, which is said beside it.",
-)
 CHIPS = (*(linear("last-layer", p, "host-tanh") for p in ("W4A8", "W8A8", "W12A12")), NATIVE)
 """Native is the ring's, the others are the random network's."""
-Scores = dict[tuple[str, str, bool], list[Score]]
-"""(approach, precision, readout refitted) to the scores of the instances."""
 
 
 @experiment("tasks", "How do standard reservoir tasks come out in float, on an int4 chip and in reservoirpy?")
@@ -227,21 +216,21 @@ def run(settings: Settings, progress: Progress) -> Result:
             if installed():
                 apart.append(_apart(task))
         notes[name] = task.literature
-        rows += _rows(task, scores)
+        rows += task.rows(scores, ("software", "f32", True))
         if apart:
-            differences = Figure(max(apart), min(apart), max(apart))
+            differences = Interval(max(apart), min(apart), max(apart))
             rows.append(row_of(name, "reservoirpy, same weights", STATES, differences, precision="f64"))
-    return Result.of(rows, _table(rows, notes), (*_findings(rows), *WORDS), _checks(rows))
+    return Result.of(rows, _table(rows, notes), (*_findings(rows), *words("tasks.legend")), _checks(rows))
 
 
-def _instance(task: StandardTask, seed: int, profile: str) -> dict[tuple[str, str, bool], Score]:
+def _instance(task: StandardTask, seed: int, profile: str) -> dict[tuple[str, str, bool], Proportion]:
     """Return the scores of one instance."""
     wanted = _wanted(task.train)
 
-    def scored(fit: Reals, test: Reals) -> Score:
+    def scored(fit: Reals, test: Reals) -> Proportion:
         return task.score(best_readout(fit, wanted)(test))
 
-    found: dict[tuple[str, str, bool], Score] = {}
+    found: dict[tuple[str, str, bool], Proportion] = {}
     floats = {}
     for name, weights in (("random", task.weights), ("ring", task.ring)):
         esn = HybridEsn.from_weights(weights.astype(np.float32), calibration=task.train.inputs)
@@ -260,10 +249,8 @@ def _instance(task: StandardTask, seed: int, profile: str) -> dict[tuple[str, st
             found[approach, precision, False] = task.score(kept(shown))
     if installed():
         found["reservoirpy", "f64", True] = scored(*own_features(task.made_with, seed, task.train, task.test))
-    cases = found["software", "f32", True].cases
-    for baseline, value in task.baselines.items():
-        found[f"baseline: {baseline}", "f64", True] = Score(*exactly(value), cases)
-    return found
+    simple = task.baseline_scores(found["software", "f32", True].n)
+    return found | {(approach, "f64", True): score for approach, score in simple.items()}
 
 
 def _wanted(task: Task) -> Reals:
@@ -279,13 +266,6 @@ def _apart(task: StandardTask) -> float:
     return max(float(np.abs(same_weights_states(w, u) - Engine(w).run(u)).max()) for w in (task.weights, plain))
 
 
-def _rows(task: StandardTask, scores: Scores) -> Iterator[ResultRow]:
-    reference, less = pooled(scores["software", "f32", True]), task.metric != "accuracy"
-    for (approach, precision, refitted), found in scores.items():
-        figure, where = figure_of(found, task.metric), (task.name, approach, task.metric)
-        yield row_of(*where, figure, reference, precision=precision, refit=refitted, less=less)
-
-
 def _findings(rows: Sequence[ResultRow]) -> Iterator[str]:
     """Give, for each task, how float and each chip stand to the strongest simple model."""
     for task in STANDARD_TASKS:
@@ -296,9 +276,9 @@ def _findings(rows: Sequence[ResultRow]) -> Iterator[str]:
             for r in own
             if r.approach in ("software", "host-tanh", "native")
         ]
-        yield f"{task}: best {simple.approach} {simple.value:.3f}; {', '.join(told)}."
+        yield from words("tasks.finding", task=task, simple=simple, told=", ".join(told))
     if not installed():
-        yield "reservoirpy is not installed here: its rows are missing."
+        yield from words("tasks.no_peer")
 
 
 def _table(rows: Sequence[ResultRow], notes: dict[str, str]) -> Iterator[tuple[str, ...]]:

@@ -29,7 +29,7 @@ from metalforge.campaign.spec import WarmUpPolicy
 from metalforge.conductor.scores import CouplingInterval, chains_to_see, least_seen, over_couplings
 
 from .cache import cached_arrays
-from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, spread
+from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, spread, words
 from .virtual_campaign import Start, sweeping
 
 Doubles: TypeAlias = NDArray[np.float64]
@@ -234,44 +234,28 @@ def _table(found: Mapping[str, JudgedRule]) -> Iterator[tuple[str, ...]]:
 
 
 def _words(plan: WarmUpPlan, found: Mapping[str, JudgedRule]) -> Iterator[str]:
-    policy, chains = plan.policy, plan.chains * len(plan.betas)
-    rule = found[RULE]
-    mean, longest = (found[_fixed(n)] for n in (round(rule.length), policy.longest))
-    yield (
-        f"the rule: MSER times {policy.safety:g} on plaquette and |L|, {IN_A_ROW} looks that agree, at least "
-        f"{policy.shortest} and at most {policy.longest} updates; {rule.at_least:.0%} of the chains end at the least, "
-        f"{rule.at_most:.0%} at the most"
-    )
-    yield (
-        f"biases are in errors of one visit of {plan.visit} updates; left: of both starts, positive where something of "
-        "the start is left; hot and cold: of one start alone, with the sign that it has"
-    )
-    betas = ", ".join(f"{beta:g}" for beta in plan.betas)
-    yield (
-        f"{plan.chains} fresh chains at each of beta {betas} on {'x'.join(map(str, plan.dims))}, half of them hot; one "
-        f"heat bath and four overrelaxation sweeps per update, in single precision; the truth is the mean of the same "
-        f"chains' updates {plan.late} to {plan.late + plan.visit}"
-    )
-    yield (
-        f"the number of chains was fixed before any was run: {chains_to_see(ALLOWED)} show a bias of {ALLOWED:g} in "
-        f"`left` in 95 % of all studies, there are {chains}, which show {least_seen(1 / chains):.2f}; in hot or cold "
-        f"chains alone {least_seen(2 / chains + 1 / chains):.2f} would be seen, and less is not established there"
-    )
-    yield (
-        f"intervals are 95 % and draw the {len(plan.betas)} couplings again, not the chains: so few couplings make "
-        "them wide, and they hold for couplings of this range on this lattice"
+    rule, chains = found[RULE], plan.chains * len(plan.betas)
+    mean, longest = (found[_fixed(n)] for n in (round(rule.length), plan.policy.longest))
+    yield from words(
+        "warmup.setting",
+        plan=plan,
+        looks=IN_A_ROW,
+        rule=rule,
+        betas=", ".join(f"{beta:g}" for beta in plan.betas),
+        dims="x".join(map(str, plan.dims)),
+        end=plan.late + plan.visit,
+        wanted=chains_to_see(ALLOWED),
+        allowed=ALLOWED,
+        chains=chains,
+        seen=least_seen(1 / chains),
+        seen_alone=least_seen(2 / chains + 1 / chains),
+        couplings=len(plan.betas),
     )
     for name in OBSERVABLES:
         ours, same, most = (judged.bias[name].left for judged in (rule, mean, longest))
         seen = "no bias is seen" if ours.low <= 0 <= ours.high else "a bias is seen"
-        yield (
-            f"{name}: the rule leaves {ours}, {seen}; a fixed length of its mean, {mean.length:.0f} updates, leaves "
-            f"{same}; the longest warm-up leaves {most}"
-        )
-    yield (
-        f"that a bias is not seen does not establish that it is below {ALLOWED:g}: that holds where the whole interval "
-        "is, on both sides"
-    )
+        yield from words("warmup.left", name=name, ours=ours, seen=seen, mean=mean, same=same, most=most)
+    yield from words("warmup.caveat", allowed=ALLOWED)
 
 
 def _checks(found: Mapping[str, JudgedRule]) -> Iterator[Check]:

@@ -16,38 +16,27 @@ from .actions import WILSON, Action
 ALL_LINKS = 255
 
 
+def grid_of(engine: Engine, dims: Sequence[int], precision: Precision) -> Grid:
+    """Return an engine's grid of a lattice that it can have."""
+    if precision not in ("f64", "f32"):
+        raise SpecError(f"`precision` must be f64 or f32. Got `{precision}`")
+    return engine.grid(check_dims(dims), precision)
+
+
 class OnGrid:
     """What fields and operators have in common: they are on a lattice, in one precision, on an engine."""
 
-    def __init__(self, engine: Engine, dims: Sequence[int], precision: Precision) -> None:
-        if precision not in ("f64", "f32"):
-            raise SpecError(f"`precision` must be f64 or f32. Got `{precision}`")
-        self.grid: Grid = engine.grid(check_dims(dims), precision)
-
-    @property
-    def engine(self) -> Engine:
-        """What the buffers are on."""
-        return self.grid.engine
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+        self.engine: Engine = grid.engine
+        self.dims: Dims = grid.dims
+        self.precision: Precision = grid.precision
+        self.volume: int = math.prod(grid.dims)
 
     @property
     def threads(self) -> int:
         """Threads of every kernel call."""
-        return self.grid.engine.threads
-
-    @property
-    def dims(self) -> Dims:
-        """(Nx, Ny, Nz, Nt)."""
-        return self.grid.dims
-
-    @property
-    def precision(self) -> Precision:
-        """Of the reals."""
-        return self.grid.precision
-
-    @property
-    def volume(self) -> int:
-        """Number of sites."""
-        return math.prod(self.grid.dims)
+        return self.engine.threads
 
     def meets(self, other: "OnGrid") -> bool:
         """Whether another one has the same lattice, precision and engine, so that kernels take both."""
@@ -71,7 +60,7 @@ class GaugeField(OnGrid):
         threads: int | None = None,
         engine: Engine | None = None,
     ) -> None:
-        super().__init__(engine or cpu_engine(threads=threads), dims, precision)
+        super().__init__(grid_of(engine or cpu_engine(threads=threads), dims, precision))
         self.links: Buffer = self.grid.new("links")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -160,7 +149,8 @@ class Momenta(OnGrid):
     """Eight reals a link, conjugate to the links of one field."""
 
     def __init__(self, field: GaugeField) -> None:
-        self._field, self.grid = field, field.grid
+        super().__init__(field.grid)
+        self._field = field
         self.values: Buffer = self.grid.new("momenta")
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from metalforge.core.errors import SpecError
 from metalforge.native.engine import Buffer, Dims, Engine, Precision, Solver
 
-from .field import GaugeField, Momenta, OnGrid
+from .field import GaugeField, Momenta, OnGrid, grid_of
 
 
 class ColourField(OnGrid):
@@ -30,7 +30,7 @@ class ColourField(OnGrid):
     def __init__(self, geometry: OnGrid, parity: int, precision: Precision = "f64") -> None:
         if parity not in (0, 1):
             raise SpecError(f"`parity` must be 0 (even sites) or 1 (odd sites). Got {parity!r}")
-        super().__init__(geometry.engine, geometry.dims, precision)
+        super().__init__(grid_of(geometry.engine, geometry.dims, precision))
         self.parity = parity
         self.values: Buffer = self.grid.new("colours")
 
@@ -104,7 +104,7 @@ def _colour_field(
     engine: Engine, dims: Dims, parity: int, precision: Precision, host: NDArray[np.complex128]
 ) -> ColourField:
     """A field that was pickled."""
-    field = ColourField(OnGrid(engine, dims, precision), parity, precision)
+    field = ColourField(OnGrid(grid_of(engine, dims, precision)), parity, precision)
     field.from_host(host)
     return field
 
@@ -116,7 +116,7 @@ class StaggeredOperator(OnGrid):
     """
 
     def __init__(self, gauge: GaugeField, mass: float, *, precision: Precision = "f64") -> None:
-        super().__init__(gauge.engine, gauge.dims, precision)
+        super().__init__(grid_of(gauge.engine, gauge.dims, precision))
         if not (np.isfinite(mass) and mass > 0):
             raise SpecError(f"`mass` must be a finite number > 0. Got {mass}")
         self.mass = float(mass)
