@@ -12,11 +12,11 @@ PACKAGES := $(shell find src/metalforge -name '__init__.py')
 NATIVE_SOURCES := CMakeLists.txt $(shell find src/metalforge/native -name '*.hpp' -o -name '*.cpp')
 NATIVE_FORMATTED := $(filter-out CMakeLists.txt,$(NATIVE_SOURCES))
 
-.PHONY: help install demo test test-docs test-physics test-experiments test-long check check-cuda bench docs format clean
+.PHONY: help install demo test test-docs test-physics test-experiments test-chaos test-long check check-cuda bench docs format clean
 help:
 	@echo "make demo       install, then run the main job"
 	@echo "make test       install, then run the tests; slower ones have targets of their own:"
-	@echo "                make test-docs, test-physics, test-experiments: minutes each"
+	@echo "                make test-docs, test-physics, test-experiments, test-chaos: minutes each"
 	@echo "                make test-long PART=...: an hour or two, of $(PARTS)"
 	@echo "make check      formatting, lint, types, import direction, licences"
 	@echo "make check-cuda compile every kernel header as CUDA; no GPU needed"
@@ -51,7 +51,7 @@ SLOW_docs := tests/guards/test_documents_run.py tests/guards/test_examples_run.p
 SLOW_physics := tests/statistical
 SLOW_experiments := tests/unit/experiments
 SLOW := $(SLOW_docs) $(SLOW_physics) $(SLOW_experiments)
-PYTEST := $(BIN)/python -m pytest -m "not long and not cuda and not npu" --numprocesses 2 --dist loadfile
+PYTEST := $(BIN)/python -m pytest -m "not long and not chaos and not cuda and not npu" --numprocesses 2 --dist loadfile
 
 test: $(VENV)/.group-test
 	$(PYTEST) $(addprefix --ignore=,$(SLOW))
@@ -59,13 +59,18 @@ test: $(VENV)/.group-test
 test-docs test-physics test-experiments: test-%: $(VENV)/.group-test
 	$(PYTEST) $(SLOW_$*)
 
+# Kills, damages, schedules and a soak in numbers; `make test` has a few of each.
+test-chaos: $(VENV)/.group-test
+	$(BIN)/python -m pytest -m "chaos" --numprocesses 2 --dist load tests/chaos
+
 # Long tests come in parts, none longer than 40 minutes on two cores: make test-long PART=coverage. Without one, all.
-PARTS := quenched dynamical campaign coverage soak
+CHAOS := kills damages schedules soak
+PARTS := quenched dynamical campaign coverage $(CHAOS:%=chaos-%)
 LONG_quenched := tests/statistical/test_quenched.py tests/statistical/test_exact.py tests/unit/native
 LONG_dynamical := tests/statistical/test_dynamical.py
 LONG_campaign := tests/statistical/test_campaign_physics.py tests/unit/campaign
 LONG_coverage := tests/statistical/test_coverage.py
-LONG_soak := tests/soak
+$(foreach attack,$(CHAOS),$(eval LONG_chaos-$(attack) := tests/chaos/test_chaos_$(attack).py))
 PART ?= $(PARTS)
 UNKNOWN_PARTS = $(filter-out $(PARTS),$(PART))
 test-long: $(VENV)/.group-test

@@ -27,7 +27,7 @@ def undrawn(monkeypatch):
     monkeypatch.setattr("metalforge.campaign.report.drawing._bytes", lambda figure, kind, metadata, dpi: blank)
 
 
-SLOW_FIRST = ("statistical", "experiments", "campaign", "cli", "guards", "soak", "property")
+SLOW_FIRST = ("statistical", "experiments", "chaos", "campaign", "cli", "guards", "property")
 """Folders whose files take longest. A file stays with one process (module fixtures are made once), so a long one at the
 end would leave the other process idle."""
 

@@ -330,7 +330,7 @@ def load_spec(path: Path) -> CampaignSpec:
     with opened(path):
         try:
             return msgspec.toml.decode(Path(path).read_bytes(), type=CampaignSpec)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise SpecError(f"not a campaign: {error}\nhint: metalforge scan --print-spec writes one") from error
 
 

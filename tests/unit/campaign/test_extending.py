@@ -1,15 +1,13 @@
 """More of a campaign: what is asked beside a spec, and a campaign that goes on after its end."""
 
-import os
 import shutil
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import msgspec
 import pytest
 
+from chaos.kills import Victims
+from chaos.victim import Job
 from metalforge.campaign.extending import Extension, asked_beside, extended
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.spec import Budget, CampaignSpec, load_spec, preset
@@ -19,7 +17,6 @@ from metalforge.campaign.store.records import Extended, Finished, Interrupted, R
 from metalforge.core.errors import SpecError
 from reference.small_campaigns import ROUNDS
 
-TESTS = Path(__file__).parents[2]
 MORE = Extension(trajectories=700, betas=(4.85, 5.07), volumes=((4, 4, 8, 2),))
 
 
@@ -40,13 +37,6 @@ def copy(finished, tmp_path):
 
 def state_of(directory):
     return fold(read_journal(directory / JOURNAL, Record).records)
-
-
-def child(directory, site, count):
-    """Go on with the campaign in a new process, which dies at the count-th visit of a site."""
-    command = [sys.executable, "-m", "reference.small_campaigns", str(directory), site, str(count)]
-    environment = os.environ | {"PYTHONPATH": str(TESTS)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_a_finished_campaign_goes_on_with_more_updates_volumes_and_points(copy):
@@ -77,12 +67,14 @@ def test_killed_in_new_processes_an_extended_campaign_ends_as_one_left_alone(cop
         digest = campaign.run().digest()
     with Campaign.resume(other, more=MORE):
         pass  # extended, and gone before anything runs
-    for site, count in (("update", 40), ("half", 12)):
-        assert child(other, site, count).returncode == -signal.SIGKILL
-    last = child(other, "never", 0)
-    assert last.returncode == 0, last.stderr
-    assert last.stdout == digest
-    assert len(state_of(other).extended) == 1
+    with Victims() as victims:
+        for site, count in (("update", 40), ("half", 12)):
+            job = Job(directory=str(other), campaign=ROUNDS.name, site=site, count=count)
+            assert victims.run(job) == -signal.SIGKILL
+        assert victims.run(Job(directory=str(other), campaign=ROUNDS.name)) == 0
+    last = state_of(other)
+    assert last.digest() == digest
+    assert len(last.extended) == 1
 
 
 def test_a_campaign_interrupted_before_a_round_began_can_be_extended(tmp_path):

@@ -1,4 +1,4 @@
-"""Seeded schedules of random graphs: what `build` accepts ends by itself, with every item accounted for."""
+"""Schedules of random graphs agree with each other and with threads; tests/chaos runs thousands of them."""
 
 import random
 import sys
@@ -14,32 +14,6 @@ from metalforge.pipeline.kinds import Bounded
 from metalforge.pipeline.lanes import END
 from metalforge.pipeline.stages import Source, as_stage
 from reference.pipelines import accepted, ledger_problems, random_graph
-
-SCHEDULES = 2400
-BATCHES = 8
-
-
-@pytest.mark.parametrize("batch", range(BATCHES))
-def test_what_build_accepts_never_deadlocks_and_loses_nothing(batch):
-    ran = refused = 0
-    for seed in range(batch, 10 * SCHEDULES, BATCHES):
-        graph = random_graph(random.Random(seed))
-        pipeline = accepted(graph)
-        if pipeline is None:
-            refused += 1
-            continue
-        ran += 1
-        try:
-            run = pipeline.run("inline", seed=seed)
-        except DeadlockError as error:
-            pytest.fail(f"seed {seed}: {error}")
-        assert run.status == "ended", f"seed {seed}"
-        problems = list(ledger_problems(run, {n: s.stage for n, s in graph.stages.items()}))
-        assert problems == [], f"seed {seed}"
-        if ran == SCHEDULES // BATCHES:
-            break
-    assert ran == SCHEDULES // BATCHES
-    assert refused > 0  # the generator also makes graphs that must be refused
 
 
 def deliveries(run, graph):

@@ -31,7 +31,7 @@ from metalforge.campaign.view import View, view_of
 from metalforge.core.closing import Closing
 from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import SpecError
-from metalforge.core.files import replacing
+from metalforge.core.files import naming, replacing
 from metalforge.core.installation import checked_out_commit
 from metalforge.native.cpu_engine import family_of_level
 from metalforge.native.engine import continues
@@ -126,7 +126,8 @@ class Campaign(Closing):
             raise SpecError(f"{directory}: no campaign is there\nhint: metalforge scan --out {directory} begins one")
         with _locked(directory) as lock:
             journal: Journal[Record] = Journal.open(directory / JOURNAL, Record, mode="resume")
-            state = fold(journal.found.records)
+            with naming(directory / JOURNAL):
+                state = fold(journal.found.records)
             if spec is not None and spec not in (state.opened.spec, state.spec):
                 raise SpecError(
                     f"{directory}: was begun with another spec (sha256 {state.opened.spec_sha256[:12]}, this one "

