@@ -122,3 +122,45 @@ class Hangs(Stage[int, int]):
         if item % 2:
             threading.Event().wait()
         return state, item
+
+
+@dataclass
+class Frail(Stage[int, int]):
+    """Kills its process while it begins: `at_first` times in `init`, `later` times in `restore`; hangs on `hangs`."""
+
+    notes: str
+    at_first: int = 0
+    later: int = 0
+    hangs: int = -1
+
+    def _die(self, when, times):
+        died = len([name for name in os.listdir(self.notes) if name.startswith(when)])
+        if died < times:
+            open(os.path.join(self.notes, f"{when}-{died}"), "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def init(self):
+        self._die("init", self.at_first)
+        return 0
+
+    def restore(self, saved):
+        self._die("restore", self.later)
+        return saved
+
+    def step(self, state, item):
+        if item == self.hangs:
+            threading.Event().wait()
+        return state + item, state + item
+
+
+@dataclass
+class Unsaveable(Stage[int, int]):
+    """Its state has no bytes: from the beginning, or after the first item."""
+
+    from_the_first: bool = True
+
+    def init(self):
+        return threading.Lock if self.from_the_first else None
+
+    def step(self, state, item):
+        return threading.Lock, item

@@ -48,19 +48,16 @@ class Child:
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
         self._socket, self.pid = ours, self._process.pid
         main = _main_file(spec)
-        self._send((sys.path, None if main is None else str(main)))
-
-    def _send(self, value: Any) -> None:
-        try:
-            send_object(self._socket, value)
-        except OSError as error:
-            raise Died(str(error)) from error
+        self._hello: Any = sys.path, None if main is None else str(main)
 
     def request(self, verb: str, arguments: tuple[Any, ...], timeout_s: float | None) -> Any:
         """Return the answer; raises what the stage raised, `Died`, or TimeoutError."""
         self._socket.settimeout(timeout_s)
         try:
-            self._send((verb, arguments))
+            if self._hello is not None:
+                send_object(self._socket, self._hello)
+                self._hello = None
+            send_object(self._socket, (verb, arguments))
             outcome, result, trace = receive_object(self._socket)
         except TimeoutError:
             raise
@@ -106,7 +103,7 @@ class ProcessHost:
         self._connection: Connection | None = None
         self._saved: bytes | None = None
         self._log: list[tuple[str, tuple[Any, ...]]] = []
-        self._stopping = False
+        self._stopping = self._proven = False
 
     @property
     def pid(self) -> int | None:
@@ -114,63 +111,74 @@ class ProcessHost:
         return None if self._connection is None else self._connection.pid
 
     def open(self, saved: bytes | None = None) -> None:
-        """Start the process."""
+        """Start the process; a first state that has no bytes is refused now, not when it is needed."""
         self._saved = saved
-        self._revive(first=True)
+        try:
+            self.checkpoint()
+        except BaseException:
+            self._drop()
+            raise
 
-    def _revive(self, first: bool = False) -> None:
-        """Start a process from the last checkpoint and replay what came after it."""
-        if self._connection is not None:
-            self._connection.kill()
-        self._connection = self._start(self.spec)
+    def _revive(self) -> Connection:
+        """Start a process from the last checkpoint and replay what came after it; raises `Died` when it does not."""
         substrate = self.spec.substrate if isinstance(self.spec.substrate, OnSubstrate) else None
         opening = (self.spec.stage, self.spec.name, self.spec.config, substrate, self._saved)
+        self._connection = connection = self._start(self.spec)
+        opened = False
         try:
-            self._connection.request("open", opening, _OPEN_TIMEOUT_S)
+            if self._stopping:
+                raise Died("the run stops")
+            connection.request("open", opening, _OPEN_TIMEOUT_S)
+            opened = True
+            for verb, arguments in self._log:
+                connection.request(verb, arguments, self.spec.config.timeout_s)
+                self.replayed += 1
+        except TimeoutError as late:
+            raise Died("it took too long to come up to where the last one was") from late
         except Exception as error:
-            self._connection.kill()
-            self._connection = None
-            if not isinstance(error, AttributeError | ImportError | TypeError | pickle.PicklingError):
+            self._drop()  # half open it is of no use
+            if opened or not isinstance(error, AttributeError | ImportError | TypeError | pickle.PicklingError):
                 raise
             raise SpecError(
                 f"stage `{self.spec.name}` cannot be moved into a process: {error}\n"
                 "hint: a function or class of a module that can be imported, not a lambda or a closure"
             ) from error
-        if first:
-            return
-        for verb, arguments in self._log:
-            self._connection.request(verb, arguments, self.spec.config.timeout_s)
-            self.replayed += 1
+        return connection
+
+    def _drop(self) -> None:
+        """Kill the process, if there is one; the next verb starts another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.kill()
 
     def _do(self, verb: str, *arguments: Any, logged: bool = True) -> Any:
-        """Do something in the process, through as many crashes as are allowed."""
+        """Do something in the process, which is started where it is not there, through as many crashes as allowed."""
         name, config = self.spec.name, self.spec.config
         crashes = 0
-        alive = True
         while True:
             try:
-                if not alive:
-                    self._revive()
-                    alive = True
-                assert self._connection is not None
-                result = self._connection.request(verb, arguments, config.timeout_s)
+                connection = self._connection or self._revive()
+                result = connection.request(verb, arguments, config.timeout_s)
                 break
             except Died as death:
-                alive = False
+                self._drop()
                 if self._stopping:
                     raise StageCrashError(f"stage `{name}` was stopped") from death
                 crashes += 1
                 self.restarts += 1
                 if crashes > config.restarts:
-                    self._revive()
-                    raise StageCrashError(f"the process of stage `{name}` died {crashes} times on one item") from death
+                    raise StageCrashError(
+                        f"the process of stage `{name}` died {crashes} times on one item: {death}"
+                    ) from death
             except TimeoutError as late:
+                self._drop()
                 self.restarts += 1
-                self._revive()
                 raise StageTimeoutError(f"a step of stage `{name}` was killed after {config.timeout_s} s") from late
         if logged:
             self._log.append((verb, arguments))
-            if len(self._log) >= config.checkpoint_every:
+            # The first state that a step leaves is saved at once: one without bytes is better refused now than later.
+            if len(self._log) >= config.checkpoint_every or not self._proven:
+                self._proven = True
                 self.checkpoint()
         return result
 

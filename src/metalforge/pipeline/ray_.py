@@ -39,7 +39,7 @@ class RayActor:
     def __init__(self, spec: StageSpec, options: Mapping[str, Any]) -> None:
         self._ray = _ray()
         self._actor = self._ray.remote(StageServer).options(**{**_OPTIONS, **options}).remote()
-        self.pid = 0
+        self.pid: int | None = None  # until it is opened: 0 would mean the caller's own group to `os.kill`
 
     def request(self, verb: str, arguments: tuple[Any, ...], timeout_s: float | None) -> Any:
         """Ask the actor and wait; what the stage raised is raised here."""

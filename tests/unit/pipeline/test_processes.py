@@ -11,7 +11,7 @@ from metalforge.pipeline import Collect, PipelineBuilder, StageCrashError
 from metalforge.pipeline.graph import StageSpec
 from metalforge.pipeline.items import Item, ItemId
 from metalforge.pipeline.processes import ProcessHost
-from reference.pipeline_stages import AlwaysDies, Hangs, Numbers, RunningSum, ancestry, double_array
+from reference.pipeline_stages import AlwaysDies, Frail, Hangs, Numbers, RunningSum, Unsaveable, ancestry, double_array
 
 
 def chain(source, stage, sink, **options):
@@ -108,3 +108,34 @@ def test_a_run_that_stops_does_not_wait_for_a_process_that_hangs():
     assert run.stop(1.0)
     assert run.status == "stopped"
     assert sink.payloads == [0]
+
+
+def test_a_process_killed_while_it_starts_is_started_again(tmp_path):
+    sink = Collect()
+    run = chain(Numbers(4), Frail(str(tmp_path), at_first=3), sink, restarts=5).run()
+    assert sink.payloads == [0, 1, 3, 6]
+    assert run.metrics("middle").restarts == 3
+
+
+def test_a_process_that_never_starts_fails_the_run_after_its_restarts(tmp_path):
+    with pytest.raises(StageCrashError, match="middle"):
+        chain(Numbers(4), Frail(str(tmp_path), at_first=9), Collect(), restarts=2).run()
+    assert len(os.listdir(tmp_path)) == 3
+
+
+def test_a_process_killed_while_it_comes_back_from_a_timeout_is_started_again(tmp_path):
+    sink = Collect()
+    stage = Frail(str(tmp_path), later=2, hangs=1)
+    run = chain(Numbers(4), stage, sink, restarts=2, on_error="skip", timeout_s=0.5).run()
+    assert sink.payloads == [0, 2, 5]
+    assert [f.kind for f in run.failures] == ["StageTimeoutError"]
+    assert run.metrics("middle").restarts == 3
+
+
+@pytest.mark.parametrize("from_the_first", [True, False])
+def test_a_state_without_bytes_is_refused_at_the_first_item_at_the_latest(from_the_first):
+    sink = Collect()
+    with pytest.raises(Exception, match="checkpoint") as caught:
+        chain(Numbers(40), Unsaveable(from_the_first), sink).run()
+    assert len(sink.items) == 0
+    assert "state" in str(caught.value)
