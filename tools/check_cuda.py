@@ -106,9 +106,11 @@ PROBES = {
         const mf::Momenta<T> momenta{out};
         const mf::ChainAddress chain{mf::PhiloxKeys(7ull), 1, 2};
         const mf::u32 site = i;
-        const auto pi = mf::kicked(mf::WilsonAction{}, links, x, 1, mf::fresh_momenta<T>(chain, &site, 1), u[0], u[1]);
+        const auto force = mf::force_over_beta_third(mf::WilsonAction{}, links, x, 1);
+        auto pi = mf::fresh_momenta<T>(chain, &site, 1);
+        mf::kick_by(force, u[0], u[1], pi);
         momenta.store(pi, i, 1);
-        links.store(mf::moved(mf::haar_link<T>(chain, &site, 1), pi, u[2]), i, 1);
+        links.store(mf::mul(mf::link_step(pi, u[2]), mf::haar_link<T>(chain, &site, 1)), i, 1);
         const auto relax = [&](int, const mf::Quaternion<T>& part) { return mf::overrelaxation_rotation(part); };
         const auto heat = [&](int s, const mf::Quaternion<T>& part) {
           return mf::heatbath_rotation(part, 5.7, chain, &site, 2, s);
@@ -134,7 +136,9 @@ PROBES = {
         auto outer = mf::Matrix3<T>::zero();
         mf::outer_acc(sign, y, r, outer);
         const mf::Momenta<T> momenta{out};
-        momenta.store(mf::kicked_by_hop(here.load(i, 0), outer, momenta.load(i, 0)), i, 0);
+        auto pi = momenta.load(i, 0);
+        mf::kick_by(mf::im_trace_generators(mf::mul(here.load(i, 0), outer)), pi);
+        momenta.store(pi, i, 0);
         out[0] = mf::real_dot(y, r) + mf::imaginary_dot(y, r);""",
 }
 """What each header is called with, inside a kernel of T = double and of T = float: reals `u` and `out`, `bytes`, and a

@@ -209,12 +209,10 @@ MF_INLINE Matrix3<V> hopping_link(Matrix3<V> u, V sign) {
   return u;
 }
 
-// pi_a + Im tr T_a W M
+// pi_a <- pi_a + kick_a, with the kick Im tr T_a W M of a hop.
 template <class V>
-MF_INLINE Algebra<V> kicked_by_hop(const Matrix3<V>& w, const Matrix3<V>& m, Algebra<V> pi) {
-  const Algebra<V> kick = im_trace_generators(mul(w, m));
+MF_INLINE void kick_by(const Algebra<V>& kick, Algebra<V>& pi) {
   for (int c = 0; c < 8; ++c) pi.c[c] = pi.c[c] + kick.c[c];
-  return pi;
 }
 
 // The steps of conjugate gradients on A = d - H H, given H y of y = H p: r + alpha (H y - d p).

@@ -35,19 +35,23 @@ MF_INLINE Matrix3<V> haar_link(const ChainAddress& chain, const u32* sites, int 
   return m;
 }
 
-// exp(i eps H) U for the momentum H.
+// exp(i eps H) of the momentum H, the factor by which a link moves.
 template <class V>
-MF_INLINE Matrix3<V> moved(const Matrix3<V>& u, const Algebra<V>& momentum, V eps) {
-  return mul(exp_i(hermitian(momentum, eps)), u);
+MF_INLINE Matrix3<V> link_step(const Algebra<V>& momentum, V eps) {
+  return exp_i(hermitian(momentum, eps));
 }
 
-// keep pi - factor Im tr(T_a U A), with the staple A of an action at U = U_mu(x).
-template <class V, class Action, class Links, class Position>
-MF_INLINE Algebra<V> kicked(const Action& action, const Links& links, const Position& x, int mu, Algebra<V> pi, V keep,
-                            V factor) {
-  const Algebra<V> force = im_trace_generators(mul(links.load(x, mu), action.staple(links, x, mu)));
+// The force of an action over beta / 3 at U = U_mu(x): Im tr(T_a U A), with its staple A.
+template <class Action, class Links, class Position>
+MF_INLINE auto force_over_beta_third(const Action& action, const Links& links, const Position& x, int mu) {
+  return im_trace_generators(mul(links.load(x, mu), action.staple(links, x, mu)));
+}
+
+// pi <- keep pi - factor force. In place, and with momenta that are loaded when the force is there: registers are
+// short.
+template <class V>
+MF_INLINE void kick_by(const Algebra<V>& force, V keep, V factor, Algebra<V>& pi) {
   for (int c = 0; c < 8; ++c) pi.c[c] = neg_mul_add(factor, force.c[c], keep * pi.c[c]);
-  return pi;
 }
 
 // U_mu(x) after an update of each of its SU(2) subgroups in turn; rotate(subgroup, w) gives the g of U <- g U, where w

@@ -51,7 +51,8 @@ void move_links(const Layout& layout, const Links<V>& links, const Momenta<V>& m
   using Real = typename LaneTraits<V>::Real;
   const V factor(static_cast<Real>(eps));
   for_each_link(layout, threads, [&](i64 v, int mu) {
-    links.store(moved(links.load(layout.at(v), mu), momenta.load(v, mu), factor), v, mu);
+    const Matrix3<V> step = link_step(momenta.load(v, mu), factor);
+    links.store(mul(step, links.load(layout.at(v), mu)), v, mu);
   });
 }
 
@@ -62,7 +63,10 @@ void kick(const Action& action, const Layout& layout, const Links<V>& links, con
   using Real = typename LaneTraits<V>::Real;
   const V scale_old(static_cast<Real>(keep)), scale_new(static_cast<Real>(factor));
   for_each_link(layout, threads, [&](i64 v, int mu) {
-    momenta.store(kicked(action, links, layout.at(v), mu, momenta.load(v, mu), scale_old, scale_new), v, mu);
+    const Algebra<V> force = force_over_beta_third(action, links, layout.at(v), mu);
+    Algebra<V> pi = momenta.load(v, mu);
+    kick_by(force, scale_old, scale_new, pi);
+    momenta.store(pi, v, mu);
   });
 }
 

@@ -289,8 +289,10 @@ void apply_force(const StaggeredOperator<Real>& op, nb::handle pi_object, nb::ha
               const double c = (parity == 0 ? -2.0 : 2.0) * coefficients.data()[k];
               outer_acc(V(static_cast<Real>(c)), ahead, field(parity, k).load(i), outer);
             }
-            const Matrix3<V> w = op.template links_of<V>(parity).load(i, mu);
-            momenta.store(kicked_by_hop(w, outer, momenta.load(v, mu)), v, mu);
+            const Algebra<V> kick = im_trace_generators(mul(op.template links_of<V>(parity).load(i, mu), outer));
+            Algebra<V> pi = momenta.load(v, mu);
+            kick_by(kick, pi);
+            momenta.store(pi, v, mu);
           }
         }
     });

@@ -165,7 +165,8 @@ std::tuple<i64, double, int, i64> iterate(const StaggeredOperator<Real>& op, Con
         sum_blocks(team, op.vectors, cg.residual_sums.data(), [&](i64 begin, i64 end) {
           LaneSum<V> sum;
           for (i64 i = begin; i < end; ++i) {
-            const ColourVector<V> z = cg_residual(step, d, p.load(i), back(y, i), r.load(i));
+            const ColourVector<V> hop_y = back(y, i);  // before p and r take registers
+            const ColourVector<V> z = cg_residual(step, d, p.load(i), hop_y, r.load(i));
             r.store(z, i);
             sum.add(real_dot(z, z));
           }
