@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -27,6 +27,8 @@ from metalforge.lattice.warmup import WarmUp
 from .chains import SERIES, ChainEntry, ChainRecord, Corpus, Dims, Reference, ReferenceEntry
 from .corpus_spec import STARTS, CorpusSpec, chain_entries, equilibria
 
+A = TypeVar("A")
+B = TypeVar("B")
 Progress: TypeAlias = Callable[[int, int, str], None]
 REFERENCE_STREAM = 1 << 20
 """Streams of long runs start here: no chain shares their random numbers."""
@@ -75,23 +77,24 @@ def training_runs(spec: CorpusSpec, dims: Dims, *, workers: int = 1) -> Corpus:
 
 def run_chains(entries: Iterable[ChainEntry], spec: CorpusSpec, *, workers: int = 1) -> Iterator[ChainRecord]:
     """Run these chains; they come in order, as they are ready."""
-    return _in_processes(partial(_run, spec=spec), list(entries), workers)
+    return in_processes(partial(_run, spec=spec), entries, workers)
 
 
 def run_references(
     places: Sequence[tuple[ReferenceEntry, int]], spec: CorpusSpec, *, workers: int = 1
 ) -> Iterator[Reference]:
     """Run the long runs of these equilibria, each with its first stream of two."""
-    return _in_processes(partial(_reference, spec=spec), places, workers)
+    return in_processes(partial(_reference, spec=spec), places, workers)
 
 
-def _in_processes(job: Callable[[Any], Any], given: Sequence[Any], workers: int) -> Iterator[Any]:
+def in_processes(job: Callable[[A], B], given: Iterable[A], workers: int, *, chunk: int = 2) -> Iterator[B]:
+    """Give what the job makes of each, in order: made here, or in so many processes."""
     if workers <= 1:
         yield from map(job, given)
         return
     # From a fork server: a process with running threads, as the kernels have, must not be forked itself.
     with ProcessPoolExecutor(workers, mp_context=get_context("forkserver")) as pool:
-        yield from pool.map(job, given, chunksize=2)
+        yield from pool.map(job, given, chunksize=chunk)
 
 
 def _sea(flavors: int, mass: float) -> FermionSpec | None:

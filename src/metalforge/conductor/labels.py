@@ -24,7 +24,7 @@ training couplings.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -101,13 +101,11 @@ class Labeller:
                 return float(np.mean([min(far), max(far)]))
         raise AssertionError("a chain of the corpus is on one of its grids")
 
-    def susceptibility(self, entry: ChainEntry) -> float:
-        """Return V <(dL)^2> of a chain's long runs over the largest of its scan."""
-        return _share(self._spreads, entry)
-
-    def gain(self, entry: ChainEntry) -> float:
-        """Return the error of V <(dL)^2> of a chain's long runs over the largest of its scan."""
-        return _share(self._unsure, entry)
+    def of_scan(self, entry: ChainEntry, what: Literal["spread", "unsure"]) -> float:
+        """Return V <(dL)^2> of a chain's long runs, or its error, over the largest of its scan."""
+        of = self._spreads if what == "spread" else self._unsure
+        scan = [value for place, value in of.items() if (place.dims, place.mass) == (entry.dims, entry.mass)]
+        return of[entry.place] / max(scan)
 
     def best_step(self, place: ReferenceEntry) -> float:
         """Return the step size of the most effective samples an integration step; NaN where no chain had any."""
@@ -235,23 +233,17 @@ LABELS: dict[str, Label] = {
     "thermalization": Label(("wilson_loop",), _thermalised),
     "phase": Label(("polyakov",), _phase),
     "anomaly": Label((), _anomaly, of_faults=True),
-    "beta_priority": Label(("polyakov",), lambda seen: seen.labeller.susceptibility(seen.entry)),
+    "beta_priority": Label(("polyakov",), lambda seen: seen.labeller.of_scan(seen.entry, "spread")),
     "cg_estimate": Label(("cg_iterations",), lambda seen: seen.chain.column("cg_iterations")),
     "rejection": Label(("accepted",), lambda seen: 1 - seen.chain.column("accepted")),
     "quality": Label(("wilson_loop",), _quality),
     "schedule": Label(("wilson_loop",), lambda seen: None if seen.moves is None else 2 * seen.moves.tau_int),
     "deconfinement": Label(("polyakov",), lambda seen: None if seen.loop is None else seen.loop.mean),
     "param_suggest": Label(("wilson_loop",), lambda seen: seen.labeller.best_step(seen.entry.place)),
-    "next_run": Label(("polyakov",), lambda seen: seen.labeller.gain(seen.entry)),
+    "next_run": Label(("polyakov",), lambda seen: seen.labeller.of_scan(seen.entry, "unsure")),
     "quenched_length": Label(("wilson_loop",), _quenched_length),
 }
 """Every label by its head; heads of gpu-prep-11 that share one with conductor-11 are in `heads_training.LABEL_OF`."""
-
-
-def _share(of: Mapping[ReferenceEntry, float], entry: ChainEntry) -> float:
-    """Return a number of a chain's equilibrium over the largest on its lattice."""
-    scan = [value for place, value in of.items() if (place.dims, place.mass) == (entry.dims, entry.mass)]
-    return of[entry.place] / max(scan)
 
 
 def _samples(found: Estimate) -> float:

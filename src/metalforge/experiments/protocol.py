@@ -7,20 +7,19 @@ A row holds one figure with its interval, what it is compared with, and the gap.
 the tests read the same ones.
 """
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from string import Formatter
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
+from metalforge.conductor.corpus import in_processes
 from metalforge.conductor.scores import CouplingInterval, HeadScore
 from metalforge.core.errors import UnknownNameError
+from metalforge.native import default_threads
 from metalforge.reservoir.metrics import Interval, Proportion
 
 A = TypeVar("A")
@@ -198,13 +197,7 @@ def aloud(done: int, total: int, what: str) -> None:
 
 def spread(function: Callable[[A], B], tasks: Iterable[A], *, here: bool, chunk: int = 1) -> Iterator[B]:
     """Give the results in order: made here, or in a process per core."""
-    if here:
-        yield from map(function, tasks)
-        return
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # Spawned rather than forked: a fork of a process with threads may hang.
-    with ProcessPoolExecutor(cores, get_context("spawn")) as pool:
-        yield from pool.map(function, tasks, chunksize=chunk)
+    return in_processes(function, tasks, 1 if here else default_threads(), chunk=chunk)
 
 
 def rows_of(rows: Sequence[ResultRow], **wanted: object) -> list[ResultRow]:

@@ -91,40 +91,29 @@ class ChainSummary(msgspec.Struct, frozen=True, kw_only=True):
 class Generation:
     """A run of `job` on a chain, from its start or from a checkpoint."""
 
-    def __init__(self, chain: Chain, job: Job) -> None:
+    def __init__(self, chain: Chain, job: Job, *, run: ChainRun | None = None) -> None:
         if job.quenched and chain.sea is None:
             raise SpecError(
                 f"`quenched` updates precede those with fermions, and this chain has none. Got {job.quenched}\n"
                 "hint: use `warmup`"
             )
-        self.job = job
         warmup = WarmUp(total=job.quenched + job.warmup, quenched=job.quenched)
-        self._run = ChainRun(chain, warmup, (*_series_of(chain), *job.observables))
-
-    @property
-    def chain(self) -> Chain:
-        """The chain, where it is now."""
-        return self._run.chain
-
-    @property
-    def warmup(self) -> WarmUp:
-        """How far the warm-up has come."""
-        return self._run.warmup
-
-    @property
-    def series(self) -> dict[str, list[float]]:
+        self.chain, self.job = chain, job
+        self.progress = run or ChainRun(chain, warmup, (*_series_of(chain), *job.observables))
+        """How far the chain has come, with its rows."""
+        self.series = self.progress.log.columns
         """What was measured so far, by observable; not a number where an update has no such thing."""
-        return self._run.log.columns
 
     @property
     def measured(self) -> int:
         """Measurements so far."""
-        return self._run.measured
+        return self.progress.measured
 
     @property
     def remaining(self) -> int:
         """Updates still to do."""
-        return self.warmup.total - self.warmup.done + self.job.trajectories - self.measured
+        warmup = self.progress.warmup
+        return warmup.total - warmup.done + self.job.trajectories - self.measured
 
     def run(
         self,
@@ -161,9 +150,9 @@ class Generation:
         return True
 
     def _advance(self, on_update: Callable[[Row], None] | None, probe: EnergyProbe | None) -> None:
-        row = self._run.step(probe=probe)
+        row = self.progress.step(probe=probe)
         if row.phase != "measure":
-            self._run.log.forget(self._run.log.end)  # only measurements are kept
+            self.progress.log.forget(self.progress.log.end)  # only measurements are kept
         elif (every := self.job.save_every) and self.measured % every == 0 and self.remaining > 0:
             self._write_configuration()
         if on_update is not None:
@@ -177,8 +166,8 @@ class Generation:
 
     def save(self) -> None:
         """Write the checkpoint; one that is there already is replaced whole or not at all."""
-        self._run.job = msgspec.Raw(msgspec.json.encode(self.job))
-        self._run.save(self.job.checkpoint)
+        self.progress.job = msgspec.Raw(msgspec.json.encode(self.job))
+        self.progress.save(self.job.checkpoint)
 
     @classmethod
     def resume(
@@ -199,9 +188,8 @@ class Generation:
         names = _series_of(run.chain)
         if not {*names, *job.observables} - {*LATER} <= set(run.log.columns):
             raise SpecError(f"{path} must hold series {', '.join(names)}. Got {sorted(run.log.columns)}")
-        found = cls(run.chain, job if trajectories is None else msgspec.structs.replace(job, trajectories=trajectories))
-        found._run = run
-        return found
+        job = job if trajectories is None else msgspec.structs.replace(job, trajectories=trajectories)
+        return cls(run.chain, job, run=run)
 
     def _sea_values(self) -> dict[str, Value | None]:
         """The entries of the summary that sea quarks add."""
@@ -245,7 +233,7 @@ class Generation:
             **self._sea_values(),
             observables={o.name: value_of(o, np.array(self.series[o.name])) for o in named(self._also())},
             n_measurements=self.measured,
-            updates_per_second=self._run.updates / self._run.seconds if self._run.seconds else 0.0,
+            updates_per_second=self.progress.updates / self.progress.seconds if self.progress.seconds else 0.0,
             threads=self.chain.field.threads,
             isa=self.chain.field.engine.name.removeprefix("cpu:"),
             spec=self.chain.spec,

@@ -520,4 +520,4 @@ def test_a_solve_that_fails_on_the_command_line_is_an_error_with_its_reason(tmp_
     assert done.returncode == 2
     assert "the solve must reach a relative residual" in done.stderr
     assert "Traceback" not in done.stderr
-    assert Generation.resume(tmp_path / "run").warmup.done == 20
+    assert Generation.resume(tmp_path / "run").progress.warmup.done == 20

@@ -13,16 +13,8 @@ from numpy.typing import NDArray
 from metalforge.core.errors import UnknownNameError
 from metalforge.core.files import PathLike
 
-from ._links import (
-    ConfigurationFileError,
-    Dims,
-    Links,
-    LoadedLinks,
-    Precision,
-    checked_links,
-    dims_of,
-    opened,
-)
+from . import _links as files
+from ._links import ConfigurationFileError, Dims, Links, LoadedLinks, Precision
 from .checkpoint import HDF5_SIGNATURE, Checkpoint, read_checkpoint, write_checkpoint
 from .foreign import HEADER_BYTES, MILC_MAGIC, looks_like_openqcd, read_milc, read_openqcd
 from .ildg import LIME_MAGIC, read_ildg, write_ildg
@@ -70,7 +62,7 @@ def write_links(path: PathLike, links: NDArray[Any], format: str, **options: Any
 
 def guess_format(path: PathLike) -> str:
     """The name of the format that the first bytes of `path` announce."""
-    with opened(path) as (stream, size):
+    with files.opened(path) as (stream, size):
         head = stream.read(max(HEADER_BYTES, 12))
         if head.startswith(b"BEGIN_HEADER"):
             return "nersc"
@@ -94,14 +86,14 @@ def _read_hdf5(path: PathLike, *, verify: bool = True) -> LoadedLinks:
     texts = ("spec_json", "state_json", "engine", "family", "precision", "package_version")
     return LoadedLinks(
         links=found.links.astype(np.complex128),
-        dims=dims_of(found.links),
+        dims=files.dims_of(found.links),
         format="hdf5",
         metadata={name: str(getattr(found, name)) for name in texts},
     )
 
 
 def _write_hdf5(path: PathLike, links: NDArray[Any], **options: Any) -> None:
-    precision: Precision = "f32" if checked_links(links).dtype == np.complex64 else "f64"
+    precision: Precision = "f32" if files.checked_links(links).dtype == np.complex64 else "f64"
     write_checkpoint(path, Checkpoint(links=links, precision=precision, **options))
 
 

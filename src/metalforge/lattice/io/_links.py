@@ -93,11 +93,6 @@ def read_bytes(stream: BinaryIO, count: int, what: str) -> NDArray[np.uint8]:
     return data
 
 
-# What Grid allows between a NERSC header and its data: the header is printed text, often of a float.
-# https://github.com/paboyle/Grid, Grid/parallelIO/NerscIO.h, readConfiguration.
-PLAQUETTE_TOLERANCE = 1e-5
-LINK_TRACE_TOLERANCE = 1e-6
-
 # f32: what MILC allows (https://github.com/milc-qcd/milc_qcd, generic/check_unitarity.c, TOLERANCE).
 # f64: above the rounding of a hundred thousand link updates without reunitarisation, below one of single precision.
 UNITARITY_TOLERANCE: dict[Precision, float] = {"f32": 1e-4, "f64": 1e-10}

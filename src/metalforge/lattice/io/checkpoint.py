@@ -29,16 +29,8 @@ from metalforge import __version__
 from metalforge.core.files import PathLike
 from metalforge.native.cpu_engine import family_of_level
 
-from ._links import (
-    ConfigurationFileError,
-    Precision,
-    check_finite,
-    check_special_unitary,
-    checked_links,
-    opened,
-    ready_to_write,
-    replacing,
-)
+from . import _links as files
+from ._links import ConfigurationFileError, Precision
 
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 FORMAT = "metalforge-checkpoint"
@@ -72,7 +64,7 @@ class Checkpoint:
 
     def __post_init__(self) -> None:
         wanted = {"f32": np.complex64, "f64": np.complex128}.get(self.precision)
-        if checked_links(self.links).dtype != wanted:
+        if files.checked_links(self.links).dtype != wanted:
             raise ConfigurationFileError(f"links: {self.links.dtype} does not go with precision `{self.precision}`")
         for name in ("spec_json", "state_json"):
             try:
@@ -94,7 +86,7 @@ def write_checkpoint(path: PathLike, checkpoint: Checkpoint) -> None:
     Links that are not finite or not in SU(3) are refused first, so a chain gone wrong cannot replace its last good
     checkpoint.
     """
-    links = ready_to_write(checkpoint.links, checkpoint.precision, verify=True)
+    links = files.ready_to_write(checkpoint.links, checkpoint.precision, verify=True)
     pairs = links.view(links.real.dtype).reshape(*links.shape, 2).astype(_FLOATS[checkpoint.precision], copy=False)
     # Built in memory: HDF5 can fail to close a file whose disk is full, and then keeps its space to the process's end.
     image = io.BytesIO()
@@ -118,7 +110,7 @@ def write_checkpoint(path: PathLike, checkpoint: Checkpoint) -> None:
         for name, text in texts.items():
             file.attrs[name] = _as_text(text)
         file.attrs["sha256"] = _as_text(_root_digest(texts, digests))
-    with replacing(path) as stream:
+    with files.replacing(path) as stream:
         stream.write(image.getbuffer())
 
 
@@ -127,7 +119,7 @@ def read_checkpoint(path: PathLike, *, verify: bool = True) -> Checkpoint:
 
     All checksums are always compared; `verify` also checks that the links are in SU(3).
     """
-    with opened(path) as (stream, size):
+    with files.opened(path) as (stream, size):
         if stream.read(len(HDF5_SIGNATURE)) != HDF5_SIGNATURE:
             raise ConfigurationFileError("signature: this is not an HDF5 file")
         try:
@@ -139,7 +131,7 @@ def read_checkpoint(path: PathLike, *, verify: bool = True) -> Checkpoint:
         except Exception as error:  # the library answers damage with many types, none of them its own
             raise ConfigurationFileError(f"HDF5 structure: damaged or foreign ({error})") from error
         if verify:
-            check_special_unitary(checkpoint.links.astype(np.complex128), checkpoint.precision, "links")
+            files.check_special_unitary(checkpoint.links.astype(np.complex128), checkpoint.precision, "links")
         return checkpoint
 
 
@@ -165,7 +157,7 @@ def _read(file: Any, size: int) -> Checkpoint:
         raise ConfigurationFileError(
             f"links: wanted {precision} (Nt, Nz, Ny, Nx, 4, 3, 3, 2), got {pairs.dtype} {pairs.shape}"
         )
-    check_finite(pairs, "links")
+    files.check_finite(pairs, "links")
     return Checkpoint(
         links=pairs.astype(pairs.dtype.newbyteorder("=")).view(f"c{2 * pairs.itemsize}")[..., 0],
         spec_json=_from_text(data["spec_json"][0]),

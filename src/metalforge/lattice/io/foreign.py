@@ -17,21 +17,8 @@ import numpy as np
 
 from metalforge.core.files import PathLike
 
-from ._links import (
-    REALS_PER_SITE,
-    ConfigurationFileError,
-    Dims,
-    Links,
-    LoadedLinks,
-    check_close,
-    check_finite,
-    check_special_unitary,
-    opened,
-    plaquette,
-    read_bytes,
-    rotated_xor,
-    shape_of,
-)
+from . import _links as files
+from ._links import ConfigurationFileError, Dims, Links, LoadedLinks
 
 _HEADER = struct.Struct("<4id")
 HEADER_BYTES = _HEADER.size
@@ -44,25 +31,25 @@ def read_openqcd(path: PathLike, *, verify: bool = True) -> LoadedLinks:
     `verify` compares the plaquette with the header and checks that the links are in SU(3). Fields with open or
     Schroedinger-functional boundaries fail both: read them with `verify=False`.
     """
-    with opened(path) as (stream, size):
+    with files.opened(path) as (stream, size):
         if size < HEADER_BYTES:
             raise ConfigurationFileError(f"header: the file has {size} bytes, an openQCD header {HEADER_BYTES}")
-        head = read_bytes(stream, HEADER_BYTES, "header").tobytes()
+        head = files.read_bytes(stream, HEADER_BYTES, "header").tobytes()
         nt, nx, ny, nz, traces = _HEADER.unpack(head)
         dims: Dims = (nx, ny, nz, nt)
         if not looks_like_openqcd(head, size):
             raise ConfigurationFileError(
                 f"header: sizes Nt, Nx, Ny, Nz = {nt} {nx} {ny} {nz} must be even and positive and ask for "
-                f"{HEADER_BYTES} + {REALS_PER_SITE * 8} Nt Nx Ny Nz bytes, the file has {size}"
+                f"{HEADER_BYTES} + {files.REALS_PER_SITE * 8} Nt Nx Ny Nz bytes, the file has {size}"
             )
         if not math.isfinite(traces):
             raise ConfigurationFileError(f"plaquette: the header says {traces}")
-        values = read_bytes(stream, size - HEADER_BYTES, "data").view("<f8").astype(np.float64)
-        check_finite(values, "data")
+        values = files.read_bytes(stream, size - HEADER_BYTES, "data").view("<f8").astype(np.float64)
+        files.check_finite(values, "data")
         links = _from_odd_sites(values.view(np.complex128).reshape(-1, 4, 2, 3, 3), dims)
         if verify:
-            check_special_unitary(links, "f64", "data")
-            check_close("plaquette", traces / 3, plaquette(links), _TOLERANCE)
+            files.check_special_unitary(links, "f64", "data")
+            files.check_close("plaquette", traces / 3, files.plaquette(links), _TOLERANCE)
         return LoadedLinks(links=links, dims=dims, format="openqcd", metadata={"plaquette": f"{traces / 3:.17g}"})
 
 
@@ -75,7 +62,7 @@ def looks_like_openqcd(head: bytes, size: int) -> bool:
     return (
         min(sizes) > 0
         and not any(n % 2 for n in sizes)
-        and size == HEADER_BYTES + REALS_PER_SITE * 8 * math.prod(sizes)
+        and size == HEADER_BYTES + files.REALS_PER_SITE * 8 * math.prod(sizes)
     )
 
 
@@ -105,10 +92,10 @@ def read_milc(path: PathLike, *, verify: bool = True) -> LoadedLinks:
 
     Size and both checksums are always checked; `verify` also checks that the links are in SU(3).
     """
-    with opened(path) as (stream, size):
+    with files.opened(path) as (stream, size):
         if size < _HEADER_BYTES:
             raise ConfigurationFileError(f"header: the file has {size} bytes, a MILC header {_HEADER_BYTES}")
-        head = read_bytes(stream, _HEADER_BYTES, "header").tobytes()
+        head = files.read_bytes(stream, _HEADER_BYTES, "header").tobytes()
         order = _byte_order(head)
         _, nx, ny, nz, nt, stamp, site_order, *sums = struct.unpack(order + _LAYOUT, head)
         dims: Dims = (nx, ny, nz, nt)
@@ -118,21 +105,21 @@ def read_milc(path: PathLike, *, verify: bool = True) -> LoadedLinks:
             raise ConfigurationFileError(
                 f"order: {site_order} (node dump order) is not supported\nhint: save it with MILC's `save_serial`"
             )
-        wanted = nx * ny * nz * nt * REALS_PER_SITE * 4
+        wanted = nx * ny * nz * nt * files.REALS_PER_SITE * 4
         if size - _HEADER_BYTES != wanted:
             raise ConfigurationFileError(
                 f"data: dims {nx} {ny} {nz} {nt} ask for {wanted} bytes, {size - _HEADER_BYTES} follow the header"
             )
         # Both checksums are over the words as numbers of the writing machine, so after undoing its byte order.
-        words = read_bytes(stream, wanted, "data").view(order + "u4").astype(np.uint32)
-        for name, stored, found in zip(("sum29", "sum31"), sums, rotated_xor(words), strict=True):
+        words = files.read_bytes(stream, wanted, "data").view(order + "u4").astype(np.uint32)
+        for name, stored, found in zip(("sum29", "sum31"), sums, files.rotated_xor(words), strict=True):
             if stored != found:
                 raise ConfigurationFileError(f"{name}: the header says {stored:x}, the data give {found:x}")
         values = words.view(np.float32)
-        check_finite(values, "data")
-        links = values.astype(np.float64).view(np.complex128).reshape(shape_of(dims))
+        files.check_finite(values, "data")
+        links = values.astype(np.float64).view(np.complex128).reshape(files.shape_of(dims))
         if verify:
-            check_special_unitary(links, "f32", "data")
+            files.check_special_unitary(links, "f32", "data")
         metadata = {
             "time_stamp": stamp.split(b"\0")[0].decode("utf-8", errors="replace").strip(),
             "byte_order": "little" if order == "<" else "big",

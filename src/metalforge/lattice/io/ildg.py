@@ -21,25 +21,8 @@ from numpy.typing import NDArray
 
 from metalforge.core.files import PathLike
 
-from ._links import (
-    REALS_PER_SITE,
-    ConfigurationFileError,
-    Dims,
-    LoadedLinks,
-    Precision,
-    check_finite,
-    check_special_unitary,
-    checked_links,
-    dims_of,
-    opened,
-    parse_extent,
-    read_bytes,
-    ready_to_write,
-    replacing,
-    rotated_xor,
-    shape_of,
-    site_crcs,
-)
+from . import _links as files
+from ._links import ConfigurationFileError, Dims, LoadedLinks, Precision
 
 LIME_MAGIC = bytes.fromhex("456789ab")
 
@@ -93,7 +76,7 @@ def find_records(stream: BinaryIO, size: int) -> list[LimeRecord]:
 def read_payload(stream: BinaryIO, record: LimeRecord) -> NDArray[np.uint8]:
     """The bytes of a record's payload, without padding."""
     stream.seek(record.offset)
-    return read_bytes(stream, record.length, str(record))
+    return files.read_bytes(stream, record.length, str(record))
 
 
 def write_record(stream: BinaryIO, type: str, payload: bytes | memoryview, *, begin: bool, end: bool) -> None:
@@ -116,7 +99,7 @@ def _read_header(stream: BinaryIO, size: int, position: int, number: int) -> Lim
     if size - position < _HEADER.size:
         raise ConfigurationFileError(f"{where}: {size - position} bytes are left, a header has {_HEADER.size}")
     stream.seek(position)
-    head = read_bytes(stream, _HEADER.size, where).tobytes()
+    head = files.read_bytes(stream, _HEADER.size, where).tobytes()
     magic, version, flags, length, raw = _HEADER.unpack(head)
     if magic != LIME_MAGIC:
         raise ConfigurationFileError(
@@ -159,7 +142,7 @@ def read_ildg(path: PathLike, *, verify: bool = True) -> LoadedLinks:
     `metadata` holds `precision`, `lfn` where the file has one, and `checksum`: `verified`, or `absent` because ILDG
     does not ask for a checksum record. `verify` also checks that the links are in SU(3); ILDG has no plaquette.
     """
-    with opened(path) as (stream, size):
+    with files.opened(path) as (stream, size):
         records = _unique(find_records(stream, size))
         dims, precision = _read_format(stream, records)
         metadata = {"precision": precision, "checksum": "absent"}
@@ -170,10 +153,10 @@ def read_ildg(path: PathLike, *, verify: bool = True) -> LoadedLinks:
             _check_sums(stream, records[_CHECKSUM], data, dims)
             metadata["checksum"] = "verified"
         values = data.view(">f4" if precision == "f32" else ">f8")
-        check_finite(values, str(records[_DATA]))
-        links = values.astype(np.float64).view(np.complex128).reshape(shape_of(dims))
+        files.check_finite(values, str(records[_DATA]))
+        links = values.astype(np.float64).view(np.complex128).reshape(files.shape_of(dims))
         if verify:
-            check_special_unitary(links, precision, str(records[_DATA]))
+            files.check_special_unitary(links, precision, str(records[_DATA]))
         return LoadedLinks(links=links, dims=dims, format="ildg", metadata=metadata)
 
 
@@ -190,15 +173,15 @@ def write_ildg(
     `precision` follows the links when it is not given. `lfn` is the logical file name; an archive asks for one.
     `verify=False` lets links outside SU(3) pass.
     """
-    precision = precision or ("f32" if checked_links(links).dtype == np.complex64 else "f64")
+    precision = precision or ("f32" if files.checked_links(links).dtype == np.complex64 else "f64")
     if precision not in _BITS:
         raise ConfigurationFileError(f"precision must be f32 or f64, got `{precision}`")
-    narrow = ready_to_write(links, precision, verify)
+    narrow = files.ready_to_write(links, precision, verify)
     data = narrow.astype(">c8" if precision == "f32" else ">c16").reshape(-1).view(np.uint8)
-    nx, ny, nz, nt = dims_of(links)
-    suma, sumb = rotated_xor(site_crcs(data.data, nx * ny * nz * nt))
+    nx, ny, nz, nt = files.dims_of(links)
+    suma, sumb = files.rotated_xor(files.site_crcs(data.data, nx * ny * nz * nt))
     head = _FORMAT_XML.format(bits=_BITS[precision], nx=nx, ny=ny, nz=nz, nt=nt)
-    with replacing(path) as stream:
+    with files.replacing(path) as stream:
         write_record(stream, _FORMAT, head.encode(), begin=True, end=False)
         if lfn is not None:
             write_record(stream, _LFN, lfn.encode(), begin=False, end=False)
@@ -263,14 +246,16 @@ def _read_format(stream: BinaryIO, records: dict[str, LimeRecord]) -> tuple[Dims
     precisions: dict[str, Precision] = {"32": "f32", "64": "f64"}
     if bits not in precisions:
         raise ConfigurationFileError(f"{record}: <precision> is `{bits[:40]}`, 32 and 64 are supported")
-    nx, ny, nz, nt = (parse_extent(_leaf(record, leaves, tag), f"{record} <{tag}>") for tag in ("lx", "ly", "lz", "lt"))
+    nx, ny, nz, nt = (
+        files.parse_extent(_leaf(record, leaves, tag), f"{record} <{tag}>") for tag in ("lx", "ly", "lz", "lt")
+    )
     return (nx, ny, nz, nt), precisions[bits]
 
 
 def _read_data(stream: BinaryIO, records: dict[str, LimeRecord], dims: Dims, precision: Precision) -> NDArray[np.uint8]:
     record = records[_DATA]
     nx, ny, nz, nt = dims
-    wanted = nx * ny * nz * nt * REALS_PER_SITE * (4 if precision == "f32" else 8)
+    wanted = nx * ny * nz * nt * files.REALS_PER_SITE * (4 if precision == "f32" else 8)
     if record.length != wanted:
         raise ConfigurationFileError(
             f"{record}: has {record.length} bytes, {nx}x{ny}x{nz}x{nt} at {_BITS[precision]} bits take {wanted}"
@@ -281,7 +266,7 @@ def _read_data(stream: BinaryIO, records: dict[str, LimeRecord], dims: Dims, pre
 def _check_sums(stream: BinaryIO, record: LimeRecord, data: NDArray[np.uint8], dims: Dims) -> None:
     leaves = _read_xml(stream, record)
     nx, ny, nz, nt = dims
-    found = rotated_xor(site_crcs(data.data, nx * ny * nz * nt))
+    found = files.rotated_xor(files.site_crcs(data.data, nx * ny * nz * nt))
     for tag, value in zip(("suma", "sumb"), found, strict=True):
         text = _leaf(record, leaves, tag)
         if not _HEXADECIMAL.fullmatch(text):

@@ -16,27 +16,8 @@ from numpy.typing import NDArray
 from metalforge import __version__
 from metalforge.core.files import PathLike
 
-from ._links import (
-    LINK_TRACE_TOLERANCE,
-    PLAQUETTE_TOLERANCE,
-    ConfigurationFileError,
-    LoadedLinks,
-    Precision,
-    check_close,
-    check_finite,
-    check_special_unitary,
-    checked_links,
-    dims_of,
-    link_trace,
-    nersc_sum,
-    opened,
-    parse_extent,
-    plaquette,
-    read_bytes,
-    ready_to_write,
-    replacing,
-    third_row,
-)
+from . import _links as files
+from ._links import ConfigurationFileError, LoadedLinks, Precision
 
 T = TypeVar("T")
 FloatingPoint = Literal["IEEE32", "IEEE32BIG", "IEEE32LITTLE", "IEEE64BIG", "IEEE64LITTLE"]
@@ -45,6 +26,9 @@ _ROWS = {"4D_SU3_GAUGE": 2, "4D_SU3_GAUGE_3x3": 3}
 # Plain IEEE32 is big-endian to SIMULATeQCD, GLU and qlua, little-endian to Grid. A file of the second kind fails its
 # checksum here, and the message says that the other order fits.
 _FLOATS = {"IEEE32": ">f4", "IEEE32BIG": ">f4", "IEEE32LITTLE": "<f4", "IEEE64BIG": ">f8", "IEEE64LITTLE": "<f8"}
+_OF_LINKS = {"LINK_TRACE": (files.link_trace, 1e-6), "PLAQUETTE": (files.plaquette, 1e-5)}
+"""What the header says of the links, and what Grid allows between the two: it is printed text, often of a float.
+https://github.com/paboyle/Grid, Grid/parallelIO/NerscIO.h, readConfiguration."""
 _MAX_HEADER_BYTES = 65536  # real headers are near one thousand bytes
 _CHECKSUM = re.compile(r"(0[xX])?[0-9a-fA-F]{1,8}")
 
@@ -55,30 +39,30 @@ def read_nersc(path: PathLike, *, verify: bool = True) -> LoadedLinks:
     Size and CHECKSUM are always checked. `verify` also holds PLAQUETTE, LINK_TRACE and SU(3) against the links.
     Header keys beyond those needed are kept as they are: collaborations add their own.
     """
-    with opened(path) as (stream, size):
+    with files.opened(path) as (stream, size):
         header = _read_header(stream)
         rows = _one_of(header, "DATATYPE", _ROWS)
         dtype = np.dtype(_one_of(header, "FLOATING_POINT", _FLOATS))
-        nx, ny, nz, nt = (parse_extent(_get(header, f"DIMENSION_{i}"), f"DIMENSION_{i}") for i in range(1, 5))
+        nx, ny, nz, nt = (files.parse_extent(_get(header, f"DIMENSION_{i}"), f"DIMENSION_{i}") for i in range(1, 5))
         wanted = nx * ny * nz * nt * 4 * rows * 6 * dtype.itemsize
         if size - stream.tell() != wanted:
             raise ConfigurationFileError(
                 f"data: DIMENSION_1..4 = {nx} {ny} {nz} {nt}, DATATYPE and FLOATING_POINT ask for {wanted} bytes, "
                 f"{size - stream.tell()} follow the header"
             )
-        stored = read_bytes(stream, wanted, "data").view(dtype)
+        stored = files.read_bytes(stream, wanted, "data").view(dtype)
         values = stored.astype(dtype.newbyteorder("="))
         _check_sum(header, stored, values)
-        check_finite(values, "data")
+        files.check_finite(values, "data")
         # Pairs of floats are complex numbers as they lie; going through the complex type of their own width is exact.
         narrow = values.view(np.complex64 if dtype.itemsize == 4 else np.complex128)
         links = narrow.astype(np.complex128).reshape(nt, nz, ny, nx, 4, rows, 3)
         if rows == 2:
-            links = np.concatenate([links, third_row(links)[..., None, :]], axis=-2)
+            links = np.concatenate([links, files.third_row(links)[..., None, :]], axis=-2)
         if verify:
-            check_special_unitary(links, "f32" if dtype.itemsize == 4 else "f64", "data")
-            check_close("PLAQUETTE", _number(header, "PLAQUETTE"), plaquette(links), PLAQUETTE_TOLERANCE)
-            check_close("LINK_TRACE", _number(header, "LINK_TRACE"), link_trace(links), LINK_TRACE_TOLERANCE)
+            files.check_special_unitary(links, "f32" if dtype.itemsize == 4 else "f64", "data")
+            for key, (measured, tolerance) in _OF_LINKS.items():
+                files.check_close(key, _number(header, key), measured(links), tolerance)
         return LoadedLinks(links=links, dims=(nx, ny, nz, nt), format="nersc", metadata=header)
 
 
@@ -100,23 +84,22 @@ def write_nersc(
     `floating_point` follows the links when it is not given: IEEE64BIG for complex128, IEEE32BIG for complex64.
     `verify=False` lets links outside SU(3) pass, except with two rows, which could not hold them.
     """
-    name = floating_point or ("IEEE32BIG" if checked_links(links).dtype == np.complex64 else "IEEE64BIG")
+    name = floating_point or ("IEEE32BIG" if files.checked_links(links).dtype == np.complex64 else "IEEE64BIG")
     if rows not in (2, 3) or name not in _FLOATS:
         raise ConfigurationFileError(f"rows must be 2 or 3 and floating_point one of {', '.join(_FLOATS)}")
     dtype = np.dtype(_FLOATS[name])
     precision: Precision = "f32" if dtype.itemsize == 4 else "f64"
-    narrow = ready_to_write(links, precision, verify or rows == 2)
+    narrow = files.ready_to_write(links, precision, verify or rows == 2)
     full = narrow.astype(np.complex128, copy=False)
     values = np.ascontiguousarray(narrow[..., :rows, :]).view(f"f{dtype.itemsize}").reshape(-1)
     header = {
         "HDR_VERSION": "1.0",
         "DATATYPE": {2: "4D_SU3_GAUGE", 3: "4D_SU3_GAUGE_3x3"}[rows],
         "STORAGE_FORMAT": "1.0",
-        **{f"DIMENSION_{i}": str(extent) for i, extent in enumerate(dims_of(links), start=1)},
-        "LINK_TRACE": f"{link_trace(full):.12g}",
-        "PLAQUETTE": f"{plaquette(full):.12g}",
+        **{f"DIMENSION_{i}": str(extent) for i, extent in enumerate(files.dims_of(links), start=1)},
+        **{key: f"{measured(full):.12g}" for key, (measured, _) in _OF_LINKS.items()},
         **{f"BOUNDARY_{i}": "PERIODIC" for i in range(1, 5)},
-        "CHECKSUM": f"{nersc_sum(values):x}",
+        "CHECKSUM": f"{files.nersc_sum(values):x}",
         "ENSEMBLE_ID": ensemble_id,
         "ENSEMBLE_LABEL": ensemble_label,
         "SEQUENCE_NUMBER": str(sequence_number),
@@ -128,7 +111,7 @@ def write_nersc(
         if "\n" in value or "\r" in value:
             raise ConfigurationFileError(f"{key}: a header value is one line, got {value!r}")
     text = "".join(["BEGIN_HEADER\n", *(f"{key} = {value}\n" for key, value in header.items()), "END_HEADER\n"])
-    with replacing(path) as stream:
+    with files.replacing(path) as stream:
         stream.write(text.encode())
         stream.write(values.astype(dtype).view(np.uint8).data)
 
@@ -183,10 +166,10 @@ def _check_sum(header: dict[str, str], stored: NDArray[Any], values: NDArray[Any
     text = _get(header, "CHECKSUM")
     if not _CHECKSUM.fullmatch(text):
         raise ConfigurationFileError(f"CHECKSUM: wanted up to eight hexadecimal digits, got `{text[:40]}`")
-    wanted, found = int(text, 16), nersc_sum(values)
+    wanted, found = int(text, 16), files.nersc_sum(values)
     if wanted == found:
         return
     message = f"CHECKSUM: the header says {wanted:x}, the data give {found:x}"
-    if nersc_sum(stored.view(stored.dtype.newbyteorder()).astype(values.dtype)) == wanted:
+    if files.nersc_sum(stored.view(stored.dtype.newbyteorder()).astype(values.dtype)) == wanted:
         message += "\nhint: they agree in the other byte order; FLOATING_POINT names the wrong one"
     raise ConfigurationFileError(message)
