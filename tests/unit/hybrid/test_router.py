@@ -23,7 +23,7 @@ from metalforge.hybrid.model.ops import (
     TemporalIntegration,
 )
 from metalforge.hybrid.routing.candidates import JobCandidate
-from metalforge.hybrid.routing.jobs import ChainJob, LinearJob, program_name
+from metalforge.hybrid.routing.jobs import ChainJob, Job, program_name
 from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.hybrid.routing.verdict import npu_verdict, software_verdict
 from metalforge.substrates.npu.quantize import quantize
@@ -410,10 +410,17 @@ def test_integers_too_wide_for_three_digits_are_refused():
 
 
 def candidate(nodes, *gain):
-    job = LinearJob(
-        name=program_name(nodes), nodes=tuple(nodes), spans={}, blocks=(), rows=(), encoding=None, error=0, positions=1
+    job = Job(
+        name=program_name(nodes),
+        nodes=tuple(nodes),
+        programs=(),
+        encoding=None,
+        ranges=None,
+        error=0,
+        error_bound=None,
+        positions=1,
     )
-    return JobCandidate(job=job, gain=gain, device=None, pushes=None, host_share=None, software=None)
+    return JobCandidate(job=job, gain=gain, device=None, whole=None, host_share=None, software=None)
 
 
 def chosen(candidates, capacity=99, must=(), **kwargs):

@@ -36,9 +36,9 @@ class JobCandidate:
     gain: Gain
     device: Cost
     """One call, without updates."""
-    pushes: Cost | None
-    """Updates that the graph makes in every call."""
     host_share: Cost
+    whole: Cost
+    """Both, and the updates of its weights that the graph makes in every call."""
     software: Cost
     """The same nodes on the host."""
 
@@ -120,7 +120,7 @@ class Finder:
         try:
             option = self._encoding(nodes, matrix, x, positions)
         except ProgramError as error:
-            return self._refuse(nodes, Verdict(ok=False, reason=_first_line(error)))
+            return self._refuse(nodes, Verdict(_first_line(error)))
         if isinstance(option, Verdict):
             return self._refuse(nodes, option)
         found = False
@@ -130,7 +130,7 @@ class Finder:
                     nodes, matrix, x, option.encoding, option.error, spans=spans, rows=rows, positions=positions
                 )
             except ProgramError as error:
-                return self._refuse(nodes, Verdict(ok=False, reason=_first_line(error)))
+                return self._refuse(nodes, Verdict(_first_line(error)))
             found = self._add(job) or found
         return found
 
@@ -173,7 +173,7 @@ class Finder:
             try:
                 jobs.append(build_chain(self.graph, nodes, x, digits=digits, positions=self._positions(nodes[0])))
             except ProgramError as error:  # integers that exist may need more digits than this
-                self._refuse(nodes[-1:], Verdict(ok=False, reason=_first_line(error)))
+                self._refuse(nodes[-1:], Verdict(_first_line(error)))
         if not jobs:
             return
         good = [job for job in jobs if job.error <= self.wishes.tolerance]
@@ -188,8 +188,7 @@ class Finder:
         limit = self.wishes.tolerance
         scale = 10.0 ** (np.floor(np.log10(error)) - 1)  # a little more than the error, in two digits
         return Verdict(
-            ok=False,
-            reason=f"{what} predicted to err by {error:.1e}, above the tolerance {limit:g}",
+            f"{what} predicted to err by {error:.1e}, above the tolerance {limit:g}",
             fix=f"allow a tolerance of {np.ceil(error / scale) * scale:.2g}",
         )
 
@@ -199,43 +198,36 @@ class Finder:
             _placements([job], self.wishes.profile)
         except ResourceError as error:
             first, _, hint = str(error).partition("\nhint: ")
-            return self._refuse(job.nodes, Verdict(ok=False, reason=first.splitlines()[0], fix=hint))
+            return self._refuse(job.nodes, Verdict(first.splitlines()[0], fix=hint))
         nibbles = job.encoding.activation_bits // 4
         device = costs.programs_cost(job.programs, self.wishes.batch * job.positions * nibbles, self.wishes.profile)
-        pushes = self._pushes(job)
         share = share_cost(self.wishes.host, job, self.graph, self.wishes.batch)
         software = Cost.total(
             [op_cost(self.wishes.host, self.graph[name], self.graph, self.wishes.batch) for name in job.nodes]
         )
-        spent = [device] if pushes is None else [device, pushes]
+        spent = Cost.total([device, *self._pushes(job)])
+        whole = Cost.total([spent, share])
+        # Without a figure for the host's power its share is left out on both sides.
+        compared = spent if self.wishes.objective == "energy" and share.energy is None else whole
+        gain = self._gain(job, compared, software)
         self.candidates.append(
-            JobCandidate(
-                job=job,
-                gain=self._gain(job, Cost.total(spent), share, software),
-                device=device,
-                pushes=pushes,
-                host_share=share,
-                software=software,
-            )
+            JobCandidate(job=job, gain=gain, device=device, host_share=share, whole=whole, software=software)
         )
         return True
 
-    def _gain(self, job: Job, device: Cost, share: Cost, software: Cost) -> tuple[float, ...]:
-        """Return what the device saves. Without a figure for the host's power its share is left out on both sides."""
-        whole = device if self.wishes.objective == "energy" and share.energy is None else Cost.total([device, share])
-        saved = tuple(
-            a - b
-            for a, b in zip(rank(software, self.wishes.objective), rank(whole, self.wishes.objective), strict=True)
-        )
-        if self.wishes.objective == "hw_only":
+    def _gain(self, job: Job, spent: Cost, software: Cost) -> tuple[float, ...]:
+        """Return what the device saves."""
+        objective = self.wishes.objective
+        saved = tuple(a - b for a, b in zip(rank(software, objective), rank(spent, objective), strict=True))
+        if objective == "hw_only":
             return (float(len(job.nodes)), *saved)
-        return (-job.error, *saved) if self.wishes.objective == "accuracy" else saved
+        return (-job.error, *saved) if objective == "accuracy" else saved
 
-    def _pushes(self, job: Job) -> Cost | None:
+    def _pushes(self, job: Job) -> list[Cost]:
         """Price the updates that the graph makes of a job's weights in every call."""
         updates = [n.op for n in self.graph.nodes if isinstance(n.op, GradientUpdate | MutationUpdate)]
         count = sum(op.of in job.nodes for op in updates)
-        return push_cost(job, self.wishes.profile) * count if count and isinstance(job, LinearJob) else None
+        return [push_cost(job, self.wishes.profile) * count] if count and isinstance(job, LinearJob) else []
 
     def _positions(self, name: str) -> int:
         """Return the vectors that a sample has for a node: the extents between batch and last axis."""

@@ -17,7 +17,7 @@ and the next layer reads q with L = 15, r = 1, z = 0. A last layer may be linear
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple
 from zlib import crc32
 
 import numpy as np
@@ -49,79 +49,46 @@ LARGEST_STEP = 65535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LinearJob:
-    """y = W x for some nodes, in blocks of rows; `spans` says which rows belong to which node."""
+class Job:
+    """Some nodes of a graph as work for the device."""
 
     name: str
     nodes: tuple[str, ...]
-    spans: Mapping[str, slice]
-    blocks: tuple[CompiledLinear, ...]
-    rows: tuple[slice, ...]
-    encoding: Encoding
-    error: float
-    """Predicted relative error (`encodings`)."""
     positions: int
     """Vectors of one sample: the extents between the batch and the last axis."""
-
-    @property
-    def programs(self) -> tuple[Program, ...]:
-        """What goes to the device."""
-        return tuple(program for block in self.blocks for program in block.programs)
+    programs: tuple[Program, ...]
+    """What goes to the device."""
+    encoding: Encoding
+    ranges: NDArray[np.float64]
+    """The largest modulus of each input line."""
+    error: float
+    """Predicted relative error (`encodings`)."""
+    error_bound: NDArray[np.float64]
+    """The largest error of each output for inputs within their ranges."""
 
     @property
     def passes(self) -> int:
         """Chip rows that one sample takes, in all programs."""
         return self.positions * len(self.programs) * (self.encoding.activation_bits // 4)
 
-    @property
-    def error_bound(self) -> NDArray[np.float64]:
-        """The largest error of each output for inputs within their ranges."""
-        return np.concatenate([block.error_bound for block in self.blocks])
 
-    @property
-    def ranges(self) -> NDArray[np.float64]:
-        """The largest modulus of each input line."""
-        return np.concatenate([ladder.ranges for ladder in self.blocks[0].ladders])
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LinearJob(Job):
+    """y = W x for some nodes, in blocks of rows; `spans` says which rows belong to which node."""
+
+    spans: Mapping[str, slice]
+    blocks: tuple[CompiledLinear, ...]
+    rows: tuple[slice, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ChainJob:
-    """Layers with bounded ReLUs between them, in one program of 4 bits.
+class ChainJob(Job):
+    """Layers with bounded ReLUs between them, in one program of 4 bits; its digits are those of the last layer."""
 
-    Each output is within `error_bound` of the real chain, for inputs within their ranges; `error` is the predicted
-    relative one.
-    """
-
-    name: str
-    nodes: tuple[str, ...]
-    positions: int
-    program: Program
     first: Ladder
     """How the host writes the inputs."""
     offset: NDArray[np.float64]
     """What the host adds: the bias of a linear last layer."""
-    error_bound: NDArray[np.float64]
-    error: float
-
-    @property
-    def programs(self) -> tuple[Program, ...]:
-        """What goes to the device."""
-        return (self.program,)
-
-    @property
-    def passes(self) -> int:
-        """Chip rows that one sample takes."""
-        return self.positions
-
-    @property
-    def encoding(self) -> Encoding:
-        """Digits are those of the last layer."""
-        return self.program.encoding
-
-    @property
-    def ranges(self) -> NDArray[np.float64]:
-        """The largest modulus of each input line."""
-        return self.first.ranges
 
     def encode(self, x: ArrayLike) -> NDArray[np.uint8]:
         """Return chip inputs for real x (batch, inputs); beyond their ranges they are clamped."""
@@ -129,10 +96,7 @@ class ChainJob:
 
     def decode(self, outputs: NDArray[Any]) -> NDArray[np.float64]:
         """Return y (batch, outputs) from what the program gives."""
-        return join_digits(outputs, self.program.encoding.digits) * self.program.scales + self.offset
-
-
-Job: TypeAlias = LinearJob | ChainJob
+        return join_digits(outputs, self.encoding.digits) * self.programs[0].scales + self.offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -188,7 +152,9 @@ def compile_chain(
         name=name,
         nodes=tuple(nodes),
         positions=positions,
-        program=program,
+        programs=(program,),
+        encoding=program.encoding,
+        ranges=ladders[0].ranges,
         first=ladders[0],
         offset=np.zeros(len(scales)) if last.rectified else _bias(last) - scales * ladders[-1].correction,
         error_bound=signal.bound,
@@ -287,15 +253,19 @@ def build_linear(
     name = program_name(nodes)
     names = [name] if len(blocks) == 1 else [f"{name}[{span.start}:{span.stop}]" for span in blocks]
     ranges = x.of_one_size().largest if isinstance(matrix, Quantized) else x.largest
+    compiled = tuple(
+        compile_linear(part, _take(matrix, span), encoding=encoding, ranges=ranges)
+        for part, span in zip(names, blocks, strict=True)
+    )
     return LinearJob(
         name=name,
         nodes=tuple(nodes),
         spans=spans or {nodes[0]: slice(0, outputs)},
-        blocks=tuple(
-            compile_linear(part, _take(matrix, span), encoding=encoding, ranges=ranges)
-            for part, span in zip(names, blocks, strict=True)
-        ),
+        blocks=compiled,
         rows=blocks,
+        programs=tuple(program for block in compiled for program in block.programs),
+        ranges=np.concatenate([ladder.ranges for ladder in compiled[0].ladders]),
+        error_bound=np.concatenate([block.error_bound for block in compiled]),
         encoding=encoding,
         error=error,
         positions=positions,

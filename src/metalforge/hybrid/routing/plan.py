@@ -201,25 +201,21 @@ def table(record: PlanRecord) -> str:
 
 def paragraph(row: OpPlan) -> str:
     """Return everything about one op, a fact a line."""
-    facts = [f"{row.op} ({row.kind}): {row.substrate}", f"why: {row.reason}"]
-    if row.fix:
-        facts.append(f"to make it map: {row.fix}")
-    if row.note:
-        facts.append(f"on the chip: {row.note}")
-    if row.job:
-        facts.append(
-            f"job `{row.job}`: {row.encoding}, chip rows per sample: {row.passes}, bytes on chip: {row.chip_bytes}"
-        )
-    if row.predicted_error is not None:
-        facts.append(f"predicted error: {row.predicted_error:.2e} ({row.error_model})")
-    if row.error_bound is not None:
-        facts.append(f"at worst: {row.error_bound:.3g}, for inputs within their ranges")
-    if row.device is not None:
-        facts.append(f"device: {_cost(row.device)}")
-    facts.append(f"host: {_cost(row.host)}")
-    if row.instead is not None:
-        facts.append(f"instead, on the other side: {_cost(row.instead)}")
-    return "\n".join(facts)
+    on_chip = f"{row.encoding}, chip rows per sample: {row.passes}, bytes on chip: {row.chip_bytes}"
+    error, bound, alone = row.predicted_error, row.error_bound, row.instead
+    facts = {
+        "why": row.reason,
+        "to make it map": row.fix,
+        "on the chip": row.note,
+        f"job `{row.job}`": row.job and on_chip,
+        "predicted error": error is not None and f"{error:.2e} ({row.error_model})",
+        "at worst": bound is not None and f"{bound:.3g}, for inputs within their ranges",
+        "device": row.device is not None and _cost(row.device),
+        "host": _cost(row.host),
+        "instead, on the other side": alone is not None and _cost(alone),
+    }
+    known = [f"{name}: {fact}" for name, fact in facts.items() if fact]
+    return "\n".join([f"{row.op} ({row.kind}): {row.substrate}", *known])
 
 
 def dot(graph: OpGraph, record: PlanRecord) -> str:

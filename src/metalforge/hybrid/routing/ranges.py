@@ -37,15 +37,6 @@ SHRINKING = ("tanh", "piecewise_tanh", "bounded_relu", "relu", "gelu", "identity
 """Functions with |f(x)| <= |x|."""
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """What a run showed of a value: its largest modulus, its root mean square, and over how many samples."""
-
-    largest: float
-    rms: float
-    samples: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ValueRange:
     """The largest modulus of each line of a value and its root mean square, and how they are known."""
@@ -77,7 +68,7 @@ class ValueRange:
         )
 
 
-def find_ranges(graph: OpGraph, observed: Mapping[str, Observed] | None = None) -> dict[str, ValueRange]:
+def find_ranges(graph: OpGraph, observed: Mapping[str, ValueRange] | None = None) -> dict[str, ValueRange]:
     """Return the ranges of all values that have one; what was observed comes before what can be derived."""
     seen = observed or {}
     known: dict[str, ValueRange] = {}
@@ -95,21 +86,14 @@ def find_ranges(graph: OpGraph, observed: Mapping[str, Observed] | None = None) 
     return {name: _without_zeros(found) for name, found in known.items()}
 
 
-def _observe(graph: OpGraph, name: str, seen: Mapping[str, Observed], known: dict[str, ValueRange]) -> None:
-    """Replace a derived range by what a run showed; a value that was always zero shows nothing."""
-    if name not in seen or seen[name].largest == 0:
+def _observe(graph: OpGraph, name: str, seen: Mapping[str, ValueRange], known: dict[str, ValueRange]) -> None:
+    """Replace a derived range by what a run showed."""
+    if name not in seen:
         return
-    shown = seen[name]
     if name in graph.ranges:  # what was declared is a promise; the examples only show how it is filled
-        known[name] = replace(known[name], rms=np.full_like(known[name].rms, shown.rms))
-        return
-    known[name] = ValueRange.even(
-        _width(graph, name),
-        shown.largest,
-        rms=shown.rms,
-        nonnegative=name in known and known[name].nonnegative,
-        source=f"seen on {shown.samples} samples",
-    )
+        known[name] = replace(known[name], rms=seen[name].rms)
+    else:
+        known[name] = replace(seen[name], nonnegative=name in known and known[name].nonnegative)
 
 
 def _derive(graph: OpGraph, node: Node, known: Mapping[str, ValueRange]) -> ValueRange | None:
@@ -194,8 +178,8 @@ def _without_zeros(found: ValueRange) -> ValueRange:
     return replace(found, largest=np.where(found.largest > 0, found.largest, largest))
 
 
-def observe(graph: OpGraph, examples: Mapping[str, ArrayLike]) -> dict[str, Observed]:
-    """Return the largest modulus and the root mean square of every value over a run of the examples."""
+def observe(graph: OpGraph, examples: Mapping[str, ArrayLike]) -> dict[str, ValueRange]:
+    """Return the ranges of all values in a run of the examples; one that was always zero shows nothing."""
     everything = tuple(value for node in graph.nodes for value in node.outputs)
     model, reader = SoftwareModel(replace(graph, outputs=everything)), GraphValues(graph)
     largest: dict[str, float] = {}
@@ -212,7 +196,11 @@ def observe(graph: OpGraph, examples: Mapping[str, ArrayLike]) -> dict[str, Obse
             largest[name] = max(largest.get(name, 0.0), float(np.abs(array).max(initial=0.0)))
             squares[name] = squares.get(name, 0.0) + float(np.sum(array**2))
             entries[name] = entries.get(name, 0) + array.size
+    source = f"seen on {samples} samples"
     return {
-        name: Observed(largest[name], float(np.sqrt(squares[name] / max(entries[name], 1))), samples)
-        for name in largest
+        name: ValueRange.even(
+            _width(graph, name), size, rms=float(np.sqrt(squares[name] / max(entries[name], 1))), source=source
+        )
+        for name, size in largest.items()
+        if size
     }

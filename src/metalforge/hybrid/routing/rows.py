@@ -56,7 +56,7 @@ class OpRow:
             part = _part(self.node, taken, graph)
             device, instead = taken.device * part, alone
         elif self.possible is not None:
-            instead = whole_cost(self.possible) * _part(self.node, self.possible, graph)
+            instead = self.possible.whole * _part(self.node, self.possible, graph)
         if target is not None and isinstance(target.job, LinearJob):
             device = push_cost(target.job, self.wishes.profile)
         substrate = self._substrate(pushed=target is not None)
@@ -169,16 +169,10 @@ class OpRow:
         return float(bound.max())
 
 
-def whole_cost(candidate: JobCandidate) -> Cost:
-    """Return what a candidate costs with the host's share of it and the updates of its weights."""
-    parts = [candidate.device, candidate.host_share]
-    return Cost.total(parts if candidate.pushes is None else [*parts, candidate.pushes])
-
-
 def _against(candidate: JobCandidate, wishes: Wishes) -> str:
     """Return both sides' figures in words."""
     profile, host = wishes.profile, wishes.host
-    whole = whole_cost(candidate)
+    whole = candidate.whole
     together = f" for {len(candidate.job.nodes)} ops together" if len(candidate.job.nodes) > 1 else ""
     if wishes.objective == "energy":
         if candidate.software.energy is None or whole.energy is None:
@@ -288,7 +282,7 @@ def _slower(candidates: Iterable[JobCandidate], host: HostModel, profile: Device
     if not found:
         return []
     names = ", ".join(dict.fromkeys(name for c in found for name in c.job.nodes))
-    soft, hard = Cost.total([c.software for c in found]), Cost.total([whole_cost(c) for c in found])
+    soft, hard = Cost.total([c.software for c in found]), Cost.total([c.whole for c in found])
     return [
         f"{names}: modelled {short(soft.latency)} on the CPU ({host.profile}) against {short(hard.latency)} with "
         f"{profile.name}"
@@ -296,5 +290,5 @@ def _slower(candidates: Iterable[JobCandidate], host: HostModel, profile: Device
 
 
 def _host_is_quicker(candidate: JobCandidate) -> bool:
-    soft, hard = candidate.software.latency, whole_cost(candidate).latency
+    soft, hard = candidate.software.latency, candidate.whole.latency
     return soft is not None and hard is not None and soft.value < hard.value

@@ -4,8 +4,8 @@ An op that nobody has heard of is not supported, because nobody has heard of it;
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from metalforge.hybrid.model.graph import Node, OpGraph
@@ -33,12 +33,12 @@ CALIBRATE = "give calibration data: plan(graph, calibration={...})"
 WIDEST = digit_limit(3)
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Verdict(NamedTuple):
     """Whether an op can run, why or why not, and what to do about it."""
 
-    ok: bool
     reason: str
     fix: str = ""
+    ok: bool = False
 
 
 HOST_SHARE = {
@@ -51,21 +51,19 @@ HOST_SHARE = {
     "identity": "nothing to compute",
 }
 """Why an activation is the host's."""
-PUSHED = Verdict(ok=False, reason="weights change on the host and are pushed to the chip where it holds them")
+PUSHED = Verdict("weights change on the host and are pushed to the chip where it holds them")
 NEVER: Mapping[type[Op], Verdict] = {
     FanOutOp: Verdict(
-        ok=False,
-        reason="the chip refuses several outputs from one layer; the value stays on the host",
+        "the chip refuses several outputs from one layer; the value stays on the host",
         fix="nothing to do: heads that read one value become one merged layer",
     ),
     Concat: Verdict(
-        ok=False,
-        reason="the chip's generation has no concat; the host does it between two layers",
+        "the chip's generation has no concat; the host does it between two layers",
         fix="fold it into the weights of the layer that follows",
     ),
-    Add: Verdict(ok=False, reason="the chip's generation has no add; the host does it between two layers"),
-    TemporalIntegration: Verdict(ok=False, reason="the chip keeps no state between calls; the host integrates"),
-    Gradient: Verdict(ok=False, reason="the chip has no gradient path"),
+    Add: Verdict("the chip's generation has no add; the host does it between two layers"),
+    TemporalIntegration: Verdict("the chip keeps no state between calls; the host integrates"),
+    Gradient: Verdict("the chip has no gradient path"),
     GradientUpdate: PUSHED,
     MutationUpdate: PUSHED,
 }
@@ -87,28 +85,26 @@ def npu_verdict(node: Node, graph: OpGraph, ranges: Mapping[str, ValueRange]) ->
         case Elementwise(function="bounded_relu"):
             if node.inputs[0] not in ranges:
                 return _unknown_range(node.inputs[0])
-            return Verdict(ok=True, reason="native, as the activation of a fully connected layer, in 4 bits")
+            return Verdict("native, as the activation of a fully connected layer, in 4 bits", ok=True)
         case Elementwise():
             fix = "" if op.function == "identity" else "train with bounded_relu, or leave it to the host"
-            return Verdict(ok=False, reason=HOST_SHARE[op.function], fix=fix)
+            return Verdict(HOST_SHARE[op.function], fix=fix)
         case SoftwareOnly():
             fix = "replace it by fully connected layers" if op.operations else ""  # others have no products to move
-            return Verdict(ok=False, reason=op.reason, fix=fix)
+            return Verdict(op.reason, fix=fix)
     return NEVER.get(type(op)) or _unheard(op, "no rule", "fully connected layers and activations")
 
 
 def software_verdict(node: Node) -> Verdict:
     """Return whether software can run a node."""
     if isinstance(node.op, IN_SOFTWARE):
-        return Verdict(ok=True, reason="software computes it")
+        return Verdict("software computes it", ok=True)
     return _unheard(node.op, "software has no rule", "the ops in metalforge.hybrid.model.ops")
 
 
 def _unheard(op: Op, lacking: str, instead: str) -> Verdict:
     kind = getattr(op, "kind", type(op).__name__)
-    return Verdict(
-        ok=False, reason=f"not supported: {lacking} for an op of kind `{kind}`", fix=f"build it of {instead}"
-    )
+    return Verdict(f"not supported: {lacking} for an op of kind `{kind}`", fix=f"build it of {instead}")
 
 
 def _matrix(node: Node, graph: OpGraph, ranges: Mapping[str, ValueRange]) -> Verdict:
@@ -116,31 +112,28 @@ def _matrix(node: Node, graph: OpGraph, ranges: Mapping[str, ValueRange]) -> Ver
     op = node.op
     if op.precision is Precision.FLOAT:
         return Verdict(
-            ok=False,
-            reason="its weights must stay as they are, and the chip computes in integers",
+            "its weights must stay as they are, and the chip computes in integers",
             fix="declare Precision.ANY and set a tolerance",
         )
     if isinstance(op, FullyConnectedOp) and isinstance(op.weights, Quantized):
         largest = int(np.abs(op.weights.values.astype(np.int64)).max())
         if largest > WIDEST:
             return Verdict(
-                ok=False,
-                reason=f"its integers reach {largest}; three digits hold {WIDEST}",
+                f"its integers reach {largest}; three digits hold {WIDEST}",
                 fix="quantise to 11 bits or fewer, or give real weights",
             )
     if node.inputs[0] not in ranges:
         return _unknown_range(node.inputs[0])
     if isinstance(op, RecurrentStep) and node.outputs[0] not in ranges:
         return Verdict(
-            ok=False,
-            reason=f"nothing bounds its state: {op.weights.activation} does not",
+            f"nothing bounds its state: {op.weights.activation} does not",
             fix=f"{CALIBRATE}, or use a bounded activation such as tanh",
         )
     shape = graph.shapes[node.inputs[0]]
     if any(n is None for n in shape[1:]):
-        return Verdict(ok=False, reason=f"its input {shape} has an open extent besides the batch")
-    return Verdict(ok=True, reason="a matrix product, which is what the chip does")
+        return Verdict(f"its input {shape} has an open extent besides the batch")
+    return Verdict("a matrix product, which is what the chip does", ok=True)
 
 
 def _unknown_range(value: str) -> Verdict:
-    return Verdict(ok=False, reason=f"the range of `{value}` is not known, so it cannot be rounded", fix=CALIBRATE)
+    return Verdict(f"the range of `{value}` is not known, so it cannot be rounded", fix=CALIBRATE)

@@ -141,8 +141,8 @@ class DeviceJobs:
         try:
             for job in jobs:
                 if isinstance(job, ChainJob):
-                    self._chains[job.name] = self.programs.add(f"{name}/{job.name}", job.program)
-                else:
+                    self._chains[job.name] = self.programs.add(f"{name}/{job.name}", *job.programs)
+                elif isinstance(job, LinearJob):
                     self.matrices[job.name] = [DeviceMatrix(block, self.programs, name) for block in job.blocks]
         except NpuError:
             self.close()

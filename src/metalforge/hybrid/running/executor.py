@@ -17,7 +17,7 @@ from metalforge.core.errors import MetalforgeError, SpecError, UnknownNameError
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.model.ops import FullyConnectedOp, Op, RecurrentStep
 from metalforge.hybrid.model.software import GraphCall, check_inputs, in_dtype, kept_state
-from metalforge.hybrid.routing.jobs import ChainJob, Job, LinearJob
+from metalforge.hybrid.routing.jobs import Job, LinearJob
 from metalforge.hybrid.routing.plan import Plan
 from metalforge.reservoir.activations import leaky_step
 from metalforge.substrates.npu.device import NpuDevice
@@ -231,14 +231,11 @@ class HybridExecutor(Closing):
             return
         y = self._jobs.run(job, x.reshape(-1, x.shape[-1]))
         lead = x.shape[:-1]
-        if isinstance(job, ChainJob):
-            last = self._nodes[job.nodes[-1]]
-            made.values[last.outputs[0]] = y.astype(self.graph.dtype).reshape(*lead, -1)
-            return
-        for name, rows in job.spans.items():
-            layer = self._ops[name]
-            part = y[:, rows]
-            if isinstance(layer, FullyConnectedOp) and layer.bias is not None:
+        # A chain gives what its last node does.
+        spans = job.spans if isinstance(job, LinearJob) else {job.nodes[-1]: slice(None)}
+        for name, rows in spans.items():
+            layer, part = self._ops[name], y[:, rows]
+            if isinstance(job, LinearJob) and isinstance(layer, FullyConnectedOp) and layer.bias is not None:
                 part = part + layer.bias
             made.values[self._nodes[name].outputs[0]] = part.astype(self.graph.dtype).reshape(*lead, -1)
 
