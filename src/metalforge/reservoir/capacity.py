@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.errors import SpecError
 
+from .readout import ridge as ridge_readout
+
 
 class MemoryCapacity(NamedTuple):
     """`per_delay[k - 1]` is C_k, `total` their sum, `floor` what C_k of pure noise is on average: 1 / test times."""
@@ -62,23 +64,12 @@ def memory_capacity(
         )
     targets = u[times[:, np.newaxis] - np.arange(1, max_delay + 1)]
     kept = s[first:]
-    predicted = _ridge_predictions(kept[:train], targets[:train], kept[train:], ridge)
-    per_delay = _squared_correlation(targets[train:], predicted)
-    return MemoryCapacity(per_delay, float(per_delay.sum()), 1 / test)
-
-
-def _ridge_predictions(
-    x: NDArray[np.float64], y: NDArray[np.float64], x_new: NDArray[np.float64], ridge: float
-) -> NDArray[np.float64]:
-    """Return predictions for x_new up to a constant, which correlations do not see; by singular values."""
-    mean = x.mean(axis=0)
-    left, values, right = np.linalg.svd(x - mean, full_matrices=False)
-    largest = float(values[0])
+    largest = float(np.linalg.norm(kept[:train] - kept[:train].mean(axis=0), ord=2))
     if not largest > 0:
         raise SpecError("the states do not change: a constant remembers nothing")
-    unit = values / largest
-    filtered = (unit / (unit**2 + ridge) / largest)[:, np.newaxis] * (left.T @ (y - y.mean(axis=0)))
-    return np.asarray((x_new - mean) @ right.T @ filtered)
+    readout = ridge_readout(kept[:train], targets[:train], ridge * largest**2)
+    per_delay = _squared_correlation(targets[train:], readout(kept[train:]))
+    return MemoryCapacity(per_delay, float(per_delay.sum()), 1 / test)
 
 
 def _squared_correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:

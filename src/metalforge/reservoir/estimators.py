@@ -13,7 +13,8 @@ With `rows="samples"` a row meets no other row, and an estimator keeps every pro
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Self, TypeAlias
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,55 +38,35 @@ FOLDS = 10
 """Groups of series that are left out in turn when `ridge` is a list; each series alone where there are fewer."""
 
 
+@dataclass(eq=False, repr=False)
 class _Esn(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """What both estimators share: parameters, series, and a readout that can go on learning.
 
     `ROWS` and `TARGET` are what `rows` and `target` mean when they are None.
     """
 
-    ROWS = "time"
-    TARGET = "step"
+    ROWS: ClassVar[str] = "time"
+    TARGET: ClassVar[str] = "step"
 
-    def __init__(
-        self,
-        units: int = 100,
-        *,
-        spectral_radius: float = 0.9,
-        leak: float = 1.0,
-        input_scaling: float = 1.0,
-        bias_scaling: float = 0.0,
-        connectivity: float = 0.1,
-        activation: str = "tanh",
-        kind: str = "dense",
-        passthrough: bool = False,
-        feedback: bool = False,
-        ridge: float | Sequence[float] = 1e-6,
-        washout: int = 0,
-        rule: Any = None,
-        weights: EsnWeights | None = None,
-        rows: str | None = None,
-        target: str | None = None,
-        dtype: Any = "float64",
-        random_state: Any = None,
-    ) -> None:
-        self.units = units
-        self.spectral_radius = spectral_radius
-        self.leak = leak
-        self.input_scaling = input_scaling
-        self.bias_scaling = bias_scaling
-        self.connectivity = connectivity
-        self.activation = activation
-        self.kind = kind
-        self.passthrough = passthrough
-        self.feedback = feedback
-        self.ridge = ridge
-        self.washout = washout
-        self.rule = rule
-        self.weights = weights
-        self.rows = rows
-        self.target = target
-        self.dtype = dtype
-        self.random_state = random_state
+    units: int = 100
+    _: KW_ONLY
+    spectral_radius: float = 0.9
+    leak: float = 1.0
+    input_scaling: float = 1.0
+    bias_scaling: float = 0.0
+    connectivity: float = 0.1
+    activation: str = "tanh"
+    kind: str = "dense"
+    passthrough: bool = False
+    feedback: bool = False
+    ridge: float | Sequence[float] = 1e-6
+    washout: int = 0
+    rule: Any = None
+    weights: EsnWeights | None = None
+    rows: str | None = None
+    target: str | None = None
+    dtype: Any = "float64"
+    random_state: Any = None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -267,8 +248,8 @@ class EsnClassifier(ClassifierMixin, _Esn):  # type: ignore[misc]
     Learned: `classes_`, `weights_` (an `EsnWeights` with its readout), `n_features_in_`; `ridge_` without a rule.
     """
 
-    ROWS = "samples"
-    TARGET = "series"
+    ROWS: ClassVar[str] = "samples"
+    TARGET: ClassVar[str] = "series"
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
         """Return self, with a new network and its readout to the classes in y."""

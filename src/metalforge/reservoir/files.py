@@ -4,7 +4,6 @@ Nothing that is read is executed or trusted: every file is checked whole, and wh
 names it. Writing replaces the file in one step.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from scipy.sparse import csr_array
 
 from metalforge.core.errors import SpecError
 from metalforge.core.files import PathLike, naming, opened, replacing
-from metalforge.core.schema import FeatureSchema, HeadLayout
+from metalforge.core.schema import FeatureSchema
 
 from . import hotspring, tensors
 from .sparse import to_dense
@@ -68,23 +67,13 @@ def expect_features(weights: EsnWeights, schema: FeatureSchema) -> None:
             "\nhint: if you know that they agree: dataclasses.replace(weights, features=schema)"
         )
     if have != schema:
+        pairs = enumerate(zip(have.features, schema.features, strict=False))
+        differ = (f"feature {i} is {one}, wanted {other}" for i, (one, other) in pairs if one != other)
+        counts = f"it has {len(have)} features, wanted {len(schema)}; names and versions may differ"
         raise SpecError(
-            f"these weights were made for feature schema {_title(have)}, not {_title(schema)}: "
-            + _first_difference("feature", have.features, schema.features)
+            f"these weights were made for feature schema {have.name!r} version {have.version}, not {schema.name!r} "
+            f"version {schema.version}: {next(differ, counts)}"
         )
-
-
-def _title(record: FeatureSchema | HeadLayout) -> str:
-    return f"{record.name!r} version {record.version}"
-
-
-def _first_difference(what: str, have: Sequence[object], want: Sequence[object]) -> str:
-    for place, (one, other) in enumerate(zip(have, want, strict=False)):
-        if one != other:
-            return f"{what} {place} is {one}, wanted {other}"
-    if len(have) != len(want):
-        return f"{len(have)} {what}s, wanted {len(want)}"
-    return "the names or versions differ"
 
 
 def _guess(head: bytes) -> str:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.statistics.resample import block_indices
 
 Reals: TypeAlias = NDArray[np.float64]
 Norm: TypeAlias = Literal["std", "minmax", "var", "mean", "iqr"]
@@ -75,13 +76,13 @@ def nrmse_interval(
     value = _nrmse(truth, predicted, _checked_norm(truth, norm))
     if block is None:
         squares = np.hstack([(truth - predicted) ** 2, (truth - truth.mean(axis=0)) ** 2])
-        block = max(block_length(column) for column in squares.T)
+        block = max(politis_white(column) for column in squares.T)
     elif not 1 <= block <= len(truth):
         raise SpecError(f"`block` must lie in 1 .. {len(truth)}. Got {block}")
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(resamples):
-        rows = circular_blocks(rng, len(truth), block)
+        rows = block_indices(len(truth), block, rng)
         drawn = truth[rows]
         size = _NORMS[norm](drawn)
         # A rare draw of blocks without any variation has no norm, and says nothing about the error.
@@ -187,7 +188,7 @@ def wilson(successes: int, n: int, *, confidence: float = 0.95) -> Proportion:
     return Proportion(p, low, high, n)
 
 
-def block_length(series: NDArray[np.float64]) -> int:
+def politis_white(series: NDArray[np.float64]) -> int:
     r"""Return the block length, 1 to n / 3, for which the bootstrap's variance of the mean has the least squared error.
 
         b = (2 G^2 / D)^(1/3) n^(1/3),   G = sum |k| R(k),   D = 4/3 (sum R(k))^2
@@ -215,12 +216,6 @@ def block_length(series: NDArray[np.float64]) -> int:
         return longest  # anticorrelated beyond what n times can tell
     best = (2 * bias**2 / (4 / 3 * spectrum**2)) ** (1 / 3) * n ** (1 / 3)
     return int(min(max(1, math.ceil(best)), longest))
-
-
-def circular_blocks(rng: np.random.Generator, n: int, block: int) -> NDArray[np.intp]:
-    """Return n times made of whole blocks that start anywhere and go round the end; the last is cut."""
-    starts = rng.integers(0, n, -(-n // block))
-    return np.asarray(((starts[:, np.newaxis] + np.arange(block)) % n).ravel()[:n])
 
 
 def _autocovariance(centred: NDArray[np.float64]) -> NDArray[np.float64]:

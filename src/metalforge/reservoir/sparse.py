@@ -77,3 +77,10 @@ def to_dense(matrix: Matrix) -> NDArray[np.floating[Any]]:
     if isinstance(matrix, csr_array):
         return np.asarray(matrix.toarray())
     return matrix
+
+
+def stored(matrix: Matrix) -> int:
+    """Return how many numbers a matrix keeps."""
+    if isinstance(matrix, csr_array):
+        return int(matrix.nnz)
+    return int((matrix.values if isinstance(matrix, BlockSparse) else matrix).size)

@@ -241,7 +241,7 @@ def test_a_chain_is_within_its_bound_and_near_its_prediction(rectified, nonnegat
     x = rng.uniform(0 if nonnegative else -1.5, 1.5, (1000, 16))
     wanted = np.clip(x @ w.T + b, 0, 1) @ v.T + c
     wanted = np.clip(wanted, 0, 1) if rectified else wanted
-    error = compiled.decode(run_program(compiled.program, compiled.encode(x))) - wanted
+    error = compiled.decode(run_program(compiled.programs[0], compiled.encode(x))) - wanted
     assert np.all(np.abs(error) <= compiled.error_bound)
     measured = np.sqrt(np.mean(error**2) / np.mean(wanted**2))
     assert measured <= compiled.error <= 6 * measured, "the prediction does not know how much a rectifier cuts away"
@@ -254,7 +254,7 @@ def test_a_rectified_layer_on_the_grid_is_exact_to_its_rounding():
     weights[:, 0] = 0.1
     x = rng.integers(-7, 8, (300, 10)) / 7.0
     compiled = compile_chain("c", [ChainStage(name="a", weights=weights, bias=None, rectified=True)], spread(10))
-    found = compiled.decode(run_program(compiled.program, compiled.encode(x)))
+    found = compiled.decode(run_program(compiled.programs[0], compiled.encode(x)))
     step = 1 / (15 * weights[0, 0] / 7 / 7)
     steeper = step / (np.floor(16 * step) / 16) - 1  # the chip floors its steps to sixteenths
     wanted = np.clip((1 + steeper) * (x @ weights.T), 0, 1)

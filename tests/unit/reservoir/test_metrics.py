@@ -10,13 +10,13 @@ from sklearn import metrics as sk
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.reservoir.metrics import (
     accuracy,
-    block_length,
-    circular_blocks,
     nrmse,
     nrmse_interval,
+    politis_white,
     rmse,
     wilson,
 )
+from metalforge.statistics.resample import block_indices
 
 
 @pytest.fixture
@@ -126,21 +126,21 @@ def test_the_block_length_is_politis_and_whites():
     n = 4000
     for rho in (0.5, 0.8):
         theory = (1.5 * (2 * rho / (1 - rho**2)) ** 2) ** (1 / 3) * n ** (1 / 3)
-        found = np.median([block_length(autoregressive(rng, n, rho)) for _ in range(30)])
+        found = np.median([politis_white(autoregressive(rng, n, rho)) for _ in range(30)])
         assert found == pytest.approx(theory, rel=0.25)
-    assert np.median([block_length(rng.normal(size=n)) for _ in range(30)]) <= 3
-    assert block_length(np.ones(50)) == 1
-    assert block_length(np.arange(30.0)) <= 10
+    assert np.median([politis_white(rng.normal(size=n)) for _ in range(30)]) <= 3
+    assert politis_white(np.ones(50)) == 1
+    assert politis_white(np.arange(30.0)) <= 10
 
 
 def test_blocks_are_runs_that_go_round_the_end():
     rng = np.random.default_rng(5)
-    rows = circular_blocks(rng, 10, 4)
+    rows = block_indices(10, 4, rng)
     assert len(rows) == 10
     for start in (0, 4, 8):
         run = rows[start : start + 4]
         assert np.array_equal(run, (run[0] + np.arange(len(run))) % 10)
-    counts = np.bincount(np.concatenate([circular_blocks(rng, 10, 4) for _ in range(2000)]), minlength=10)
+    counts = np.bincount(np.concatenate([block_indices(10, 4, rng) for _ in range(2000)]), minlength=10)
     assert counts == pytest.approx(np.full(10, 2000), rel=0.1)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
+from metalforge.reservoir.sparse import stored
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.quantize import Quantized, quantize
 
@@ -144,9 +145,9 @@ class RecurrentStep(Op):
 
     @property
     def parameters(self) -> int:
-        """Input, recurrent and bias weights."""
+        """Input, recurrent and bias weights; of a sparse matrix those that it stores."""
         w = self.weights
-        return w.units * (w.inputs + w.units + 1)
+        return stored(w.w_res) + w.units * (w.inputs + 1)
 
     def shapes(self, inputs: Sequence[Shape]) -> tuple[Shape, ...]:
         """(None, inputs) to (None, units)."""

@@ -12,13 +12,10 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal, TypeAlias, get_args
 
-from scipy.sparse import csr_array
-
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.model.graph import Node, OpGraph
-from metalforge.hybrid.model.ops import Elementwise, FanOutOp, RecurrentStep, Shape
-from metalforge.reservoir.sparse import BlockSparse
+from metalforge.hybrid.model.ops import Elementwise, FanOutOp, Shape
 from metalforge.substrates.npu import costs
 from metalforge.substrates.prices import HOST_STEPS, HostModel, Objective
 from metalforge.substrates.profiles import DeviceProfile
@@ -34,8 +31,9 @@ def op_cost(host: HostModel, node: Node, graph: OpGraph, batch: int = 1) -> Cost
     shapes = [graph.shapes[value] for value in (*node.inputs, *node.outputs)]
     moved = item * batch * sum(_entries(shape) for shape in shapes)
     if item * sum(n.op.parameters for n in graph.nodes) > host.cache_bytes:
-        moved += item * _stored(node)
-    return host.call(batch * _flops(node, graph), moved, "f32" if item == 4 else "f64")
+        moved += item * node.op.parameters
+    flops = node.op.flops([graph.shapes[value] for value in node.inputs])
+    return host.call(batch * flops, moved, "f32" if item == 4 else "f64")
 
 
 def share_cost(host: HostModel, job: Job, graph: OpGraph, batch: int = 1) -> Cost:
@@ -51,26 +49,6 @@ def share_cost(host: HostModel, job: Job, graph: OpGraph, batch: int = 1) -> Cos
 def push_cost(job: LinearJob, profile: DeviceProfile) -> Cost:
     """Price new weights for a job: one update a program."""
     return Cost.total(costs.update_cost(p.layers[0].weights.nbytes, profile) for p in job.programs)
-
-
-def _flops(node: Node, graph: OpGraph) -> float:
-    """Return operations for one sample; sparse matrices count what they hold."""
-    shapes = [graph.shapes[value] for value in node.inputs]
-    if isinstance(node.op, RecurrentStep):
-        return 2.0 * _stored(node)
-    return node.op.flops(shapes)
-
-
-def _stored(node: Node) -> int:
-    """Return the numbers that an op keeps."""
-    if not isinstance(node.op, RecurrentStep):
-        return node.op.parameters
-    w = node.op.weights
-    if isinstance(w.w_res, csr_array):
-        held = int(w.w_res.nnz)
-    else:
-        held = int(w.w_res.values.size) if isinstance(w.w_res, BlockSparse) else w.units * w.units
-    return held + w.units * (w.inputs + 1)
 
 
 def _entries(shape: Shape) -> int:
