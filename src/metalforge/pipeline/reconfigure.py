@@ -127,23 +127,25 @@ class _Change:
         self.kept = self.moved = self.drained = 0
 
     def make(self, queued: str, timeout: float | None, drain_s: float) -> Receipt:
-        """Hold, drain if asked, switch, let go."""
+        """Hold, drain if asked, switch, let go.
+
+        To drain, producers are held in the order data flows: each one's consumers, which still run, process what it
+        sent before they are held themselves.
+        """
         run, plan = self.run, self.plan
         was_paused = run.status == "paused"
-        producers = {e.source for e in (*plan.added, *plan.removed)} | set(plan.changed_stages)
-        removed = set(plan.removed_stages)
-        first = [run.workers[n] for n in sorted(producers - removed) if n in run.workers]
+        touched = {e.source for e in (*plan.added, *plan.removed)} | {*plan.changed_stages, *plan.removed_stages}
+        order = [run.workers[n] for group in plan.old.components() for n in group if n in touched]
+        drains = queued == "drain" and not was_paused
         began = run.clock_ns()
-        if not run.hold(first, timeout):
-            raise TimeoutError("the stages to be rewired did not all reach a border; the old graph runs on")
-        held = list(first)
+        held: list[StageWorker] = []
         try:
-            if queued == "drain" and not was_paused:
-                self._drain(drain_s)
-            last = [run.workers[n] for n in sorted(removed) if not run.workers[n].ended]
-            if not run.hold(last, timeout):
-                raise TimeoutError("the stages to be removed did not reach a border; the old graph runs on")
-            held += last
+            for group in [[worker] for worker in order] if drains else [order]:
+                if not run.hold(group, timeout):
+                    raise TimeoutError("the stages to be rewired did not all reach a border; the old graph runs on")
+                held += group
+                if drains:
+                    self._drain(group[0], held, drain_s - (run.clock_ns() - began) * 1e-9)
             with run.lock:
                 if late := _over(run, plan):
                     raise GraphError(late)
@@ -165,16 +167,12 @@ class _Change:
         gone = {e.ends for e in self.plan.removed}
         return [lane for lane in worker.out_lanes if (lane.source, lane.target) in gone]
 
-    def _drain(self, drain_s: float) -> None:
-        """Let consumers process what is queued on the edges that change."""
-        run = self.run
-        for name in self.plan.removed_stages:
-            worker = run.workers[name]
-            worker.draining = True
-            run.nudge(worker)
-        lanes = [lane for worker in run.workers.values() for lane in self._lanes(worker)]
+    def _drain(self, producer: "StageWorker", held: list["StageWorker"], seconds: float) -> None:
+        """Let consumers that still run process what a producer has queued on the edges that change."""
+        lanes = [lane for lane in self._lanes(producer) if self.run.workers[lane.target] not in held]
         before = sum(lane.queued for lane in lanes)
-        run.wait_until(lambda: run.aborting or all(lane.settled == lane.sent for lane in lanes), drain_s, poll=True)
+        settled = lambda: self.run.aborting or all(lane.settled == lane.sent for lane in lanes)  # noqa: E731
+        self.run.wait_until(settled, max(seconds, 0.0), poll=True)
         self.drained += max(0, before - sum(lane.queued for lane in lanes))
 
     def _switch(self) -> list["StageWorker"]:

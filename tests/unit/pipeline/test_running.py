@@ -395,6 +395,28 @@ def test_rewiring_under_threads_loses_and_repeats_nothing(queued):
     assert list(order_problems("sink", sink.items and [item.id for item in sink.items])) == []
 
 
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_draining_neighbouring_edges_goes_along_with_the_data_and_never_waits_for_a_held_stage(runtime):
+    pipeline, sink = chain(lambda x: x, lambda x: x, lambda x: x, source=endless())
+    ends = list(pairwise(["source", "stage0", "stage1", "stage2", "sink"]))
+    with pipeline.start(runtime) as run:
+        for i in range(3):
+            n = len(sink.items)
+            run.wait_until(lambda n=n: len(sink.items) > n + 10, poll=True)
+            edits = Edits()
+            for a, b in ends:
+                edits = edits.change_edge(a, b, Bounded(5 + i))
+            receipt = run.reconfigure(edits, queued="drain", drain_s=30.0)
+            assert receipt.pause_ms < 10_000
+            assert receipt.kept <= len(ends)  # what a producer has in its hand
+            assert set(receipt.paused) == {a for a, _ in ends}
+        receipt = run.reconfigure(
+            Edits().remove_stage("stage1").add_edge("stage0", "stage2"), queued="drain", drain_s=30.0
+        )
+        assert receipt.pause_ms < 10_000
+    assert sink.payloads == list(range(run.metrics("source").items_processed))
+
+
 def test_what_is_queued_before_a_removed_stage_moves_to_its_replacement():
     gate = threading.Event()
     seen = []
