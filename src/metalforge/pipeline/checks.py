@@ -69,12 +69,15 @@ def _names(graph: PipelineGraph) -> Iterator[str]:
 
 def _ports(graph: PipelineGraph) -> Iterator[str]:
     fed = {e.target for e in graph.edges}
+    sources = [name for name, spec in graph.stages.items() if is_source(spec.stage)]
     feeding = {e.source for e in graph.edges}
     for name, spec in graph.stages.items():
         gives = item_types(spec.stage)[1]
         has_step = not is_source(spec.stage) or _overrides_step(spec.stage)
-        if name not in fed and not is_source(spec.stage):
+        if name not in fed and name not in sources:
             yield f"stage `{name}` has no edge into it and is no source: its input dangles"
+        elif name not in sources and not any(_way(graph.edges, source, {name}) for source in sources):
+            yield f"stage `{name}` is reached by no source: it would wait for ever, and the run with it"
         if name in fed and not has_step:
             yield f"source `{name}` has an edge into it and no `step` to take items with"
         if name not in feeding and gives not in (None,) and is_source(spec.stage):

@@ -276,3 +276,15 @@ def test_a_stage_is_found_by_its_entry_point(monkeypatch):
     assert (type(stage).__name__, use, parameters) == ("Collect", "totals", {})
     with pytest.raises(SpecError, match="registered: totals"):
         resolve_stage("total", None)
+
+
+def test_what_no_source_reaches_is_refused_cycles_too():
+    builder = PipelineBuilder().stage("source", None, [1, 2]).stage("sink", None, Collect()).edge("source", "sink")
+    for name in ("a", "b", "after"):
+        builder.stage(name, None, lambda x: x)
+    builder.edge("a", "b").edge("b", "a", Latest(), feedback=True).edge("b", "after")
+    with pytest.raises(GraphError) as caught:
+        builder.build()
+    assert len(caught.value.problems) == 3
+    assert all("no source" in problem for problem in caught.value.problems)
+    builder.edge("source", "a").build()
