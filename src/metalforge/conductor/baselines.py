@@ -31,8 +31,9 @@ from metalforge.statistics import gamma_method, mser
 from . import heuristics
 from .chains import ChainRecord, Doubles
 from .features import FEATURES
-from .heads_training import LABEL_OF, label_rows
+from .heads_training import label_rows
 from .labels import Example
+from .layouts import LABEL_OF
 
 EVERY = 4
 FIRST, FIRST_GEWEKE = 10, 40

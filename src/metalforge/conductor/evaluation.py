@@ -25,8 +25,9 @@ from metalforge.core.schema import HeadSpec
 
 from .baselines import baselines_for
 from .chains import Doubles
-from .heads_training import LABEL_OF, Trained, label_rows
+from .heads_training import Trained, label_rows
 from .labels import Example
+from .layouts import LABEL_OF
 from .predicting import ROUTES, Ensemble, Route, layout_of, predictions
 from .scores import HeadScore
 

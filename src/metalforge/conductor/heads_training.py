@@ -33,19 +33,10 @@ from metalforge.reservoir.weights import EsnWeights
 from .chains import Doubles
 from .features import FEATURES
 from .labels import Example
-from .layouts import CONDUCTOR_11
+from .layouts import CONDUCTOR_11, LABEL_OF
 
 RIDGES = tuple(10.0**k for k in range(-1, 6))
 UNITS = 128
-LABEL_OF = {
-    "therm_detect": "thermalization",
-    "quenched_therm": "thermalization",
-    "reject_predict": "rejection",
-    "phase_classify": "phase",
-    "quality_score": "quality",
-    "anomaly_detect": "anomaly",
-}
-"""The label that a head of gpu-prep-11 shares with one of conductor-11."""
 
 
 class HeadFit(NamedTuple):

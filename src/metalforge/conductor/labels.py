@@ -243,7 +243,7 @@ LABELS: dict[str, Label] = {
     "next_run": Label(("polyakov",), lambda seen: seen.labeller.of_scan(seen.entry, "unsure")),
     "quenched_length": Label(("wilson_loop",), _quenched_length),
 }
-"""Every label by its head; heads of gpu-prep-11 that share one with conductor-11 are in `heads_training.LABEL_OF`."""
+"""Every label by its head; heads of gpu-prep-11 that share one with conductor-11 are in `layouts.LABEL_OF`."""
 
 
 def _samples(found: Estimate) -> float:

@@ -17,19 +17,24 @@ from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.schema import HeadLayout, HeadSpec
 from metalforge.reservoir.weights import EsnWeights
 
+LAYOUTS: dict[str, HeadLayout] = {}
+LABEL_OF: dict[str, str] = {}
+"""The head whose label another shares."""
 
-def _shipped() -> dict[str, HeadLayout]:
-    """Return the layouts of `data/layouts.toml`, by name."""
+
+def _take_shipped() -> None:
+    """Take up the layouts of `data/layouts.toml`; what a head does not say is that of the one it is like."""
     known: dict[str, dict[str, Any]] = {}
-    found = {}
     for name, heads in tomllib.loads(files(__package__).joinpath("data/layouts.toml").read_text("utf-8")).items():
         for head in heads:
-            known[head["name"]] = known.get(head.pop("like", ""), {}) | head
-        found[name] = msgspec.convert({"name": name, "heads": [known[head["name"]] for head in heads]}, HeadLayout)
-    return found
+            like = head.pop("like", "")
+            if like and "label" not in head:
+                LABEL_OF[head["name"]] = like
+            known[head["name"]] = known.get(like, {}) | head
+        LAYOUTS[name] = msgspec.convert({"name": name, "heads": [known[h["name"]] for h in heads]}, HeadLayout)
 
 
-LAYOUTS = _shipped()
+_take_shipped()
 CONDUCTOR_11, GPU_PREP_11 = LAYOUTS["conductor-11"], LAYOUTS["gpu-prep-11"]
 """The heads of design documents 004 (twelve outputs, since the phase has two) and 003."""
 

@@ -39,8 +39,9 @@ from .corpus import run_chains, run_references
 from .corpus_spec import STARTS, CorpusGrid, CorpusSpec
 from .early_stop import IN_A_ROW, SURE, first_sure, first_yes
 from .features import scaled
-from .heads_training import LABEL_OF, Trained
+from .heads_training import Trained
 from .labels import Example, band_of, first_inside, frames_of, meta_rows
+from .layouts import LABEL_OF
 from .predicting import values_of
 from .scores import StopRule, StopStudy, chains_to_see, over_couplings
 

@@ -9,6 +9,7 @@ soon one would know.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import NamedTuple
 
@@ -30,19 +31,7 @@ from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
 from .problems import student_interval
-from .protocol import (
-    Check,
-    HasInterval,
-    Progress,
-    Result,
-    ResultRow,
-    Settings,
-    exactly,
-    experiment,
-    row_of,
-    shown,
-    words,
-)
+from .protocol import Check, Progress, Result, ResultRow, Settings, exactly, experiment, row_of, shown, words
 
 Doubles = NDArray[np.float64]
 BEFORE, AFTER = (0.3, 0.05, 1.5, 0.1), (0.2, 0.04, 1.0, 0.25)
@@ -260,11 +249,8 @@ def _drift(size: _Size, seed: int) -> tuple[list[ResultRow], list[str]]:
         blinded += delay is None and earlier > 0
     seen = [delay for delay in delays if delay is not None]
     false, missed, late = wilson(alarms, runs), wilson(len(delays) - len(seen), len(delays)), _mean(seen)
-    rows = [
-        _row("drift", "false alarms", "share", false, FALSE_ALARM),
-        _row("drift", "missed", "share", missed),
-        _row("drift", "delay", "steps", late),
-    ]
+    of = partial(row_of, "drift", precision=READOUT)
+    rows = [of("false alarms", "share", false, FALSE_ALARM), of("missed", "share", missed), of("delay", "steps", late)]
     return rows, words(
         "adaptation.drift",
         threshold=threshold,
@@ -276,10 +262,6 @@ def _drift(size: _Size, seed: int) -> tuple[list[ResultRow], list[str]]:
         missed=missed,
         blinded=blinded,
     )
-
-
-def _row(task: str, approach: str, metric: str, figure: HasInterval, reference: float = 0.0) -> ResultRow:
-    return row_of(task, approach, metric, figure, reference, precision=READOUT, refit=approach == "refit")
 
 
 @experiment(
@@ -312,10 +294,10 @@ def run(settings: Settings, progress: Progress) -> Result:
 
 def _rows(figures: dict[tuple[str, str], _Figures], oracle: float) -> Iterator[ResultRow]:
     for (profile, name), found in figures.items():
-        idle = figures[profile, "none"]
-        yield _row(profile, name, "nrmse", found.error, oracle)
-        yield _row(profile, name, "steps_to_adapt", found.steps, idle.steps.value)
-        yield _row(profile, name, "modelled_seconds_to_adapt", found.seconds, idle.seconds.value)
+        idle, of = figures[profile, "none"], partial(row_of, profile, name, precision=READOUT, refit=name == "refit")
+        yield of("nrmse", found.error, oracle)
+        yield of("steps_to_adapt", found.steps, idle.steps.value)
+        yield of("modelled_seconds_to_adapt", found.seconds, idle.seconds.value)
 
 
 def _table(figures: dict[tuple[str, str], _Figures], size: _Size) -> Iterator[tuple[str, ...]]:

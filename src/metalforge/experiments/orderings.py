@@ -17,6 +17,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import hypot, inf, sqrt
 from pathlib import Path
 from typing import NamedTuple
@@ -212,15 +213,11 @@ def pull(outcome: StrategyOutcome, other: StrategyOutcome) -> float | None:
 
 PULL = 3.0
 """Combined errors within which two runs are called consistent."""
-HEAD = (
-    "strategy, updates, updates/s, effective samples/s, cores got, updates per core second, "
-    "effective samples per core second, beta_c, pull, utilisation, checks, largest drift"
-)
 
 
 def lines(outcomes: Mapping[str, StrategyOutcome]) -> tuple[tuple[str, ...], ...]:
     """Return the table: one line a strategy."""
-    return (tuple(HEAD.split(", ")), *(_line(outcome, outcomes[SEQUENTIAL]) for outcome in outcomes.values()))
+    return (tuple(words("018.columns")), *(_line(outcome, outcomes[SEQUENTIAL]) for outcome in outcomes.values()))
 
 
 def _line(outcome: StrategyOutcome, base: StrategyOutcome) -> tuple[str, ...]:
@@ -338,11 +335,7 @@ def busy() -> str:
 
 def _rows(outcome: StrategyOutcome, base: StrategyOutcome, plan: OrderingPlan) -> Iterator[ResultRow]:
     task = f"{'x'.join(map(str, plan.target))}, {plan.seconds:g} s"
-    precision = outcome.state.spec.lattice.precision
-
-    def of(metric: str, figure: Interval, reference: float = 0.0, *, less: bool = False) -> ResultRow:
-        return row_of(task, outcome.name, metric, figure, reference, precision=precision, less=less)
-
+    of = partial(row_of, task, outcome.name, precision=outcome.state.spec.lattice.precision, less=False)
     yield of("updates_per_s", _around(*outcome.rate), base.rate[0])
     yield of("updates_per_core_s", exactly(outcome.core_rate), base.core_rate)
     yield of("effective_samples_per_s", _around(*outcome.effective), base.effective[0])

@@ -23,7 +23,7 @@ given and checked by itself.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -44,28 +44,6 @@ from metalforge.reservoir.metrics import Interval
 from .cache import cached
 from .placement_rules import RANGES, Judged, Steered, WarmUps, bootstrap, mser_start, offset_for, pooled_mean, steer
 from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, shown, words
-
-PUBLISHED = {
-    "A": ("83.3 %", "390 of 1800 (21.7 %)"),
-    "B": ("95.8 %", "0"),
-    "C": ("83.3 %", "0"),
-    "D": ("45.5 %", "0"),
-    "E": ("50.0 %", "0"),
-    "F": ("87.5 %", "390 of 1800 (21.7 %)"),
-}
-"""Accuracy and saved trajectories in the published design's table."""
-COLUMNS = (
-    "placement",
-    "published: accuracy",
-    "published: saved",
-    "accuracy here",
-    "baseline",
-    "saved here, of all trajectories",
-    "premature",
-    "bias added to that of the standard length, {standard} (errors of a measurement)",
-    "why they differ",
-)
-"""Names of columns; the bias that is left after the standard length goes into one."""
 
 
 class MidRun(NamedTuple):
@@ -147,9 +125,9 @@ def lines(found: Findings) -> tuple[tuple[str, ...], ...]:
         ),
         "F": ("", "", whole, _percent(both.premature), _two(both)),
     }
-    standard = _two(found.judged["standard"], "left")
-    head_line = tuple(name.format(standard=standard) for name in COLUMNS)
-    return (head_line, *((name, *PUBLISHED[name], *row, *words(f"020.why_{name}")) for name, row in rows.items()))
+    columns = words("020.columns", standard=found.judged["standard"].left)
+    published = {name: words(f"020.published_{name}") for name in rows}
+    return (tuple(columns), *((name, *published[name][:2], *row, published[name][2]) for name, row in rows.items()))
 
 
 def _words(found: Findings) -> Iterator[str]:
@@ -298,10 +276,8 @@ def predicted_lengths(train: WarmUps, test: WarmUps, seed: int) -> tuple[Doubles
 def _rows(found: Findings) -> Iterator[ResultRow]:
     """Give every figure with its interval; the reference of a saving is the standard chain."""
 
-    def of(
-        place: str, approach: str, metric: str, figure: Interval, reference: float = 0.0, *, less: bool = False
-    ) -> ResultRow:
-        return row_of(f"placement {place}", approach, metric, figure, reference, less=less)
+    def of(place: str, *what: Any, less: bool = False) -> ResultRow:
+        return row_of(f"placement {place}", *what, less=less)
 
     places = {"head": "A", "MSER": "A", "standard": "A", "control": "A", "predicted": "E", "head and predicted": "F"}
     usual = found.judged["standard"].premature.value
@@ -322,8 +298,7 @@ def _rows(found: Findings) -> Iterator[ResultRow]:
         yield of("F", where, "saved_share_of_all", found.saved_together(steered))
     asked = {"thermalization": "A", "rejection": "B", "phase": "C", "beta_priority": "D", HEAD: "E"}
     for score in (*found.scores.values(), found.length_score):
-        figure, less = Interval(score.value, score.low, score.high), score.metric != "accuracy"
-        yield of(asked[score.name], "head", score.metric, figure, score.baseline, less=less)
+        yield of(asked[score.name], "head", score.metric, score, score.baseline, less=score.metric != "accuracy")
 
 
 def _checks(found: Findings) -> Iterator[Check]:

@@ -16,6 +16,7 @@ Where four bits change the weights, the float network with the changed ones is a
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,19 +35,7 @@ from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
 from .problems import ring
-from .protocol import (
-    Check,
-    HasInterval,
-    Progress,
-    Result,
-    ResultRow,
-    Settings,
-    experiment,
-    row_of,
-    rows_of,
-    shown,
-    words,
-)
+from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, rows_of, shown, words
 
 UNITS = 128
 RADIUS = 0.9
@@ -203,8 +192,8 @@ def attack_arena(arena: Arena, *, seed: int, quick: bool = False) -> Flags:
     return right
 
 
-def _task_rows(task: str, found: list[Flags]) -> list[ResultRow]:
-    """Return the rows of one task from the flags of its reservoirs."""
+def _task_rows(task: str, found: list[Flags]) -> Iterator[ResultRow]:
+    """Give the rows of one task from the flags of its reservoirs."""
 
     def flags(model: str, attack: str, epsilon: float) -> list[NDArray[np.bool_]]:
         return [right[model, attack, epsilon] for right in found]
@@ -219,42 +208,34 @@ def _task_rows(task: str, found: list[Flags]) -> list[ResultRow]:
         ]
 
     simple = share(flags("baseline", "clean", 0.0))
-    rows = [_accuracy(task, "baseline: logistic on the mean", "f64", "clean", simple, simple.value)]
+    usual = partial(row_of, task, refit=True, less=False)
+    yield usual("baseline: logistic on the mean", "clean", simple, simple.value, precision="f64")
     epsilons = sorted({e for _, _, e in found[0] if e})
     for model, (approach, precision) in MODELS.items():
-        twin = FLOAT_TWIN[model]
-
-        def add(metric: str, value: HasInterval, reference: float, of: tuple[str, str] = (approach, precision)) -> None:
-            rows.append(_accuracy(task, *of, metric, value, reference))
-
-        add("clean", share(flags(model, "clean", 0.0)), share(flags(twin, "clean", 0.0)).value)
+        twin, of = FLOAT_TWIN[model], partial(usual, approach, precision=precision)
+        yield of("clean", share(flags(model, "clean", 0.0)), share(flags(twin, "clean", 0.0)).value)
         for e in epsilons:
             at = f"epsilon {e:g}"
             control = flags(twin, "random signs", e)
-            add(f"random signs, {at}", share(flags(model, "random signs", e)), share(control).value)
+            yield of(f"random signs, {at}", share(flags(model, "random signs", e)), share(control).value)
             for attack in ("fgsm", "pgd", "square"):
                 if (model, f"{attack} on {model}", e) not in found[0]:
                     continue
                 on_twin = flags(twin, f"{attack} on {twin}", e)
                 fooled = share(on_twin).value
-                add(f"{attack} own, {at}", share(flags(model, f"{attack} on {model}", e)), fooled)
+                yield of(f"{attack} own, {at}", share(flags(model, f"{attack} on {model}", e)), fooled)
                 if twin == model:
                     continue
                 carried = flags(model, f"{attack} on {twin}", e)
-                add(f"{attack} from twin, {at}", share(carried), fooled)
+                yield of(f"{attack} from twin, {at}", share(carried), fooled)
                 clean = flags(twin, "clean", 0.0), flags(model, "clean", 0.0)
-                add(f"{attack} transfer, {at}", transfer_rate(clean[0], on_twin, clean[1], carried), 1.0)
-            add(f"worst, {at}", share(worst(model, e)), share(worst(twin, e)).value)
+                yield of(f"{attack} transfer, {at}", transfer_rate(clean[0], on_twin, clean[1], carried), 1.0)
+            yield of(f"worst, {at}", share(worst(model, e)), share(worst(twin, e)).value)
             if twin != model:
-                add(f"against twin, {at}", share_difference(worst(model, e), worst(twin, e)), 0.0)
+                yield of(f"against twin, {at}", share_difference(worst(model, e), worst(twin, e)))
             if model in SAME_WEIGHTS:
                 same = worst(SAME_WEIGHTS[model], e)
-                add(f"against same weights, {at}", share_difference(worst(model, e), same), 0.0)
-    return rows
-
-
-def _accuracy(task: str, approach: str, precision: str, metric: str, found: HasInterval, reference: float) -> ResultRow:
-    return row_of(task, approach, metric, found, reference, precision=precision, refit=True, less=False)
+                yield of(f"against same weights, {at}", share_difference(worst(model, e), same))
 
 
 def _rounded(rows: Sequence[ResultRow]) -> list[ResultRow]:

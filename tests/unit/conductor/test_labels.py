@@ -7,9 +7,8 @@ import pytest
 from metalforge.conductor.chains import LABEL_SERIES, SERIES, ChainEntry, ChainRecord, Corpus, Reference
 from metalforge.conductor.corpus_spec import CorpusGrid, CorpusSpec
 from metalforge.conductor.features import FEATURES
-from metalforge.conductor.heads_training import LABEL_OF
 from metalforge.conductor.labels import LABELS, Band, Labeller, first_inside, frames_of, meta_rows
-from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11
+from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11, LABEL_OF
 
 DIMS = (4, 4, 4, 2)
 SPEC = CorpusSpec(grids=(CorpusGrid(dims=DIMS, train=(4.7, 5.5), test=(5.0,), far=(4.5, 5.8)),))
