@@ -24,6 +24,4 @@ __all__ = [
 ]
 
 __version__ = _version("metalforge")
-__getattr__, __dir__ = _on_demand(
-    __name__, campaign="", conductor="", hybrid="", lattice="", pipeline="", reservoir="", statistics="", substrates=""
-)
+__getattr__, __dir__ = _on_demand(__name__, __all__)

@@ -50,11 +50,4 @@ __all__ = [
     "run",
     "steerer_names",
 ]
-__getattr__, __dir__ = on_demand(
-    __name__,
-    extending="Extension",
-    results="Results load resume run",
-    running__campaign="Campaign",
-    spec="PRESETS Budget CampaignSpec Lattice Running Screening Steering WarmUpPolicy load_spec preset",
-    steerers="VolumeScan build_steerer register_steerer steerer_names",
-)
+__getattr__, __dir__ = on_demand(__name__, __all__)

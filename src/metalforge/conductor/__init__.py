@@ -47,20 +47,4 @@ __all__ = [
     "scaled",
     "train_heads",
 ]
-__getattr__, __dir__ = on_demand(
-    __name__,
-    chains="ChainEntry load_corpus save_corpus",
-    corpus="build_corpus run_chains",
-    corpus_spec="CorpusSpec",
-    features="ChainContext MetaRow scaled",
-    heads_training="reservoir train_heads",
-    labels="examples frames_of",
-    layouts="CONDUCTOR_11 GPU_PREP_11",
-    program="ConductorProgram",
-    questions="HeadQuestion PlannedRun",
-    reading="NetworkConductor",
-    shipped="default_provenance default_scores default_weights",
-    steerer="ConductorSteerer",
-    trust="Trust",
-    worker="Worker",
-)
+__getattr__, __dir__ = on_demand(__name__, __all__)

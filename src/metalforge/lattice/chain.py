@@ -13,7 +13,7 @@ from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.engine import Engine, Precision, check_dims, continues
 
 from .actions import action as named_action
-from .field import GaugeField
+from .field import Address, GaugeField
 from .hmc import EnergyProbe, hmc_trajectory, make_workspace
 from .integrators import scheme
 from .io.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
@@ -164,13 +164,12 @@ class Chain:
         """
         if not self.spec.has_trajectories:
             return self.quenched_update()
-        spec = self.spec
-        step = self.step + 1
+        spec, address = self.spec, self.address(1)
         if self.sea is not None and adapting:
             self.sea.widen_range()
             self._range_is_frozen = False
         elif self.sea is not None and not self._range_is_frozen:
-            self.sea.freeze_range(seed=spec.seed, stream=spec.stream, step=step)
+            self.sea.freeze_range(**address)
             self._range_is_frozen = True
         info = hmc_trajectory(
             self.field,
@@ -178,18 +177,20 @@ class Chain:
             tau=spec.hmc.tau,
             n_steps=spec.hmc.n_steps,
             integrator=scheme(spec.hmc.integrator),
-            seed=spec.seed,
-            stream=spec.stream,
-            step=step,
             workspace=self._workspace,
             accept_always=accept_always,
             sea=self.sea,
             probe=probe,
             action=self.action,
+            **address,
         )
-        self.step = step
+        self.step += 1
         iterations = None if self.sea is None else info.cg_iterations
-        return UpdateInfo(step=step, accepted=info.accepted, delta_h=info.delta_h, cg_iterations=iterations)
+        return UpdateInfo(step=self.step, accepted=info.accepted, delta_h=info.delta_h, cg_iterations=iterations)
+
+    def address(self, ahead: int = 0) -> Address:
+        """Return where the random numbers of this step are, or of one ahead."""
+        return {"seed": self.spec.seed, "stream": self.spec.stream, "step": self.step + ahead}
 
     def quenched_update(self) -> UpdateInfo:
         """Move the chain by the sweeps of `spec.heatbath`: what a chain with fermions is thermalised by at first."""
@@ -230,7 +231,7 @@ class Chain:
         observed = measure(self.field)
         if self.sea is None:
             return observed
-        return self.sea.observe(observed, seed=self.spec.seed, stream=self.spec.stream, step=self.step)
+        return self.sea.observe(observed, **self.address())
 
     def retune(self, hmc: HmcSpec) -> None:
         """Change the trajectory; for warm-up only: a chain that is measured keeps its parameters."""

@@ -5,7 +5,7 @@ cold ones.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,39 +14,36 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from metalforge.core.errors import SpecError
 
+from .field import Address
 from .solvers import cg
 from .staggered import ColourField, StaggeredOperator
 
 LARGEST_POSSIBLE = 16.0
 """-H^2 <= 16: H is a sum of eight unitary hops over two, so its norm is at most 4."""
 
+ACCURACY, MAX_STEPS = 0.01, 100
+"""Where Lanczos ends."""
+
 START_DRAW = (6 << 28) + (1 << 27)
 """Draws of the vector that Lanczos starts from: among those of estimators, away from their noise."""
 
 
 def largest_eigenvalue(
-    operator: StaggeredOperator,
-    *,
-    seed: int,
-    stream: int,
-    step: int,
-    accuracy: float = 0.01,
-    max_steps: int = 100,
-    workspace: Sequence[ColourField] | None = None,
+    operator: StaggeredOperator, *, workspace: Sequence[ColourField] | None = None, **address: Unpack[Address]
 ) -> float:
-    """Return an upper estimate of the largest eigenvalue of -H^2, in excess by `accuracy` (relative) at most.
+    """Return an upper estimate of the largest eigenvalue of -H^2, in excess by `ACCURACY` (relative) at most.
 
     Lanczos' largest Ritz value lies below it; the norm of its residual, added here, is as far as it can be from an
     eigenvalue. `workspace` saves the allocation of three even fields.
     """
     before, vector, image = workspace or (ColourField(operator.gauge, 0, operator.precision) for _ in range(3))
-    vector.gaussian(seed=seed, stream=stream, step=step, draw=START_DRAW)
+    vector.gaussian(draw=START_DRAW, **address)
     vector.scale(vector.norm2() ** -0.5)
     before.zero()
     diagonal: list[float] = []
     beside: list[float] = []
     shift = -(operator.mass**2)
-    for n in range(1, max_steps + 1):
+    for n in range(1, MAX_STEPS + 1):
         operator.normal(image, vector, shift=shift)
         if beside:
             image.add(before, -beside[-1])
@@ -55,7 +52,7 @@ def largest_eigenvalue(
         beside.append(image.norm2() ** 0.5)
         if n % 5 == 0 or beside[-1] < 1e-8:
             value, error = _largest_ritz(diagonal, beside)
-            if error <= accuracy * value or beside[-1] < 1e-8:
+            if error <= ACCURACY * value or beside[-1] < 1e-8:
                 break
         image.scale(1 / beside[-1])
         before, vector, image = vector, image, before

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,14 @@ from metalforge.native.engine import Buffer, Dims, Engine, Grid, Precision, chec
 from .actions import WILSON, Action
 
 ALL_LINKS = 255
+
+
+class Address(TypedDict):
+    """Where random numbers are: those of one step of the chain (seed, stream)."""
+
+    seed: int
+    stream: int
+    step: int
 
 
 def grid_of(engine: Engine, dims: Sequence[int], precision: Precision) -> Grid:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from metalforge.core.errors import SpecError
 from metalforge.native import Stream
 
 from .actions import WILSON, Action
-from .field import GaugeField, Momenta
+from .field import Address, GaugeField, Momenta
 from .integrators import GAUGE, MOVE, Level, Scheme, TrajectoryPlan, nested
 from .sea import Sea
 
@@ -71,14 +71,12 @@ def hmc_trajectory(
     tau: float,
     n_steps: int,
     integrator: Scheme,
-    seed: int,
-    stream: int,
-    step: int,
     workspace: Workspace | None = None,
     accept_always: bool = False,
     sea: Sea | None = None,
     probe: EnergyProbe | None = None,
     action: Action = WILSON,
+    **address: Unpack[Address],
 ) -> TrajectoryInfo:
     """Replace the links by the next state of the chain: fresh momenta, a trajectory of length `tau`, accept or restore.
 
@@ -92,7 +90,6 @@ def hmc_trajectory(
     # Rounding takes the links off the group by about 1e-15 a trajectory; mended here, outside the reversible part.
     field.reunitarise()
     backup.assign(field)
-    address = {"seed": seed, "stream": stream, "step": step}
     momenta.refresh(**address)
     plan = nested(tau, [Level(integrator, n_steps, GAUGE)] if sea is None else sea.levels(integrator, n_steps))
     try:
@@ -109,7 +106,8 @@ def hmc_trajectory(
         _restore(field, backup, sea)
         raise
     delta_h = energy_after - energy_before
-    u = Stream(seed, stream).uniform(step=step, sites=1, draws=2, first_draw=METROPOLIS_DRAW, threads=1)[0, 0]
+    numbers = Stream(address["seed"], address["stream"])
+    u = numbers.uniform(step=address["step"], sites=1, draws=2, first_draw=METROPOLIS_DRAW, threads=1)[0, 0]
     # A trajectory that went astray (overflow, NaN) is a rejection: the comparison is false for NaN.
     accepted = bool(math.log(u) < -delta_h) or (accept_always and math.isfinite(delta_h))
     if not accepted:

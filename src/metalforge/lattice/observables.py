@@ -10,7 +10,7 @@ with A = D^+ D: the rest of D^-1 = D^+ A^-1 joins sites of opposite parity, and 
 
 import cmath
 import math
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
 import msgspec
 import numpy as np
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
 
-from .field import GaugeField
+from .field import Address, GaugeField
 from .solvers import Inverter
 from .staggered import ColourField
 
@@ -148,14 +148,7 @@ class CondensateSample(NamedTuple):
 
 
 def measure_condensate(
-    inverter: Inverter,
-    mass: float,
-    *,
-    n_vectors: int,
-    seed: int,
-    stream: int,
-    step: int,
-    tolerance: float = TOLERANCE,
+    inverter: Inverter, mass: float, *, n_vectors: int, tolerance: float = TOLERANCE, **address: Unpack[Address]
 ) -> CondensateSample:
     """Return the condensate and its connected part on the inverter's links, from each of `n_vectors` noise vectors.
 
@@ -167,7 +160,7 @@ def measure_condensate(
     volume = inverter.volume
     condensate, connected = [], []
     for n in range(n_vectors):
-        noise.gaussian(seed=seed, stream=stream, step=step, draw=NOISE_DRAW + 256 * n)
+        noise.gaussian(draw=NOISE_DRAW + 256 * n, **address)
         noise.from_host(np.copysign(math.sqrt(0.5), noise.to_host().view(float)).view(complex))
         inverter.solve(noise, found, mass=mass, tolerance=tolerance)
         trace = noise.dot(found).real

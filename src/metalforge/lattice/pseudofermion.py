@@ -24,7 +24,7 @@ import numpy as np
 
 from metalforge.core.errors import SpecError
 
-from .field import Momenta
+from .field import Address, Momenta
 from .rational import Rational, rational_power
 from .solvers import Inverter
 from .staggered import ColourField
@@ -51,7 +51,7 @@ class Pseudofermion(ABC):
         self.phi = inverter.fresh()
 
     @abstractmethod
-    def refresh(self, *, seed: int, stream: int, step: int) -> None:
+    def refresh(self, **address: Unpack[Address]) -> None:
         """Draw the field from exp(-S)."""
 
     @abstractmethod
@@ -127,10 +127,10 @@ class _Solved(Pseudofermion):
         self._solution = inverter.fresh()
         self._odd = inverter.fresh(parity=1)
 
-    def _draw_noise(self, *, seed: int, stream: int, step: int) -> None:
+    def _draw_noise(self, **address: Unpack[Address]) -> None:
         """Set phi = eta_e, and the odd buffer to eta_o."""
         for noise in (self.phi, self._odd):
-            noise.gaussian(seed=seed, stream=stream, step=step, draw=self._draw)
+            noise.gaussian(draw=self._draw, **address)
         self._guesses.forget()
 
     def action(self) -> float:
@@ -151,9 +151,9 @@ class _Solved(Pseudofermion):
 class FourFlavors(_Solved):
     """Four flavours of one mass: S = phi^+ A(m)^-1 phi, exact, without a root."""
 
-    def refresh(self, *, seed: int, stream: int, step: int) -> None:
+    def refresh(self, **address: Unpack[Address]) -> None:
         """Draw phi = (D^+ eta)_e = m eta_e - H eta_o, whose covariance is m^2 - H^2 = A."""
-        self._draw_noise(seed=seed, stream=stream, step=step)
+        self._draw_noise(**address)
         (hopped,) = self._inverter.pool(1)
         self._inverter.hop(hopped, self._odd)
         self.phi.scale(self._mass)
@@ -175,12 +175,12 @@ class MassRatio(_Solved):
         self._heavy = heavy
         self._constant, self._weight = 1.0, heavy**2 - mass**2
 
-    def refresh(self, *, seed: int, stream: int, step: int) -> None:
+    def refresh(self, **address: Unpack[Address]) -> None:
         """Draw phi = [D(m)^+ D(M)^+^-1 eta]_e, whose covariance is A(m) / A(M).
 
         D(m)^+ D(M)^+^-1 = D(m)^+ D(M) A(M)^-1 = 1 - (M - m)(M + H) A(M)^-1.
         """
-        self._draw_noise(seed=seed, stream=stream, step=step)
+        self._draw_noise(**address)
         source, found = self._inverter.pool(2)
         self._inverter.hop(source, self._odd)
         source.add(self.phi, self._heavy)
@@ -220,9 +220,9 @@ class RootFlavors(Pseudofermion):
         self.for_action = rational_power(Fraction(-self._flavors, 4), low, high, action_error)
         self.for_force = rational_power(Fraction(-self._flavors, 4), low, high, force_error)
 
-    def refresh(self, *, seed: int, stream: int, step: int) -> None:
+    def refresh(self, **address: Unpack[Address]) -> None:
         """Draw phi = A^(Nf/8) eta_e."""
-        self._noise.gaussian(seed=seed, stream=stream, step=step, draw=self._draw)
+        self._noise.gaussian(draw=self._draw, **address)
         self._inverter.apply(self.for_heat_bath, self._noise, self.phi, mass=self._mass, tolerance=self._tolerance)
 
     def action(self) -> float:

@@ -47,10 +47,9 @@ class Look:
     @cached_property
     def quarks(self) -> SeaObservables | None:
         """The condensate by noise vectors, addressed by the chain's step; None where none are drawn."""
-        chain = self.chain
-        if chain.sea is None:
+        if self.chain.sea is None:
             return None
-        seen = chain.sea.observe(self.gauge, seed=chain.spec.seed, stream=chain.spec.stream, step=chain.step)
+        seen = self.chain.sea.observe(self.gauge, **self.chain.address())
         return seen if isinstance(seen, SeaObservables) else None
 
     def of_update(self, name: str) -> float | None:

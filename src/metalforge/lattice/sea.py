@@ -9,14 +9,14 @@ of -H^2 seen so far, and a trajectory that leaves it is an error, since its acti
 import math
 from collections.abc import Sequence
 from itertools import count, pairwise
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
 from metalforge.core.errors import MetalforgeError, SpecError
 
 from .eigenvalues import LARGEST_POSSIBLE, largest_eigenvalue
-from .field import GaugeField, Momenta
+from .field import Address, GaugeField, Momenta
 from .integrators import GAUGE, Level, Scheme
 from .observables import Observables, SeaObservables, measure_condensate
 from .pseudofermion import FourFlavors, MassRatio, Pseudofermion, RootFlavors
@@ -149,15 +149,15 @@ class Sea:
         heavy = [Level(integrator, self.spec.n_heavy, HEAVY)] if self._terms[HEAVY] else []
         return [Level(integrator, n_steps, LIGHT), *heavy, Level(integrator, self.spec.n_inner, GAUGE)]
 
-    def begin(self, *, seed: int, stream: int, step: int) -> None:
+    def begin(self, **address: Unpack[Address]) -> None:
         """Draw the pseudofermions of a trajectory; the solves of the last one are forgotten."""
         self.inverter.solves = self.inverter.iterations = 0
         self.links_moved()
-        self.check_range(seed=seed, stream=stream, step=step)
+        self.check_range(**address)
         for root in self._roots:
             root.set_range(self.bound)
         for term in self.terms:
-            term.refresh(seed=seed, stream=stream, step=step)
+            term.refresh(**address)
 
     def links_moved(self) -> None:
         """Say that the links are others now."""
@@ -172,20 +172,14 @@ class Sea:
         for term in self._terms[part]:
             term.kick(momenta, coefficient, remember=remember)
 
-    def observe(self, observed: Observables, *, seed: int, stream: int, step: int) -> Observables:
+    def observe(self, observed: Observables, **address: Unpack[Address]) -> Observables:
         """Return `observed` with the condensate of the first mass, or as it is where no noise vectors are asked for."""
         if self.spec.noise_vectors == 0:
             return observed
         self.links_moved()
         with self.inverter.uncounted():  # the counts are those of the last trajectory
-            sample = measure_condensate(
-                self.inverter,
-                self.spec.masses[0],
-                n_vectors=self.spec.noise_vectors,
-                seed=seed,
-                stream=stream,
-                step=step,
-            )
+            mass, count = self.spec.masses[0], self.spec.noise_vectors
+            sample = measure_condensate(self.inverter, mass, n_vectors=count, **address)
         return SeaObservables(
             **msgspec.structs.asdict(observed),
             condensate=sample.mean,
@@ -193,28 +187,27 @@ class Sea:
             condensate_connected=sample.mean_connected,
         )
 
-    def check_range(self, *, seed: int, stream: int, step: int) -> None:
+    def check_range(self, **address: Unpack[Address]) -> None:
         """Raise when the spectrum is not within the range of the rational functions; nothing to do without roots."""
         if not self._roots:
             return
         self.inverter.take_up()
-        found = largest_eigenvalue(
-            self.inverter.operator, seed=seed, stream=stream, step=step, workspace=self.inverter.pool(3)
-        )
+        found = largest_eigenvalue(self.inverter.operator, workspace=self.inverter.pool(3), **address)
         self.seen = max(self.seen, found)
         if not found <= self.bound:
             raise SpectralRangeError(
                 f"the largest eigenvalue of -H^2 must be <= {self.bound:.4g}, the range of the rational functions. "
-                f"Got {found:.4g} at step {step}\nhint: warm the chain up (longer), the range is measured there"
+                f"Got {found:.4g} at step {address['step']}\n"
+                "hint: warm the chain up (longer), the range is measured there"
             )
 
     def widen_range(self) -> None:
         """Set the range to what holds for any links."""
         self.bound = LARGEST_POSSIBLE
 
-    def freeze_range(self, *, seed: int, stream: int, step: int) -> None:
+    def freeze_range(self, **address: Unpack[Address]) -> None:
         """Set the range to 1.1 times the largest eigenvalue seen, now or before; to leave it is an error then."""
         self.links_moved()
-        self.check_range(seed=seed, stream=stream, step=step)
+        self.check_range(**address)
         if self._roots:
             self.bound = min(RANGE_MARGIN * self.seen, LARGEST_POSSIBLE)
