@@ -327,10 +327,10 @@ def on_the_line(spec: CampaignSpec) -> tuple[Dims, ...]:
 
 def load_spec(path: Path) -> CampaignSpec:
     """Return the spec of a TOML file."""
-    with opened(path):
+    with opened(path) as (stream, _):
         try:
-            return msgspec.toml.decode(Path(path).read_bytes(), type=CampaignSpec)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return msgspec.toml.decode(stream.read(), type=CampaignSpec)
+        except ValueError as error:
             raise SpecError(f"not a campaign: {error}\nhint: metalforge scan --print-spec writes one") from error
 
 

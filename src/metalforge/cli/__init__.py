@@ -2,7 +2,7 @@
 
 Data goes to stdout, talk to stderr; ``--json`` gives records; tables are drawn on a terminal and plain text when piped.
 
-Exit codes: 0 done; 1 a check failed; 2 wrong usage or input; 3 this machine cannot do it; 130 interrupted.
+Whatever fails is one line and an exit code (`guard.EXIT_CODES`); ``--debug`` shows the traceback.
 """
 
 from .main import main

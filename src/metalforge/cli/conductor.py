@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import Json, print_json, print_records, print_table, print_text
+from .output import MOST_SEED, Json, print_json, print_records, print_table, print_text
 
 if TYPE_CHECKING:
     from metalforge.conductor.chains import Corpus
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Heads that watch a running chain.", no_args_is_help=True, rich_markup_mode=None)
 Quick = Annotated[bool, typer.Option("--quick", help="A smaller corpus of the same kind, made in seconds.")]
 CorpusFile = Annotated[Path | None, typer.Option("--corpus", help="A file of `conductor corpus`; made anew without.")]
-Seed = Annotated[int, typer.Option(help="Seed of the reservoir.")]
+Seed = Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the reservoir.")]
 Layout = Annotated[str, typer.Option(help="Head layout: conductor-11 or gpu-prep-11.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Processes that run chains; all cores without.")]
 
@@ -24,7 +24,7 @@ Workers = Annotated[int | None, typer.Option(min=1, help="Processes that run cha
 def corpus(
     out: Annotated[Path, typer.Option(help="Where the HDF5 file goes.")],
     quick: Quick = False,
-    seed: Annotated[int, typer.Option(help="Seed of the chains.")] = 2026,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the chains.")] = 2026,
     workers: Workers = None,
     as_json: Json = False,
 ) -> None:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from .output import Json, print_json, print_records, print_table, print_text
+from .output import MOST_SEED, Json, print_json, print_records, print_table, print_text
 
 app = typer.Typer(help="Reproducible experiments.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -22,7 +22,7 @@ def list_experiments(as_json: Json = False) -> None:
 def run(
     name: Annotated[str, typer.Argument(help="Such as 004 or parity; `experiment list` shows all.")],
     quick: Annotated[bool, typer.Option("--quick", help="A smaller run of the same kind, in seconds.")] = False,
-    seed: Annotated[int, typer.Option(help="The first of the seeds.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="The first of the seeds.")] = 1,
     profile: Annotated[str, typer.Option(help="Device profile for modelled times.")] = "akd1000-published",
     shard: Annotated[str, typer.Option(help="Part i/n of a long experiment; parts add to one file.")] = "",
     file: Annotated[str, typer.Option(help="That file; by default in the cache folder.")] = "",

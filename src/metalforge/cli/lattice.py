@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from metalforge.core.errors import SpecError
 
-from .output import Json, print_json, print_records, print_table, print_text
+from .output import Json, Threads, print_json, print_records, print_table, print_text
 
 if TYPE_CHECKING:
     from metalforge.lattice.generate import ChainSummary, Generation
@@ -34,8 +34,8 @@ def generate(
     ] = None,
     warmup: Annotated[int, typer.Option(help="Updates before measurement; HMC tunes its steps here.")] = 100,
     trajectories: Annotated[int | None, typer.Option(help="Measured updates. Default 200, or as resumed.")] = None,
-    seed: Annotated[int, typer.Option(help="Names the chain, with --stream.")] = 1,
-    stream: Annotated[int, typer.Option()] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Names the chain, with --stream.")] = 1,
+    stream: Annotated[int, typer.Option(min=0, max=2**32 - 1)] = 0,
     start: Annotated[str, typer.Option(help="hot, cold, or a configuration file.")] = "hot",
     precision: Annotated[str, typer.Option(help="f64 or f32.")] = "f64",
     tau: Annotated[float, typer.Option(help="Trajectory length (hmc).")] = 1.0,
@@ -59,7 +59,7 @@ def generate(
     save_every: Annotated[int, typer.Option(help="Keep every n-th configuration; 0: the last.")] = 0,
     trace: Annotated[Path | None, typer.Option(help="One JSON line per update.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run of this folder or checkpoint.")] = None,
-    threads: Annotated[int | None, typer.Option()] = None,
+    threads: Threads = None,
     allow_different_isa: Annotated[bool, typer.Option("--allow-different-isa")] = False,
     as_json: Json = False,
 ) -> None:
@@ -83,30 +83,30 @@ def generate(
             max_iterations=max_iterations,
         )
         sweeps = named_action(action).sweeps
-        spec = _record(
-            ChainSpec,
-            dims=dims,
-            beta=beta,
-            action=action,
-            algorithm=algorithm or _default_algorithm(fermions, sweeps),
-            seed=seed,
-            stream=stream,
-            start=start if start in ("hot", "cold") else "file",
-            precision=precision,
-            hmc={"tau": tau, "integrator": integrator},
-            fermions=fermions,
-        )
-        job = _record(
-            Job,
-            warmup=warmup,
-            quenched=(20 if fermions and sweeps else 0) if quenched is None else quenched,
-            trajectories=200 if trajectories is None else trajectories,
-            out=None if out is None else str(out),
-            format=file_format,
-            save_every=save_every,
-            observables=tuple(observable or ()),
-            trace=None if trace is None else str(trace),
-        )
+        asked = {
+            "dims": dims,
+            "beta": beta,
+            "action": action,
+            "algorithm": algorithm or _default_algorithm(fermions, sweeps),
+            "seed": seed,
+            "stream": stream,
+            "start": start if start in ("hot", "cold") else "file",
+            "precision": precision,
+            "hmc": {"tau": tau, "integrator": integrator},
+            "fermions": fermions,
+        }
+        spec = msgspec.convert(asked, ChainSpec)
+        run_for = {
+            "warmup": warmup,
+            "quenched": (20 if fermions and sweeps else 0) if quenched is None else quenched,
+            "trajectories": 200 if trajectories is None else trajectories,
+            "out": None if out is None else str(out),
+            "format": file_format,
+            "save_every": save_every,
+            "observables": tuple(observable or ()),
+            "trace": None if trace is None else str(trace),
+        }
+        job = msgspec.convert(run_for, Job)
         if job.checkpoint.exists():
             raise SpecError(
                 f"{job.checkpoint} exists already\nhint: continue it with `--resume {job.checkpoint}`, or move it away"
@@ -131,7 +131,7 @@ def generate(
 @app.command(name="measure")
 def measure_files(
     files: Annotated[list[Path], typer.Argument(help="Configurations: NERSC, ILDG, HDF5, MILC or openQCD.")],
-    flow: Annotated[float, typer.Option(help="Also flow to this time: t0, w0, Q.")] = 0.0,
+    flow: Annotated[float, typer.Option(min=0, help="Also flow to this time: t0, w0, Q.")] = 0.0,
     as_json: Json = False,
 ) -> None:
     """Measure stored configurations: plaquette, Polyakov loop and, with --flow, the scales of the gradient flow."""
@@ -178,14 +178,6 @@ def _default_algorithm(fermions: dict[str, Any] | None, sweeps: bool) -> str:
     if fermions is None:
         return "heatbath" if sweeps else "hmc"
     return "hmc" if all(n == 4 for n in fermions["flavors"]) else "rhmc"
-
-
-def _record(kind: type[Any], **fields: Any) -> Any:
-    """Build a strict record from options; a wrong value is an input error that names the option."""
-    try:
-        return msgspec.convert(fields, kind)
-    except msgspec.ValidationError as error:
-        raise SpecError(str(error)) from error
 
 
 @contextmanager

@@ -1,24 +1,26 @@
 """Assembles the verbs and turns errors into messages and exit codes."""
 
+import re
 import sys
 import warnings
+from itertools import pairwise
 from typing import Annotated, NoReturn
 
 import typer
 
 from metalforge import __version__
-from metalforge.core.errors import KernelError, MetalforgeError, MeterUnavailableError, PlacementError, PluginError
+from metalforge.core.errors import SpecError
 from metalforge.core.plugins import PluginWarning
-from metalforge.substrates.npu import NpuError
 
 from . import bench, conductor, experiment, lattice, machine, npu, pipeline, scan, search
+from .guard import EXIT_CODES, guarded
 from .output import print_text
+from .streams import lossy_streams
 
 app = typer.Typer(
     name="metalforge",
     help="Physics campaigns on whatever silicon you have.",
-    epilog="Exit codes: 0 done, 1 a check failed, 2 wrong usage or input, 3 this machine cannot do it, "
-    "75 a campaign was interrupted and can be resumed, 130 interrupted",
+    epilog=EXIT_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -32,8 +34,6 @@ for _verb in (
 for _room in (lattice, npu, experiment, conductor, pipeline):
     app.add_typer(_room.app, name=_room.__name__.rsplit(".", 1)[-1])
 
-_CANNOT = (KernelError, PlacementError, MeterUnavailableError, PluginError, NpuError)
-
 
 def _print_version(wanted: bool) -> None:
     if wanted:
@@ -46,8 +46,11 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error comes from; anywhere on the line.")
+    ] = False,
 ) -> None:
-    """Take the options that stand before a verb; each does its work in a callback of its own."""
+    """Take the options that stand before a verb; each does its work elsewhere."""
 
 
 def _show_warning(message: Warning | str, *where: object, **more: object) -> None:
@@ -55,17 +58,24 @@ def _show_warning(message: Warning | str, *where: object, **more: object) -> Non
     sys.stderr.write(f"warning: {message}\n")
 
 
+def _called(arguments: list[str]) -> int:
+    """Run what the arguments ask for and return the exit code."""
+    for before, argument in pairwise(["", *arguments]):
+        if not argument or re.fullmatch("--[a-z-]+=", argument):
+            name = argument.removesuffix("=") or before
+            raise SpecError(f"what `{name}` is followed by is empty\nhint: a variable of the shell may be unset")
+    try:
+        app(arguments, prog_name="metalforge")
+    except SystemExit as ended:  # how typer returns, also after a usage that it refused
+        return ended.code if isinstance(ended.code, int) else 0
+    return 0
+
+
 def main() -> NoReturn:
     """Run the command line and exit."""
     warnings.showwarning = _show_warning
     warnings.simplefilter("once", PluginWarning)
-    try:
-        app(prog_name="metalforge")
-        code = 0
-    except MetalforgeError as error:
-        sys.stderr.write(f"error: {error}\n")
-        code = 3 if isinstance(error, _CANNOT) else 2
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
-        code = 130
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    with lossy_streams():
+        code = guarded(lambda: _called(arguments), debug="--debug" in sys.argv)
     sys.exit(code)

@@ -9,6 +9,7 @@ import typer
 from numpy.typing import NDArray
 
 from metalforge.core.errors import PlacementError, SpecError
+from metalforge.core.files import replacing
 from metalforge.substrates.npu import costs, mesh, wire
 from metalforge.substrates.npu.certificate import overflow_certificate
 from metalforge.substrates.npu.compile import compile_linear
@@ -18,7 +19,7 @@ from metalforge.substrates.npu.ladder import ladder_of
 from metalforge.substrates.npu.program import Encoding, Program
 from metalforge.substrates.profiles import PROFILES
 
-from .output import Json, print_json, print_table, print_text
+from .output import MOST_SEED, Json, print_json, print_table, print_text
 
 if TYPE_CHECKING:
     from metalforge.hybrid import OpGraph
@@ -107,7 +108,10 @@ def inspect(
 def run(
     program: Annotated[Path, typer.Argument(help="A .mfp program.")],
     inputs: Annotated[Path, typer.Argument(help="A .npy array: uint8 lines, or reals for a one-layer program.")],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the result as .npy.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Write the result, an array in the format of .npy, to this file."),
+    ] = None,
     profile: Annotated[str, typer.Option(help="Device profile for the modelled costs.")] = "akd1000-published",
     input_range: Range = 1.0,
     as_json: Json = False,
@@ -123,7 +127,8 @@ def run(
             result = ladder.decode(device.infer_linear(ladder.encode(x)))
         statistics = device.statistics()
     if output is not None:
-        np.save(output, result, allow_pickle=False)
+        with replacing(output) as stream:
+            np.save(stream, result, allow_pickle=False)
     if as_json:
         print_json({"result": None if output else result.tolist(), "statistics": statistics})
     else:
@@ -137,7 +142,7 @@ def explain(
     profile: Annotated[str | None, typer.Option(help="One device profile; default: all.")] = None,
     objective: Annotated[str, typer.Option(help="Models: latency, energy, accuracy or hw_only.")] = "latency",
     policy: Annotated[str, typer.Option(help="Models: default, or seed (the thirteen-row table).")] = "default",
-    host_power_w: Annotated[float | None, typer.Option(help="Models: the host's watts, for energy.")] = None,
+    host_power_w: Annotated[float | None, typer.Option(min=0, help="Models: the host's watts, for energy.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Models: fail where an op would fall back.")] = False,
     calibration: Annotated[Path | None, typer.Option(help="Models: .npy inputs to measure ranges on.")] = None,
     input_range: Range = 1.0,
@@ -187,8 +192,8 @@ def explain(
 
 @app.command()
 def conformance(
-    programs: Annotated[int, typer.Option(help="Random programs to compare.")] = 50,
-    seed: Annotated[int, typer.Option()] = 1,
+    programs: Annotated[int, typer.Option(min=1, help="Random programs to compare.")] = 50,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED)] = 1,
     as_json: Json = False,
 ) -> None:
     """Compare the emulator with the vendor's SDK bit for bit, for your eyes only; needs the extra `npu`."""
@@ -238,12 +243,12 @@ def _explained(program: Program, profile: str) -> dict[str, Any]:
 def _matrix(path: Path) -> NDArray[Any]:
     """Read a .npy file: numbers only, never pickled objects."""
     try:
-        values = np.load(path, allow_pickle=False)
+        values = np.load(path, mmap_mode="r", allow_pickle=False)  # a shape that the file does not hold is refused
     except (OSError, ValueError, EOFError) as error:
         raise SpecError(f"{path} cannot be read as a .npy array of numbers: {error}") from error
     if not isinstance(values, np.ndarray) or values.ndim not in (1, 2) or values.dtype.kind not in "iuf":
         raise SpecError(f"{path} must hold one array of numbers with one or two dimensions")
-    return values
+    return np.array(values)
 
 
 def _load_graph(path: Path, input_range: float | None) -> "OpGraph":

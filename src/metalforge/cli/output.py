@@ -12,6 +12,8 @@ from rich.measure import Measurement
 from rich.table import Table
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Default: all cores of this process.")]
+MOST_SEED = 2**32 - 1
 ANY_WIDTH = 100_000
 """Columns of a terminal on which every table fits."""
 

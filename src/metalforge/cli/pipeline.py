@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .output import Json, print_json, print_table, print_text
+from .output import MOST_SEED, Json, print_json, print_table, print_text
 
 app = typer.Typer(help="Streaming pipelines from a topology file.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -61,8 +61,10 @@ def show(
 def run(
     topology: File,
     runtime: Annotated[str, typer.Option(help="threads, ray, or inline: one thread in a seeded order.")] = "threads",
-    seed: Annotated[int, typer.Option(help="Of the inline runtime.")] = 0,
-    seconds: Annotated[float | None, typer.Option(help="Drain after so long; default: until the input ends.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of the inline runtime.")] = 0,
+    seconds: Annotated[
+        float | None, typer.Option(min=0, help="Drain after so long; default: until the input ends.")
+    ] = None,
     events: Annotated[Path | None, typer.Option(help="Write what happens to this file, as lines of JSON.")] = None,
     as_json: Json = False,
 ) -> None:

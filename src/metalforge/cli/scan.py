@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .guard import AGAIN
 from .output import Json, print_json, print_records, print_text
+from .streams import lost
 
 if TYPE_CHECKING:
     from metalforge.campaign import Campaign, CampaignSpec, Results
@@ -94,8 +96,6 @@ def _refused(option: str, text: str, wanted: str) -> Exception:
     return SpecError(f"`{option}` must be {wanted}. Got {text}")
 
 
-INTERRUPTED = 75
-"""Exit code of a campaign that was asked to stop and can be resumed (EX_TEMPFAIL)."""
 Directory = Annotated[Path, typer.Argument(help="The campaign's directory.")]
 
 
@@ -216,6 +216,8 @@ def watch(directory: Directory, as_json: Json = False) -> None:
             if state.finished is not None or isinstance(seen[-1], Interrupted):
                 return
             live.wait()
+            if lost(sys.stderr) is not None:
+                raise typer.Exit(AGAIN)  # nobody looks any more
             seen = follower.poll() or seen[-1:]
             for record in seen:
                 if record is not last:
@@ -239,16 +241,14 @@ def _spec(
     plain = msgspec.to_builtins(chosen) | {key: value for key, value in changes.items() if value is not None}
     if energy is not None:
         plain["running"]["energy"] = energy
-    try:
-        return msgspec.convert(plain, CampaignSpec)
-    except msgspec.ValidationError as error:
-        raise SpecError(str(error)) from error
+    return msgspec.convert(plain, CampaignSpec)
 
 
 def _run(campaign: "Campaign", as_json: bool) -> None:
     """Run with a live view; end by its result, or with the exit code of an interruption."""
     from metalforge.campaign import Results
     from metalforge.campaign.advice import size_cautions, speed_cautions
+    from metalforge.pipeline import PipelineError
 
     from .live import LiveView
 
@@ -262,13 +262,21 @@ def _run(campaign: "Campaign", as_json: bool) -> None:
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
         signal.signal(number, stop)
     sys.stderr.write(f"campaign in {campaign.directory}\n")
-    with nullcontext() if as_json else LiveView(campaign.view):
-        state = campaign.run()
+    try:
+        with nullcontext() if as_json else LiveView(campaign.view):
+            state = campaign.run()
+    except Exception as error:
+        # The stages are ours: what broke is worth a line, not on which item of which of them.
+        broke = (
+            error.__cause__ if isinstance(error, PipelineError) and isinstance(error.__cause__, Exception) else error
+        )
+        broke.add_note(f"hint: what was done is kept; go on with: metalforge resume {campaign.directory}")
+        raise broke from broke.__cause__
     if state.finished is None:
         sys.stderr.write(
             f"interrupted ({state.interrupted[-1].reason}); go on with: metalforge resume {campaign.directory}\n"
         )
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(AGAIN)
     found = Results(state, campaign.directory)
     found.report()
     _say(found, as_json)

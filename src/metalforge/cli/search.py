@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .output import Json, print_json, print_table, print_text
+from .output import MOST_SEED, Json, Threads, print_json, print_table, print_text
 
 if TYPE_CHECKING:
     from metalforge.hybrid.search import Finalist, SearchReport, StudyResult
@@ -24,8 +24,8 @@ def search(
         Path | None, typer.Option(help="SQLite file; an interrupted search goes on from it.", dir_okay=False)
     ] = None,
     profile: Annotated[str, typer.Option(help="Device profile for modelled costs.")] = "akd1000-published",
-    max_latency: Annotated[float | None, typer.Option(help="Most seconds of a step on the device.")] = None,
-    max_energy: Annotated[float | None, typer.Option(help="Most joules of a step on the device.")] = None,
+    max_latency: Annotated[float | None, typer.Option(min=0, help="Most seconds of a step on the device.")] = None,
+    max_energy: Annotated[float | None, typer.Option(min=0, help="Most joules of a step on the device.")] = None,
     tolerance: Annotated[
         float, typer.Option(min=0, help="How much larger, by share, the int4 error may be than that in software.")
     ] = 0.1,
@@ -33,8 +33,8 @@ def search(
     fine_tune: Annotated[
         bool, typer.Option("--fine-tune", help="Go on learning on the device, from a stream.")
     ] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of the data, the networks and the search.")] = 1,
-    threads: Annotated[int | None, typer.Option(min=1, help="Default: all cores of this process.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Of the data, the networks and the search.")] = 1,
+    threads: Threads = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for weights, program (.mfp), report and plot.", file_okay=False)
     ] = None,

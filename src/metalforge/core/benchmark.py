@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from .errors import SpecError
+from .plugins import strangers_code
 from .quantities import Measured
 
 
@@ -68,14 +69,16 @@ class Suite(NamedTuple):
     files: tuple[Path, ...]
 
     def rows(self) -> Iterator[BenchRow]:
-        """Run the files in order and yield their rows as they come."""
+        """Run the files in order and yield the rows of each when it is done."""
         for file in self.files:
             spec = importlib.util.spec_from_file_location(f"metalforge_benchmarks_{self.name}_{file.stem}", file)
             if spec is None or spec.loader is None:
                 raise SpecError(f"{file} cannot be loaded as a Python module")
             module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-            yield from module.rows()
+            with strangers_code(f"{file} failed"):
+                spec.loader.exec_module(module)
+                rows = list(module.rows())
+            yield from rows
 
 
 def find_suites(start: Path) -> dict[str, Suite]:

@@ -15,11 +15,13 @@ PathLike: TypeAlias = str | os.PathLike[str]
 
 @contextmanager
 def naming(path: PathLike, verb: str = "read", kind: type[MetalforgeError] = SpecError) -> Iterator[None]:
-    """Put the file's name before what is wrong with it, as an error of this kind; the system's errors too."""
+    """Put the file's name before what is wrong with it, as an error of this kind; the system's and decoders' too."""
     try:
         yield
-    except MetalforgeError as error:
+    except (MetalforgeError, ValueError) as error:
         raise kind(f"{path}: {error}") from error
+    except RecursionError as error:
+        raise kind(f"{path}: is nested too deeply") from error
     except OSError as error:
         raise kind(f"{path}: cannot be {verb} ({error.strerror or error})") from error
 
@@ -40,10 +42,13 @@ def replacing(path: PathLike, kind: type[MetalforgeError] = SpecError) -> Iterat
     """Give a new file that takes the place of `path` when the block ends well; otherwise `path` is as it was.
 
     Written beside the target, flushed to the disk and renamed over it, then the directory is flushed too: after a
-    crash or a full disk there is either the old file or the new one. A symbolic link keeps pointing at its target.
+    crash or a full disk there is either the old file or the new one. A symbolic link keeps pointing at its target, and
+    what is no regular file, such as a device, is refused.
     """
     with naming(path, "written", kind):
         target = Path(os.path.realpath(path))
+        if target.exists() and not target.is_file():
+            raise kind("not a regular file, which alone can be replaced")
         scratch = target.with_name(f".{secrets.token_hex(8)}.tmp")  # not the target's name, which may be long already
         try:
             with open(scratch, "xb") as stream:

@@ -5,15 +5,27 @@ down; asking for a missing one lists what is installed.
 """
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from .errors import PluginError, UnknownNameError
+from .errors import MetalforgeError, PluginError, SpecError, UnknownNameError
 
 
 class PluginWarning(UserWarning):
     """A plug-in was skipped."""
+
+
+@contextmanager
+def strangers_code(what: str, kind: type[MetalforgeError] = SpecError) -> Iterator[None]:
+    """Make what a stranger's code raises an error of this kind; `sys.exit` too, which would end us in peace."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        said = str(error) if isinstance(error, MetalforgeError) else f"{type(error).__name__}: {error}"
+        raise kind(f"{what}: {said}") from error
 
 
 @cache
@@ -31,12 +43,8 @@ def load_plugin(group: str, name: str) -> Any:
     entries = _entries(group)
     if name not in entries:
         raise UnknownNameError(f"plug-in of group {group}", name, entries)
-    try:
+    with strangers_code(f"plug-in `{name}` ({entries[name].value}) failed to import", PluginError):
         return entries[name].load()
-    except Exception as error:
-        raise PluginError(
-            f"plug-in `{name}` ({entries[name].value}) failed to import: {type(error).__name__}: {error}"
-        ) from error
 
 
 def load_plugins(group: str) -> dict[str, Any]:

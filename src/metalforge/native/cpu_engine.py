@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.memory import check_memory
+
 from ._level import kernels, level, thread_count
 from .engine import BufferKind, Dims, Precision, check_dims
 
@@ -40,6 +42,8 @@ class CpuEngine:
 
     def grid(self, dims: Dims, precision: Precision) -> "_CpuGrid":
         """Return a lattice in one precision, with its kernels."""
+        links = math.prod(dims) * 4 * 18 * np.dtype(_REALS[precision]).itemsize
+        check_memory(f"the links of {'x'.join(map(str, dims))} in {precision}", links)
         return _grid(self, dims, precision)
 
 

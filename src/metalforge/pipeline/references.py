@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from metalforge.core.errors import SpecError
-from metalforge.core.plugins import load_plugin, plugin_names
+from metalforge.core.plugins import load_plugin, plugin_names, strangers_code
 
 from .items import field_names
 from .stages import FunctionStage, IterableSource, Stage, as_stage
@@ -39,24 +39,20 @@ def load_reference(text: str) -> Any:
         known = ", ".join(plugin_names(STAGES)) or "none"
         raise SpecError(f"`{text}` is neither `module:attribute` nor a registered stage; registered: {known}")
     module, _, attribute = text.partition(":")
-    try:
+    with strangers_code(f"stage `{text}` cannot be loaded"):
         found: Any = importlib.import_module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise SpecError(f"stage `{text}` cannot be loaded: {error}") from error
     return found
 
 
 def _make(use: str, parameters: dict[str, Any]) -> Stage[Any, Any]:
     found = load_reference(use)
-    try:
+    with strangers_code(f"stage `{use}` does not take the parameters {parameters}"):
         if isinstance(found, type):
             return as_stage(found(**parameters))
         if parameters:
             found = found(**parameters)
-    except (TypeError, ValueError) as error:
-        raise SpecError(f"stage `{use}` does not take the parameters {parameters}: {error}") from error
     return as_stage(found)
 
 

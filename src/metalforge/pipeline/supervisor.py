@@ -178,7 +178,7 @@ class Run(ABC):
             self.failures.append(failure)
         self.note("failure", failure.stage, failure=failure)
         if failure.action == "stop":
-            wrapped = PipelineError(f"{failure}\n{failure.traceback}", failure)
+            wrapped = PipelineError(str(failure), failure)
             wrapped.__cause__ = error
             self.fail(wrapped)
 

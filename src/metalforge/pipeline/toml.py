@@ -89,7 +89,7 @@ def from_toml(text: str, substrates: Mapping[str, OnSubstrate] | None = None) ->
     """
     try:
         record = msgspec.toml.decode(text, type=_PipelineRecord)
-    except msgspec.DecodeError as error:  # also of its subclass, ValidationError
+    except (ValueError, RecursionError) as error:
         raise SpecError(f"the pipeline cannot be read: {error}") from error
     builder = PipelineBuilder(record.name)
     for stage in record.stages:

@@ -9,6 +9,7 @@ from metalforge import native
 from metalforge.core.capabilities import Capability, Trait
 from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import MetalforgeError
+from metalforge.core.memory import memory_bytes
 from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, SubstrateInfo, Workload
 from metalforge.native.cpu_engine import CpuEngine, cpu_engine
 
@@ -30,7 +31,7 @@ class CpuSubstrate:
         self._sys = sys
         text = _read(proc / "cpuinfo")
         properties: dict[str, Property] = {"cores": _usable_cores(), "logical_cpus": os.cpu_count() or 1}
-        if memory := _memory_bytes():
+        if memory := memory_bytes():
             properties["memory_bytes"] = memory
         properties |= _caches(sys / "devices/system/cpu/cpu0/cache")
         if clock := _clock_hz(text, sys):
@@ -108,13 +109,6 @@ def _usable_cores() -> int:
 def _model(cpuinfo: str) -> str:
     match = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
     return match[1].strip() if match else platform.processor() or platform.machine()
-
-
-def _memory_bytes() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return None
 
 
 def _clock_hz(cpuinfo: str, sys: Path) -> float | None:

@@ -186,7 +186,7 @@ def load_profile(path: Path | str) -> DeviceProfile:
         return msgspec.toml.decode(Path(path).read_bytes(), type=DeviceProfile)
     except OSError as error:
         raise SpecError(f"{path}: the device profile cannot be read ({error.strerror or error})") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise SpecError(
             f"{path}: {error}\nhint: start from a copy of {FOLDER.name}/akd1000-published.toml in metalforge"
         ) from error

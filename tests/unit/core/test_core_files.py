@@ -1,6 +1,7 @@
 """Files are replaced in one step or not at all, and every error names the file."""
 
 import os
+import stat
 
 import pytest
 
@@ -73,3 +74,22 @@ def test_errors_inside_name_the_file_and_keep_their_cause(tmp_path):
     assert isinstance(caught.value.__cause__, UnknownNameError)
     with pytest.raises(SpecError, match="cannot be written"), replacing(tmp_path / "no" / "file"):
         raise AssertionError
+
+
+def test_what_is_no_file_is_never_replaced(tmp_path):
+    """A device that was renamed over would be gone: /dev/full, for everybody."""
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for path in (pipe, link, tmp_path):
+        with pytest.raises(SpecError, match="not a regular file"), replacing(path):
+            raise AssertionError
+    assert stat.S_ISFIFO(os.stat(pipe).st_mode)
+    assert sorted(os.listdir(tmp_path)) == ["link", "pipe"]
+
+
+def test_errors_of_decoders_name_the_file():
+    with pytest.raises(SpecError, match=r"^x: wrong$"), naming("x"):
+        raise ValueError("wrong")
+    with pytest.raises(SpecError, match=r"^x: is nested too deeply"), naming("x"):
+        raise RecursionError

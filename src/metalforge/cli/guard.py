@@ -1,0 +1,77 @@
+"""One guard around every verb: whatever fails is one line on stderr and a documented exit code, never a traceback."""
+
+import errno
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+
+from metalforge.core.errors import KernelError, MetalforgeError, MeterUnavailableError, PlacementError, PluginError
+from metalforge.substrates.npu import NpuError
+
+from .streams import lost
+
+WRONG, CANNOT, FAULT, AGAIN, INTERRUPTED = 2, 3, 70, 75, 130
+"""Wrong usage or input; this machine cannot do it; a fault of metalforge; resume it or do it again; interrupted."""
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 a check failed, 2 wrong usage or input, 3 this machine cannot do it, 70 a fault of "
+    "metalforge, 75 interrupted, or a disk or stream that failed: resume it or do it again, 130 interrupted"
+)
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EPIPE}
+_MACHINE = {errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN}
+_CANNOT = (KernelError, PlacementError, MeterUnavailableError, PluginError, NpuError, MemoryError, ImportError)
+
+
+def guarded(verb: Callable[[], int], *, debug: bool = False) -> int:
+    """Return the exit code of a verb, after a line that says what failed; `debug` shows where as well."""
+    try:
+        code = verb()
+    except KeyboardInterrupt:
+        return _said("interrupted", INTERRUPTED)
+    except Exception as error:
+        if debug:
+            failure = getattr(error, "failure", None)  # of a stage, perhaps in another process
+            sys.stderr.write("".join(traceback.format_exception(error)) + getattr(failure, "traceback", ""))
+        return _said(f"error: {_text(error)}", _code(error))
+    if code == 0 and (gone := lost(sys.stdout)) is not None:
+        # A reader that left has what it wanted, and talk about it would be its shell's noise.
+        said = "" if gone.errno == errno.EPIPE else f"error: stdout cannot be written ({gone.strerror})"
+        return _said(said, AGAIN)
+    return code
+
+
+def _said(line: str, code: int) -> int:
+    sys.stderr.write(line + "\n" * bool(line))
+    return code
+
+
+def _code(error: BaseException) -> int:
+    causes = list(_causes(error))
+    numbers = {cause.errno for cause in causes if isinstance(cause, OSError)}
+    if numbers & _DISK:
+        return AGAIN
+    if isinstance(error, _CANNOT) or numbers & _MACHINE or any(isinstance(cause, MemoryError) for cause in causes):
+        return CANNOT
+    return WRONG if isinstance(error, MetalforgeError | OSError | ValueError | RecursionError) else FAULT
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _text(error: Exception) -> str:
+    """Return what is wrong, on one line, and below it the hints there are."""
+    if isinstance(error, MetalforgeError):
+        said = str(error)
+    elif isinstance(error, OSError) and error.filename is not None:
+        said = f"{error.filename}: {error.strerror}"
+    elif isinstance(error, MemoryError):
+        said = f"not enough memory: {error}".removesuffix(": ")
+    else:
+        first = str(error).partition("\n")[0]
+        said = first if isinstance(error, ValueError | OSError) and first else f"{type(error).__name__}: {first}"
+        if _code(error) == FAULT:
+            said += "\nhint: this is a fault of metalforge: report it with what --debug shows"
+    hints = [note for note in getattr(error, "__notes__", ()) if note.startswith("hint:")]
+    return "\n".join([said, *hints])
