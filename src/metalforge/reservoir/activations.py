@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf, expit
 
+from metalforge.core.arrays import Reals
 from metalforge.core.errors import UnknownNameError
 
 ActivationName: TypeAlias = Literal["tanh", "relu", "bounded_relu", "identity", "sigmoid", "gelu", "piecewise_tanh"]
-Reals: TypeAlias = NDArray[np.floating[Any]]
 
 KNOTS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
 SLOPES = (0.92424, 0.59894, 0.28712, 0.11776, 0.03102, 0.0)

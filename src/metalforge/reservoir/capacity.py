@@ -8,8 +8,9 @@ C is at most the number of units (H. Jaeger, "Short term memory in echo state ne
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 
 from .readout import ridge as ridge_readout
@@ -18,7 +19,7 @@ from .readout import ridge as ridge_readout
 class MemoryCapacity(NamedTuple):
     """`per_delay[k - 1]` is C_k, `total` their sum, `floor` what C_k of pure noise is on average: 1 / test times."""
 
-    per_delay: NDArray[np.float64]
+    per_delay: Doubles
     total: float
     floor: float
 
@@ -72,7 +73,7 @@ def memory_capacity(
     return MemoryCapacity(per_delay, float(per_delay.sum()), 1 / test)
 
 
-def _squared_correlation(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+def _squared_correlation(a: Doubles, b: Doubles) -> Doubles:
     """Return corr^2 column by column; 0 where a column does not vary."""
     a, b = a - a.mean(axis=0), b - b.mean(axis=0)
     sizes = np.sum(a * a, axis=0) * np.sum(b * b, axis=0)

@@ -8,11 +8,13 @@ recording is behind it).
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 
 Scalar = TypeVar("Scalar", bound=np.generic)
@@ -44,7 +46,7 @@ def narma(
     seed: int,
     order: int = 10,
     coefficients: tuple[float, float, float, float] | None = None,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Doubles, Doubles]:
     r"""Return inputs u (n, 1), uniform in 0 .. 0.5, and the outputs y (n, 1) they drive.
 
         y_{t+1} = a y_t + b y_t (y_t + ... + y_{t-order+1}) + c u_{t-order+1} u_t + d
@@ -83,7 +85,7 @@ def _narma(u: list[float], order: int, coefficients: tuple[float, float, float, 
     return y[1:]
 
 
-def mso(n: int, frequencies: int | Sequence[float] = 8) -> NDArray[np.float64]:
+def mso(n: int, frequencies: int | Sequence[float] = 8) -> Doubles:
     """Return x_t = sum of sin(f t) over frequencies f, (n, 1), from t = 0 on; a number k takes the first k of eight."""
     if isinstance(frequencies, int):
         if not 1 <= frequencies <= len(MSO_FREQUENCIES):
@@ -109,18 +111,15 @@ def mackey_glass(
     n: int,
     *,
     tau: float = 17.0,
-    a: float = 0.2,
-    b: float = 0.1,
-    exponent: float = 10.0,
     start: float = 1.2,
     interval: float = 1.0,
     substeps: int = 10,
     discard: int = 500,
     seed: int | None = None,
-) -> NDArray[np.float64]:
+) -> Doubles:
     r"""Return n samples (n, 1) of the Mackey-Glass equation, `interval` apart.
 
-        x'(t) = a x(t - tau) / (1 + x(t - tau)^exponent) - b x(t),    x(t) = start for t <= 0
+        x'(t) = 0.2 x(t - tau) / (1 + x(t - tau)^10) - 0.1 x(t),    x(t) = start for t <= 0
 
     The delayed value is needed in the middle of steps too; there the cubic through both ends and their slopes is taken,
     so that the whole is of fourth order (libraries that hold it fixed over a step of 1 are of first). `tau` must be a
@@ -133,14 +132,14 @@ def mackey_glass(
         raise SpecError(
             f"`tau` must be a whole number of steps of interval / substeps = {h:g}. Got {tau}\nhint: change `substeps`"
         )
-    if not start > 0 or not a > 0 or not b > 0:
-        raise SpecError(f"`start`, `a` and `b` must be above 0. Got {start}, {a} and {b}")
-    x = float(start)
+    if not start > 0:
+        raise SpecError(f"`start` must be above 0. Got {start}")
+    x, b = float(start), 0.1
     if seed is not None:
         x *= 1 + np.random.default_rng(seed).uniform(-SPREAD, SPREAD)
 
     def production(value: float) -> float:
-        return float(a * value / (1 + value**exponent))
+        return float(0.2 * value / (1 + value**10.0))
 
     # Production at points and in the middle of steps, from tau ago on: entry i is what step i must see.
     at_points = [production(x)] * (delay + 1)
@@ -161,85 +160,58 @@ def mackey_glass(
     return np.array(series[discard * substeps :: substeps])[:, np.newaxis]
 
 
-def lorenz(
-    n: int,
-    *,
-    sigma: float = 10.0,
-    rho: float = 28.0,
-    beta: float = 8 / 3,
-    start: Point = (1.0, 1.0, 1.0),
-    interval: float = 0.03,
-    substeps: int = 10,
-    discard: int = 1000,
-    seed: int | None = None,
-) -> NDArray[np.float64]:
-    """Return n samples (n, 3) of x' = sigma (y - x), y' = x (rho - z) - y, z' = x y - beta z.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """A flow of three numbers by its slope; called, it gives n samples (n, 3) from a start, `interval` apart."""
 
-    (E. Lorenz, Journal of the Atmospheric Sciences 20, 1963.)
-    """
+    slope: Callable[[float, float, float], Point]
+    start: Point
+    interval: float
 
-    def slope(x: float, y: float, z: float) -> Point:
-        return sigma * (y - x), x * (rho - z) - y, x * y - beta * z
+    def __call__(
+        self,
+        n: int,
+        *,
+        start: Point | None = None,
+        interval: float | None = None,
+        substeps: int = 10,
+        discard: int = 1000,
+        seed: int | None = None,
+    ) -> Doubles:
+        """Return every `substeps`-th point. Plain floats: three numbers are too few for arrays to pay."""
+        spacing = self.interval if interval is None else interval
+        begin = self.start if start is None else start
+        _check_sampling(n, spacing, substeps, discard)
+        if len(begin) != 3 or not np.all(np.isfinite(begin)):
+            raise SpecError(f"`start` must be three finite numbers. Got {begin}")
+        x, y, z = (float(value) for value in begin)
+        if seed is not None:
+            moved = np.random.default_rng(seed).uniform(1 - SPREAD, 1 + SPREAD, 3)
+            x, y, z = x * float(moved[0]), y * float(moved[1]), z * float(moved[2])
+        slope, h = self.slope, spacing / substeps
+        half, sixth = h / 2, h / 6
+        points = [(x, y, z)]
+        for _ in range((discard + n - 1) * substeps):
+            a1, b1, c1 = slope(x, y, z)
+            a2, b2, c2 = slope(x + half * a1, y + half * b1, z + half * c1)
+            a3, b3, c3 = slope(x + half * a2, y + half * b2, z + half * c2)
+            a4, b4, c4 = slope(x + h * a3, y + h * b3, z + h * c3)
+            x += sixth * (a1 + 2 * a2 + 2 * a3 + a4)
+            y += sixth * (b1 + 2 * b2 + 2 * b3 + b4)
+            z += sixth * (c1 + 2 * c2 + 2 * c3 + c4)
+            points.append((x, y, z))
+        series = np.array(points[discard * substeps :: substeps])
+        if not np.all(np.isfinite(series)):
+            raise SpecError("the flow left the range of numbers: check its slope, or take more `substeps`")
+        return series
 
-    return _sampled(slope, start, n, interval, substeps, discard, seed)
 
-
-def rossler(
-    n: int,
-    *,
-    a: float = 0.2,
-    b: float = 0.2,
-    c: float = 5.7,
-    start: Point = (-0.1, 0.0, 0.02),
-    interval: float = 0.1,
-    substeps: int = 10,
-    discard: int = 1000,
-    seed: int | None = None,
-) -> NDArray[np.float64]:
-    """Return n samples (n, 3) of x' = -y - z, y' = x + a y, z' = b + z (x - c).
-
-    (O. Rossler, Physics Letters A 57, 1976.)
-    """
-
-    def slope(x: float, y: float, z: float) -> Point:
-        return -y - z, x + a * y, b + z * (x - c)
-
-    return _sampled(slope, start, n, interval, substeps, discard, seed)
-
-
-def _sampled(
-    slope: Callable[[float, float, float], Point],
-    start: Point,
-    n: int,
-    interval: float,
-    substeps: int,
-    discard: int,
-    seed: int | None,
-) -> NDArray[np.float64]:
-    """Return every `substeps`-th point of a flow. Plain floats: three numbers are too few for arrays to pay."""
-    _check_sampling(n, interval, substeps, discard)
-    if len(start) != 3 or not np.all(np.isfinite(start)):
-        raise SpecError(f"`start` must be three finite numbers. Got {start}")
-    x, y, z = (float(value) for value in start)
-    if seed is not None:
-        moved = np.random.default_rng(seed).uniform(1 - SPREAD, 1 + SPREAD, 3)
-        x, y, z = x * float(moved[0]), y * float(moved[1]), z * float(moved[2])
-    h = interval / substeps
-    half, sixth = h / 2, h / 6
-    points = [(x, y, z)]
-    for _ in range((discard + n - 1) * substeps):
-        a1, b1, c1 = slope(x, y, z)
-        a2, b2, c2 = slope(x + half * a1, y + half * b1, z + half * c1)
-        a3, b3, c3 = slope(x + half * a2, y + half * b2, z + half * c2)
-        a4, b4, c4 = slope(x + h * a3, y + h * b3, z + h * c3)
-        x += sixth * (a1 + 2 * a2 + 2 * a3 + a4)
-        y += sixth * (b1 + 2 * b2 + 2 * b3 + b4)
-        z += sixth * (c1 + 2 * c2 + 2 * c3 + c4)
-        points.append((x, y, z))
-    series = np.array(points[discard * substeps :: substeps])
-    if not np.all(np.isfinite(series)):
-        raise SpecError("the flow left the range of numbers: check its parameters, or take more `substeps`")
-    return series
+lorenz = Flow(
+    slope=lambda x, y, z: (10.0 * (y - x), x * (28.0 - z) - y, x * y - 8 / 3 * z), start=(1.0, 1.0, 1.0), interval=0.03
+)
+"""E. Lorenz, Journal of the Atmospheric Sciences 20, 1963."""
+rossler = Flow(slope=lambda x, y, z: (-y - z, x + 0.2 * y, 0.2 + z * (x - 5.7)), start=(-0.1, 0.0, 0.02), interval=0.1)
+"""O. Rossler, Physics Letters A 57, 1976."""
 
 
 def _check_sampling(n: int, interval: float, substeps: int, discard: int) -> None:
@@ -255,7 +227,7 @@ def _check_sampling(n: int, interval: float, substeps: int, discard: int) -> Non
 class LabelledSequences(NamedTuple):
     """Sequences (n, steps, inputs), float64, and their labels (n,), int64."""
 
-    inputs: NDArray[np.float64]
+    inputs: Doubles
     labels: NDArray[np.int64]
 
 

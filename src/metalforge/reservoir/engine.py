@@ -12,19 +12,18 @@ any number of threads give the same bits.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 
+from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError
 from metalforge.native import kernels, thread_count
 
 from .sparse import BlockSparse
 from .weights import EsnWeights
-
-Reals: TypeAlias = NDArray[np.floating[Any]]
 
 
 def init(weights: EsnWeights, batch: int | None = None) -> Reals:

@@ -24,7 +24,8 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .activations import Reals
+from metalforge.core.arrays import Reals
+
 from .generate import make_esn
 from .online import learn
 from .readout import NormalEquations, Pair, select_ridge

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError
 
-from .activations import Reals, activation
+from .activations import activation
 from .engine import Engine
 from .losses import LossName, as_targets, check_loss, loss_and_slope
 from .series import SeriesError, as_steps

@@ -10,15 +10,14 @@ the matrix inversion lemma with k rows. Row by row, P is read and written k time
 every k steps only cost far less. `online.Rls` and the rules of `hybrid.learning` are made of it.
 """
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dtrtrs
 
-from .series import DivergenceError
+from metalforge.core.arrays import Doubles
 
-Doubles: TypeAlias = NDArray[np.float64]
+from .series import DivergenceError
 
 
 class LeastSquares(NamedTuple):

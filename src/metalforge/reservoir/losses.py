@@ -9,16 +9,15 @@ The slope in a readout y = W x + b is then dL/dW = dL/dy x^T and dL/db = dL/dy.
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import log_softmax
 
+from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import UnknownNameError
 
-from .activations import Reals
 from .series import SeriesError
 
 LossName: TypeAlias = Literal["mse", "cross_entropy"]
-Doubles: TypeAlias = NDArray[np.float64]
 
 
 class LossSlope(NamedTuple):

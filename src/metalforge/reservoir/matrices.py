@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
+from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import SpecError, UnknownNameError
 
 from .sparse import BLOCK, BlockSparse, Matrix, to_dense
@@ -100,7 +101,7 @@ def kind_of(matrix: Matrix) -> Kind:
     return "block16" if isinstance(matrix, BlockSparse) else "csr" if isinstance(matrix, csr_array) else "dense"
 
 
-def to_kind(full: NDArray[np.floating[Any]], kind: Kind) -> Matrix:
+def to_kind(full: Reals, kind: Kind) -> Matrix:
     """Return a full matrix kept in another way, without its zeros; the inverse of `to_dense`.
 
     All blocks of a block-16 matrix have as many columns as the fullest; zeros fill the others.
@@ -131,7 +132,7 @@ def _columns(rng: np.random.Generator, groups: int, columns: int, k: int) -> NDA
     return np.sort(np.array(drawn, np.int32), axis=1)
 
 
-def _values(rng: np.random.Generator, distribution: Distribution, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def _values(rng: np.random.Generator, distribution: Distribution, shape: tuple[int, ...]) -> Doubles:
     if distribution == "normal":
         return rng.normal(size=shape)
     if distribution == "uniform":

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
+from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.statistics.resample import block_indices
 
-Reals: TypeAlias = NDArray[np.float64]
 Norm: TypeAlias = Literal["std", "minmax", "var", "mean", "iqr"]
 """What the error is divided by: of the truth, its standard deviation, its range, its variance, |its mean|, or the
 distance between its quartiles."""
@@ -96,7 +96,7 @@ def nrmse_interval(
     return Interval(value, float(low), float(high))
 
 
-_NORMS: dict[str, Callable[[Reals], Any]] = {
+_NORMS: dict[str, Callable[[Doubles], Any]] = {
     "std": lambda y: np.std(y, axis=0),
     "minmax": lambda y: np.ptp(y, axis=0),
     "var": lambda y: np.var(y, axis=0),
@@ -105,11 +105,11 @@ _NORMS: dict[str, Callable[[Reals], Any]] = {
 }
 
 
-def _nrmse(truth: Reals, predicted: Reals, size: Reals) -> float:
+def _nrmse(truth: Doubles, predicted: Doubles, size: Doubles) -> float:
     return float(np.sqrt(np.mean(np.mean((truth - predicted) ** 2, axis=0) / size**2)))
 
 
-def _checked_norm(truth: Reals, norm: Norm) -> Reals:
+def _checked_norm(truth: Doubles, norm: Norm) -> Doubles:
     """Return the norm of each output; raises where it is nothing but rounding."""
     if norm not in get_args(Norm):
         raise UnknownNameError("norm", norm, get_args(Norm))
@@ -125,7 +125,7 @@ def _checked_norm(truth: Reals, norm: Norm) -> Reals:
     return size
 
 
-def _series(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[Reals, Reals]:
+def _series(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[Doubles, Doubles]:
     """Return both as float64 (T, outputs); raises unless they are finite, not empty and of one shape."""
     both = []
     for name, values in (("y_true", y_true), ("y_pred", y_pred)):
@@ -188,7 +188,7 @@ def wilson(successes: int, n: int, *, confidence: float = 0.95) -> Proportion:
     return Proportion(p, low, high, n)
 
 
-def politis_white(series: NDArray[np.float64]) -> int:
+def politis_white(series: Doubles) -> int:
     r"""Return the block length, 1 to n / 3, for which the bootstrap's variance of the mean has the least squared error.
 
         b = (2 G^2 / D)^(1/3) n^(1/3),   G = sum |k| R(k),   D = 4/3 (sum R(k))^2
@@ -218,7 +218,7 @@ def politis_white(series: NDArray[np.float64]) -> int:
     return int(min(max(1, math.ceil(best)), longest))
 
 
-def _autocovariance(centred: NDArray[np.float64]) -> NDArray[np.float64]:
+def _autocovariance(centred: Doubles) -> Doubles:
     """Return R(0) .. R(n - 1), each divided by n; by FFT with as many zeros behind."""
     n = len(centred)
     spectrum = np.fft.rfft(centred, 2 * n)

@@ -10,19 +10,15 @@ bias as without. reservoirpy's RLS is the same without a bias; its bias is a run
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import SpecError
 
-from .activations import Reals
 from .least_squares import LeastSquares, absorb
 from .series import DivergenceError, SeriesError, as_steps
-
-Doubles: TypeAlias = NDArray[np.float64]
-State = TypeVar("State")
 
 
 class OnlineInfo(NamedTuple):
@@ -135,17 +131,7 @@ class Rls:
         return RlsState(w_out, out_bias, rows, inverse, mean_x, mean_y, weight), OnlineInfo(prediction, y - prediction)
 
 
-class Rule(Protocol[State]):
-    """What `Lms` and `Rls` have in common."""
-
-    def init(self, width: int, outputs: int) -> State:
-        """Return the state before the first row."""
-
-    def step(self, state: State, x: Reals, y: Reals) -> tuple[State, OnlineInfo]:
-        """Return the state after one row, and what was said before it."""
-
-
-def learn(rule: Rule[State], features: Reals, targets: Reals, state: State | None = None) -> tuple[State, Doubles]:
+def learn(rule: Lms | Rls, features: Reals, targets: Reals, state: Any = None) -> tuple[Any, Doubles]:
     """Return the state after rows (rows, width) with targets (rows, outputs), and what was predicted before each."""
     x = as_steps("features", features, None, np.float64)
     y = as_steps("targets", targets, None, np.float64)

@@ -7,8 +7,8 @@ generators", 2021) and a seeding of its own. For new networks use `generate.make
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 
 from .activations import ActivationName
@@ -95,7 +95,7 @@ def origin_weights(
     return EsnWeights(w_in=w_in, w_res=w_res, leak=leak, activation=activation)
 
 
-def _norm_after_power_iterations(matrix: NDArray[np.float64]) -> float:
+def _norm_after_power_iterations(matrix: Doubles) -> float:
     """Return |W v| after v = W v / |W v| was done 99 times, from equal entries; 0 when the iterates vanish."""
     v = np.full(len(matrix), 1 / math.sqrt(len(matrix)))
     norm = 0.0

@@ -18,15 +18,13 @@ from itertools import groupby
 from typing import Any, NamedTuple, Self, TypeAlias, overload
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
+from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import SpecError
 
-from .activations import Reals
 from .series import SeriesError, as_steps
 
-Doubles: TypeAlias = NDArray[np.float64]
 Pair: TypeAlias = tuple[Reals, Reals]
 """Features (rows, width) and targets (rows, outputs) of one series."""
 ROWS_AT_ONCE = 8192

@@ -9,10 +9,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 from scipy.sparse import csr_array
 
+from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError
 from metalforge.core.files import PathLike, opened, replacing
 
-from .activations import Reals
 from .engine import Engine
 from .running import closed_loop
 from .series import SeriesError, as_steps

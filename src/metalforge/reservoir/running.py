@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError
 
-from .activations import Reals
 from .engine import Engine
 from .series import DivergenceError, Series, SeriesError, as_series, is_one, like_given
 from .weights import EsnWeights

@@ -5,9 +5,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from metalforge.core.arrays import Reals
 from metalforge.core.errors import MetalforgeError, SpecError
-
-from .activations import Reals
 
 Series: TypeAlias = Reals | Sequence[Reals]
 """One series (steps, width), a batch (series, steps, width), or a list of (steps_i, width)."""

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError
 
 BLOCK = 16
@@ -29,7 +30,7 @@ class BlockSparse:
     rows: int
     n_columns: int
     columns: NDArray[np.int32]
-    values: NDArray[np.floating[Any]]
+    values: Reals
 
     def __post_init__(self) -> None:
         blocks = -(-self.rows // BLOCK)
@@ -58,7 +59,7 @@ class BlockSparse:
         """Return a copy with values of another type."""
         return BlockSparse(self.rows, self.n_columns, self.columns, self.values.astype(dtype))
 
-    def to_dense(self) -> NDArray[np.floating[Any]]:
+    def to_dense(self) -> Reals:
         """Return the matrix in full."""
         full = np.zeros((len(self.columns), BLOCK, self.n_columns), self.values.dtype)
         for block, (columns, values) in enumerate(zip(self.columns, self.values, strict=True)):
@@ -66,11 +67,11 @@ class BlockSparse:
         return full.reshape(-1, self.n_columns)[: self.rows]
 
 
-Matrix: TypeAlias = NDArray[np.floating[Any]] | csr_array | BlockSparse
+Matrix: TypeAlias = Reals | csr_array | BlockSparse
 """What a recurrent matrix may be."""
 
 
-def to_dense(matrix: Matrix) -> NDArray[np.floating[Any]]:
+def to_dense(matrix: Matrix) -> Reals:
     """Return a matrix in full."""
     if isinstance(matrix, BlockSparse):
         return matrix.to_dense()

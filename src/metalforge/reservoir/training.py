@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from metalforge.core.arrays import Reals
 from metalforge.core.schema import HeadLayout
 
-from .activations import Reals
 from .readout import NormalEquations, Pair, Readout, select_ridge
 from .running import series_states
 from .series import Series, SeriesError, as_series, as_steps, is_one

@@ -13,16 +13,15 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
+from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import FeatureSchema, HeadLayout
 
 from .activations import ActivationName, activation
 from .sparse import BlockSparse, Matrix, to_dense
 
-Reals = NDArray[np.floating[Any]]
 DENSE_EIGENVALUES = 600
 """Up to so many units all eigenvalues are computed; beyond, Arnoldi iterations find the largest."""
 ARNOLDI_RESTARTS = 100

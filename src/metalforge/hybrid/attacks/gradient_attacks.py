@@ -23,9 +23,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError
 
-from .victim import Labels, Objective, Reals, Victim
+from .victim import Labels, Objective, Victim
 
 Size: TypeAlias = float | Reals
 SIGNS = np.array([-1.0, 1.0])

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
+from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.paths import INPUT_LEVELS, LEVELS, NativeLayer
@@ -33,7 +34,6 @@ from metalforge.reservoir.gradient import backwards
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.ladder import group_ranges
 
-Reals: TypeAlias = NDArray[np.floating[Any]]
 Labels: TypeAlias = NDArray[np.integer[Any]]
 Objective: TypeAlias = Literal["cross_entropy", "margin"]
 

@@ -16,12 +16,12 @@ potentials in whatever program they are, and a network in chunks is one `DeviceM
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.esn.network import CarriedState
@@ -36,8 +36,6 @@ from metalforge.substrates.npu.residency import DevicePrograms
 
 from .plan import Chunk, ChunkPlan, plan_chunks
 
-Reals: TypeAlias = NDArray[np.floating[Any]]
-
 
 class ChunkPart:
     """One chunk at work: its rows on the device, in software, or in software since the device failed."""
@@ -50,7 +48,7 @@ class ChunkPart:
             self.matrix = DeviceMatrix(chunk.compiled, programs, chunk.name)
         self._weights = weights
 
-    def product(self, lines: Reals, *, backwards: bool) -> NDArray[np.float64] | None:
+    def product(self, lines: Reals, *, backwards: bool) -> Doubles | None:
         """Return pre-activations (batch, rows) from the device; None where these rows are the host's."""
         matrix = self.matrix
         return None if matrix is None else self.guard.call(lambda: matrix(lines, backwards=backwards), lambda: None)

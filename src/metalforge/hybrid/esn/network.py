@@ -11,11 +11,11 @@ on from the same state; `to_software_mode()` comes back.
 import time
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.routing.encodings import LADDER, encoding_of
@@ -28,8 +28,6 @@ from metalforge.substrates.npu.residency import DevicePrograms
 
 from .paths import InputPlace, LastLayer, LinearPath, NativeLayer, Ranges, Rectified
 from .tasks import PrecisionChoice, Task, climb, refit
-
-Reals: TypeAlias = NDArray[np.floating[Any]]
 
 
 class CarriedState:

@@ -27,6 +27,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import PlacementError
 from metalforge.hybrid.routing.encodings import rms_error
 from metalforge.hybrid.running.device_matrix import DeviceMatrix
@@ -40,7 +41,6 @@ from metalforge.substrates.npu.quantize import quantize
 from metalforge.substrates.npu.registers import maximum_threshold, threshold_address
 from metalforge.substrates.npu.residency import DevicePrograms
 
-Reals: TypeAlias = NDArray[np.floating[Any]]
 InputPlace: TypeAlias = Literal["auto", "device", "host"]
 LEVELS = 15
 """Steps of a 4-bit output."""
@@ -59,7 +59,7 @@ class Ranges:
     s: float
 
 
-def device_lines(weights: EsnWeights, ranges: Ranges, place: str) -> tuple[Reals, NDArray[np.float64]]:
+def device_lines(weights: EsnWeights, ranges: Ranges, place: str) -> tuple[Reals, Doubles]:
     """Return the matrix on the device, [W_in | W_res] or with W_in on the host W_res, and the range of each line."""
     w_res, states = to_dense(weights.w_res), (weights.units, ranges.s)
     if place == "host":
@@ -97,7 +97,7 @@ class LastLayer:
         self.w_in = weights.w_driven.astype(np.float64) if self.place == "host" else None
         self.matrix = self._load(*device_lines(weights, ranges, self.place), programs)
 
-    def _load(self, matrix: Reals, lines: NDArray[np.float64], programs: DevicePrograms) -> DeviceMatrix:
+    def _load(self, matrix: Reals, lines: Doubles, programs: DevicePrograms) -> DeviceMatrix:
         compiled = compile_linear("reservoir", matrix, encoding=self.encoding, ranges=lines)
         return DeviceMatrix(compiled, programs, "esn")
 
@@ -111,7 +111,7 @@ class LastLayer:
         """What is on the chip."""
         return self.matrix.compiled.programs
 
-    def __call__(self, u: Reals, s: Reals) -> NDArray[np.float64]:
+    def __call__(self, u: Reals, s: Reals) -> Doubles:
         """Return pre-activations (batch, units), without bias."""
         if self.w_in is None:
             return self.matrix(np.concatenate([u, s], axis=1))
@@ -128,7 +128,7 @@ class ScaleTrick:
     """
 
     epsilon: float
-    span: NDArray[np.float64]
+    span: Doubles
 
     @classmethod
     def from_weights(cls, weights: EsnWeights, ranges: Ranges, *, linear_limit: float = 0.1) -> "ScaleTrick":
@@ -177,7 +177,7 @@ class Rectified:
         if approach == "C":
             _write_all_ones(programs.device, self._slot, weights.units)
 
-    def __call__(self, u: Reals, s: Reals) -> NDArray[np.float64]:
+    def __call__(self, u: Reals, s: Reals) -> Doubles:
         """Return what is left of the pre-activations (batch, units)."""
         out = self._programs.infer(self._slot, self._ladder.encode(np.concatenate([u, s], axis=1)))
         return np.where(out > 0, (out - 0.5) * self._unit, 0.0)
@@ -227,7 +227,7 @@ class NativeLayer:
         self._programs = programs
         self._slot = programs.add("esn/native", Program(name="reservoir", layers=(layer,), encoding=self.encoding))
 
-    def __call__(self, u: Reals, s: Reals) -> NDArray[np.float64]:
+    def __call__(self, u: Reals, s: Reals) -> Doubles:
         """Return clip(W_in u + W_res s + b, 0, 1) in fifteenths, shape (batch, units)."""
         rows: NDArray[Any] = np.concatenate(
             [encode_zero_point(u, self._ranges.u, BITS), encode_unsigned(s, 1.0, BITS)], axis=1

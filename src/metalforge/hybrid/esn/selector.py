@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.arrays import Reals
 from metalforge.core.substrate import SubstrateInfo
 from metalforge.hybrid.model.graph import graph_from_esn
 from metalforge.hybrid.routing.router import OperationRouter
@@ -44,7 +45,7 @@ class SubstrateSelector:
         weights: EsnWeights,
         *,
         device: NpuDevice | None = None,
-        calibration: NDArray[np.floating[Any]] | None = None,
+        calibration: Reals | None = None,
         open_board: Callable[[], NpuDevice] | None = None,
     ) -> Selection:
         """Return the network where it should run.

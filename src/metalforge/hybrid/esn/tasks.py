@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.metrics import nrmse
 from metalforge.reservoir.readout import ridge as ridge_readout
 
 if TYPE_CHECKING:
     from .network import HybridEsn
-
-Reals = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,13 +74,9 @@ def _wanted(task: Task) -> Reals:
     return task.counted(task.targets)
 
 
-def refit(esn: "HybridEsn", task: Task, *, ridge: float = 1e-6, features: Reals | None = None) -> "HybridEsn":
-    """Return the network with a readout fitted to its own states on this task: one ridge solve.
-
-    `features` are those of `features_of(esn, task)`, where the caller has them already.
-    """
-    seen = features_of(esn, task) if features is None else features
-    found = ridge_readout(seen, _wanted(task), ridge)
+def refit(esn: "HybridEsn", task: Task, *, ridge: float = 1e-6) -> "HybridEsn":
+    """Return the network with a readout fitted to its own states on this task: one ridge solve."""
+    found = ridge_readout(features_of(esn, task), _wanted(task), ridge)
     return esn.with_weights(esn.weights.with_readout(found.w_out, found.out_bias))
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.hybrid.running.device_matrix import Push
 from metalforge.reservoir.gradient import Gradients, loss_gradient
@@ -25,7 +26,6 @@ from metalforge.reservoir.weights import EsnWeights
 
 from .network import DeviceNetwork
 
-Reals: TypeAlias = NDArray[np.floating[Any]]
 Part: TypeAlias = Literal["w_in", "w_res", "bias", "w_fb", "w_out", "out_bias"]
 DECAY = (0.9, 0.999)
 """Adam's b1 and b2, as its authors have them."""

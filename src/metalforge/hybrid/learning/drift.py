@@ -26,15 +26,15 @@ from copy import copy
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.losses import as_targets
 from metalforge.reservoir.series import SeriesError
 
 from .trainer import OnlineTrainer, StepInfo
 
-Doubles: TypeAlias = NDArray[np.float64]
 SMALLEST_VARIANCE = 1e-12
 """Relative to the channel's mean square: a constant channel has no distance from itself."""
 

@@ -22,6 +22,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.losses import LossName, check_loss, loss_and_slope
 from metalforge.reservoir.series import SeriesError
@@ -29,7 +30,6 @@ from metalforge.reservoir.series import SeriesError
 from .matrix import WrittenMatrix
 from .network import DeviceNetwork
 
-Doubles: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
 What: TypeAlias = Literal["readout", "reservoir"]
 GROWTH = 1.5
@@ -212,7 +212,7 @@ class Evolution:
                 return EvolutionInfo(tuple(done), "stalled")
         return EvolutionInfo(tuple(done), "generations")
 
-    def _score(self, window: Window) -> tuple[float, NDArray[np.float64]]:
+    def _score(self, window: Window) -> tuple[float, Doubles]:
         """Return the loss of what the device holds, and the bias that it is with."""
         self.evaluations += 1
         bias = self.network.master().out_bias
@@ -223,7 +223,7 @@ class Evolution:
             outputs, bias = outputs + shift, bias + shift
         return loss_and_slope(outputs, window.targets, self.loss).value, bias
 
-    def _write(self, integers: Integers, bias: NDArray[np.float64]) -> None:
+    def _write(self, integers: Integers, bias: Doubles) -> None:
         if self.what == "readout":
             push = self.network.push_integers(integers, bias)
         else:

@@ -10,6 +10,7 @@ integers that do not move need not be sent.
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.running.device_matrix import DeviceMatrix, Push
 from metalforge.substrates.npu.compile import CompiledLinear
@@ -26,9 +27,7 @@ MOST_LINES = ((1 << 19) - 1) // (15 * 7)
 """Lines that cannot saturate the accumulator whatever their weights become: 15 times 7 each, 20 bits with sign."""
 
 
-def requantise(
-    folded: NDArray[np.float64], digits: int, scales: NDArray[np.float64] | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def requantise(folded: Doubles, digits: int, scales: Doubles | None = None) -> tuple[NDArray[np.int64], Doubles]:
     """Return integers and one scale a row for weights (outputs, inputs); rows keep a scale that still serves them."""
     limit = digit_limit(digits)
     peak = np.abs(folded).max(axis=1)
@@ -80,11 +79,11 @@ class WrittenMatrix(DeviceMatrix):
         """Bytes of one update: the chip has no partial write."""
         return int(self.program.layers[0].weights.nbytes)
 
-    def real(self) -> NDArray[np.float64]:
+    def real(self) -> Doubles:
         """Return the weights that the integers stand for, (outputs, inputs)."""
         return self.real_of(self.integers)
 
-    def real_of(self, integers: NDArray[np.int64]) -> NDArray[np.float64]:
+    def real_of(self, integers: NDArray[np.int64]) -> Doubles:
         """Return the weights that other integers would stand for, with the scales that the rows have."""
         return np.asarray(integers * self._scales[:, np.newaxis] / self._ranges)
 
@@ -107,7 +106,7 @@ class WrittenMatrix(DeviceMatrix):
             )
         return self.replace(self._compiled(integers.astype(np.int64)))
 
-    def _quantised(self, matrix: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def _quantised(self, matrix: ArrayLike) -> tuple[NDArray[np.int64], Doubles]:
         real = _finite_matrix(self.name, matrix, self.shape)
         return requantise(real * self._ranges, self.encoding.digits, self._scales)
 
@@ -129,7 +128,7 @@ class WrittenMatrix(DeviceMatrix):
         )
 
 
-def _finite_matrix(name: str, matrix: ArrayLike, shape: tuple[int, ...] | None = None) -> NDArray[np.float64]:
+def _finite_matrix(name: str, matrix: ArrayLike, shape: tuple[int, ...] | None = None) -> Doubles:
     real = np.asarray(matrix, np.float64)
     if real.ndim != 2 or 0 in real.shape or (shape is not None and real.shape != shape):
         wanted = "(outputs, inputs), not empty" if shape is None else str(shape)

@@ -14,11 +14,12 @@ what the bias learns is added here, on the host, where it is added anyway.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.esn.network import HybridEsn
@@ -36,8 +37,6 @@ from metalforge.substrates.npu.residency import DevicePrograms
 
 from .matrix import WrittenMatrix
 
-Doubles: TypeAlias = NDArray[np.float64]
-Reals: TypeAlias = NDArray[np.floating[Any]]
 OnGone: TypeAlias = Literal["reconnect", "raise"]
 T = TypeVar("T")
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.least_squares import LeastSquares, absorb, begin
 from metalforge.reservoir.losses import LossName, LossSlope
@@ -29,7 +29,6 @@ from metalforge.reservoir.readout import ridge as ridge_readout
 
 from .network import Master
 
-Doubles: TypeAlias = NDArray[np.float64]
 ErrorOf: TypeAlias = Literal["auto", "device", "master"]
 
 

@@ -7,9 +7,8 @@ second", is put together here from its parts: 241 us, 4,149 a second under `akd1
 """
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
+from metalforge.core.arrays import Doubles
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.emulator import EmulatedDevice
@@ -75,9 +74,7 @@ def seed_step(profile: str = "akd1000-claimed") -> SeedStep:
     )
 
 
-def measure_speed(
-    weights: EsnWeights, inputs: NDArray[np.float64], targets: NDArray[np.float64], rule: Rules
-) -> tuple[SpeedRow, ...]:
+def measure_speed(weights: EsnWeights, inputs: Doubles, targets: Doubles, rule: Rules) -> tuple[SpeedRow, ...]:
     """Return a row a profile: the same stream (steps, inputs) learned with the schedule that suits each."""
     rows = []
     for name in BOTH:

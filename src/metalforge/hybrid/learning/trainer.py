@@ -14,8 +14,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.running.device_matrix import Push
@@ -27,7 +28,6 @@ from .network import ExecutorReadout, Forward, Master, Trainable
 from .rules import DivergenceGuard, GradientStep, GuardState, Lesson, Rules
 from .schedule import PushSchedule
 
-Doubles: TypeAlias = NDArray[np.float64]
 OnNan: TypeAlias = Literal["skip", "stop"]
 
 
@@ -37,8 +37,6 @@ class StepInfo(NamedTuple):
     output: Doubles | None
     loss: float
     learned: bool
-    pushed: bool
-    rolled_back: bool
 
 
 class TrainerStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,7 +50,6 @@ class TrainerStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """Rows whose target was not finite: answered, not learned."""
     pushes: int
     bytes_pushed: int
-    integers_changed: int
     push_failures: int
     """Attempts at a push that the device did not acknowledge; each was repeated."""
     rollbacks: int
@@ -165,16 +162,17 @@ class OnlineTrainer:
         self._count["steps"] += 1
         if bad_input:
             self._count["skipped_inputs"] += 1
-            return StepInfo(None, float("nan"), learned=False, pushed=False, rolled_back=False)
+            return StepInfo(None, float("nan"), learned=False)
         forward = self.network.forward(given)
-        info = StepInfo(forward.output, float("nan"), learned=False, pushed=False, rolled_back=False)
+        info = StepInfo(forward.output, float("nan"), learned=False)
         if bad_target:
             self._count["skipped_targets"] += 1
         elif wanted is not None:
             at = loss_and_slope(forward.output, wanted, self.loss)
             info = info._replace(loss=at.value)
             if learn and self._count["steps"] > self.washout:
-                info = self._learn(forward, wanted, at)
+                self._learn(forward, wanted, at)
+                info = info._replace(learned=True)
         if self.verify_every is not None and self._count["steps"] % self.verify_every == 0:
             self.mend()
         self._total_s += perf_counter() - begin
@@ -207,7 +205,6 @@ class OnlineTrainer:
         self._since_push = 0
         self._count["pushes"] += push.bytes > 0
         self._count["bytes_pushed"] += push.bytes
-        self._count["integers_changed"] += push.changed
         self._count["push_failures"] += push.failures
         return push
 
@@ -239,7 +236,7 @@ class OnlineTrainer:
 
     # One lesson.
 
-    def _learn(self, forward: Forward, wanted: Doubles, at: LossSlope) -> StepInfo:
+    def _learn(self, forward: Forward, wanted: Doubles, at: LossSlope) -> None:
         begin = perf_counter()
         said = at
         if not self._from_device():
@@ -254,19 +251,17 @@ class OnlineTrainer:
             self._state, self._master = state, new
         self._count["learned"] += 1
         self._learning_s += perf_counter() - begin
-        before = self._count["rollbacks"]
         if not fine:
             self._roll_back()
         elif self._benched != self._bench:
             self._change_bench()
-        rolled_back = self._count["rollbacks"] > before
         self._since_push += 1
         share = None
         if self.schedule.changed is not None:
             self._settle()
             share = self.network.changed(self._master.w_out) / self._master.w_out.size
-        pushed = self.schedule.due(self._since_push, share) and self.flush().bytes > 0
-        return StepInfo(forward.output, at.value, learned=True, pushed=pushed, rolled_back=rolled_back)
+        if self.schedule.due(self._since_push, share):
+            self.flush()
 
     def _settle(self) -> None:
         """Let the rule learn the rows that it left waiting."""

@@ -7,27 +7,13 @@ name unless `outputs` names several.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
+from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.weights import EsnWeights
 
-from .ops import (
-    Concat,
-    Elementwise,
-    FanOutOp,
-    FullyConnectedOp,
-    Gradient,
-    GradientUpdate,
-    MutationUpdate,
-    Op,
-    Precision,
-    RecurrentStep,
-    Shape,
-)
+from . import ops
 
 Dtype: TypeAlias = Literal["float32", "float64"]
 
@@ -37,7 +23,7 @@ class Node:
     """An op with a name, the values it reads and the values it gives."""
 
     name: str
-    op: Op
+    op: ops.Op
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
 
@@ -54,13 +40,13 @@ class OpGraph:
     `ranges` are the largest |value| of inputs where they are known; the planner measures the others on data.
     """
 
-    inputs: Mapping[str, Shape]
+    inputs: Mapping[str, ops.Shape]
     nodes: tuple[Node, ...]
     outputs: tuple[str, ...]
     name: str = "model"
     dtype: Dtype = "float32"
     ranges: Mapping[str, float] = field(default_factory=dict)
-    shapes: Mapping[str, Shape] = field(init=False)
+    shapes: Mapping[str, ops.Shape] = field(init=False)
 
     def __post_init__(self) -> None:
         if not self.inputs or not self.nodes or not self.outputs:
@@ -127,8 +113,8 @@ class OpGraph:
                 if value not in seen:
                     raise SpecError(f"node `{node.name}` reads `{value}`, which nothing makes")
 
-    def _infer_shapes(self) -> dict[str, Shape]:
-        shapes: dict[str, Shape] = dict(self.inputs)
+    def _infer_shapes(self) -> dict[str, ops.Shape]:
+        shapes: dict[str, ops.Shape] = dict(self.inputs)
         for node in self.nodes:
             try:
                 found = node.op.shapes([shapes[value] for value in node.inputs])
@@ -142,26 +128,26 @@ class OpGraph:
     def _check_targets(self) -> None:
         """Gradients and updates must speak of fully connected nodes with weights of their shape."""
         for node in self.nodes:
-            if not isinstance(node.op, Gradient | GradientUpdate | MutationUpdate):
+            if not isinstance(node.op, ops.Gradient | ops.GradientUpdate | ops.MutationUpdate):
                 continue
             target = self[node.op.of].op
-            if not isinstance(target, FullyConnectedOp):
+            if not isinstance(target, ops.FullyConnectedOp):
                 raise SpecError(f"node `{node.name}`: `{node.op.of}` is no fully connected node, but {target.kind}")
             given, wanted = self.shapes[node.outputs[0]], tuple(int(n) for n in target.matrix.shape)
             if given != wanted:
                 raise SpecError(f"node `{node.name}`: the weights of `{node.op.of}` are {wanted}. Got {given}")
 
 
-def graph_from_esn(weights: EsnWeights, *, name: str = "esn", precision: Precision = Precision.ANY) -> OpGraph:
+def graph_from_esn(weights: EsnWeights, *, name: str = "esn", precision: ops.Precision = ops.Precision.ANY) -> OpGraph:
     """Return input -> recurrent step -> (concat with the input) -> readout, with one head a name of its layout."""
-    step = Node(name="reservoir", op=RecurrentStep(weights=weights, precision=precision), inputs=("input",))
+    step = Node(name="reservoir", op=ops.RecurrentStep(weights=weights, precision=precision), inputs=("input",))
     nodes = [step]
     outputs: tuple[str, ...] = ("reservoir",)
     if weights.w_out is not None:
         features = "reservoir"
         if weights.passthrough:
             features = "features"
-            nodes.append(Node(name=features, op=Concat(), inputs=("reservoir", "input")))
+            nodes.append(Node(name=features, op=ops.Concat(), inputs=("reservoir", "input")))
         heads, outputs = _readout(weights, weights.w_out, features, precision)
         nodes += heads
     return OpGraph(
@@ -174,22 +160,22 @@ def graph_from_esn(weights: EsnWeights, *, name: str = "esn", precision: Precisi
 
 
 def _readout(
-    weights: EsnWeights, w_out: NDArray[np.floating[Any]], features: str, precision: Precision
+    weights: EsnWeights, w_out: Reals, features: str, precision: ops.Precision
 ) -> tuple[list[Node], tuple[str, ...]]:
     """Return the nodes of the readout and the names of its outputs."""
     bias = weights.out_bias
     if weights.heads is None:
-        op = FullyConnectedOp(weights=w_out, bias=bias, precision=precision)
+        op = ops.FullyConnectedOp(weights=w_out, bias=bias, precision=precision)
         return [Node(name="readout", op=op, inputs=(features,))], ("readout",)
-    nodes = [Node(name="fan_out", op=FanOutOp(), inputs=(features,))]
+    nodes = [Node(name="fan_out", op=ops.FanOutOp(), inputs=(features,))]
     outputs = []
     for head in weights.heads.heads:
         span = weights.heads.span(head.name)
-        op = FullyConnectedOp(weights=w_out[span], bias=None if bias is None else bias[span], precision=precision)
+        op = ops.FullyConnectedOp(weights=w_out[span], bias=None if bias is None else bias[span], precision=precision)
         linear = head.name if head.activation == "identity" else f"{head.name}.linear"
         nodes.append(Node(name=linear, op=op, inputs=("fan_out",)))
         if head.activation != "identity":
-            nodes.append(Node(name=head.name, op=Elementwise(function=head.activation), inputs=(linear,)))
+            nodes.append(Node(name=head.name, op=ops.Elementwise(function=head.activation), inputs=(linear,)))
         outputs.append(head.name)
     return nodes, tuple(outputs)
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.sparse import stored
 from metalforge.reservoir.weights import EsnWeights
@@ -71,8 +72,8 @@ class FullyConnectedOp(Op):
     """y = W x + b over the last axis; W is (outputs, inputs), real or quantised already."""
 
     kind: ClassVar[str] = "fully_connected"  # type: ignore[misc]
-    weights: NDArray[np.floating[Any]] | Quantized
-    bias: NDArray[np.floating[Any]] | None = None
+    weights: Reals | Quantized
+    bias: Reals | None = None
     precision: Precision = Precision.ANY
 
     def __post_init__(self) -> None:
@@ -85,7 +86,7 @@ class FullyConnectedOp(Op):
             raise SpecError(f"`bias` must be {w.shape[0]} finite reals. Got shape {self.bias.shape}")
 
     @property
-    def matrix(self) -> NDArray[np.floating[Any]]:
+    def matrix(self) -> Reals:
         """The weights as reals."""
         return self.weights.dequantize() if isinstance(self.weights, Quantized) else self.weights
 

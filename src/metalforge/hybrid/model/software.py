@@ -9,31 +9,18 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from metalforge.core.arrays import Array
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.activations import activation, leaky_step
 from metalforge.reservoir.sparse import BlockSparse
 from metalforge.reservoir.weights import EsnWeights
 
+from . import ops
 from .graph import Node, OpGraph
-from .ops import (
-    Add,
-    Concat,
-    Elementwise,
-    FanOutOp,
-    FullyConnectedOp,
-    Gradient,
-    GradientUpdate,
-    MutationUpdate,
-    Op,
-    RecurrentStep,
-    SoftwareOnly,
-    TemporalIntegration,
-)
 
-Array = NDArray[Any]
-UPDATES = (GradientUpdate, MutationUpdate)
+UPDATES = (ops.GradientUpdate, ops.MutationUpdate)
 
 
 class Evaluated(NamedTuple):
@@ -44,7 +31,7 @@ class Evaluated(NamedTuple):
 
 
 def evaluate(
-    op: Op, inputs: Sequence[Array], *, state: Array | None = None, weights: Array | None = None, call: int = 0
+    op: ops.Op, inputs: Sequence[Array], *, state: Array | None = None, weights: Array | None = None, call: int = 0
 ) -> Evaluated:
     """Return the outputs and the new state of an op.
 
@@ -52,41 +39,41 @@ def evaluate(
     that an update changes; None means the op's own. `call` counts calls from 0, for mutations.
     """
     match op:
-        case RecurrentStep():
+        case ops.RecurrentStep():
             s = _recurrent_step(op.weights, inputs[0], state)
             return Evaluated((s,), s)
-        case TemporalIntegration():
+        case ops.TemporalIntegration():
             x = inputs[0]
             a = x.dtype.type(op.leak)
             s = (1 - a) * kept_state(state, x.shape, x.dtype) + a * x
             return Evaluated((s,), s)
-        case SoftwareOnly():
+        case ops.SoftwareOnly():
             return Evaluated(tuple(op.run(inputs)), None)
     return Evaluated((_stateless(op, inputs, weights, call),), None)
 
 
-def _stateless(op: Op, inputs: Sequence[Array], weights: Array | None, call: int) -> Array:
+def _stateless(op: ops.Op, inputs: Sequence[Array], weights: Array | None, call: int) -> Array:
     """Return the one output of an op without state."""
     match op:
-        case FullyConnectedOp():
+        case ops.FullyConnectedOp():
             x = inputs[0]
             w = (op.matrix if weights is None else weights).astype(x.dtype, copy=False)
             y = x @ w.T
             return np.asarray(y if op.bias is None else y + op.bias.astype(x.dtype, copy=False))
-        case Elementwise():
+        case ops.Elementwise():
             return _softmax(inputs[0]) if op.function == "softmax" else activation(op.function).value(inputs[0])
-        case FanOutOp():
+        case ops.FanOutOp():
             return inputs[0]
-        case Concat():
+        case ops.Concat():
             return np.concatenate(inputs, axis=op.axis)
-        case Add():
+        case ops.Add():
             return np.asarray(sum(inputs[1:], start=inputs[0]))
-        case Gradient():
+        case ops.Gradient():
             return _gradient(op, *inputs)
-        case GradientUpdate():
+        case ops.GradientUpdate():
             w = _wanted(op, weights)
             return np.asarray(w - w.dtype.type(op.rate) * inputs[0])
-        case MutationUpdate():
+        case ops.MutationUpdate():
             return _mutated(op, _wanted(op, weights), call)
         case _:
             raise SpecError(f"software has no op of kind `{op.kind}` ({type(op).__name__})")
@@ -114,19 +101,19 @@ def kept_state(state: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]
     return state
 
 
-def _gradient(op: Gradient, x: Array, y: Array, target: Array) -> Array:
+def _gradient(op: ops.Gradient, x: Array, y: Array, target: Array) -> Array:
     slope = (y - target) * y.dtype.type(2 / y.shape[1]) if op.loss == "mse" else _softmax(y) - target
     return np.asarray(slope.T @ x / y.dtype.type(len(x)))
 
 
-def _mutated(op: MutationUpdate, w: Array, call: int) -> Array:
+def _mutated(op: ops.MutationUpdate, w: Array, call: int) -> Array:
     """Return W with a fraction of its entries moved by scale times a normal number."""
     rng = np.random.default_rng((op.seed, call))
     chosen = rng.random(w.shape) < op.fraction
     return np.where(chosen, w + (op.scale * rng.normal(size=w.shape)).astype(w.dtype), w)
 
 
-def _wanted(op: GradientUpdate | MutationUpdate, weights: Array | None) -> Array:
+def _wanted(op: ops.GradientUpdate | ops.MutationUpdate, weights: Array | None) -> Array:
     if weights is None:
         raise SpecError(f"an update wants the present `weights` of node `{op.of}`")
     return weights
@@ -138,13 +125,13 @@ def _softmax(x: Array) -> Array:
     return np.asarray(e / e.sum(axis=-1, keepdims=True))
 
 
-def in_dtype(op: Op, dtype: Any) -> Op:
+def in_dtype(op: ops.Op, dtype: Any) -> ops.Op:
     """Return the op with its real parameters in another real type, so that no call converts them."""
     match op:
-        case FullyConnectedOp():
+        case ops.FullyConnectedOp():
             bias = None if op.bias is None else op.bias.astype(dtype, copy=False)
             return replace(op, weights=op.matrix.astype(dtype, copy=False), bias=bias)
-        case RecurrentStep():
+        case ops.RecurrentStep():
             w = op.weights if op.weights.dtype == dtype else op.weights.astype(dtype)
             return replace(op, weights=replace(w, w_res=w.w_res.to_dense()) if isinstance(w.w_res, BlockSparse) else w)
         case _:
@@ -181,7 +168,7 @@ def check_inputs(graph: OpGraph, inputs: Mapping[str, ArrayLike]) -> dict[str, A
 class GraphCall:
     """One call of a graph on its way: the values made so far, and the states and weights that it will leave behind.
 
-    All nodes see the weights that the call began with. `ops` are the graph's, in its type (`in_dtype`); `values` begin
+    All nodes see the weights that the call began with. `typed` are its ops in its type (`in_dtype`); `values` begin
     as the inputs.
     """
 
@@ -189,14 +176,14 @@ class GraphCall:
 
     def __init__(
         self,
-        ops: Mapping[str, Op],
+        typed: Mapping[str, ops.Op],
         values: dict[str, Array],
         states: Mapping[str, Array],
         weights: Mapping[str, Array],
         number: int,
     ) -> None:
         self.values, self.states, self.weights = values, dict(states), dict(weights)
-        self._ops, self._weights, self._number = ops, weights, number
+        self._ops, self._weights, self._number = typed, weights, number
 
     def compute(self, node: Node) -> None:
         """Compute a node on the host."""
@@ -235,7 +222,7 @@ class SoftwareModel:
         """Start anew: states at rest, weights as the graph has them, calls from 0."""
         self.state: dict[str, Array] = {}
         self.weights: dict[str, Array] = {
-            name: op.matrix.copy() for name, op in self._ops.items() if isinstance(op, FullyConnectedOp)
+            name: op.matrix.copy() for name, op in self._ops.items() if isinstance(op, ops.FullyConnectedOp)
         }
         self.calls = 0
 

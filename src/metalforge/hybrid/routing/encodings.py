@@ -15,11 +15,11 @@ more units of one layer, more nibbles are more rows of one call.
 
 import re
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import SpecError
 from metalforge.substrates.npu.ladder import digit_limit, input_levels, quantize_digits
 from metalforge.substrates.npu.program import Encoding
@@ -27,7 +27,7 @@ from metalforge.substrates.npu.quantize import Quantized
 
 from .ranges import ValueRange
 
-Weights: TypeAlias = NDArray[np.floating[Any]] | Quantized
+Weights: TypeAlias = Reals | Quantized
 ACTIVATION_BITS = (4, 8, 12, 16)
 DIGITS = (1, 2, 3)
 EVEN = 1 / 3
@@ -60,7 +60,7 @@ def encoding_options(matrix: Weights, x: ValueRange) -> tuple[Option, ...]:
     return tuple(found)
 
 
-def rms_error(matrix: NDArray[np.floating[Any]], ranges: NDArray[np.float64], encoding: Encoding) -> float:
+def rms_error(matrix: Reals, ranges: Doubles, encoding: Encoding) -> float:
     """Return the predicted rms error of an output, in its own units, for inputs spread evenly over their ranges."""
     q = quantize_digits(matrix.astype(np.float64) * ranges, encoding.digits)
     noise = _noise(q.dequantize(), q.error, EVEN, encoding)
@@ -68,9 +68,9 @@ def rms_error(matrix: NDArray[np.floating[Any]], ranges: NDArray[np.float64], en
 
 
 def _noise(
-    folded: NDArray[np.float64],
-    weight_error: NDArray[np.float64],
-    share: float | NDArray[np.float64],
+    folded: Doubles,
+    weight_error: Doubles,
+    share: float | Doubles,
     encoding: Encoding,
 ) -> float:
     """Return sum_i e_i^2; `share` is <x_j^2> / r_j^2."""
@@ -98,7 +98,7 @@ def finest(options: tuple[Option, ...]) -> Option:
     return min(options, key=lambda o: (o.error, o.encoding.digits, o.encoding.activation_bits))
 
 
-def _rounded(matrix: Weights, x: ValueRange) -> list[tuple[int, NDArray[np.float64], NDArray[np.float64]]]:
+def _rounded(matrix: Weights, x: ValueRange) -> list[tuple[int, Doubles, Doubles]]:
     """Return digits, E and s W for each number of digits that can hold a matrix."""
     if isinstance(matrix, Quantized):
         largest = int(np.abs(matrix.values.astype(np.int64)).max())

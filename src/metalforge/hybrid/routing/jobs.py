@@ -23,6 +23,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from metalforge.core.arrays import Doubles, Reals
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.ops import Elementwise, FullyConnectedOp
 from metalforge.substrates.npu.certificate import overflow_certificate
@@ -59,11 +60,11 @@ class Job:
     programs: tuple[Program, ...]
     """What goes to the device."""
     encoding: Encoding
-    ranges: NDArray[np.float64]
+    ranges: Doubles
     """The largest modulus of each input line."""
     error: float
     """Predicted relative error (`encodings`)."""
-    error_bound: NDArray[np.float64]
+    error_bound: Doubles
     """The largest error of each output for inputs within their ranges."""
 
     @property
@@ -87,14 +88,14 @@ class ChainJob(Job):
 
     first: Ladder
     """How the host writes the inputs."""
-    offset: NDArray[np.float64]
+    offset: Doubles
     """What the host adds: the bias of a linear last layer."""
 
     def encode(self, x: ArrayLike) -> NDArray[np.uint8]:
         """Return chip inputs for real x (batch, inputs); beyond their ranges they are clamped."""
         return self.first.encode(x)
 
-    def decode(self, outputs: NDArray[Any]) -> NDArray[np.float64]:
+    def decode(self, outputs: NDArray[Any]) -> Doubles:
         """Return y (batch, outputs) from what the program gives."""
         return join_digits(outputs, self.encoding.digits) * self.programs[0].scales + self.offset
 
@@ -105,7 +106,7 @@ class ChainStage:
 
     name: str
     weights: Weights
-    bias: NDArray[np.floating[Any]] | None
+    bias: Reals | None
     rectified: bool
 
 
@@ -113,8 +114,8 @@ class _Signal(NamedTuple):
     """What a layer reads: its range, and the error it carries already, at worst and in the mean square."""
 
     x: ValueRange
-    bound: NDArray[np.float64]
-    noise: NDArray[np.float64]
+    bound: Doubles
+    noise: Doubles
 
 
 def compile_chain(
@@ -180,7 +181,7 @@ def _layer(stage: ChainStage, ladder: Ladder) -> FullyConnected:
     return layer
 
 
-def _rectifier(stage: ChainStage, ladder: Ladder) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _rectifier(stage: ChainStage, ladder: Ladder) -> tuple[Doubles, Doubles]:
     """Return steps and thresholds."""
     wanted = 1 / (LEVELS * ladder.scales)
     step = np.floor(wanted * FINEST) / FINEST
@@ -223,11 +224,11 @@ def _after(stage: ChainStage, ladder: Ladder, before: _Signal, *, fresh: bool) -
     return _Signal(x, bound, noise), _relative(noise, rms**2)
 
 
-def _relative(noise: NDArray[np.float64], power: NDArray[np.float64]) -> float:
+def _relative(noise: Doubles, power: Doubles) -> float:
     return float(np.sqrt(noise.sum() / power.sum())) if power.any() else 0.0
 
 
-def _bias(stage: ChainStage) -> NDArray[np.float64]:
+def _bias(stage: ChainStage) -> Doubles:
     rows = stage.weights.shape[0] if isinstance(stage.weights, np.ndarray) else stage.weights.values.shape[0]
     return np.zeros(rows) if stage.bias is None else stage.bias.astype(np.float64)
 

@@ -13,19 +13,12 @@ from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
+from metalforge.hybrid.model import ops
 from metalforge.hybrid.model.graph import Node, OpGraph
-from metalforge.hybrid.model.ops import (
-    Add,
-    Concat,
-    Elementwise,
-    FanOutOp,
-    FullyConnectedOp,
-    RecurrentStep,
-    TemporalIntegration,
-)
 from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.hybrid.running.values import GraphValues
 from metalforge.reservoir.activations import ACTIVATIONS
@@ -41,8 +34,8 @@ SHRINKING = ("tanh", "piecewise_tanh", "bounded_relu", "relu", "gelu", "identity
 class ValueRange:
     """The largest modulus of each line of a value and its root mean square, and how they are known."""
 
-    largest: NDArray[np.float64]
-    rms: NDArray[np.float64]
+    largest: Doubles
+    rms: Doubles
     nonnegative: bool
     source: str
 
@@ -103,26 +96,26 @@ def _derive(graph: OpGraph, node: Node, known: Mapping[str, ValueRange]) -> Valu
     given = [found for found in inputs if found is not None]
     complete = len(given) == len(inputs) and bool(given)
     match op:
-        case Elementwise():
+        case ops.Elementwise():
             return _activated(op.function, inputs[0], _width(graph, node.outputs[0]))
-        case RecurrentStep():
+        case ops.RecurrentStep():
             return _activated(op.weights.activation, None, op.weights.units)
-        case FullyConnectedOp() if complete:
+        case ops.FullyConnectedOp() if complete:
             return _product(op, given[0])
-        case FanOutOp() | TemporalIntegration() if complete:
+        case ops.FanOutOp() | ops.TemporalIntegration() if complete:
             return given[0]
-        case Concat() if complete and _side_by_side(graph, node):
+        case ops.Concat() if complete and _side_by_side(graph, node):
             joined = given[0]
             for found in given[1:]:
                 joined = joined.beside(found)
             return joined
-        case Concat() if complete:
+        case ops.Concat() if complete:
             return replace(
                 given[0],
                 largest=np.max([found.largest for found in given], axis=0),
                 nonnegative=all(found.nonnegative for found in given),
             )
-        case Add() if complete:
+        case ops.Add() if complete:
             return ValueRange(
                 largest=np.sum([found.largest for found in given], axis=0),
                 rms=np.sqrt(np.sum([found.rms**2 for found in given], axis=0)),
@@ -150,7 +143,7 @@ def _activated(function: str, before: ValueRange | None, width: int) -> ValueRan
     )
 
 
-def _product(op: FullyConnectedOp, x: ValueRange) -> ValueRange:
+def _product(op: ops.FullyConnectedOp, x: ValueRange) -> ValueRange:
     """Return the range of W x + b: the sum of moduli, and of squares for inputs that do not depend on each other."""
     w = op.matrix.astype(np.float64)
     bias = np.zeros(len(w)) if op.bias is None else op.bias.astype(np.float64)
@@ -164,7 +157,7 @@ def _product(op: FullyConnectedOp, x: ValueRange) -> ValueRange:
 
 def _side_by_side(graph: OpGraph, node: Node) -> bool:
     """Whether a node puts its inputs side by side on the last axis."""
-    return isinstance(node.op, Concat) and node.op.axis in (-1, len(graph.shapes[node.outputs[0]]) - 1)
+    return isinstance(node.op, ops.Concat) and node.op.axis in (-1, len(graph.shapes[node.outputs[0]]) - 1)
 
 
 def _width(graph: OpGraph, value: str) -> int:

@@ -10,15 +10,8 @@ from typing import Literal
 
 from metalforge.core.quantities import Modelled
 from metalforge.core.substrate import Cost
+from metalforge.hybrid.model import ops
 from metalforge.hybrid.model.graph import Node, OpGraph, find_regions
-from metalforge.hybrid.model.ops import (
-    Elementwise,
-    FullyConnectedOp,
-    GradientUpdate,
-    MutationUpdate,
-    RecurrentStep,
-    SoftwareOnly,
-)
 from metalforge.reservoir.weights import DENSE_EIGENVALUES, spectral_radius
 from metalforge.substrates.prices import NO_POWER, HostModel
 from metalforge.substrates.profiles import DeviceProfile
@@ -49,7 +42,7 @@ class OpRow:
         """Return the row as a record; `jobs` are the candidates on the device by the nodes they cover."""
         reason, fix = self._why()
         op, taken = self.node.op, self.taken
-        target = jobs.get(op.of) if isinstance(op, GradientUpdate | MutationUpdate) else None
+        target = jobs.get(op.of) if isinstance(op, ops.GradientUpdate | ops.MutationUpdate) else None
         alone = op_cost(self.wishes.host, self.node, graph, self.wishes.batch)
         device = instead = None
         if taken is not None:
@@ -82,7 +75,7 @@ class OpRow:
 
     def _substrate(self, *, pushed: bool) -> Substrate:
         if self.taken is not None:
-            return "npu+software" if isinstance(self.node.op, RecurrentStep) else "npu"
+            return "npu+software" if isinstance(self.node.op, ops.RecurrentStep) else "npu"
         if self.pin is None and self.seed is not None and not self._needs_device():
             return self.seed.substrate
         return "software->npu" if pushed and self.seed is None else "software"
@@ -90,13 +83,13 @@ class OpRow:
     def _needs_device(self) -> bool:
         """Whether the op is nothing but device work, so that a label could not stand without a job."""
         op = self.node.op
-        layer = isinstance(op, FullyConnectedOp | RecurrentStep) or (
-            isinstance(op, Elementwise) and op.function == "bounded_relu"
+        layer = isinstance(op, ops.FullyConnectedOp | ops.RecurrentStep) or (
+            isinstance(op, ops.Elementwise) and op.function == "bounded_relu"
         )
         return layer and self.seed is not None and self.seed.substrate != "software"
 
     def _fallback(self) -> bool:
-        work = isinstance(self.node.op, FullyConnectedOp | RecurrentStep | SoftwareOnly)
+        work = isinstance(self.node.op, ops.FullyConnectedOp | ops.RecurrentStep | ops.SoftwareOnly)
         if self.taken is not None or self.pin is not None or not work:
             return False
         return self.wishes.policy == "seed" or self.possible is None or _gains(self.possible)
@@ -136,7 +129,7 @@ class OpRow:
             why = self.verdict.reason if self.possible is None else "there is no room on the chip beside the others"
             return f"the published table says {self.seed.substrate} ({self.seed.reason}), but {why}", self.verdict.fix
         fix = ""
-        if isinstance(self.node.op, FullyConnectedOp) and self.seed.substrate == "software":
+        if isinstance(self.node.op, ops.FullyConnectedOp) and self.seed.substrate == "software":
             fix = 'policy="default" slices its weights into digits, and its rows over processors'
         return self.seed.reason, fix
 
@@ -152,7 +145,7 @@ class OpRow:
             return ""
         op, extra = self.node.op, ""
         producer = graph.producer(self.node.inputs[0]) if self.node.inputs else None
-        if isinstance(op, MutationUpdate) and op.of not in jobs:
+        if isinstance(op, ops.MutationUpdate) and op.of not in jobs:
             extra = "its target is in software, so nothing is pushed"
         elif self.taken is not None and len(self.taken.job.nodes) > 1:
             extra = f"in one program with {', '.join(n for n in self.taken.job.nodes if n != self.node.name)}"
@@ -204,7 +197,7 @@ def _error_model(node: Node, candidate: JobCandidate) -> str:
     if isinstance(candidate.job, ChainJob):
         return f"{ERROR_MODEL}; of what the whole chain gives"
     op = node.op
-    if not isinstance(op, RecurrentStep) or op.weights.units > DENSE_EIGENVALUES:
+    if not isinstance(op, ops.RecurrentStep) or op.weights.units > DENSE_EIGENVALUES:
         return ERROR_MODEL
     radius = spectral_radius(op.weights.w_res)
     if radius >= 1:
@@ -216,8 +209,8 @@ def assemble(graph: OpGraph, rows: Sequence[OpRow], chosen: Sequence[JobCandidat
     """Return the plan of some rows."""
     profile = wishes.profile
     jobs = {name: candidate for candidate in chosen for name in candidate.nodes}
-    ops = tuple(row.plan(graph, jobs) for row in rows)
-    sides: dict[str, Literal["npu", "software"]] = {op.op: "npu" if op.job else "software" for op in ops}
+    planned = tuple(row.plan(graph, jobs) for row in rows)
+    sides: dict[str, Literal["npu", "software"]] = {op.op: "npu" if op.job else "software" for op in planned}
     nothing = Cost(
         latency=Modelled(value=0.0, unit="s", profile=profile.name),
         energy=Modelled(value=0.0, unit="J", profile=profile.name),
@@ -230,12 +223,12 @@ def assemble(graph: OpGraph, rows: Sequence[OpRow], chosen: Sequence[JobCandidat
         host_profile=wishes.host.profile,
         tolerance=wishes.tolerance,
         batch=wishes.batch,
-        ops=ops,
+        ops=planned,
         partitions=tuple(Partition(side=side, ops=names) for side, names in find_regions(graph.before, sides)),
         transfers=tuple(_transfer(candidate.job, wishes.batch, profile) for candidate in chosen),
-        device_total=Cost.total([nothing, *(op.device for op in ops if op.device is not None)]),
-        host_total=Cost.total([op.host for op in ops]),
-        notes=tuple(_notes(ops, rows, chosen, wishes)),
+        device_total=Cost.total([nothing, *(op.device for op in planned if op.device is not None)]),
+        host_total=Cost.total([op.host for op in planned]),
+        notes=tuple(_notes(planned, rows, chosen, wishes)),
     )
     return Plan(record=record, graph=graph, jobs=loading_order([c.job for c in chosen]), profile=profile)
 
@@ -255,7 +248,9 @@ def _transfer(job: Job, batch: int, profile: DeviceProfile) -> Transfer:
     )
 
 
-def _notes(ops: Sequence[OpPlan], rows: Sequence[OpRow], chosen: Sequence[JobCandidate], wishes: Wishes) -> list[str]:
+def _notes(
+    planned: Sequence[OpPlan], rows: Sequence[OpRow], chosen: Sequence[JobCandidate], wishes: Wishes
+) -> list[str]:
     profile, host = wishes.profile, wishes.host
     notes = [f"every cost is modelled, the device's from {profile.name}, the host's from {host.profile}"]
     left = {id(c): c for row in rows if row.taken is None and (c := row.possible) is not None}
@@ -268,7 +263,7 @@ def _notes(ops: Sequence[OpPlan], rows: Sequence[OpRow], chosen: Sequence[JobCan
     programs = sum(len(c.job.programs) for c in chosen)
     if programs > 1:
         notes.append(f"{programs} programs lie side by side; a device that holds one at a time loads them by turns")
-    if any(op.host.energy is None for op in ops):
+    if any(op.host.energy is None for op in planned):
         ranking = (
             "; ops in software rank last, and the host's share is not counted" if wishes.objective == "energy" else ""
         )

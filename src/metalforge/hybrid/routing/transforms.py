@@ -11,20 +11,13 @@ Slicing precision is in `encodings`.
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from metalforge.core.arrays import Reals
+from metalforge.hybrid.model import ops
 from metalforge.hybrid.model.graph import Node, OpGraph
-from metalforge.hybrid.model.ops import (
-    Elementwise,
-    FanOutOp,
-    FullyConnectedOp,
-    GradientUpdate,
-    MutationUpdate,
-    RecurrentStep,
-)
 from metalforge.reservoir.sparse import to_dense
 from metalforge.substrates.npu.mesh import units_on_chip
 from metalforge.substrates.npu.quantize import Quantized
@@ -39,7 +32,7 @@ class Merged(NamedTuple):
     spans: dict[str, slice]
 
 
-def pack_recurrent(op: RecurrentStep) -> NDArray[np.floating[Any]]:
+def pack_recurrent(op: ops.RecurrentStep) -> Reals:
     """Return [W_in | W_res], (units, inputs + units)."""
     return np.hstack([op.weights.w_in, to_dense(op.weights.w_res)])
 
@@ -47,7 +40,7 @@ def pack_recurrent(op: RecurrentStep) -> NDArray[np.floating[Any]]:
 def source_of(graph: OpGraph, value: str) -> str:
     """Return the value that fan-outs copied to make this one; itself where there were none."""
     producer = graph.producer(value)
-    while producer is not None and isinstance(producer.op, FanOutOp):
+    while producer is not None and isinstance(producer.op, ops.FanOutOp):
         value = producer.inputs[0]
         producer = graph.producer(value)
     return value
@@ -60,7 +53,7 @@ def sibling_heads(graph: OpGraph, eligible: Collection[str]) -> tuple[tuple[str,
     """
     groups: dict[tuple[str, bool], list[str]] = {}
     for node in graph.nodes:
-        if node.name in eligible and isinstance(node.op, FullyConnectedOp):
+        if node.name in eligible and isinstance(node.op, ops.FullyConnectedOp):
             key = source_of(graph, node.inputs[0]), isinstance(node.op.weights, Quantized)
             groups.setdefault(key, []).append(node.name)
     return tuple(tuple(names) for names in groups.values() if len(names) > 1)
@@ -87,11 +80,11 @@ def rectified_chains(graph: OpGraph, eligible: Collection[str]) -> tuple[tuple[s
     changing = update_targets(graph)
     runs = []
     for node in graph.nodes:
-        if node.name not in eligible or node.name in changing or not isinstance(node.op, FullyConnectedOp):
+        if node.name not in eligible or node.name in changing or not isinstance(node.op, ops.FullyConnectedOp):
             continue
         run = [node]
         while (following := _only_reader(graph, run[-1])) is not None:
-            wanted = _is_bounded(following) if isinstance(run[-1].op, FullyConnectedOp) else _is_layer(following)
+            wanted = _is_bounded(following) if isinstance(run[-1].op, ops.FullyConnectedOp) else _is_layer(following)
             if not wanted or following.name not in eligible or following.name in changing:
                 break
             run.append(following)
@@ -111,7 +104,7 @@ def row_blocks(outputs: int, inputs: int, digits: int, onchip_bytes: int) -> tup
 
 def update_targets(graph: OpGraph) -> frozenset[str]:
     """Return the nodes whose weights some op of the graph changes."""
-    return frozenset(node.op.of for node in graph.nodes if isinstance(node.op, GradientUpdate | MutationUpdate))
+    return frozenset(node.op.of for node in graph.nodes if isinstance(node.op, ops.GradientUpdate | ops.MutationUpdate))
 
 
 def _stack(parts: Iterable[Quantized]) -> Quantized:
@@ -135,8 +128,8 @@ def _only_reader(graph: OpGraph, node: Node) -> Node | None:
 
 
 def _is_bounded(node: Node) -> bool:
-    return isinstance(node.op, Elementwise) and node.op.function == "bounded_relu"
+    return isinstance(node.op, ops.Elementwise) and node.op.function == "bounded_relu"
 
 
 def _is_layer(node: Node) -> bool:
-    return isinstance(node.op, FullyConnectedOp)
+    return isinstance(node.op, ops.FullyConnectedOp)

@@ -8,22 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from metalforge.hybrid.model import ops
 from metalforge.hybrid.model.graph import Node, OpGraph
-from metalforge.hybrid.model.ops import (
-    Add,
-    Concat,
-    Elementwise,
-    FanOutOp,
-    FullyConnectedOp,
-    Gradient,
-    GradientUpdate,
-    MutationUpdate,
-    Op,
-    Precision,
-    RecurrentStep,
-    SoftwareOnly,
-    TemporalIntegration,
-)
 from metalforge.substrates.npu.ladder import digit_limit
 from metalforge.substrates.npu.quantize import Quantized
 
@@ -52,23 +38,23 @@ HOST_SHARE = {
 }
 """Why an activation is the host's."""
 PUSHED = Verdict("weights change on the host and are pushed to the chip where it holds them")
-NEVER: Mapping[type[Op], Verdict] = {
-    FanOutOp: Verdict(
+NEVER: Mapping[type[ops.Op], Verdict] = {
+    ops.FanOutOp: Verdict(
         "the chip refuses several outputs from one layer; the value stays on the host",
         fix="nothing to do: heads that read one value become one merged layer",
     ),
-    Concat: Verdict(
+    ops.Concat: Verdict(
         "the chip's generation has no concat; the host does it between two layers",
         fix="fold it into the weights of the layer that follows",
     ),
-    Add: Verdict("the chip's generation has no add; the host does it between two layers"),
-    TemporalIntegration: Verdict("the chip keeps no state between calls; the host integrates"),
-    Gradient: Verdict("the chip has no gradient path"),
-    GradientUpdate: PUSHED,
-    MutationUpdate: PUSHED,
+    ops.Add: Verdict("the chip's generation has no add; the host does it between two layers"),
+    ops.TemporalIntegration: Verdict("the chip keeps no state between calls; the host integrates"),
+    ops.Gradient: Verdict("the chip has no gradient path"),
+    ops.GradientUpdate: PUSHED,
+    ops.MutationUpdate: PUSHED,
 }
 """Ops that no NPU of this kind runs."""
-IN_SOFTWARE = (FullyConnectedOp, Elementwise, RecurrentStep, SoftwareOnly, *NEVER)
+IN_SOFTWARE = (ops.FullyConnectedOp, ops.Elementwise, ops.RecurrentStep, ops.SoftwareOnly, *NEVER)
 """What `software.evaluate` knows."""
 
 
@@ -80,16 +66,16 @@ def npu_verdict(node: Node, graph: OpGraph, ranges: Mapping[str, ValueRange]) ->
     """
     op = node.op
     match op:
-        case FullyConnectedOp() | RecurrentStep():
+        case ops.FullyConnectedOp() | ops.RecurrentStep():
             return _matrix(node, graph, ranges)
-        case Elementwise(function="bounded_relu"):
+        case ops.Elementwise(function="bounded_relu"):
             if node.inputs[0] not in ranges:
                 return _unknown_range(node.inputs[0])
             return Verdict("native, as the activation of a fully connected layer, in 4 bits", ok=True)
-        case Elementwise():
+        case ops.Elementwise():
             fix = "" if op.function == "identity" else "train with bounded_relu, or leave it to the host"
             return Verdict(HOST_SHARE[op.function], fix=fix)
-        case SoftwareOnly():
+        case ops.SoftwareOnly():
             fix = "replace it by fully connected layers" if op.operations else ""  # others have no products to move
             return Verdict(op.reason, fix=fix)
     return NEVER.get(type(op)) or _unheard(op, "no rule", "fully connected layers and activations")
@@ -102,7 +88,7 @@ def software_verdict(node: Node) -> Verdict:
     return _unheard(node.op, "software has no rule", "the ops in metalforge.hybrid.model.ops")
 
 
-def _unheard(op: Op, lacking: str, instead: str) -> Verdict:
+def _unheard(op: ops.Op, lacking: str, instead: str) -> Verdict:
     kind = getattr(op, "kind", type(op).__name__)
     return Verdict(f"not supported: {lacking} for an op of kind `{kind}`", fix=f"build it of {instead}")
 
@@ -110,12 +96,12 @@ def _unheard(op: Op, lacking: str, instead: str) -> Verdict:
 def _matrix(node: Node, graph: OpGraph, ranges: Mapping[str, ValueRange]) -> Verdict:
     """Return whether a matrix can be put on the chip: weights that may be integers, inputs of a known size."""
     op = node.op
-    if op.precision is Precision.FLOAT:
+    if op.precision is ops.Precision.FLOAT:
         return Verdict(
             "its weights must stay as they are, and the chip computes in integers",
             fix="declare Precision.ANY and set a tolerance",
         )
-    if isinstance(op, FullyConnectedOp) and isinstance(op.weights, Quantized):
+    if isinstance(op, ops.FullyConnectedOp) and isinstance(op.weights, Quantized):
         largest = int(np.abs(op.weights.values.astype(np.int64)).max())
         if largest > WIDEST:
             return Verdict(
@@ -124,7 +110,7 @@ def _matrix(node: Node, graph: OpGraph, ranges: Mapping[str, ValueRange]) -> Ver
             )
     if node.inputs[0] not in ranges:
         return _unknown_range(node.inputs[0])
-    if isinstance(op, RecurrentStep) and node.outputs[0] not in ranges:
+    if isinstance(op, ops.RecurrentStep) and node.outputs[0] not in ranges:
         return Verdict(
             f"nothing bounds its state: {op.weights.activation} does not",
             fix=f"{CALIBRATE}, or use a bounded activation such as tanh",

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.routing.jobs import ChainJob, Job, LinearJob
 from metalforge.substrates.npu.compile import CompiledLinear, compile_linear
@@ -51,7 +52,7 @@ class DeviceMatrix:
         """Chip rows that one sample takes: nibbles of its activations, in every program."""
         return sum(program.encoding.activation_bits // 4 for program in self.compiled.programs)
 
-    def __call__(self, x: ArrayLike, *, backwards: bool = False) -> NDArray[np.float64]:
+    def __call__(self, x: ArrayLike, *, backwards: bool = False) -> Doubles:
         """Return y (batch, outputs) for x (batch, inputs); x beyond its range is clamped.
 
         `backwards` calls the programs in that order: by turns it evicts least (`residency`) and changes no result.
@@ -148,7 +149,7 @@ class DeviceJobs:
             self.close()
             raise
 
-    def run(self, job: Job, x: NDArray[Any]) -> NDArray[np.float64]:
+    def run(self, job: Job, x: NDArray[Any]) -> Doubles:
         """Return y (rows, outputs) of a job for x (rows, inputs)."""
         self.clipped += int(np.count_nonzero(np.abs(x) > self._limits[job.name]))
         if isinstance(job, ChainJob):

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
+from metalforge.core.arrays import Array
 from metalforge.core.closing import Closing
 from metalforge.core.errors import MetalforgeError, SpecError, UnknownNameError
 from metalforge.core.quantities import Measured, Modelled
@@ -25,7 +26,7 @@ from metalforge.substrates.npu.emulator import EmulatedDevice
 
 from .device_matrix import DeviceJobs, job_matrix
 from .failure import DeviceGuard, OnFailure
-from .values import Array, GraphValues, Outputs
+from .values import GraphValues, Outputs
 
 
 class ExecutorStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

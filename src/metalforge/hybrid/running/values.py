@@ -1,15 +1,15 @@
 """What callers of a graph give and get: arrays by name, of one sample, of a batch, or of sequences over time."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from metalforge.core.arrays import Array
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.model.graph import OpGraph
 
-Array: TypeAlias = NDArray[Any]
 Outputs: TypeAlias = Array | dict[str, Array]
 """One array where the graph has one output, else arrays by name."""
 

@@ -11,13 +11,13 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from metalforge.core.arrays import Reals
 from metalforge.hybrid.esn.tasks import Task
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.generate import make_esn
@@ -28,7 +28,6 @@ from metalforge.reservoir.weights import EsnWeights
 from .space import HeadPlan, Parameters, build
 from .tasks import SearchTask
 
-Reals: TypeAlias = NDArray[np.floating[Any]]
 RUNGS = (0.25, 1.0)
 """Shares of the training and validation series that each rung has seen."""
 

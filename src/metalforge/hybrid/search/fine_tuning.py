@@ -14,13 +14,14 @@ Reservoirs that do well have states near a constant, their bias, and large weigh
 error times that constant is an offset far larger than its effect on what varies; the host knows both, and takes it off.
 """
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.quantities import Modelled
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task
@@ -33,16 +34,14 @@ from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.profiles import DeviceProfile
 
-from .evaluate import HeadSums, Reals, head_parts
+from .evaluate import HeadSums, head_parts
 from .space import Parameters
-
-Doubles: TypeAlias = NDArray[np.float64]
 
 
 class CentredReadout(DeviceNetwork):
     """A `DeviceNetwork` with this correction, made with the same options; `mean` is that of its features (width,)."""
 
-    def __init__(self, weights: EsnWeights, device: NpuDevice, mean: NDArray[np.floating[Any]], **options: Any) -> None:
+    def __init__(self, weights: EsnWeights, device: NpuDevice, mean: Reals, **options: Any) -> None:
         super().__init__(weights, device, **options)
         self._mean = np.asarray(mean, np.float64)
         self._offset = self._rounding()

@@ -10,16 +10,14 @@ are drawn apart (NARMA) or cut from one long series in the order of time, with t
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from metalforge.core.arrays import Reals
 from metalforge.core.errors import UnknownNameError
 from metalforge.hybrid.esn.tasks import Task
 from metalforge.reservoir.datasets import lorenz, mackey_glass, narma, to_forecasting
 
-Reals = NDArray[np.floating[Any]]
 WASHOUT = 100
 """Steps at the start of each series that count for nothing: the state comes from rest."""
 ROWS = {"training": (8, 250), "validation": (4, 250), "test": (8, 250)}

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError
 from metalforge.core.files import PathLike, replacing
 from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights
 
-from .tables import Quantizer, Reals, WeightTable, piecewise_bends, update_tables
+from .tables import Quantizer, WeightTable, piecewise_bends, update_tables
 
 LINE = 100
 """Characters in a row of a table, about."""

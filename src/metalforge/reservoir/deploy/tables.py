@@ -12,12 +12,11 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.activations import KNOTS, SLOPES
 from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights
-
-Reals: TypeAlias = NDArray[np.floating[Any]]
 
 
 class IntegerRows(Protocol):

@@ -9,15 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from metalforge.core.arrays import Array
 from metalforge.core.errors import SpecError
 
 from .operators import onnx_library, onnx_runtime
 from .reading import RECURRENT, attributes_of
 from .shapes import Sized, walk
 
-Array = NDArray[Any]
 Run: TypeAlias = Callable[[list[str], dict[str, Array]], Sequence[Any]]
 SATURATING = frozenset({"MatMulInteger", "QLinearMatMul"})
 UNSURE = frozenset({"AveragePool", "Conv", "MaxPool"})

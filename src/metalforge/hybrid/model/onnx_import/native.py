@@ -7,19 +7,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.hybrid.model.ops import (
-    Add,
-    Concat,
-    Elementwise,
-    ElementwiseName,
-    FullyConnectedOp,
-    Op,
-    Precision,
-    Shape,
-)
+from metalforge.core.arrays import Reals
+from metalforge.hybrid.model import ops
 from metalforge.substrates.npu.quantize import Quantized
 
-PLAIN: Mapping[str, ElementwiseName] = {"Tanh": "tanh", "Sigmoid": "sigmoid", "Relu": "relu"}
+PLAIN: Mapping[str, ops.ElementwiseName] = {"Tanh": "tanh", "Sigmoid": "sigmoid", "Relu": "relu"}
 """Activations without attributes."""
 
 
@@ -28,7 +20,7 @@ class Integers:
     """Where dequantised constants come from: scale times integers, with one scale or one a place of `axis`."""
 
     values: NDArray[np.int64]
-    scales: NDArray[np.floating[Any]]
+    scales: Reals
     axis: int | None
 
     def transposed(self) -> "Integers":
@@ -50,7 +42,7 @@ class Open:
 
     name: str
     kind: int
-    shape: Shape
+    shape: ops.Shape
 
 
 Value: TypeAlias = Known | Open
@@ -58,10 +50,10 @@ Value: TypeAlias = Known | Open
 
 def native_op(
     op_type: str, attributes: Mapping[str, Any], args: Sequence[Value | None], result: Open, *, real: int, opset: int
-) -> Op | None:
+) -> ops.Op | None:
     """Return the op of a node whose numbers are all of the graph's type `real`; None when only software has it."""
     if op_type == "Identity":
-        return Elementwise(function="identity")  # of any type
+        return ops.Elementwise(function="identity")  # of any type
     opened = [arg for arg in args if isinstance(arg, Open)]
     if any(arg.kind != real for arg in [*opened, result]):
         return None
@@ -69,19 +61,19 @@ def native_op(
         case "Gemm" | "MatMul":
             return _product(attributes, args)
         case "Add" | "Sum" if len(opened) == len(args) and len({arg.shape for arg in opened}) == 1:
-            return Add()
+            return ops.Add()
         case "Concat" if len(opened) == len(args):
             axis, rank = int(attributes["axis"]), len(result.shape)
             fixed = -rank <= axis < rank and all(arg.shape[axis] is not None for arg in opened)
-            return Concat(axis=axis) if fixed else None
+            return ops.Concat(axis=axis) if fixed else None
         case _:
             function = _activation(op_type, attributes, args, opset)
-            return None if function is None else Elementwise(function=function)
+            return None if function is None else ops.Elementwise(function=function)
 
 
 def _activation(
     op_type: str, attributes: Mapping[str, Any], args: Sequence[Value | None], opset: int
-) -> ElementwiseName | None:
+) -> ops.ElementwiseName | None:
     x = args[0]
     match op_type:
         case "Gelu":
@@ -97,7 +89,7 @@ def _activation(
             return PLAIN.get(name)
 
 
-def _product(attributes: Mapping[str, Any], args: Sequence[Value | None]) -> FullyConnectedOp | None:
+def _product(attributes: Mapping[str, Any], args: Sequence[Value | None]) -> ops.FullyConnectedOp | None:
     """Return x W^T + b of a Gemm or MatMul whose right-hand side is a constant matrix; None for any other."""
     x, matrix = args[:2]
     if not isinstance(x, Open) or not x.shape or x.shape[-1] is None:
@@ -117,11 +109,11 @@ def _product(attributes: Mapping[str, Any], args: Sequence[Value | None]) -> Ful
     if matrix.integers is not None:
         exact = _quantized(matrix.integers if upright else matrix.integers.transposed(), alpha)
         if exact is not None:
-            return FullyConnectedOp(weights=exact[0], bias=bias, precision=exact[1])
-    return FullyConnectedOp(weights=real(alpha) * weights, bias=bias, precision=Precision.ANY)
+            return ops.FullyConnectedOp(weights=exact[0], bias=bias, precision=exact[1])
+    return ops.FullyConnectedOp(weights=real(alpha) * weights, bias=bias, precision=ops.Precision.ANY)
 
 
-def bias_row(value: Known, outputs: int) -> NDArray[np.floating[Any]] | None:
+def bias_row(value: Known, outputs: int) -> Reals | None:
     """Return a constant as one number an output; None when it is not the same for all rows."""
     shape = value.array.shape
     if any(n != 1 for n in shape[:-1]) or shape[-1:] not in ((), (1,), (outputs,)):
@@ -148,7 +140,7 @@ def turned(attributes: Mapping[str, Any], integers: Integers | None) -> Integers
     return integers.transposed() if integers is not None and plain else None
 
 
-def _quantized(integers: Integers, factor: float) -> tuple[Quantized, Precision] | None:
+def _quantized(integers: Integers, factor: float) -> tuple[Quantized, ops.Precision] | None:
     """Return a weight matrix (outputs, inputs) as integers and what the NPU makes of them; None when it cannot be.
 
     It can when there is one scale, or one an output. Those of magnitude 7 and less are the chip's own int4; -8 is not.
@@ -159,11 +151,11 @@ def _quantized(integers: Integers, factor: float) -> tuple[Quantized, Precision]
         return None
     grid = np.ascontiguousarray(integers.values)
     values: NDArray[np.int8] | NDArray[np.int16] = grid.astype(np.int16)
-    limits, precision = (-top, top), Precision.ANY
+    limits, precision = (-top, top), ops.Precision.ANY
     if low >= -128 and high <= 127:
         values = grid.astype(np.int8)
-        limits, precision = (min(low, -127), 127), Precision.INT8
+        limits, precision = (min(low, -127), 127), ops.Precision.INT8
     if top <= 7:
-        limits, precision = (-7, 7), Precision.INT4
+        limits, precision = (-7, 7), ops.Precision.INT4
     scales = np.atleast_1d(integers.scales.astype(np.float64) * factor)
     return Quantized(values=values, scales=scales, limits=limits, error=np.zeros(values.shape)), precision

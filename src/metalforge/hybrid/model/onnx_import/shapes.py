@@ -10,14 +10,13 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from metalforge.core.arrays import Array
 from metalforge.core.errors import SpecError
 
 from .operators import onnx_library
 from .reading import KINDS, attributes_of, kind_name, titled
 
-Array = NDArray[Any]
 LARGEST = 2**27
 """Numbers that one array may have: 1 GB of float64."""
 SMALL = 1024
