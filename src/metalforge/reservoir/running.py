@@ -27,7 +27,6 @@ def predict(
     *,
     teacher: Any = None,
     last_state_only: bool = False,
-    threads: int | None = None,
 ) -> Any:
     """Return outputs (T, outputs) for every step of one series; a batch or a list for several.
 
@@ -46,8 +45,7 @@ def predict(
             raise SeriesError(f"`teacher` must hold {len(given)} series, as `inputs` do. Got {len(forced)}")
     rows = slice(-1, None) if last_state_only else slice(None)
     results = [
-        weights.output(states[rows], given[i][rows])
-        for i, states in enumerate(series_states(weights, given, forced, threads))
+        weights.output(states[rows], given[i][rows]) for i, states in enumerate(series_states(weights, given, forced))
     ]
     if last_state_only:
         return results[0][0] if is_one(inputs) else np.concatenate(results)
@@ -116,11 +114,9 @@ def closed_loop(
     return states
 
 
-def series_states(
-    weights: EsnWeights, inputs: list[Reals], forced: list[Reals] | None, threads: int | None
-) -> Iterator[Reals]:
+def series_states(weights: EsnWeights, inputs: list[Reals], forced: list[Reals] | None) -> Iterator[Reals]:
     """States (T_i, units) of each series from rest; neighbours of equal length run as a batch."""
-    engine = Engine(weights, threads=threads)
+    engine = Engine(weights)
     if weights.feedback:
         nothing = np.zeros((0, weights.feedback), weights.dtype)
         teachers = forced if forced is not None else [nothing] * len(inputs)

@@ -29,7 +29,6 @@ def collect(
     teacher_forcing: bool = True,
     passthrough: bool | None = None,
     last_state_only: bool = False,
-    threads: int | None = None,
 ) -> Iterator[Pair]:
     """Return an iterator over (features, targets), one pair a series, made as they are asked for.
 
@@ -60,7 +59,7 @@ def collect(
         forced = [np.ascontiguousarray(y, weights.dtype) for y in taught]
 
     def pairs() -> Iterator[Pair]:
-        for i, states in enumerate(series_states(weights, given, forced, threads)):
+        for i, states in enumerate(series_states(weights, given, forced)):
             first = len(states) - 1 if last_state_only else washout
             # A copy of a last state: a view would keep the states of its whole batch.
             seen = states[first:].copy() if last_state_only else states[first:]
@@ -84,7 +83,6 @@ def fit_readout(
     last_state_only: bool = False,
     fit_bias: bool = True,
     validation: tuple[Any, Any] | None = None,
-    threads: int | None = None,
 ) -> Readout:
     """Return the ridge readout of a network for these series, in float64.
 
@@ -95,9 +93,7 @@ def fit_readout(
     def features(u: Series, y: Any) -> Iterator[Pair]:
         if y is None:
             raise SeriesError("a readout is fitted to `targets`. Got None")
-        return collect(
-            weights, u, y, washout=washout, passthrough=passthrough, last_state_only=last_state_only, threads=threads
-        )
+        return collect(weights, u, y, washout=washout, passthrough=passthrough, last_state_only=last_state_only)
 
     if isinstance(ridge, Sequence | np.ndarray):
         held_out = None if validation is None else list(features(*validation))
@@ -118,7 +114,7 @@ def fit(
 ) -> EsnWeights:
     """Return the network with the readout that `fit_readout` finds, cast to the type of the weights.
 
-    `how` are further arguments of `fit_readout`: washout, last_state_only, fit_bias, validation, threads.
+    `how` are further arguments of `fit_readout`: washout, last_state_only, fit_bias, validation.
     """
     found = fit_readout(weights, inputs, targets, ridge=ridge, passthrough=passthrough, **how)
     return weights.with_readout(found.w_out, found.out_bias, passthrough=passthrough, heads=heads)

@@ -175,7 +175,7 @@ class _Rows:
         why = ""  # the device is full from the first chunk on that does not fit
         for rows in chunk_rows(self.weights.units, size):
             if rows.stop > wanted:
-                chunks.append(self._in_software(rows, "beyond the rows asked for on the device"))
+                chunks.append(self._chunk(rows, "beyond the rows asked for on the device"))
                 continue
             matrix = self.matrix[rows.start : rows.stop]
             compiled = compile_linear(f"rows{rows.start}", matrix, encoding=self.encoding, ranges=self.lines)
@@ -185,13 +185,12 @@ class _Rows:
                 found = side_by_side(compiled.programs, self.chip, placed)
             except ResourceError as error:
                 why = str(error).splitlines()[0]
-                chunks.append(
-                    self._in_software(rows, why) if overflow == "software" else self._by_turns(rows, compiled, why)
-                )
+                software = overflow == "software"
+                chunks.append(self._chunk(rows, why) if software else self._by_turns(rows, compiled, why))
                 continue
             placed += found
             processors = [row for placement in found for row in placement.rows]
-            chunks.append(self._on_device(rows, compiled, tuple(p.processor for p in processors), processors[0].why))
+            chunks.append(self._chunk(rows, processors[0].why, compiled, tuple(p.processor for p in processors)))
         on_device = [chunk for chunk in chunks if chunk.compiled is not None]
         swaps = _swaps(self.chip, on_device)
         host = [chunk.cost for chunk in chunks if chunk.compiled is None]
@@ -211,16 +210,20 @@ class _Rows:
             host=Cost.total(host),
         )
 
-    def _on_device(self, rows: range, compiled: CompiledLinear, processors: tuple[str, ...], why: str) -> Chunk:
-        return Chunk(
-            name=_name(rows),
-            rows=rows,
-            compiled=compiled,
-            processors=processors,
-            bytes=sum(map(image_bytes, compiled.programs)),
-            cost=costs.programs_cost(compiled.programs, self.encoding.activation_bits // 4, self.chip),
-            why=why,
-        )
+    def _chunk(
+        self, rows: range, why: str, compiled: CompiledLinear | None = None, processors: tuple[str, ...] = ()
+    ) -> Chunk:
+        """Price the product of some rows; on the host a sparse matrix costs what a full one does at most."""
+        if compiled is None:
+            w = self.weights
+            lines = w.units + w.inputs + w.feedback
+            held = len(rows) * (lines + 1) * w.dtype.itemsize
+            cost = self.host.call(2.0 * len(rows) * lines, held, "f32" if w.dtype == np.float32 else "f64")
+        else:
+            held = sum(map(image_bytes, compiled.programs))
+            cost = costs.programs_cost(compiled.programs, self.encoding.activation_bits // 4, self.chip)
+        name = f"rows {rows.start} .. {rows.stop - 1}"
+        return Chunk(name=name, rows=rows, compiled=compiled, processors=processors, bytes=held, cost=cost, why=why)
 
     def _by_turns(self, rows: range, compiled: CompiledLinear, why: str) -> Chunk:
         """Return a chunk whose programs each fit an empty device; raises PlacementError otherwise."""
@@ -229,15 +232,7 @@ class _Rows:
                 side_by_side([program], self.chip)
             except ResourceError as error:
                 raise PlacementError(f"{error}\nhint: smaller `chunk_units`") from error
-        return self._on_device(rows, compiled, ("by turns",), why)
-
-    def _in_software(self, rows: range, why: str) -> Chunk:
-        """Price the product of some rows on the host; a sparse matrix costs what a full one does at most."""
-        w = self.weights
-        lines = w.units + w.inputs + w.feedback
-        held = len(rows) * (lines + 1) * w.dtype.itemsize
-        cost = self.host.call(2.0 * len(rows) * lines, held, "f32" if w.dtype == np.float32 else "f64")
-        return Chunk(name=_name(rows), rows=rows, bytes=held, cost=cost, why=why)
+        return self._chunk(rows, why, compiled, ("by turns",))
 
     def _host_share(self, chunks: Sequence[Chunk]) -> Cost:
         """Price what the host does for the device: encode lines, join potentials, activate, W_in if it is here."""
@@ -267,10 +262,6 @@ def _swaps(chip: DeviceProfile, chunks: Sequence[Chunk]) -> Swaps:
 
 def _seconds(plan: ChunkPlan) -> float:
     return plan.device.latency.value if plan.device and plan.device.latency else float("inf")
-
-
-def _name(rows: range) -> str:
-    return f"rows {rows.start} .. {rows.stop - 1}"
 
 
 def _cells(chunk: Chunk) -> tuple[str, ...]:

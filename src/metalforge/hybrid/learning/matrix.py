@@ -55,6 +55,8 @@ class WrittenMatrix(DeviceMatrix):
                 "saturating\nhint: a smaller network, or its readout in software"
             )
         self.name, self.encoding, self.shape = name, encoding, real.shape
+        self.limit = digit_limit(encoding.digits)
+        """The largest integer: 7, 112 or 1687."""
         self._ranges = np.broadcast_to(np.asarray(ranges, np.float64), real.shape[1:]).copy()
         integers, self._scales = requantise(real * self._ranges, encoding.digits)
         super().__init__(self._compiled(integers), programs, "learning", attempts=ATTEMPTS)
@@ -63,11 +65,6 @@ class WrittenMatrix(DeviceMatrix):
     def integers(self) -> NDArray[np.int64]:
         """A copy of the integers that the device was given, (outputs, inputs), digits joined."""
         return self.compiled.ladders[0].integers.copy()
-
-    @property
-    def limit(self) -> int:
-        """The largest integer: 7, 112 or 1687."""
-        return digit_limit(self.encoding.digits)
 
     @property
     def program(self) -> Program:

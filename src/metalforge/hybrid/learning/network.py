@@ -93,7 +93,9 @@ class DeviceNetwork(Closing):
             raise SpecError("a network that learns wants a readout to start from\nhint: weights.with_readout(zeros)")
         if on_gone not in ("reconnect", "raise"):
             raise SpecError(f"`on_gone` must be reconnect or raise. Got `{on_gone}`")
-        self.weights, self.on_gone = weights, on_gone
+        self.weights, self.device, self.on_gone = weights, device, on_gone
+        self.inputs = weights.inputs
+        """Size of an input, feedback not counted."""
         self.reconnects = 0
         """Times that the device was reset and written again."""
         self._programs = DevicePrograms(device)
@@ -104,6 +106,8 @@ class DeviceNetwork(Closing):
         self._path = _WrittenLayer(inner, self._programs, encoding_of(precision), ranges)
         self._esn = HybridEsn(inner, ranges=ranges).with_path(self._path, self._programs, on_device_failure="raise")
         self._esn.precision = precision
+        self.reservoir = self._path.matrix
+        """W_res, or [W_in | W_res], on the device."""
         seen = [(weights.units, ranges.s)] + [(weights.inputs, ranges.u)] * weights.passthrough
         self.readout = WrittenMatrix(
             "readout",
@@ -115,21 +119,6 @@ class DeviceNetwork(Closing):
         """W_out on the device."""
         self._master = Master(weights.w_out.astype(np.float64), weights.out_bias.astype(np.float64))
         self._last = np.zeros(weights.outputs)
-
-    @property
-    def device(self) -> NpuDevice:
-        """Where it runs."""
-        return self._programs.device
-
-    @property
-    def reservoir(self) -> WrittenMatrix:
-        """W_res, or [W_in | W_res], on the device."""
-        return self._path.matrix
-
-    @property
-    def inputs(self) -> int:
-        """Size of an input, feedback not counted."""
-        return self.weights.inputs
 
     @property
     def state(self) -> Reals:
@@ -268,23 +257,12 @@ class ExecutorReadout:
         if len(graph.inputs) != 1:
             raise SpecError(f"a graph that learns has one input. Got {', '.join(graph.inputs)}")
         self._executor, self._node, self._value = executor, node, graph[node].outputs[0]
-        (self._input,) = graph.inputs
+        ((self._input, shape),) = graph.inputs.items()
+        self.inputs, self.device = shape[-1] or 1, executor.device
         planned = np.zeros(op.matrix.shape[0]) if op.bias is None else op.bias.astype(np.float64)
         self._planned, self._bias = planned, planned.copy()
         self._job = next((j for j in executor.plan.jobs if node in j.nodes and isinstance(j, LinearJob)), None)
         self._integers = None if self._job is None else self._quantised(executor.weights(node))
-
-    @property
-    def device(self) -> NpuDevice:
-        """The executor's."""
-        return self._executor.device
-
-    @property
-    def inputs(self) -> int:
-        """Size of an input."""
-        width = self._executor.graph.inputs[self._input][-1]
-        assert width is not None
-        return width
 
     def forward(self, u: ArrayLike) -> Forward:
         """Return the node's output for one input, and its features; the executor's state moves on."""

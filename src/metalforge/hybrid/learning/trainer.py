@@ -116,7 +116,8 @@ class OnlineTrainer:
         self.network: Trainable = ExecutorReadout(network) if isinstance(network, HybridExecutor) else network
         self.loss, self.schedule, self.guard = loss, schedule, guard
         self.on_nan, self.washout, self.verify_every = on_nan, washout, verify_every
-        self._rule = rule
+        self.rule: Rules = rule
+        """Its rate shrinks with every rollback."""
         self._master = self.network.master()
         self._since_push = 0
         self._count: Counter[str] = Counter()
@@ -126,11 +127,6 @@ class OnlineTrainer:
         self._watch: GuardState | None = None
         self._bench = self._benched = False
         self._restart()
-
-    @property
-    def rule(self) -> Rules:
-        """The rule; its rate shrinks with every rollback."""
-        return self._rule
 
     @property
     def master(self) -> Master:
@@ -243,7 +239,7 @@ class OnlineTrainer:
             said = loss_and_slope(self._master(forward.features), wanted, self.loss)
         lesson = Lesson(features=forward.features, target=wanted, at=said)
         try:
-            state, new = self._rule.step(self._state, self._master, lesson)
+            state, new = self.rule.step(self._state, self._master, lesson)
             fine = self._judge(new, lesson)
         except DivergenceError:
             fine = False
@@ -267,7 +263,7 @@ class OnlineTrainer:
         """Let the rule learn the rows that it left waiting."""
         begin = perf_counter()
         try:
-            self._state, self._master = self._rule.settle(self._state, self._master)
+            self._state, self._master = self.rule.settle(self._state, self._master)
         except DivergenceError:
             self._roll_back()
         self._learning_s += perf_counter() - begin
@@ -280,7 +276,7 @@ class OnlineTrainer:
         kept = loss_and_slope(self._watch.kept(lesson.features), lesson.target, self.loss).value
         self._watch, harm = self.guard.step(self._watch, new, present, kept)
         finite = all(np.all(np.isfinite(part)) for part in new)
-        if isinstance(self._rule, GradientStep) or not finite:
+        if isinstance(self.rule, GradientStep) or not finite:
             return not harm
         self._bench = harm or (self._benched and self._watch.present_loss > self._watch.kept_loss)
         return True
@@ -295,8 +291,8 @@ class OnlineTrainer:
     def _roll_back(self) -> None:
         """Go back to the kept readout, on the device too, and learn on more carefully."""
         guard, watch = self._count_rollback()
-        if isinstance(self._rule, GradientStep):
-            self._rule = replace(self._rule, rate=self._rule.rate * guard.backoff)
+        if isinstance(self.rule, GradientStep):
+            self.rule = replace(self.rule, rate=self.rule.rate * guard.backoff)
         self.load(watch.kept)
 
     def _count_rollback(self) -> tuple[DivergenceGuard, GuardState]:
@@ -310,15 +306,15 @@ class OnlineTrainer:
         return self.guard, self._watch
 
     def _restart(self) -> None:
-        self._state = self._rule.init(self._master)
+        self._state = self.rule.init(self._master)
         self._watch = None if self.guard is None else self.guard.init(self._master)
         self._bench = self._benched = False
 
     def _from_device(self) -> bool:
         """Whether the rule corrects what the device said rather than what the master says."""
-        if not isinstance(self._rule, GradientStep):
+        if not isinstance(self.rule, GradientStep):
             return False
-        return self._rule.error == "device" or (self._rule.error == "auto" and self.schedule.each_step)
+        return self.rule.error == "device" or (self.rule.error == "auto" and self.schedule.each_step)
 
 
 def online_training_step(

@@ -63,7 +63,9 @@ class Op:
         return 0
 
     def flops(self, inputs: Sequence[Shape]) -> float:
-        """Return floating point operations for one sample; one for every output unless an op knows better."""
+        """Return floating point operations for one sample: two a weight, or one an output where there are none."""
+        if self.parameters:
+            return 2.0 * self.parameters * prod(n or 1 for n in inputs[0][:-1])
         return float(sum(prod(n or 1 for n in shape) for shape in self.shapes(inputs)))
 
 
@@ -110,10 +112,6 @@ class FullyConnectedOp(Op):
             raise SpecError(f"wants inputs of width {width}, its weights being ({outputs}, {width}). Got {inputs[0]}")
         return ((*inputs[0][:-1], int(outputs)),)
 
-    def flops(self, inputs: Sequence[Shape]) -> float:
-        """A multiplication and an addition a weight."""
-        return 2.0 * self.parameters * prod(n or 1 for n in inputs[0][:-1])
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elementwise(Op):
@@ -155,10 +153,6 @@ class RecurrentStep(Op):
         if inputs[0] != (None, self.weights.inputs):
             raise SpecError(f"wants inputs (None, {self.weights.inputs}). Got {inputs[0]}")
         return ((None, self.weights.units),)
-
-    def flops(self, inputs: Sequence[Shape]) -> float:
-        """A multiplication and an addition a weight."""
-        return 2.0 * self.parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,5 +294,5 @@ class SoftwareOnly(Op):
         return self.output_shapes
 
     def flops(self, inputs: Sequence[Shape]) -> float:
-        """What the importer counted."""
-        return self.operations or Op.flops(self, inputs)
+        """What the importer counted, or one an output."""
+        return self.operations or float(sum(prod(n or 1 for n in shape) for shape in self.output_shapes))

@@ -157,8 +157,9 @@ class DeviceJobs:
         parts = [matrix(x) for matrix in self.matrices[job.name]]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
-    def push(self, job: LinearJob, matrix: NDArray[Any]) -> int:
-        """Give a job new weights (outputs, inputs); return the bytes that went over."""
+    def push(self, job: LinearJob, weights: Mapping[str, NDArray[Any]]) -> int:
+        """Give a job the new weights of its nodes; return the bytes that went over."""
+        matrix = np.concatenate([weights[name] for name in job.spans])
         blocks = zip(self.matrices[job.name], job.rows, strict=True)
         return sum(block.push(matrix[rows]).bytes for block, rows in blocks)
 
@@ -170,8 +171,3 @@ class DeviceJobs:
         """Take the programs off the device; one that is gone has none."""
         with suppress(NpuError):
             self.programs.close()
-
-
-def job_matrix(job: LinearJob, weights: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-    """Return the matrix of a job from the weights of its nodes."""
-    return np.concatenate([weights[name] for name in job.spans])

@@ -24,7 +24,7 @@ from metalforge.reservoir.activations import leaky_step
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
-from .device_matrix import DeviceJobs, job_matrix
+from .device_matrix import DeviceJobs
 from .failure import DeviceGuard, OnFailure
 from .values import GraphValues, Outputs
 
@@ -226,9 +226,8 @@ class HybridExecutor(Closing):
         x = made.values[node.inputs[0]]
         op = self._ops[node.name]
         if isinstance(op, RecurrentStep):
-            made.states[node.name] = made.values[node.outputs[0]] = self._recurrent(
-                job, op, x, made.states.get(node.name)
-            )
+            found = self._recurrent(job, op, x, made.states.get(node.name))
+            made.states[node.name] = made.values[node.outputs[0]] = found
             return
         y = self._jobs.run(job, x.reshape(-1, x.shape[-1]))
         lead = x.shape[:-1]
@@ -257,7 +256,7 @@ class HybridExecutor(Closing):
         self._touched |= set(jobs)
 
         def send() -> int:
-            return sum(self._jobs.push(job, job_matrix(job, weights)) for job in jobs.values())
+            return sum(self._jobs.push(job, weights) for job in jobs.values())
 
         try:
             self._bytes_pushed += self._guard.call(send, lambda: 0)
@@ -272,5 +271,5 @@ class HybridExecutor(Closing):
         self._jobs.reload()
         for job in self.plan.jobs:
             if isinstance(job, LinearJob) and job.name in self._touched:
-                self._jobs.push(job, job_matrix(job, self._weights))
+                self._jobs.push(job, self._weights)
         self._stale = False

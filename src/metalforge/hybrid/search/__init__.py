@@ -4,17 +4,14 @@
 on the device (phase 3); `run.search` does all three. Optuna's home is `study`, matplotlib's is `plot`.
 """
 
-from .choosing import Choice, Finalist, SearchBudget, choose, front
-from .run import Best, Deployment, SearchReport, search, summary
+from .choosing import Finalist, SearchBudget, choose, front
+from .run import SearchReport, search, summary
 from .space import Parameters, Space, build
 from .study import StudyResult, evaluate_many, run_study
 from .tasks import TASKS, SearchTask, search_task
 
 __all__ = [
     "TASKS",
-    "Best",
-    "Choice",
-    "Deployment",
     "Finalist",
     "Parameters",
     "SearchBudget",

@@ -144,13 +144,20 @@ def _reset(name: str, upper: str, real: str, outputs: int) -> str:
 def _step(weights: EsnWeights, name: str, upper: str, real: str, tables: Mapping[str, WeightTable]) -> str:
     """Return the step: every sum from the old state first, then the new one, then the outputs."""
     leak = weights.dtype.type(weights.leak)
-    products = [_product(name, "w_in", f"{upper}_INPUTS", "u", tables["w_in"])]
-    if isinstance(weights.w_res, np.ndarray):
-        products.append(_product(name, "w_res", f"{upper}_UNITS", "state", tables["w_res"]))
-    else:
-        products.append(_sparse_product(name, tables["w_res"]))
-    if weights.feedback:
-        products.append(_product(name, "w_fb", f"{upper}_OUTPUTS", "y", tables["w_fb"]))
+    read = {"w_in": ("INPUTS", "u"), "w_res": ("UNITS", "state"), "w_fb": ("OUTPUTS", "y")}
+    products = []
+    for label, table in tables.items():
+        width, vector = f"{upper}_{read[label][0]}", read[label][1]
+        loop, place = f"j = 0; j < {width}; ++j", f"i * {width} + j"
+        if label == "w_res" and not isinstance(weights.w_res, np.ndarray):
+            starts, place = f"(int){name}_w_res_starts", "j"
+            loop, vector = f"j = {starts}[i]; j < {starts}[i + 1]; ++j", f"state[{name}_w_res_columns[j]]"
+        else:
+            vector += "[j]"
+        scale = "" if table.scales is None else f"{name}_{label}_scales[i] * "
+        products.append(
+            f"    part = 0;\n    for ({loop}) part += {name}_{label}[{place}] * {vector};\n    sum += {scale}part;"
+        )
     kept = "" if weights.leak == 1 else f"{_literal(1 - leak)} * state[i] + {_literal(leak)} * "
     return "\n".join(
         [
@@ -166,22 +173,6 @@ def _step(weights: EsnWeights, name: str, upper: str, real: str, tables: Mapping
             *_readout(weights, name, upper),
             "}\n",
         ]
-    )
-
-
-def _product(name: str, label: str, width: str, vector: str, table: WeightTable) -> str:
-    scaled = "part" if table.scales is None else f"{name}_{label}_scales[i] * part"
-    return (
-        f"    part = 0;\n    for (j = 0; j < {width}; ++j) part += {name}_{label}[i * {width} + j] * {vector}[j];\n"
-        f"    sum += {scaled};"
-    )
-
-
-def _sparse_product(name: str, table: WeightTable) -> str:
-    scaled = "part" if table.scales is None else f"{name}_w_res_scales[i] * part"
-    return (
-        f"    part = 0;\n    for (j = (int){name}_w_res_starts[i]; j < (int){name}_w_res_starts[i + 1]; ++j)\n"
-        f"      part += {name}_w_res[j] * state[{name}_w_res_columns[j]];\n    sum += {scaled};"
     )
 
 
