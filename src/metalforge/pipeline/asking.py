@@ -56,14 +56,18 @@ class Answer:
         if self._run.pump is not None:  # one thread for everything: let the other stages run meanwhile
             self._run.pump(self.done, timeout)
             return self.queue.get() if self.queue.qsize() else None
-        if timeout is None:
-            if self._asker.pool is None:  # else other steps of the asker may still work
-                self._asker.waiting = self.queue  # the watchdog sees who waits for ever
+        if timeout is None:  # the watchdog sees who waits for ever
+            asker = self._asker
+            if asker.pool is None:
+                asker.waiting = self.queue
+            else:  # other steps of the asker may still work
+                asker.asking.add(self.queue)
             try:
                 return self.queue.get()
             finally:
-                if self._asker.pool is None:
-                    self._asker.waiting = None
+                if asker.pool is None:
+                    asker.waiting = None
+                asker.asking.discard(self.queue)
         try:
             return self.queue.get(timeout > 0, timeout)
         except Empty:

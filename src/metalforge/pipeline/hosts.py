@@ -10,7 +10,7 @@ import asyncio
 import inspect
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .errors import StageTimeoutError
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from .processes import ProcessHost
 
 Host: TypeAlias = "LocalHost | ProcessHost"
+Outputs: TypeAlias = list[Any] | Iterator[Any]
+"""What a step gives: all of it, or what makes one after the other."""
 
 
 class LocalHost:
@@ -44,30 +46,57 @@ class LocalHost:
         self.stage.bind(self.context.substrate)
         self.state = self.stage.init() if saved is None else self.stage.restore(decode_state(saved))
 
-    def step(self, item: Item) -> list[Any]:
-        """Call `step`; a state is kept only when the step returned, in time."""
-        context, timeout_s = self.context, self.spec.config.timeout_s
-        context.item = item
-        if timeout_s is not None:
-            context.deadline_ns = self._clock_ns() + int(timeout_s * 1e9)
+    def step(self, item: Item) -> Outputs:
+        """Call `step`; a state is kept only when the step returned, in time, and its generator has ended."""
+        self.context.item = item
+        made = self._in_time(lambda: self._step(item.payload))
+        return self._kept(*made)
+
+    def _step(self, payload: Any) -> Any:
         if self._takes_context:
-            made = self.stage.step(self.state, item.payload, ctx=context)  # type: ignore[call-arg]
+            made = self.stage.step(self.state, payload, ctx=self.context)  # type: ignore[call-arg]
         else:
-            made = self.stage.step(self.state, item.payload)
-        if self._is_async:
-            made = self._await(made, timeout_s)
-        state, made = made
-        outputs = outputs_of(made)
-        if timeout_s is not None and self._clock_ns() > (context.deadline_ns or 0):
+            made = self.stage.step(self.state, payload)
+        return self._await(made, self.spec.config.timeout_s) if self._is_async else made
+
+    def _in_time(self, work: Callable[[], Any], spent_ns: int = 0) -> Any:
+        """Return what `work` gives; raises when that, with the time spent before, took longer than the stage may."""
+        timeout_s = self.spec.config.timeout_s
+        if timeout_s is None:
+            return work()
+        self.context.deadline_ns = deadline_ns = self._clock_ns() + int(timeout_s * 1e9) - spent_ns
+        try:
+            made = work()
+        finally:
+            self.context.deadline_ns = None
+        if self._clock_ns() > deadline_ns:
             raise StageTimeoutError(f"a step of stage `{self.spec.name}` took longer than {timeout_s} s")
+        return made
+
+    def _kept(self, state: Any, made: Any) -> Outputs:
+        """Keep the state and return the outputs: a list, or a generator at whose end the state is kept."""
+        if inspect.isgenerator(made):
+            return self._stream(state, made)
         self.state = state
-        return outputs
+        return outputs_of(made)
+
+    def _stream(self, state: Any, made: Iterator[Any]) -> Iterator[Any]:
+        """Yield what a generator makes, one at a time; only the time inside it counts."""
+        spent_ns = 0
+        while True:
+            began = self._clock_ns()
+            output = self._in_time(lambda: next(made, END), spent_ns)
+            spent_ns += self._clock_ns() - began
+            if output is END:
+                break
+            yield output
+        self.state = state
 
     def run_alone(self, item: Item) -> list[Any]:
         """Process one item without touching the state or the shared context: for concurrent steps."""
         twin = LocalHost(self.spec, self.context.alone(), self._clock_ns)
         try:
-            return twin.step(item)
+            return list(twin.step(item))
         finally:
             twin._end_loop()
 
@@ -86,19 +115,20 @@ class LocalHost:
 
         return self._runner.run(bounded())
 
-    def produce(self) -> list[Any] | None:
+    def produce(self) -> Outputs | None:
         """Call `produce`."""
         self.context.item = None
         source: Any = self.stage
-        made = (
-            source.produce(self.state, ctx=self.context) if self._produce_takes_context else source.produce(self.state)
-        )
-        self.state, outputs = made
-        return None if outputs is END else outputs_of(outputs)
+        more = {"ctx": self.context} if self._produce_takes_context else {}
+        state, made = self._in_time(lambda: source.produce(self.state, **more))
+        if made is END:
+            self.state = state
+            return None
+        return self._kept(state, made)
 
-    def finish(self) -> list[Any]:
+    def finish(self) -> Outputs:
         """Call `finish`."""
-        return outputs_of(self.stage.finish(self.state))
+        return self._kept(self.state, self.stage.finish(self.state))
 
     def answer(self, request: Any) -> Any:
         """Call `answer`."""
@@ -141,7 +171,8 @@ class StageServer:
             self._host.open(saved)
             return os.getpid()
         assert self._host is not None
-        return getattr(self._host, verb)(*arguments)
+        result = getattr(self._host, verb)(*arguments)
+        return list(result) if inspect.isgenerator(result) else result  # what a step makes crosses the wire at once
 
     def close(self) -> None:
         """Close the stage, if it was opened."""

@@ -106,7 +106,12 @@ class Lane:
         predicate = self.predicate
         if predicate is None:
             return True
-        passed = predicate(item.field) if isinstance(predicate, Expression) else bool(predicate(item.payload))
+        try:
+            passed = predicate(item.field) if isinstance(predicate, Expression) else bool(predicate(item.payload))
+        except Exception as error:
+            raise PipelineError(
+                f"the filter of edge {self.edge} fails on item {item.id}: {type(error).__name__}: {error}"
+            ) from error
         if not passed:
             self.filtered += 1
         return passed
@@ -319,9 +324,9 @@ class Ring:
         self.tokens.put(CREDIT)
         self._wake_sources(self.members)
 
-    def check(self, stage: str, lanes: list[Lane]) -> int:
-        """Return how many of a step's deliveries stay inside: 0 or 1; raises when there are more."""
-        n = sum(self.inside(lane) for lane in lanes)
+    def check(self, stage: str, before: int, lanes: list[Lane]) -> int:
+        """Return how many of a step's deliveries stay inside: those `before` and these; raises above 1."""
+        n = before + sum(self.inside(lane) for lane in lanes)
         if n > 1:
             raise PipelineError(
                 f"stage `{stage}` sent {n} items around a cycle with a token budget for one: a budget of tokens holds "

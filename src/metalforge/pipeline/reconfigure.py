@@ -15,7 +15,7 @@ import msgspec
 from metalforge.core.errors import SpecError
 
 from .checks import check
-from .errors import GraphError, PipelineError
+from .errors import GraphError, PipelineError, failure_of
 from .graph import PipelineGraph, StageSpec
 from .items import Item
 from .lanes import END, NUDGE, Lane
@@ -240,7 +240,8 @@ class _Change:
             carried = _extract(consumer, lane)
             self.moved += len(carried) + len(waiting)
             for item in carried:
-                _force(item, instead)
+                for i, new in enumerate(self._wanting(item, instead)):
+                    new.force(item if i == 0 else item.twin())
             self._readdress(producer, lane, instead)
         else:
             for item in waiting:
@@ -260,8 +261,19 @@ class _Change:
             if other is not lane:
                 producer.outbox.append((other, item))
                 continue
-            for i, new in enumerate(new for new in instead if new.source == producer.name and new.wants(item)):
+            for i, new in enumerate(self._wanting(item, [new for new in instead if new.source == producer.name])):
                 producer.outbox.append((new, item if i == 0 else item.twin()))
+
+    def _wanting(self, item: Item, lanes: list[Lane]) -> list[Lane]:
+        """Return the lanes that want an item; one whose filter raises does not, by its producer's error policy."""
+        wanting = []
+        for lane in lanes:
+            try:
+                wanting += [lane] if lane.wants(item) else []
+            except PipelineError as error:
+                action = "stop" if self.run.workers[lane.source].config.on_error == "stop" else "skip"
+                self.run.report(failure_of(lane.source, item, error, attempts=1, action=action), error)
+        return wanting
 
     def _receipt(self, held: list[str], pause_ms: float) -> Receipt:
         plan = self.plan
@@ -297,18 +309,10 @@ def _extract(worker: "StageWorker", lane: Lane) -> list[Item]:
     return items
 
 
-def _force(item: Item, lanes: list[Lane]) -> None:
-    """Put a carried item on each lane that wants it, past any limit."""
-    first = True
-    for lane in lanes:
-        if lane.wants(item):
-            lane.force(item if first else item.twin())
-            first = False
-
-
 def swap_host(run: "Run", worker: "StageWorker", spec: StageSpec) -> Migration:
     """Give a worker that stands at a border a new host with the same state; the old one comes back if that fails."""
     began = run.clock_ns()
+    worker.complete()
     old_host, old_spec = worker.host, worker.spec
     where = old_spec.substrate_name, spec.substrate_name
     stays = old_spec.substrate == spec.substrate and old_spec.config.isolation == spec.config.isolation

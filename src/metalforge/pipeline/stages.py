@@ -1,10 +1,11 @@
 """What a stage is: `init() -> state`, `step(state, item) -> (state, outputs)`, and the same for plain functions.
 
 Outputs are None (nothing), a list or a generator (many), anything else (one); wrap a payload that is itself a list in
-`Emit`. A step (or function) may also take an argument named `ctx`, the `Context`, and may be a coroutine. Sources have
-`produce(state)` instead, which returns `(state, outputs)` or `(state, END)` when there is no more; a source may also
-have `step`, for control items that come back to it. State is replaced, not changed: after a step that raises, the old
-one is still good.
+`Emit`. A generator makes its next output when there was room for the last one; where it raises, what it made before has
+been sent already, and a retry leaves that out. A step (or function) may also take an argument named `ctx`, the
+`Context`, and may be a coroutine. Sources have `produce(state)` instead, which returns `(state, outputs)` or `(state,
+END)` when there is no more; a source may also have `step`, for control items that come back to it. State is replaced,
+not changed: after a step that raises, the old one is still good.
 """
 
 import inspect
@@ -316,11 +317,7 @@ def _takes(function: Callable[..., Any], n_arguments: int) -> bool:
 
 
 def outputs_of(made: Any) -> list[Any]:
-    """Return the outputs of a step as a list: none, one, or many."""
+    """Return the outputs of a step that is no generator as a list: none, one, or many."""
     if made is None:
         return []
-    if isinstance(made, list):
-        return made
-    if inspect.isgenerator(made):
-        return list(made)
-    return [made]
+    return made if isinstance(made, list) else [made]

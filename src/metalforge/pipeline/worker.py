@@ -9,7 +9,7 @@ A border is where a worker can be paused: between items, or with outputs in `out
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Executor, Future, wait
 from contextlib import suppress
 from functools import partial
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from .errors import PipelineError, failure_of
 from .graph import StageSpec
-from .hosts import Host, LocalHost
+from .hosts import Host, LocalHost, Outputs
 from .items import Emit, Item, ItemId, payload_bytes
 from .lanes import END, NUDGE, BoundedLane, Inbox, Lane, Ring, Word
 from .metrics import StageMeter, Throttle
@@ -118,13 +118,21 @@ class StageWorker:
         """How many outputs of the present item stay in a ring with tokens."""
         self.pool: Executor | None = None
         self._window: deque[tuple[Lane, Item, Future[list[Any]]]] = deque()
+        self.asking: set[Inbox] = set()
+        """Where concurrent steps wait for answers."""
+        self.stream: Iterator[Any] | None = None
+        """What is left of the generator whose outputs are being sent."""
 
     def is_blocked(self) -> bool:
-        """Whether this worker waits for something that only another could give."""
+        """Whether this worker, and each of its concurrent steps, waits for something that only another could give."""
         waiting = self.waiting
-        if waiting is None or waiting is self.wakeup or self.gate or not hasattr(waiting, "put"):
+        if waiting is None or waiting is self.wakeup or self.gate:
             return False
-        return bool(waiting.qsize() == 0)
+        n_open = sum(not future.done() for _, _, future in self._window.copy())
+        if n_open:
+            unanswered = sum(not queue.qsize() for queue in self.asking.copy())
+            return unanswered >= n_open and (isinstance(waiting, Done) or not waiting.qsize())
+        return hasattr(waiting, "put") and not waiting.qsize()
 
     def why_waiting(self) -> str:
         """Return what this worker waits for, in words."""
@@ -133,6 +141,9 @@ class StageWorker:
             return "ended"
         if waiting is None:
             return "working"
+        for answer in list(self.run.answers):
+            if waiting is answer.queue or answer.queue in self.asking.copy():
+                return f"waits for an answer from {answer.stage}"
         if waiting is self.inbox:
             return f"waits for an item from {', '.join(lane.source for lane in self.in_lanes) or 'nothing'}"
         if waiting is self.wakeup:
@@ -140,9 +151,6 @@ class StageWorker:
         for lane in self.out_lanes:
             if waiting is lane.credits or waiting is lane.space:
                 return f"waits for room on {lane.edge} ({lane.queued} queued): waits for {lane.target}"
-        for answer in list(self.run.answers):
-            if waiting is answer.queue:
-                return f"waits for an answer from {answer.stage}"
         for ring in set(self.run.ring_of.values()):
             if waiting is ring.tokens:
                 return f"waits for a token of the cycle {', '.join(sorted(ring.members))}"
@@ -203,6 +211,7 @@ class StageWorker:
             if self.run.aborting:
                 raise Stopped
             while self.orders:
+                self.complete()
                 self.orders.popleft()()
             if not self.gate:
                 return
@@ -221,8 +230,7 @@ class StageWorker:
             if outputs:
                 if not self._may_produce():
                     raise PipelineError(f"stage `{self.name}` has last outputs and its cycle has no token left")
-                self._address(outputs, None)
-                yield from self._flush()
+                yield from self._deliver(outputs, None, self.host.finish)
                 self._return_token()
             self.finished = True
             self.run.settle(self)
@@ -244,9 +252,7 @@ class StageWorker:
         item.ended = ended = clock_ns()
         meter.busy_ns += ended - began
         if outputs:
-            self._address(outputs, item)
-            if self.outbox:
-                yield from self._flush()
+            yield from self._deliver(outputs, item, lambda: self.host.step(item))
         self._account(lane, item)
         if self.throttle is not None:
             yield from self._rest(self.throttle)
@@ -287,8 +293,7 @@ class StageWorker:
             self._window.popleft()
             self.meter.busy_ns += item.ended - item.started
             if outputs:
-                self._address(outputs, item)
-                yield from self._flush()
+                yield from self._deliver(outputs, item, partial(self._step_alone, item))
             self._account(lane, item)
 
     def _account(self, lane: Lane, item: Item) -> None:
@@ -333,9 +338,7 @@ class StageWorker:
         meter.items += 1
         meter.latency.add(ended - began)
         if outputs:
-            self._address(outputs, None)
-            if self.outbox:
-                yield from self._flush()
+            yield from self._deliver(outputs, None, self.host.produce)
         if self.run.ring_of:
             self._return_token()
         if self.throttle is not None:
@@ -384,30 +387,95 @@ class StageWorker:
 
     # -- delivery -------------------------------------------------------------------------------------------------
 
-    def _address(self, outputs: list[Any], parent: Item | None) -> None:
-        """Put outputs into envelopes and into the outbox, one for each lane that wants it."""
-        now = self.run.clock_ns()
+    def _deliver(self, outputs: Outputs, parent: Item | None, again: Callable[[], Any]) -> Waits:
+        """Send what a step made, one output after the other; `again` repeats a step whose generator raises."""
+        if isinstance(outputs, list):
+            for output in outputs:
+                yield from self._send(output, parent)
+            return
+        clock_ns, sent = self.run.clock_ns, 0
+        self.stream = outputs
+
+        def repeated() -> tuple[Iterator[Any], Any]:
+            stream = iter(again())
+            for _ in range(sent):  # what went out already
+                next(stream, None)
+            return stream, next(stream, END)
+
+        while True:
+            began = clock_ns()
+            try:
+                output = next(self.stream, END)
+            except Exception as error:
+                made = yield from self._attempt(parent, repeated, error)
+                if not made:  # skipped
+                    break
+                self.stream, output = made
+            ended = clock_ns()
+            self.meter.busy_ns += ended - began
+            if output is END:
+                break
+            sent += 1
+            yield from self._send(output, parent)
+        self.stream = None
+        if parent is not None:
+            parent.ended = clock_ns()
+
+    def complete(self) -> None:
+        """Take what is left of a generator at once: the state that is kept at its end is about to be looked at."""
+        if self.stream is not None:
+            rest: list[Any] = []
+            try:
+                rest.extend(self.stream)
+                self.stream = iter(rest)
+            except Exception as error:
+                self.stream = _then_raise(rest, error)
+
+    def _send(self, output: Any, parent: Item | None) -> Waits:
+        """Put an output into an envelope and send it on every lane that wants it."""
+        to = header = None
+        chain, payload = self.name if parent is None else parent.id.chain, output
+        if type(output) is Emit:
+            payload, header, chain_of_emit, to = output
+            chain = chain if chain_of_emit is None else chain_of_emit
+        sequence = self.sequence.get(chain, 0)
+        self.sequence[chain] = sequence + 1
         parents = () if parent is None else (parent.id,)
-        chain_of_parent = self.name if parent is None else parent.id.chain
-        for output in outputs:
-            to = header = None
-            chain, payload = chain_of_parent, output
-            if type(output) is Emit:
-                payload, header, chain_of_emit, to = output
-                chain = chain if chain_of_emit is None else chain_of_emit
-            sequence = self.sequence.get(chain, 0)
-            self.sequence[chain] = sequence + 1
-            item = Item(ItemId(self.name, chain, sequence), payload, parents, header, now, payload_bytes(payload))
-            self.meter.outputs += 1
-            used = False
-            for lane in self.out_lanes:
-                if (to is None or lane.target == to) and lane.wants(item):
-                    self.outbox.append((lane, item.twin() if used else item))
-                    used = True
-            if not self.out_lanes:
-                self.meter.discarded += 1
+        item = Item(
+            ItemId(self.name, chain, sequence), payload, parents, header, self.run.clock_ns(), payload_bytes(payload)
+        )
+        self.meter.outputs += 1
+        lanes = self.out_lanes
+        if not lanes:
+            self.meter.discarded += 1
+        elif to is not None:
+            try:
+                lanes = self._lanes_to(to)
+            except PipelineError as error:
+                lanes = yield from self._attempt(item, partial(self._lanes_to, to), error)
+        twin = item
+        for lane in list(lanes):
+            try:
+                wanted = lane.wants(item)
+            except PipelineError as error:
+                wanted = yield from self._attempt(item, partial(lane.wants, item), error)
+            if wanted:
+                self.outbox.append((lane, twin))
+                twin = item.twin()
         if self.run.ring_of and (ring := self.run.ring_of.get(self.name)) is not None:
-            self._stayed = ring.check(self.name, [lane for lane, _ in self.outbox])
+            self._stayed = ring.check(self.name, self._stayed, [lane for lane, _ in self.outbox])
+        if self.outbox:
+            yield from self._flush()
+
+    def _lanes_to(self, target: str) -> list[Lane]:
+        """Return the lane to a stage that an output names."""
+        found = [lane for lane in self.out_lanes if lane.target == target]
+        if not found:
+            there = ", ".join(f"`{lane.target}`" for lane in self.out_lanes)
+            raise PipelineError(
+                f"stage `{self.name}` sends to `{target}`, where it has no edge; it has edges to {there}"
+            )
+        return found
 
     def _flush(self) -> Waits:
         """Send everything in the outbox; wherever there is no room, wait for it."""
@@ -450,6 +518,11 @@ class StageWorker:
             ring.leave()
             return lane.credits
         return None
+
+
+def _then_raise(values: list[Any], error: Exception) -> Iterator[Any]:
+    yield from values
+    raise error
 
 
 _SKIPPED: Final[list[Any]] = []

@@ -239,6 +239,139 @@ def test_zero_one_and_many_outputs_and_last_words(runtime):
     assert sink.items[0].parents[0].stage == "stage0"
 
 
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_generator_is_ahead_of_its_consumer_by_no_more_than_there_is_room(runtime):
+    made, seen, ahead = [0], [0], []
+
+    def many(x):
+        for i in range(2000):
+            made[0] += 1
+            yield i
+
+    def count(x):
+        seen[0] += 1
+        ahead.append(made[0] - seen[0])
+
+    class Burst(Source):
+        def init(self):
+            return False
+
+        def produce(self, state):
+            return (True, many(0)) if not state else (state, END)
+
+        def finish(self, state):
+            yield from many(0)
+
+    for pipeline in (
+        chain(many, count, source=[0], stage0={"buffer_depth": 2}, stage1={"buffer_depth": 2})[0],
+        chain(count, source=Burst(), stage0={"buffer_depth": 2})[0],
+    ):
+        pipeline.run(runtime)
+    assert seen[0] == made[0] == 6000
+    assert max(ahead) <= 4
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize(("on_error", "expected"), [("retry", [0, 10, 11, 1]), ("skip", [0, 10, 1])])
+def test_a_generator_that_raises_half_way_is_repeated_or_given_up_and_nothing_is_sent_twice(
+    runtime, on_error, expected
+):
+    class Half(Stage):
+        """Its second item, 10, breaks once in the middle; the state counts the items done."""
+
+        broken = False
+
+        def init(self):
+            return 0
+
+        def step(self, state, item):
+            def outputs():
+                yield item
+                if item == 10:
+                    if not self.broken:
+                        self.broken = True
+                        raise ValueError("half way")
+                    yield 11
+
+            return state + 1, outputs()
+
+        def finish(self, state):
+            assert state == (3 if on_error == "retry" else 2)
+
+    pipeline, sink = chain(Half(), source=[0, 10, 1], stage0={"on_error": on_error})
+    run = pipeline.run(runtime)
+    assert sink.payloads == expected
+    assert len(run.failures) == (on_error == "skip")
+
+
+def test_a_generator_that_never_succeeds_is_tried_as_often_as_any_step():
+    def broken(x):
+        yield x
+        raise ValueError("always")
+
+    pipeline, sink = chain(broken, source=[0, 1], stage0={"on_error": "retry", "retries": 2, "after_retries": "skip"})
+    run = pipeline.run("inline")
+    assert sink.payloads == [0, 1]
+    assert [f.attempts for f in run.failures] == [3, 3]
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_stage_moves_in_the_middle_of_a_generator_and_the_state_it_leads_to_is_not_lost(runtime):
+    class Counting(Stage):
+        def init(self):
+            return 0
+
+        def step(self, state, item):
+            return state + 1, (item + i for i in range(1000))
+
+        def finish(self, state):
+            return Emit(("items", state))
+
+    stage, sink = Counting(), Collect()
+    builder = PipelineBuilder().stage("in", None, Numbers(3)).stage("count", "here", stage).stage("out", None, sink)
+    with builder.topology(Chain("in", "count", "out")).build().start(runtime) as run:
+        run.wait_until(lambda: 10 < len(sink.items) < 900, poll=True)
+        run.migrate("count", "there")
+        run.wait()
+    assert sink.payloads == [n + i for n in range(3) for i in range(1000)] + [("items", 3)]
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_filter_that_raises_follows_the_error_policy_and_names_edge_and_item(runtime):
+    def bad(x):
+        return 1 / (x - 2) < 10
+
+    for on_error in ("stop", "skip", "retry"):
+        sink, rest = Collect(), Collect()
+        builder = PipelineBuilder().stage("in", None, Numbers(4)).stage("middle", None, lambda x: x, on_error=on_error)
+        builder.stage("some", None, sink).stage("all", None, rest).edge("in", "middle")
+        pipeline = builder.edge("middle", "some", Filtered(bad, Bounded(2))).edge("middle", "all").build()
+        if on_error != "skip":  # a filter that fails each time is tried again in vain
+            with pytest.raises(PipelineError, match="middle -> some") as caught:
+                pipeline.run(runtime)
+            assert str(caught.value.failure.item) == "middle/in/2"
+            assert caught.value.failure.attempts == (4 if on_error == "retry" else 1)
+            continue
+        run = pipeline.run(runtime)
+        assert (sink.payloads, rest.payloads) == ([0, 1, 3], [0, 1, 2, 3])
+        assert [(f.stage, str(f.item), f.action) for f in run.failures] == [("middle", "middle/in/2", "skip")]
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_an_output_for_a_stage_without_an_edge_is_an_error_that_names_it(runtime):
+    def address(x):
+        return Emit(x, to="typo" if x == 1 else "sink")
+
+    pipeline, _ = chain(address, source=Numbers(3))
+    with pytest.raises(PipelineError, match="typo") as caught:
+        pipeline.run(runtime)
+    assert caught.value.failure.stage == "stage0"
+    pipeline, sink = chain(address, source=Numbers(3), stage0={"on_error": "skip"})
+    run = pipeline.run(runtime)
+    assert sink.payloads == [0, 2]
+    assert len(run.failures) == 1
+
+
 # -- drain, stop, pause -------------------------------------------------------------------------------------------
 
 
@@ -700,6 +833,28 @@ def test_the_watchdog_sees_stages_that_wait_for_each_others_answers():
     pipeline = builder.topology(FanOut("in", ("x", "y"))).build()
     with pytest.raises(DeadlockError, match="answer from"):
         pipeline.start(watch_s=0.02).wait(30.0)
+
+
+def test_the_watchdog_sees_concurrent_steps_that_wait_for_each_other_and_none_that_work():
+    def asks(other):
+        return lambda x, ctx: ctx.ask(other, x).get()
+
+    builder = PipelineBuilder().stage("in", None, Numbers(4))
+    builder.stage("x", None, asks("y"), concurrency=2).stage("y", None, asks("x"), concurrency=2)
+    with pytest.raises(DeadlockError, match="answer from"):
+        builder.topology(FanOut("in", ("x", "y"))).build().start(watch_s=0.02).wait(30.0)
+
+
+def test_concurrent_steps_that_take_long_are_no_deadlock():
+    release = threading.Event()
+    pipeline, sink = chain(lambda x: release.wait() and x, source=[1], stage0={"concurrency": 2})
+    run = pipeline.start(watch_s=0.005)
+    looks = []
+    stuck, run.is_stuck = run.is_stuck, lambda: looks.append(stuck()) or looks[-1]
+    run.wait_until(lambda: len(looks) > 20, poll=True)
+    release.set()
+    assert run.wait(30.0)
+    assert sink.payloads == [1]
 
 
 # -- loss on purpose ----------------------------------------------------------------------------------------------
