@@ -114,6 +114,10 @@ class _State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Whatever the owner of the chain wants back, as JSON."""
 
 
+# Made here: at the first decoding of a record msgspec looks at its type, which two threads must not do at once.
+_SPECS, _STATES = msgspec.json.Decoder(ChainSpec), msgspec.json.Decoder(_State)
+
+
 class LoadOptions(TypedDict, total=False):
     """How a checkpoint is taken up."""
 
@@ -284,8 +288,8 @@ class Chain:
         engine = options.get("engine") or cpu_engine(threads=options.get("threads"))
         found = read_checkpoint(path)
         try:
-            spec = msgspec.json.decode(found.spec_json, type=ChainSpec)
-            state = msgspec.json.decode(found.state_json, type=_State)
+            spec = _SPECS.decode(found.spec_json)
+            state = _STATES.decode(found.state_json)
         except msgspec.MsgspecError as error:
             raise SpecError(f"{path} does not hold a lattice chain: {error}") from error
         if not options.get("allow_different_isa") and not continues(

@@ -144,6 +144,9 @@ class _Notes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     job: msgspec.Raw = msgspec.Raw(b"null")
 
 
+_NOTES = msgspec.json.Decoder(_Notes)  # made here for the reason of `chain._SPECS`
+
+
 class ChainRun:
     """A chain that moves update by update, with its rows in `log`.
 
@@ -265,7 +268,7 @@ class ChainRun:
         """Return the run of a checkpoint, of any version; `options` are those of `Chain.load`."""
         chain, text, series = Chain.load_with_notes(path, **options)
         try:
-            notes = msgspec.json.decode(text, type=_Notes)
+            notes = _NOTES.decode(text)
         except msgspec.MsgspecError as error:
             raise SpecError(f"{path} holds a chain, but not a run that can be resumed: {error}") from error
         codes = series.pop("phase", None)

@@ -1,5 +1,7 @@
 """One run of a chain: its phases, its rows, and that it continues from a checkpoint and from what was written down."""
 
+import subprocess
+import sys
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -128,3 +130,30 @@ def test_a_checkpoint_with_a_short_series_is_refused(tmp_path):
     run.save(tmp_path / "short.h5")
     with pytest.raises(SpecError, match="rows"):
         ChainRun.load(tmp_path / "short.h5")
+
+
+LOADERS = """
+import os, sys, threading
+from pathlib import Path
+from metalforge.lattice.run import ChainRun
+
+for _ in range(10):
+    process = os.fork()
+    if process == 0:
+        sys.setswitchinterval(1e-6)
+        gate = threading.Barrier(4)
+        threads = [threading.Thread(target=lambda: (gate.wait(), ChainRun.load(Path(sys.argv[1])))) for _ in range(4)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+"""
+
+
+def test_the_first_checkpoints_of_a_process_are_loaded_by_several_threads_at_once(tmp_path):
+    """What is known of a record's type is made at its first use: two threads that made it crashed the process."""
+    run = run_of()
+    run.step()
+    run.save(tmp_path / "chain.h5")
+    command = [sys.executable, "-c", LOADERS, str(tmp_path / "chain.h5")]
+    assert subprocess.run(command, capture_output=True, check=True, text=True).stdout.split() == ["0"] * 10
