@@ -30,17 +30,7 @@ from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout
 
 from .features import ChainContext, FrameBuilder, MetaRow, Trajectory
-from .questions import (
-    Clock,
-    Conductor,
-    Future,
-    HeadAnswer,
-    HeadQuestion,
-    HeadReading,
-    PlannedRun,
-    Tally,
-    WorkerStatistics,
-)
+from .questions import Conductor, Future, HeadAnswer, HeadQuestion, HeadReading, PlannedRun, Tally, WorkerStatistics
 from .trust import Trust, trust_of
 
 Readings: TypeAlias = Mapping[str, HeadReading]
@@ -99,7 +89,7 @@ class Worker(Closing):
         conductor: Conductor,
         *,
         trust: Trust | None = None,
-        clock: Clock = time.monotonic,
+        clock: Callable[[], float] = time.monotonic,
         deadline_s: float | None = None,
         capacity: int | None = None,
         threaded: bool = True,

@@ -55,6 +55,7 @@ WINDOWS = 6
 """Parts of a run over which its rate is averaged."""
 REPLICAS = 100
 SUBSTRATES = 2
+EFFECTIVE = "effective_samples_per_s"
 
 
 class OrderingPlan(NamedTuple):
@@ -82,35 +83,18 @@ FULL = OrderingPlan(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StrategyOutcome:
-    """One run: what its journal says, where beta_c is, and its rates with half widths of their intervals."""
+    """One run: what its journal says, where beta_c is, and its rates."""
 
     name: str
     state: CampaignState
     found: Transition | None
     reason: str
     """Why there is no beta_c."""
-    rate: tuple[float, float]
-    effective: tuple[float, float]
+    figures: Mapping[str, Interval]
+    """Rates by their metric; cores are those that the producers had, on a busy machine fewer than they could use."""
 
-    @property
-    def core_seconds(self) -> float:
-        """Processor time of the producers, over all volumes."""
-        return sum(chain.seconds for chain in self.state.chains.values())
-
-    @property
-    def core_rate(self) -> float:
-        """Updates a second of that."""
-        return self.state.trajectories / self.core_seconds if self.core_seconds else 0.0
-
-    @property
-    def cores(self) -> float:
-        """Cores that the producers had, on average: on a busy machine fewer than they could use."""
-        return self.core_seconds / self.state.seconds if self.state.seconds else 0.0
-
-    @property
-    def effective_core_rate(self) -> float:
-        """Effective samples of |L| a second of the producers' processor time."""
-        return self.effective[0] / self.cores if self.cores else 0.0
+    def __getitem__(self, metric: str) -> float:
+        return self.figures[metric].value
 
     @property
     def utilisation(self) -> dict[str, float]:
@@ -170,38 +154,41 @@ def run_strategy(name: str, spec: CampaignSpec, directory: Path) -> StrategyOutc
         found = locate(state.points(spec.lattice.volumes[0]), seed=spec.seed, n_bootstrap=REPLICAS)
     except NotLocated as problem:
         reason = str(problem).splitlines()[0]
-    return StrategyOutcome(
-        name=name,
-        state=state,
-        found=found,
-        reason=reason,
-        rate=_rate(read_journal(directory / JOURNAL, Record).records, state),
-        effective=_effective(state),
-    )
+    core_s = sum(chain.seconds for chain in state.chains.values())
+    cores = core_s / state.seconds if state.seconds else 0.0
+    effective = _effective(state)
+    figures = {
+        "updates_per_s": _rate(read_journal(directory / JOURNAL, Record).records, state),
+        "updates_per_core_s": exactly(state.trajectories / core_s if core_s else 0.0),
+        EFFECTIVE: effective,
+        "effective_samples_per_core_s": exactly(effective.value / cores if cores else 0.0),
+        "cores": exactly(cores),
+    }
+    return StrategyOutcome(name=name, state=state, found=found, reason=reason, figures=figures)
 
 
-def _rate(records: Sequence[Record], state: CampaignState) -> tuple[float, float]:
-    """Return updates a second with the half width of Student's interval over `WINDOWS` equal parts of the run."""
+def _rate(records: Sequence[Record], state: CampaignState) -> Interval:
+    """Return updates a second with Student's interval over `WINDOWS` equal parts of the run."""
     began, lasted = state.opened.at, state.seconds
     rows = [(record.at, len(next(iter(record.columns.values())))) for record in records if isinstance(record, Rows)]
     if not rows or lasted <= 0:
-        return 0.0, inf
+        return _around(0.0, inf)
     at, counts = np.array(rows).T
     updates, _ = np.histogram(at, bins=WINDOWS, range=(began, began + lasted), weights=counts)
     half = student.ppf(0.975, WINDOWS - 1) * updates.std(ddof=1) / sqrt(WINDOWS) * WINDOWS / lasted
-    return state.trajectories / lasted, float(half)
+    return _around(state.trajectories / lasted, float(half))
 
 
-def _effective(state: CampaignState) -> tuple[float, float]:
-    """Return effective samples of |L| a second with the half width that the errors of tau_int make."""
+def _effective(state: CampaignState) -> Interval:
+    """Return effective samples of |L| a second with the interval that the errors of tau_int make."""
     variance = 0.0
     for point in state.points(state.spec.lattice.volumes[0]):
         if len(point.polyakov) >= FEWEST and np.ptp(point.order) > 0:
             tau = gamma_method(point.order)
             variance += (len(point.polyakov) / (2 * tau.tau_int) * tau.tau_int_error / tau.tau_int) ** 2
     if state.seconds <= 0:
-        return 0.0, inf
-    return effective_samples(state) / state.seconds, 1.96 * sqrt(variance) / state.seconds
+        return _around(0.0, inf)
+    return _around(effective_samples(state) / state.seconds, 1.96 * sqrt(variance) / state.seconds)
 
 
 def pull(outcome: StrategyOutcome, other: StrategyOutcome) -> float | None:
@@ -215,11 +202,6 @@ PULL = 3.0
 """Combined errors within which two runs are called consistent."""
 
 
-def lines(outcomes: Mapping[str, StrategyOutcome]) -> tuple[tuple[str, ...], ...]:
-    """Return the table: one line a strategy."""
-    return (tuple(words("018.columns")), *(_line(outcome, outcomes[SEQUENTIAL]) for outcome in outcomes.values()))
-
-
 def _line(outcome: StrategyOutcome, base: StrategyOutcome) -> tuple[str, ...]:
     found, pulled, drift = outcome.found, pull(outcome, base), outcome.drift
     name = outcome.name if not outcome.chosen else f"{outcome.name} ({outcome.chosen[0]})"
@@ -227,11 +209,11 @@ def _line(outcome: StrategyOutcome, base: StrategyOutcome) -> tuple[str, ...]:
     return (
         name,
         str(outcome.state.trajectories),
-        f"{outcome.rate[0]:.0f} +- {outcome.rate[1]:.0f}",
-        f"{outcome.effective[0]:.1f} +- {outcome.effective[1]:.1f}",
-        f"{outcome.cores:.2f}",
-        f"{outcome.core_rate:.0f}",
-        f"{outcome.effective_core_rate:.1f}",
+        _with_half(outcome.figures["updates_per_s"], ".0f"),
+        _with_half(outcome.figures[EFFECTIVE], ".1f"),
+        f"{outcome['cores']:.2f}",
+        f"{outcome['updates_per_core_s']:.0f}",
+        f"{outcome['effective_samples_per_core_s']:.1f}",
         "not located" if found is None else f"{found.beta_c:.4f} +- {found.error:.4f}",
         "" if pulled is None or outcome is base else f"{pulled:+.1f}",
         ", ".join(f"{where} {uses[where]:.0%}" for where in sorted(uses)),
@@ -242,11 +224,11 @@ def _line(outcome: StrategyOutcome, base: StrategyOutcome) -> tuple[str, ...]:
 
 def _findings(outcomes: Mapping[str, StrategyOutcome]) -> Iterator[str]:
     base, both, scout = (outcomes[name] for name in (SEQUENTIAL, "C", "B"))
-    updates, work = both.rate[0] / base.rate[0], both.core_rate / base.core_rate
+    updates, work = (both[metric] / base[metric] for metric in ("updates_per_s", "updates_per_core_s"))
     yield from words("018.throughput", updates=updates, both=both, base=base, work=work)
     for name, what in (("A", "the second core checks flagged configurations"), ("D", "it checks every one")):
         here = outcomes[name]
-        ratio = here.effective[0] / both.effective[0] if both.effective[0] else 0.0
+        ratio = here[EFFECTIVE] / both[EFFECTIVE] if both[EFFECTIVE] else 0.0
         yield from words("018.checked", name=name, what=what, checks=len(here.state.checks), ratio=ratio)
     single, double = outcomes[SINGLE].drift, outcomes["D"].drift
     if single is not None and double is not None:
@@ -295,8 +277,8 @@ def checks(outcomes: Mapping[str, StrategyOutcome]) -> Iterator[Check]:
         ", ".join(f"{name} {value:+.1f}" for name, value in known.items()) or "not located",
         bool(known) and all(abs(value) <= PULL for value in known.values()),
     )
-    faster = both.rate[0] / base.rate[0]
-    came = f"{faster:.2f} times, on {both.cores:.2f} cores against {base.cores:.2f}"
+    faster = both["updates_per_s"] / base["updates_per_s"]
+    came = f"{faster:.2f} times, on {both['cores']:.2f} cores against {base['cores']:.2f}"
     yield "two producers make more updates per second than one", came, faster > 1
     missed = sum(chain.rows for chain in every.state.chains.values()) - len(every.state.checks)
     yield "D checks every configuration", f"{missed} missed", missed == 0
@@ -323,7 +305,8 @@ def run(settings: Settings, progress: Progress) -> Result:
     base, plan = outcomes[SEQUENTIAL], QUICK if settings.quick else FULL
     rows = [row for outcome in outcomes.values() for row in _rows(outcome, base, plan)]
     said = (*words("018.claims"), *_findings(outcomes), *_energies(outcomes), *load)
-    return Result.of(rows, lines(outcomes), said, checks(outcomes))
+    table = (tuple(words("018.columns")), *(_line(outcome, base) for outcome in outcomes.values()))
+    return Result.of(rows, table, said, checks(outcomes))
 
 
 def busy() -> str:
@@ -336,11 +319,7 @@ def busy() -> str:
 def _rows(outcome: StrategyOutcome, base: StrategyOutcome, plan: OrderingPlan) -> Iterator[ResultRow]:
     task = f"{'x'.join(map(str, plan.target))}, {plan.seconds:g} s"
     of = partial(row_of, task, outcome.name, precision=outcome.state.spec.lattice.precision, less=False)
-    yield of("updates_per_s", _around(*outcome.rate), base.rate[0])
-    yield of("updates_per_core_s", exactly(outcome.core_rate), base.core_rate)
-    yield of("effective_samples_per_s", _around(*outcome.effective), base.effective[0])
-    yield of("effective_samples_per_core_s", exactly(outcome.effective_core_rate), base.effective_core_rate)
-    yield of("cores", exactly(outcome.cores), base.cores)
+    yield from (of(metric, figure, base[metric]) for metric, figure in outcome.figures.items())
     if outcome.found is not None:
         beta_c, error, usual = outcome.found.beta_c, outcome.found.error, base.found or outcome.found
         # A spread of n replicas is known to 1 / sqrt(2 (n - 1)) of itself.
@@ -360,6 +339,10 @@ def _rows(outcome: StrategyOutcome, base: StrategyOutcome, plan: OrderingPlan) -
             yield of(f"energy_J {where} {source}", exactly(entry.energy.value), less=True)
         elif entry.emulation_s is not None:
             yield of(f"emulation_s {where}", exactly(entry.emulation_s), less=True)
+
+
+def _with_half(figure: Interval, form: str) -> str:
+    return f"{figure.value:{form}} +- {figure.high - figure.value:{form}}"
 
 
 def _around(value: float, half: float) -> Interval:
