@@ -4,6 +4,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from metalforge.core.pages import markdown_table
+
 from .protocol import Experiment, Result, Settings, aloud, find_experiment
 
 
@@ -16,17 +18,12 @@ def to_markdown(experiment: Experiment, result: Result, settings: Settings) -> s
         experiment.question,
         f"Made by `python -m metalforge.experiments.markdown {experiment.name} FILE{quick}`; "
         f"`{command}` prints the same.",
-        _table(result.lines),
+        markdown_table(result.lines),
         "\n".join(f"- {line}" for line in result.words),
     ]
     if result.checks:
-        parts.append(_table([("asked", "came", "holds"), *result.answers]))
+        parts.append(markdown_table([("asked", "came", "holds"), *result.answers]))
     return "\n\n".join(parts) + "\n"
-
-
-def _table(lines: Sequence[Sequence[str]]) -> str:
-    head, *body = [[cell.replace("|", "\\|") for cell in line] for line in lines]
-    return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *body])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -11,14 +11,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from string import Formatter
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
 from metalforge.conductor.corpus import in_processes
 from metalforge.conductor.scores import CouplingInterval, HeadScore
 from metalforge.core.errors import UnknownNameError
+from metalforge.core.pages import Paragraphs
 from metalforge.native import default_threads
 from metalforge.reservoir.metrics import Interval, Proportion
 
@@ -168,22 +168,8 @@ def find_experiment(name: str) -> Experiment:
     return EXPERIMENTS[name]
 
 
-_WORDS = msgspec.toml.decode(
-    Path(__file__).with_name("words.toml").read_bytes(), type=dict[str, dict[str, tuple[str, ...]]]
-)
-
-
-class _Filled(Formatter):
-    """Format strings in which a figure with a format stands with its interval."""
-
-    def format_field(self, value: Any, form: str) -> str:
-        return shown(value, form) if form and hasattr(value, "low") else str(super().format_field(value, form))
-
-
-def words(group: str, **figures: Any) -> list[str]:
-    """Return the paragraphs of a group of `words.toml`, `experiment.group`, with these figures in them."""
-    experiment, _, name = group.partition(".")
-    return [_Filled().format(text, **figures) for text in _WORDS[experiment][name]]
+words = Paragraphs(Path(__file__).with_name("words.toml"))
+"""`words("warmup.setting", plan=...)`: what the tables of an experiment do not say, with these figures."""
 
 
 def quiet(done: int, total: int, what: str) -> None:

@@ -1,0 +1,35 @@
+"""Text for readers that is kept beside the code: paragraphs with places for figures, and tables as Markdown."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from string import Formatter
+from typing import Any
+
+import msgspec
+
+
+class _Filled(Formatter):
+    """Format strings in which a figure with a format stands with its interval."""
+
+    def format_field(self, value: Any, form: str) -> str:
+        if form and hasattr(value, "low"):
+            return f"{value.value:{form}} ({value.low:{form}} .. {value.high:{form}})"
+        return str(super().format_field(value, form))
+
+
+class Paragraphs:
+    """The groups of paragraphs of a TOML file, each by `table.key`."""
+
+    def __init__(self, path: Path) -> None:
+        self._groups = msgspec.toml.decode(path.read_bytes(), type=dict[str, dict[str, tuple[str, ...]]])
+
+    def __call__(self, group: str, **figures: Any) -> list[str]:
+        """Return the paragraphs of a group with these figures in them."""
+        table, _, key = group.partition(".")
+        return [_Filled().format(text, **figures) for text in self._groups[table][key]]
+
+
+def markdown_table(lines: Sequence[Sequence[str]]) -> str:
+    """Return a table whose first line is its head; a bar within a cell, as in |L|, would end it and is escaped."""
+    head, *body = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *body])
