@@ -164,3 +164,9 @@ class Unsaveable(Stage[int, int]):
 
     def step(self, state, item):
         return threading.Lock, item
+
+
+def hang_on_odd(x: int) -> int:
+    if x % 2:
+        threading.Event().wait()
+    return x

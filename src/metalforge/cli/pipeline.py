@@ -80,7 +80,8 @@ def run(
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if early:
             raise KeyboardInterrupt
-        running.wait(seconds)
+        if not running.wait(seconds):
+            running.drain(patience_s=running.grace_s)
     metrics = running.snapshot()
     if as_json:
         print_json({"status": running.status, "stages": list(metrics.values()), "edges": running.edges()})

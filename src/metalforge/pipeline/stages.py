@@ -38,7 +38,8 @@ class StageConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     `on_error`: `stop` the run; `skip` the item as a dead letter; `retry` it `retries` times with `backoff_s` doubling,
     then do `after_retries`. `timeout_s`: a thread cannot be killed, so a late step is recognised when it returns (look
-    at `ctx.cancelled()` in long ones); coroutines are cancelled and processes killed. `isolation="process"` runs the
+    at `ctx.cancelled()` in long ones), and one that does not return fails the run a second later and is abandoned;
+    coroutines are cancelled and processes killed. `isolation="process"` runs the
     stage in a process of its own, restarted from its last checkpoint (every `checkpoint_every` items) when it dies, at
     most `restarts` times for one item.
     """

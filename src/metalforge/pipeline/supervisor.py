@@ -6,6 +6,7 @@ The two runtimes (`threads`, `inline`) add only how a worker is driven and how o
 import asyncio
 import threading
 import time
+import warnings
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
 from .asking import Answer, ask
 from .checks import lacking
 from .endings import Endings
-from .errors import BrokenError, DeadlockError, Failure, PipelineError
+from .errors import BrokenError, DeadlockError, Failure, PipelineError, StageTimeoutError
 from .graph import PipelineGraph, StageSpec
 from .hosts import Host, LocalHost
 from .kinds import ChannelKind
@@ -33,14 +34,18 @@ if TYPE_CHECKING:
     from .graph import Graph
     from .inline import ManualClock
 
+_LOOK_S = 0.05  # how often a drain that must not hang looks whether anything moves
+
 RunStatus = Literal["new", "running", "paused", "ended", "stopped", "failed"]
 
 
 class Run(ABC):
     """A graph that runs. Made by `Pipeline.start`; use it in a `with`."""
 
-    grace_s = 5.0
+    grace_s = 1.0
     """How long a failed or interrupted run waits for steps that are under way."""
+    drain_s = 5.0
+    """How long an interrupted run may take to drain, as long as something moves."""
     explore = False
     """Whether workers stop at every place where another could go first."""
 
@@ -182,6 +187,18 @@ class Run(ABC):
             wrapped.__cause__ = error
             self.fail(wrapped)
 
+    def fail_late(self, worker: StageWorker) -> None:
+        """Fail because a step in a thread did not come back from its timeout: nothing can end it but itself."""
+        worker.abandoned = True
+        self.note("stage.abandoned", worker.name)
+        self.fail(
+            StageTimeoutError(
+                f"a step of stage `{worker.name}` did not come back within {self.grace_s} s of its timeout of "
+                f"{worker.config.timeout_s} s: its thread is abandoned\n"
+                'hint: look at ctx.cancelled() in long steps, or give the stage isolation="process", which is killed'
+            )
+        )
+
     def fail(self, error: BaseException) -> None:
         """Stop everything because of `error`; the first one counts."""
         with self.lock:
@@ -192,7 +209,7 @@ class Run(ABC):
 
     def _abort(self) -> None:
         self.aborting = True
-        for worker in [*self.workers.values(), *self.retired]:
+        for worker in self._all():
             self.nudge(worker)
         for answer in list(self.answers):
             answer.refuse("the run is stopping", self.error)
@@ -219,7 +236,7 @@ class Run(ABC):
         except Exception as closing:
             self.fail(_unexpected(worker, closing))
         if worker.pool is not None:
-            worker.pool.shutdown(wait=True, cancel_futures=True)
+            worker.pool.close()
         with self.lock:
             worker.ended, worker.ended_ns = True, self.clock_ns()
             while worker.inbox.qsize():
@@ -250,8 +267,15 @@ class Run(ABC):
         worker.meter.started_ns = self.clock_ns()
         worker.throttle = self.readings.throttle_of(worker)
 
+    def _all(self) -> list[StageWorker]:
+        return [*self.workers.values(), *self.retired]
+
     def _all_ended(self) -> bool:
-        return all(w.ended for w in self.workers.values()) and not self.retired
+        return all(w.ended for w in self._all())
+
+    def _is_done(self) -> bool:
+        """Whether every stage has ended or was abandoned."""
+        return all(w.ended or w.abandoned for w in self._all())
 
     def is_over(self) -> bool:
         """Whether the run has ended, failed or is stopping."""
@@ -259,37 +283,69 @@ class Run(ABC):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end; True when it came within `timeout` seconds. Raises what the run failed of."""
-        ended = self.wait_until(lambda: self.error is not None or self._all_ended(), timeout)
+        ended = self.wait_until(lambda: self.error is not None or self._is_done(), timeout)
         if self.error is not None:
             # A thread cannot be killed: a step that does not look at ctx.cancelled() must not keep the news back.
-            if not self._wind_up(self.grace_s):
-                still = ", ".join(w.name for w in self.workers.values() if not w.ended)
-                self.error.add_note(f"still in a step after {self.grace_s} s: {still}")
+            if not self._wind_up(self.grace_s, self._is_done):
+                self.error.add_note(self._abandon())
             self._close()
             raise self.error
         if ended:
             self._close()
         return ended
 
+    def _abandon(self) -> str:
+        """Leave the threads that do not come back from their steps to themselves; returns who that is, in words."""
+        hung = [w for w in self._all() if not (w.ended or w.abandoned)]
+        for worker in hung:
+            worker.abandoned = True
+            self.note("stage.abandoned", worker.name)
+        return f"abandoned in a step that does not end: {', '.join(w.name for w in hung)}"
+
     def _close(self) -> None:
-        if self._all_ended():
+        if self._is_done():
             self._release()
             self.note(f"run.{self.status}", self.graph.name)
             if self.events is not None:
                 self.events.close()
                 self.events = None
 
-    def drain(self, timeout: float | None = None) -> bool:
-        """Let sources stop and everything in flight be processed; True when that ended within `timeout` seconds."""
+    def drain(self, timeout: float | None = None, *, patience_s: float | None = None) -> bool:
+        """Let sources stop and everything in flight be processed; True when that ended within `timeout` seconds.
+
+        With `patience_s` a graph in which nothing moved for so long (and for twice the longest step that its busy
+        stages have taken so far) is stopped: what still hangs in a step then is abandoned, which a warning says.
+        """
         with self._admin:
             for worker in self.workers.values():
                 worker.draining = True
                 self.nudge(worker)
             self.resume()
-        return self.wait(timeout)
+        if patience_s is None:
+            return self.wait(timeout)
+        began = moved = time.monotonic()
+        before = self._progress()
+        while not self.wait(_LOOK_S):
+            now, progress = time.monotonic(), self._progress()
+            if progress != before:
+                before, moved = progress, now
+            busy = [w.meter.latency.percentile(100) or 0.0 for w in self._all() if w.waiting is None and not w.ended]
+            patient = now - moved < max(patience_s, 2e-9 * max(busy, default=0.0))
+            if not patient or (timeout is not None and now - began > timeout):
+                return self.stop(self.grace_s / 2)
+        return True
+
+    def _progress(self) -> tuple[int, ...]:
+        """Return counters of which one at least grows while anything moves."""
+        lanes = [lane for w in self._all() for lane in list(w.out_lanes)]
+        done = [n for w in self._all() for n in (w.meter.items, w.meter.outputs, w.meter.failed, w.meter.retries)]
+        return (*done, *(n for lane in lanes for n in (lane.sent, lane.taken, lane.done)))
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Stop at the next border of every stage; what is in flight is given up. True when all ended in time."""
+        """Stop at the next border of every stage; what is in flight is given up. True when all ended in time.
+
+        A stage that does not come back from its step within `timeout` seconds is abandoned, which a warning says.
+        """
         with self.lock:
             if self.status in ("new", "running", "paused"):
                 self.status = "stopped"
@@ -297,24 +353,26 @@ class Run(ABC):
         for worker in self.workers.values():
             if self._started_ns == 0:  # never launched
                 worker.ended = True
-        ended = self._wind_up(timeout)
+        ended = self._wind_up(timeout, self._all_ended)
+        if not self._is_done():
+            warnings.warn(self._abandon(), RuntimeWarning, stacklevel=2)
         self._close()
         return ended
 
-    def _wind_up(self, timeout: float | None) -> bool:
-        """Wait for every worker of a run that stops; processes that are still in a step by then are killed."""
+    def _wind_up(self, timeout: float | None, over: Callable[[], bool]) -> bool:
+        """Wait for the workers of a run that stops; processes that are still in a step by then are killed."""
         first = self.grace_s if timeout is None else timeout / 2
-        if self.wait_until(self._all_ended, first):
+        if self.wait_until(over, first):
             return True
-        for worker in [*self.workers.values(), *self.retired]:
+        for worker in self._all():
             if not worker.ended and hasattr(worker.host, "interrupt"):
                 worker.host.interrupt()
-        return self.wait_until(self._all_ended, timeout if timeout is None else timeout / 2)
+        return self.wait_until(over, timeout if timeout is None else timeout / 2)
 
     def pause(self, timeout: float | None = None) -> bool:
         """Pause every stage at its next border; True when all stand within `timeout` seconds."""
         with self._admin:
-            stands = self.hold(list(self.workers.values()) + self.retired, timeout)
+            stands = self.hold(self._all(), timeout)
             if stands and self.status == "running":
                 self.status = "paused"
             return stands
@@ -322,7 +380,7 @@ class Run(ABC):
     def resume(self) -> None:
         """Let paused stages go on."""
         with self._admin:
-            self.let_go(list(self.workers.values()) + self.retired)
+            self.let_go(self._all())
             if self.status == "paused":
                 self.status = "running"
 
@@ -459,12 +517,12 @@ class Run(ABC):
 
     def is_stuck(self) -> bool:
         """Whether every stage waits for something that only another stage could give."""
-        alive = [w for w in [*self.workers.values(), *self.retired] if not w.ended]
+        alive = [w for w in self._all() if not w.ended]
         return self.status == "running" and bool(alive) and all(w.is_blocked() for w in alive)
 
     def deadlock(self) -> DeadlockError:
         """Return the error of a run in which every stage waits."""
-        lines = [f"  {w.name}: {w.why_waiting()}" for w in [*self.workers.values(), *self.retired]]
+        lines = [f"  {w.name}: {w.why_waiting()}" for w in self._all()]
         return DeadlockError("\n".join(["every stage waits for another:", *lines]))
 
     def stream(self) -> Iterator[dict[str, StageMetrics]]:
@@ -496,7 +554,7 @@ class Run(ABC):
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Leave in order: wait for the end after draining; after an exception, stop."""
         if error is None:
-            if self.status != "failed" and self._all_ended():
+            if self.status != "failed" and self._is_done():
                 self._close()
             elif not self.aborting:
                 self.drain()
@@ -507,12 +565,13 @@ class Run(ABC):
             if isinstance(error, KeyboardInterrupt) and not self.aborting and self._drained_in_time():
                 return
         finally:
-            self.stop(self.grace_s)
+            if not self._is_done():
+                self.stop(self.grace_s)
 
     def _drained_in_time(self) -> bool:
-        """Whether a drain ends within the grace time; a failure on the way out is kept in `error`."""
+        """Whether a drain ends in bounded time; a failure on the way out is kept in `error`."""
         try:
-            return self.drain(self.grace_s)
+            return self.drain(self.drain_s, patience_s=self.grace_s)
         except PipelineError:
             return False
 

@@ -7,7 +7,8 @@ own (`StageConfig(isolation="process")`). A waiting thread costs nothing: it sle
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
+from queue import SimpleQueue
 from typing import Any
 
 from .graph import PipelineGraph
@@ -19,12 +20,45 @@ _POLL_S = 0.002
 _WATCH_S = 0.25  # how often the watchdog looks; it fails a run after two equal looks at stages that all wait
 
 
+class StepPool:
+    """Threads for concurrent steps: daemons, for an interpreter that ends waits for those of `ThreadPoolExecutor`."""
+
+    def __init__(self, size: int, name: str) -> None:
+        self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._threads = [threading.Thread(target=self._serve, name=name, daemon=True) for _ in range(size)]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, work: Callable[[], Any]) -> "Future[Any]":
+        """Do `work` in one of the threads."""
+        future: Future[Any] = Future()
+        self._work.put((future, work))
+        return future
+
+    def _serve(self) -> None:
+        while (task := self._work.get()) is not None:
+            future, work = task
+            try:
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
+
+    def close(self) -> None:
+        """End the threads after the steps under way; what was not begun is given up."""
+        while self._work.qsize():
+            self._work.get()
+        for _ in self._threads:
+            self._work.put(None)
+        for thread in self._threads:
+            thread.join()
+
+
 class ThreadsRun(Run):
     """A run with a thread for each stage."""
 
     def __init__(self, graph: PipelineGraph, *, watch_s: float = _WATCH_S, **options: Any) -> None:
         self._changed = threading.Condition()
-        self._threads: list[threading.Thread] = []
+        self._threads: list[tuple[StageWorker, threading.Thread]] = []
         self._over = threading.Event()
         self._watch_s = watch_s
         self._watchdog: threading.Thread | None = None
@@ -33,9 +67,9 @@ class ThreadsRun(Run):
     def launch(self, worker: StageWorker) -> None:
         """Start the thread of a worker, and the watchdog with the first."""
         if worker.config.concurrency > 1 and isinstance(worker.host, LocalHost):
-            worker.pool = ThreadPoolExecutor(worker.config.concurrency, thread_name_prefix=f"pipeline-{worker.name}")
+            worker.pool = StepPool(worker.config.concurrency, f"pipeline-{worker.name}")
         thread = threading.Thread(target=self._drive, args=(worker,), name=f"pipeline-{worker.name}", daemon=True)
-        self._threads.append(thread)
+        self._threads.append((worker, thread))
         thread.start()
         if self._watchdog is None:
             self._watchdog = threading.Thread(target=self._watch, name="pipeline-watchdog", daemon=True)
@@ -62,15 +96,14 @@ class ThreadsRun(Run):
     def _watch(self) -> None:
         before: tuple[int, ...] | None = None
         while not self._over.wait(self._watch_s):
+            for worker in self._all():
+                if worker.is_overdue(self.grace_s):
+                    self.fail_late(worker)
             stuck = self._progress() if self.is_stuck() else None
             if stuck is not None and stuck == before:
                 self.fail(self.deadlock())
                 return
             before = stuck
-
-    def _progress(self) -> tuple[int, ...]:
-        lanes = [lane for w in list(self.workers.values()) for lane in list(w.out_lanes)]
-        return tuple(n for lane in lanes for n in (lane.sent, lane.taken, lane.done))
 
     def notify(self) -> None:
         """Wake whoever waits in `wait_until`."""
@@ -89,9 +122,10 @@ class ThreadsRun(Run):
         return True
 
     def _release(self) -> None:
-        """Join every thread: none is left behind."""
+        """Join every thread: none is left behind but those that were abandoned."""
         self._over.set()
         me = threading.current_thread()
-        for thread in [*self._threads, *([self._watchdog] if self._watchdog else [])]:
+        threads = [thread for worker, thread in self._threads if worker.ended or not worker.abandoned]
+        for thread in [*threads, *([self._watchdog] if self._watchdog else [])]:
             if thread is not me:
                 thread.join()

@@ -10,7 +10,7 @@ A border is where a worker can be paused: between items, or with outputs in `out
 
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -26,6 +26,7 @@ from .stages import is_source
 
 if TYPE_CHECKING:
     from .supervisor import Run
+    from .threads import StepPool
 
 FINISH: Final = Word("FINISH")
 CLOSE: Final = Word("CLOSE")
@@ -103,6 +104,8 @@ class StageWorker:
         """No source, or one that will produce nothing more."""
         self.gate = self.parked = self.closing = self.finished = self.ended = self.opened = False
         self.draining = self.finish_asked = False
+        self.abandoned = False
+        """Left behind in a step that did not come back."""
         self.past: Counter[str] = Counter()
         """What edges that have ended had lost."""
         self.waiting: Any = None
@@ -116,7 +119,7 @@ class StageWorker:
         self._skips = 0
         self._stayed = 0
         """How many outputs of the present item stay in a ring with tokens."""
-        self.pool: Executor | None = None
+        self.pool: StepPool | None = None
         self._window: deque[tuple[Lane, Item, Future[list[Any]]]] = deque()
         self.asking: set[Inbox] = set()
         """Where concurrent steps wait for answers."""
@@ -133,6 +136,16 @@ class StageWorker:
             unanswered = sum(not queue.qsize() for queue in self.asking.copy())
             return unanswered >= n_open and (isinstance(waiting, Done) or not waiting.qsize())
         return hasattr(waiting, "put") and not waiting.qsize()
+
+    def is_overdue(self, slack_s: float) -> bool:
+        """Whether a step in a thread is past its timeout by more than `slack_s`."""
+        timeout_s = self.config.timeout_s
+        if timeout_s is None or self.ended or self.abandoned or not isinstance(self.host, LocalHost):
+            return False
+        deadlines = [self.host.context.deadline_ns or 0]
+        deadlines += [i.started + int(timeout_s * 1e9) for _, i, f in self._window.copy() if i.started and not f.done()]
+        now_ns = self.run.clock_ns()
+        return any(deadline and now_ns > deadline + int(slack_s * 1e9) for deadline in deadlines)
 
     def why_waiting(self) -> str:
         """Return what this worker waits for, in words."""
@@ -264,9 +277,9 @@ class StageWorker:
             yield Timer(began + int(rest_s * 1e9), self.run.clock_ns, self.wakeup)
             self.meter.throttled_ns += self.run.clock_ns() - began
 
-    def _submit(self, lane: Lane, item: Item, pool: Executor) -> None:
+    def _submit(self, lane: Lane, item: Item, pool: "StepPool") -> None:
         """Start one of several concurrent steps; when it is done it nudges this worker."""
-        future = pool.submit(self._step_alone, item)
+        future = pool.submit(partial(self._step_alone, item))
         self._window.append((lane, item, future))
         future.add_done_callback(lambda _: self.inbox.put(NUDGE))
 

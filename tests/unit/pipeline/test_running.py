@@ -35,6 +35,7 @@ from metalforge.pipeline import (
     Stage,
     StageConfig,
     StageSpec,
+    StageTimeoutError,
     Unbounded,
     bottleneck,
     read_events,
@@ -434,6 +435,76 @@ def test_a_step_that_ignores_the_end_does_not_keep_the_news_back():
     assert "stubborn" in caught.value.__notes__[0]
     release.set()
     assert run.stop(5.0)
+
+
+class Hung:
+    """A step that hangs on 1 until the end of the test."""
+
+    def __init__(self):
+        self.release, self.inside = threading.Event(), threading.Event()
+
+    def __call__(self, x):
+        if x == 1:
+            self.inside.set()
+            self.release.wait()
+        return x
+
+    def end(self, run):
+        """Let the thread go that was abandoned, and see it end."""
+        self.release.set()
+        assert run.stop(10.0)
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+def test_a_thread_that_does_not_return_from_its_timeout_is_abandoned_and_the_run_fails(concurrency, on_error):
+    hung = Hung()
+    pipeline, _ = chain(
+        hung, source=endless(), stage0={"timeout_s": 0.05, "concurrency": concurrency, "on_error": on_error}
+    )
+    run = pipeline.start()
+    hung.inside.wait()
+    began = time.monotonic()
+    with pytest.raises(StageTimeoutError, match="abandoned") as caught:
+        run.wait()
+    assert time.monotonic() - began < 2.0
+    assert "stage0" in str(caught.value)
+    hung.end(run)
+
+
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_ctrl_c_abandons_a_thread_that_hangs_and_says_so(concurrency, tmp_path):
+    hung = Hung()
+    pipeline, sink = chain(hung, source=endless(), stage0={"concurrency": concurrency})
+    run = pipeline.start(events=EventLog(tmp_path / "events"))
+
+    def interrupted():
+        with run:
+            raise KeyboardInterrupt
+
+    hung.inside.wait()
+    began = time.monotonic()
+    with pytest.warns(RuntimeWarning, match="abandoned .*stage0"), pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert time.monotonic() - began < 2.0
+    assert run.status == "stopped"
+    assert [e.name for e in read_events(tmp_path / "events") if e.event == "stage.abandoned"] == ["stage0"]
+    assert sink.payloads == [0]
+    hung.end(run)
+
+
+def test_a_drain_is_patient_with_what_moves():
+    done = threading.Event()
+
+    def slow(x):
+        done.wait(0.02)
+        return x
+
+    pipeline, sink = chain(slow, source=Numbers(30), stage0={"buffer_depth": 40})
+    run = pipeline.start()
+    run.wait_until(lambda: run.metrics("source").items_processed == 30, poll=True)
+    assert run.drain(patience_s=0.2)
+    assert sink.payloads == list(range(30))
 
 
 def test_pause_holds_every_stage_at_a_border_and_resume_goes_on():
