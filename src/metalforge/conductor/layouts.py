@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.errors import SpecError, find
 from metalforge.core.schema import HeadLayout, HeadSpec
 from metalforge.reservoir.weights import EsnWeights
 
@@ -41,9 +41,7 @@ CONDUCTOR_11, GPU_PREP_11 = LAYOUTS["conductor-11"], LAYOUTS["gpu-prep-11"]
 
 def layout(name: str) -> HeadLayout:
     """Return a preset by name."""
-    if name not in LAYOUTS:
-        raise UnknownNameError("head layout", name, LAYOUTS)
-    return LAYOUTS[name]
+    return find("head layout", name, LAYOUTS)
 
 
 def migrate(weights: EsnWeights, target: HeadLayout, *, names: tuple[str, ...] = ()) -> EsnWeights:

@@ -25,8 +25,11 @@
 Messages say what was wanted, what came and what to do; a ``hint:`` line gives the command where there is one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class MetalforgeError(Exception):
@@ -51,6 +54,13 @@ class UnknownNameError(MetalforgeError, KeyError):
         if near:
             message += f"\nhint: did you mean `{near[0]}`?"
         super().__init__(message)
+
+
+def find(what: str, name: str, known: Mapping[str, T]) -> T:
+    """Return what has this name, or raise an error that lists the names there are."""
+    if name not in known:
+        raise UnknownNameError(what, name, known)
+    return known[name]
 
 
 class PluginError(MetalforgeError):

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.lattice.chain import HeatbathSpec
+from metalforge.lattice.chain import ChainSpec, HeatbathSpec
 
 from .cache import cached_arrays
 from .virtual_campaign import sweeping
@@ -59,16 +59,15 @@ def _run_chains(spec: PhaseCorpusSpec) -> dict[str, NDArray[np.float64]]:
     found = {}
     for part, betas in (("train", spec.train), ("test", spec.test)):
         for i, beta in enumerate(betas):
-            chain = sweeping(
-                spec.dims,
-                beta,
+            asked = ChainSpec(
+                dims=spec.dims,
+                beta=beta,
                 seed=spec.seed,
                 stream=i if part == "train" else 100 + i,
                 start="hot" if i % 2 else "cold",
-                warmup=spec.warmup,
-                sweeps=spec.sweeps,
-                observed=OBSERVED,
+                heatbath=spec.sweeps,
             )
+            chain = sweeping(asked, warmup=spec.warmup, observed=OBSERVED)
             spatial, temporal, loop = chain.measure(spec.updates).T
             found[f"{part}{i}"] = np.column_stack([spatial, temporal, temporal - spatial, loop])
     return found

@@ -17,7 +17,7 @@ import msgspec
 
 from metalforge.conductor.corpus import in_processes
 from metalforge.conductor.scores import CouplingInterval, HeadScore
-from metalforge.core.errors import UnknownNameError
+from metalforge.core.errors import find
 from metalforge.core.pages import Paragraphs
 from metalforge.native import default_threads
 from metalforge.reservoir.metrics import Interval, Proportion
@@ -163,9 +163,7 @@ def experiment(name: str, question: str) -> Callable[[Run], Run]:
 
 def find_experiment(name: str) -> Experiment:
     """Return an experiment by name."""
-    if name not in EXPERIMENTS:
-        raise UnknownNameError("experiment", name, EXPERIMENTS)
-    return EXPERIMENTS[name]
+    return find("experiment", name, EXPERIMENTS)
 
 
 words = Paragraphs(Path(__file__).with_name("words.toml"))

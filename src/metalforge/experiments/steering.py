@@ -32,17 +32,7 @@ from metalforge.core.threads import one_thread
 
 from .protocol import Progress, Result, Settings, experiment, spread
 from .steering_rows import Range, SteeringFindings, TapeReference, summarise
-from .virtual_campaign import (
-    LiveSource,
-    RowSource,
-    Rules,
-    Tape,
-    TapeSource,
-    TapeSpec,
-    VirtualOutcome,
-    run_campaign,
-    tape_of,
-)
+from .virtual_campaign import LiveSource, Rules, Tape, TapeSource, TapeSpec, VirtualOutcome, run_campaign, tape_of
 
 TAPE, TAPE_UPDATES = "steering-tape", 300_000
 STEERERS = ("conductor", "gaussian-process", "gaps", "uniform")
@@ -144,7 +134,7 @@ def _run_task(task: _Task, plan: SteeringPlan) -> VirtualOutcome:
     shift = np.random.default_rng([task.seed, 5]).uniform(-SHIFT, SHIFT)
     number = int(np.random.SeedSequence(key).generate_state(1)[0])
     rules = Rules(budget=task.level, warmup=plan.warmup, near=_near(dims))
-    source: RowSource = LiveSource(dims, number, warmup=rules.warmup) if task.live else TapeSource(tape, number)
+    source = LiveSource(dims, number, warmup=rules.warmup) if task.live else TapeSource(tape, number)
     steerer = build(task.steerer, task.where.low + shift, task.where.high + shift, dims, rules)
     with one_thread():  # the campaigns fill the cores
         return run_campaign(steerer, source, rules, number)

@@ -25,10 +25,9 @@ from metalforge.campaign.physics.series import Dims, PointSeries
 from metalforge.campaign.physics.transition import locate
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import Steerer
-from metalforge.lattice.chain import Chain, ChainSpec, HeatbathSpec
+from metalforge.lattice.chain import Chain, ChainSpec
 from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
-from metalforge.native.engine import Precision
 from metalforge.statistics import NotLocated
 
 from .cache import cached_arrays
@@ -37,23 +36,10 @@ from .protocol import spread
 Rows: TypeAlias = NDArray[np.float32]
 Start: TypeAlias = Literal["hot", "cold"]
 TAPED = ("plaquette", "polyakov_re", "polyakov_im")
-SWEEPS = HeatbathSpec(heatbath=1, overrelax=4)
 
 
-def sweeping(
-    dims: Dims,
-    beta: float,
-    *,
-    seed: int,
-    stream: int,
-    start: Start = "hot",
-    warmup: int = 0,
-    sweeps: HeatbathSpec = SWEEPS,
-    precision: Precision = "f64",
-    observed: tuple[str, ...] = TAPED,
-) -> ChainRun:
+def sweeping(spec: ChainSpec, *, warmup: int = 0, observed: tuple[str, ...] = TAPED) -> ChainRun:
     """Return a chain of sweeps on one core, with a row of what is `observed` after every update."""
-    spec = ChainSpec(dims=dims, beta=beta, seed=seed, stream=stream, start=start, precision=precision, heatbath=sweeps)
     return ChainRun(Chain(spec, threads=1), WarmUp(total=warmup), observed, measures=("measure",))
 
 
@@ -101,8 +87,8 @@ def tape_of(name: str, spec: TapeSpec, here: bool) -> Tape:
 
 def _recorded(spec: TapeSpec, i: int) -> NDArray[np.float64]:
     start = spec.starts[i % len(spec.starts)]
-    chain = sweeping(spec.dims, spec.betas[i], seed=spec.seed, stream=i, start=start, warmup=spec.warmup)
-    return chain.measure(spec.updates[i])
+    chain = ChainSpec(dims=spec.dims, beta=spec.betas[i], seed=spec.seed, stream=i, start=start)
+    return sweeping(chain, warmup=spec.warmup).measure(spec.updates[i])
 
 
 def _as_series(beta: float, dims: Dims, rows: Rows) -> PointSeries:
@@ -154,7 +140,8 @@ class LiveSource:
     def draw(self, beta: float, updates: int, *, chain: int) -> PointSeries:
         """Return the next rows of a chain, started and warmed up if it is new."""
         if chain not in self._chains:
-            self._chains[chain] = sweeping(self.dims, beta, seed=self.seed, stream=chain, warmup=self.warmup)
+            spec = ChainSpec(dims=self.dims, beta=beta, seed=self.seed, stream=chain)
+            self._chains[chain] = sweeping(spec, warmup=self.warmup)
         running = self._chains[chain]
         return _as_series(running.chain.spec.beta, self.dims, running.measure(updates).astype(np.float32))
 

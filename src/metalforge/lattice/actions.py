@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.errors import SpecError, find
 
 if TYPE_CHECKING:
     from metalforge.native.engine import ActionKernel
@@ -69,9 +69,7 @@ def register(new: Action) -> Action:
 
 def action(name: str) -> Action:
     """Return a registered action."""
-    if name not in _REGISTERED:
-        raise UnknownNameError("action", name, _REGISTERED)
-    return _REGISTERED[name]
+    return find("action", name, _REGISTERED)
 
 
 def actions() -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Self, TypedDict
 
 import numpy as np
@@ -72,7 +73,7 @@ class GaugeField(OnGrid):
         self.links: Buffer = self.grid.new("links")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _gauge_field, (self.engine, self.precision, self.to_links())
+        return partial(type(self).from_links, precision=self.precision, engine=self.engine), (self.to_links(),)
 
     @property
     def spatial_volume(self) -> int:
@@ -187,11 +188,6 @@ class Momenta(OnGrid):
     def move_links(self, eps: float) -> None:
         """Move the links by exp(i eps pi_a T_a)."""
         self.grid.move_links(self._field.links, self.values, eps)
-
-
-def _gauge_field(engine: Engine, precision: Precision, links: NDArray[np.complex128]) -> GaugeField:
-    """A field that was pickled."""
-    return GaugeField.from_links(links, precision=precision, engine=engine)
 
 
 def _momenta(field: GaugeField, values: NDArray[np.float64]) -> Momenta:

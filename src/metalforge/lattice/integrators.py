@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.errors import SpecError, find
 
 MOVE, GAUGE = 0, 1
 """Codes of the stages that the gauge kernels walk themselves; other parts of an action have codes from 2 on."""
@@ -117,6 +117,4 @@ SCHEMES = {
 
 def scheme(name: str) -> Scheme:
     """Return an integrator by name."""
-    if name not in SCHEMES:
-        raise UnknownNameError("integrator", name, SCHEMES)
-    return SCHEMES[name]
+    return find("integrator", name, SCHEMES)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import UnknownNameError
+from metalforge.core.errors import find
 from metalforge.core.files import PathLike
 
 from . import _links as files
@@ -47,17 +47,12 @@ def read_links(path: PathLike, format: str | None = None, *, verify: bool = True
     Formats: nersc, ildg, hdf5 (our checkpoints), milc, openqcd. `verify=False` reads links that are not in SU(3) or
     disagree with the plaquette or link trace of their header; sizes and checksums are checked all the same.
     """
-    name = format or guess_format(path)
-    if name not in _READERS:
-        raise UnknownNameError("configuration format", name, _READERS)
-    return _READERS[name](path, verify=verify)
+    return find("configuration format", format or guess_format(path), _READERS)(path, verify=verify)
 
 
 def write_links(path: PathLike, links: NDArray[Any], format: str, **options: Any) -> None:
     """Write `links` as nersc, ildg or hdf5; `options` are those of `write_nersc`, `write_ildg` or `Checkpoint`."""
-    if format not in _WRITERS:
-        raise UnknownNameError("configuration format to write", format, _WRITERS)
-    _WRITERS[format](path, links, **options)
+    find("configuration format to write", format, _WRITERS)(path, links, **options)
 
 
 def guess_format(path: PathLike) -> str:
