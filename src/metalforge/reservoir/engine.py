@@ -12,6 +12,7 @@ any number of threads give the same bits.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ class Engine:
         self._run: Callable[..., None] = native.run
 
     def __reduce__(self) -> Any:
-        return _rebuild, (self.weights, self.threads)
+        return partial(Engine, threads=self.threads), (self.weights,)
 
     def step(self, state: ArrayLike, u: ArrayLike, out: Reals | None = None) -> Reals:
         """Return the state after one step from `state` with input `u`; both single or both a batch.
@@ -92,10 +93,6 @@ class Engine:
             raise SpecError(f"`{name}` must hold real numbers. Got an array of {array.dtype}")
         with np.errstate(over="ignore"):  # what float32 cannot hold becomes inf, which the kernel refuses by name
             return np.ascontiguousarray(array, self.dtype) if array.ndim else np.array(array, self.dtype)
-
-
-def _rebuild(weights: EsnWeights, threads: int) -> Engine:
-    return Engine(weights, threads=threads)
 
 
 def _pack(weights: EsnWeights, threads: int) -> Any:

@@ -74,6 +74,10 @@ class _Esn(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         tags.input_tags.three_d_array = True
         return tags
 
+    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803  # scikit-learn's name
+        """Return self, with a new network and its readout, of a classifier to the classes in y."""
+        return self._take(X, y, anew=True)  # type: ignore[no-any-return]  # each has its own
+
     def _series(self, X: Any, *, reset: bool) -> list[Reals]:  # noqa: N803  # scikit-learn's name
         """X as a list of series (T_i, features); features are counted when `reset`, else compared."""
         if self.rows not in (None, "time", "samples") or self.target not in (None, "step", "series"):
@@ -216,10 +220,6 @@ class EsnRegressor(RegressorMixin, _Esn):  # type: ignore[misc]
         tags.target_tags.multi_output = True
         return tags
 
-    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
-        """Return self, with a new network and its readout."""
-        return self._take(X, y, anew=True)
-
     def partial_fit(self, X: Any, y: Any) -> Self:  # noqa: N803
         """Return self after more series, which start from rest; without a rule the same as one `fit` of them all."""
         return self._take(X, y, anew=not hasattr(self, "weights_"))
@@ -252,15 +252,11 @@ class EsnClassifier(ClassifierMixin, _Esn):  # type: ignore[misc]
     ROWS: ClassVar[str] = "samples"
     TARGET: ClassVar[str] = "series"
 
-    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
-        """Return self, with a new network and its readout to the classes in y."""
-        return self._take(X, y, None, anew=True)
-
     def partial_fit(self, X: Any, y: Any, classes: ArrayLike | None = None) -> Self:  # noqa: N803
         """Return self after more series; the first call names all `classes`, or they are those in its y."""
-        return self._take(X, y, classes, anew=not hasattr(self, "weights_"))
+        return self._take(X, y, anew=not hasattr(self, "weights_"), classes=classes)
 
-    def _take(self, X: Any, y: Any, classes: ArrayLike | None, *, anew: bool) -> Self:  # noqa: N803
+    def _take(self, X: Any, y: Any, *, anew: bool, classes: ArrayLike | None = None) -> Self:  # noqa: N803
         series, labels = self._labelled(X, y, reset=anew, numeric=False)
         every = np.concatenate(labels)
         check_classification_targets(every)

@@ -134,17 +134,8 @@ def loss_gradient(
     return value, vjp(full)
 
 
-class Backwards(NamedTuple):
-    """p_t, l_t and d_t of every step, and what is carried on to the state before the first."""
-
-    pre: Reals
-    slopes: Reals
-    deltas: Reals
-    carried: Reals
-
-
-def backwards(weights: EsnWeights, u: Reals, before: Reals, slope: Reals) -> Backwards:
-    """Return the recursion of the module's docstring; `before` holds the states that each step started from."""
+def backwards(weights: EsnWeights, u: Reals, before: Reals, slope: Reals) -> tuple[Reals, Reals, Reals, Reals]:
+    """Return p, l and d of every step, and ds_0; `before` holds the states that each step started from."""
     keep, leak = weights.dtype.type(1 - weights.leak), weights.dtype.type(weights.leak)
     # A sparse matrix stays sparse: from the right, d @ W, it needs its transpose once.
     w_res = weights.w_res if isinstance(weights.w_res, csr_array) else to_dense(weights.w_res)
@@ -156,7 +147,7 @@ def backwards(weights: EsnWeights, u: Reals, before: Reals, slope: Reals) -> Bac
         l_all[..., t, :] = slope[..., t, :] + carried
         d_all[..., t, :] = damping[..., t, :] * l_all[..., t, :]
         carried = keep * l_all[..., t, :] + _rows_times(d_all[..., t, :], w_res)
-    return Backwards(pre, l_all, d_all, carried)
+    return pre, l_all, d_all, carried
 
 
 def _through_time(weights: EsnWeights, u: Reals, before: Reals, slope: Reals, end: Reals) -> Gradients:

@@ -21,13 +21,6 @@ from .least_squares import LeastSquares, absorb
 from .series import DivergenceError, SeriesError, as_steps
 
 
-class OnlineInfo(NamedTuple):
-    """What the readout said of a row before it learned it, and target minus that."""
-
-    prediction: Doubles
-    error: Doubles
-
-
 class LmsState(NamedTuple):
     """`w_out` (outputs, width), `out_bias` (outputs,), and the rows learned."""
 
@@ -67,8 +60,8 @@ class Lms:
         """Return a readout of zeros."""
         return LmsState(np.zeros((outputs, width)), np.zeros(outputs), 0)
 
-    def step(self, state: LmsState, x: Reals, y: Reals) -> tuple[LmsState, OnlineInfo]:
-        """Return the state after one row: features (width,), targets (outputs,)."""
+    def step(self, state: LmsState, x: Reals, y: Reals) -> tuple[LmsState, Doubles]:
+        """Return the state after a row, features (width,) and targets (outputs,), and what was said before it."""
         x, y = _row(state.w_out, x, y)
         rate = self.rate
         if self.normalised:
@@ -84,7 +77,7 @@ class Lms:
             raise DivergenceError(
                 f"LMS diverged at row {rows}: its weights are lost\nhint: a smaller rate, or normalised=True"
             )
-        return LmsState(w_out, out_bias, rows), OnlineInfo(prediction, error)
+        return LmsState(w_out, out_bias, rows), prediction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +105,8 @@ class Rls:
             np.zeros((outputs, width)), nothing, 0, np.eye(width) / self.alpha, np.zeros(width), nothing, 0.0
         )
 
-    def step(self, state: RlsState, x: Reals, y: Reals) -> tuple[RlsState, OnlineInfo]:
-        """Return the state after one row: features (width,), targets (outputs,)."""
+    def step(self, state: RlsState, x: Reals, y: Reals) -> tuple[RlsState, Doubles]:
+        """Return the state after a row, features (width,) and targets (outputs,), and what was said before it."""
         x, y = _row(state.w_out, x, y)
         kept = self.forgetting * state.weight
         weight = kept + 1.0
@@ -128,7 +121,7 @@ class Rls:
         if self.fit_bias:
             mean_x, mean_y = mean_x + d / weight, mean_y + dy / weight
             out_bias = mean_y - w_out @ mean_x
-        return RlsState(w_out, out_bias, rows, inverse, mean_x, mean_y, weight), OnlineInfo(prediction, y - prediction)
+        return RlsState(w_out, out_bias, rows, inverse, mean_x, mean_y, weight), prediction
 
 
 def learn(rule: Lms | Rls, features: Reals, targets: Reals, state: Any = None) -> tuple[Any, Doubles]:
@@ -140,8 +133,7 @@ def learn(rule: Lms | Rls, features: Reals, targets: Reals, state: Any = None) -
     state = rule.init(x.shape[1], y.shape[1]) if state is None else state
     predictions = np.empty(y.shape)
     for row in range(len(x)):
-        state, info = rule.step(state, x[row], y[row])
-        predictions[row] = info.prediction
+        state, predictions[row] = rule.step(state, x[row], y[row])
     return state, predictions
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, NamedTuple, Self, TypeAlias, overload
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -142,17 +142,9 @@ class NormalEquations:
         return tuple(found)
 
 
-@overload
-def ridge(states: Reals, targets: Reals, ridge: float, *, fit_bias: bool = True) -> Readout: ...
-@overload
-def ridge(states: Reals, targets: Reals, ridge: Sequence[float], *, fit_bias: bool = True) -> tuple[Readout, ...]: ...
-def ridge(
-    states: Reals, targets: Reals, ridge: float | Sequence[float], *, fit_bias: bool = True
-) -> Readout | tuple[Readout, ...]:
-    """Return the readout of states (rows, width) to targets (rows, outputs); a tuple of them for several ridges."""
+def ridge(states: Reals, targets: Reals, ridge: float, *, fit_bias: bool = True) -> Readout:
+    """Return the readout of states (rows, width) to targets (rows, outputs); `NormalEquations` has several at once."""
     equations = NormalEquations(np.shape(states)[-1], np.shape(targets)[-1]).add(states, targets)
-    if isinstance(ridge, Sequence | np.ndarray):
-        return equations.solve(ridge, fit_bias=fit_bias)
     return equations.solve([ridge], fit_bias=fit_bias)[0]
 
 

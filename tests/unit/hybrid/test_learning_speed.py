@@ -109,14 +109,14 @@ def test_speed_is_measured_here_and_modelled_there():
     rows = measure_speed(weights(32), u, y, GradientStep(rate=0.1, normalised=True))
     assert [row.plan.profile for row in rows] == list(PROFILES)
     for row in rows:
-        assert isinstance(row.host, Measured)
-        assert isinstance(row.device, Modelled)
-        assert row.host.value > 0
-        assert 0 < row.learning.value < 1
-        assert row.pushes <= -(-66 // row.plan.every) + 1
-        assert row.device.value == pytest.approx(row.plan.rate.value, rel=0.15)
-    assert rows[1].device.value > 5 * rows[0].device.value
-    assert rows[1].pushes > 5 * rows[0].pushes
+        assert isinstance(row.done.host_rate, Measured)
+        assert isinstance(row.done.device_rate, Modelled)
+        assert row.done.host_rate.value > 0
+        assert 0 < row.done.learning.value / row.done.learned < 1
+        assert row.done.pushes <= -(-66 // row.plan.every) + 1
+        assert row.done.device_rate.value == pytest.approx(row.plan.rate.value, rel=0.15)
+    assert rows[1].done.device_rate.value > 5 * rows[0].done.device_rate.value
+    assert rows[1].done.pushes > 5 * rows[0].done.pushes
 
 
 def test_the_trainer_says_why_it_pushes_when_it_does():

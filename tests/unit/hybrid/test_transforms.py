@@ -67,13 +67,13 @@ def test_real_and_quantised_siblings_are_not_put_together():
 def test_merged_rows_are_found_again_by_name():
     rng = np.random.default_rng(5)
     parts = {name: rng.normal(size=(rows, 4)) for name, rows in (("a", 2), ("b", 1), ("c", 3))}
-    merged = merge_siblings(list(parts.items()))
-    assert all(np.array_equal(merged.matrix[merged.spans[name]], parts[name]) for name in parts)
-    integers = merge_siblings([(name, quantize(matrix, 8, per="tensor")) for name, matrix in parts.items()])
-    assert isinstance(integers.matrix, Quantized)
+    merged, spans = merge_siblings(list(parts.items()))
+    assert all(np.array_equal(merged[spans[name]], parts[name]) for name in parts)
+    integers, spans = merge_siblings([(name, quantize(matrix, 8, per="tensor")) for name, matrix in parts.items()])
+    assert isinstance(integers, Quantized)
     for name, matrix in parts.items():
-        span = integers.spans[name]
-        assert np.allclose(integers.matrix.dequantize()[span], quantize(matrix, 8, per="tensor").dequantize())
+        span = spans[name]
+        assert np.allclose(integers.dequantize()[span], quantize(matrix, 8, per="tensor").dequantize())
 
 
 def test_chains_are_layers_with_bounded_relus_between_them():

@@ -2,6 +2,7 @@ import copy
 import math
 import pickle
 from concurrent.futures import ThreadPoolExecutor
+from typing import get_args
 
 import mpmath
 import numpy as np
@@ -10,7 +11,7 @@ from scipy.sparse import csr_array
 
 from metalforge.core.errors import SpecError
 from metalforge.native import kernels
-from metalforge.reservoir.activations import ACTIVATIONS
+from metalforge.reservoir.activations import ACTIVATIONS, ActivationName
 from metalforge.reservoir.engine import Engine, init
 from metalforge.reservoir.sparse import BLOCK, BlockSparse
 from metalforge.reservoir.weights import EsnWeights
@@ -107,6 +108,10 @@ def test_sums_of_the_twin_depend_on_rounding_and_order():
     )
     assert not np.array_equal(fused, plain)
     assert not np.array_equal(fused, doubles)
+
+
+def test_every_name_of_an_activation_is_in_the_table():
+    assert set(ACTIVATIONS) == set(get_args(ActivationName))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

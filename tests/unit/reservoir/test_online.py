@@ -78,9 +78,10 @@ def test_normalised_lms_with_rate_one_hits_the_row_it_just_saw(fit_bias, scale):
     rule = Lms(rate=1.0, normalised=True, fit_bias=fit_bias)
     state = rule.init(8, 2)
     for row in range(5):
-        state, info = rule.step(state, scale * x[row], y[row])
+        before = state
+        state, said = rule.step(before, scale * x[row], y[row])
         assert state.w_out @ (scale * x[row]) + state.out_bias == pytest.approx(y[row], rel=1e-9)
-        assert info.prediction + info.error == pytest.approx(y[row], rel=1e-12)
+        assert said == pytest.approx(before.w_out @ (scale * x[row]) + before.out_bias, rel=1e-12)
 
 
 def test_a_row_of_zeros_without_bias_teaches_nothing():

@@ -21,7 +21,7 @@ def _data(rows=200, width=12, outputs=3, seed=1, offset=0.0):
 @pytest.mark.parametrize("fit_bias", [True, False])
 def test_agrees_with_scikit_learn_for_every_penalty(fit_bias):
     x, y = _data(offset=1.5)
-    for found, penalty in zip(ridge(x, y, RIDGES, fit_bias=fit_bias), RIDGES, strict=True):
+    for found, penalty in zip(NormalEquations.of([(x, y)]).solve(RIDGES, fit_bias=fit_bias), RIDGES, strict=True):
         peer = Ridge(alpha=penalty, fit_intercept=fit_bias, solver="svd").fit(x, y)
         assert found.w_out == pytest.approx(peer.coef_, rel=1e-9, abs=1e-11)
         assert found.out_bias == pytest.approx(np.broadcast_to(peer.intercept_, 3), rel=1e-9, abs=1e-10)
@@ -39,7 +39,7 @@ def test_the_penalised_loss_is_stationary():
 
 def test_several_penalties_at_once_are_those_one_by_one():
     x, y = _data()
-    for together, penalty in zip(ridge(x, y, RIDGES), RIDGES, strict=True):
+    for together, penalty in zip(NormalEquations.of([(x, y)]).solve(RIDGES), RIDGES, strict=True):
         assert np.array_equal(together.w_out, ridge(x, y, penalty).w_out)
 
 
@@ -67,7 +67,7 @@ def test_small_penalties_keep_their_digits():
 def test_a_penalty_below_rounding_falls_back_to_the_least_norm():
     x, y = _data()
     x = np.concatenate([x, x], axis=1)
-    found, none = ridge(x, y, [1e-300, 0.0])
+    found, none = NormalEquations.of([(x, y)]).solve([1e-300, 0.0])
     assert found(x) == pytest.approx(none(x), rel=1e-6, abs=1e-7)
     assert np.abs(found.w_out).max() < 10
 
@@ -168,11 +168,11 @@ def test_one_series_cannot_choose():
         select_ridge(_series(1), [1.0, 2.0])
 
 
-@pytest.mark.parametrize("penalty", [-1.0, float("nan"), float("inf"), []])
+@pytest.mark.parametrize("penalty", [[-1.0], [float("nan")], [float("inf")], []])
 def test_a_penalty_must_be_a_finite_number_from_zero(penalty):
     x, y = _data()
     with pytest.raises(SpecError, match=r"`ridge`.*finite"):
-        ridge(x, y, penalty)
+        NormalEquations.of([(x, y)]).solve(penalty)
 
 
 def test_bad_rows_are_named():

@@ -88,7 +88,8 @@ def input_slope(weights: EsnWeights, u: Reals, states: Reals, last: Reals) -> Re
         )
     before, slope = np.zeros_like(states), np.zeros_like(states)
     before[:, 1:], slope[:, -1] = states[:, :-1], last
-    return np.asarray(backwards(weights, u, before, slope).deltas @ weights.w_in)
+    _, _, deltas, _ = backwards(weights, u, before, slope)
+    return np.asarray(deltas @ weights.w_in)
 
 
 class Victim:

@@ -96,15 +96,12 @@ class LastLayer:
         self.place = input_place(self.errors, place)
         self.w_in = weights.w_driven.astype(np.float64) if self.place == "host" else None
         self.matrix = self._load(*device_lines(weights, ranges, self.place), programs)
+        self.rows_per_step = self.matrix.rows_per_sample
+        """Chip rows that one step of one sample takes."""
 
     def _load(self, matrix: Reals, lines: Doubles, programs: DevicePrograms) -> DeviceMatrix:
         compiled = compile_linear("reservoir", matrix, encoding=self.encoding, ranges=lines)
         return DeviceMatrix(compiled, programs, "esn")
-
-    @property
-    def rows_per_step(self) -> int:
-        """Chip rows that one step of one sample takes."""
-        return self.matrix.rows_per_sample
 
     @property
     def programs(self) -> tuple[Program, ...]:

@@ -87,10 +87,7 @@ def step_seconds(network: DeviceNetwork, profile: DeviceProfile | str) -> float:
 
 
 def plan_updates(
-    profile: DeviceProfile | str,
-    network: DeviceNetwork | None = None,
-    *,
-    share: float = 0.5,
+    profile: DeviceProfile | str, network: DeviceNetwork | None = None, *, share: float = 0.5
 ) -> UpdatePlan:
     """Return how often to push under a profile.
 
@@ -102,13 +99,11 @@ def plan_updates(
     forward = device.call.call_s.value if network is None else step_seconds(network, device)
     priced = update_cost(0 if network is None else network.readout.variable_bytes, device).latency
     update = device.call.weight_update_s.value if priced is None else priced.value
-    every = _ceil(update * (1 - share) / (share * forward))
+    # At least 1; rounding of the quotient does not add one.
+    every = max(1, ceil(update * (1 - share) / (share * forward) * (1 - 1e-12)))
     why = f"an update of {_time(update)} is {update / forward:.1f} times the {_time(forward)} of a step's calls"
-    why += (
-        f": every {every} steps keeps updates within {share:.0%} of the device's time"
-        if every > 1
-        else (f": pushing every step keeps updates within {share:.0%} of the device's time")
-    )
+    how_often = f"every {every} steps" if every > 1 else "pushing every step"
+    why += f": {how_often} keeps updates within {share:.0%} of the device's time"
     per_step = forward + update / every
     return UpdatePlan(
         profile=device.name,
@@ -120,11 +115,6 @@ def plan_updates(
         update_share=update / every / per_step,
         reason=f"{device.name}: {why}",
     )
-
-
-def _ceil(value: float) -> int:
-    """Return the next whole number, at least 1; rounding of the quotient does not add one."""
-    return max(1, ceil(value * (1 - 1e-12)))
 
 
 def _time(seconds: float) -> str:

@@ -6,10 +6,12 @@ second", is put together here from its parts: 241 us, 4,149 a second under `akd1
 `measure_speed` measures them.
 """
 
+from typing import NamedTuple
+
 import msgspec
 
 from metalforge.core.arrays import Doubles
-from metalforge.core.quantities import Measured, Modelled
+from metalforge.core.quantities import Modelled
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.profiles import profile as find_profile
@@ -17,7 +19,7 @@ from metalforge.substrates.profiles import profile as find_profile
 from .network import DeviceNetwork
 from .rules import Rules
 from .schedule import UpdatePlan, plan_updates
-from .trainer import OnlineTrainer
+from .trainer import OnlineTrainer, TrainerStatistics
 
 SEED_LOSS_S = 1e-6
 """Seed 000: loss computation in software, about 1 us."""
@@ -45,18 +47,11 @@ class SeedStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return Modelled(value=1 / self.total.value, unit="Hz", profile=self.total.profile)
 
 
-class SpeedRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One profile: what was planned for it, what the host took, what the device would have taken."""
+class SpeedRow(NamedTuple):
+    """One profile: what was planned for it, and what the host took and the device would have taken with that."""
 
     plan: UpdatePlan
-    host: Measured
-    """Steps a second here, the emulation of the device included."""
-    learning: Measured
-    """Seconds a step of loss, rule and guard: what the design documents call loss and backward."""
-    device: Modelled
-    """Steps a second of the device with the planned schedule, updates that changed nothing left out."""
-    pushes: int
-    bytes_pushed: int
+    done: TrainerStatistics
 
 
 def seed_step(profile: str = "akd1000-claimed") -> SeedStep:
@@ -81,15 +76,5 @@ def measure_speed(weights: EsnWeights, inputs: Doubles, targets: Doubles, rule: 
         with EmulatedDevice(name) as device, DeviceNetwork(weights, device, calibration=inputs) as network:
             plan = plan_updates(name, network)
             done = OnlineTrainer(network, rule, schedule=plan.schedule()).run(inputs, targets).statistics
-        assert done.device_rate is not None
-        rows.append(
-            SpeedRow(
-                plan=plan,
-                host=done.host_rate,
-                learning=done.learning * (1 / max(done.learned, 1)),
-                device=done.device_rate,
-                pushes=done.pushes,
-                bytes_pushed=done.bytes_pushed,
-            )
-        )
+        rows.append(SpeedRow(plan, done))
     return tuple(rows)

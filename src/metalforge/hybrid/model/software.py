@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import softmax
 
 from metalforge.core.arrays import Array
 from metalforge.core.errors import SpecError
@@ -61,7 +62,7 @@ def _stateless(op: ops.Op, inputs: Sequence[Array], weights: Array | None, call:
             y = x @ w.T
             return np.asarray(y if op.bias is None else y + op.bias.astype(x.dtype, copy=False))
         case ops.Elementwise():
-            return _softmax(inputs[0]) if op.function == "softmax" else activation(op.function).value(inputs[0])
+            return softmax(inputs[0], axis=-1) if op.function == "softmax" else activation(op.function).value(inputs[0])
         case ops.FanOutOp():
             return inputs[0]
         case ops.Concat():
@@ -70,11 +71,12 @@ def _stateless(op: ops.Op, inputs: Sequence[Array], weights: Array | None, call:
             return np.asarray(sum(inputs[1:], start=inputs[0]))
         case ops.Gradient():
             return _gradient(op, *inputs)
-        case ops.GradientUpdate():
-            w = _wanted(op, weights)
-            return np.asarray(w - w.dtype.type(op.rate) * inputs[0])
-        case ops.MutationUpdate():
-            return _mutated(op, _wanted(op, weights), call)
+        case ops.GradientUpdate() if weights is not None:
+            return np.asarray(weights - weights.dtype.type(op.rate) * inputs[0])
+        case ops.MutationUpdate() if weights is not None:
+            return _mutated(op, weights, call)
+        case ops.GradientUpdate() | ops.MutationUpdate():
+            raise SpecError(f"an update wants the present `weights` of node `{op.of}`")
         case _:
             raise SpecError(f"software has no op of kind `{op.kind}` ({type(op).__name__})")
 
@@ -102,7 +104,7 @@ def kept_state(state: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]
 
 
 def _gradient(op: ops.Gradient, x: Array, y: Array, target: Array) -> Array:
-    slope = (y - target) * y.dtype.type(2 / y.shape[1]) if op.loss == "mse" else _softmax(y) - target
+    slope = (y - target) * y.dtype.type(2 / y.shape[1]) if op.loss == "mse" else softmax(y, axis=-1) - target
     return np.asarray(slope.T @ x / y.dtype.type(len(x)))
 
 
@@ -111,18 +113,6 @@ def _mutated(op: ops.MutationUpdate, w: Array, call: int) -> Array:
     rng = np.random.default_rng((op.seed, call))
     chosen = rng.random(w.shape) < op.fraction
     return np.where(chosen, w + (op.scale * rng.normal(size=w.shape)).astype(w.dtype), w)
-
-
-def _wanted(op: ops.GradientUpdate | ops.MutationUpdate, weights: Array | None) -> Array:
-    if weights is None:
-        raise SpecError(f"an update wants the present `weights` of node `{op.of}`")
-    return weights
-
-
-def _softmax(x: Array) -> Array:
-    """Return e^x / sum e^x over the last axis, shifted by the largest so that nothing overflows."""
-    e = np.exp(x - x.max(axis=-1, keepdims=True))
-    return np.asarray(e / e.sum(axis=-1, keepdims=True))
 
 
 def in_dtype(op: ops.Op, dtype: Any) -> ops.Op:

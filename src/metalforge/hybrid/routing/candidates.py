@@ -99,9 +99,9 @@ class Finder:
     def _merged(self, group: Sequence[str]) -> bool:
         """Add sibling layers as one; return whether the chip can take it."""
         ops = [op for name in group if isinstance(op := self.graph[name].op, FullyConnectedOp)]
-        merged = merge_siblings([(name, op.weights) for name, op in zip(group, ops, strict=True)])
+        matrix, spans = merge_siblings([(name, op.weights) for name, op in zip(group, ops, strict=True)])
         x = self.ranges[self.graph[group[0]].inputs[0]]
-        return self._linear(group, merged.matrix, x, exact=all(op.int4_exact for op in ops), spans=merged.spans)
+        return self._linear(group, matrix, x, exact=all(op.int4_exact for op in ops), spans=spans)
 
     def _linear(
         self,
@@ -119,20 +119,18 @@ class Finder:
         positions = self._positions(nodes[0])
         try:
             option = self._encoding(nodes, matrix, x, positions)
-        except ProgramError as error:
-            return self._refuse(nodes, Verdict(_first_line(error)))
-        if isinstance(option, Verdict):
-            return self._refuse(nodes, option)
-        found = False
-        for rows in ((), *self._blocks(int(outputs), int(inputs), option.encoding)):
-            try:
-                job = build_linear(
+            if isinstance(option, Verdict):
+                return self._refuse(nodes, option)
+            jobs = [
+                build_linear(
                     nodes, matrix, x, option.encoding, option.error, spans=spans, rows=rows, positions=positions
                 )
-            except ProgramError as error:
-                return self._refuse(nodes, Verdict(_first_line(error)))
-            found = self._add(job) or found
-        return found
+                for rows in ((), *self._blocks(int(outputs), int(inputs), option.encoding))
+            ]
+        except ProgramError as error:
+            return self._refuse(nodes, Verdict(_first_line(error)))
+        added = [self._add(job) for job in jobs]
+        return any(added)
 
     def _encoding(self, nodes: Sequence[str], matrix: Weights, x: ValueRange, positions: int) -> Option | Verdict:
         """Return the encoding to use; a verdict where none is good enough."""

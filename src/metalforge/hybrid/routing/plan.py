@@ -234,16 +234,14 @@ def dot(graph: OpGraph, record: PlanRecord) -> str:
                 f"tooltip={_quoted(row.reason)}];"
             )
         lines.append("  }")
+    makers = {value: f"op {node.name}" for node in graph.nodes for value in node.outputs}
+    makers |= {value: f"input {value}" for value in graph.inputs}
     for node in graph.nodes:
         for value in node.inputs:
-            producer = graph.producer(value)
-            source = f"input {value}" if producer is None else f"op {producer.name}"
-            lines.append(f"  {_quoted(source)} -> {_quoted('op ' + node.name)} [label={_quoted(value)}];")
+            lines.append(f"  {_quoted(makers[value])} -> {_quoted('op ' + node.name)} [label={_quoted(value)}];")
     for value in graph.outputs:
-        producer = graph.producer(value)
-        source = f"input {value}" if producer is None else f"op {producer.name}"
         lines.append(f'  {_quoted("output " + value)} [shape=ellipse, fillcolor="white"];')
-        lines.append(f"  {_quoted(source)} -> {_quoted('output ' + value)};")
+        lines.append(f"  {_quoted(makers[value])} -> {_quoted('output ' + value)};")
     return "\n".join([*lines, "}"])
 
 

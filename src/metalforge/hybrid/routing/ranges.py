@@ -179,7 +179,7 @@ def observe(graph: OpGraph, examples: Mapping[str, ArrayLike]) -> dict[str, Valu
     squares: dict[str, float] = {}
     entries: dict[str, int] = {}
     samples = 0
-    for inputs in reader.sequences(examples).steps if graph.stateful else [examples]:
+    for inputs in reader.sequences(examples)[0] if graph.stateful else [examples]:
         values = dict(inputs) | model.forward(inputs)
         samples += reader.samples(inputs)
         for name, value in values.items():

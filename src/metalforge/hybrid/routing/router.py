@@ -26,7 +26,7 @@ from metalforge.substrates.profiles import profile as find_profile
 from .candidates import Finder, JobCandidate, fit_together
 from .plan import OpPlan, Plan
 from .pricing import Policy, Wishes
-from .ranges import ValueRange, find_ranges, observe
+from .ranges import find_ranges, observe
 from .rows import OpRow, assemble
 from .seed_policy import seed_row
 from .verdict import Verdict, npu_verdict, software_verdict
@@ -92,7 +92,7 @@ class OperationRouter:
             An op is pinned where it cannot run; no side can run an op; `strict` and something would fall back.
         """
         pins = dict(pin or {})
-        ranges = _ranges(graph, calibration)
+        ranges = find_ranges(graph, None if calibration is None else observe(graph, calibration))
         verdicts = {node.name: npu_verdict(node, graph, ranges) for node in graph.nodes}
         _refuse_unknown(graph)
         _check_pins(graph, pins, verdicts)
@@ -142,10 +142,6 @@ class OperationRouter:
             seed=seed_row(node) if self.wishes.policy == "seed" else None,
             wishes=self.wishes,
         )
-
-
-def _ranges(graph: OpGraph, calibration: Mapping[str, ArrayLike] | None) -> dict[str, ValueRange]:
-    return find_ranges(graph, None if calibration is None else observe(graph, calibration))
 
 
 def _refuse_unknown(graph: OpGraph) -> None:

@@ -11,7 +11,6 @@ Slicing precision is in `encodings`.
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
@@ -23,13 +22,6 @@ from metalforge.substrates.npu.mesh import units_on_chip
 from metalforge.substrates.npu.quantize import Quantized
 
 from .encodings import Weights
-
-
-class Merged(NamedTuple):
-    """One matrix of several layers' rows, and where each layer's rows are."""
-
-    matrix: Weights
-    spans: dict[str, slice]
 
 
 def pack_recurrent(op: ops.RecurrentStep) -> Reals:
@@ -59,16 +51,16 @@ def sibling_heads(graph: OpGraph, eligible: Collection[str]) -> tuple[tuple[str,
     return tuple(tuple(names) for names in groups.values() if len(names) > 1)
 
 
-def merge_siblings(layers: Sequence[tuple[str, Weights]]) -> Merged:
-    """Return the layers' rows as one matrix; all real, or all quantised."""
+def merge_siblings(layers: Sequence[tuple[str, Weights]]) -> tuple[Weights, dict[str, slice]]:
+    """Return the layers' rows as one matrix, all real or all quantised, and where each layer's rows are."""
     sizes = [w.values.shape[0] if isinstance(w, Quantized) else w.shape[0] for _, w in layers]
     ends = np.cumsum([0, *sizes]).tolist()
     spans = {name: slice(a, b) for (name, _), (a, b) in zip(layers, pairwise(ends), strict=True)}
     integers = [w for _, w in layers if isinstance(w, Quantized)]
     if len(integers) == len(layers):
-        return Merged(_stack(integers), spans)
+        return _stack(integers), spans
     real = [w.dequantize() if isinstance(w, Quantized) else w for _, w in layers]
-    return Merged(np.concatenate(real), spans)
+    return np.concatenate(real), spans
 
 
 def rectified_chains(graph: OpGraph, eligible: Collection[str]) -> tuple[tuple[str, ...], ...]:

@@ -1,7 +1,7 @@
 """What callers of a graph give and get: arrays by name, of one sample, of a batch, or of sequences over time."""
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,13 +12,6 @@ from metalforge.hybrid.model.graph import OpGraph
 
 Outputs: TypeAlias = Array | dict[str, Array]
 """One array where the graph has one output, else arrays by name."""
-
-
-class Sequences(NamedTuple):
-    """The inputs of each time step, and whether several sequences run side by side."""
-
-    steps: Iterator[dict[str, ArrayLike]]
-    several: bool
 
 
 class OutputMerger:
@@ -69,8 +62,11 @@ class GraphValues(OutputMerger):
         """Return the samples of a call."""
         return next((int(np.shape(inputs[n])[self._axes[n]]) for n in self._graph.inputs if n in self._axes), 1)
 
-    def sequences(self, given: Mapping[str, ArrayLike]) -> Sequences:
-        """Return the time steps of sequences: (T, n) for an input of shape (None, n), or (B, T, n) for B at a time."""
+    def sequences(self, given: Mapping[str, ArrayLike]) -> tuple[Iterator[dict[str, ArrayLike]], bool]:
+        """Return the inputs of each time step, and whether several sequences run side by side.
+
+        A sequence is (T, n) for an input of shape (None, n); B of them are (B, T, n).
+        """
         shapes = self._graph.inputs
         if set(given) != set(shapes):
             raise SpecError(f"sequences are wanted for {', '.join(shapes)}. Got {', '.join(given) or 'none'}")
@@ -92,4 +88,4 @@ class GraphValues(OutputMerger):
             {name: values[:, t] if side_by_side else values[t : t + 1] for name, values in arrays.items()}
             for t in range(n_steps)
         )
-        return Sequences(steps, side_by_side)
+        return steps, side_by_side

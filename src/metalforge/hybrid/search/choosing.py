@@ -158,11 +158,10 @@ def finalists(
     # Half of the places go to the front, the least error first: cheaper ones may do as well on the chip.
     edge = front(allowed)[::-1]
     picked = [*edge[: max(1, count // 2)], *sorted(allowed, key=lambda p: p.error)]
-    unique: list[Point] = []
+    unique: dict[Parameters, Point] = {}
     for point in picked:
-        if all(point.parameters != other.parameters for other in unique):
-            unique.append(point)
-    return unique[:count]
+        unique.setdefault(point.parameters, point)
+    return list(unique.values())[:count]
 
 
 def on_chip(

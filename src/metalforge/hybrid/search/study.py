@@ -40,15 +40,6 @@ IDENTITY, SECONDS = "metalforge:identity", "metalforge:seconds"
 OVER = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a study is about: two searches may share a file only if these agree."""
-
-    task: str
-    space: Space
-    seed: int
-    rungs: tuple[float, ...]
-
-
 class FinishedTrial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A trial that is over: its point, and its error unless it was pruned."""
 
@@ -73,13 +64,15 @@ def quiet() -> Iterator[None]:
 class StudyBook:
     """One study: `ask` for points, `report` rungs, `tell` results; kept in a file where one is given."""
 
-    def __init__(self, identity: Identity, heads: int, path: Path | None = None) -> None:
-        self._space = _distributions(identity.space, heads)
+    def __init__(self, task: SearchTask, space: Space, seed: int, path: Path | None = None) -> None:
+        self._space = _distributions(space, task.outputs)
+        # Two searches may share a file only if these agree.
+        identity = {"task": f"{task.name}/{task.seed}", "space": space, "seed": seed, "rungs": RUNGS}
         self._file = None if path is None else _opened(path, identity)
         kept = [] if self._file is None else [t for t in self._file.study.trials if t.state in OVER]
         # A search that goes on must not draw again what it drew at its start: another seed for another beginning.
         sampler = optuna.samplers.TPESampler(
-            seed=identity.seed + 1_000_003 * len(kept), multivariate=True, n_startup_trials=STARTUP
+            seed=seed + 1_000_003 * len(kept), multivariate=True, n_startup_trials=STARTUP
         )
         pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP // 2, n_warmup_steps=0)
         self._study = optuna.create_study(sampler=sampler, pruner=pruner)
@@ -144,7 +137,7 @@ class _File(NamedTuple):
         self.storage.engine.dispose()
 
 
-def _opened(path: Path, identity: Identity) -> _File:
+def _opened(path: Path, identity: dict[str, object]) -> _File:
     """Return the file with its study, which is made where there is none; raises where it holds something else."""
     _check_file(path)
     try:
@@ -254,9 +247,8 @@ def run_study(
     """
     if trials < 1 or batch < 1:
         raise SpecError(f"a search wants at least one trial and one a batch. Got {trials} and {batch}")
-    identity = Identity(task=f"{task.name}/{task.seed}", space=space or Space(), seed=seed, rungs=RUNGS)
     started = time.perf_counter()
-    book = StudyBook(identity, task.outputs, storage)
+    book = StudyBook(task, space or Space(), seed, storage)
     before = len(book.finished())
 
     def result() -> StudyResult:

@@ -10,6 +10,7 @@ are drawn apart (NARMA) or cut from one long series in the order of time, with t
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -80,35 +81,23 @@ def _narma(seed: int) -> tuple[Parts, Parts, tuple[str, ...]]:
     return {k: u for k, (u, _) in pairs.items()}, {k: y for k, (_, y) in pairs.items()}, ("y",)
 
 
-def _cut(series: Reals, horizon: int) -> tuple[Parts, Parts]:
-    """Return the parts of one long series, in the order of time."""
-    u, y = to_forecasting(series, horizon)
+def _forecast(
+    flow: Callable[..., Reals], horizon: int, heads: tuple[str, ...], **options: Any
+) -> tuple[Parts, Parts, tuple[str, ...]]:
+    """Return the parts of one long series of a flow, in the order of time, to tell what comes `horizon` steps later."""
+    length = sum(count * (WASHOUT + steps) + horizon for count, steps in ROWS.values()) + horizon
+    u, y = to_forecasting(flow(length, **options), horizon)
     inputs, targets, start = {}, {}, 0
     for part, (count, steps) in ROWS.items():
-        length = WASHOUT + steps
-        rows = slice(start, start + count * length)
-        inputs[part] = u[rows].reshape(count, length, -1)
-        targets[part] = y[rows].reshape(count, length, -1)
+        rows = slice(start, start + count * (WASHOUT + steps))
+        inputs[part] = u[rows].reshape(count, WASHOUT + steps, -1)
+        targets[part] = y[rows].reshape(count, WASHOUT + steps, -1)
         start = rows.stop + horizon  # else a target of one part would be an input of the next
-    return inputs, targets
-
-
-def _length(horizon: int) -> int:
-    return sum(count * (WASHOUT + steps) + horizon for count, steps in ROWS.values()) + horizon
-
-
-def _mackey_glass(seed: int) -> tuple[Parts, Parts, tuple[str, ...]]:
-    series = mackey_glass(_length(MACKEY_GLASS_HORIZON), seed=seed)
-    return (*_cut(series, MACKEY_GLASS_HORIZON), ("x",))
-
-
-def _lorenz(seed: int) -> tuple[Parts, Parts, tuple[str, ...]]:
-    series = lorenz(_length(LORENZ_HORIZON), interval=LORENZ_INTERVAL, seed=seed)
-    return (*_cut(series, LORENZ_HORIZON), ("x", "y", "z"))
+    return inputs, targets, heads
 
 
 TASKS: dict[str, Callable[[int], tuple[Parts, Parts, tuple[str, ...]]]] = {
     "narma10": _narma,
-    "mackey-glass": _mackey_glass,
-    "lorenz": _lorenz,
+    "mackey-glass": lambda seed: _forecast(mackey_glass, MACKEY_GLASS_HORIZON, ("x",), seed=seed),
+    "lorenz": lambda seed: _forecast(lorenz, LORENZ_HORIZON, ("x", "y", "z"), interval=LORENZ_INTERVAL, seed=seed),
 }

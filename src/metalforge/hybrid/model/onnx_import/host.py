@@ -5,7 +5,7 @@ integers, which it lets saturate on processors without the instructions for them
 implementation does.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,8 +21,6 @@ Run: TypeAlias = Callable[[list[str], dict[str, Array]], Sequence[Any]]
 SATURATING = frozenset({"MatMulInteger", "QLinearMatMul"})
 UNSURE = frozenset({"AveragePool", "Conv", "MaxPool"})
 """Of which the reference errs in some forms of padding."""
-IR_VERSION = 10
-"""Of the file format; the newest that every supported runtime reads."""
 QUIET = 4
 """onnxruntime's log level: what goes wrong is raised, not printed."""
 
@@ -44,28 +42,6 @@ class HostPart:
         self._constants = {t.name: Sized.of(onnx.numpy_helper.to_array(t)) for t in content.graph.initializer}
         self._walked: set[tuple[tuple[int, ...], ...]] = set()
         self._run = self._session(onnx_runtime()) or self._reference()
-
-    @classmethod
-    def of(
-        cls,
-        nodes: Sequence[Any],
-        opsets: Sequence[Any],
-        inputs: Mapping[str, tuple[int, tuple[int | None, ...]]],
-        outputs: Mapping[str, int],
-        constants: Mapping[str, Array],
-    ) -> "HostPart":
-        """Return the part that these nodes are; inputs come with their type and shape, outputs with their type."""
-        onnx = onnx_library()
-        helper = onnx.helper
-        graph = helper.make_graph(
-            list(nodes),
-            "host",
-            [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()],
-            [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()],
-            [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
-        )
-        model = helper.make_model(graph, opset_imports=list(opsets), ir_version=IR_VERSION)
-        return cls(model.SerializeToString())
 
     def __reduce__(self) -> tuple[type["HostPart"], tuple[bytes]]:
         """A copy opens a session of its own."""

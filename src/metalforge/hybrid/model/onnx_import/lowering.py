@@ -22,7 +22,7 @@ from .host import HostPart
 from .native import Known, Open, Value, bias_row, dequantised, native_op, turned
 from .operators import REASONS, onnx_library, operations
 from .reading import OnnxModel, attributes_of, read_onnx, titled
-from .shapes import Sized, computed, inferred, sized, walk
+from .shapes import Sized, computed, inferred, model_of, sized, walk
 
 BATCHES = (2, 3)
 """Sizes of the batches that shapes are inferred for. Not 1, which broadcasts and squeezes like no other."""
@@ -236,13 +236,14 @@ class _Lowering:
         title = titled(pieces[0].node) if len(pieces) == 1 else f"nodes `{pieces[0].name}` to `{pieces[-1].name}`"
         try:
             inputs = {name: self._open(name) for name in read}
-            part = HostPart.of(
+            model = model_of(
                 nodes,
                 self.model.opsets,
                 {name: (value.kind, value.shape) for name, value in inputs.items()},
                 {name: self._open(name).kind for name in given},
                 constants,
             )
+            part = HostPart(model.SerializeToString())
             self._try(part, tuple(read), given)
         except SpecError as error:
             raise SpecError(f"{title} {error}") from error

@@ -19,6 +19,8 @@ from .reading import KINDS, attributes_of, kind_name, titled
 
 LARGEST = 2**27
 """Numbers that one array may have: 1 GB of float64."""
+IR_VERSION = 10
+"""Of the file format; the newest that every supported runtime reads."""
 SMALL = 1024
 """Numbers up to which an array may be part of shape arithmetic."""
 
@@ -102,23 +104,35 @@ def inferred(node: Any, opsets: Sequence[Any], values: Mapping[str, Sized]) -> d
     return found
 
 
+def model_of(
+    nodes: Sequence[Any],
+    opsets: Sequence[Any],
+    inputs: Mapping[str, tuple[int, tuple[int | None, ...]]],
+    outputs: Mapping[str, int],
+    constants: Mapping[str, Array],
+) -> Any:
+    """Return some nodes as a model; inputs come with their type and shape, outputs with their type (0: unknown)."""
+    onnx = onnx_library()
+    helper = onnx.helper
+    graph = helper.make_graph(
+        list(nodes),
+        "host",
+        [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()],
+        [helper.make_tensor_value_info(name, kind, None) for name, kind in outputs.items()],
+        [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=list(opsets), ir_version=IR_VERSION)
+
+
 def computed(node: Any, opsets: Sequence[Any], inputs: Mapping[str, Array]) -> dict[str, Array]:
     """Return the results of one node by the standard's reference implementation."""
     onnx = onnx_library()
-    helper = onnx.helper
+    kind_of = onnx.helper.np_dtype_to_tensor_dtype
     outputs = [name for name in node.output if name]
-    graph = helper.make_graph(
-        [node],
-        "node",
-        [
-            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-            for n, a in inputs.items()
-        ],
-        [helper.make_empty_tensor_value_info(name) for name in outputs],
-    )
+    read = {name: (kind_of(array.dtype), array.shape) for name, array in inputs.items()}
     try:
         with np.errstate(all="ignore"):
-            model = helper.make_model(graph, opset_imports=list(opsets))
+            model = model_of([node], opsets, read, dict.fromkeys(outputs, 0), {})
             found = onnx.reference.ReferenceEvaluator(model).run(outputs, dict(inputs))
     except Exception as error:  # NumPy's and its own, of every type
         came = ", ".join(f"{a.dtype} {a.shape}" for a in inputs.values())
