@@ -2,7 +2,7 @@
 
 import sys
 
-from qcd.stages import Producer, Steer, check_precision, screen
+from qcd.stages import Producer, Screen, Steer, check_precision
 
 from metalforge.pipeline import Bounded, Collect, Edits, Filtered, Latest, PipelineBuilder
 from metalforge.substrates import discover
@@ -16,7 +16,7 @@ pipeline = (
     PipelineBuilder("qcd")
     .stage("large", cpu, Producer(chain=0, extent=6, updates=updates, beta=5.5))
     .stage("small", cpu, Producer(chain=1, extent=4, updates=updates, beta=5.7))
-    .stage("screen", npu, screen)
+    .stage("screen", npu, Screen())
     .stage("steer", cpu, Steer())
     .stage("check", cpu, check_precision, droppable=True)
     .stage("results", None, results)
@@ -34,4 +34,6 @@ with pipeline.start() as run:
     receipt = run.reconfigure(Edits().remove_stage("check").change_edge("screen", "steer", Bounded(16)))
     run.wait()
 print(f"rewired while running: {receipt.dropped} items dropped, {len(receipt.paused)} stages paused")
-print(f"{len(results.items)} results of {2 * updates} updates; no id twice: {len({i.id for i in results.items})}")
+print(
+    f"{len(results.items)} of {2 * updates} updates in equilibrium; no id twice: {len({i.id for i in results.items})}"
+)
