@@ -104,7 +104,7 @@ def _origin(label: str, examples: Sequence[Example], rows: Rows) -> Predictor | 
     """Return the published design's formula for a label; None where it had none."""
     by_trajectory: dict[str, Predictor] = {
         "thermalization": _thermalised_formula,
-        "rejection": _rejection_formula,
+        "rejection": lambda e: _each(heuristics.rejection_probability, e.chain.column("delta_h_quarter")),
         "anomaly": _anomaly_formula,
     }
     if label in by_trajectory:
@@ -208,9 +208,9 @@ def _running_rejection(example: Example) -> Doubles:
     return np.asarray((before[0] + 1) / (before[1] + 2))
 
 
-def _rejection_formula(example: Example) -> Doubles:
-    quarter = example.chain.column("delta_h_quarter")
-    return np.array([heuristics.rejection_probability(float(x)) for x in quarter])
+def _each(formula: Callable[..., float], *columns: Doubles) -> Doubles:
+    """Return a formula of every trajectory."""
+    return np.array([float(formula(*values)) for values in zip(*(column.tolist() for column in columns), strict=True)])
 
 
 def _thermalised_formula(example: Example) -> Doubles:
@@ -223,8 +223,7 @@ def _anomaly_formula(example: Example) -> Doubles:
     """Return the published design's flag from what is known before a trajectory's test and solves are taken up."""
     chain = example.chain
     errors, solves = _before(chain.column("delta_h"), 0.0), _before(chain.column("cg_iterations"), 0.0)
-    seen = zip(chain.plaquette.tolist(), errors.tolist(), solves.tolist(), strict=True)
-    return np.array([float(heuristics.anomaly(*values)) for values in seen])
+    return _each(heuristics.anomaly, chain.plaquette, errors, solves)
 
 
 def _points(rows: Rows) -> Predictor:
@@ -233,8 +232,7 @@ def _points(rows: Rows) -> Predictor:
     def points(example: Example) -> Doubles:
         accepted = 1 - _running_rejection(example)
         solves = _before(example.chain.column("cg_iterations"), 0.0)
-        seen = zip(accepted.tolist(), solves.tolist(), strict=True)
-        return np.array([heuristics.quality(t, share, cg) for t, (share, cg) in enumerate(seen)])
+        return _each(heuristics.quality, np.arange(len(solves), dtype=np.float64), accepted, solves)
 
     x = np.concatenate([points(example)[np.isfinite(label)] for example, label in rows])
     y = np.concatenate([label[np.isfinite(label)] for _, label in rows])

@@ -184,18 +184,15 @@ def calibration(ensemble: Ensemble, test: Sequence[Example]) -> list[HeadCalibra
         if not taken:
             continue
 
-        def rows(field: str, taken: Sequence[int] = taken, name: str = name) -> Doubles:
-            return np.concatenate([getattr(said[i][name], field) for i in taken])
-
         label = np.concatenate([labels[i] for i in taken])
         known = np.isfinite(label)
-        value, label = rows("value")[known], label[known]
+        columns = zip(*(said[i][name] for i in taken), strict=True)
+        value, _, half_68, half_95 = (np.concatenate(column)[known] for column in columns)
         if layout[name].loss == "log":
-            error = _expected_error(value, label)
+            error = _expected_error(value, label[known])
             found.append(HeadCalibration(name=name, chains=len(taken), calibration_error=error))
             continue
-        off = np.abs(value - label)
-        shares = [float(np.mean(off <= rows(field)[known])) for field in ("half_68", "half_95")]
+        shares = [float(np.mean(np.abs(value - label[known]) <= half)) for half in (half_68, half_95)]
         found.append(HeadCalibration(name=name, chains=len(taken), within_68=shares[0], within_95=shares[1]))
     return found
 

@@ -91,15 +91,9 @@ class Labeller:
 
     def cut(self, entry: ChainEntry) -> float:
         """Return the midpoint of <|L|> of the two far couplings of a chain's grid."""
-        for grid in self._spec.grids:
-            if (grid.dims, grid.mass) == (entry.dims, entry.mass):
-                far = [
-                    loop
-                    for place, loop in self._loops.items()
-                    if (place.dims, place.mass) == (grid.dims, grid.mass) and place.beta in grid.far
-                ]
-                return float(np.mean([min(far), max(far)]))
-        raise AssertionError("a chain of the corpus is on one of its grids")
+        grid = next(g for g in self._spec.grids if (g.dims, g.mass) == (entry.dims, entry.mass))
+        alike = {p.beta: loop for p, loop in self._loops.items() if (p.dims, p.mass) == (entry.dims, entry.mass)}
+        return float(np.mean([alike[beta] for beta in grid.far]))
 
     def of_scan(self, entry: ChainEntry, what: Literal["spread", "unsure"]) -> float:
         """Return V <(dL)^2> of a chain's long runs, or its error, over the largest of its scan."""

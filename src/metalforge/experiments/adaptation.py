@@ -41,7 +41,8 @@ GOAL = 1.5
 """Adapted is who errs at most so many times as a readout fitted to a long series of the new system."""
 WASHOUT = 50
 RIDGE = 1e-5
-PRECISION, READOUT = "W8A8", "W8A8"
+PRECISION = "W8A8"
+"""Of the reservoir and of the readout."""
 HORIZON = 500
 """Rows of a watched run."""
 FALSE_ALARM = 0.05
@@ -93,7 +94,7 @@ class _World:
     def network(self, profile: str) -> DeviceNetwork:
         """Return the trained network on a fresh device."""
         device = EmulatedDevice(profile)
-        return DeviceNetwork(self.weights, device, precision=PRECISION, readout=READOUT, calibration=self.calibration)
+        return DeviceNetwork(self.weights, device, precision=PRECISION, readout=PRECISION, calibration=self.calibration)
 
 
 def _series(n: int, seed: int, coefficients: tuple[float, float, float, float]) -> tuple[Doubles, Doubles]:
@@ -109,7 +110,7 @@ def _world(seed: int, size: _Size) -> _World:
     old_u, old_y = _series(size.before, next(streams), BEFORE)
     new_u, new_y = _series(size.steps + size.judge, next(streams), AFTER)
     device = EmulatedDevice()
-    network = DeviceNetwork(weights, device, precision=PRECISION, readout=READOUT, calibration=old_u)
+    network = DeviceNetwork(weights, device, precision=PRECISION, readout=PRECISION, calibration=old_u)
 
     def seen(u: Doubles) -> Doubles:
         network.reset()
@@ -249,19 +250,11 @@ def _drift(size: _Size, seed: int) -> tuple[list[ResultRow], list[str]]:
         blinded += delay is None and earlier > 0
     seen = [delay for delay in delays if delay is not None]
     false, missed, late = wilson(alarms, runs), wilson(len(delays) - len(seen), len(delays)), _mean(seen)
-    of = partial(row_of, "drift", precision=READOUT)
+    of = partial(row_of, "drift", precision=PRECISION)
     rows = [of("false alarms", "share", false, FALSE_ALARM), of("missed", "share", missed), of("delay", "steps", late)]
-    return rows, words(
-        "adaptation.drift",
-        threshold=threshold,
-        watched=size.watched,
-        horizon=HORIZON,
-        allowed=FALSE_ALARM,
-        false=false,
-        late=late,
-        missed=missed,
-        blinded=blinded,
-    )
+    seen_by_monitor = {"false": false, "missed": missed, "late": late, "blinded": blinded}
+    limits = {"threshold": threshold, "horizon": HORIZON, "allowed": FALSE_ALARM}
+    return rows, words("adaptation.drift", watched=size.watched, **limits, **seen_by_monitor)
 
 
 @experiment(
@@ -294,7 +287,7 @@ def run(settings: Settings, progress: Progress) -> Result:
 
 def _rows(figures: dict[tuple[str, str], _Figures], oracle: float) -> Iterator[ResultRow]:
     for (profile, name), found in figures.items():
-        idle, of = figures[profile, "none"], partial(row_of, profile, name, precision=READOUT, refit=name == "refit")
+        idle, of = figures[profile, "none"], partial(row_of, profile, name, precision=PRECISION, refit=name == "refit")
         yield of("nrmse", found.error, oracle)
         yield of("steps_to_adapt", found.steps, idle.steps.value)
         yield of("modelled_seconds_to_adapt", found.seconds, idle.seconds.value)
@@ -317,14 +310,7 @@ def _table(figures: dict[tuple[str, str], _Figures], size: _Size) -> Iterator[tu
 
 def _words(world: _World, size: _Size, oracle: float) -> Iterator[str]:
     yield from words(
-        "adaptation.setting",
-        before=BEFORE,
-        after=AFTER,
-        size=size,
-        precision=PRECISION,
-        readout=READOUT,
-        oracle=oracle,
-        goal=GOAL,
+        "adaptation.setting", before=BEFORE, after=AFTER, size=size, precision=PRECISION, oracle=oracle, goal=GOAL
     )
     for profile in PROFILES:
         with world.network(profile) as network:

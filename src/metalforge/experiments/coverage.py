@@ -234,8 +234,7 @@ def _shard(jobs: list[CoverageJob], shard: str) -> list[CoverageJob]:
 def pulls_of(case: Case, outcomes: Sequence[CoverageOutcome]) -> tuple[np.ndarray, np.ndarray]:
     """Return (beta_c - truth) / error and beta_c - truth of the established campaigns of a case."""
     quoted = [(o.beta_c, o.error) for o in outcomes if o.established and o.beta_c is not None and o.error]
-    value, error = (np.array(column, dtype=np.float64) for column in zip(*quoted, strict=True)) if quoted else ([], [])
-    value, error = np.asarray(value), np.asarray(error)
+    value, error = np.array(quoted, dtype=np.float64).reshape(-1, 2).T
     if case.model is not None:
         off = value - case.model.peak()[0]
         return off / error, off

@@ -111,19 +111,17 @@ def lines(found: Findings) -> tuple[tuple[str, ...], ...]:
     usual += "" if rejection is None else f"; Brier {rejection.baseline:.3f} ({rejection.baseline_name})"
     priority = found.scores.get("beta_priority")
     none = "0, by construction"
+
+    def stops(judged: Judged) -> tuple[str, ...]:
+        return _percent(found.of_all(judged.saved)), _percent(judged.premature), _two(judged)
+
     rows = {
-        "A": (_score(warm), usual_stop, _percent(found.of_all(head.saved)), _percent(head.premature), _two(head)),
+        "A": (_score(warm), usual_stop, *stops(head)),
         "B": (rejected, usual, f"{_percent(found.saved_mid_run)}, of steps, in warm-up only", "", none),
         "C": (_score(phase), _baseline(phase), "0", "", none),
         "D": (_score(priority), _baseline(priority), scans, "", "0: chains stay exact"),
-        "E": (
-            _score(length),
-            _baseline(length),
-            _percent(found.of_all(predicted.saved)),
-            _percent(predicted.premature),
-            _two(predicted),
-        ),
-        "F": ("", "", whole, _percent(both.premature), _two(both)),
+        "E": (_score(length), _baseline(length), *stops(predicted)),
+        "F": ("", "", whole, *stops(both)[1:]),
     }
     columns = words("020.columns", standard=found.judged["standard"].left)
     published = {name: words(f"020.published_{name}") for name in rows}

@@ -13,6 +13,7 @@ circle from there on; live from a new lattice, warmed up. Another seed gives oth
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
@@ -189,10 +190,11 @@ class VirtualOutcome(NamedTuple):
     near: int = 0
 
 
-class _Running(NamedTuple):
+@dataclass(slots=True)
+class _Running:
     beta: float
-    blocks: list[PointSeries]
-    cost: int
+    blocks: list[PointSeries] = field(default_factory=list)
+    cost: int = 0
 
 
 def run_campaign(steerer: Steerer, source: RowSource, rules: Rules, seed: int) -> VirtualOutcome:
@@ -208,12 +210,12 @@ def run_campaign(steerer: Steerer, source: RowSource, rules: Rules, seed: int) -
         if updates < SHORTEST_LAST:
             break
         if fresh:
-            chains.append(_Running(beta, [], 0))
+            chains.append(_Running(beta))
         chain = chains[number]
         chain.blocks.append(source.draw(beta, updates, chain=number))
-        chains[number] = chain._replace(cost=chain.cost + warmup + updates)
+        chain.cost += warmup + updates
         spent += warmup + updates
-        seen = observe(_joined(chain.blocks), id=f"chain-{number}", cost=float(chains[number].cost))
+        seen = observe(_joined(chain.blocks), id=f"chain-{number}", cost=float(chain.cost))
         if seen is not None:
             # The tape's beta is up to half its spacing away; the steerer hears of the one it asked for.
             steerer.tell([msgspec.structs.replace(seen, beta=beta)])

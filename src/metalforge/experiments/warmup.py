@@ -181,33 +181,28 @@ def run(settings: Settings, progress: Progress) -> Result:
 
 def judge(plan: WarmUpPlan, places: Sequence[Place]) -> dict[str, JudgedRule]:
     """Return every rule's figures by its name, the campaign's own first and the control last."""
-    monitor = Monitor(plan.policy)
+    monitor, least, most = Monitor(plan.policy), plan.policy.shortest, plan.policy.longest
     ends = [
         np.array([rule_length(monitor, p, loop) for p, loop in zip(*place.series.values(), strict=True)])
         for place in places
     ]
     mean = round(float(np.mean(ends)))
-    fixed = {_fixed(n): n for n in (plan.policy.shortest, mean, plan.policy.longest)}
+    fixed = {_fixed(n): n for n in (least, mean, most)}
     named = {RULE: ends} | {
         name: [np.full(plan.chains, n) for _ in places]
         for name, n in (fixed | {f"update {CONTROL} (control)": CONTROL}).items()
     }
-    return {name: _judged(lengths, places, plan) for name, lengths in named.items()}
+
+    def judged(lengths: Sequence[Lengths]) -> JudgedRule:
+        every = np.concatenate(lengths)
+        shortest, longest = (float(np.mean(every == end)) for end in (least, most))
+        return JudgedRule(float(every.mean()), shortest, longest, bias_of(lengths, places, plan))
+
+    return {name: judged(lengths) for name, lengths in named.items()}
 
 
 def _fixed(updates: int) -> str:
     return f"{updates} updates"
-
-
-def _judged(lengths: Sequence[Lengths], places: Sequence[Place], plan: WarmUpPlan) -> JudgedRule:
-    every = np.concatenate(lengths)
-    policy = plan.policy
-    return JudgedRule(
-        float(every.mean()),
-        float(np.mean(every == policy.shortest)),
-        float(np.mean(every == policy.longest)),
-        bias_of(lengths, places, plan),
-    )
 
 
 def _rows(plan: WarmUpPlan, found: Mapping[str, JudgedRule]) -> Iterator[ResultRow]:

@@ -211,7 +211,7 @@ class Chain:
             self.field.overrelax()
         self.field.reunitarise()
         if self.sea is not None:
-            self.sea.links_moved()
+            self.sea.inverter.links_moved()
         return UpdateInfo(step=self.step)
 
     def run(

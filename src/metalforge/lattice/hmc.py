@@ -123,7 +123,7 @@ def hmc_trajectory(
 def _restore(field: GaugeField, backup: GaugeField, sea: Sea | None) -> None:
     field.assign(backup)
     if sea is not None:
-        sea.links_moved()
+        sea.inverter.links_moved()
 
 
 class _System(NamedTuple):
@@ -145,7 +145,7 @@ class _System(NamedTuple):
         """Walk moves and gauge kicks."""
         self.momenta.evolve(self.beta, np.array(stages, dtype=np.float64), self.action)
         if self.sea is not None:
-            self.sea.links_moved()
+            self.sea.inverter.links_moved()
 
 
 Probes = dict[int, Callable[[_System], None]]

@@ -205,10 +205,7 @@ def _solve(rows: list[list[Decimal]]) -> list[Decimal]:
 
 def _value(coefficients: Sequence[Decimal], x: Decimal) -> Decimal:
     """The polynomial at x, lowest coefficient first."""
-    value = Decimal(0)
-    for c in reversed(coefficients):
-        value = value * x + c
-    return value
+    return functools.reduce(lambda value, c: value * x + c, reversed(coefficients), Decimal(0))
 
 
 def _powers(x: Decimal, n: int) -> list[Decimal]:

@@ -152,16 +152,12 @@ class Sea:
     def begin(self, **address: Unpack[Address]) -> None:
         """Draw the pseudofermions of a trajectory; the solves of the last one are forgotten."""
         self.inverter.solves = self.inverter.iterations = 0
-        self.links_moved()
+        self.inverter.links_moved()
         self.check_range(**address)
         for root in self._roots:
             root.set_range(self.bound)
         for term in self.terms:
             term.refresh(**address)
-
-    def links_moved(self) -> None:
-        """Say that the links are others now."""
-        self.inverter.links_moved()
 
     def action(self) -> float:
         """Return the sum of the terms."""
@@ -176,7 +172,7 @@ class Sea:
         """Return `observed` with the condensate of the first mass, or as it is where no noise vectors are asked for."""
         if self.spec.noise_vectors == 0:
             return observed
-        self.links_moved()
+        self.inverter.links_moved()
         with self.inverter.uncounted():  # the counts are those of the last trajectory
             mass, count = self.spec.masses[0], self.spec.noise_vectors
             sample = measure_condensate(self.inverter, mass, n_vectors=count, **address)
@@ -207,7 +203,7 @@ class Sea:
 
     def freeze_range(self, **address: Unpack[Address]) -> None:
         """Set the range to 1.1 times the largest eigenvalue seen, now or before; to leave it is an error then."""
-        self.links_moved()
+        self.inverter.links_moved()
         self.check_range(**address)
         if self._roots:
             self.bound = min(RANGE_MARGIN * self.seen, LARGEST_POSSIBLE)
