@@ -13,6 +13,8 @@ from metalforge.core.errors import SpecError, UnknownNameError
 Dims: TypeAlias = tuple[int, int, int, int]
 Volumes: TypeAlias = tuple[Dims, ...]
 Substrates: TypeAlias = tuple[str, ...]
+Checks: TypeAlias = Literal["none", "flagged", "all"]
+"""Which configurations are evaluated again in higher precision."""
 AUTO = "auto"
 """What a spec says that lets the campaign measure which ordering is best here."""
 
@@ -34,7 +36,7 @@ class Arrangement:
 
     ordering: str
     lanes: tuple[Assignee, ...]
-    checks: Literal["none", "flagged", "all"] = "none"
+    checks: Checks = "none"
     checker: str | None = None
     screens: bool = True
     sleeps: bool = False
@@ -64,7 +66,7 @@ class Ordering(NamedTuple):
     name: str
     about: str
     lanes: Callable[[Volumes, Substrates], tuple[Assignee, ...]] = _first_produces
-    checks: Literal["none", "flagged", "all"] = "none"
+    checks: Checks = "none"
     screens: bool = True
     sleeps: bool = False
     volumes: int = 1

@@ -60,6 +60,12 @@ class ChainLog:
     seconds: float = 0.0
     decisions: list[Decided] = field(default_factory=list)
     screened: list[Screened] = field(default_factory=list)
+    promised: int = 0
+    """Configurations that were to be evaluated again."""
+    unchecked: set[int] = field(default_factory=set)
+    """Those of them, by the number of updates that led there, of which that is not known."""
+    _ahead: set[int] = field(default_factory=set)
+    """Checks that came before their block."""
 
     @property
     def rows(self) -> int:
@@ -93,6 +99,30 @@ class ChainLog:
         density = None if self.variable == "plaquette" else self.column(self.variable)[:end]
         plaquette = self.column("plaquette")[:end]
         return PointSeries(self.beta, self.dims, plaquette, loop[:end], self.start, order, density, self.id)
+
+    @property
+    def settled(self) -> int:
+        """Updates up to which no check is lacking: whoever goes on from there makes all that are."""
+        return min(self.unchecked, default=self.step + 1) - 1
+
+    def close(self, block: records.BlockDone) -> None:
+        """Take where the chain is, and which configurations on the way there are to be checked."""
+        if block.promised != "none":
+            first = self.step + 1 if block.promised == "all" else block.step
+            steps = set(range(first, block.step + 1))
+            self.promised += len(steps)
+            self.unchecked |= steps - self._ahead
+            self._ahead -= steps
+        self.step, self.substrate = block.step, block.substrate
+        if block.done:
+            self.complete, self.links = block.step, block.links
+            self.ends[block.visit] = block.step
+
+    def check(self, step: int) -> None:
+        """Take that a configuration was evaluated again."""
+        if step > self.step:
+            self._ahead.add(step)
+        self.unchecked.discard(step)
 
     def take(self, rows: Rows) -> None:
         """Add rows; those that were there already must be the same, bit for bit."""
@@ -236,17 +266,15 @@ class CampaignState:
             case Rows():
                 self._chain(record.chain).take(record)
             case records.BlockDone():
-                chain = self._chain(record.chain)
-                chain.step, chain.substrate = record.step, record.substrate
+                self._chain(record.chain).close(record)
                 if record.done:
-                    chain.complete, chain.links = record.step, record.links
-                    chain.ends[record.visit] = record.step
                     self.open_visits.pop(record.visit, None)
             case records.Migrated():
                 self.migrations.append(record)
             case Screened():
                 self._chain(record.chain).screened.append(record)
             case records.Checked():
+                self._chain(record.chain).check(record.step)
                 self.checks.append(record)
             case Estimated():
                 self.estimates.append(record)

@@ -356,7 +356,12 @@ def test_a_stage_goes_and_comes_while_it_runs_and_nothing_is_lost(tmp_path, runs
         done = state.trajectories
         run.wait_until(lambda: state.trajectories > done + 30 or run.is_over(), timeout=30, poll=True)
         receipts.append(
-            run.reconfigure(Edits().add_stage("again", "cpu:1", checker).add_edge("produce-cpu.0", "again", Bounded(2)))
+            run.reconfigure(
+                Edits()
+                .add_stage("again", "cpu:1", checker)
+                .add_edge("produce-cpu.0", "again", Bounded(2))
+                .add_edge("again", "journal", Bounded(8))
+            )
         )
 
     again = trace(d.state.spec, tmp_path / "again", during=rewire)

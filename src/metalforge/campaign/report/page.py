@@ -74,7 +74,7 @@ def page_of(
         decisions_section(state, result, figures),
         energy_section(result),
         efficiency_section(state, result),
-        checks_section(result),
+        checks_section(state, result),
         definitions_section(state.spec),
         provenance_section(state, result),
         footer(),

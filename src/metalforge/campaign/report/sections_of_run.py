@@ -175,8 +175,11 @@ def _joules(energy: Quantity | None, reason: str) -> tuple[str, str]:
     return f"{energy.value:.4g} {energy.unit}", how
 
 
-def checks_section(result: CampaignResult) -> str:
-    """Return how far configurations were off when they were evaluated again."""
+def checks_section(state: CampaignState, result: CampaignResult) -> str:
+    """Return how far configurations were off when they were evaluated again, and whether all that should be were."""
+    promised = sum(chain.promised for chain in state.chains.values())
+    lacking = sum(len(chain.unchecked) for chain in state.chains.values())
+    said = f"{promised - lacking:,} of {promised:,} configurations that were to be checked were."
     rows = [
         (d.precision, d.substrate, d.checks, f"{d.action:.1e}", f"{d.plaquette:.1e}", f"{d.polyakov:.1e}")
         for d in result.drift
@@ -184,6 +187,7 @@ def checks_section(result: CampaignResult) -> str:
     return section(
         "Checks in higher precision",
         table(("precision", "on", ">configurations", ">largest drift of S/V", ">of P", ">of |L|"), rows),
+        paragraph(said, "warn" if lacking else "") if promised else "",
     )
 
 

@@ -47,6 +47,7 @@ from .monitor import Monitor
 from .notes import EnergyNotes, note_heads, note_judged, note_use
 from .orders import pass_over
 from .planner import Planner
+from .pool import CHAINS, settle
 from .producer import Producer
 from .screen import Screen
 from .sleeping import make_sleep
@@ -221,6 +222,7 @@ class Campaign(Closing):
             halted=lambda: self.halted,
             estimate=Estimator(spec, self.book),
             beside=neighbours_of,
+            checks=arrangement.checker is not None,
         )
         apart = spec.running.isolation == "process"
         hear = reader.hear if apart else pass_over
@@ -257,6 +259,8 @@ class Campaign(Closing):
             while not run.wait(LOOK_S):
                 self._look()
             note_use(self.book, run, time.monotonic() - began)
+        for chain in self.state.chains.values():
+            settle(self.directory / CHAINS / f"{chain.id}.h5", chain.settled)
         return planner.stopped_by
 
     def _look(self) -> None:

@@ -37,13 +37,10 @@ def build_graph(
         builder.stage("screen", screen.substrate, screen).edge("screen", "journal", Bounded(8))
         after = "screen"
     if arrangement.checker is not None:
-        lossy = arrangement.checks == "flagged"
-        builder.stage(
-            "check", arrangement.checker, Check(book, arrangement.checker), droppable=lossy, results=not lossy
-        )
+        builder.stage("check", arrangement.checker, Check(arrangement.checker)).edge("check", "journal", Bounded(8))
     for lane in arrangement.lanes:
         name = stage_of(lane.substrate)
-        producer = produce(lane.substrate, core=_core(lane.substrate), snapshots=arrangement.checks)
+        producer = produce(lane.substrate, core=_core(lane.substrate), checks=arrangement.checks)
         # One that comes back after a crash knows nothing and is told again: there is no state to keep for it.
         builder.stage(name, lane.substrate, producer, isolation=spec.running.isolation, checkpoint_every=1)
         # Orders are few: as many as the planner lets wait. None may be overwritten by a newer one.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import ChainLog
 from metalforge.campaign.state import Start as StartOfChain
-from metalforge.campaign.store.records import Decided, Record
+from metalforge.campaign.store.records import Decided, Promise, Record
 from metalforge.conductor.features import MetaRow
 from metalforge.conductor.trust import JudgedPair
 from metalforge.core.phases import Phase
@@ -48,6 +48,12 @@ class Brief:
     """What neighbouring chains had found when this one was decided."""
     engines: Sequence[str] = ()
     """The engines on which its rows were made, by name."""
+    unchecked: frozenset[int] = frozenset()
+    """Updates whose configurations are to be checked and were not."""
+    closed: int = 0
+    """Updates for which the journal says what is to be checked."""
+    settled: int = 0
+    """Updates from which the chain may go on so that no check is left out."""
 
     @property
     def rows(self) -> int:
@@ -74,6 +80,9 @@ class Brief:
             warmup_ends=ends[0] if ends else None,
             meta=tuple(meta),
             engines=tuple(engines),
+            unchecked=frozenset(log.unchecked),
+            closed=log.step,
+            settled=log.settled,
         )
 
 
@@ -92,6 +101,8 @@ class Order:
     substrate: str
     brief: Brief | None = None
     release: bool = False
+    settled: int = 0
+    """Updates of the chain that the journal has with all their checks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -135,6 +146,8 @@ class Block:
     missing: bool = False
     """The producer does not hold the chain (its process was replaced): the order must come again with a brief."""
     snapshots: list[Snapshot] = field(default_factory=list)
+    promised: Promise = "none"
+    """Which of its configurations are checked; snapshots of earlier ones may come with them."""
     screened: list[Record] = field(default_factory=list)
 
     @property

@@ -50,11 +50,12 @@ class Planner:
         halted: Callable[[], bool],
         estimate: Callable[[], None],
         beside: Callable[[CampaignState, ChainLog], Sequence[MetaRow]] = lambda state, log: (),
+        checks: bool = False,
     ) -> None:
         self.spec, self._book, self._plan = spec, book, plan
         self.lanes = [ProducerLane(who) for who in lanes]
         self._stop, self._halted, self._estimate = stop, halted, estimate
-        self._beside = beside
+        self._beside, self._checks = beside, checks
         self._until: dict[int, int] = {}
         self._held: dict[str, ProducerLane] = {}
         """Which producer has which chain."""
@@ -76,9 +77,10 @@ class Planner:
         for visit in self._open():
             self._give(visit)
         orders = [order for lane in self.lanes for v in lane.waiting for order in self._order(v, lane)]
+        again = self._check_again()
         if self.spec.running.deterministic:
-            return self._begin_round(orders)
-        return orders + self._feed_all()
+            return again + self._begin_round(orders)
+        return again + orders + self._feed_all()
 
     def take(self, block: Block) -> list[Order]:
         """Return the orders that follow from a block that has been written."""
@@ -107,6 +109,19 @@ class Planner:
             lane.waiting.append(block.visit)
             orders += self._order(block.visit, lane)
         return orders + self._feed_all()
+
+    def _check_again(self) -> list[Order]:
+        """Return orders that move nothing, for chains that lack checks and have no visit: they are made on the way."""
+        if not self._checks:
+            return []
+        busy, orders = {visit.chain for visit in self._open()}, []
+        for chain in self.state.chains.values():
+            if chain.unchecked and chain.id not in busy and not chain.abandoned:
+                lane = self._lane(chain.substrate, chain.dims)
+                self._until[chain.visits[-1]] = chain.measured
+                lane.waiting.append(chain.visits[-1])
+                orders += self._order(chain.visits[-1], lane)
+        return orders
 
     # -- as fast as it goes -----------------------------------------------------------------------------------------
 
@@ -247,7 +262,7 @@ class Planner:
         return [
             Order(
                 visit=visit, chain=chain, updates=updates, until=self._until[visit], substrate=lane.who.substrate,
-                brief=brief,
+                brief=brief, settled=self.state.chains[chain].settled,
             )
         ]  # fmt: skip
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.campaign.observables import order_of
+from metalforge.campaign.orderings import Checks
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import Decided
 from metalforge.conductor.heuristics import check_interval
@@ -26,7 +27,7 @@ from metalforge.lattice.warmup import WarmUp
 from metalforge.native.engine import Engine
 
 from .monitor import Monitor, WarmUpVerdict
-from .orders import Brief
+from .orders import Brief, Snapshot
 from .watch import HeadWatch
 
 KEPT_BLOCKS = 3
@@ -47,10 +48,12 @@ class PointChain:
         engine: Engine,
         watch: HeadWatch | None = None,
         checkpoint: Path | None = None,
+        checks: Checks = "none",
     ) -> None:
         self.id, self.dims, self.beta = brief.id, brief.dims, brief.beta
-        self._known, self._monitor, self._watch = brief, monitor, watch
+        self._known, self._monitor, self._watch, self._checks = brief, monitor, watch, checks
         self._decisions: list[Decided] = []
+        self._snapshots: list[Snapshot] = []
         # Rows that are in the journal already decide the columns: an older version may have measured less.
         self._names = tuple(name for name in spec.lattice.columns() if name in brief.columns or not brief.rows)
         self._marks: deque[int] = deque(maxlen=KEPT_BLOCKS)
@@ -81,8 +84,9 @@ class PointChain:
         run = ChainRun.load(path, fill=NOTHING, engine=self._engine)
         if msgspec.structs.replace(run.chain.spec, hmc=self._wanted.hmc) != self._wanted:
             raise SpecError(f"{path} holds another chain than {self.id} of this campaign\nhint: delete it to recompute")
-        if run.log.first > self._known.rows:
-            # The journal lost its end (a power cut): from the start on the chain comes out the same.
+        if run.log.first > self._known.rows or (self._checks != "none" and run.log.end > self._known.settled):
+            # The journal lost its end (a power cut), or configurations before it are to be checked: from the start on
+            # the chain comes out the same.
             return None
         if run.phase == "measure" and self._known.warmup_ends is None:
             if (decided := msgspec.json.decode(run.job, type=Decided | None)) is None:
@@ -147,6 +151,26 @@ class PointChain:
         made, self._decisions = self._decisions, []
         return made
 
+    def take_snapshots(self) -> list[Snapshot]:
+        """Return the configurations to be checked that were met since the last call."""
+        met, self._snapshots = self._snapshots, []
+        return met
+
+    def snap(self) -> None:
+        """Keep the configuration as it is, with what was measured on it, to be checked."""
+        plaquette, re, im = (self._run.log.columns[n][-1] for n in ("plaquette", "polyakov_re", "polyakov_im"))
+        links, precision = self.field.to_links(), self.field.precision
+        self._snapshots.append(
+            Snapshot(
+                chain=self.id,
+                step=self.rows,
+                links=links,
+                precision=precision,
+                plaquette=plaquette,
+                polyakov=complex(re, im),
+            )
+        )
+
     def save(self, path: Path) -> None:
         """Write a checkpoint, with the rows that may not be in the journal yet."""
         self._run.save(path, first=self._marks[0] if self._marks else self.rows)
@@ -164,6 +188,10 @@ class PointChain:
         row = run.step(at_quarter=at_quarter)
         if row.update < self._known.rows:
             run.verify(row.update, self._known, self.id, exact=self._exact)
+        if self._checks != "none" and (
+            self.rows in self._known.unchecked or (self._checks == "all" and self.rows > self._known.closed)
+        ):
+            self.snap()
         if watch is not None:
             watch.push(phase, row.values, steps, tested=row.tested)
         if phase == "warmup":

@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+from metalforge.campaign.orderings import Checks
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.core.errors import MetalforgeError, SpecError
 from metalforge.native.engine import Engine
@@ -12,6 +13,7 @@ from .monitor import Monitor
 from .orders import Brief
 from .point import PointChain
 
+CHAINS = "chains"
 SHARE = 0.05
 """Part of a chain's run time that its checkpoints may cost."""
 
@@ -20,10 +22,18 @@ class ChainPool:
     """Takes up chains by their briefs, keeps their files, and gives them away."""
 
     def __init__(
-        self, directory: Path, spec: CampaignSpec, *, monitor: Monitor, engine: Engine, lines: Lines = NOBODY
+        self,
+        directory: Path,
+        spec: CampaignSpec,
+        *,
+        monitor: Monitor,
+        engine: Engine,
+        lines: Lines = NOBODY,
+        checks: Checks = "none",
     ) -> None:
-        self.directory = directory / "chains"
+        self.directory = directory / CHAINS
         self._spec, self._monitor, self._engine, self._lines = spec, monitor, engine, lines
+        self._checks: Checks = checks
         self._chains: dict[str, PointChain] = {}
         self._saved: dict[str, tuple[float, float]] = {}
         """When each chain was saved last, and how long that took."""
@@ -44,10 +54,19 @@ class ChainPool:
     def open(self, brief: Brief) -> None:
         """Take up a chain, from its checkpoint or new."""
         path = self.path(brief.id)
+        settle(path, brief.settled)
+        for _, newer in _newer(path):
+            newer.unlink()
         watch = self._lines.watch(brief)
         try:
             found = PointChain(
-                brief, self._spec, monitor=self._monitor, engine=self._engine, watch=watch, checkpoint=path
+                brief,
+                self._spec,
+                monitor=self._monitor,
+                engine=self._engine,
+                watch=watch,
+                checkpoint=path,
+                checks=self._checks,
             )
         except MetalforgeError as error:
             if path.exists():
@@ -63,18 +82,22 @@ class ChainPool:
         """Write a checkpoint if it is due: no more often than asked for, and no more than `SHARE` of the time."""
         saved, cost = self._saved[chain]
         due = time.monotonic() - saved >= max(self._spec.running.checkpoint_s, cost / SHARE)
-        if due:
+        if due and (self._checks == "none" or not _newer(self.path(chain))):
             self.save(chain)
-        return due
+            return True
+        return False
 
     def save(self, chain: str) -> None:
         """Write a checkpoint now."""
         self.directory.mkdir(exist_ok=True)
         began = time.monotonic()
-        self._chains[chain].save(self.path(chain))
+        path, rows = self.path(chain), self._chains[chain].rows
+        if self._checks != "none":
+            path = path.with_name(f"{chain}.{rows}.next")
+        self._chains[chain].save(path)
         ended = time.monotonic()
         self._saved[chain] = (ended, ended - began)
-        self._written[chain] = self._chains[chain].rows
+        self._written[chain] = rows
 
     def save_all(self) -> None:
         """Write all chains whose files are older than they are."""
@@ -90,3 +113,19 @@ class ChainPool:
     def drop(self, chain: str) -> int:
         """Forget a chain as it is; return the update it is at."""
         return self._chains.pop(chain).rows
+
+
+def settle(path: Path, updates: int) -> None:
+    """Say of the chain that is kept at `path` that the journal has so many of its updates with all their checks.
+
+    Where configurations are checked, a checkpoint takes the place of the one before when that is so: it was written
+    when some of them were on their way, and only from before them they can be computed again.
+    """
+    for rows, newer in _newer(path):
+        if rows <= updates:
+            newer.replace(path)
+
+
+def _newer(path: Path) -> list[tuple[int, Path]]:
+    """Return the checkpoints of a chain that wait for checks, with their updates, in order."""
+    return sorted((int(newer.suffixes[-2][1:]), newer) for newer in path.parent.glob(f"{path.stem}.*.next"))

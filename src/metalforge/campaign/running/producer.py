@@ -5,22 +5,22 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from metalforge.campaign.orderings import Checks
 from metalforge.campaign.spec import CampaignSpec
+from metalforge.campaign.store.records import Promise
 from metalforge.lattice.run import ChainFaultError, Segment
 from metalforge.native.engine import Engine
 from metalforge.pipeline import Emit, Stage
 
 from .equipment import NOBODY, Lines
 from .monitor import Monitor
-from .orders import Block, Brief, Order, Snapshot
+from .orders import Block, Brief, Order
 from .point import PointChain
-from .pool import ChainPool
-
-Snapshots = Literal["none", "flagged", "all"]
+from .pool import ChainPool, settle
 
 
 class Producer(Stage[Order, Block]):
@@ -41,11 +41,11 @@ class Producer(Stage[Order, Block]):
         stopping: Callable[[], bool],
         lines: Lines = NOBODY,
         core: int | None = None,
-        snapshots: Snapshots = "none",
+        checks: Checks = "none",
     ) -> None:
         self._spec, self._substrate = spec, substrate
-        self._stopping, self._core, self._snapshots, self._lines = stopping, core, snapshots, lines
-        self._pool = ChainPool(directory, spec, monitor=monitor, engine=engine, lines=lines)
+        self._stopping, self._core, self._checks, self._lines = stopping, core, checks, lines
+        self._pool = ChainPool(directory, spec, monitor=monitor, engine=engine, lines=lines, checks=checks)
         self._pinned = False
 
     def step(self, state: Any, item: Order) -> tuple[Any, Any]:
@@ -55,13 +55,17 @@ class Producer(Stage[Order, Block]):
         took = item.brief if item.chain not in self._pool else None
         if took is not None:
             self._pool.open(took)
+        if self._checks != "none":
+            settle(self._pool.path(item.chain), item.settled)
         if item.chain not in self._pool:
             block = self._answer(item, missing=not item.release, released=item.release)
         elif item.release:
             block = self._answer(item, step=self._pool.release(item.chain), saved=True, released=True)
         else:
             block = self._run(item, took)
-        header = {"chi": block.chi, "beta": block.beta, "done": block.done, "rows": block.rows}
+        # Configurations that are checked now because nobody knows of an earlier check were flagged then.
+        chi = max(block.chi, self._spec.screening.chi) if block.snapshots else block.chi
+        header = {"chi": chi, "beta": block.beta, "done": block.done, "rows": block.rows}
         return state, Emit(block, header=header, chain=item.chain)
 
     def finish(self, state: Any) -> Any:
@@ -79,24 +83,20 @@ class Producer(Stage[Order, Block]):
         chain = self._pool.take(item.chain)
         chain.begin_block()
         began = time.thread_time()
-        fault, snapshots = "", []
+        fault = ""
         segments: list[Segment] = []
         try:
-            if self._snapshots == "all":
-                for _ in range(item.updates):
-                    made = chain.advance(1, item.until, self._stopping)
-                    if not made:
-                        break
-                    segments += made
-                    snapshots.append(self._snapshot(chain, made[-1]))
-            else:
-                segments = chain.advance(item.updates, item.until, self._stopping)
+            segments = chain.advance(item.updates, item.until, self._stopping)
         except ChainFaultError as error:
             fault = str(error)
         done = chain.measured >= item.until or bool(fault)
         chi = susceptibility_of(chain, self._spec.screening.window)
-        if self._snapshots == "flagged" and segments and chi >= self._spec.screening.chi:
-            snapshots.append(self._snapshot(chain, segments[-1]))
+        promised: Promise = "none"
+        if segments and self._checks == "all":
+            promised = "all"
+        elif segments and self._checks == "flagged" and chi >= self._spec.screening.chi:
+            promised = "last"
+            chain.snap()
         seconds = time.thread_time() - began
         if fault:
             self._pool.drop(item.chain)
@@ -115,18 +115,8 @@ class Producer(Stage[Order, Block]):
             judged=self._lines.judged(),
             took=took,
             saved=not fault and self._pool.keep(item.chain),
-            snapshots=snapshots,
-        )
-
-    def _snapshot(self, chain: PointChain, last: Segment) -> Snapshot:
-        columns = last.columns
-        return Snapshot(
-            chain=chain.id,
-            step=chain.rows,
-            links=chain.field.to_links(),
-            precision=chain.field.precision,
-            plaquette=columns["plaquette"][-1],
-            polyakov=complex(columns["polyakov_re"][-1], columns["polyakov_im"][-1]),
+            snapshots=[] if fault else chain.take_snapshots(),
+            promised=promised,
         )
 
     def _pin(self) -> None:

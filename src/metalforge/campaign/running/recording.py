@@ -7,42 +7,44 @@ from metalforge.campaign.store.records import BlockDone, Checked, Record, Rows
 from metalforge.pipeline import Emit, Stage
 
 from .book import Book
-from .orders import Block, Hear, Order, Start, pass_over, stage_of
+from .orders import Block, Hear, Order, Snapshot, Start, pass_over, stage_of
 from .planner import Planner
 
 
-class Check(Stage[Block, Any]):
-    """Evaluates configurations again and writes how far the run was off."""
+class Check(Stage[Block, Checked]):
+    """Evaluates configurations again and says how far the run was off."""
 
-    def __init__(self, book: Book, substrate: str) -> None:
-        self._book, self._substrate = book, substrate
+    def __init__(self, substrate: str) -> None:
+        self._substrate = substrate
 
     def step(self, state: Any, item: Block) -> tuple[Any, Any]:
         """Check the configurations that came with a block."""
-        for shot in item.snapshots:
-            again = evaluate_again(shot.links, shot.precision)
-            self._book.write(
-                Checked(
-                    chain=shot.chain,
-                    step=shot.step,
-                    substrate=self._substrate,
-                    precision=f"{shot.precision} against {again.precision}",
-                    drift_action=6 * (1 - shot.plaquette) - again.action_density,
-                    drift_plaquette=shot.plaquette - again.plaquette,
-                    drift_polyakov=abs(shot.polyakov) - abs(again.polyakov),
-                )
-            )
-        return state, None
+        return state, [self._checked(shot) for shot in item.snapshots]
+
+    def _checked(self, shot: Snapshot) -> Checked:
+        again = evaluate_again(shot.links, shot.precision)
+        return Checked(
+            chain=shot.chain,
+            step=shot.step,
+            substrate=self._substrate,
+            precision=f"{shot.precision} against {again.precision}",
+            drift_action=6 * (1 - shot.plaquette) - again.action_density,
+            drift_plaquette=shot.plaquette - again.plaquette,
+            drift_polyakov=abs(shot.polyakov) - abs(again.polyakov),
+        )
 
 
-class Recorder(Stage[Block, Block]):
+class Recorder(Stage[Block | Checked, Block]):
     """Writes a block to the journal and hands it on: nothing is decided from rows that are not written."""
 
     def __init__(self, book: Book, hear: Hear = pass_over) -> None:
         self._book, self._hear = book, hear
 
-    def step(self, state: Any, item: Block) -> tuple[Any, Any]:
-        """Write the rows, what the screen said, and where the chain is."""
+    def step(self, state: Any, item: Block | Checked) -> tuple[Any, Any]:
+        """Write the rows, what the screen said, and where the chain is; or how far a configuration was off."""
+        if isinstance(item, Checked):
+            self._book.write(item)
+            return state, None
         self._hear(item)
         self._book.write(*records_of(item))
         if item.saved:
@@ -61,7 +63,7 @@ def records_of(block: Block) -> list[Record]:
         records.append(Rows(chain=block.chain, phase=phase, first=first, columns=columns, seconds=seconds))
     records += block.screened
     if block.segments or block.done:
-        named = ("visit", "chain", "step", "links", "done", "substrate")
+        named = ("visit", "chain", "step", "links", "done", "substrate", "promised")
         records.append(BlockDone(**{name: getattr(block, name) for name in named}))
     return records
 

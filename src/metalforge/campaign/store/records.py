@@ -19,6 +19,8 @@ NOT_ACTED_ON = "recorded, not acted on: "
 """How the reason begins why a head that is read is not followed."""
 StoppedBy: TypeAlias = Literal["target", "trajectories", "seconds", "joules", "exhausted", "asleep"]
 
+Promise: TypeAlias = Literal["none", "last", "all"]
+
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
     """One line of the journal; whoever writes it there dates it (`running.book`)."""
@@ -119,7 +121,10 @@ class Rows(_Record, frozen=True, kw_only=True, tag="rows"):
 
 
 class BlockDone(_Record, frozen=True, kw_only=True, tag="block"):
-    """A chain has come to `step`, where its links have this digest; `done` when the visit is complete."""
+    """A chain has come to `step`, where its links have this digest; `done` when the visit is complete.
+
+    `promised` says which of its configurations are evaluated again: none, the last one, or all.
+    """
 
     visit: int
     chain: str
@@ -127,6 +132,7 @@ class BlockDone(_Record, frozen=True, kw_only=True, tag="block"):
     links: str
     done: bool
     substrate: str
+    promised: Promise = "none"
 
 
 class Migrated(_Record, frozen=True, kw_only=True, tag="migrated"):
