@@ -64,7 +64,7 @@ class ChainLog:
     """Configurations that were to be evaluated again."""
     unchecked: set[int] = field(default_factory=set)
     """Those of them, by the number of updates that led there, of which that is not known."""
-    _ahead: set[int] = field(default_factory=set)
+    checked_ahead: set[int] = field(default_factory=set)
     """Checks that came before their block."""
 
     @property
@@ -111,18 +111,23 @@ class ChainLog:
             first = self.step + 1 if block.promised == "all" else block.step
             steps = set(range(first, block.step + 1))
             self.promised += len(steps)
-            self.unchecked |= steps - self._ahead
-            self._ahead -= steps
+            self.unchecked |= steps - self.checked_ahead
+            self.checked_ahead -= steps
         self.step, self.substrate = block.step, block.substrate
         if block.done:
             self.complete, self.links = block.step, block.links
             self.ends[block.visit] = block.step
 
-    def check(self, step: int) -> None:
-        """Take that a configuration was evaluated again."""
+    def check(self, step: int) -> bool:
+        """Take that a configuration was evaluated again; return whether that is news."""
         if step > self.step:
-            self._ahead.add(step)
-        self.unchecked.discard(step)
+            known = step in self.checked_ahead
+            self.checked_ahead.add(step)
+        else:
+            # Journals of early versions promise nothing, and have every check once.
+            known = self.promised > 0 and step not in self.unchecked
+            self.unchecked.discard(step)
+        return not known
 
     def take(self, rows: Rows) -> None:
         """Add rows; those that were there already must be the same, bit for bit."""
@@ -274,8 +279,8 @@ class CampaignState:
             case Screened():
                 self._chain(record.chain).screened.append(record)
             case records.Checked():
-                self._chain(record.chain).check(record.step)
-                self.checks.append(record)
+                if self._chain(record.chain).check(record.step):
+                    self.checks.append(record)
             case Estimated():
                 self.estimates.append(record)
             case records.Energy():

@@ -50,6 +50,8 @@ class Brief:
     """The engines on which its rows were made, by name."""
     unchecked: frozenset[int] = frozenset()
     """Updates whose configurations are to be checked and were not."""
+    checked_ahead: frozenset[int] = frozenset()
+    """Updates beyond `closed` whose configurations were checked."""
     closed: int = 0
     """Updates for which the journal says what is to be checked."""
     settled: int = 0
@@ -81,6 +83,7 @@ class Brief:
             meta=tuple(meta),
             engines=tuple(engines),
             unchecked=frozenset(log.unchecked),
+            checked_ahead=frozenset(log.checked_ahead),
             closed=log.step,
             settled=log.settled,
         )

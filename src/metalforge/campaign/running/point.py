@@ -157,7 +157,9 @@ class PointChain:
         return met
 
     def snap(self) -> None:
-        """Keep the configuration as it is, with what was measured on it, to be checked."""
+        """Keep the configuration as it is, with what was measured on it, to be checked if it was not."""
+        if self.rows in self._known.checked_ahead:
+            return
         plaquette, re, im = (self._run.log.columns[n][-1] for n in ("plaquette", "polyakov_re", "polyakov_im"))
         links, precision = self.field.to_links(), self.field.precision
         self._snapshots.append(
