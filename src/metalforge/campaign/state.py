@@ -308,6 +308,8 @@ class CampaignState:
         return self.seconds + max(now - self._since, 0.0)
 
     def _assign(self, record: Assigned) -> None:
+        if not record.chain.isidentifier():  # its file has this name
+            raise SpecError(f"journal: a chain's name must be letters and digits. Got {record.chain!r}")
         self.visits.append(record)
         if record.chain not in self.chains:
             self.chains[record.chain] = ChainLog(

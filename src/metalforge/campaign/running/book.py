@@ -16,7 +16,7 @@ class Book:
     """Takes records from any thread: each is dated, appended to the journal, then applied to the state."""
 
     def __init__(self, journal: Journal[Record], state: CampaignState, clock: Callable[[], float] = time.time) -> None:
-        self.journal, self.state, self.clock = journal, state, clock
+        self.journal, self.state, self.clock = journal, state, steady(clock, after=state.last_at)
         self._lock = threading.RLock()
 
     def write(self, *records: Record) -> None:
@@ -32,3 +32,12 @@ class Book:
         """Give the state, which stands still meanwhile."""
         with self._lock:
             yield self.state
+
+
+def steady(clock: Callable[[], float], *, after: float) -> Callable[[], float]:
+    """Return dates that begin with the clock's, but not before `after`, and go on by monotonic time.
+
+    A clock that is set while a campaign runs neither ends its budget of seconds nor makes it longer.
+    """
+    began, since = max(clock(), after), time.monotonic()
+    return lambda: began + time.monotonic() - since

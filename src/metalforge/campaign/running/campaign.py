@@ -22,9 +22,9 @@ from metalforge.campaign.extending import Extension, extended
 from metalforge.campaign.findings import target_met
 from metalforge.campaign.orderings import AUTO, arrange
 from metalforge.campaign.report.spec_text import spec_text
-from metalforge.campaign.spec import CampaignSpec
+from metalforge.campaign.spec import CampaignSpec, load_spec
 from metalforge.campaign.state import CampaignState, fold
-from metalforge.campaign.store.directory import DirectoryLock, writable_directory
+from metalforge.campaign.store.directory import DirectoryLock, sweep, writable_directory
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import Extended, Finished, Interrupted, Opened, Record, Resumed, StoppedBy
 from metalforge.campaign.view import View, view_of
@@ -64,7 +64,7 @@ VERSIONS = ("numpy", "scipy", "h5py", "msgspec", "scikit-learn")
 class Campaign(Closing):
     """A campaign in a directory, locked for this process."""
 
-    def __init__(self, directory: Path, lock: DirectoryLock, book: Book) -> None:
+    def __init__(self, directory: Path, lock: DirectoryLock, book: Book, edited: str = "") -> None:
         self.directory, self._lock, self.book = directory, lock, book
         self.spec = book.state.spec
         self._halt: str | None = None
@@ -72,7 +72,8 @@ class Campaign(Closing):
         self._producer = producer_here()
         self.metered_by(self._producer.meter())
         self._wall = time.monotonic()
-        self.message = book.journal.message
+        self.message = "\n".join(said for said in (book.journal.message, edited) if said) or None
+        """What was found amiss in the directory, for people."""
 
     @classmethod
     def open(
@@ -128,6 +129,12 @@ class Campaign(Closing):
         with _locked(directory) as lock:
             journal: Journal[Record] = Journal.open(directory / JOURNAL, Record, mode="resume")
             with naming(directory / JOURNAL):
+                if not journal.found.records:
+                    journal.close()
+                    raise SpecError(
+                        "the process died before the first record was whole: there is nothing to go on with"
+                        f"\nhint: metalforge scan --out {directory} begins it again"
+                    )
                 state = fold(journal.found.records)
             if spec is not None and spec not in (state.opened.spec, state.spec):
                 raise SpecError(
@@ -141,6 +148,7 @@ class Campaign(Closing):
                     f"{directory}: was run at build level {build}, this is {engine.name}: chains would not continue "
                     f"bit for bit\nhint: set METALFORGE_ISA={build}"
                 )
+            edited = _edited(directory, state.spec)
             in_force = extended(state, more) if more is not None and more.asks else None
             book = Book(journal, state, clock)
             if state.finished is None or in_force is not None:
@@ -148,7 +156,7 @@ class Campaign(Closing):
             if in_force is not None:
                 book.write(Extended(spec=in_force, command=tuple(command)))
                 _write_spec(directory, in_force)
-            return cls(directory, lock, book)
+            return cls(directory, lock, book, edited)
 
     # -- running ----------------------------------------------------------------------------------------------------
 
@@ -320,10 +328,28 @@ def _locked(directory: Path) -> Iterator[DirectoryLock]:
     writable_directory(directory)
     lock = DirectoryLock(directory)
     try:
+        sweep(directory)
         yield lock
     except BaseException:
         lock.close()
         raise
+
+
+def _edited(directory: Path, spec: CampaignSpec) -> str:
+    """Return a line that says what stands in `spec.toml` and is not in force; nothing where that is the same."""
+    path = directory / "spec.toml"
+    try:
+        there = load_spec(path)
+    except SpecError as error:
+        return f"{error}" if path.exists() else ""
+    one, other = (spec_text(each).splitlines() for each in (there, spec))
+    changes = [f"`{edited}` for `{kept}`" for edited, kept in zip(one, other, strict=False) if edited != kept]
+    if not changes:
+        return ""
+    return (
+        f"{path}: was edited ({', '.join(changes)}), and the campaign goes on as it was begun"
+        "\nhint: the options of metalforge resume extend it; for all else begin in another directory"
+    )
 
 
 def _write_spec(directory: Path, spec: CampaignSpec) -> None:

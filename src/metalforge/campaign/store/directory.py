@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import re
 import secrets
 import socket
 from datetime import UTC, datetime
@@ -16,6 +17,10 @@ from metalforge.core.files import PathLike, naming
 
 PROBE_BYTES = 4096  # a block: a full disk still has room for an empty file
 NAME = "lock"
+PLACES = ("chains", "figures")
+"""Directories of a campaign's directory."""
+SCRATCH = re.compile(r"\.[0-9a-f]{16}\.tmp")
+"""What a file is called until it is whole (`core.files.replacing`)."""
 
 
 class DirectoryError(MetalforgeError):
@@ -46,6 +51,22 @@ def writable_directory(path: PathLike) -> Path:
     return directory
 
 
+def sweep(directory: Path) -> None:
+    """Remove what killed processes left half written; refuse links, through which files elsewhere would be replaced.
+
+    Whoever calls holds the directory's lock.
+    """
+    for place in (directory, *(directory / name for name in PLACES)):
+        for entry in place.glob("*") if place.is_dir() else ():
+            if entry.is_symlink() and not entry.is_dir():
+                raise DirectoryError(
+                    f"{entry}: is a link, and a campaign replaces its files"
+                    "\nhint: remove it, or choose another directory"
+                )
+            if SCRATCH.fullmatch(entry.name):
+                entry.unlink(missing_ok=True)
+
+
 class LockHolder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Who took the lock, and when."""
 
@@ -69,7 +90,7 @@ class DirectoryLock(Closing):
         self.path = Path(directory) / NAME
         with naming(self.path, "locked", DirectoryError):
             # Not inherited by programs started from here: a child that outlives us must not keep the lock.
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         taken = False
         try:
             self._take(directory)

@@ -76,22 +76,23 @@ class Journal(Closing, Generic[Record]):
     ) -> Self:
         """Give a journal to append to.
 
-        "create" makes a new file and refuses one that exists. "resume" verifies every line of an existing one, and cuts
-        a torn tail off after copying it to ``NAME.torn-N`` beside it; `message` then says so. `clock` (seconds),
-        `write` and `sync` stand for the system's in tests.
+        "create" makes a new file and refuses one that holds a record. "resume" verifies every line of an existing one.
+        Both cut a torn tail off after copying it to ``NAME.torn-N`` beside it; `message` then says so. `clock`
+        (seconds), `write` and `sync` stand for the system's in tests.
         """
         path = Path(path)
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
         message = None
-        if mode == "create":
-            if os.path.lexists(path):
-                raise JournalError(f"{path}: must not exist yet\nhint: resume it, or choose another directory")
+        there = mode == "resume" or os.path.lexists(path)
+        if not there:
             with naming(path, "created", JournalError):
                 file = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o644)
                 _sync_directory(path.parent)
             found: JournalContents[Record] = JournalContents(records=[], offsets=[], torn=None, bytes_good=0)
         else:
             found = read_journal(path, record_type)
+            if mode == "create" and found.records:
+                raise JournalError(f"{path}: must not exist yet\nhint: resume it, or choose another directory")
             with naming(path, "opened for appending", JournalError):
                 if found.torn is not None:
                     message = _cut(path, found.torn)
