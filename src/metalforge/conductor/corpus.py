@@ -43,17 +43,13 @@ def build_corpus(spec: CorpusSpec | None = None, progress: Progress | None = Non
     entries = list(chain_entries(spec))
     places = [(place, REFERENCE_STREAM + 2 * i) for i, place in enumerate(equilibria(spec, entries))]
     total = len(entries) + len(places)
-
-    def done(i: int, what: str) -> None:
-        if progress is not None:
-            progress(i, total, what)
-
+    say = progress or (lambda done, total, what: None)
     chains, references = [], []
     for i, chain in enumerate(run_chains(entries, spec, workers=workers)):
-        done(i, f"chain at beta {chain.entry.beta}, {chain.entry.fault or chain.entry.start}")
+        say(i, total, f"chain at beta {chain.entry.beta}, {chain.entry.fault or chain.entry.start}")
         chains.append(chain)
     for i, reference in enumerate(run_references(places, spec, workers=workers)):
-        done(len(entries) + i, f"long runs at beta {reference.entry.beta}")
+        say(len(entries) + i, total, f"long runs at beta {reference.entry.beta}")
         references.append(reference)
     return Corpus(spec_json=msgspec.json.encode(spec).decode(), chains=tuple(chains), references=tuple(references))
 

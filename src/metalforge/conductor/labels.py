@@ -83,7 +83,7 @@ class Labeller:
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
         self._spec = msgspec.json.decode(corpus.spec_json, type=CorpusSpec)
-        self._bands = {reference.entry: band_of(reference) for reference in corpus.references}
+        self.bands = {reference.entry: band_of(reference) for reference in corpus.references}
         self._loops = {r.entry: gamma_method(r.series[:, :, 1].ravel()).mean for r in corpus.references}
         self._spreads = {r.entry: float(r.series[:, :, 1].var()) for r in corpus.references}
         self._unsure = {r.entry: _spread_error(r.series[:, :, 1]) for r in corpus.references}
@@ -129,7 +129,7 @@ class Labeller:
 
     def length(self, chain: ChainRecord) -> int | None:
         """Return the first trajectory from which a chain stays in its band; None without one."""
-        band = self._bands[chain.entry.place]
+        band = self.bands[chain.entry.place]
         return None if band is None else first_inside(chain.column("wilson_loop"), band)
 
     def labels(self, chain: ChainRecord) -> ChainLabels:
@@ -141,13 +141,9 @@ class Labeller:
                 values[name][:] = made
         return ChainLabels(values=values, length=seen.length, ambiguous=seen.ambiguous)
 
-    def has_band(self, entry: ChainEntry) -> bool:
-        """Return whether the equilibrium of a chain is known."""
-        return self._bands[entry.place] is not None
-
     def unknown_equilibria(self) -> tuple[float, ...]:
         """Return the couplings whose long runs do not agree."""
-        return tuple(sorted({place.beta for place, band in self._bands.items() if band is None}))
+        return tuple(sorted({place.beta for place, band in self.bands.items() if band is None}))
 
 
 class Labelled:
@@ -192,7 +188,7 @@ class Label(NamedTuple):
 
 
 def _thermalised(seen: Labelled) -> Doubles | None:
-    if not seen.labeller.has_band(seen.entry):
+    if seen.labeller.bands[seen.entry.place] is None:
         return None
     return np.asarray(np.arange(seen.updates) >= (seen.updates if seen.length is None else seen.length), np.float64)
 

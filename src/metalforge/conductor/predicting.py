@@ -123,6 +123,10 @@ ROUTES: tuple[Route, ...] = ("f32-software", "npu-w4a8-refit", "npu-w8a8", "npu-
 Predictions: TypeAlias = Mapping[str, Sequence[Doubles]]
 """By head, one array (trajectories,) a chain."""
 _Placing: TypeAlias = Callable[[HybridEsn, NpuDevice], HybridEsn]
+_REFITTED: Mapping[str, _Placing] = {
+    "npu-w4a8-refit": lambda esn, device: esn.with_hardware_linear(device, precision="W4A8"),
+    "npu-native": lambda esn, device: esn.with_hardware_native(device),
+}
 
 
 def layout_of(trained: Trained) -> HeadLayout:
@@ -140,12 +144,8 @@ def predictions(route: Route, trained: Trained, train: Sequence[Example], test: 
         answers: list[Mapping[str, Doubles]] = [values_of(trained, example.inputs) for example in test]
     elif route == "npu-w8a8":
         answers = _whole_on_device(trained, train, test)
-    elif route == "npu-w4a8-refit":
-        answers = _refitted(
-            trained, train, test, lambda esn, device: esn.with_hardware_linear(device, precision="W4A8")
-        )
-    elif route == "npu-native":
-        answers = _refitted(trained, train, test, lambda esn, device: esn.with_hardware_native(device))
+    elif route in _REFITTED:
+        answers = _refitted(trained, train, test, _REFITTED[route])
     else:
         raise SpecError(f"`route` must be one of {', '.join(ROUTES)}. Got `{route}`")
     return {name: [answer[name] for answer in answers] for name in trained.fits}

@@ -84,12 +84,11 @@ class Problem:
     def score(self, outputs: Reals) -> Proportion:
         """Return the metric of readout rows on the test series."""
         test = self.test
-        if test.classes:
-            return _accuracy(np.argmax(outputs, axis=1) == test.targets)
-        wanted = np.concatenate(list(test.targets[:, test.washout :]))
-        if self.metric == "accuracy":
-            return _accuracy((outputs >= 0) == (wanted > 0))
-        return Proportion(*nrmse_interval(wanted, outputs, resamples=100), len(wanted))
+        wanted = test.targets if test.classes else np.concatenate(list(test.targets[:, test.washout :]))
+        if self.metric == "nrmse":
+            return Proportion(*nrmse_interval(wanted, outputs, resamples=100), len(wanted))
+        right = np.argmax(outputs, axis=1) == wanted if test.classes else (outputs >= 0) == (wanted > 0)
+        return wilson(int(right.sum()), right.size)
 
     def baseline_scores(self, cases: int) -> dict[str, Proportion]:
         """Return what is simpler, by the name of its approach."""
@@ -102,10 +101,6 @@ class Problem:
             figure = figure_of(found, self.metric, shared_test=self.shared_test)
             where = self.name, approach, self.metric
             yield row_of(*where, figure, usual, precision=precision, refit=refitted, less=less)
-
-
-def _accuracy(right: NDArray[np.bool_]) -> Proportion:
-    return wilson(int(right.sum()), right.size)
 
 
 class Split(NamedTuple):

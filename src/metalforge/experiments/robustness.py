@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,8 +60,7 @@ SAME_WEIGHTS = {
 """The model in float with the rounded weights of each chip: only inputs and states are not rounded there."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassTask:
+class ClassTask(NamedTuple):
     """A maker of labelled sequences from (n, seed), how many train, and what suits the networks."""
 
     make: Callable[[int, int], LabelledSequences]

@@ -15,7 +15,7 @@ circle from there on; live from a new lattice, warmed up. Another seed gives oth
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -95,14 +95,6 @@ def _recorded(spec: TapeSpec, i: int) -> NDArray[np.float64]:
 def _as_series(beta: float, dims: Dims, rows: Rows) -> PointSeries:
     wide = rows.astype(np.float64)
     return PointSeries(beta, dims, wide[:, 0], wide[:, 1] + 1j * wide[:, 2])
-
-
-class RowSource(Protocol):
-    """Gives rows of chains."""
-
-    def draw(self, beta: float, updates: int, *, chain: int) -> PointSeries:
-        """Return the next rows of a chain; the beta of the series is the one they were made at."""
-        ...
 
 
 class TapeSource:
@@ -197,7 +189,7 @@ class _Running:
     cost: int = 0
 
 
-def run_campaign(steerer: Steerer, source: RowSource, rules: Rules, seed: int) -> VirtualOutcome:
+def run_campaign(steerer: Steerer, source: TapeSource | LiveSource, rules: Rules, seed: int) -> VirtualOutcome:
     """Return beta_c after the budget is spent, or before if the steerer has no more to ask for."""
     chains: list[_Running] = []
     spent = 0

@@ -42,11 +42,6 @@ class OnGrid:
         self.precision: Precision = grid.precision
         self.volume: int = math.prod(grid.dims)
 
-    @property
-    def threads(self) -> int:
-        """Threads of every kernel call."""
-        return self.engine.threads
-
     def meets(self, other: "OnGrid") -> bool:
         """Whether another one has the same lattice, precision and engine, so that kernels take both."""
         mine, its = self.grid, other.grid

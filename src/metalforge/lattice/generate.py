@@ -211,11 +211,6 @@ class Generation:
             values["chiral_susceptibility_connected"] = Value.of(parts.connected)
         return values
 
-    def _also(self) -> tuple[str, ...]:
-        """Observables of the summary without a field of their own: the action's, and those that were asked for."""
-        own = self.chain.action.variable
-        return tuple(dict.fromkeys((*(() if own in SERIES else (own,)), *self.job.observables)))
-
     def summary(self) -> ChainSummary:
         """Return means with Gamma-method errors; needs at least one measurement."""
         loop = np.hypot(self.series["polyakov_re"], self.series["polyakov_im"])
@@ -223,6 +218,7 @@ class Generation:
         absolute = _value(loop)
         chi = _value(loop, lambda values: susceptibility(values, volume), lambda values: volume * float(values.var()))
         hmc = self.chain.spec.has_trajectories
+        also = (*_own(self.chain), *self.job.observables)
         return ChainSummary(
             plaquette=_value(self.series["plaquette"]),
             polyakov_abs=absolute,
@@ -231,18 +227,22 @@ class Generation:
             acceptance=_value(self.series["accepted"]) if hmc else None,
             exp_minus_dh=_value(np.exp(-np.array(self.series["delta_h"]))) if hmc else None,
             **self._sea_values(),
-            observables={o.name: value_of(o, np.array(self.series[o.name])) for o in named(self._also())},
+            observables={o.name: value_of(o, np.array(self.series[o.name])) for o in named(dict.fromkeys(also))},
             n_measurements=self.measured,
             updates_per_second=self.progress.updates / self.progress.seconds if self.progress.seconds else 0.0,
-            threads=self.chain.field.threads,
+            threads=self.chain.field.engine.threads,
             isa=self.chain.field.engine.name.removeprefix("cpu:"),
             spec=self.chain.spec,
         )
 
 
 def _series_of(chain: Chain) -> tuple[str, ...]:
-    own = () if chain.action.variable in SERIES else (chain.action.variable,)
-    return SERIES + own if chain.sea is None else SERIES + own + SEA_SERIES
+    return SERIES + _own(chain) + (() if chain.sea is None else SEA_SERIES)
+
+
+def _own(chain: Chain) -> tuple[str, ...]:
+    """What reweighting reads of the action, where it is not among those of every run."""
+    return () if chain.action.variable in SERIES else (chain.action.variable,)
 
 
 def _value(

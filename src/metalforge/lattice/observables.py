@@ -157,7 +157,7 @@ def measure_condensate(
     if n_vectors < 1:
         raise SpecError(f"`n_vectors` must be at least 1. Got {n_vectors}")
     noise, found = inverter.fresh(), inverter.fresh()
-    volume = inverter.volume
+    volume = inverter.operator.volume
     condensate, connected = [], []
     for n in range(n_vectors):
         noise.gaussian(draw=NOISE_DRAW + 256 * n, **address)

@@ -142,10 +142,6 @@ def value_of(observable: Observable, column: Floats, *, fewest: int = MIN_LENGTH
     return Value.of(gamma_method(rows))
 
 
-def _percent(mean: float, error: float) -> str:
-    return f"{mean:.0%}"
-
-
 def _whole(mean: float, error: float) -> str:
     return f"{mean:.0f}"
 
@@ -190,7 +186,7 @@ for _observable in (
         measure=lambda look: float(wilson_loops(look.chain.field.to_links(), 2, 1)[1, 0]),
     ),
     _of_update("delta_h", "exp(-dH)", transform=lambda delta_h: np.exp(-delta_h)),
-    _of_update("accepted", "accepted", error=False, text=_percent),
+    _of_update("accepted", "accepted", error=False, text=lambda mean, error: f"{mean:.0%}"),
     _of_update("delta_h_quarter", measure=lambda look: look.delta_h_quarter),
     _of_update("cg_iterations", "CG per solve", measure=_cg_of_one_solve, needs="sea", error=False, text=_whole),
     Observable(name="cg_total", measure=lambda look: look.of_update("cg_iterations"), of="update", needs="sea"),

@@ -164,11 +164,6 @@ class Inverter:
         self.solves = 0
         self.iterations = 0
 
-    @property
-    def volume(self) -> int:
-        """Number of sites, even and odd."""
-        return self._field.volume
-
     def links_moved(self) -> None:
         """Say that the links are others now; they are taken up when they are needed."""
         self._stale = True
