@@ -21,16 +21,14 @@ from .series import DivergenceError
 
 
 class LeastSquares(NamedTuple):
-    """A readout (outputs, width), the inverse (width, width), and the rows learned."""
+    """A readout (outputs, width), the inverse (width, width), and the rows learned.
+
+    With an inverse of 1 / alpha it begins drawn to its readout with penalty alpha |W - W_0|^2.
+    """
 
     w_out: Doubles
     inverse: Doubles
     rows: int
-
-
-def begin(w_out: Doubles, alpha: float) -> LeastSquares:
-    """Return a state that is drawn to a readout with penalty alpha |W - W_0|^2."""
-    return LeastSquares(w_out, np.eye(w_out.shape[1]) / alpha, 0)
 
 
 def absorb(state: LeastSquares, x: Doubles, y: Doubles, forgetting: float) -> LeastSquares:

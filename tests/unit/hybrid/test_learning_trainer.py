@@ -24,7 +24,7 @@ from metalforge.hybrid.model.ops import Gradient
 from metalforge.hybrid.model.software import evaluate
 from metalforge.reservoir import make_esn, nrmse
 from metalforge.reservoir.datasets import narma
-from metalforge.reservoir.least_squares import absorb, begin
+from metalforge.reservoir.least_squares import LeastSquares, absorb
 from metalforge.reservoir.losses import as_targets, loss_and_slope
 from metalforge.reservoir.online import Rls, learn
 from metalforge.reservoir.series import DivergenceError, SeriesError
@@ -149,7 +149,7 @@ def test_rows_at_once_give_what_they_give_one_by_one(forgetting, blocks):
     x, y, start = rng.normal(size=(40, 6)), rng.normal(size=(40, 2)), rng.normal(size=(2, 6))
     one_by_one = Rls(alpha=0.5, forgetting=forgetting, fit_bias=False)
     peer, _ = learn(one_by_one, x, y, one_by_one.init(6, 2)._replace(w_out=start))
-    state = begin(start, 0.5)
+    state = LeastSquares(start, np.eye(start.shape[1]) / 0.5, 0)
     for rows in np.split(np.arange(40), np.cumsum(blocks)[:-1]):
         state = absorb(state, x[rows], y[rows], forgetting)
     assert np.allclose(state.w_out, peer.w_out, atol=1e-10)
@@ -158,7 +158,7 @@ def test_rows_at_once_give_what_they_give_one_by_one(forgetting, blocks):
 
 
 def test_least_squares_that_are_lost_are_rolled_back():
-    lost = begin(np.zeros((1, 3)), 1.0)._replace(inverse=-np.eye(3))
+    lost = LeastSquares(np.zeros((1, 3)), -np.eye(3), 0)
     with pytest.raises(DivergenceError, match=r"row 2(.|\n)*forgetting"):
         absorb(lost, np.ones((2, 3)), np.ones((2, 1)), 0.5)
     u, y = stream(200)

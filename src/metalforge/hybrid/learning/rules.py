@@ -23,7 +23,7 @@ import numpy as np
 
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
-from metalforge.reservoir.least_squares import LeastSquares, absorb, begin
+from metalforge.reservoir.least_squares import LeastSquares, absorb
 from metalforge.reservoir.losses import LossName, LossSlope
 from metalforge.reservoir.readout import ridge as ridge_readout
 
@@ -108,14 +108,11 @@ class RecursiveLeastSquares:
     def init(self, master: Master) -> "Waiting":
         """Return a state that knows the readout and its penalty."""
         start = np.concatenate([master.w_out, master.out_bias[:, np.newaxis]], axis=1)
-        solved = begin(start, self.alpha)
-        if self.inverse is not None:
-            if self.inverse.shape != solved.inverse.shape:
-                raise SpecError(
-                    f"`inverse` must be {solved.inverse.shape}, features and one. Got shape {self.inverse.shape}"
-                )
-            solved = solved._replace(inverse=np.array(self.inverse, np.float64))
-        return Waiting(solved, [])
+        width = start.shape[1]
+        inverse = np.eye(width) / self.alpha if self.inverse is None else np.array(self.inverse, np.float64)
+        if len(inverse) != width:
+            raise SpecError(f"`inverse` must be {(width, width)}, features and one. Got shape {inverse.shape}")
+        return Waiting(LeastSquares(start, inverse, 0), [])
 
     def step(self, state: "Waiting", master: Master, lesson: Lesson) -> tuple["Waiting", Master]:
         """Return the readout, the same until the block is full. The rows that wait are shared with the state before."""

@@ -44,11 +44,6 @@ class PushSchedule:
         if self.changed is not None and not 0 < self.changed <= 1:
             raise SpecError(f"`changed` is a share of the integers, above 0 and at most 1. Got {self.changed}")
 
-    @property
-    def each_step(self) -> bool:
-        """Whether the device holds what the master says after every step."""
-        return self.every == 1
-
     def due(self, steps: int, share_changed: float | None) -> bool:
         """Return whether to push, `steps` after the last push; `share_changed` is wanted where `changed` is set."""
         if self.every is not None and steps >= self.every:

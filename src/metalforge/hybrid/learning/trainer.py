@@ -314,7 +314,7 @@ class OnlineTrainer:
         """Whether the rule corrects what the device said rather than what the master says."""
         if not isinstance(self.rule, GradientStep):
             return False
-        return self.rule.error == "device" or (self.rule.error == "auto" and self.schedule.each_step)
+        return self.rule.error == "device" or (self.rule.error == "auto" and self.schedule.every == 1)
 
 
 def online_training_step(

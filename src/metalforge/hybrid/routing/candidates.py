@@ -115,7 +115,7 @@ class Finder:
         """Add the candidates for one matrix: whole, and in blocks of rows where it is too wide to stay on chip."""
         # Ranges are folded into the weights: several of them would take integers off their grid.
         x = x.of_one_size() if exact or isinstance(matrix, Quantized) else x
-        outputs, inputs = (matrix.values if isinstance(matrix, Quantized) else matrix).shape
+        outputs, inputs = matrix.shape
         positions = self._positions(nodes[0])
         try:
             option = self._encoding(nodes, matrix, x, positions)
@@ -125,7 +125,7 @@ class Finder:
                 build_linear(
                     nodes, matrix, x, option.encoding, option.error, spans=spans, rows=rows, positions=positions
                 )
-                for rows in ((), *self._blocks(int(outputs), int(inputs), option.encoding))
+                for rows in ((), *self._blocks(outputs, inputs, option.encoding))
             ]
         except ProgramError as error:
             return self._refuse(nodes, Verdict(_first_line(error)))
@@ -137,7 +137,7 @@ class Finder:
         options = encoding_options(matrix, x)
         if self.wishes.objective == "accuracy":
             return finest(options)
-        outputs, inputs = (matrix.values if isinstance(matrix, Quantized) else matrix).shape
+        outputs, inputs = matrix.shape
 
         def price(encoding: Encoding) -> tuple[float, ...]:
             seconds = costs.shape_seconds(

@@ -105,11 +105,8 @@ def _rounded(matrix: Weights, x: ValueRange) -> list[tuple[int, Doubles, Doubles
         digits = next((d for d in DIGITS if digit_limit(d) >= largest), None)
         folded = matrix.dequantize() * x.largest
         return [] if digits is None else [(digits, np.zeros_like(folded), folded)]
-    found = []
-    for digits in DIGITS:
-        q = quantize_digits(matrix.astype(np.float64) * x.largest, digits)
-        found.append((digits, q.error, q.dequantize()))
-    return found
+    rounded = [quantize_digits(matrix.astype(np.float64) * x.largest, digits) for digits in DIGITS]
+    return [(digits, q.error, q.dequantize()) for digits, q in zip(DIGITS, rounded, strict=True)]
 
 
 LADDER = ("W4A4", "W4A8", "W8A8", "W8A12", "W12A12", "W12A16")

@@ -229,8 +229,7 @@ def _relative(noise: Doubles, power: Doubles) -> float:
 
 
 def _bias(stage: ChainStage) -> Doubles:
-    rows = stage.weights.shape[0] if isinstance(stage.weights, np.ndarray) else stage.weights.values.shape[0]
-    return np.zeros(rows) if stage.bias is None else stage.bias.astype(np.float64)
+    return np.zeros(stage.weights.shape[0]) if stage.bias is None else stage.bias.astype(np.float64)
 
 
 LONGEST_NAME = 60
@@ -249,7 +248,7 @@ def build_linear(
     positions: int = 1,
 ) -> LinearJob:
     """Return a job for a matrix (outputs, inputs), whole or in blocks of rows."""
-    outputs = _rows(matrix)
+    outputs = matrix.shape[0]
     blocks = tuple(rows) or (slice(0, outputs),)
     name = program_name(nodes)
     names = [name] if len(blocks) == 1 else [f"{name}[{span.start}:{span.stop}]" for span in blocks]
@@ -308,15 +307,11 @@ def program_name(nodes: Iterable[str]) -> str:
     return f"{plain}+{len(others)}" if others else plain
 
 
-def _rows(matrix: Weights) -> int:
-    return int(matrix.values.shape[0] if isinstance(matrix, Quantized) else matrix.shape[0])
-
-
 def _take(matrix: Weights, span: slice) -> NDArray[Any] | Quantized:
     """Return some rows of a matrix."""
     if not isinstance(matrix, Quantized):
         return matrix[span]
-    scales = np.broadcast_to(matrix.scales, matrix.values.shape[:1])
+    scales = np.broadcast_to(matrix.scales, matrix.shape[:1])
     return Quantized(
         values=matrix.values[span], scales=scales[span].copy(), limits=matrix.limits, error=matrix.error[span]
     )

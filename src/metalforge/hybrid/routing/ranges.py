@@ -175,25 +175,20 @@ def observe(graph: OpGraph, examples: Mapping[str, ArrayLike]) -> dict[str, Valu
     """Return the ranges of all values in a run of the examples; one that was always zero shows nothing."""
     everything = tuple(value for node in graph.nodes for value in node.outputs)
     model, reader = SoftwareModel(replace(graph, outputs=everything)), GraphValues(graph)
-    largest: dict[str, float] = {}
-    squares: dict[str, float] = {}
-    entries: dict[str, int] = {}
+    seen: dict[str, tuple[float, float, int]] = {}  # the largest modulus, the sum of squares, and of how many
     samples = 0
     for inputs in reader.sequences(examples)[0] if graph.stateful else [examples]:
-        values = dict(inputs) | model.forward(inputs)
         samples += reader.samples(inputs)
-        for name, value in values.items():
+        for name, value in (dict(inputs) | model.forward(inputs)).items():
             array = np.asarray(value, np.float64)
             if not np.all(np.isfinite(array)):
                 raise SpecError(f"calibration made NaN or infinity of `{name}`; look at the examples or the weights")
-            largest[name] = max(largest.get(name, 0.0), float(np.abs(array).max(initial=0.0)))
-            squares[name] = squares.get(name, 0.0) + float(np.sum(array**2))
-            entries[name] = entries.get(name, 0) + array.size
+            size, squares, entries = seen.get(name, (0.0, 0.0, 0))
+            size = max(size, float(np.abs(array).max(initial=0.0)))
+            seen[name] = size, squares + float(np.sum(array**2)), entries + array.size
     source = f"seen on {samples} samples"
     return {
-        name: ValueRange.even(
-            _width(graph, name), size, rms=float(np.sqrt(squares[name] / max(entries[name], 1))), source=source
-        )
-        for name, size in largest.items()
+        name: ValueRange.even(_width(graph, name), size, rms=sqrt(squares / entries), source=source)
+        for name, (size, squares, entries) in seen.items()
         if size
     }

@@ -9,7 +9,7 @@
 Slicing precision is in `encodings`.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -53,7 +53,7 @@ def sibling_heads(graph: OpGraph, eligible: Collection[str]) -> tuple[tuple[str,
 
 def merge_siblings(layers: Sequence[tuple[str, Weights]]) -> tuple[Weights, dict[str, slice]]:
     """Return the layers' rows as one matrix, all real or all quantised, and where each layer's rows are."""
-    sizes = [w.values.shape[0] if isinstance(w, Quantized) else w.shape[0] for _, w in layers]
+    sizes = [w.shape[0] for _, w in layers]
     ends = np.cumsum([0, *sizes]).tolist()
     spans = {name: slice(a, b) for (name, _), (a, b) in zip(layers, pairwise(ends), strict=True)}
     integers = [w for _, w in layers if isinstance(w, Quantized)]
@@ -69,15 +69,15 @@ def rectified_chains(graph: OpGraph, eligible: Collection[str]) -> tuple[tuple[s
     A value inside a run has no reader outside it and is no output of the graph; a layer whose weights change while the
     model runs is in no run, since its thresholds would have to follow.
     """
-    changing = update_targets(graph)
+    usable = set(eligible) - update_targets(graph)
+    turns = {"fully_connected": "bounded_relu", "bounded_relu": "fully_connected"}
     runs = []
     for node in graph.nodes:
-        if node.name not in eligible or node.name in changing or not isinstance(node.op, ops.FullyConnectedOp):
+        if node.name not in usable or not isinstance(node.op, ops.FullyConnectedOp):
             continue
         run = [node]
         while (following := _only_reader(graph, run[-1])) is not None:
-            wanted = _is_bounded(following) if isinstance(run[-1].op, ops.FullyConnectedOp) else _is_layer(following)
-            if not wanted or following.name not in eligible or following.name in changing:
+            if following.name not in usable or following.op.kind != turns[run[-1].op.kind]:
                 break
             run.append(following)
             runs.append(tuple(n.name for n in run))
@@ -99,14 +99,13 @@ def update_targets(graph: OpGraph) -> frozenset[str]:
     return frozenset(node.op.of for node in graph.nodes if isinstance(node.op, ops.GradientUpdate | ops.MutationUpdate))
 
 
-def _stack(parts: Iterable[Quantized]) -> Quantized:
+def _stack(parts: Sequence[Quantized]) -> Quantized:
     """Return integers with one scale a row, from parts with one a row or one in all."""
-    all_parts = list(parts)
     return Quantized(
-        values=np.concatenate([q.values.astype(np.int16) for q in all_parts]),
-        scales=np.concatenate([np.broadcast_to(q.scales, q.values.shape[:1]) for q in all_parts]),
-        limits=(min(q.limits[0] for q in all_parts), max(q.limits[1] for q in all_parts)),
-        error=np.concatenate([q.error for q in all_parts]),
+        values=np.concatenate([q.values.astype(np.int16) for q in parts]),
+        scales=np.concatenate([np.broadcast_to(q.scales, q.values.shape[:1]) for q in parts]),
+        limits=(min(q.limits[0] for q in parts), max(q.limits[1] for q in parts)),
+        error=np.concatenate([q.error for q in parts]),
     )
 
 
@@ -117,11 +116,3 @@ def _only_reader(graph: OpGraph, node: Node) -> Node | None:
     if len(readers) != 1 or value in graph.outputs or len(readers[0].inputs) != 1:
         return None
     return readers[0]
-
-
-def _is_bounded(node: Node) -> bool:
-    return isinstance(node.op, ops.Elementwise) and node.op.function == "bounded_relu"
-
-
-def _is_layer(node: Node) -> bool:
-    return isinstance(node.op, ops.FullyConnectedOp)

@@ -52,6 +52,11 @@ class Quantized:
     error: NDArray[np.float64]
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """(outputs, inputs)."""
+        return self.values.shape
+
+    @property
     def bits(self) -> int:
         """Width of the integers, sign included."""
         low, high = self.limits
