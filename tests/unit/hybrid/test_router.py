@@ -23,7 +23,7 @@ from metalforge.hybrid.model.ops import (
     TemporalIntegration,
 )
 from metalforge.hybrid.routing.candidates import JobCandidate
-from metalforge.hybrid.routing.jobs import ChainJob, Job, program_name
+from metalforge.hybrid.routing.jobs import ChainJob, DeviceJob, program_name
 from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.hybrid.routing.verdict import npu_verdict, software_verdict
 from metalforge.substrates.npu.quantize import quantize
@@ -410,7 +410,7 @@ def test_integers_too_wide_for_three_digits_are_refused():
 
 
 def candidate(nodes, *gain):
-    job = Job(
+    job = DeviceJob(
         name=program_name(nodes),
         nodes=tuple(nodes),
         programs=(),

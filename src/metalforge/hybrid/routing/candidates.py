@@ -21,7 +21,7 @@ from metalforge.substrates.prices import rank
 from metalforge.substrates.profiles import DeviceProfile
 
 from .encodings import Option, Weights, cheapest, encoding_options, finest
-from .jobs import ChainJob, Job, LinearJob, build_chain, build_linear, loading_order
+from .jobs import ChainJob, DeviceJob, LinearJob, build_chain, build_linear, loading_order
 from .pricing import Wishes, op_cost, push_cost, share_cost
 from .ranges import ValueRange
 from .transforms import merge_siblings, pack_recurrent, rectified_chains, row_blocks, sibling_heads
@@ -32,7 +32,7 @@ from .verdict import Verdict
 class JobCandidate:
     """A job that could be given to the device, and what that would save."""
 
-    job: Job
+    job: DeviceJob
     gain: Gain
     device: Cost
     """One call, without updates."""
@@ -190,7 +190,7 @@ class Finder:
             fix=f"allow a tolerance of {np.ceil(error / scale) * scale:.2g}",
         )
 
-    def _add(self, job: Job) -> bool:
+    def _add(self, job: DeviceJob) -> bool:
         """Add a job if the empty chip can take it."""
         try:
             _placements([job], self.wishes.profile)
@@ -213,7 +213,7 @@ class Finder:
         )
         return True
 
-    def _gain(self, job: Job, spent: Cost, software: Cost) -> tuple[float, ...]:
+    def _gain(self, job: DeviceJob, spent: Cost, software: Cost) -> tuple[float, ...]:
         """Return what the device saves."""
         objective = self.wishes.objective
         saved = tuple(a - b for a, b in zip(rank(software, objective), rank(spent, objective), strict=True))
@@ -221,7 +221,7 @@ class Finder:
             return (float(len(job.nodes)), *saved)
         return (-job.error, *saved) if objective == "accuracy" else saved
 
-    def _pushes(self, job: Job) -> list[Cost]:
+    def _pushes(self, job: DeviceJob) -> list[Cost]:
         """Price the updates that the graph makes of a job's weights in every call."""
         updates = [n.op for n in self.graph.nodes if isinstance(n.op, GradientUpdate | MutationUpdate)]
         count = sum(op.of in job.nodes for op in updates)
@@ -237,7 +237,7 @@ class Finder:
         return False
 
 
-def fit_together(jobs: Sequence[Job], profile: DeviceProfile) -> bool:
+def fit_together(jobs: Sequence[DeviceJob], profile: DeviceProfile) -> bool:
     """Return whether the programs of some jobs fit the chip side by side."""
     try:
         _placements(jobs, profile)
@@ -246,12 +246,12 @@ def fit_together(jobs: Sequence[Job], profile: DeviceProfile) -> bool:
     return True
 
 
-def chip_bytes(job: Job, profile: DeviceProfile) -> int:
+def chip_bytes(job: DeviceJob, profile: DeviceProfile) -> int:
     """Return the bytes that a job is taken to need on the chip."""
     return sum(row.bytes for placement in _placements([job], profile) for row in placement.rows)
 
 
-def _placements(jobs: Sequence[Job], profile: DeviceProfile) -> list[mesh.Placement]:
+def _placements(jobs: Sequence[DeviceJob], profile: DeviceProfile) -> list[mesh.Placement]:
     """Return where programs go, side by side; raises `ResourceError` where they do not fit."""
     return mesh.side_by_side([program for job in loading_order(jobs) for program in job.programs], profile)
 

@@ -50,7 +50,7 @@ LARGEST_STEP = 65535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Job:
+class DeviceJob:
     """Some nodes of a graph as work for the device."""
 
     name: str
@@ -74,7 +74,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LinearJob(Job):
+class LinearJob(DeviceJob):
     """y = W x for some nodes, in blocks of rows; `spans` says which rows belong to which node."""
 
     spans: Mapping[str, slice]
@@ -83,7 +83,7 @@ class LinearJob(Job):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ChainJob(Job):
+class ChainJob(DeviceJob):
     """Layers with bounded ReLUs between them, in one program of 4 bits; its digits are those of the last layer."""
 
     first: Ladder
@@ -293,7 +293,7 @@ def build_chain(graph: OpGraph, nodes: Sequence[str], x: ValueRange, *, digits: 
     return compile_chain(program_name(nodes), stages, whole, digits=digits, nodes=nodes, positions=positions)
 
 
-def loading_order(jobs: Sequence[Job]) -> tuple[Job, ...]:
+def loading_order(jobs: Sequence[DeviceJob]) -> tuple[DeviceJob, ...]:
     """Return jobs with the largest layers first: they have the fewest processors to choose from."""
     return tuple(sorted(jobs, key=lambda job: -max(w.inputs * w.units for p in job.programs for w in p.layers)))
 

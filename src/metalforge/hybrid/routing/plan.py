@@ -17,7 +17,7 @@ from metalforge.hybrid.model.graph import OpGraph
 from metalforge.substrates.prices import Objective
 from metalforge.substrates.profiles import DeviceProfile
 
-from .jobs import Job
+from .jobs import DeviceJob
 from .seed_policy import Substrate
 
 
@@ -112,7 +112,7 @@ class Plan:
 
     record: PlanRecord
     graph: OpGraph
-    jobs: tuple[Job, ...]
+    jobs: tuple[DeviceJob, ...]
     profile: DeviceProfile
 
     def __getitem__(self, op: str) -> OpPlan:

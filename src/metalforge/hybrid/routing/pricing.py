@@ -20,7 +20,7 @@ from metalforge.substrates.npu import costs
 from metalforge.substrates.prices import HOST_STEPS, HostModel, Objective
 from metalforge.substrates.profiles import DeviceProfile
 
-from .jobs import Job, LinearJob
+from .jobs import DeviceJob, LinearJob
 
 
 def op_cost(host: HostModel, node: Node, graph: OpGraph, batch: int = 1) -> Cost:
@@ -36,7 +36,7 @@ def op_cost(host: HostModel, node: Node, graph: OpGraph, batch: int = 1) -> Cost
     return host.call(batch * flops, moved, "f32" if item == 4 else "f64")
 
 
-def share_cost(host: HostModel, job: Job, graph: OpGraph, batch: int = 1) -> Cost:
+def share_cost(host: HostModel, job: DeviceJob, graph: OpGraph, batch: int = 1) -> Cost:
     """Price what the host does for a job: encode, join, and what follows the product."""
     nibbles = job.encoding.activation_bits // 4
     lines = sum(program.inputs for program in job.programs)

@@ -18,7 +18,7 @@ from metalforge.substrates.profiles import DeviceProfile
 
 from .candidates import JobCandidate, chip_bytes
 from .encodings import ERROR_MODEL, precision_of
-from .jobs import ChainJob, Job, LinearJob, loading_order
+from .jobs import ChainJob, DeviceJob, LinearJob, loading_order
 from .plan import OpPlan, Partition, Plan, PlanRecord, Transfer, short
 from .pricing import Wishes, op_cost, push_cost
 from .seed_policy import SeedRow, Substrate
@@ -233,7 +233,7 @@ def assemble(graph: OpGraph, rows: Sequence[OpRow], chosen: Sequence[JobCandidat
     return Plan(record=record, graph=graph, jobs=loading_order([c.job for c in chosen]), profile=profile)
 
 
-def _transfer(job: Job, batch: int, profile: DeviceProfile) -> Transfer:
+def _transfer(job: DeviceJob, batch: int, profile: DeviceProfile) -> Transfer:
     """Return the bytes of one call: a byte an input line of every row, four an output."""
     rows = batch * job.positions * (job.encoding.activation_bits // 4)
     down = rows * sum(program.inputs for program in job.programs)

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
-from metalforge.hybrid.routing.jobs import ChainJob, Job, LinearJob
+from metalforge.hybrid.routing.jobs import ChainJob, DeviceJob, LinearJob
 from metalforge.substrates.npu.compile import CompiledLinear, compile_linear
 from metalforge.substrates.npu.device import DeviceTimeoutError, NpuDevice, NpuError
 from metalforge.substrates.npu.residency import DevicePrograms
@@ -131,7 +131,7 @@ class DeviceMatrix:
 class DeviceJobs:
     """All jobs of one plan on one device. `run` and `push` take and give real numbers."""
 
-    def __init__(self, jobs: Sequence[Job], device: NpuDevice, name: str) -> None:
+    def __init__(self, jobs: Sequence[DeviceJob], device: NpuDevice, name: str) -> None:
         self.programs = DevicePrograms(device)
         self.clipped = 0
         """Numbers that were beyond the range they were planned for, and so were clamped."""
@@ -149,7 +149,7 @@ class DeviceJobs:
             self.close()
             raise
 
-    def run(self, job: Job, x: NDArray[Any]) -> Doubles:
+    def run(self, job: DeviceJob, x: NDArray[Any]) -> Doubles:
         """Return y (rows, outputs) of a job for x (rows, inputs)."""
         self.clipped += int(np.count_nonzero(np.abs(x) > self._limits[job.name]))
         if isinstance(job, ChainJob):

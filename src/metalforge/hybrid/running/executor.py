@@ -18,7 +18,7 @@ from metalforge.core.errors import MetalforgeError, SpecError, UnknownNameError
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.model.ops import FullyConnectedOp, Op, RecurrentStep
 from metalforge.hybrid.model.software import GraphCall, check_inputs, in_dtype, kept_state
-from metalforge.hybrid.routing.jobs import Job, LinearJob
+from metalforge.hybrid.routing.jobs import DeviceJob, LinearJob
 from metalforge.hybrid.routing.plan import Plan
 from metalforge.reservoir.activations import leaky_step
 from metalforge.substrates.npu.device import NpuDevice
@@ -220,7 +220,7 @@ class HybridExecutor(Closing):
                 done.add(job.name)
         return made
 
-    def _on_device(self, job: Job, made: GraphCall) -> None:
+    def _on_device(self, job: DeviceJob, made: GraphCall) -> None:
         """Run a job and the host's share of it: bias, activation, leak."""
         node = self._nodes[job.nodes[0]]
         x = made.values[node.inputs[0]]
@@ -239,7 +239,7 @@ class HybridExecutor(Closing):
                 part = part + layer.bias
             made.values[self._nodes[name].outputs[0]] = part.astype(self.graph.dtype).reshape(*lead, -1)
 
-    def _recurrent(self, job: Job, op: RecurrentStep, u: Array, state: Array | None) -> Array:
+    def _recurrent(self, job: DeviceJob, op: RecurrentStep, u: Array, state: Array | None) -> Array:
         """Return s' = (1 - a) s + a f([W_in | W_res] [u; s] + b), the product on the device."""
         w = op.weights
         s = kept_state(state, (len(u), w.units), u.dtype)
