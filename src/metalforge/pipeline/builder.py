@@ -30,7 +30,7 @@ class Pipeline:
         """Start a run.
 
         ``threads``: options `clock`, `watch_s`. ``inline``: everything on this thread, in the order of `seed`.
-        ``ray``: an actor for each stage (extra `ray`), option `resources`. All: `events`, an `EventLog`.
+        ``ray``: an actor for each stage (extra `ray`), options `resources`, `start_s`. All: `events`, an `EventLog`.
 
         >>> with pipeline.start() as run:      # doctest: +SKIP
         ...     run.wait()
