@@ -27,7 +27,7 @@ from .report.verdict import verdict_lines
 from .report.words import lattice_name
 from .running.campaign import JOURNAL, Campaign
 from .spec import PRESETS, CampaignSpec, Dims, load_spec, preset
-from .state import CampaignState, fold
+from .state import CampaignState, Fold
 from .store.reading import read_journal
 from .store.records import Record, StoppedBy
 
@@ -156,4 +156,6 @@ def resume(directory: PathLike, more: Extension | None = None) -> Results:
 
 def load(directory: PathLike) -> Results:
     """Return what the campaign of a directory has found, from its journal alone; it may still run."""
-    return Results(fold(read_journal(Path(directory) / JOURNAL, Record).records), Path(directory))
+    folding = Fold(Path(directory))
+    read_journal(Path(directory) / JOURNAL, Record, take=folding)
+    return Results(folding.state, Path(directory))

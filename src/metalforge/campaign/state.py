@@ -1,10 +1,13 @@
 """A campaign as its journal tells it: the fold of its records, the one source for resume, watch, replay and report."""
 
 import hashlib
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from pathlib import Path
+from typing import Literal, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,9 +20,32 @@ from .observables import OrderName, order_of
 from .physics.series import PointSeries
 from .spec import CampaignSpec, Dims
 from .store import records
+from .store.columns import Column, Phases, Spool
 from .store.records import Assigned, Decided, Estimated, Interrupted, Opened, Record, Rows, Screened, StoppedBy
 
 Start = Literal["hot", "cold"]
+
+
+LAST_SCREENED, LAST_CHECKS, LAST_EVIDENCE = 200, 10_000, 500
+"""What is kept of a chain's screen, of checks, and of the evidence of estimates: all before is in the journal."""
+NO_JOURNAL = "not a campaign's journal: it must begin with an `opened` record"
+
+
+class Drift(NamedTuple):
+    """Configurations evaluated again in higher precision: how many, and the largest differences in S / V, P and |L|."""
+
+    precision: str
+    substrate: str
+    checks: int = 0
+    action: float = 0.0
+    plaquette: float = 0.0
+    polyakov: float = 0.0
+
+    def with_check(self, check: records.Checked) -> "Drift":
+        """Return it with one more."""
+        found = check.drift_action, check.drift_plaquette, check.drift_polyakov
+        largest = (max(one, abs(other)) for one, other in zip(self[3:], found, strict=True))
+        return Drift(self.precision, self.substrate, self.checks + 1, *largest)
 
 
 def start_of(stream: int) -> Start:
@@ -44,8 +70,10 @@ class ChainLog:
     """The order parameter of the campaign."""
     variable: str = "plaquette"
     """The column that reweighting in beta reads."""
-    phases: list[Phase] = field(default_factory=list)
-    columns: dict[str, list[float]] = field(default_factory=dict)
+    phases: Phases = field(default_factory=Phases)
+    columns: dict[str, Column] = field(default_factory=dict)
+    spool: Spool = field(default_factory=Spool)
+    """Where columns that are long go."""
     visits: list[int] = field(default_factory=list)
     warmup: int = 0
     """Updates before measurement."""
@@ -59,7 +87,10 @@ class ChainLog:
     """Digest of the links there."""
     seconds: float = 0.0
     decisions: list[Decided] = field(default_factory=list)
-    screened: list[Screened] = field(default_factory=list)
+    screened: deque[Screened] = field(default_factory=lambda: deque(maxlen=LAST_SCREENED))
+    """The last of what the screen said."""
+    flagged: bool = False
+    """Whether it ever flagged the chain."""
     promised: int = 0
     """Configurations that were to be evaluated again."""
     unchecked: set[int] = field(default_factory=set)
@@ -89,7 +120,8 @@ class ChainLog:
 
     def column(self, name: str, *, measured: bool = True) -> NDArray[np.float64]:
         """Return one column, of the measurement or of all updates."""
-        return np.array(self.columns.get(name, ())[self.warmup if measured else 0 :], np.float64)
+        there = self.columns.get(name)
+        return np.zeros(0) if there is None else there.array(self.warmup if measured else 0)
 
     def series(self, *, complete: bool = False) -> PointSeries:
         """Return the measurement; `complete` leaves out what a visit under way has added."""
@@ -138,7 +170,7 @@ class ChainLog:
             )
         known = min(self.rows - rows.first, count)
         for name, values in rows.columns.items():
-            column = self.columns.setdefault(name, [])
+            column = self.columns.setdefault(name, Column(self.spool))
             if len(column) < rows.first:
                 raise SpecError(
                     f"journal: chain {self.id} has no `{name}` before update {rows.first}, but has it there"
@@ -149,7 +181,7 @@ class ChainLog:
                     "\nhint: was it resumed with another version or build level?"
                 )
             column.extend(values[known:])
-        self.phases.extend([rows.phase] * (count - known))
+        self.phases.extend(rows.phase, count - known)
         if rows.phase != "measure":
             self.warmup = self.rows
         self.seconds += rows.seconds
@@ -167,7 +199,11 @@ class CampaignState:
     decisions: list[Decided] = field(default_factory=list)
     estimates: list[Estimated] = field(default_factory=list)
     energy: dict[tuple[str, str], records.Energy] = field(default_factory=dict)
-    checks: list[records.Checked] = field(default_factory=list)
+    checks: deque[records.Checked] = field(default_factory=lambda: deque(maxlen=LAST_CHECKS))
+    """The last of them; `drift` has all."""
+    drift: dict[tuple[str, str], Drift] = field(default_factory=dict)
+    """By precision and substrate."""
+    spool: Spool = field(default_factory=Spool)
     migrations: list[records.Migrated] = field(default_factory=list)
     utilisation: records.Utilisation | None = None
     resumed: list[records.Resumed] = field(default_factory=list)
@@ -190,6 +226,11 @@ class CampaignState:
     def trajectories(self) -> int:
         """Updates so far, warm-up too."""
         return sum(chain.rows for chain in self.chains.values())
+
+    @property
+    def checked(self) -> int:
+        """Configurations that were evaluated again in higher precision."""
+        return sum(found.checks for found in self.drift.values())
 
     @property
     def ordering(self) -> str:
@@ -277,12 +318,19 @@ class CampaignState:
             case records.Migrated():
                 self.migrations.append(record)
             case Screened():
-                self._chain(record.chain).screened.append(record)
+                chain = self._chain(record.chain)
+                chain.screened.append(record)
+                chain.flagged |= record.flagged
             case records.Checked():
                 if self._chain(record.chain).check(record.step):
                     self.checks.append(record)
+                    key = record.precision, record.substrate
+                    self.drift[key] = self.drift.get(key, Drift(*key)).with_check(record)
             case Estimated():
                 self.estimates.append(record)
+                if len(self.estimates) > LAST_EVIDENCE:
+                    old = self.estimates[-LAST_EVIDENCE - 1]
+                    self.estimates[-LAST_EVIDENCE - 1] = msgspec.structs.replace(old, evidence=(), wants=())
             case records.Energy():
                 self.energy[spelled(record.substrate), record.source] = record
             case records.Utilisation():
@@ -323,6 +371,7 @@ class CampaignState:
                 quenched=record.quenched,
                 observable=self.spec.lattice.order,
                 variable=self.spec.lattice.gauge.variable,
+                spool=self.spool,
             )
         chain = self.chains[record.chain]
         chain.visits.append(record.visit)
@@ -334,17 +383,37 @@ class CampaignState:
         return self.chains[name]
 
 
-def fold(written: Iterable[Record]) -> CampaignState:
+class Fold:
+    """Takes records one by one; the first must open the campaign. Long columns go to a file in `directory`, if any."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._state: CampaignState | None = None
+        self._spool = Spool(directory)
+
+    def __call__(self, record: Record) -> None:
+        """Take the next record."""
+        if self._state is not None:
+            self._state.apply(record)
+            return
+        if not isinstance(record, Opened):
+            raise SpecError(NO_JOURNAL)
+        # A later version may have fields that the one that wrote it did not know; their defaults are in its hash.
+        if record.package_version == __version__ and record.spec.sha256 != record.spec_sha256:
+            raise SpecError("journal: the spec in it is not the one it was opened with (its hash differs)")
+        self._state = CampaignState(opened=record, last_at=record.at, spool=self._spool)
+        self._state._since = record.at
+
+    @property
+    def state(self) -> CampaignState:
+        """What the records so far say."""
+        if self._state is None:
+            raise SpecError(NO_JOURNAL)
+        return self._state
+
+
+def fold(written: Iterable[Record], directory: Path | None = None) -> CampaignState:
     """Return the state after these records; the first one must open the campaign."""
-    iterator = iter(written)
-    first = next(iterator, None)
-    if not isinstance(first, Opened):
-        raise SpecError("not a campaign's journal: it must begin with an `opened` record")
-    # A later version may have fields that the one that wrote it did not know; their defaults are in its hash.
-    if first.package_version == __version__ and first.spec.sha256 != first.spec_sha256:
-        raise SpecError("journal: the spec in it is not the one it was opened with (its hash differs)")
-    state = CampaignState(opened=first, last_at=first.at)
-    state._since = first.at
-    for record in iterator:
-        state.apply(record)
-    return state
+    folding = Fold(directory)
+    for record in written:
+        folding(record)
+    return folding.state

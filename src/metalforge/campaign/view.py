@@ -194,7 +194,9 @@ def _phase(chain: ChainLog, busy: bool) -> str:
 
 
 def _recent_mean(chain: ChainLog, name: str) -> float | None:
-    column = chain.columns.get(name, [])
+    column = chain.columns.get(name)
+    if column is None:
+        return None
     rows = column[max(chain.warmup if chain.measured else chain.quenched, len(column) - RECENT) :]
     return sum(rows) / len(rows) if rows else None
 

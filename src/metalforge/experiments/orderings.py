@@ -101,7 +101,7 @@ class StrategyOutcome:
     @property
     def drift(self) -> float | None:
         """The largest difference of P or |L| that a check found; None without checks."""
-        drifts = [max(abs(c.drift_plaquette), abs(c.drift_polyakov)) for c in self.state.checks]
+        drifts = [max(found.plaquette, found.polyakov) for found in self.state.drift.values()]
         return max(drifts) if drifts else None
 
     @property
@@ -209,7 +209,7 @@ def _line(outcome: StrategyOutcome, base: StrategyOutcome) -> tuple[str, ...]:
         "not located" if found is None else f"{found.beta_c:.4f} +- {found.error:.4f}",
         "" if pulled is None or outcome is base else f"{pulled:+.1f}",
         ", ".join(f"{where} {uses[where]:.0%}" for where in sorted(uses)),
-        str(len(outcome.state.checks)),
+        str(outcome.state.checked),
         "" if drift is None else f"{drift:.1e}",
     )
 
@@ -221,7 +221,7 @@ def _findings(outcomes: Mapping[str, StrategyOutcome]) -> Iterator[str]:
     for name, what in (("A", "the second core checks flagged configurations"), ("D", "it checks every one")):
         here = outcomes[name]
         ratio = here[EFFECTIVE] / both[EFFECTIVE] if both[EFFECTIVE] else 0.0
-        yield from words("018.checked", name=name, what=what, checks=len(here.state.checks), ratio=ratio)
+        yield from words("018.checked", name=name, what=what, checks=here.state.checked, ratio=ratio)
     single, double = outcomes[SINGLE].drift, outcomes["D"].drift
     if single is not None and double is not None:
         yield from words("018.drift", single=single, double=double)
@@ -272,7 +272,7 @@ def checks(outcomes: Mapping[str, StrategyOutcome]) -> Iterator[Check]:
     faster = both["updates_per_s"] / base["updates_per_s"]
     came = f"{faster:.2f} times, on {both['cores']:.2f} cores against {base['cores']:.2f}"
     yield "two producers make more updates per second than one", came, faster > 1
-    missed = sum(chain.rows for chain in every.state.chains.values()) - len(every.state.checks)
+    missed = sum(chain.rows for chain in every.state.chains.values()) - every.state.checked
     yield "D checks every configuration", f"{missed} missed", missed == 0
     made = flagged.state.checks
     seen = {(name, one.step) for name, log in flagged.state.chains.items() for one in log.screened if one.flagged}
@@ -320,7 +320,7 @@ def _rows(outcome: StrategyOutcome, base: StrategyOutcome, plan: OrderingPlan) -
         yield of("beta_c_pull", _around(pulled, 1.96))
     for name, share in sorted(outcome.utilisation.items()):
         yield of(f"utilisation {name}", exactly(share), 1.0)
-    yield of("checks", exactly(len(outcome.state.checks)))
+    yield of("checks", exactly(outcome.state.checked))
     if outcome.drift is not None:
         yield of("largest_drift", exactly(outcome.drift), less=True)
     for (where, source), entry in sorted(outcome.state.energy.items()):

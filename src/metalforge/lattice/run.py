@@ -83,12 +83,12 @@ class RowLog:
             del column[:count]
         self.first = before
 
-    def precede(self, earlier: Rowed) -> None:
-        """Put what somebody wrote down before the first row, so that all rows are here."""
-        self.phases[:0] = earlier.phases[: self.first]
+    def precede(self, earlier: Rowed, since: int = 0) -> None:
+        """Put what somebody wrote down before the first row, so that all rows since some update are here."""
+        self.phases[:0] = earlier.phases[since : self.first]
         for name, column in self.columns.items():
-            column[:0] = earlier.columns.get(name, ())[: self.first]
-        self.first = 0
+            column[:0] = earlier.columns.get(name, ())[since : self.first]
+        self.first = since
 
     def rows(self) -> list[tuple[Phase, dict[str, float]]]:
         """Return every row with its phase."""

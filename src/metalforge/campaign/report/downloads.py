@@ -6,6 +6,7 @@ Numbers are written with all their digits and read back as the same bits.
 import csv
 import io
 from collections.abc import Mapping
+from itertools import repeat
 from typing import BinaryIO
 
 import numpy as np
@@ -44,10 +45,10 @@ def write_rows(state: CampaignState, stream: BinaryIO) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["chain", "lattice", "beta", "start", "update", "phase", *names])
     for chain in state.chains.values():
-        columns = [chain.columns.get(name, [None] * chain.rows) for name in names]
+        columns = [chain.columns.get(name, repeat(None)) for name in names]
         about = (chain.id, lattice_name(chain.dims), chain.beta, chain.start)
-        for update, phase in enumerate(chain.phases):
-            writer.writerow([*about, update, phase, *(column[update] for column in columns)])
+        for update, (phase, *values) in enumerate(zip(chain.phases, *columns, strict=False)):
+            writer.writerow([*about, update, phase, *values])
     text.detach()
 
 

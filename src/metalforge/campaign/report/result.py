@@ -15,8 +15,8 @@ from metalforge.campaign.physics.evidence import NOT_APPLICABLE, Evidence, Findi
 from metalforge.campaign.physics.finite_size import FiniteSize, FiniteSizeFit, analyse_volumes
 from metalforge.campaign.physics.transition import Transition
 from metalforge.campaign.spec import Dims
-from metalforge.campaign.state import CampaignState
-from metalforge.campaign.store.records import Checked, EnergySpent, StoppedBy
+from metalforge.campaign.state import CampaignState, Drift
+from metalforge.campaign.store.records import EnergySpent, StoppedBy
 from metalforge.lattice.registered import Value
 
 from .decisions import Decisions, ResultPart, decisions_of
@@ -43,17 +43,6 @@ class VolumeResult(ResultPart, frozen=True, kw_only=True):
     measured: int
 
 
-class DriftResult(ResultPart, frozen=True, kw_only=True):
-    """Configurations evaluated again in higher precision: the largest differences in S / V, P and |L|."""
-
-    precision: str
-    substrate: str
-    checks: int
-    action: float
-    plaquette: float
-    polyakov: float
-
-
 class CampaignResult(ResultPart, frozen=True, kw_only=True):
     """All that is computed from a campaign's state; `seconds` is wall time of the compute."""
 
@@ -67,7 +56,7 @@ class CampaignResult(ResultPart, frozen=True, kw_only=True):
     chains: tuple[ChainResult, ...]
     decisions: Decisions
     energy: tuple[EnergySpent, ...]
-    drift: tuple[DriftResult, ...]
+    drift: tuple[Drift, ...]
     recomputed: bool
     """The journal is from before there was evidence: its verdict was computed now, by the rules of now."""
     digest: str
@@ -212,7 +201,7 @@ def result_of(state: CampaignState, found: Mapping[Dims, Finding] | None = None)
         energy=tuple(
             msgspec.convert(entry, EnergySpent, from_attributes=True) for _, entry in sorted(state.energy.items())
         ),
-        drift=_drift(state.checks),
+        drift=tuple(sorted(state.drift.values())),
         recomputed=bool(state.estimates) and not any(estimate.evidence for estimate in state.estimates),
         digest=state.digest(),
     )
@@ -305,20 +294,3 @@ def _finite_size(volumes: tuple[VolumeResult, ...]) -> FiniteSize | None:
     if len(peaks) < 2 or len({peak.dims[3] for peak in peaks}) > 1:
         return None
     return analyse_volumes(peaks)
-
-
-def _drift(checks: list[Checked]) -> tuple[DriftResult, ...]:
-    groups: dict[tuple[str, str], list[Checked]] = {}
-    for check in checks:
-        groups.setdefault((check.precision, check.substrate), []).append(check)
-    return tuple(
-        DriftResult(
-            precision=precision,
-            substrate=substrate,
-            checks=len(group),
-            action=max(abs(check.drift_action) for check in group),
-            plaquette=max(abs(check.drift_plaquette) for check in group),
-            polyakov=max(abs(check.drift_polyakov) for check in group),
-        )
-        for (precision, substrate), group in sorted(groups.items())
-    )

@@ -23,7 +23,7 @@ from metalforge.campaign.findings import target_met
 from metalforge.campaign.orderings import AUTO, arrange
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.spec import CampaignSpec, load_spec
-from metalforge.campaign.state import CampaignState, fold
+from metalforge.campaign.state import CampaignState, Fold, fold
 from metalforge.campaign.store.directory import DirectoryLock, sweep, writable_directory
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import Extended, Finished, Interrupted, Opened, Record, Resumed, StoppedBy
@@ -108,7 +108,7 @@ class Campaign(Closing):
             journal: Journal[Record] = Journal.open(directory / JOURNAL, Record, mode="create")
             journal.append(opened)
             _write_spec(directory, spec)
-            return cls(directory, lock, Book(journal, fold([opened]), clock))
+            return cls(directory, lock, Book(journal, fold([opened], directory), clock))
 
     @classmethod
     def resume(
@@ -127,15 +127,16 @@ class Campaign(Closing):
         if not (directory / JOURNAL).exists():
             raise SpecError(f"{directory}: no campaign is there\nhint: metalforge scan --out {directory} begins one")
         with _locked(directory) as lock:
-            journal: Journal[Record] = Journal.open(directory / JOURNAL, Record, mode="resume")
+            folding = Fold(directory)
+            journal: Journal[Record] = Journal.open(directory / JOURNAL, Record, mode="resume", take=folding)
             with naming(directory / JOURNAL):
-                if not journal.found.records:
+                if not journal.count:
                     journal.close()
                     raise SpecError(
                         "the process died before the first record was whole: there is nothing to go on with"
                         f"\nhint: metalforge scan --out {directory} begins it again"
                     )
-                state = fold(journal.found.records)
+                state = folding.state
             if spec is not None and spec not in (state.opened.spec, state.spec):
                 raise SpecError(
                     f"{directory}: was begun with another spec (sha256 {state.opened.spec_sha256[:12]}, this one "

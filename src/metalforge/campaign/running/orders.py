@@ -4,7 +4,7 @@ All of it is data, so that a producer may be a thread, a process or another mach
 comes with an order, and whatever it decides goes back in a block.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -62,9 +62,11 @@ class Brief:
         """Updates whose rows are in the journal."""
         return len(self.phases)
 
-    def history(self) -> list[tuple[Phase, dict[str, float]]]:
-        """Return the rows one by one."""
-        return [(p, {name: values[i] for name, values in self.columns.items()}) for i, p in enumerate(self.phases)]
+    def history(self) -> Iterator[tuple[Phase, dict[str, float]]]:
+        """Give the rows one by one."""
+        return (
+            (phase, {name: values[i] for name, values in self.columns.items()}) for i, phase in enumerate(self.phases)
+        )
 
     @classmethod
     def of(cls, log: ChainLog, meta: Sequence[MetaRow] = (), engines: Sequence[str] = ()) -> "Brief":
@@ -77,8 +79,8 @@ class Brief:
             beta=log.beta,
             start=log.start,
             quenched=log.quenched,
-            phases=tuple(log.phases),
-            columns={name: tuple(values) for name, values in log.columns.items()},
+            phases=log.phases.copy(),
+            columns={name: values.copy() for name, values in log.columns.items()},
             warmup_ends=ends[0] if ends else None,
             meta=tuple(meta),
             engines=tuple(engines),

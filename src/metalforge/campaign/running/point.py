@@ -8,6 +8,8 @@ was.
 import hashlib
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 
 import msgspec
@@ -71,7 +73,7 @@ class PointChain:
         """Go on with a run, whose rows so far are told to whoever watches."""
         self._run = run
         if self._watch is not None:
-            self._watch.begin(run.log.rows(), self.n_steps)
+            self._watch.begin(chain(islice(self._known.history(), run.log.first), run.log.rows()), self.n_steps)
 
     def _begin(self) -> ChainRun:
         """Return the chain at update 0."""
@@ -95,7 +97,9 @@ class PointChain:
         self._marks.append(run.log.first)
         for update in range(run.log.first, min(self._known.rows, run.log.end)):
             run.verify(update, self._known, self.id, exact=self._exact)
-        run.log.precede(self._known)
+        # A warm-up is looked at as a whole, a measurement at its end.
+        since = min(run.log.first, max(run.log.end - self._spec.screening.window, 0)) if run.phase == "measure" else 0
+        run.log.precede(self._known, since)
         return run
 
     @property
@@ -120,8 +124,9 @@ class PointChain:
 
     def recent_order(self, window: int) -> NDArray[np.float64]:
         """Return the order parameter of the last measurements, at most `window`."""
-        begin, columns = self.rows - min(window, self.measured), self._run.log.columns
-        return order_of(self._spec.lattice.order, lambda name: np.array(columns[name][begin:], np.float64))
+        log = self._run.log
+        begin = self.rows - min(window, self.measured) - log.first
+        return order_of(self._spec.lattice.order, lambda name: np.array(log.columns[name][begin:], np.float64))
 
     def links_digest(self) -> str:
         """Identify the links."""
@@ -144,7 +149,18 @@ class PointChain:
         while self.rows < self._emitted + updates and self.measured < until and not stopping():
             self._update()
         self._emitted = max(self.rows, begin)
-        return list(self._run.log.segments(begin))
+        made = list(self._run.log.segments(begin))
+        self._forget()
+        return made
+
+    def _forget(self) -> None:
+        """Drop rows that the journal has and nobody here looks at, so that a chain of any length takes as little."""
+        log = self._run.log
+        if self._run.phase == "measure":
+            kept = min([*self._marks, self.rows - self._spec.screening.window])
+            log.forget(max(kept, log.first))
+        if self.rows >= self._known.rows:
+            self._known = replace(self._known, phases=(), columns={})
 
     def take_decisions(self) -> list[Decided]:
         """Return what was decided since the last call; whoever writes it down dates it."""

@@ -184,7 +184,7 @@ class VisitPlan:
     ) -> Wish | None:
         """Return a flagged beta: one that was not visited yet, else the one with the least updates."""
         scouts = [c for c in state.chains.values() if c.dims == scout]
-        flagged = sorted({c.beta for c in scouts if any(seen.flagged for seen in list(c.screened))})
+        flagged = sorted({c.beta for c in scouts if c.flagged})
         under_way = [visit.beta for visit in pending]
         free = [beta for beta in flagged if not self._near(beta, under_way)]
         fresh = [beta for beta in free if not self._near(beta, [c.beta for c in here])]

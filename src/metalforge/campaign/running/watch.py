@@ -5,7 +5,7 @@ its accept test will end. Neither changes a bit of the chain: the one sets how o
 recorded and scored. The thermalisation head may end a warm-up, by the rule that was chosen on training chains.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from metalforge.conductor.early_stop import EarlyStop
@@ -15,6 +15,8 @@ from metalforge.conductor.questions import Future, HeadQuestion
 from metalforge.conductor.worker import Worker
 from metalforge.core.phases import Phase
 
+TOGETHER = 1000
+"""Rows of a chain's past that are told at once."""
 CG, REJECTION, THERMALISED = "cg_estimate", "rejection", "thermalization"
 
 
@@ -60,13 +62,16 @@ class HeadWatch:
         self._start, self._tau, self._rule, self._every = start, tau, rule, every
         self._begin_again()
 
-    def begin(self, history: Sequence[tuple[Phase, Mapping[str, float]]], n_steps: int | None) -> None:
+    def begin(self, history: Iterable[tuple[Phase, Mapping[str, float]]], n_steps: int | None) -> None:
         """Take a chain's past; `n_steps` is for rows of journals that do not say with how many steps they were made."""
         self._begin_again()
-        measured = []
+        measured: list[tuple[int, Trajectory]] = []
         for phase, values in history:
             if phase == "measure":
                 measured += self._next(phase, values, n_steps)
+                if len(measured) == TOGETHER:
+                    self._worker.tell(self._chain, measured)
+                    measured = []
             else:
                 self._observe(phase, values, n_steps)
         self._worker.tell(self._chain, measured)

@@ -56,7 +56,7 @@ class Journal(Closing, Generic[Record]):
         self.path, self.found, self.message = path, found, message
         self._file, self._format = file, format_
         self._clock, self._write, self._sync = clock, write, sync
-        self._n, self._end = len(found.records), found.bytes_good
+        self._n, self._end = len(found.offsets), found.bytes_good
         self._lock = threading.Lock()
         self._half_written = False  # there may be bytes of ours after _end
         self._unsynced = False
@@ -70,6 +70,7 @@ class Journal(Closing, Generic[Record]):
         record_type: Any,
         *,
         mode: Literal["create", "resume"],
+        take: Callable[[Record], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
         write: Callable[[int, bytes], int] = os.write,
         sync: Callable[[int], None] = os.fsync,
@@ -77,8 +78,9 @@ class Journal(Closing, Generic[Record]):
         """Give a journal to append to.
 
         "create" makes a new file and refuses one that holds a record. "resume" verifies every line of an existing one.
-        Both cut a torn tail off after copying it to ``NAME.torn-N`` beside it; `message` then says so. `clock`
-        (seconds), `write` and `sync` stand for the system's in tests.
+        Both cut a torn tail off after copying it to ``NAME.torn-N`` beside it; `message` then says so.
+        Records that are there are in `found`, or with `take` handed over one by one and not kept. `clock` (seconds),
+        `write` and `sync` stand for the system's in tests.
         """
         path = Path(path)
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
@@ -90,8 +92,8 @@ class Journal(Closing, Generic[Record]):
                 _sync_directory(path.parent)
             found: JournalContents[Record] = JournalContents(records=[], offsets=[], torn=None, bytes_good=0)
         else:
-            found = read_journal(path, record_type)
-            if mode == "create" and found.records:
+            found = read_journal(path, record_type, take)
+            if mode == "create" and found.offsets:
                 raise JournalError(f"{path}: must not exist yet\nhint: resume it, or choose another directory")
             with naming(path, "opened for appending", JournalError):
                 if found.torn is not None:

@@ -6,7 +6,7 @@ is skipped.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Generic, NamedTuple, TypeVar
 
@@ -41,8 +41,12 @@ class JournalContents(Generic[Record]):
     bytes_good: int
 
 
-def read_journal(path: PathLike, record_type: Any) -> JournalContents[Record]:
+def read_journal(
+    path: PathLike, record_type: Any, take: Callable[[Record], object] | None = None
+) -> JournalContents[Record]:
     """Give every whole record of a journal, in order; a torn last one is described in `torn`, never an error.
+
+    With `take` every record is handed over when it is read, and none is kept.
 
     Raises `JournalError` where the file is damaged before its end, or was written in a newer format.
     """
@@ -54,7 +58,7 @@ def read_journal(path: PathLike, record_type: Any) -> JournalContents[Record]:
             if isinstance(found, TornTail):
                 torn = found
             else:
-                records.append(found.record)
+                (take or records.append)(found.record)
                 offsets.append(end)
                 end = found.end
     return JournalContents(records=records, offsets=offsets, torn=torn, bytes_good=end)

@@ -1,0 +1,161 @@
+"""Columns that grow for as long as a campaign runs: the last rows in memory, those before them in a file.
+
+The file has no name: it is gone with the process, however that ends, and the journal has all that is in it.
+"""
+
+import os
+import weakref
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
+from pathlib import Path
+from tempfile import mkstemp
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.phases import Phase
+
+CHUNK = 1 << 13
+"""Rows that go to the file together, 64 kB; as many and fewer than twice as many stay in memory."""
+
+
+class Spool:
+    """A file for numbers that are not needed often, made when the first come; beside the journal, if it can be."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self._directory = directory
+        self._file = -1
+        self._end = 0
+
+    def put(self, numbers: bytes) -> int:
+        """Write numbers and return where they begin."""
+        if self._file < 0:
+            self._open()
+        at, self._end = self._end, self._end + len(numbers)
+        while numbers:
+            written = os.pwrite(self._file, numbers, self._end - len(numbers))
+            numbers = numbers[written:]
+        return at
+
+    def get(self, at: int, count: int) -> NDArray[np.float64]:
+        """Return so many numbers."""
+        return np.frombuffer(os.pread(self._file, 8 * count, at), np.float64)
+
+    def _open(self) -> None:
+        try:
+            self._file, name = mkstemp(dir=self._directory)
+        except OSError:  # a directory that can only be read
+            self._file, name = mkstemp()
+        os.unlink(name)
+        weakref.finalize(self, os.close, self._file)
+
+
+class Column(Sequence[float]):
+    """Numbers by row; slices are lists, `array` and NumPy have them as an array."""
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+        self._chunks: list[int] = []
+        self._tail = array("d")
+
+    def extend(self, numbers: Iterable[float]) -> None:
+        """Add rows."""
+        self._tail.extend(numbers)
+        while len(self._tail) >= 2 * CHUNK:
+            self._chunks.append(self._spool.put(self._tail[:CHUNK].tobytes()))
+            del self._tail[:CHUNK]
+
+    def array(self, begin: int = 0, end: int | None = None) -> NDArray[np.float64]:
+        """Return the rows from `begin` to `end`, counted from 0."""
+        begin, end, _ = slice(begin, end).indices(len(self))
+        kept = CHUNK * len(self._chunks)
+        parts = [
+            self._spool.get(at, CHUNK)[max(begin - CHUNK * i, 0) : end - CHUNK * i]
+            for i, at in enumerate(self._chunks)
+            if begin < CHUNK * (i + 1) and CHUNK * i < end
+        ]
+        parts.append(np.array(self._tail[max(begin - kept, 0) : max(end - kept, 0)], np.float64))
+        return np.concatenate(parts)
+
+    def copy(self) -> Sequence[float]:
+        """Return the rows as they are now, eight bytes each."""
+        return array("d", self.array().tobytes())
+
+    @overload
+    def __getitem__(self, key: int) -> float: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[float]: ...
+    def __getitem__(self, key: int | slice) -> float | list[float]:
+        if isinstance(key, slice):
+            begin, end, step = key.indices(len(self))
+            numbers: list[float] = self.array(begin, end).tolist() if step == 1 else self.array()[key].tolist()
+            return numbers
+        at = range(len(self))[key]
+        kept = CHUNK * len(self._chunks)
+        return self._tail[at - kept] if at >= kept else float(self.array(at, at + 1)[0])
+
+    def __len__(self) -> int:
+        return CHUNK * len(self._chunks) + len(self._tail)
+
+    def __iter__(self) -> Iterator[float]:
+        kept = (self._spool.get(at, CHUNK).tolist() for at in self._chunks)
+        return chain(chain.from_iterable(kept), list(self._tail))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return self.array().astype(dtype or np.float64, copy=False)
+
+
+class Phases(Sequence[Phase]):
+    """The phase of every row, as runs of equal ones; slices are lists."""
+
+    def __init__(self) -> None:
+        self._runs: list[tuple[Phase, int]] = []
+
+    def extend(self, phase: Phase, count: int) -> None:
+        """Add rows of one phase."""
+        if self._runs and self._runs[-1][0] == phase:
+            count += self._runs.pop()[1]
+        if count:
+            self._runs.append((phase, count))
+
+    def copy(self) -> "Phases":
+        """Return the phases as they are now."""
+        made = Phases()
+        made._runs = list(self._runs)
+        return made
+
+    @overload
+    def __getitem__(self, key: int) -> Phase: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[Phase]: ...
+    def __getitem__(self, key: int | slice) -> Phase | list[Phase]:
+        if isinstance(key, slice):
+            return list(self)[key]
+        left = range(len(self))[key]
+        for phase, count in self._runs:
+            left -= count
+            if left < 0:
+                return phase
+        raise IndexError(key)
+
+    def __len__(self) -> int:
+        return sum(count for _, count in self._runs)
+
+    def __iter__(self) -> Iterator[Phase]:
+        return chain.from_iterable(repeat(phase, count) for phase, count in self._runs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def count(self, value: Any) -> int:
+        """Return how many rows have a phase."""
+        return sum(count for phase, count in self._runs if phase == value)
