@@ -258,8 +258,6 @@ class CampaignSpec(_Part, frozen=True, kw_only=True):
         # Letters and names are the same choice: specs hold the letter, and hash as they always did.
         msgspec.structs.force_setattr(self, "ordering", ordering_of(self.ordering))
         msgspec.structs.force_setattr(self, "placement", _placement(self.placement))
-        if not self.name or self.name.startswith(".") or "/" in self.name or not self.name.isprintable():
-            raise SpecError(f"`name` must be one that a directory may have, and begin with no dot. Got {self.name!r}")
         if not 0 <= self.seed < 1 << 32:
             raise SpecError(f"`seed` must be within [0, 2^32). Got {self.seed}")
         budget = self.budget
@@ -287,6 +285,16 @@ class CampaignSpec(_Part, frozen=True, kw_only=True):
     def ends_warm_up_early(self) -> bool:
         """Whether the monitor may end a warm-up before its longest."""
         return PLACEMENTS[self.placement] == EARLY
+
+    @property
+    def folder(self) -> str:
+        """The name as that of a directory; raises where it cannot be one, or would be one elsewhere."""
+        if not self.name or self.name.startswith(".") or "/" in self.name or not self.name.isprintable():
+            raise SpecError(
+                f"`name` must be one that a directory may have, and begin with no dot. Got {self.name!r}"
+                "\nhint: change it, or say where everything goes: --out DIR"
+            )
+        return self.name
 
     def scan(self, dims: Dims) -> VolumeScan:
         """Return what the steerer of a volume is made from."""

@@ -138,7 +138,7 @@ def scan(
     if print_spec:
         print_text(spec_text(wanted))
         return
-    directory = out or Path(f"{wanted.name}-{time.strftime('%Y%m%d-%H%M%S')}")
+    directory = out or Path(f"{wanted.folder}-{time.strftime('%Y%m%d-%H%M%S')}")
     with Campaign.open(wanted, directory, command=("metalforge", *sys.argv[1:])) as campaign:
         for entry in known_of(wanted.lattice):
             sys.stderr.write(f"known: {entry.text}{f' [{entry.source}]' if entry.source else ''}\n")
