@@ -384,14 +384,25 @@ class CampaignState:
 
 
 class Fold:
-    """Takes records one by one; the first must open the campaign. Long columns go to a file in `directory`, if any."""
+    """Takes records one by one; the first must open the campaign. Long columns go to a file in `directory`, if any.
+
+    What is wrong with one is said when the state is asked for: whoever reads a damaged file says so before.
+    """
 
     def __init__(self, directory: Path | None = None) -> None:
         self._state: CampaignState | None = None
+        self._problem: SpecError | None = None
         self._spool = Spool(directory)
 
     def __call__(self, record: Record) -> None:
         """Take the next record."""
+        try:
+            if self._problem is None:
+                self._take(record)
+        except SpecError as problem:
+            self._problem = problem
+
+    def _take(self, record: Record) -> None:
         if self._state is not None:
             self._state.apply(record)
             return
@@ -406,8 +417,8 @@ class Fold:
     @property
     def state(self) -> CampaignState:
         """What the records so far say."""
-        if self._state is None:
-            raise SpecError(NO_JOURNAL)
+        if self._state is None or self._problem is not None:
+            raise self._problem or SpecError(NO_JOURNAL)
         return self._state
 
 
