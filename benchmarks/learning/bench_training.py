@@ -26,7 +26,7 @@ from metalforge.hybrid.learning.schedule import plan_updates
 from metalforge.hybrid.learning.trainer import OnlineTrainer
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.generate import make_esn
-from metalforge.reservoir.least_squares import absorb, begin
+from metalforge.reservoir.least_squares import LeastSquares, absorb
 from metalforge.reservoir.online import Lms, learn
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
@@ -130,7 +130,7 @@ def readout_rows() -> Iterator[BenchRow]:
     engine = Engine(WEIGHTS, threads=1)
 
     def least_squares(block: int) -> None:
-        states, solved = engine.run(U), begin(np.zeros((OUTPUTS, UNITS)), ALPHA)
+        states, solved = engine.run(U), LeastSquares(np.zeros((OUTPUTS, UNITS)), np.eye(UNITS) / ALPHA, 0)
         for start in range(0, STEPS, block):
             rows = slice(start, start + block)
             solved = absorb(solved, states[rows], Y[rows], 1.0)
