@@ -77,7 +77,15 @@ def test_the_page_stands_alone(written):
     assert 'id="evidence"' in page.html
     assert not {"script", "link", "iframe", "object"} & set(page.tags)
     assert "url(" not in page.html
-    assert "http" not in re.sub(r'"data:[^"]*"', "", page.html)
+    assert "http" not in re.sub(r'"data:[^"]*"', "", page.html).replace("http-equiv", "")
+
+
+def test_the_page_lets_a_browser_run_and_load_nothing(written):
+    policy = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', Page(written[1]).html).group(1)
+    allowed = dict(entry.split(maxsplit=1) for entry in policy.split("; "))
+    assert allowed["default-src"] == "'none'"
+    assert allowed["img-src"] == "data:"
+    assert "script-src" not in allowed
 
 
 def test_what_users_wrote_is_text(written):

@@ -10,6 +10,8 @@ from typing import NamedTuple
 from metalforge.core.errors import SpecError
 
 CSS = "\n" + files(__package__).joinpath("page.css").read_text()
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+"""What a browser may do for a page: show pictures that are in it, in its own style, and nothing else."""
 READABLE, LARGEST = 0.6, 1.25
 """A figure is shown at no less than this part of its own width, so that its labels of 9 to 10 points stay above 7
 pixels (on a narrower screen it scrolls), and at no more than this multiple."""
@@ -32,6 +34,7 @@ def document(title: str, body: Iterable[str]) -> str:
     """Return a whole page."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n<main>\n"
         + "\n".join(body)

@@ -42,7 +42,7 @@ from .estimator import Estimator
 from .graph import build_graph, silicon_of
 from .halting import StopFlag
 from .heads import PROFILE, load_heads, neighbours_of
-from .lanes import lanes_of, producer_here
+from .lanes import check_room, lanes_of, producer_here
 from .monitor import Monitor
 from .notes import EnergyNotes, note_heads, note_judged, note_use
 from .orders import pass_over
@@ -84,11 +84,13 @@ class Campaign(Closing):
         command: Sequence[str] = (),
         clock: Callable[[], float] = time.time,
     ) -> Self:
-        """Begin a campaign in a new or empty directory."""
+        """Begin a campaign in a new or empty directory; what this machine cannot run is refused before it is made."""
+        producer = producer_here()
+        cpu, lanes = producer.info, lanes_of(producer.info, spec)
+        check_room(spec, lanes)
         with _locked(directory) as lock:
             ordering = "C" if spec.ordering == AUTO else spec.ordering
-            cpu = producer_here().info
-            arrangement = arrange(ordering, spec.lattice.volumes, lanes_of(cpu, spec))
+            arrangement = arrange(ordering, spec.lattice.volumes, lanes)
             opened = Opened(
                 at=clock(),
                 spec=spec,
