@@ -11,6 +11,7 @@ import inspect
 import os
 import time
 from collections.abc import Callable, Iterator
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .errors import StageTimeoutError
@@ -49,8 +50,9 @@ class LocalHost:
     def step(self, item: Item) -> Outputs:
         """Call `step`; a state is kept only when the step returned, in time, and its generator has ended."""
         self.context.item = item
-        made = self._in_time(lambda: self._step(item.payload))
-        return self._kept(*made)
+        if self.spec.config.timeout_s is None:
+            return self._kept(*self._step(item.payload))
+        return self._kept(*self._in_time(lambda: self._step(item.payload)))
 
     def _step(self, payload: Any) -> Any:
         if self._takes_context:
@@ -75,7 +77,7 @@ class LocalHost:
 
     def _kept(self, state: Any, made: Any) -> Outputs:
         """Keep the state and return the outputs: a list, or a generator at whose end the state is kept."""
-        if inspect.isgenerator(made):
+        if isinstance(made, GeneratorType):
             return self._stream(state, made)
         self.state = state
         return outputs_of(made)
@@ -172,7 +174,9 @@ class StageServer:
             return os.getpid()
         assert self._host is not None
         result = getattr(self._host, verb)(*arguments)
-        return list(result) if inspect.isgenerator(result) else result  # what a step makes crosses the wire at once
+        return (
+            list(result) if isinstance(result, GeneratorType) else result
+        )  # what a step makes crosses the wire at once
 
     def close(self) -> None:
         """Close the stage, if it was opened."""

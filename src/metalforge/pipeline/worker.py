@@ -14,7 +14,7 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 from .errors import PipelineError, failure_of
 from .graph import StageSpec
@@ -404,7 +404,12 @@ class StageWorker:
         """Send what a step made, one output after the other; `again` repeats a step whose generator raises."""
         if isinstance(outputs, list):
             for output in outputs:
-                yield from self._send(output, parent)
+                if troubles := self._address(output, parent):
+                    yield from self._settle(troubles)
+                if self.run.ring_of and (ring := self.run.ring_of.get(self.name)) is not None:
+                    self._stayed = ring.check(self.name, self._stayed, [lane for lane, _ in self.outbox])
+                if self.outbox:
+                    yield from self._flush()
             return
         clock_ns, sent = self.run.clock_ns, 0
         self.stream = outputs
@@ -429,7 +434,7 @@ class StageWorker:
             if output is END:
                 break
             sent += 1
-            yield from self._send(output, parent)
+            yield from self._deliver([output], parent, again)
         self.stream = None
         if parent is not None:
             parent.ended = clock_ns()
@@ -444,8 +449,8 @@ class StageWorker:
             except Exception as error:
                 self.stream = _then_raise(rest, error)
 
-    def _send(self, output: Any, parent: Item | None) -> Waits:
-        """Put an output into an envelope and send it on every lane that wants it."""
+    def _address(self, output: Any, parent: Item | None) -> "list[_Trouble]":
+        """Put an output into an envelope, and that into the outbox for each lane that wants it; returns what raised."""
         to = header = None
         chain, payload = self.name if parent is None else parent.id.chain, output
         if type(output) is Emit:
@@ -458,37 +463,33 @@ class StageWorker:
             ItemId(self.name, chain, sequence), payload, parents, header, self.run.clock_ns(), payload_bytes(payload)
         )
         self.meter.outputs += 1
+        troubles: list[_Trouble] = []
         lanes = self.out_lanes
         if not lanes:
             self.meter.discarded += 1
-        elif to is not None:
-            try:
-                lanes = self._lanes_to(to)
-            except PipelineError as error:
-                lanes = yield from self._attempt(item, partial(self._lanes_to, to), error)
-        twin = item
-        for lane in list(lanes):
-            try:
-                wanted = lane.wants(item)
-            except PipelineError as error:
-                wanted = yield from self._attempt(item, partial(lane.wants, item), error)
-            if wanted:
-                self.outbox.append((lane, twin))
-                twin = item.twin()
-        if self.run.ring_of and (ring := self.run.ring_of.get(self.name)) is not None:
-            self._stayed = ring.check(self.name, self._stayed, [lane for lane, _ in self.outbox])
-        if self.outbox:
-            yield from self._flush()
-
-    def _lanes_to(self, target: str) -> list[Lane]:
-        """Return the lane to a stage that an output names."""
-        found = [lane for lane in self.out_lanes if lane.target == target]
-        if not found:
+        elif to is not None and not (lanes := [lane for lane in lanes if lane.target == to]):
             there = ", ".join(f"`{lane.target}`" for lane in self.out_lanes)
-            raise PipelineError(
-                f"stage `{self.name}` sends to `{target}`, where it has no edge; it has edges to {there}"
+            nowhere = PipelineError(
+                f"stage `{self.name}` sends to `{to}`, where it has no edge; it has edges to {there}"
             )
-        return found
+            troubles.append((item, partial(_raise, nowhere), nowhere))
+        twin = item
+        for lane in lanes:
+            try:
+                if not lane.wants(item):
+                    continue
+            except PipelineError as error:
+                troubles.append((item, partial(_wanting, lane, item), error))
+                continue
+            self.outbox.append((lane, twin))
+            twin = item.twin()
+        return troubles
+
+    def _settle(self, troubles: "list[_Trouble]") -> Waits:
+        """See to outputs that could not be addressed, by the stage's error policy."""
+        for item, again, error in troubles:
+            lanes = yield from self._attempt(item, again, error)
+            self.outbox.extend((lane, item.twin()) for lane in lanes)
 
     def _flush(self) -> Waits:
         """Send everything in the outbox; wherever there is no room, wait for it."""
@@ -531,6 +532,18 @@ class StageWorker:
             ring.leave()
             return lane.credits
         return None
+
+
+_Trouble: TypeAlias = tuple[Item, Callable[[], list[Lane]], PipelineError]
+"""An item, what finds its lanes if it is tried again, and why that failed."""
+
+
+def _wanting(lane: Lane, item: Item) -> list[Lane]:
+    return [lane] if lane.wants(item) else []
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
 
 
 def _then_raise(values: list[Any], error: Exception) -> Iterator[Any]:
