@@ -81,7 +81,7 @@ def run(
         if early:
             raise KeyboardInterrupt
         if not running.wait(seconds):
-            running.drain(patience_s=running.grace_s)
+            running.drain(patience_s=running.patience_s)
     metrics = running.snapshot()
     if as_json:
         print_json({"status": running.status, "stages": list(metrics.values()), "edges": running.edges()})

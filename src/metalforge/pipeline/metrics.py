@@ -254,6 +254,8 @@ def _power(energy: Quantity, seconds: float) -> Quantity:
 
 
 def _status(worker: "StageWorker", run_status: str) -> Any:
+    if worker.abandoned:
+        return "failed"
     if worker.ended:
         return "failed" if run_status == "failed" and not worker.finished else "ended"
     if worker.parked:

@@ -42,10 +42,10 @@ RunStatus = Literal["new", "running", "paused", "ended", "stopped", "failed"]
 class Run(ABC):
     """A graph that runs. Made by `Pipeline.start`; use it in a `with`."""
 
-    grace_s = 1.0
-    """How long a failed or interrupted run waits for steps that are under way."""
-    drain_s = 5.0
-    """How long an interrupted run may take to drain, as long as something moves."""
+    grace_s = 5.0
+    """How long a failed run waits for steps that are under way, and an interrupted one drains while something moves."""
+    patience_s = 1.0
+    """How long an interrupted run waits for anything to move, and a step in a thread may be past its timeout."""
     explore = False
     """Whether workers stop at every place where another could go first."""
 
@@ -193,7 +193,7 @@ class Run(ABC):
         self.note("stage.abandoned", worker.name)
         self.fail(
             StageTimeoutError(
-                f"a step of stage `{worker.name}` did not come back within {self.grace_s} s of its timeout of "
+                f"a step of stage `{worker.name}` did not come back within {self.patience_s} s of its timeout of "
                 f"{worker.config.timeout_s} s: its thread is abandoned\n"
                 'hint: look at ctx.cancelled() in long steps, or give the stage isolation="process", which is killed'
             )
@@ -332,7 +332,7 @@ class Run(ABC):
             busy = [w.meter.latency.percentile(100) or 0.0 for w in self._all() if w.waiting is None and not w.ended]
             patient = now - moved < max(patience_s, 2e-9 * max(busy, default=0.0))
             if not patient or (timeout is not None and now - began > timeout):
-                return self.stop(self.grace_s / 2)
+                return self.stop(self.patience_s / 2)
         return True
 
     def _progress(self) -> tuple[int, ...]:
@@ -566,12 +566,12 @@ class Run(ABC):
                 return
         finally:
             if not self._is_done():
-                self.stop(self.grace_s)
+                self.stop(self.patience_s if isinstance(error, KeyboardInterrupt) else self.grace_s)
 
     def _drained_in_time(self) -> bool:
         """Whether a drain ends in bounded time; a failure on the way out is kept in `error`."""
         try:
-            return self.drain(self.drain_s, patience_s=self.grace_s)
+            return self.drain(self.grace_s, patience_s=self.patience_s)
         except PipelineError:
             return False
 

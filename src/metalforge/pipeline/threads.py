@@ -97,7 +97,7 @@ class ThreadsRun(Run):
         before: tuple[int, ...] | None = None
         while not self._over.wait(self._watch_s):
             for worker in self._all():
-                if worker.is_overdue(self.grace_s):
+                if worker.is_overdue(self.patience_s):
                     self.fail_late(worker)
             stuck = self._progress() if self.is_stuck() else None
             if stuck is not None and stuck == before:

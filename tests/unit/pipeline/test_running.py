@@ -487,7 +487,7 @@ def test_ctrl_c_abandons_a_thread_that_hangs_and_says_so(concurrency, tmp_path):
     with pytest.warns(RuntimeWarning, match="abandoned .*stage0"), pytest.raises(KeyboardInterrupt):
         interrupted()
     assert time.monotonic() - began < 2.0
-    assert run.status == "stopped"
+    assert (run.status, run.metrics("stage0").status) == ("stopped", "failed")
     assert [e.name for e in read_events(tmp_path / "events") if e.event == "stage.abandoned"] == ["stage0"]
     assert sink.payloads == [0]
     hung.end(run)
