@@ -33,7 +33,7 @@ PLACEMENTS: dict[str, str] = {"A": EARLY, "B": FULL, "C": FULL, "D": FULL, "E": 
 LATER: dict[str, dict[str, Any]] = {
     "budget": {"target_of": "first"},
     "lattice": {"observable": "auto", "also_measure": (), "action": "wilson"},
-    "running": {"isolation": "thread"},
+    "running": {"isolation": "thread", "exchange": "auto"},
     "steering": {"points": ()},
 }
 """Fields that journals of this version may lack, with their defaults: a spec that has these hashes as it did before."""
@@ -238,6 +238,7 @@ class Running(_Part, frozen=True, kw_only=True):
     energy: Literal["measured", "modelled"] = "measured"
     threads: int = 1
     isolation: Literal["thread", "process"] = "thread"
+    exchange: Literal["auto", "on", "off"] = "auto"
 
 
 class CampaignSpec(_Part, frozen=True, kw_only=True):

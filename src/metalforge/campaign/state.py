@@ -53,6 +53,11 @@ def start_of(stream: int) -> Start:
     return "hot" if stream % 2 == 0 else "cold"
 
 
+def chain_name(number: int) -> str:
+    """Return what a campaign calls its chain of this number, which is also its stream."""
+    return f"c{number:04d}"
+
+
 @dataclass(slots=True)
 class ChainLog:
     """One chain: where it is, and the rows it left, update by update from the first."""
@@ -66,6 +71,8 @@ class ChainLog:
     beside: dict[str, int] = field(default_factory=dict)
     """Updates of complete visits that other chains had when this one was decided."""
     quenched: int = 0
+    ladder: str = ""
+    """The first chain of the ladder that it belongs to, if it does."""
     observable: OrderName = "abs_loop"
     """The order parameter of the campaign."""
     variable: str = "plaquette"
@@ -130,7 +137,11 @@ class ChainLog:
         order = None if self.observable == "abs_loop" else order_of(self.observable, self.column)[:end]
         density = None if self.variable == "plaquette" else self.column(self.variable)[:end]
         plaquette = self.column("plaquette")[:end]
-        return PointSeries(self.beta, self.dims, plaquette, loop[:end], self.start, order, density, self.id)
+        # In a ladder replicas from either start come to every coupling.
+        start, replica = ("", self.column("replica")[:end]) if self.ladder else (self.start, None)
+        return PointSeries(
+            self.beta, self.dims, plaquette, loop[:end], start, order, density, self.id, self.ladder, replica
+        )
 
     @property
     def settled(self) -> int:
@@ -272,7 +283,18 @@ class CampaignState:
         """Return the measurements of a volume, in order of beta, then chain."""
         chosen = [c for c in self.chains.values() if c.dims == dims and c.measured and not c.abandoned]
         series = [chain.series(complete=complete) for chain in sorted(chosen, key=lambda c: (c.beta, c.id))]
-        return [point for point in series if len(point.plaquette)]
+        exchanged = {point.ladder for point in series if point.ladder and len(point.plaquette)}
+        # Blocks of a ladder are written chain by chain: of the last one some chains may be there and some not.
+        ends = {name: min(len(p.plaquette) for p in series if p.ladder == name) for name in exchanged}
+        whole = [point.up_to(ends[point.ladder]) if point.ladder in ends else point for point in series]
+        whole = [point._replace(superseded=bool(exchanged) and not point.ladder) for point in whole]
+        return [point for point in whole if len(point.plaquette)]
+
+    def together(self, chain: str) -> list[ChainLog]:
+        """Return the chains of a ladder in order of beta, by its first one; a chain without one is alone."""
+        if not self.chains[chain].ladder:
+            return [self.chains[chain]]
+        return sorted((c for c in self.chains.values() if c.ladder == chain), key=lambda c: c.beta)
 
     def digest(self) -> str:
         """Identify what was computed and decided, without clocks: equal for campaigns that are bitwise the same."""
@@ -313,7 +335,7 @@ class CampaignState:
                 self._chain(record.chain).take(record)
             case records.BlockDone():
                 self._chain(record.chain).close(record)
-                if record.done:
+                if record.done and record.chain == self.visits[record.visit].chain:
                     self.open_visits.pop(record.visit, None)
             case records.Migrated():
                 self.migrations.append(record)
@@ -359,23 +381,27 @@ class CampaignState:
         if not record.chain.isidentifier():  # its file has this name
             raise SpecError(f"journal: a chain's name must be letters and digits. Got {record.chain!r}")
         self.visits.append(record)
-        if record.chain not in self.chains:
-            self.chains[record.chain] = ChainLog(
-                id=record.chain,
-                stream=record.stream,
-                dims=record.dims,
-                beta=record.beta,
-                substrate=record.substrate,
-                start=record.start or start_of(record.stream),
-                beside={name: chain.complete for name, chain in self.chains.items()},
-                quenched=record.quenched,
-                observable=self.spec.lattice.order,
-                variable=self.spec.lattice.gauge.variable,
-                spool=self.spool,
-            )
-        chain = self.chains[record.chain]
-        chain.visits.append(record.visit)
-        self.open_visits[record.visit] = chain.step
+        number = record.stream
+        beside = {name: chain.complete for name, chain in self.chains.items()}
+        for rung, beta in enumerate(record.betas or (record.beta,)):
+            name = record.chain if rung == 0 else chain_name(number + rung)
+            if name not in self.chains:
+                self.chains[name] = ChainLog(
+                    id=name,
+                    stream=number + rung,
+                    dims=record.dims,
+                    beta=beta,
+                    substrate=record.substrate,
+                    start=record.start or start_of(number + rung),
+                    beside=beside,
+                    quenched=record.quenched,
+                    ladder=record.chain if record.betas else "",
+                    observable=self.spec.lattice.order,
+                    variable=self.spec.lattice.gauge.variable,
+                    spool=self.spool,
+                )
+            self.chains[name].visits.append(record.visit)
+        self.open_visits[record.visit] = self.chains[record.chain].step
 
     def _chain(self, name: str) -> ChainLog:
         if name not in self.chains:

@@ -54,6 +54,8 @@ class Case(NamedTuple):
     beta: tuple[float, float] = (5.6, 5.8)
     has_peak: bool = True
     first_seed: int | None = None
+    exchange: Literal["auto", "on", "off"] = "off"
+    """Of rehearsals; a real campaign is what a scan is by default."""
 
 
 CASES = (
@@ -63,6 +65,10 @@ CASES = (
     Case("exact, two phases, to 0.001", "target", 100, 120_000, 0.001, FIRST_ORDER, first_seed=300_000),
     Case("exact, one phase, 24,000 updates", "budget", 150, 24_000, None, CROSSOVER),
     Case("exact, two phases, 60,000 updates", "budget", 150, 60_000, None, FIRST_ORDER, first_seed=310_000),
+    Case("exact, exchange, to 0.001", "target", 100, 240_000, 0.001, FIRST_ORDER, first_seed=320_000, exchange="on"),
+    Case(
+        "exact, exchange, 60,000 updates", "budget", 150, 60_000, None, FIRST_ORDER, first_seed=330_000, exchange="on"
+    ),
     Case("4^3x2, to 0.006", "target", 100, 40_000, 0.006, dims=(4, 4, 4, 2), beta=(5.0, 5.2)),
     Case("8^3x2 above its transition", "budget", 10, 12_000, dims=(8, 8, 8, 2), beta=(5.2, 5.4), has_peak=False),
     Case("8^3x4, to 0.0025", "target", 10, 60_000, 0.0025),
@@ -112,7 +118,7 @@ def run_job(job: CoverageJob, rules: str) -> list[CoverageOutcome]:
     case = job.case
     if case.model is not None:
         limits = {"trajectories": case.trajectories} | ({} if case.target is None else {"target_error": case.target})
-        specs = [rehearsal_spec(case.model, seed, **limits) for seed in job.seeds]
+        specs = [rehearsal_spec(case.model, seed, limits, exchange=case.exchange) for seed in job.seeds]
         states = rehearse(case.model, specs, job.seeds[0])
         return [_outcome(case, state, rules) for state in states]
     return [_real(case, seed, rules) for seed in job.seeds]

@@ -4,9 +4,9 @@ Everything but the chains is what `metalforge scan` runs: the same visits, looks
 is kept in memory. Many campaigns are rehearsed at once, so that their chains move together.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from itertools import count
-from typing import cast
+from typing import Literal, NamedTuple, cast
 
 import msgspec
 import numpy as np
@@ -21,12 +21,13 @@ from metalforge.campaign.running.planner import Planner
 from metalforge.campaign.running.recording import records_of
 from metalforge.campaign.running.visits import VisitPlan
 from metalforge.campaign.spec import CampaignSpec, Lattice, Running, Steering
-from metalforge.campaign.state import CampaignState, fold
+from metalforge.campaign.state import CampaignState, ChainLog, fold
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import Finished, Opened, Record
+from metalforge.core.phases import Phase
 from metalforge.lattice.run import Segment
 
-from .exact_model import DIMS, ExactChains, ExactModel
+from .exact_model import DIMS, ExactChains, ExactModel, ExactRows
 
 LANES = ("model:0", "model:1")
 WARM_UP = 300
@@ -40,7 +41,9 @@ class _Memory:
         """Take a record."""
 
 
-def rehearsal_spec(model: ExactModel, seed: int, **budget: float) -> CampaignSpec:
+def rehearsal_spec(
+    model: ExactModel, seed: int, budget: Mapping[str, float], *, exchange: Literal["auto", "on", "off"] = "off"
+) -> CampaignSpec:
     """Return the spec of a rehearsal: the defaults of a scan, over the range of the model."""
     base = CampaignSpec()
     return msgspec.structs.replace(
@@ -48,10 +51,10 @@ def rehearsal_spec(model: ExactModel, seed: int, **budget: float) -> CampaignSpe
         name=model.name,
         seed=seed,
         lattice=Lattice(volumes=(DIMS,), beta_min=model.low, beta_max=model.high),
-        budget=msgspec.convert(budget, type(base.budget)),
+        budget=msgspec.convert(dict(budget), type(base.budget)),
         # A head without skill decides nothing; it need not be loaded to do so.
         steering=Steering(steerer="gaussian-process"),
-        running=Running(deterministic=True, block=base.steering.visit),
+        running=Running(deterministic=True, block=base.steering.visit, exchange=exchange),
     )
 
 
@@ -63,26 +66,33 @@ def rehearse(model: ExactModel, specs: Sequence[CampaignSpec], seed: int) -> Ite
     states: dict[int, CampaignState] = {}
     number: dict[tuple[int, str], int] = {}
     while orders:
-        asked = [(i, order, state) for i, (state, wanted) in orders.items() for order in wanted]
-        fresh = [(i, o.chain, state.chains[o.chain]) for i, o, state in asked if (i, o.chain) not in number]
-        for i, chain, log in fresh:
-            number[i, chain] = chains.add(log.beta, log.start)
-        warm = chains.advance([number[i, chain] for i, chain, _ in fresh], WARM_UP) if fresh else None
-        column = {(i, chain): k for k, (i, chain, _) in enumerate(fresh)}
-        which = [number[i, o.chain] for i, o, _ in asked]
+        # One place for each chain of each order; those of a ladder stand beside each other.
+        asked = [
+            _Place(i, order, state, log, rung)
+            for i, (state, wanted) in orders.items()
+            for order in wanted
+            for rung, log in enumerate(state.together(order.chain))
+        ]
+        fresh = [place for place in asked if place.key not in number]
+        for place in fresh:
+            number[place.key] = chains.add(place.log.beta, place.log.start)
+        warm = chains.advance([number[p.key] for p in fresh], WARM_UP, _ladders(fresh)) if fresh else None
+        column = {place.key: k for k, place in enumerate(fresh)}
         # The last visit of a budget may be shorter: its chain then goes on unseen, and is not asked for again.
-        plaquette, loop = chains.advance(which, max(o.until - s.chains[o.chain].measured for _, o, s in asked))
+        longest = max(place.order.until - place.log.measured for place in asked)
+        measured = chains.advance([number[place.key] for place in asked], longest, _ladders(asked))
         blocks: dict[int, list[Block]] = {}
-        for k, (i, order, state) in enumerate(asked):
-            log = state.chains[order.chain]
+        for k, place in reversed(list(enumerate(asked))):
             segments = []
-            at = log.rows
-            if warm is not None and (i, order.chain) in column:
-                segments.append(_segment("warmup", at, *(rows[:, column[i, order.chain]] for rows in warm)))
+            at = place.log.rows
+            if warm is not None and place.key in column:
+                segments.append(_segment("warmup", at, place, warm, column[place.key], WARM_UP))
                 at += WARM_UP
-            rows = order.until - log.measured
-            segments.append(_segment("measure", at, plaquette[:rows, k], loop[:rows, k]))
-            blocks.setdefault(i, []).append(_block(order, state, segments, at + rows))
+            rows = place.order.until - place.log.measured
+            segments.append(_segment("measure", at, place, measured, k, rows))
+            blocks.setdefault(place.campaign, []).insert(0, _block(place, segments, at + rows))
+        for mine in blocks.values():
+            mine.sort(key=lambda block: (block.visit, -block.rung))
         for i in list(orders):
             try:
                 orders[i] = running[i].send(blocks[i])
@@ -90,6 +100,29 @@ def rehearse(model: ExactModel, specs: Sequence[CampaignSpec], seed: int) -> Ite
                 states[i] = ended.value
                 del orders[i]
     yield from (states[i] for i in range(len(specs)))
+
+
+class _Place(NamedTuple):
+    """A chain that an order moves, alone or with others of its ladder."""
+
+    campaign: int
+    order: Order
+    state: CampaignState
+    log: ChainLog
+    rung: int
+
+    @property
+    def key(self) -> tuple[int, str]:
+        return self.campaign, self.log.id
+
+
+def _ladders(places: Sequence[_Place]) -> list[list[int]]:
+    """Return the ladders among places, each as its places in order of beta."""
+    found: dict[tuple[int, str], list[int]] = {}
+    for k, place in enumerate(places):
+        if place.log.ladder:
+            found.setdefault((place.campaign, place.log.ladder), []).append(k)
+    return list(found.values())
 
 
 _Step = tuple[CampaignState, list[Order]]
@@ -139,14 +172,17 @@ def _to_run(planner: Planner, orders: Sequence[Order]) -> list[Order]:
     return wanted
 
 
-def _segment(phase: str, first: int, plaquette: np.ndarray, loop: np.ndarray) -> Segment:
+def _segment(phase: Phase, first: int, place: _Place, rows: ExactRows, k: int, count: int) -> Segment:
+    plaquette, loop, replica = (column[:count, k] for column in rows)
     columns = {"plaquette": plaquette, "polyakov_re": loop, "polyakov_im": np.zeros_like(loop)}
-    return Segment(phase, first, {name: tuple(values.tolist()) for name, values in columns.items()})  # type: ignore[arg-type]
+    if place.log.ladder:
+        columns["replica"] = replica
+    return Segment(phase, first, {name: tuple(values.tolist()) for name, values in columns.items()})
 
 
-def _block(order: Order, state: CampaignState, segments: list[Segment], step: int) -> Block:
-    log = state.chains[order.chain]
+def _block(place: _Place, segments: list[Segment], step: int) -> Block:
+    order = place.order
     return Block(
-        visit=order.visit, chain=order.chain, beta=log.beta, segments=segments,
+        visit=order.visit, chain=place.log.id, beta=place.log.beta, segments=segments, rung=place.rung,
         step=step, measured=order.until, done=True, links="", seconds=0.0, substrate=order.substrate, chi=0.0,
     )  # fmt: skip

@@ -6,6 +6,7 @@ Each is registered once. A new combination of loops that kernels have is a line 
     register(Action(name="iwasaki", loops="rectangle", coefficients=(-0.331,)))
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -46,6 +47,11 @@ class Action:
         if self.kernel is None:
             return 6 * field.volume - sum(field.plaquette_sums())
         return field.grid.action_energy(field.links, self.kernel)
+
+    def energy_of_row(self, values: Mapping[str, float], volume: int) -> float:
+        """Return E of a configuration by the row that was measured on it."""
+        value = values[self.variable]
+        return 6 * volume * (1 - value) if self.variable == "plaquette" else volume * value
 
     def check_sweeps(self, wanted: str) -> None:
         """Raise where sweeps over links of one parity would be wrong."""

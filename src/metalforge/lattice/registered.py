@@ -190,6 +190,8 @@ for _observable in (
     _of_update("delta_h_quarter", measure=lambda look: look.delta_h_quarter),
     _of_update("cg_iterations", "CG per solve", measure=_cg_of_one_solve, needs="sea", error=False, text=_whole),
     Observable(name="cg_total", measure=lambda look: look.of_update("cg_iterations"), of="update", needs="sea"),
+    # In a ladder (`exchange`) any replica may hold a coupling; its stream says which one it is.
+    Observable(name="replica", measure=lambda look: float(look.chain.spec.stream), of="update", error=False),
     _of_quarks("condensate"),
     _of_quarks("condensate_pairs"),
     _of_quarks("condensate_connected"),

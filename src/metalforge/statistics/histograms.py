@@ -37,13 +37,18 @@ MIN_EFFECTIVE = 10.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChainRows:
-    """One chain: its beta, E and an observable in every row, its tau_int, and the length of its blocks."""
+    """One chain: its beta, E and an observable in every row, its tau_int, and the length of its blocks.
+
+    Chains of one `group` (not empty) have as many rows each, made at the same time and correlated, and equal blocks: a
+    replica gives the blocks of one time the same weight in all of them.
+    """
 
     beta: float
     energy: Floats
     observable: Floats
     tau: float
     block: int
+    group: str = ""
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,6 +84,8 @@ class Joint:
     tables: Floats
     log_mixture: Floats
     chain_of_block: NDArray[np.int64]
+    draw_of_block: NDArray[np.int64]
+    """Which weight each block is given in a replica: one of its own, or that of its time in a group."""
     blocking: Floats
     runs: tuple[RunSummary, ...] = ()
     overlaps: tuple[float, ...] = ()
@@ -108,13 +115,14 @@ class Joint:
 
     def n_blocks(self, beta: float) -> float:
         """Return B, how many blocks of equal weight carry the average at beta."""
-        return float(1 / np.sum(self.shares(beta) ** 2))
+        return float(1 / np.sum(np.bincount(self.draw_of_block, self.shares(beta)) ** 2))
 
     def spread_to_error(self, beta: float) -> float:
         """Return what the spread of replicas is multiplied by to be an error; infinite for a single block."""
-        share = self.shares(beta)
+        share = np.bincount(self.draw_of_block, shares := self.shares(beta))
+        blocking = np.bincount(self.draw_of_block, shares * self.blocking)
         n = 1 / np.sum(share**2)
-        missing = np.sum(share**2 * self.blocking) * n
+        missing = np.sum(share * blocking) * n
         return float(np.sqrt((n + 1) / (n - 1) * missing)) if n > 1 + 1e-9 else float("inf")
 
     def mean_energies(self) -> Floats:
@@ -166,6 +174,8 @@ def join(
     centre = float(np.mean(np.concatenate([chain.observable for chain in chains])))
     betas = np.unique([chain.beta for chain in chains])
     tables, owner, blocking, state_of_block = [], [], [], []
+    drawn: dict[tuple[str | int, int], int] = {}
+    draw_of_block = []
     start = 0
     for number, chain in enumerate(chains):
         rows = chain.energy.size
@@ -181,6 +191,7 @@ def join(
             power = power * shifted
         tables.append(moments)
         owner += [number] * n_blocks
+        draw_of_block += [drawn.setdefault((chain.group or number, b), len(drawn)) for b in range(n_blocks)]
         ratio = chain.tau * n_blocks / rows
         blocking += [1 / (1 - ratio * (1 - np.exp(-1 / ratio)))] * n_blocks
         state_of_block += [int(np.searchsorted(betas, chain.beta))] * n_blocks
@@ -190,7 +201,7 @@ def join(
     member[np.arange(len(owner)), state_of_block] = 1.0
 
     factors = np.ones((1 + n_replicas, len(owner)))
-    factors[1:] = rng.exponential(size=(n_replicas, len(owner)))
+    factors[1:] = rng.exponential(size=(n_replicas, len(drawn)))[:, draw_of_block]
     per_block = sums[0].sum(axis=1)
     counts = (factors * per_block) @ member
     f = free_energies(betas, energy, counts[:1], factors[:1] @ sums[0], first_guess(betas, energy, sums[0], member))
@@ -213,6 +224,7 @@ def join(
         tables=tables,
         log_mixture=log_mixture[0],
         chain_of_block=np.array(owner),
+        draw_of_block=np.array(draw_of_block),
         blocking=np.array(blocking),
     )
 

@@ -121,12 +121,12 @@ def test_a_decision_that_the_journal_lacks_comes_from_the_checkpoint(pool, brief
     chain.begin_block()
     chain.advance(100, 100, lambda: False)
     assert chain.measured > 0
-    (made,) = chain.take_decisions()
+    (made,) = chain.points[0].take_decisions()
     pool.save("c0000")
     again = ChainPool(tmp_path / "run", ROUNDS, monitor=Monitor(ROUNDS.warmup), engine=cpu_engine(threads=1))
     again.open(brief)
     assert again.take("c0000").rows == chain.rows
-    assert again.take("c0000").take_decisions() == [made]
+    assert again.take("c0000").points[0].take_decisions() == [made]
 
 
 def test_chains_that_move_are_released_by_the_one_before_and_the_journal_says_so(tmp_path):
@@ -225,7 +225,7 @@ def test_a_brief_does_not_replace_a_chain_that_is_held(tmp_path, brief):
         stopping=lambda: False,
     )
     order = Order(visit=0, chain="c0000", updates=10, until=100, substrate="cpu:0", brief=brief)
-    first, second = (producer.step(None, order)[1].payload for _ in range(2))
+    first, second = (producer.step(None, order)[1][0].payload for _ in range(2))
     assert (first.segments[0].first, first.step) == (0, 10)
     assert (second.segments[0].first, second.step) == (10, 20)
     assert first.took is brief

@@ -48,7 +48,7 @@ def test_the_chains_of_the_model_have_its_distribution():
 
 
 def test_a_rehearsal_is_a_campaign_that_looks_and_steers():
-    spec = rehearsal_spec(CROSSOVER._replace(step=0.03), 3, trajectories=9000)
+    spec = rehearsal_spec(CROSSOVER._replace(step=0.03), 3, {"trajectories": 9000})
     (state,) = rehearse(CROSSOVER._replace(step=0.03), [spec], 1)
     assert state.finished.stopped_by == "trajectories"
     assert 8000 < state.trajectories <= 9000

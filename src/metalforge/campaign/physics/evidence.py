@@ -26,13 +26,15 @@ from metalforge.core.threads import one_thread
 from metalforge.statistics.histograms import Joint
 from metalforge.statistics.mbar import NotLocated
 
-from .phases import Shape, crossings, shape_at
+from .phases import Shape, crossings, phase_changes, shape_at
 from .selection import MeasuredChain, neighbours, overlap
 from .series import PointSeries
 from .transition import Located, Transition, locate_with
 
 Floats = NDArray[np.float64]
 NOT_APPLICABLE = "not applicable"
+EXCHANGE = "exchange"
+"""The start of a want that no single chain fulfils: chains that exchange couplings."""
 AT_PEAK = 0.35
 """Distance from the peak, in its half width, within which a chain is *at* it: chi is then above 0.85 of its height."""
 MIN_CROSSINGS = 20.0
@@ -50,6 +52,15 @@ JUDGED_TAU = 20.0
 """Length of a chain in tau_int below which its own error is too uncertain to contradict anybody."""
 MIN_OVERLAP = 0.1
 """Overlap of neighbours within the peak's width: 5 % of the samples of either are typical for the other."""
+
+
+SLOW = 500.0
+"""Updates per crossing beyond which chains do not tunnel: the crossings needed would take ten thousand updates."""
+LONG_ENOUGH = 1500
+"""Updates near the peak from which that can be told."""
+APART = 3.0
+"""Distance of the order parameter at the ends of the range, in its standard deviations there, from which there are two
+phases to sit in."""
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -117,7 +128,8 @@ def _finding(points: Sequence[PointSeries], plan: PlannedPoints, seed: int, n_bo
     except NotLocated as problem:
         reason, *hint = str(problem).splitlines()
         nowhere = Evidence(name="peak located", holds=False, value=0.0, needed=1.0, text="; ".join([reason, *hint]))
-        return Finding(transition=None, reason=reason, evidence=(visited, nowhere))
+        wants = _apart(points) if visited.holds else ()
+        return Finding(transition=None, reason=reason, evidence=(visited, nowhere), wants=wants)
     items, wants = _weigh(found)
     return Finding(transition=found.transition, reason="", evidence=(visited, *items), wants=wants, located=found)
 
@@ -129,9 +141,10 @@ def _weigh(found: Located) -> tuple[list[Evidence], tuple[Want, ...]]:
     shape = shape_at(found.joint, found.chains, peak.beta_c)
     order = found.chains[0].point.order_name
     around, wants = _around(peak, near)
+    changes, slow = _crossings(found, near, shape, order)
     items = [
         *around,
-        _crossings(peak, near, shape, order),
+        changes,
         _at_least("effective samples", peak.n_effective, MIN_EFFECTIVE, f"more updates near beta = {peak.beta_c:.5g}"),
         _at_least("independent blocks", peak.n_blocks, MIN_BLOCKS, f"more updates near beta = {peak.beta_c:.5g}"),
         _largest("pull of chi", judged, chi_pulls(found.joint, judged)),
@@ -139,7 +152,7 @@ def _weigh(found: Located) -> tuple[list[Evidence], tuple[Want, ...]]:
         _overlap(peak, near),
         _kind(peak, shape, order),
     ]
-    return items, wants
+    return items, (*wants, *slow)
 
 
 # -- chains around the peak -----------------------------------------------------------------------------------------
@@ -190,14 +203,45 @@ def _kind(peak: Transition, shape: Shape, order: str) -> Evidence:
     return Evidence(name="kind of transition", holds=True, value=shape.kind, needed=None, text=text)
 
 
-def _crossings(peak: Transition, near: Sequence[MeasuredChain], shape: Shape, order: str) -> Evidence:
-    low, high = shape.thresholds
-    count = sum(crossings(chain.order, low, high) for chain in near)
+def _crossings(
+    found: Located, near: Sequence[MeasuredChain], shape: Shape, order: str
+) -> tuple[Evidence, tuple[Want, ...]]:
+    """Return the item of crossings, and that chains should exchange couplings where it is far from holding."""
+    peak, (low, high) = found.transition, shape.thresholds
+    inside = [abs(chain.beta - peak.beta_c) <= peak.width for chain in found.chains]
+    count = phase_changes(found.chains, inside, low, high)
     name, where = "crossings between the phases", f"{order} from below {low:.3g} to above {high:.3g} or back"
     if not shape.two_phases:
         text = f"one phase: {count} times {where}"
-        return Evidence(name=name, holds=True, value=NOT_APPLICABLE, needed=MIN_CROSSINGS, text=text)
-    return _at_least(name, count, MIN_CROSSINGS, f"longer chains near beta = {peak.beta_c:.5g}, or exchange; {where}")
+        return Evidence(name=name, holds=True, value=NOT_APPLICABLE, needed=MIN_CROSSINGS, text=text), ()
+    updates = sum(chain.energy.size for chain in near)
+    slow = updates >= LONG_ENOUGH and count * SLOW < updates
+    wants = (Want(beta=peak.beta_c, reach=peak.width, start=EXCHANGE, item=name),) if slow else ()
+    help = f"longer chains near beta = {peak.beta_c:.5g}, or exchange; {where}"
+    return _at_least(name, count, MIN_CROSSINGS, help), wants
+
+
+def _apart(points: Sequence[PointSeries]) -> tuple[Want, ...]:
+    """Return that chains should exchange couplings where no peak is found because they hardly leave their phases.
+
+    The phases are those of the outermost chains; a third and two thirds of the way between them count as crossed.
+    """
+    chains = sorted((p for p in points if p.plaquette.size and not p.superseded), key=lambda p: p.beta)
+    updates = sum(p.plaquette.size for p in chains)
+    if len(chains) < 2 or updates < LONG_ENOUGH or chains[0].ladder:
+        return ()
+    first, last = chains[0].order, chains[-1].order
+    low, distance = float(first.mean()), float(last.mean() - first.mean())
+    if distance < APART * max(first.std(), last.std()):
+        return ()
+    count = sum(crossings(p.order, low + distance / 3, low + 2 * distance / 3) for p in chains)
+    if count * SLOW >= updates:
+        return ()
+    below = [p.beta for p in chains if p.order.mean() < low + distance / 2]
+    above = [p.beta for p in chains if p.order.mean() >= low + distance / 2]
+    ends = sorted((max(below), min(above)))
+    middle, reach = (ends[0] + ends[1]) / 2, max((ends[1] - ends[0]) / 2, (above[-1] - below[0]) / 20)
+    return (Want(beta=middle, reach=reach, start=EXCHANGE, item="peak located"),)
 
 
 # -- agreement ------------------------------------------------------------------------------------------------------

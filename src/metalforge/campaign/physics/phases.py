@@ -109,6 +109,31 @@ def crossings(order: Floats, low: float, high: float) -> int:
     return int(np.count_nonzero(side[1:] != side[:-1]))
 
 
+def phase_changes(chains: Sequence[MeasuredChain], inside: Sequence[bool], low: float, high: float) -> int:
+    """Return how often the chains that are `inside` crossed; those of ladders along their replicas, at all couplings.
+
+    By coupling, a ladder crosses whenever replicas swap: that moves a configuration and makes none.
+    """
+    alone = [c for c, one in zip(chains, inside, strict=True) if one and not c.point.ladder]
+    ladders = {c.point.ladder for c, one in zip(chains, inside, strict=True) if one and c.point.ladder}
+    tracks = [chain.order for chain in alone]
+    for ladder in sorted(ladders):
+        tracks += replica_tracks([chain for chain in chains if chain.point.ladder == ladder])
+    return sum(crossings(track, low, high) for track in tracks)
+
+
+def replica_tracks(rungs: Sequence[MeasuredChain]) -> list[Floats]:
+    """Return the order parameter along each replica of a ladder, in time; where its coupling is not here, a gap."""
+    replicas = np.array([chain.point.replica for chain in rungs])
+    orders = np.array([chain.order for chain in rungs])
+    tracks = []
+    for replica in np.unique(replicas):
+        here = replicas == replica
+        times = np.flatnonzero(here.any(axis=0))
+        tracks.append(np.asarray(orders[here.argmax(axis=0)[times], times], dtype=np.float64))
+    return tracks
+
+
 def remembering(
     joint: Joint, chains: Sequence[MeasuredChain], beta: float, width: float
 ) -> tuple[list[MeasuredChain], float | None]:
@@ -120,7 +145,7 @@ def remembering(
     shape = shape_at(joint, chains, beta)
     inside = [abs(chain.beta - beta) <= width for chain in chains]
     near = [chain for chain, one in zip(chains, inside, strict=True) if one]
-    count = sum(crossings(chain.order, *shape.thresholds) for chain in near)
+    count = phase_changes(chains, inside, *shape.thresholds)
     if not shape.two_phases or count < FEWEST:
         return list(chains), None
     tau = sum(chain.energy.size for chain in near) / (2 * count)

@@ -64,7 +64,7 @@ class MeasuredChain:
 
     def rows(self, block: int = 1) -> ChainRows:
         """Return the chain as reweighting takes it."""
-        return ChainRows(self.beta, self.energy, self.order, self.tau, block)
+        return ChainRows(self.beta, self.energy, self.order, self.tau, block, self.point.ladder)
 
     def remembering(self, tau: float) -> "MeasuredChain":
         """Return the chain with another tau_int, and the error of chi that goes with it."""
@@ -87,12 +87,15 @@ def prepare(points: Sequence[PointSeries]) -> tuple[list[MeasuredChain], list[Le
     if len({tuple(point.dims) for point in checked}) > 1:
         raise SpecError(f"all chains must be of one lattice. Got {sorted({tuple(p.dims) for p in checked})}")
     checked.sort(key=lambda p: (p.beta, p.plaquette.size, tuple(p.plaquette[:1])))
-    left = [
-        LeftOutChain(beta=p.beta, rows=p.plaquette.size, reason=f"fewer than {FEWEST_ROWS} rows")
-        for p in checked
-        if p.plaquette.size < FEWEST_ROWS
-    ]
-    kept = [p for p in checked if p.plaquette.size >= FEWEST_ROWS]
+    left, kept = [], []
+    for p in checked:
+        reason = f"fewer than {FEWEST_ROWS} rows" if p.plaquette.size < FEWEST_ROWS else ""
+        if p.superseded:
+            reason = "from before chains exchanged couplings: it may never have tunnelled"
+        if reason:
+            left.append(LeftOutChain(beta=p.beta, rows=p.plaquette.size, reason=reason))
+        else:
+            kept.append(p)
     if not kept:
         return [], left
     betas = np.array([p.beta for p in kept])
@@ -172,8 +175,13 @@ def clusters(chains: Sequence[MeasuredChain]) -> list[list[MeasuredChain]]:
 
 
 def block_lengths(chains: Sequence[MeasuredChain]) -> list[int]:
-    """Return the block length of each chain, 3 tau_int, at most the chain."""
-    return [max(1, min(int(np.ceil(BLOCK_TAU * chain.tau)), chain.energy.size)) for chain in chains]
+    """Return the block length of each chain, 3 tau_int, at most the chain; chains of a ladder share their median."""
+    ladders = {chain.point.ladder for chain in chains} - {""}
+    shared = {name: float(np.median([c.tau for c in chains if c.point.ladder == name])) for name in ladders}
+    taus = [shared.get(chain.point.ladder, chain.tau) for chain in chains]
+    return [
+        max(1, min(int(np.ceil(BLOCK_TAU * tau)), chain.energy.size)) for tau, chain in zip(taus, chains, strict=True)
+    ]
 
 
 def overlap(low: Sequence[MeasuredChain], high: Sequence[MeasuredChain]) -> float:

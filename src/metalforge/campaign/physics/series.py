@@ -1,6 +1,6 @@
 """`PointSeries`, what one chain measured at one beta, and what reweighting needs of it."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +8,10 @@ from numpy.typing import NDArray
 from metalforge.core.errors import SpecError
 
 Dims = tuple[int, int, int, int]
+
+
+COLUMNS = ("plaquette", "polyakov", "observable", "action_density", "replica")
+"""The fields of a series that have a number for every row."""
 
 
 class PointSeries(NamedTuple):
@@ -27,6 +31,17 @@ class PointSeries(NamedTuple):
     """S / (beta V), where the action is not a function of the plaquette."""
     chain: str = ""
     """What the chain is called, where it has a name."""
+    ladder: str = ""
+    """The ladder with whose chains it exchanges couplings: rows of one ladder stand beside each other in time."""
+    replica: NDArray[np.float64] | None = None
+    """Which replica of the ladder made each row."""
+    superseded: bool = False
+    """Whether its volume has exchanged couplings since, because chains such as this one did not tunnel."""
+
+    def up_to(self, rows: int) -> "PointSeries":
+        """Return the first rows of it."""
+        cut: dict[str, Any] = {name: None if (x := getattr(self, name)) is None else x[:rows] for name in COLUMNS}
+        return self._replace(**cut)
 
     @property
     def spatial_volume(self) -> int:

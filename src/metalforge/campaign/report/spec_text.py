@@ -103,6 +103,9 @@ NOTES: dict[str, Note] = {
         "Producers as threads of one process or as processes: a crash of one, such as by the system's memory killer, "
         "then costs the updates since its chains' checkpoints"
     ),
+    "running.exchange": Note(
+        "Whether chains of one volume exchange couplings, so that they tunnel: auto, where they do not by themselves"
+    ),
 }
 """What is said about every field, by its path; a test asserts that none is missing."""
 

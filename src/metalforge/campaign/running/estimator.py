@@ -47,6 +47,7 @@ class Estimator:
                     height=None if peak is None else peak.height,
                     reason=found.reason,
                     effective=0.0 if peak is None else peak.n_effective,
+                    width=0.0 if peak is None else peak.width,
                     established=found.established,
                     evidence=found.evidence,
                     wants=found.wants,

@@ -56,6 +56,10 @@ class Brief:
     """Updates for which the journal says what is to be checked."""
     settled: int = 0
     """Updates from which the chain may go on so that no check is left out."""
+    others: Sequence["Brief"] = ()
+    """The other chains of its ladder, in order of their couplings, where it has one."""
+    exchanges: bool = False
+    """Whether it belongs to a ladder."""
 
     @property
     def rows(self) -> int:
@@ -88,6 +92,7 @@ class Brief:
             checked_ahead=frozenset(log.checked_ahead),
             closed=log.step,
             settled=log.settled,
+            exchanges=bool(log.ladder),
         )
 
 
@@ -142,6 +147,8 @@ class Block:
     """What was decided of the chain on the way; the journal dates them."""
     judged: list[JudgedPair] = field(default_factory=list)
     """What heads and baselines said beside what was, where the heads were read in the producer's own process."""
+    rung: int = 0
+    """Its place in a ladder, whose first chain comes last and speaks for all of them."""
     took: Brief | None = None
     """The brief with which the chain was taken up."""
     saved: bool = False

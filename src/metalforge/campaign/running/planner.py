@@ -8,7 +8,7 @@ depend on what was measured and not on which chain was faster.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.physics.selection import observe
@@ -84,6 +84,8 @@ class Planner:
 
     def take(self, block: Block) -> list[Order]:
         """Return the orders that follow from a block that has been written."""
+        if block.rung:
+            return []  # the first chain of a ladder, whose block comes last, speaks for all of them
         lane = next(lane for lane in self.lanes if lane.who.substrate == block.substrate)
         given_up = self.state.chains[block.chain].abandoned
         if block.released or (block.missing and not given_up):
@@ -91,10 +93,13 @@ class Planner:
         lane.waiting.remove(block.visit)
         if block.fault and not given_up:
             self._held.pop(block.chain, None)
-            fault = Decided(what="abandoned", chain=block.chain, step=block.step, by="validator", reason=block.fault)
-            self._book.write(fault)
+            for chain in self.state.together(block.chain):
+                self._book.write(
+                    Decided(what="abandoned", chain=chain.id, step=block.step, by="validator", reason=block.fault)
+                )
         if block.done:
-            self._tell(self.state.chains[block.chain])
+            for chain in self.state.together(block.chain):
+                self._tell(chain)
             if lane.visit is not None and lane.visit.visit == block.visit:
                 lane.visit = None
         if self._halted():
@@ -142,7 +147,11 @@ class Planner:
         """Return whether the orders that wait will complete the visit."""
         chain = self.state.chains[visit.chain]
         remaining = self._until[visit.visit] - chain.measured
-        return lane.waiting.count(visit.visit) * self.spec.running.block >= remaining
+        return lane.waiting.count(visit.visit) * self._block(visit) >= remaining
+
+    def _block(self, visit: Assigned) -> int:
+        """Return the updates of one order: those of a ladder are shared by its replicas."""
+        return max(1, self.spec.running.block // max(len(visit.betas), 1))
 
     def _decide(self, lane: ProducerLane) -> Assigned | None:
         """Decide one visit for a lane and write it; None where there is nothing to do."""
@@ -255,14 +264,15 @@ class Planner:
         brief = None
         if holder is None:
             with self._book.reading() as state:
-                log = state.chains[chain]
-                brief = Brief.of(log, self._beside(state, log), [f"cpu:{isa}" for isa in state.build_levels])
+                engines = [f"cpu:{isa}" for isa in state.build_levels]
+                first, *others = (Brief.of(c, self._beside(state, c), engines) for c in state.together(chain))
+                brief = replace(first, others=others)
             self._held[chain] = lane
-        updates = self.spec.running.block
+        updates = self._block(self.state.visits[visit])
         return [
             Order(
                 visit=visit, chain=chain, updates=updates, until=self._until[visit], substrate=lane.who.substrate,
-                brief=brief, settled=self.state.chains[chain].settled,
+                brief=brief, settled=min(c.settled for c in self.state.together(chain)),
             )
         ]  # fmt: skip
 

@@ -7,7 +7,7 @@ was.
 
 import hashlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -57,7 +57,8 @@ class PointChain:
         self._decisions: list[Decided] = []
         self._snapshots: list[Snapshot] = []
         # Rows that are in the journal already decide the columns: an older version may have measured less.
-        self._names = tuple(name for name in spec.lattice.columns() if name in brief.columns or not brief.rows)
+        wanted = (*spec.lattice.columns(), *(("replica",) if brief.exchanges else ()))
+        self._names = tuple(name for name in wanted if name in brief.columns or not brief.rows)
         self._marks: deque[int] = deque(maxlen=KEPT_BLOCKS)
         self._spec, self._engine = spec, engine
         self._exact = set(brief.engines) <= {engine.name}
@@ -65,13 +66,12 @@ class PointChain:
             brief.dims, brief.beta, seed=spec.seed, stream=brief.stream, start=brief.start
         )
         self._emitted = self._known.rows
-        """Rows that are in the journal, or on their way to it."""
         taken_up = None if checkpoint is None or not checkpoint.exists() else self._load(checkpoint)
         self._take_up(taken_up or self._begin())
 
     def _take_up(self, run: ChainRun) -> None:
         """Go on with a run, whose rows so far are told to whoever watches."""
-        self._run = run
+        self.run = run
         if self._watch is not None:
             self._watch.begin(chain(islice(self._known.history(), run.log.first), run.log.rows()), self.n_steps)
 
@@ -84,7 +84,11 @@ class PointChain:
     def _load(self, path: Path) -> ChainRun | None:
         """Return the chain of a checkpoint; None for one from which rows before it cannot be had."""
         run = ChainRun.load(path, fill=NOTHING, engine=self._engine)
-        if msgspec.structs.replace(run.chain.spec, hmc=self._wanted.hmc) != self._wanted:
+        found = msgspec.structs.replace(run.chain.spec, hmc=self._wanted.hmc)
+        if self._known.exchanges:
+            # Any replica of its ladder may hold the coupling; that no other one does is for the ladder to see.
+            found = msgspec.structs.replace(found, stream=self._wanted.stream, start=self._wanted.start)
+        if found != self._wanted:
             raise SpecError(f"{path} holds another chain than {self.id} of this campaign\nhint: delete it to recompute")
         if run.log.first > self._known.rows or (self._checks != "none" and run.log.end > self._known.settled):
             # The journal lost its end (a power cut), or configurations before it are to be checked: from the start on
@@ -105,26 +109,26 @@ class PointChain:
     @property
     def rows(self) -> int:
         """Updates made."""
-        return self._run.log.end
+        return self.run.log.end
 
     @property
     def measured(self) -> int:
         """Updates of measurement made."""
-        return self._run.measured
+        return self.run.measured
 
     @property
     def field(self) -> GaugeField:
         """The links."""
-        return self._run.chain.field
+        return self.run.chain.field
 
     @property
     def n_steps(self) -> int | None:
         """Steps of a trajectory; None for sweeps."""
-        return self._run.n_steps
+        return self.run.n_steps
 
     def recent_order(self, window: int) -> NDArray[np.float64]:
         """Return the order parameter of the last measurements, at most `window`."""
-        log = self._run.log
+        log = self.run.log
         begin = self.rows - min(window, self.measured) - log.first
         return order_of(self._spec.lattice.order, lambda name: np.array(log.columns[name][begin:], np.float64))
 
@@ -137,30 +141,34 @@ class PointChain:
         self._marks.append(self.rows)
 
     def advance(self, updates: int, until: int, stopping: Callable[[], bool]) -> list[Segment]:
-        """Move on by at most `updates`, or until so many are measured; return the rows that the journal lacks.
+        """Move on by at most `updates`, or until so many are measured; return the rows that the journal lacks."""
+        return advance_together([self], updates, until, stopping)[0]
 
-        Updates that only lead back to where the journal is do not count.
-        """
-        if self.measured > until:
-            # A checkpoint from beyond what the journal knows (it lost its end): decisions must be taken in order.
-            self._decisions.clear()
-            self._take_up(self._begin())
+    def begin_again(self) -> None:
+        """Go back to update 0; decisions that the journal has are taken from there once more."""
+        self._decisions.clear()
+        self._take_up(self._begin())
+
+    def take_segments(self) -> list[Segment]:
+        """Return the rows that are not in the journal or on their way to it; from now on they are."""
         begin, self._emitted = self._emitted, max(self.rows, self._emitted)
-        while self.rows < self._emitted + updates and self.measured < until and not stopping():
-            self._update()
-        self._emitted = max(self.rows, begin)
-        made = list(self._run.log.segments(begin))
+        made = list(self.run.log.segments(begin))
         self._forget()
         return made
 
     def _forget(self) -> None:
         """Drop rows that the journal has and nobody here looks at, so that a chain of any length takes as little."""
-        log = self._run.log
-        if self._run.phase == "measure":
-            kept = min([*self._marks, self.rows - self._spec.screening.window])
+        log = self.run.log
+        if self.run.phase == "measure":
+            kept = min([*self._marks, self.rows - max(self._spec.screening.window, 1)])
             log.forget(max(kept, log.first))
         if self.rows >= self._known.rows:
             self._known = replace(self._known, phases=(), columns={})
+
+    @property
+    def emitted(self) -> int:
+        """Rows that are in the journal, or on their way to it."""
+        return self._emitted
 
     def take_decisions(self) -> list[Decided]:
         """Return what was decided since the last call; whoever writes it down dates it."""
@@ -176,7 +184,7 @@ class PointChain:
         """Keep the configuration as it is, with what was measured on it, to be checked if it was not."""
         if self.rows in self._known.checked_ahead:
             return
-        plaquette, re, im = (self._run.log.columns[n][-1] for n in ("plaquette", "polyakov_re", "polyakov_im"))
+        plaquette, re, im = (self.run.log.columns[n][-1] for n in ("plaquette", "polyakov_re", "polyakov_im"))
         links, precision = self.field.to_links(), self.field.precision
         self._snapshots.append(
             Snapshot(
@@ -191,10 +199,11 @@ class PointChain:
 
     def save(self, path: Path) -> None:
         """Write a checkpoint, with the rows that may not be in the journal yet."""
-        self._run.save(path, first=self._marks[0] if self._marks else self.rows)
+        self.run.save(path, first=self._marks[0] if self._marks else self.rows)
 
-    def _update(self) -> None:
-        run, watch, phase, steps = self._run, self._watch, self._run.phase, self.n_steps
+    def update(self) -> None:
+        """Make one update, whose row must be the one that the journal has if it has one."""
+        run, watch, phase, steps = self.run, self._watch, self.run.phase, self.n_steps
         at_quarter = None
         if watch is not None and steps is not None and phase != "quench":
             if run.chain.sea is not None:
@@ -217,20 +226,22 @@ class PointChain:
 
     def _look(self) -> None:
         """End the warm-up where that was decided, or may be decided now."""
-        warmup = self._run.warmup
+        warmup = self.run.warmup
         if self._known.warmup_ends is not None:
             if warmup.done >= self._known.warmup_ends:
-                self._run.end_warmup()
+                self.run.end_warmup()
             return
         if warmup.finished:
             reason = f"{warmup.total} updates are the longest warm-up"
             self._end(WarmUpVerdict(ends=True, by="rule:longest", reason=reason))
             return
+        if self._known.exchanges:
+            return  # the warm-ups of a ladder end together: one that still adapts would spoil what others measure
         updates = warmup.done - warmup.quenched
         halfway = self.n_steps is None or 2 * updates >= warmup.total - warmup.quenched
         if self.rows <= self._known.rows or not self._monitor.due(updates) or not halfway:
             return
-        columns = self._run.log.columns
+        columns = self.run.log.columns
         plaquette, re, im = (columns[n][warmup.quenched :] for n in ("plaquette", "polyakov_re", "polyakov_im"))
         says = self._watch.says if self._watch is not None else None
         verdict = self._monitor.look(plaquette, np.hypot(re, im).tolist(), says)
@@ -243,7 +254,7 @@ class PointChain:
         decided = Decided(
             what="warmup-ends",
             chain=self.id,
-            step=self._run.warmup.done,
+            step=self.run.warmup.done,
             by=verdict.by,
             reason=verdict.reason + steps,
             value=verdict.head,
@@ -252,5 +263,29 @@ class PointChain:
         )
         self._decisions.append(decided)
         # A checkpoint may be written before the journal has it.
-        self._run.job = msgspec.Raw(msgspec.json.encode(decided))
-        self._run.end_warmup()
+        self.run.job = msgspec.Raw(msgspec.json.encode(decided))
+        self.run.end_warmup()
+
+
+def advance_together(
+    points: Sequence[PointChain],
+    updates: int,
+    until: int,
+    stopping: Callable[[], bool],
+    before: Callable[[], object] = lambda: None,
+) -> list[list[Segment]]:
+    """Move chains on in step, by at most `updates` or until so many are measured; return the rows the journal lacks.
+
+    `before` is called before every update. Updates that only lead back to where the journal is do not count.
+    """
+    if any(point.measured > until for point in points):
+        # A checkpoint from beyond what the journal knows (it lost its end): decisions must be taken in order.
+        for point in points:
+            point.begin_again()
+    first = points[0]
+    end = max(max(point.rows, point.emitted) for point in points) + updates
+    while first.rows < end and first.measured < until and not stopping():
+        before()
+        for point in points:
+            point.update()
+    return [point.take_segments() for point in points]

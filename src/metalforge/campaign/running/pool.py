@@ -9,6 +9,7 @@ from metalforge.core.errors import MetalforgeError, SpecError
 from metalforge.native.engine import Engine
 
 from .equipment import NOBODY, Lines
+from .ladder import PointLadder, unpacked
 from .monitor import Monitor
 from .orders import Brief
 from .point import PointChain
@@ -34,40 +35,36 @@ class ChainPool:
         self.directory = directory / CHAINS
         self._spec, self._monitor, self._engine, self._lines = spec, monitor, engine, lines
         self._checks: Checks = checks
-        self._chains: dict[str, PointChain] = {}
+        self._held: dict[str, PointLadder] = {}
         self._saved: dict[str, tuple[float, float]] = {}
         """When each chain was saved last, and how long that took."""
         self._written: dict[str, int] = {}
         """The updates of each chain that are in its file."""
 
     def __contains__(self, chain: str) -> bool:
-        return chain in self._chains
+        return chain in self._held
 
     def path(self, chain: str) -> Path:
         """Return where a chain is kept."""
         return self.directory / f"{chain}.h5"
 
-    def take(self, chain: str) -> PointChain:
-        """Return a chain that is held."""
-        return self._chains[chain]
+    def take(self, chain: str) -> PointLadder:
+        """Return a chain that is held, alone or as the first of its ladder."""
+        return self._held[chain]
 
     def open(self, brief: Brief) -> None:
-        """Take up a chain, from its checkpoint or new."""
+        """Take up a chain, or a ladder by its first one, from its checkpoint or new."""
         path = self.path(brief.id)
         settle(path, brief.settled)
         for _, newer in _newer(path):
             newer.unlink()
-        watch = self._lines.watch(brief)
+        briefs = (brief, *brief.others)
         try:
-            found = PointChain(
-                brief,
-                self._spec,
-                monitor=self._monitor,
-                engine=self._engine,
-                watch=watch,
-                checkpoint=path,
-                checks=self._checks,
-            )
+            with unpacked(path, [one.id for one in briefs]) as files:
+                found = PointLadder([self._point(one, file) for one, file in zip(briefs, files, strict=True)])
+            if not found.in_step:
+                # One of them had to begin again: so do all.
+                found = PointLadder([self._point(one, None) for one in briefs])
         except MetalforgeError as error:
             if path.exists():
                 raise SpecError(
@@ -75,8 +72,19 @@ class ChainPool:
                     f"hint: remove {path} to compute the chain again from its start, bit for bit"
                 ) from error
             raise
-        self._chains[brief.id] = found
+        self._held[brief.id] = found
         self._saved[brief.id] = (time.monotonic(), 0.0)
+
+    def _point(self, brief: Brief, checkpoint: Path | None) -> PointChain:
+        return PointChain(
+            brief,
+            self._spec,
+            monitor=self._monitor,
+            engine=self._engine,
+            watch=self._lines.watch(brief),
+            checkpoint=checkpoint,
+            checks=self._checks,
+        )
 
     def keep(self, chain: str) -> bool:
         """Write a checkpoint if it is due: no more often than asked for, and no more than `SHARE` of the time."""
@@ -91,18 +99,18 @@ class ChainPool:
         """Write a checkpoint now."""
         self.directory.mkdir(exist_ok=True)
         began = time.monotonic()
-        path, rows = self.path(chain), self._chains[chain].rows
+        path, rows = self.path(chain), self._held[chain].rows
         if self._checks != "none":
             path = path.with_name(f"{chain}.{rows}.next")
-        self._chains[chain].save(path)
+        self._held[chain].save(path)
         ended = time.monotonic()
         self._saved[chain] = (ended, ended - began)
         self._written[chain] = rows
 
     def save_all(self) -> None:
         """Write all chains whose files are older than they are."""
-        for chain in sorted(self._chains):
-            if self._chains[chain].rows != self._written.get(chain):
+        for chain in sorted(self._held):
+            if self._held[chain].rows != self._written.get(chain):
                 self.save(chain)
 
     def release(self, chain: str) -> int:
@@ -112,7 +120,7 @@ class ChainPool:
 
     def drop(self, chain: str) -> int:
         """Forget a chain as it is; return the update it is at."""
-        return self._chains.pop(chain).rows
+        return self._held.pop(chain).rows
 
 
 def settle(path: Path, updates: int) -> None:

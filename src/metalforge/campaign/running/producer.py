@@ -58,15 +58,18 @@ class Producer(Stage[Order, Block]):
         if self._checks != "none":
             settle(self._pool.path(item.chain), item.settled)
         if item.chain not in self._pool:
-            block = self._answer(item, missing=not item.release, released=item.release)
+            blocks = [self._answer(item, missing=not item.release, released=item.release)]
         elif item.release:
-            block = self._answer(item, step=self._pool.release(item.chain), saved=True, released=True)
+            blocks = [self._answer(item, step=self._pool.release(item.chain), saved=True, released=True)]
         else:
-            block = self._run(item, took)
+            blocks = self._run(item, took)
+        return state, [self._emit(block) for block in blocks]
+
+    def _emit(self, block: Block) -> Emit:
         # Configurations that are checked now because nobody knows of an earlier check were flagged then.
         chi = max(block.chi, self._spec.screening.chi) if block.snapshots else block.chi
         header = {"chi": chi, "beta": block.beta, "done": block.done, "rows": block.rows}
-        return state, Emit(block, header=header, chain=item.chain)
+        return Emit(block, header=header, chain=block.chain)
 
     def finish(self, state: Any) -> Any:
         """Write all chains to their files: whoever goes on with the campaign takes them up there."""
@@ -76,48 +79,64 @@ class Producer(Stage[Order, Block]):
         """Give back what reads heads here."""
         self._lines.leave()
 
-    def _answer(self, order: Order, **what: Any) -> Block:
-        return Block(visit=order.visit, chain=order.chain, substrate=self._substrate, **what)
+    def _answer(self, order: Order, chain: str = "", **what: Any) -> Block:
+        return Block(visit=order.visit, chain=chain or order.chain, substrate=self._substrate, **what)
 
-    def _run(self, item: Order, took: Brief | None) -> Block:
-        chain = self._pool.take(item.chain)
-        chain.begin_block()
+    def _run(self, item: Order, took: Brief | None) -> list[Block]:
+        """Return the blocks of an order, one for each chain that was moved; the first chain's comes last."""
+        held = self._pool.take(item.chain)
+        held.begin_block()
         began = time.thread_time()
         fault = ""
-        segments: list[Segment] = []
+        segments: list[list[Segment]] = [[] for _ in held.points]
         try:
-            segments = chain.advance(item.updates, item.until, self._stopping)
+            segments = held.advance(item.updates, item.until, self._stopping)
         except ChainFaultError as error:
             fault = str(error)
-        done = chain.measured >= item.until or bool(fault)
-        chi = susceptibility_of(chain, self._spec.screening.window)
-        promised: Promise = "none"
-        if segments and self._checks == "all":
-            promised = "all"
-        elif segments and self._checks == "flagged" and chi >= self._spec.screening.chi:
-            promised = "last"
-            chain.snap()
-        seconds = time.thread_time() - began
+        chis = [susceptibility_of(point, self._spec.screening.window) for point in held.points]
+        promised: list[Promise] = [
+            self._promised(point, made, chi) for point, made, chi in zip(held.points, segments, chis, strict=True)
+        ]
+        seconds = (time.thread_time() - began) / len(held.points)
         if fault:
             self._pool.drop(item.chain)
-        return self._answer(
-            item,
-            step=chain.rows,
-            beta=chain.beta,
-            segments=segments,
-            measured=chain.measured,
-            done=done,
-            links=chain.links_digest() if done else "",
-            seconds=seconds,
-            chi=chi,
-            fault=fault,
-            decisions=chain.take_decisions(),
-            judged=self._lines.judged(),
-            took=took,
-            saved=not fault and self._pool.keep(item.chain),
-            snapshots=[] if fault else chain.take_snapshots(),
-            promised=promised,
-        )
+        saved = not fault and self._pool.keep(item.chain)
+        judged = self._lines.judged()
+        briefs = [None] * len(held.points) if took is None else [took, *took.others]
+        blocks = []
+        for rung, point in enumerate(held.points):
+            done = point.measured >= item.until or bool(fault)
+            block = self._answer(
+                item,
+                chain=point.id,
+                rung=rung,
+                step=point.rows,
+                beta=point.beta,
+                segments=segments[rung],
+                measured=point.measured,
+                done=done,
+                links=point.links_digest() if done else "",
+                seconds=seconds,
+                chi=chis[rung],
+                fault=fault if rung == 0 else "",
+                decisions=point.take_decisions(),
+                judged=judged if rung == 0 else [],
+                took=briefs[rung],
+                saved=saved and rung == 0,
+                snapshots=[] if fault else point.take_snapshots(),
+                promised=promised[rung],
+            )
+            blocks.append(block)
+        return blocks[::-1]
+
+    def _promised(self, chain: PointChain, made: list[Segment], chi: float) -> Promise:
+        """Return which configurations of a block are to be checked; one that is flagged is kept for it."""
+        if made and self._checks == "all":
+            return "all"
+        if made and self._checks == "flagged" and chi >= self._spec.screening.chi:
+            chain.snap()
+            return "last"
+        return "none"
 
     def _pin(self) -> None:
         """Bind this stage's thread to its core, where the system can."""

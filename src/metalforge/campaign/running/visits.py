@@ -12,13 +12,15 @@ from typing import Literal, NamedTuple
 
 from metalforge.campaign.findings import gains
 from metalforge.campaign.orderings import Assignee
-from metalforge.campaign.physics.evidence import Want
+from metalforge.campaign.physics.evidence import EXCHANGE, Want
 from metalforge.campaign.spec import CampaignSpec, Dims
-from metalforge.campaign.state import CampaignState, ChainLog, Start, start_of
+from metalforge.campaign.state import CampaignState, ChainLog, Start, chain_name, start_of
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Assigned, StoppedBy
 from metalforge.conductor.heuristics import quenched_length
 from metalforge.core.steering import Steerer
+
+from .couplings import betas_of, couplings_of
 
 SNAP = 0.01
 """Part of the range within which a suggestion continues a chain that is there: a new one would have to warm up, and
@@ -44,6 +46,8 @@ class Wish(NamedTuple):
     score: float = 0.0
     start: Start | Literal[""] = ""
     chain: ChainLog | None = None
+    betas: tuple[float, ...] = ()
+    """The couplings of a ladder, new or the one of `chain`."""
 
 
 def _serves(beta: float, start: str, want: Want) -> bool:
@@ -89,20 +93,21 @@ class VisitPlan:
             if wish is None:
                 continue
             chain = wish.chain
-            if chain is None and not wish.start:
+            if chain is None and not wish.start and not wish.betas:
                 chain = self._chain_for(wish.beta, here, {visit.chain for visit in pending})
-            updates = self._affordable(state, pending, fresh=chain is None)
+            updates = self._affordable(state, pending, fresh=chain is None, rungs=max(len(wish.betas), 1))
             if updates is None:
                 return Nothing("trajectories")
             born = {c.id for c in chains}
-            new = len(born) + sum(visit.fresh and visit.chain not in born for visit in pending)
+            coming = [visit for visit in pending if visit.fresh and visit.chain not in born]
+            new = len(born) + sum(max(len(visit.betas), 1) for visit in coming)
             reason = wish.reason
             if chain is not None and abs(wish.beta - chain.beta) > 1e-12:
                 reason += f"; asked for {wish.beta:.5g}, {chain.id} is near enough"
             return Assigned(
                 visit=number,
                 round=rounds,
-                chain=f"c{new:04d}" if chain is None else chain.id,
+                chain=chain_name(new) if chain is None else chain.id,
                 stream=new if chain is None else chain.stream,
                 dims=dims,
                 beta=wish.beta if chain is None else chain.beta,
@@ -114,6 +119,7 @@ class VisitPlan:
                 score=wish.score,
                 quenched=self._quenched_length(state, dims, wish.beta) if chain is None else 0,
                 start=wish.start if chain is None else "",
+                betas=wish.betas,
             )
         return Nothing()
 
@@ -135,6 +141,8 @@ class VisitPlan:
     ) -> Wish | Nothing | None:
         if who.follows is not None:
             return self._follow(who.follows, state, here, pending)
+        if (ladder := self._ladder(state, dims, here, pending)) is not None:
+            return ladder
         if (wanted := self._wanted(state, dims, here, pending)) is not None:
             return wanted
         if self.sleep is not None and (why := self.sleep(dims)) is not None:
@@ -165,7 +173,7 @@ class VisitPlan:
         busy = {visit.chain for visit in pending}
         under_way = [(visit.beta, _start(visit, state)) for visit in pending]
         for want in looks[-1].wants:
-            if any(_serves(beta, start, want) for beta, start in under_way):
+            if want.start == EXCHANGE or any(_serves(beta, start, want) for beta, start in under_way):
                 continue
             reason = f"the evidence lacks {want.item}"
             if there := [c for c in here if _serves(c.beta, c.start, want) and c.id not in busy]:
@@ -175,6 +183,23 @@ class VisitPlan:
                 start: Start = "cold" if want.start == "cold" or (not want.start and len(here) % 2) else "hot"
                 return Wish(want.beta, reason, "evidence", start=start)
         return None
+
+    def _ladder(
+        self, state: CampaignState, dims: Dims, here: Sequence[ChainLog], pending: Sequence[Assigned]
+    ) -> Wish | None:
+        """Return the next visit of a volume whose chains exchange couplings; None for one whose chains do not.
+
+        A ladder that nobody runs is continued; where all are under way, another one begins beside them.
+        """
+        plan = couplings_of(state, self.spec, dims, here)
+        if plan is None:
+            return None
+        busy = {visit.chain for visit in pending}
+        same = [c for c in here if c.ladder == c.id and betas_of(c.id, here) == plan.betas]
+        if idle := [c for c in same if c.id not in busy]:
+            least = min(idle, key=lambda c: (c.complete, c.id))
+            return Wish(least.beta, "more of its ladder", "exchange", chain=least, betas=plan.betas)
+        return Wish(plan.betas[0], plan.reason, "exchange", betas=plan.betas)
 
     def _inside(self, beta: float) -> bool:
         return self.spec.lattice.beta_min <= beta <= self.spec.lattice.beta_max
@@ -217,7 +242,9 @@ class VisitPlan:
         visits = visited.count(dims)
         return visits >= self.spec.steering.initial, -gains(state)[dims] / (max(visits, 1) * prod(dims)), visits
 
-    def _affordable(self, state: CampaignState, pending: Sequence[Assigned], *, fresh: bool) -> int | None:
+    def _affordable(
+        self, state: CampaignState, pending: Sequence[Assigned], *, fresh: bool, rungs: int = 1
+    ) -> int | None:
         """Return the updates of the next visit within the budget; None where it is spent."""
         wanted = self.spec.steering.visit
         budget = self.spec.budget.trajectories
@@ -225,8 +252,8 @@ class VisitPlan:
             return wanted
         warmup = self.spec.warmup.longest + self.spec.warmup.quenched
         used = sum(chain.complete for chain in state.chains.values())
-        promised = sum(visit.updates + (warmup if visit.fresh else 0) for visit in pending)
-        left = budget - used - promised - (warmup if fresh else 0)
+        promised = sum(max(len(visit.betas), 1) * (visit.updates + (warmup if visit.fresh else 0)) for visit in pending)
+        left = (budget - used - promised) // rungs - (warmup if fresh else 0)
         # A visit much shorter than the others would be too short to say anything.
         return None if left < max(wanted // 4, 10) else min(wanted, left)
 

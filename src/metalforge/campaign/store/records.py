@@ -90,6 +90,8 @@ class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):
     """Updates without sea quarks that a new chain begins with."""
     start: Literal["hot", "cold", ""] = ""
     """Of a new chain; empty: by its stream, hot and cold in turn."""
+    betas: tuple[float, ...] = ()
+    """The couplings of a ladder whose replicas exchange them; `chain` is its first, the next ones are the others'."""
 
 
 class Decided(_Record, frozen=True, kw_only=True, tag="decided"):
@@ -170,7 +172,8 @@ class Checked(_Record, frozen=True, kw_only=True, tag="checked"):
 class Estimated(_Record, frozen=True, kw_only=True, tag="estimated"):
     """beta_c so far, for one volume, after `trajectories` updates; None where it is not located, and why.
 
-    `effective` counts the independent samples that carry the peak. Journals from before there was evidence have none.
+    `effective` counts the independent samples that carry the peak, `width` is half of its width at half of its height.
+    Journals from before there was evidence have none.
     """
 
     dims: Dims
@@ -180,6 +183,7 @@ class Estimated(_Record, frozen=True, kw_only=True, tag="estimated"):
     height: float | None = None
     reason: str = ""
     effective: float = 0.0
+    width: float = 0.0
     established: bool = False
     evidence: tuple[Evidence, ...] = ()
     wants: tuple[Want, ...] = ()

@@ -1,0 +1,153 @@
+r"""Which couplings exchange: the ladder of a volume, from its first look to the one that is kept.
+
+Two neighbours whose E have the standard deviation s swap with probability erfc(s dbeta / 2), so that the first ladder
+has steps of 1.2 / s: four in ten are accepted where there is one phase. Between two phases E has two peaks, and swaps
+are rarer. Once a peak is seen, couplings far from it go and those that the evidence lacks come. After each complete
+visit couplings are put between neighbours that swap too rarely, and taken out between
+those that swap almost always, as long as that makes round trips from end to end per update of work more frequent; then
+the ladder with the most is kept. A ladder is frozen while it runs: another one is made of other chains, which begin
+from both phases, hot and cold in turn.
+"""
+
+from collections.abc import Sequence
+from math import ceil, prod
+from typing import NamedTuple
+
+import numpy as np
+
+from metalforge.campaign.physics.evidence import EXCHANGE
+from metalforge.campaign.spec import CampaignSpec, Dims
+from metalforge.campaign.state import CampaignState, ChainLog
+from metalforge.campaign.steerers import find_steerer
+from metalforge.campaign.store.records import Estimated
+from metalforge.lattice.exchange import Traffic, traffic
+
+STEP = 1.2
+"""Steps of the first ladder in 1 / sd(E): erfc(0.6) = 0.40 of the swaps are accepted (the optimum for round trips is
+between 0.2 and 0.45; A. Kone and D. A. Kofke, J. Chem. Phys. 122 (2005) 206101)."""
+REACH = 2.5
+"""How far a ladder reaches beyond the peak on either side, in its half width: the other phase has one part in a hundred
+there, and replicas that come so far have forgotten where they came from."""
+GENERATIONS = 6
+"""Ladders of different couplings that are tried at most."""
+RARE, FREQUENT = 0.2, 0.75
+"""Rates of accepted swaps below which a coupling is put in between, and above which on both sides one is taken out."""
+RISE = 1.1
+"""Factor by which round trips per work must rise for the ladder to be refined once more."""
+MOST, FEWEST = 24, 3
+"""Replicas of a ladder."""
+VARIANCE_PER_SITE = 1.2
+"""Variance of E per site where nothing was measured yet: 6 d<P>/dbeta with d<P>/dbeta = 0.2 near the transition."""
+
+
+class Couplings(NamedTuple):
+    """The couplings of the next ladder, and why."""
+
+    betas: tuple[float, ...]
+    reason: str
+
+
+def betas_of(ladder: str, chains: Sequence[ChainLog]) -> tuple[float, ...]:
+    """Return the couplings of a ladder by its first chain, in ascending order."""
+    return tuple(sorted(chain.beta for chain in chains if chain.ladder == ladder))
+
+
+def couplings_of(state: CampaignState, spec: CampaignSpec, dims: Dims, chains: Sequence[ChainLog]) -> Couplings | None:
+    """Return the couplings at which a volume exchanges now; None where it does not."""
+    made = list(dict.fromkeys(betas_of(c.id, chains) for c in chains if c.ladder == c.id))
+    if not made:
+        return _first(state, spec, dims, chains)
+    moved = {betas: found for betas in made if (found := _traffic(betas, chains)) is not None}
+    last = made[-1]
+    if last not in moved:
+        return Couplings(last, "another ladder beside the one under way")
+    best = max(moved, key=lambda betas: moved[betas].per_work)
+    before = max((found.per_work for betas, found in moved.items() if betas != last), default=0.0)
+    if len(moved) > 1 and moved[last].per_work < RISE * before:
+        return Couplings(best, "another ladder at the couplings with the most round trips")
+    look = next((e for e in reversed(state.estimates) if e.dims == dims), None)
+    centred = last if look is None else around_peak(last, look)
+    if centred != last and len(made) < GENERATIONS:
+        return Couplings(centred, "the peak has moved into sight: couplings below, at and above it, and few elsewhere")
+    better = refined(last, moved[last])
+    if better == last or len(better) > MOST or len(made) >= GENERATIONS:
+        return Couplings(best, "another ladder at the couplings with the most round trips")
+    rates = ", ".join(f"{rate:.2f}" for rate in moved[last].rates)
+    return Couplings(better, f"swaps were accepted at rates {rates}: refined where rare, spread where frequent")
+
+
+def _first(state: CampaignState, spec: CampaignSpec, dims: Dims, chains: Sequence[ChainLog]) -> Couplings | None:
+    low, high, mode = spec.lattice.beta_min, spec.lattice.beta_max, spec.running.exchange
+    if mode == "off" or not find_steerer(spec.steering.steerer).adaptive:
+        return None
+    looks = [estimate for estimate in state.estimates if estimate.dims == dims]
+    want = next((want for want in looks[-1].wants if want.start == EXCHANGE), None) if looks else None
+    fewest = FEWEST
+    if mode == "on":
+        reason, want = "asked for: chains exchange couplings", None
+        fewest = max(fewest, find_steerer(spec.steering.steerer).first_points(spec.scan(dims)))
+    elif want is None:
+        return None
+    else:
+        reason = f"chains do not tunnel ({want.item}): from now on they exchange couplings"
+        low, high = max(low, want.beta - REACH * want.reach), min(high, want.beta + REACH * want.reach)
+    step = STEP / _spread(dims, chains)
+    count = min(max(ceil((high - low) / step) + 1, fewest), MOST)
+    if want is not None and (count - 1) * step < high - low:
+        low, high = want.beta - (count - 1) * step / 2, want.beta + (count - 1) * step / 2
+    return Couplings(tuple(float(beta) for beta in np.linspace(low, high, count).round(6)), reason)
+
+
+def _spread(dims: Dims, chains: Sequence[ChainLog]) -> float:
+    """Return the standard deviation of E in one phase: the median of the chains that are there."""
+    series = [chain.series(complete=True) for chain in chains if chain.complete > chain.warmup + 1]
+    found = [float(point.energy.std()) for point in series]
+    return float(np.median(found)) if found and min(found) > 0 else (VARIANCE_PER_SITE * prod(dims)) ** 0.5
+
+
+def _traffic(betas: tuple[float, ...], chains: Sequence[ChainLog]) -> Traffic | None:
+    """Return how the replicas of all ladders at these couplings moved in complete visits; None before there are any."""
+    found = []
+    for first in (c for c in chains if c.ladder == c.id and c.ends and betas_of(c.id, chains) == betas):
+        rungs = sorted((c for c in chains if c.ladder == first.id), key=lambda c: c.beta)
+        end = min(c.complete for c in rungs)
+        columns = [c.column("replica")[: end - c.warmup] for c in rungs]
+        if len(columns[0]) > 1:
+            found.append(traffic(np.array(columns).T.astype(np.int64)))
+    if not found:
+        return None
+    weights = [one.updates for one in found]
+    rates = np.average([one.rates for one in found], axis=0, weights=weights)
+    return Traffic(rates, sum(one.round_trips for one in found), sum(weights))
+
+
+def refined(betas: tuple[float, ...], seen: Traffic) -> tuple[float, ...]:
+    """Return the couplings with others where swaps are rare, and without those where they are frequent."""
+    kept = [betas[0]]
+    for i in range(1, len(betas)):
+        rate = float(seen.rates[i - 1])
+        if rate < RARE:
+            kept.append(round((betas[i - 1] + betas[i]) / 2, 6))
+        inner = i < len(betas) - 1
+        frequent = inner and rate > FREQUENT and float(seen.rates[i]) > FREQUENT and kept[-1] == betas[i - 1]
+        if not frequent or len(betas) <= FEWEST:
+            kept.append(betas[i])
+    return tuple(kept)
+
+
+def around_peak(betas: tuple[float, ...], look: Estimated) -> tuple[float, ...]:
+    """Return the couplings with those that the evidence lacks near the peak, and without those far from it.
+
+    The first beyond the reach stays on either side; a ladder that has what is needed, and reaches hardly beyond it,
+    stays as it is.
+    """
+    lacking = [want.beta for want in look.wants if want.start == ""]
+    if look.beta_c is None or not look.width:
+        return betas
+    low, high = look.beta_c - REACH * look.width, look.beta_c + REACH * look.width
+    below, above = [b for b in betas if b < low], [b for b in betas if b > high]
+    if not lacking and len(below) <= 2 and len(above) <= 2:
+        return betas
+    inside = [b for b in betas if low <= b <= high]
+    kept = [*below[-1:], *inside, *above[:1], *(round(beta, 6) for beta in lacking)]
+    return tuple(sorted(set(kept))) if len(kept) >= FEWEST else betas

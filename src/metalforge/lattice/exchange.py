@@ -1,0 +1,138 @@
+r"""Replica exchange: chains at neighbouring couplings that swap them, so that each passes through all phases.
+
+K replicas, links with random numbers of their own, hold K couplings beta_1 < ... < beta_K. The weight of all is
+prod_i exp(-beta_i E_i) times what does not depend on beta (the determinant of sea quarks of one mass), so that swapping
+the couplings of two neighbours with probability
+
+    min(1, exp((beta_i - beta_j) (E_i - E_j)))
+
+leaves it as it is (K. Hukushima and K. Nemoto, J. Phys. Soc. Jpn. 65 (1996) 1604). Before an update the pairs (1, 2),
+(3, 4), ... are tested, before the next one (2, 3), (4, 5), ... What moves is the coupling, with the trajectory that was
+tuned for it; links stay where they are. Rows stay with their coupling; the observable `replica` of a row says which
+replica made it.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from metalforge.core.errors import SpecError
+from metalforge.native import Stream
+
+from .run import ChainRun, Row
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+STREAMS = 1 << 31
+"""Added to the first replica's stream for the numbers of swap tests: no chain has a stream so high."""
+
+
+def swapped(betas: ArrayLike, energies: ArrayLike, uniforms: ArrayLike, first: int) -> Whole:
+    """Return who holds each coupling after a round of tests of the pairs (first, first + 1), (first + 2, ...), ...
+
+    Entry i is the place at which the replica was that now holds coupling i; `uniforms` has a number for each place, of
+    which a pair uses that of its lower one.
+    """
+    beta, energy, uniform = (np.asarray(x, np.float64) for x in (betas, energies, uniforms))
+    low = np.arange(first, beta.size - 1, 2)
+    exponent = (beta[low] - beta[low + 1]) * (energy[low] - energy[low + 1])
+    accepted = low[np.log(uniform[low]) < exponent]
+    holder = np.arange(beta.size)
+    holder[accepted], holder[accepted + 1] = accepted + 1, accepted
+    return holder
+
+
+class Ladder:
+    """Runs of one lattice at ascending couplings, moved together; each logs the rows of its coupling."""
+
+    def __init__(self, runs: Sequence[ChainRun]) -> None:
+        specs = [run.chain.spec for run in runs]
+        betas = [spec.beta for spec in specs]
+        if len(runs) < 2 or any(a >= b for a, b in pairwise(betas)):
+            raise SpecError(f"a ladder needs two or more couplings in ascending order. Got {betas}")
+        alike = {(s.dims, s.algorithm, s.action, s.precision, s.seed, s.fermions, s.hmc.tau) for s in specs}
+        if (
+            len(alike) > 1
+            or len({run.chain.step for run in runs}) > 1
+            or len({spec.stream for spec in specs}) < len(runs)
+        ):
+            raise SpecError(
+                "the chains of a ladder must differ in nothing but beta, stream and start, and stand at the same update"
+                "\nhint: streams must all be different; begin all of them together"
+            )
+        self.runs = list(runs)
+        self.first_stream = min(spec.stream for spec in specs)
+
+    @property
+    def betas(self) -> list[float]:
+        """The couplings."""
+        return [run.chain.spec.beta for run in self.runs]
+
+    def step(self) -> list[Row]:
+        """Test swaps, then make one update at every coupling; return the rows by coupling."""
+        self.exchange()
+        return [run.step() for run in self.runs]
+
+    def exchange(self) -> None:
+        """Swap couplings by the last rows; before the first update, and while there are no sea quarks yet, nothing is.
+
+        It comes before an update and not after it, so that links always are those of their coupling's last row.
+        """
+        logs = [run.log for run in self.runs]
+        if not all(log.phases and log.phases[-1] != "quench" for log in logs):
+            return
+        chains = [run.chain for run in self.runs]
+        at, volume = chains[0].step, chains[0].field.volume
+        rows = [{name: column[-1] for name, column in log.columns.items()} for log in logs]
+        energies = [c.action.energy_of_row(row, volume) for c, row in zip(chains, rows, strict=True)]
+        address = Stream(chains[0].spec.seed, STREAMS + self.first_stream)
+        uniforms = address.uniform(step=at, sites=len(chains), draws=2, threads=1)[:, 0]
+        betas = self.betas
+        trajectories = [c.spec.hmc for c in chains]
+        for run, holder, beta, hmc in zip(
+            self.runs, swapped(betas, energies, uniforms, at % 2), betas, trajectories, strict=True
+        ):
+            run.chain = chains[holder]
+            run.chain.hold(beta, hmc)
+        if chains[0].sea is not None:
+            # Any replica may come to any coupling: the range of rational functions must hold for all.
+            largest = max(c.sea.seen for c in chains if c.sea is not None)
+            for c in chains:
+                if c.sea is not None:
+                    c.sea.seen = largest
+
+
+class Traffic(NamedTuple):
+    """How replicas moved: the share of swaps accepted between neighbours, and round trips from end to end and back."""
+
+    rates: Floats
+    round_trips: float
+    updates: int
+
+    @property
+    def per_work(self) -> float:
+        """Round trips per update of all replicas together."""
+        return self.round_trips / max(self.updates * (self.rates.size + 1), 1)
+
+
+def traffic(replicas: Whole) -> Traffic:
+    """Return how replicas moved, from an array (updates, couplings) of which replica made the row of a coupling."""
+    replicas = np.asarray(replicas, np.int64)
+    updates, couplings = replicas.shape
+    moved = replicas[1:, :-1] == replicas[:-1, 1:]
+    moved &= replicas[1:, 1:] == replicas[:-1, :-1]
+    # A pair is tested after every other update, and which ones is in the step: the most that can be seen is half.
+    rates = 2 * moved.mean(axis=0) if updates > 1 else np.zeros(couplings - 1)
+    place = by_replica(replicas, np.tile(np.arange(couplings, dtype=np.float64), (updates, 1)))
+    ends = [track[(track == 0) | (track == couplings - 1)] for track in place.T]
+    legs = sum(int(np.count_nonzero(track[1:] != track[:-1])) for track in ends)
+    return Traffic(np.minimum(rates, 1.0), legs / 2, updates)
+
+
+def by_replica(replicas: Whole, values: Floats) -> Floats:
+    """Return columns by replica, in ascending order of their numbers, from columns by coupling."""
+    order = np.argsort(replicas, axis=1, kind="stable")
+    return np.take_along_axis(np.asarray(values, np.float64), order, axis=1)

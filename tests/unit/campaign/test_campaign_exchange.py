@@ -1,0 +1,234 @@
+"""Chains of a campaign that exchange couplings: ladders in the journal, after a kill, on processes, and when chosen."""
+
+import shutil
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+import pytest
+
+from metalforge.campaign.physics.evidence import EXCHANGE, PlannedPoints, Want, finding_of
+from metalforge.campaign.physics.selection import prepare
+from metalforge.campaign.physics.series import PointSeries
+from metalforge.campaign.running.campaign import JOURNAL, Campaign
+from metalforge.campaign.running.couplings import FREQUENT, RARE, betas_of, couplings_of, refined
+from metalforge.campaign.spec import Budget, Running, WarmUpPolicy
+from metalforge.campaign.state import fold
+from metalforge.campaign.store import read_journal
+from metalforge.campaign.store.records import Assigned, Estimated, Record
+from metalforge.lattice.chain import Chain
+from metalforge.lattice.exchange import Traffic
+from reference.small_campaigns import ROUNDS
+
+LADDERS = msgspec.structs.replace(
+    ROUNDS,
+    name="ladders",
+    budget=Budget(trajectories=1500),
+    warmup=WarmUpPolicy(longest=20, shortest=20),
+    steering=msgspec.structs.replace(ROUNDS.steering, visit=40),
+    running=Running(block=30, deterministic=True, producers=2, checkpoint_s=0.0, exchange="on"),
+)
+HMC = msgspec.structs.replace(
+    LADDERS,
+    name="ladders-hmc",
+    budget=Budget(trajectories=700),
+    lattice=msgspec.structs.replace(LADDERS.lattice, algorithm="hmc", tau=0.5, n_steps=3),
+    steering=msgspec.structs.replace(ROUNDS.steering, visit=20),
+)
+
+
+def ran(spec, directory):
+    with Campaign.open(spec, directory) as campaign:
+        return campaign.run()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The state of a campaign of ladders that was left alone."""
+    return ran(LADDERS, tmp_path_factory.mktemp("whole") / "run")
+
+
+def ladders(state):
+    return {c.id: state.together(c.id) for c in state.chains.values() if c.ladder == c.id}
+
+
+def test_every_row_has_each_replica_once_and_both_views_are_in_the_journal(whole):
+    found = ladders(whole)
+    assert len(found) >= 2
+    for rungs in found.values():
+        assert all(a.beta < b.beta for a, b in pairwise(rungs))
+        assert len({c.rows for c in rungs}) == len({c.warmup for c in rungs}) == 1
+        replicas = np.array([c.columns["replica"] for c in rungs])
+        streams = sorted(c.stream for c in rungs)
+        assert (np.sort(replicas, axis=0) == np.array(streams)[:, None]).all()
+        assert (replicas != replicas[:, :1]).any()
+    assert whole.trajectories <= 1500
+
+
+def test_chains_of_a_ladder_measure_together_and_are_used_together(whole):
+    points = whole.points((4, 4, 4, 2))
+    assert {p.ladder for p in points} == set(ladders(whole))
+    assert all(p.start == "" and p.replica is not None and len(p.replica) == len(p.plaquette) for p in points)
+    finding = finding_of(points, PlannedPoints(), seed=1, n_bootstrap=20)
+    assert finding.transition is not None
+    assert finding.transition.chains == len(points)
+
+
+@pytest.mark.parametrize("spec", [LADDERS, HMC], ids=["heatbath", "hmc"])
+def test_a_ladder_that_is_killed_anywhere_goes_on_bit_for_bit(spec, tmp_path, monkeypatch):
+    """The directory as a kill would leave it, at updates of all phases and in the middle of a ladder's checkpoint."""
+    update, save = Chain.update, Chain.save
+    count, saves, copies = [0], [0], []
+
+    def copy(at):
+        copies.append(tmp_path / f"killed-{at}")
+        shutil.copytree(tmp_path / "run", copies[-1])
+
+    def seen_update(self, **options):
+        count[0] += 1
+        if count[0] in (3, 50, 131, 333, 480):
+            copy(count[0])
+        return update(self, **options)
+
+    def seen_save(self, path, **options):
+        saves[0] += 1
+        if saves[0] in (2, 8):  # some chains of a ladder's checkpoint are written, and others are not
+            copy(f"save-{saves[0]}")
+        return save(self, path, **options)
+
+    monkeypatch.setattr(Chain, "update", seen_update)
+    monkeypatch.setattr(Chain, "save", seen_save)
+    state = ran(spec, tmp_path / "run")
+    monkeypatch.undo()
+    assert len(copies) == 7
+    for directory in copies:
+        (directory / "lock").unlink(missing_ok=True)
+        with Campaign.resume(directory) as campaign:
+            assert campaign.run().digest() == state.digest()
+
+
+def test_ladders_run_on_processes_as_on_threads(whole, tmp_path):
+    running = msgspec.structs.replace(LADDERS.running, isolation="process")
+    apart = ran(msgspec.structs.replace(LADDERS, running=running), tmp_path / "run")
+    rows = {name: chain.columns for name, chain in whole.chains.items()}
+    assert {name: chain.columns for name, chain in apart.chains.items()} == rows
+
+
+def test_the_journal_alone_gives_the_ladders_back(whole, tmp_path):
+    ran(LADDERS, tmp_path / "run")
+    again = fold(read_journal(tmp_path / "run" / JOURNAL, Record).records)
+    assert again.digest() == whole.digest()
+    assert {k: [c.id for c in v] for k, v in ladders(again).items()} == {
+        k: [c.id for c in v] for k, v in ladders(whole).items()
+    }
+
+
+# -- which couplings ------------------------------------------------------------------------------------------------
+
+
+def test_the_first_ladder_spans_what_was_asked_for_and_goes_on(whole):
+    chains = list(whole.chains.values())
+    made = list(dict.fromkeys(betas_of(c.id, chains) for c in chains if c.ladder == c.id))
+    assert (made[0][0], made[0][-1]) == (LADDERS.lattice.beta_min, LADDERS.lattice.beta_max)
+    assert [v.fresh for v in whole.visits[:3]] == [True, True, False]
+    assert "asked for" in whole.visits[0].reason
+
+
+def test_a_ladder_is_refined_where_swaps_are_rare_and_spread_where_they_are_frequent():
+    betas = (5.0, 5.1, 5.2, 5.3, 5.4)
+    moved = Traffic(np.array([0.9, 0.8, 0.5, 0.1]), 3.0, 100)
+    assert refined(betas, moved) == (5.0, 5.2, 5.3, 5.35, 5.4)
+    assert refined(betas, Traffic(np.full(4, 0.5), 3.0, 100)) == betas
+    assert 0 < RARE < FREQUENT < 1
+
+
+def estimate_with(*wants):
+    return Estimated(
+        dims=(4, 4, 4, 2), trajectories=1, beta_c=5.1, error=0.01, wants=tuple(wants), evidence=(), established=False
+    )
+
+
+def test_exchange_begins_by_itself_where_the_evidence_asks_for_it(tmp_path):
+    spec = msgspec.structs.replace(LADDERS, running=msgspec.structs.replace(LADDERS.running, exchange="auto"))
+    with Campaign.open(spec, tmp_path / "run") as campaign:
+        state = campaign.state
+        assert couplings_of(state, spec, (4, 4, 4, 2), []) is None
+        state.apply(estimate_with(Want(beta=5.1, reach=0.02, start=EXCHANGE, item="crossings between the phases")))
+        found = couplings_of(state, spec, (4, 4, 4, 2), [])
+        assert found is not None
+        assert found.betas[0] >= 5.04
+        assert found.betas[-1] <= 5.16
+        assert "tunnel" in found.reason
+        off = msgspec.structs.replace(spec, running=msgspec.structs.replace(spec.running, exchange="off"))
+        assert couplings_of(state, off, (4, 4, 4, 2), []) is None
+
+
+def two_phases(rng, beta, *, crossings, rows=1200, first=0):
+    """A chain whose |L| sits in two phases and goes from one to the other so many times."""
+    phase = np.arange(rows) * (crossings + 1) // rows % 2 ^ first
+    loop = 0.1 + 0.3 * phase + 0.02 * rng.normal(size=rows)
+    plaquette = 0.42 + 0.01 * phase + 0.0015 * rng.normal(size=rows)
+    return PointSeries(beta, (8, 8, 8, 2), plaquette, loop.astype(complex), "hot")
+
+
+@pytest.mark.parametrize(("crossings", "asked"), [(1, True), (60, False)])
+def test_chains_that_do_not_tunnel_ask_for_exchange(crossings, asked):
+    rng = np.random.default_rng(3)
+    points = [two_phases(rng, beta, crossings=crossings) for beta in (5.085, 5.09, 5.095)]
+    points[0] = two_phases(rng, 5.085, crossings=0)
+    points[2] = two_phases(rng, 5.095, crossings=0, first=1)
+    finding = finding_of(points, PlannedPoints(), seed=1, n_bootstrap=20)
+    assert any(want.start == EXCHANGE for want in finding.wants) == asked
+
+
+def test_chains_from_before_are_left_out_with_a_word(tmp_path):
+    state = ran(ROUNDS, tmp_path / "run")
+    points = state.points((4, 4, 4, 2))
+    rows = min(len(p.plaquette) for p in points)
+    ladder = [
+        p.up_to(rows)._replace(ladder="c9000", start="", replica=np.full(rows, 1.0 * i)) for i, p in enumerate(points)
+    ]
+    older = [p._replace(superseded=True) for p in points]
+    usable, left = prepare([*ladder, *older])
+    assert {c.point.ladder for c in usable} == {"c9000"}
+    assert sum("exchanged" in out.reason for out in left) == len(older)
+
+
+def test_old_journals_have_no_ladders():
+    visit = msgspec.json.decode(
+        b'{"kind":"assigned","visit":0,"round":0,"chain":"c0000","stream":0,"dims":[4,4,4,2],"beta":5.1,"updates":10,'
+        b'"fresh":true,"substrate":"cpu:0","by":"grid","reason":"first"}',
+        type=Assigned,
+    )
+    assert visit.betas == ()
+
+
+def test_every_configuration_of_a_ladder_is_checked_where_that_is_promised(tmp_path):
+    spec = msgspec.structs.replace(LADDERS, ordering="D", budget=Budget(trajectories=700))
+    state = ran(spec, tmp_path / "run")
+    assert ladders(state)
+    assert len(state.checks) == sum(c.promised for c in state.chains.values()) == state.trajectories
+    assert max(abs(check.drift_plaquette) for check in state.checks) < 1e-10
+
+
+def test_a_damaged_checkpoint_of_a_ladder_is_named(tmp_path):
+    with Campaign.open(LADDERS, tmp_path / "run") as campaign:
+        updates = [0]
+        update = Chain.update
+
+        def until_enough(self, **options):
+            updates[0] += 1
+            if updates[0] == 500:
+                campaign.interrupt("enough")
+            return update(self, **options)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Chain, "update", until_enough)
+            campaign.run()
+    files = sorted((tmp_path / "run" / "chains").glob("*.h5"))
+    assert files
+    for file in files:
+        file.write_bytes(file.read_bytes()[:-2000])
+    with Campaign.resume(tmp_path / "run") as campaign, pytest.raises(Exception, match=files[0].name[:5]) as caught:
+        campaign.run()
+    assert "remove" in str(caught.value)
