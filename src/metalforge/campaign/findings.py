@@ -10,13 +10,17 @@ where work_i is the number of site updates and sigma_i^2 falls as 1 / work_i; th
 difference to first order, since they minimise sigma^2.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from metalforge.lattice.exchange import Traffic, traffic
 
 from .physics.evidence import Finding, PlannedPoints, finding_of
 from .physics.finite_size import VolumePeak, extrapolate
 from .physics.stopping import PrecisionLook, target_reached
 from .spec import Dims, on_the_line
-from .state import CampaignState
+from .state import CampaignState, ChainLog
 from .steerers import find_steerer
 from .store.records import Estimated
 
@@ -39,6 +43,13 @@ def plan_of(state: CampaignState, dims: Dims) -> PlannedPoints:
 def finding(state: CampaignState, dims: Dims, *, n_bootstrap: int) -> Finding:
     """Return what all measurements of a volume say."""
     return finding_of(state.points(dims), plan_of(state, dims), seed=state.spec.seed, n_bootstrap=n_bootstrap)
+
+
+def traffic_of(rungs: Sequence[ChainLog]) -> Traffic | None:
+    """Return how the replicas of a ladder moved while it was measured; None before there are two updates to compare."""
+    rows = min(chain.measured for chain in rungs)
+    columns = [chain.column("replica")[:rows] for chain in rungs]
+    return traffic(np.array(columns).T.astype(np.int64)) if rows > 1 else None
 
 
 def target_met(state: CampaignState) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from html import escape
 
+from metalforge.campaign.findings import traffic_of
 from metalforge.campaign.observables import ORDERS
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.records import EnergySpent, Utilisation
@@ -32,11 +33,27 @@ def decisions_section(state: CampaignState, result: CampaignResult, figures: Fig
             ("decision", "by", ">how often", ">a head's word taken"),
             [(c.what, c.by, c.count, c.trusted or "-") for c in found.counts],
         ),
+        _exchange(state),
         _heads(state),
         _warmups(result),
         _visits(state),
         _others(state),
     )
+
+
+def _exchange(state: CampaignState) -> str:
+    """Return how replicas moved between couplings, where chains exchanged them."""
+    rows = []
+    for rungs in (state.together(c.id) for c in state.chains.values() if c.ladder == c.id):
+        if (seen := traffic_of(rungs)) is not None:
+            rates = ", ".join(f"{rate:.2f}" for rate in seen.rates)
+            betas = f"{rungs[0].beta:g} .. {rungs[-1].beta:g}"
+            rows.append((lattice_text(rungs[0].dims), betas, len(rungs), seen.updates, rates, f"{seen.round_trips:g}"))
+    about = (
+        "Swaps are accepted at these rates between neighbouring couplings; a round trip is from end to end and back."
+    )
+    columns = ("lattice", "beta", ">replicas", ">updates each", "rates", ">round trips")
+    return heading("Exchange of couplings", note(about), table(columns, rows)) if rows else ""
 
 
 def _heads(state: CampaignState) -> str:

@@ -15,12 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from metalforge.campaign.findings import traffic_of
 from metalforge.campaign.physics.evidence import EXCHANGE
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Estimated
-from metalforge.lattice.exchange import Traffic, traffic
+from metalforge.lattice.exchange import Traffic
 
 STEP = 1.2
 """Steps of the first ladder in 1 / sd(E): erfc(0.6) = 0.40 of the swaps are accepted (the optimum for round trips is
@@ -106,14 +107,10 @@ def _spread(dims: Dims, chains: Sequence[ChainLog]) -> float:
 
 
 def _traffic(betas: tuple[float, ...], chains: Sequence[ChainLog]) -> Traffic | None:
-    """Return how the replicas of all ladders at these couplings moved in complete visits; None before there are any."""
-    found = []
-    for first in (c for c in chains if c.ladder == c.id and c.ends and betas_of(c.id, chains) == betas):
-        rungs = sorted((c for c in chains if c.ladder == first.id), key=lambda c: c.beta)
-        end = min(c.complete for c in rungs)
-        columns = [c.column("replica")[: end - c.warmup] for c in rungs]
-        if len(columns[0]) > 1:
-            found.append(traffic(np.array(columns).T.astype(np.int64)))
+    """Return how the replicas of all ladders at these couplings moved, once one of them has a complete visit."""
+    firsts = [c.id for c in chains if c.ladder == c.id and c.ends and betas_of(c.id, chains) == betas]
+    ladders = [sorted((c for c in chains if c.ladder == first), key=lambda c: c.beta) for first in firsts]
+    found = [seen for rungs in ladders if (seen := traffic_of(rungs)) is not None]
     if not found:
         return None
     weights = [one.updates for one in found]
