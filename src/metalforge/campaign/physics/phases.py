@@ -149,4 +149,6 @@ def remembering(
     if not shape.two_phases or count < FEWEST:
         return list(chains), None
     tau = sum(chain.energy.size for chain in near) / (2 * count)
-    return [c.remembering(tau) if one else c for c, one in zip(chains, inside, strict=True)], count**-0.5
+    # A ladder remembers at least as long as its couplings do together (`selection`).
+    least = [tau if not c.point.ladder else max(tau, c.tau) for c in chains]
+    return [c.remembering(t) if one else c for c, t, one in zip(chains, least, inside, strict=True)], count**-0.5

@@ -113,7 +113,20 @@ def prepare(points: Sequence[PointSeries]) -> tuple[list[MeasuredChain], list[Le
             left.append(chain.leave_out("every row is the same: the chain is stuck"))
         else:
             usable.append(chain)
-    return usable, left
+    return _remembering_together(usable), left
+
+
+def _remembering_together(chains: list[MeasuredChain]) -> list[MeasuredChain]:
+    """Return the chains, those of a ladder with at least tau_int of what all its couplings say together.
+
+    A swap moves a configuration from one coupling to the next and makes a series of either look shorter of memory than
+    the ladder is; the mean over all couplings does not know of swaps.
+    """
+    taus = {}
+    for name in {chain.point.ladder for chain in chains} - {""}:
+        together = np.mean([chain.order for chain in chains if chain.point.ladder == name], axis=0)
+        taus[name] = float(pooled_tau(np.zeros(1), [together], 1.0)[0])
+    return [c.remembering(t) if (t := taus.get(c.point.ladder, 0.0)) > c.tau else c for c in chains]
 
 
 def measured_chi(loop: Floats, spatial_volume: int, tau: float) -> tuple[float, float]:
@@ -175,9 +188,9 @@ def clusters(chains: Sequence[MeasuredChain]) -> list[list[MeasuredChain]]:
 
 
 def block_lengths(chains: Sequence[MeasuredChain]) -> list[int]:
-    """Return the block length of each chain, 3 tau_int, at most the chain; chains of a ladder share their median."""
+    """Return the block length of each chain, 3 tau_int, at most the chain; chains of a ladder share the longest."""
     ladders = {chain.point.ladder for chain in chains} - {""}
-    shared = {name: float(np.median([c.tau for c in chains if c.point.ladder == name])) for name in ladders}
+    shared = {name: max(c.tau for c in chains if c.point.ladder == name) for name in ladders}
     taus = [shared.get(chain.point.ladder, chain.tau) for chain in chains]
     return [
         max(1, min(int(np.ceil(BLOCK_TAU * tau)), chain.energy.size)) for tau, chain in zip(taus, chains, strict=True)
