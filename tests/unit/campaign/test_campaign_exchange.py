@@ -235,6 +235,6 @@ def test_a_damaged_checkpoint_of_a_ladder_is_named(tmp_path):
     assert files
     for file in files:
         file.write_bytes(file.read_bytes()[:-2000])
-    with Campaign.resume(tmp_path / "run") as campaign, pytest.raises(Exception, match=files[0].name[:5]) as caught:
+    with Campaign.resume(tmp_path / "run") as campaign, pytest.raises(Exception, match="checkpoint") as caught:
         campaign.run()
-    assert "remove" in str(caught.value)
+    assert any(f"remove {file}" in str(caught.value) for file in files)
