@@ -237,6 +237,10 @@ class _Change:
             self._readdress(producer, lane, [fresh[ends]])
         elif ends[1] in plan.removed_stages and replaced[ends[0]]:
             instead = replaced[ends[0]]
+            for way, item in consumer.outbox:  # what the removed stage has in its hand came before what is carried
+                if not way.offer(item):
+                    way.push(item)
+            consumer.outbox.clear()
             carried = _extract(consumer, lane)
             self.moved += len(carried) + len(waiting)
             for item in carried:

@@ -649,6 +649,26 @@ def test_what_is_queued_before_a_removed_stage_moves_to_its_replacement():
     assert done[0].moved + len(seen) == 6 or done[0].moved + len(seen) == 5
 
 
+def test_what_a_removed_stage_has_in_its_hand_is_not_overtaken_by_what_is_carried_past_it():
+    gate, seen = threading.Event(), []
+
+    def slow(x):
+        gate.wait()
+        seen.append(x)
+
+    builder = PipelineBuilder().stage("feed", None, Numbers(8)).stage("middle", None, lambda x: x)
+    builder.stage("slow", None, slow).edge("feed", "middle", Bounded(3)).edge("middle", "slow", Bounded(1))
+    with builder.build().start() as run:
+        # one in the slow stage, one queued before it, one in the hand of the middle, three queued before that
+        middle = run.workers["middle"]
+        run.wait_until(lambda: middle.outbox and middle.in_lanes[0].queued == 3, poll=True)
+        receipt = run.reconfigure(Edits().remove_stage("middle").add_edge("feed", "slow"))
+        gate.set()
+        run.wait()
+    assert receipt.moved >= 3
+    assert seen == list(range(8))
+
+
 def test_an_invalid_topology_is_refused_and_the_old_one_runs_on():
     pipeline, sink = chain(lambda x: x, source=endless())
     with pipeline.start() as run:
