@@ -149,7 +149,7 @@ def rows() -> Iterator[BenchRow]:
 
     pipeline, sink = chain(2000, 1)
     pipeline.run()
-    p50, p99 = np.percentile(sink.latencies, [50, 99]) / 1e3
+    p50, p99 = (float(x) / 1e3 for x in np.percentile(sink.latencies, [50, 99]))
     yield BenchRow(
         name="latency of a hop (capacity 1), as hops in a row",
         value=Measured(value=1e6 / p50, unit="hops/s", how=f"wall, p50 {p50:.1f} us, p99 {p99:.1f} us"),

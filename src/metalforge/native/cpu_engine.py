@@ -43,7 +43,7 @@ class CpuEngine:
     def grid(self, dims: Dims, precision: Precision) -> "_CpuGrid":
         """Return a lattice in one precision, with its kernels."""
         links = math.prod(dims) * 4 * 18 * np.dtype(_REALS[precision]).itemsize
-        check_memory(f"the links of {'x'.join(map(str, dims))} in {precision}", links)
+        check_memory(f"`dims` {'x'.join(map(str, dims))}: their links in {precision}", links)
         return _grid(self, dims, precision)
 
 

@@ -208,14 +208,20 @@ class Engine(Protocol):
         """Return a lattice in one precision, with its kernels; the same one for the same question, while it is used."""
 
 
+MOST_SITES = 1 << 16
+"""In one direction: the kernels' own bound."""
+
+
 def check_dims(dims: Sequence[int]) -> Dims:
-    """Return dims as a tuple; raises when they are not four even integers >= 2."""
+    """Return dims as a tuple; raises when they are not four even integers from 2 to 65536."""
     try:
         n_x, n_y, n_z, n_t = (operator.index(n) for n in dims)
-        if any(n < 2 or n % 2 for n in (n_x, n_y, n_z, n_t)):
+        if any(not 2 <= n <= MOST_SITES or n % 2 for n in (n_x, n_y, n_z, n_t)):
             raise ValueError
     except (TypeError, ValueError):
-        raise SpecError(f"`dims` must be four even integers >= 2, (Nx, Ny, Nz, Nt). Got {dims!r}") from None
+        raise SpecError(
+            f"`dims` must be four even integers from 2 to {MOST_SITES}, (Nx, Ny, Nz, Nt). Got {dims!r}"
+        ) from None
     return n_x, n_y, n_z, n_t
 
 
