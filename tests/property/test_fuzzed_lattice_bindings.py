@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metalforge import native
-from metalforge.core import MetalforgeError, SpecError
+from metalforge.core import MetalforgeError, PlacementError, SpecError
 from metalforge.lattice import ChainSpec, GaugeField, HmcSpec
 from metalforge.lattice.field import Momenta
 
