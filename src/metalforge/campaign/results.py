@@ -99,7 +99,7 @@ class Results:
         """Every update of every chain, warm-up too: by chain, then by column, with `update` and `phase` first."""
         return {
             name: {"update": np.arange(log.rows), "phase": np.array(log.phases)}
-            | {column: np.array(values) for column, values in log.columns.items()}
+            | {column: values.array() for column, values in log.columns.items()}
             for name, log in self.state.chains.items()
         }
 

@@ -1,7 +1,7 @@
 """A campaign as its journal tells it: the fold of its records, the one source for resume, watch, replay and report."""
 
 import hashlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from metalforge import __version__
 from metalforge.core.errors import SpecError
-from metalforge.core.phases import Phase
+from metalforge.core.phases import PHASES, Phase
 from metalforge.core.substrate import spelled
 
 from .observables import OrderName, order_of
 from .physics.series import PointSeries
 from .spec import CampaignSpec, Dims
 from .store import records
-from .store.columns import Column, Phases, Spool
+from .store.columns import Column, Spool
 from .store.records import Assigned, Decided, Estimated, Interrupted, Opened, Record, Rows, Screened, StoppedBy
 
 Start = Literal["hot", "cold"]
@@ -77,13 +77,12 @@ class ChainLog:
     """The order parameter of the campaign."""
     variable: str = "plaquette"
     """The column that reweighting in beta reads."""
-    phases: Phases = field(default_factory=Phases)
+    by_phase: Counter[Phase] = field(default_factory=Counter)
+    """Updates of each phase."""
     columns: dict[str, Column] = field(default_factory=dict)
     spool: Spool = field(default_factory=Spool)
     """Where columns that are long go."""
     visits: list[int] = field(default_factory=list)
-    warmup: int = 0
-    """Updates before measurement."""
     step: int = 0
     """The last update that was closed by a block."""
     complete: int = 0
@@ -108,17 +107,27 @@ class ChainLog:
     @property
     def rows(self) -> int:
         """Updates whose rows are known."""
-        return len(self.phases)
+        return self.by_phase.total()
+
+    @property
+    def phases(self) -> list[Phase]:
+        """The phase of every update."""
+        return [phase for phase in PHASES for _ in range(self.by_phase[phase])]
 
     @property
     def phase(self) -> Phase:
         """What it is doing."""
-        return self.phases[-1] if self.phases else "warmup"
+        return next((phase for phase in reversed(PHASES) if self.by_phase[phase]), "warmup")
+
+    @property
+    def warmup(self) -> int:
+        """Updates before measurement."""
+        return self.rows - self.measured
 
     @property
     def measured(self) -> int:
         """Updates of measurement."""
-        return self.rows - self.warmup
+        return self.by_phase["measure"]
 
     @property
     def abandoned(self) -> bool:
@@ -192,9 +201,7 @@ class ChainLog:
                     "\nhint: was it resumed with another version or build level?"
                 )
             column.extend(values[known:])
-        self.phases.extend(rows.phase, count - known)
-        if rows.phase != "measure":
-            self.warmup = self.rows
+        self.by_phase[rows.phase] += count - known
         self.seconds += rows.seconds
 
 
@@ -307,7 +314,7 @@ class CampaignState:
             chain = self.chains[name]
             seen.update(f"{name} {chain.beta!r} {chain.dims} {chain.step} {chain.links} {chain.warmup}\n".encode())
             for column in sorted(chain.columns):
-                seen.update(np.array(chain.columns[column], "<f8").tobytes())
+                seen.update(chain.columns[column].array().astype("<f8").tobytes())
         return seen.hexdigest()
 
     def apply(self, record: Record) -> None:

@@ -11,7 +11,7 @@ from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.point import PointChain
 from metalforge.campaign.state import fold
 from metalforge.campaign.store import columns
-from metalforge.campaign.store.columns import Column, Phases, Spool
+from metalforge.campaign.store.columns import Column, Spool
 from metalforge.campaign.store.records import BlockDone, Checked, Estimated, Rows, Screened
 from reference.campaigns import records_of, spec_of
 from reference.small_campaigns import ROUNDS
@@ -109,19 +109,8 @@ def test_a_column_reads_as_a_list_wherever_its_rows_are(column):
     for begin in range(-2, 31):
         for end in (begin - 1, begin, begin + 1, begin + 9, 30, None):
             assert column[begin:end] == numbers[begin:end]
-    assert column[::-7] == numbers[::-7]
+    assert column[2:25:7] == numbers[2:25:7]
     assert np.array_equal(np.array(column), numbers)
     assert list(column.copy()) == numbers
     with pytest.raises(IndexError):
         column[30]
-
-
-def test_phases_read_as_a_list():
-    phases = Phases()
-    for phase, count in (("quench", 2), ("warmup", 0), ("warmup", 1), ("warmup", 2), ("measure", 3)):
-        phases.extend(phase, count)
-    plain = ["quench"] * 2 + ["warmup"] * 3 + ["measure"] * 3
-    assert phases == plain
-    assert [phases[i] for i in range(-8, 8)] == plain + plain
-    assert phases[1:6] == plain[1:6]
-    assert phases.count("warmup") == 3

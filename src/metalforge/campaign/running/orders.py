@@ -83,7 +83,7 @@ class Brief:
             beta=log.beta,
             start=log.start,
             quenched=log.quenched,
-            phases=log.phases.copy(),
+            phases=log.phases,
             columns={name: values.copy() for name, values in log.columns.items()},
             warmup_ends=ends[0] if ends else None,
             meta=tuple(meta),

@@ -7,15 +7,13 @@ import os
 import weakref
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, repeat
+from itertools import chain
 from pathlib import Path
 from tempfile import mkstemp
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
-
-from metalforge.core.phases import Phase
 
 CHUNK = 1 << 13
 """Rows that go to the file together, 64 kB; as many and fewer than twice as many stay in memory."""
@@ -89,8 +87,7 @@ class Column(Sequence[float]):
     def __getitem__(self, key: slice) -> list[float]: ...
     def __getitem__(self, key: int | slice) -> float | list[float]:
         if isinstance(key, slice):
-            begin, end, step = key.indices(len(self))
-            numbers: list[float] = self.array(begin, end).tolist() if step == 1 else self.array()[key].tolist()
+            numbers: list[float] = self.array(key.start or 0, key.stop)[:: key.step].tolist()
             return numbers
         at = range(len(self))[key]
         kept = CHUNK * len(self._chunks)
@@ -107,55 +104,3 @@ class Column(Sequence[float]):
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return self.array().astype(dtype or np.float64, copy=False)
-
-
-class Phases(Sequence[Phase]):
-    """The phase of every row, as runs of equal ones; slices are lists."""
-
-    def __init__(self) -> None:
-        self._runs: list[tuple[Phase, int]] = []
-
-    def extend(self, phase: Phase, count: int) -> None:
-        """Add rows of one phase."""
-        if self._runs and self._runs[-1][0] == phase:
-            count += self._runs.pop()[1]
-        if count:
-            self._runs.append((phase, count))
-
-    def copy(self) -> "Phases":
-        """Return the phases as they are now."""
-        made = Phases()
-        made._runs = list(self._runs)
-        return made
-
-    @overload
-    def __getitem__(self, key: int) -> Phase: ...
-    @overload
-    def __getitem__(self, key: slice) -> list[Phase]: ...
-    def __getitem__(self, key: int | slice) -> Phase | list[Phase]:
-        if isinstance(key, slice):
-            return list(self)[key]
-        left = range(len(self))[key]
-        for phase, count in self._runs:
-            left -= count
-            if left < 0:
-                return phase
-        raise IndexError(key)
-
-    def __len__(self) -> int:
-        return sum(count for _, count in self._runs)
-
-    def __iter__(self) -> Iterator[Phase]:
-        return chain.from_iterable(repeat(phase, count) for phase, count in self._runs)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def count(self, value: Any) -> int:
-        """Return how many rows have a phase."""
-        return sum(count for phase, count in self._runs if phase == value)
