@@ -9,6 +9,7 @@ import pytest
 from metalforge.campaign.running import campaign as campaigns
 from metalforge.campaign.running import pool as pools
 from metalforge.campaign.running.campaign import Campaign
+from metalforge.campaign.running.equipment import Tools
 from metalforge.campaign.running.monitor import Monitor
 from metalforge.campaign.running.orders import Brief, Order
 from metalforge.campaign.running.pool import ChainPool
@@ -91,10 +92,14 @@ def brief(tmp_path):
         return Brief.of(campaign.state.chains["c0000"])
 
 
+def tools(directory):
+    return Tools(spec=ROUNDS, directory=directory, monitor=Monitor(ROUNDS.warmup), engine=cpu_engine(threads=1))
+
+
 @pytest.fixture
 def pool(tmp_path, brief):
     """The chains of a producer, with one that was taken up."""
-    pool = ChainPool(tmp_path / "run", ROUNDS, monitor=Monitor(ROUNDS.warmup), engine=cpu_engine(threads=1))
+    pool = ChainPool(tools(tmp_path / "run"))
     pool.open(brief)
     return pool
 
@@ -105,7 +110,7 @@ def test_a_chain_that_moves_to_another_producer_goes_on_bit_for_bit(pool, brief,
     stays.advance(30, 100, lambda: False)
     assert pool.release("c0000") == 30
     assert "c0000" not in pool
-    other = ChainPool(tmp_path / "run", ROUNDS, monitor=Monitor(ROUNDS.warmup), engine=cpu_engine(threads=1))
+    other = ChainPool(tools(tmp_path / "run"))
     other.open(brief)
     moved = other.take("c0000")
     assert moved.links_digest() == stays.links_digest()
@@ -123,7 +128,7 @@ def test_a_decision_that_the_journal_lacks_comes_from_the_checkpoint(pool, brief
     assert chain.measured > 0
     (made,) = chain.points[0].take_decisions()
     pool.save("c0000")
-    again = ChainPool(tmp_path / "run", ROUNDS, monitor=Monitor(ROUNDS.warmup), engine=cpu_engine(threads=1))
+    again = ChainPool(tools(tmp_path / "run"))
     again.open(brief)
     assert again.take("c0000").rows == chain.rows
     assert again.take("c0000").points[0].take_decisions() == [made]
@@ -169,15 +174,7 @@ def test_checkpoints_take_no_more_than_their_share_of_the_time(pool, brief, monk
 def test_a_producer_pins_its_own_thread_only(tmp_path):
     cores = os.sched_getaffinity(0)
     seen = {}
-    producer = Producer(
-        ROUNDS,
-        tmp_path,
-        "cpu:0",
-        monitor=Monitor(ROUNDS.warmup),
-        engine=cpu_engine(threads=1),
-        stopping=lambda: False,
-        core=min(cores),
-    )
+    producer = Producer(tools(tmp_path), "cpu:0", stopping=lambda: False, core=min(cores))
 
     def run():
         producer._pin()
@@ -216,14 +213,7 @@ def test_a_chain_that_fails_is_given_up_once_and_the_campaign_goes_on(tmp_path, 
 
 def test_a_brief_does_not_replace_a_chain_that_is_held(tmp_path, brief):
     """After a crash the orders that were waiting each come again with a brief: the first takes the chain up."""
-    producer = Producer(
-        ROUNDS,
-        tmp_path / "run",
-        "cpu:0",
-        monitor=Monitor(ROUNDS.warmup),
-        engine=cpu_engine(threads=1),
-        stopping=lambda: False,
-    )
+    producer = Producer(tools(tmp_path / "run"), "cpu:0", stopping=lambda: False)
     order = Order(visit=0, chain="c0000", updates=10, until=100, substrate="cpu:0", brief=brief)
     first, second = (producer.step(None, order)[1][0].payload for _ in range(2))
     assert (first.segments[0].first, first.step) == (0, 10)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import metalforge
 from metalforge import __version__, native
@@ -37,7 +37,7 @@ from metalforge.native.cpu_engine import family_of_level
 from metalforge.native.engine import continues
 
 from .book import Book
-from .equipment import HeadReader, OwnReader, steerer_of
+from .equipment import HeadReader, OwnReader, Tools, chain_file, steerer_of
 from .estimator import Estimator
 from .graph import build_graph, silicon_of
 from .halting import StopFlag
@@ -47,7 +47,7 @@ from .monitor import Monitor
 from .notes import EnergyNotes, note_heads, note_judged, note_use
 from .orders import pass_over
 from .planner import Planner
-from .pool import CHAINS, settle
+from .pool import settle
 from .producer import Producer
 from .screen import Screen
 from .sleeping import make_sleep
@@ -243,26 +243,19 @@ class Campaign(Closing):
             screen = Screen(spec, reader.worker, reader.substrate, unused=unused, hear=hear)
         early, trusted = spec.ends_warm_up_early, reader.heads.acts("thermalization")
 
-        def produce(substrate: str, **options: Any) -> Producer:
-            return Producer(
-                spec,
-                self.directory,
-                substrate,
+        def produce(substrate: str, core: int | None) -> Producer:
+            tools = Tools(
+                spec=spec,
+                directory=self.directory,
                 monitor=Monitor(spec.warmup, early=early, head_trusted=trusted),
                 engine=self._producer.open_engine(threads=spec.running.threads),
-                stopping=self._stop,
                 lines=OwnReader(spec, reader.heads) if apart else reader,
-                **options,
+                checks=arrangement.checks,
             )
+            return Producer(tools, substrate, stopping=self._stop, core=core)
 
         graph = build_graph(
-            spec,
-            arrangement,
-            book=self.book,
-            planner=planner,
-            screen=screen,
-            hear=hear,
-            produce=produce,
+            spec, arrangement, book=self.book, planner=planner, screen=screen, hear=hear, produce=produce
         )
         began = time.monotonic()
         self._look()
@@ -271,7 +264,7 @@ class Campaign(Closing):
                 self._look()
             note_use(self.book, run, time.monotonic() - began)
         for chain in self.state.chains.values():
-            settle(self.directory / CHAINS / f"{chain.id}.h5", chain.settled)
+            settle(chain_file(self.directory, chain.id), chain.settled)
         return planner.stopped_by
 
     def _look(self) -> None:

@@ -1,8 +1,11 @@
 """What a campaign works with: workers that read the heads for all who ask, and the steerer of a volume."""
 
 import time
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from metalforge.campaign.orderings import Checks
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import EMULATED_NPU
@@ -12,8 +15,10 @@ from metalforge.conductor.trust import JudgedPair, mark_scores, trust_of
 from metalforge.conductor.worker import Worker
 from metalforge.core.closing import Closing
 from metalforge.core.steering import Steerer
+from metalforge.native.engine import Engine
 
 from .heads import Heads, context_of, open_device, screens
+from .monitor import Monitor
 from .orders import Block, Brief
 from .watch import HeadWatch
 
@@ -40,6 +45,27 @@ class Lines:
 
 NOBODY = Lines()
 """Nobody reads heads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tools:
+    """What a producer works with, whichever chain it runs."""
+
+    spec: CampaignSpec
+    directory: Path
+    monitor: Monitor
+    engine: Engine
+    lines: Lines = NOBODY
+    checks: Checks = "none"
+
+    def path(self, chain: str) -> Path:
+        """Return where a chain is kept."""
+        return chain_file(self.directory, chain)
+
+
+def chain_file(directory: Path, chain: str) -> Path:
+    """Return where a campaign's directory keeps a chain."""
+    return directory / "chains" / f"{chain}.h5"
 
 
 class HeadReader(Lines, Closing):

@@ -23,7 +23,7 @@ def build_graph(
     planner: Planner,
     screen: Screen | None,
     hear: Hear,
-    produce: Callable[..., Producer],
+    produce: Callable[[str, int | None], Producer],
 ) -> Pipeline:
     """Return the checked graph of an arrangement; `produce` makes the producer of a substrate."""
     builder = PipelineBuilder(f"{spec.name} {arrangement.ordering}")
@@ -40,7 +40,7 @@ def build_graph(
         builder.stage("check", arrangement.checker, Check(arrangement.checker)).edge("check", "journal", Bounded(8))
     for lane in arrangement.lanes:
         name = stage_of(lane.substrate)
-        producer = produce(lane.substrate, core=_core(lane.substrate), checks=arrangement.checks)
+        producer = produce(lane.substrate, _core(lane.substrate))
         # One that comes back after a crash knows nothing and is told again: there is no state to keep for it.
         builder.stage(name, lane.substrate, producer, isolation=spec.running.isolation, checkpoint_every=1)
         # Orders are few: as many as the planner lets wait. None may be overwritten by a newer one.

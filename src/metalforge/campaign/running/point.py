@@ -17,8 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.campaign.observables import order_of
-from metalforge.campaign.orderings import Checks
-from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import Decided
 from metalforge.conductor.heuristics import check_interval
 from metalforge.core.errors import SpecError
@@ -26,11 +24,10 @@ from metalforge.lattice.chain import Chain
 from metalforge.lattice.field import GaugeField
 from metalforge.lattice.run import ChainRun, Segment
 from metalforge.lattice.warmup import WarmUp
-from metalforge.native.engine import Engine
 
-from .monitor import Monitor, WarmUpVerdict
+from .equipment import Tools
+from .monitor import WarmUpVerdict
 from .orders import Brief, Snapshot
-from .watch import HeadWatch
 
 KEPT_BLOCKS = 3
 """Blocks whose rows a checkpoint holds: at most two are on their way to the journal."""
@@ -41,27 +38,18 @@ NOTHING = 0.0
 class PointChain:
     """A chain at some update, counted from 0; `advance` moves it."""
 
-    def __init__(
-        self,
-        brief: Brief,
-        spec: CampaignSpec,
-        *,
-        monitor: Monitor,
-        engine: Engine,
-        watch: HeadWatch | None = None,
-        checkpoint: Path | None = None,
-        checks: Checks = "none",
-    ) -> None:
+    def __init__(self, brief: Brief, tools: Tools, checkpoint: Path | None = None) -> None:
         self.id, self.dims, self.beta = brief.id, brief.dims, brief.beta
-        self._known, self._monitor, self._watch, self._checks = brief, monitor, watch, checks
+        self._known, self._tools, self._spec = brief, tools, tools.spec
+        self._watch = tools.lines.watch(brief)
         self._decisions: list[Decided] = []
         self._snapshots: list[Snapshot] = []
         # Rows that are in the journal already decide the columns: an older version may have measured less.
+        spec = tools.spec
         wanted = (*spec.lattice.columns(), *(("replica",) if brief.exchanges else ()))
         self._names = tuple(name for name in wanted if name in brief.columns or not brief.rows)
         self._marks: deque[int] = deque(maxlen=KEPT_BLOCKS)
-        self._spec, self._engine = spec, engine
-        self._exact = set(brief.engines) <= {engine.name}
+        self._exact = set(brief.engines) <= {tools.engine.name}
         self._wanted = spec.lattice.chain(
             brief.dims, brief.beta, seed=spec.seed, stream=brief.stream, start=brief.start
         )
@@ -79,18 +67,18 @@ class PointChain:
         """Return the chain at update 0."""
         self._marks.clear()
         warmup = WarmUp(total=self._known.quenched + self._spec.warmup.longest, quenched=self._known.quenched)
-        return ChainRun(Chain(self._wanted, engine=self._engine), warmup, self._names, fill=NOTHING)
+        return ChainRun(Chain(self._wanted, engine=self._tools.engine), warmup, self._names, fill=NOTHING)
 
     def _load(self, path: Path) -> ChainRun | None:
         """Return the chain of a checkpoint; None for one from which rows before it cannot be had."""
-        run = ChainRun.load(path, fill=NOTHING, engine=self._engine)
+        run = ChainRun.load(path, fill=NOTHING, engine=self._tools.engine)
         found = msgspec.structs.replace(run.chain.spec, hmc=self._wanted.hmc)
         if self._known.exchanges:
             # Any replica of its ladder may hold the coupling; that no other one does is for the ladder to see.
             found = msgspec.structs.replace(found, stream=self._wanted.stream, start=self._wanted.start)
         if found != self._wanted:
             raise SpecError(f"{path} holds another chain than {self.id} of this campaign\nhint: delete it to recompute")
-        if run.log.first > self._known.rows or (self._checks != "none" and run.log.end > self._known.settled):
+        if run.log.first > self._known.rows or (self._tools.checks != "none" and run.log.end > self._known.settled):
             # The journal lost its end (a power cut), or configurations before it are to be checked: from the start on
             # the chain comes out the same.
             return None
@@ -215,8 +203,8 @@ class PointChain:
         row = run.step(at_quarter=at_quarter)
         if row.update < self._known.rows:
             run.verify(row.update, self._known, self.id, exact=self._exact)
-        if self._checks != "none" and (
-            self.rows in self._known.unchecked or (self._checks == "all" and self.rows > self._known.closed)
+        if self._tools.checks != "none" and (
+            self.rows in self._known.unchecked or (self._tools.checks == "all" and self.rows > self._known.closed)
         ):
             self.snap()
         if watch is not None:
@@ -239,12 +227,12 @@ class PointChain:
             return  # the warm-ups of a ladder end together: one that still adapts would spoil what others measure
         updates = warmup.done - warmup.quenched
         halfway = self.n_steps is None or 2 * updates >= warmup.total - warmup.quenched
-        if self.rows <= self._known.rows or not self._monitor.due(updates) or not halfway:
+        if self.rows <= self._known.rows or not self._tools.monitor.due(updates) or not halfway:
             return
         columns = self.run.log.columns
         plaquette, re, im = (columns[n][warmup.quenched :] for n in ("plaquette", "polyakov_re", "polyakov_im"))
         says = self._watch.says if self._watch is not None else None
-        verdict = self._monitor.look(plaquette, np.hypot(re, im).tolist(), says)
+        verdict = self._tools.monitor.look(plaquette, np.hypot(re, im).tolist(), says)
         if verdict.ends:
             self._end(verdict)
 

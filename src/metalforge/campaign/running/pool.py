@@ -3,18 +3,13 @@
 import time
 from pathlib import Path
 
-from metalforge.campaign.orderings import Checks
-from metalforge.campaign.spec import CampaignSpec
 from metalforge.core.errors import MetalforgeError, SpecError
-from metalforge.native.engine import Engine
 
-from .equipment import NOBODY, Lines
+from .equipment import Tools
 from .ladder import PointLadder, unpacked
-from .monitor import Monitor
 from .orders import Brief
 from .point import PointChain
 
-CHAINS = "chains"
 SHARE = 0.05
 """Part of a chain's run time that its checkpoints may cost."""
 
@@ -22,19 +17,8 @@ SHARE = 0.05
 class ChainPool:
     """Takes up chains by their briefs, keeps their files, and gives them away."""
 
-    def __init__(
-        self,
-        directory: Path,
-        spec: CampaignSpec,
-        *,
-        monitor: Monitor,
-        engine: Engine,
-        lines: Lines = NOBODY,
-        checks: Checks = "none",
-    ) -> None:
-        self.directory = directory / CHAINS
-        self._spec, self._monitor, self._engine, self._lines = spec, monitor, engine, lines
-        self._checks: Checks = checks
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
         self._held: dict[str, PointLadder] = {}
         self._saved: dict[str, tuple[float, float]] = {}
         """When each chain was saved last, and how long that took."""
@@ -44,27 +28,24 @@ class ChainPool:
     def __contains__(self, chain: str) -> bool:
         return chain in self._held
 
-    def path(self, chain: str) -> Path:
-        """Return where a chain is kept."""
-        return self.directory / f"{chain}.h5"
-
     def take(self, chain: str) -> PointLadder:
         """Return a chain that is held, alone or as the first of its ladder."""
         return self._held[chain]
 
     def open(self, brief: Brief) -> None:
         """Take up a chain, or a ladder by its first one, from its checkpoint or new."""
-        path = self.path(brief.id)
+        path = self._tools.path(brief.id)
         settle(path, brief.settled)
         for _, newer in _newer(path):
             newer.unlink()
         briefs = (brief, *brief.others)
         try:
             with unpacked(path, [one.id for one in briefs]) as files:
-                found = PointLadder([self._point(one, file) for one, file in zip(briefs, files, strict=True)])
+                points = [PointChain(one, self._tools, file) for one, file in zip(briefs, files, strict=True)]
+                found = PointLadder(points)
             if not found.in_step:
                 # One of them had to begin again: so do all.
-                found = PointLadder([self._point(one, None) for one in briefs])
+                found = PointLadder([PointChain(one, self._tools) for one in briefs])
         except MetalforgeError as error:
             if path.exists():
                 raise SpecError(
@@ -75,32 +56,21 @@ class ChainPool:
         self._held[brief.id] = found
         self._saved[brief.id] = (time.monotonic(), 0.0)
 
-    def _point(self, brief: Brief, checkpoint: Path | None) -> PointChain:
-        return PointChain(
-            brief,
-            self._spec,
-            monitor=self._monitor,
-            engine=self._engine,
-            watch=self._lines.watch(brief),
-            checkpoint=checkpoint,
-            checks=self._checks,
-        )
-
     def keep(self, chain: str) -> bool:
         """Write a checkpoint if it is due: no more often than asked for, and no more than `SHARE` of the time."""
         saved, cost = self._saved[chain]
-        due = time.monotonic() - saved >= max(self._spec.running.checkpoint_s, cost / SHARE)
-        if due and (self._checks == "none" or not _newer(self.path(chain))):
+        due = time.monotonic() - saved >= max(self._tools.spec.running.checkpoint_s, cost / SHARE)
+        if due and (self._tools.checks == "none" or not _newer(self._tools.path(chain))):
             self.save(chain)
             return True
         return False
 
     def save(self, chain: str) -> None:
         """Write a checkpoint now."""
-        self.directory.mkdir(exist_ok=True)
+        path, rows = self._tools.path(chain), self._held[chain].rows
+        path.parent.mkdir(exist_ok=True)
         began = time.monotonic()
-        path, rows = self.path(chain), self._held[chain].rows
-        if self._checks != "none":
+        if self._tools.checks != "none":
             path = path.with_name(f"{chain}.{rows}.next")
         self._held[chain].save(path)
         ended = time.monotonic()

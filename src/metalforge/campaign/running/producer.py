@@ -4,20 +4,15 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from metalforge.campaign.orderings import Checks
-from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import Promise
 from metalforge.lattice.run import ChainFaultError, Segment
-from metalforge.native.engine import Engine
 from metalforge.pipeline import Emit, Stage
 
-from .equipment import NOBODY, Lines
-from .monitor import Monitor
+from .equipment import Tools
 from .orders import Block, Brief, Order
 from .point import PointChain
 from .pool import ChainPool, settle
@@ -30,22 +25,9 @@ class Producer(Stage[Order, Block]):
     back empty after a crash, says so of every chain it is asked for, and takes them up again from their files.
     """
 
-    def __init__(
-        self,
-        spec: CampaignSpec,
-        directory: Path,
-        substrate: str,
-        *,
-        monitor: Monitor,
-        engine: Engine,
-        stopping: Callable[[], bool],
-        lines: Lines = NOBODY,
-        core: int | None = None,
-        checks: Checks = "none",
-    ) -> None:
-        self._spec, self._substrate = spec, substrate
-        self._stopping, self._core, self._checks, self._lines = stopping, core, checks, lines
-        self._pool = ChainPool(directory, spec, monitor=monitor, engine=engine, lines=lines, checks=checks)
+    def __init__(self, tools: Tools, substrate: str, *, stopping: Callable[[], bool], core: int | None = None) -> None:
+        self._tools, self._substrate, self._stopping, self._core = tools, substrate, stopping, core
+        self._pool = ChainPool(tools)
         self._pinned = False
 
     def step(self, state: Any, item: Order) -> tuple[Any, Any]:
@@ -55,8 +37,8 @@ class Producer(Stage[Order, Block]):
         took = item.brief if item.chain not in self._pool else None
         if took is not None:
             self._pool.open(took)
-        if self._checks != "none":
-            settle(self._pool.path(item.chain), item.settled)
+        if self._tools.checks != "none":
+            settle(self._tools.path(item.chain), item.settled)
         if item.chain not in self._pool:
             blocks = [self._answer(item, missing=not item.release, released=item.release)]
         elif item.release:
@@ -67,7 +49,7 @@ class Producer(Stage[Order, Block]):
 
     def _emit(self, block: Block) -> Emit:
         # Configurations that are checked now because nobody knows of an earlier check were flagged then.
-        chi = max(block.chi, self._spec.screening.chi) if block.snapshots else block.chi
+        chi = max(block.chi, self._tools.spec.screening.chi) if block.snapshots else block.chi
         header = {"chi": chi, "beta": block.beta, "done": block.done, "rows": block.rows}
         return Emit(block, header=header, chain=block.chain)
 
@@ -77,7 +59,7 @@ class Producer(Stage[Order, Block]):
 
     def close(self) -> None:
         """Give back what reads heads here."""
-        self._lines.leave()
+        self._tools.lines.leave()
 
     def _answer(self, order: Order, chain: str = "", **what: Any) -> Block:
         return Block(visit=order.visit, chain=chain or order.chain, substrate=self._substrate, **what)
@@ -93,7 +75,7 @@ class Producer(Stage[Order, Block]):
             segments = held.advance(item.updates, item.until, self._stopping)
         except ChainFaultError as error:
             fault = str(error)
-        chis = [susceptibility_of(point, self._spec.screening.window) for point in held.points]
+        chis = [susceptibility_of(point, self._tools.spec.screening.window) for point in held.points]
         promised: list[Promise] = [
             self._promised(point, made, chi) for point, made, chi in zip(held.points, segments, chis, strict=True)
         ]
@@ -101,7 +83,7 @@ class Producer(Stage[Order, Block]):
         if fault:
             self._pool.drop(item.chain)
         saved = not fault and self._pool.keep(item.chain)
-        judged = self._lines.judged()
+        judged = self._tools.lines.judged()
         briefs = [None] * len(held.points) if took is None else [took, *took.others]
         blocks = []
         for rung, point in enumerate(held.points):
@@ -131,9 +113,9 @@ class Producer(Stage[Order, Block]):
 
     def _promised(self, chain: PointChain, made: list[Segment], chi: float) -> Promise:
         """Return which configurations of a block are to be checked; one that is flagged is kept for it."""
-        if made and self._checks == "all":
+        if made and self._tools.checks == "all":
             return "all"
-        if made and self._checks == "flagged" and chi >= self._spec.screening.chi:
+        if made and self._tools.checks == "flagged" and chi >= self._tools.spec.screening.chi:
             chain.snap()
             return "last"
         return "none"
