@@ -58,18 +58,18 @@ def test_a_million_updates_more_take_no_more_memory(tmp_path):
 def test_chains_in_a_producer_keep_what_is_looked_at(tmp_path, monkeypatch):
     """And the numbers are those of a campaign whose rows are all in memory, resumed or not."""
     lengths = []
-    advance = PointChain.advance
+    take = PointChain.take_segments
 
-    def noting(self, *arguments):
-        made = advance(self, *arguments)
-        if self._run.phase == "measure":
-            lengths.append(len(self._run.log.phases))
+    def noting(self):
+        made = take(self)
+        if self.run.phase == "measure":
+            lengths.append(len(self.run.log.phases))
         return made
 
     spec = msgspec.structs.replace(ROUNDS, screening=msgspec.structs.replace(ROUNDS.screening, window=20))
     with Campaign.open(spec, tmp_path / "whole") as campaign:
         whole = campaign.run()
-    monkeypatch.setattr(PointChain, "advance", noting)
+    monkeypatch.setattr(PointChain, "take_segments", noting)
     monkeypatch.setattr(columns, "CHUNK", 16)
     with Campaign.open(spec, tmp_path / "run") as campaign:
         campaign.book.write = _interrupting(campaign, 400)

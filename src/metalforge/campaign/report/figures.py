@@ -1,6 +1,6 @@
 """The figures of a campaign's physics: the transition, the plaquette, histories, several volumes, how HMC ran."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,7 +18,7 @@ from .figures_of_evidence import draw_evidence
 from .figures_of_run import draw_run
 from .points import ChainResult
 from .quarks import draw_quarks
-from .result import CampaignResult
+from .result import CampaignResult, VolumeResult
 from .words import lattice_math, lattice_text
 
 Curves = Mapping[Dims, TransitionCurve]
@@ -48,9 +48,7 @@ def draw_all(
 
 def _transition(state: CampaignState, result: CampaignResult, curves: Curves) -> Drawn:
     figure, (loop, chi) = axes_of(2, 1, (6.2, 6.4), sharex=True, heights=(1, 1.25))
-    for volume, colour in zip(result.volumes, COLOURS, strict=False):
-        name = lattice_math(volume.dims)
-        rows = [c for c in result.chains if c.dims == volume.dims and not c.abandoned]
+    for volume, colour, name, rows in _by_volume(result):
         _points(loop, rows, "order", colour, name)
         _points(chi, rows, "chi", colour, "")
         if (found := curves.get(volume.dims)) is not None:
@@ -97,6 +95,13 @@ def _transition(state: CampaignState, result: CampaignResult, curves: Curves) ->
     )
 
 
+def _by_volume(result: CampaignResult) -> Iterator[tuple[VolumeResult, str, str, list[ChainResult]]]:
+    """Give every volume with its colour, its name and its chains."""
+    for volume, colour in zip(result.volumes, COLOURS, strict=False):
+        chains = [c for c in result.chains if c.dims == volume.dims and not c.abandoned]
+        yield volume, colour, lattice_math(volume.dims), chains
+
+
 def _published(state: CampaignState) -> list[Published]:
     """Return the published couplings that lie in the range of a quenched campaign."""
     lattice = state.spec.lattice
@@ -124,9 +129,8 @@ def _band(axis: Axes, found: TransitionCurve, values: Sequence[float], errors: S
 
 def _plaquette(result: CampaignResult) -> Drawn:
     figure, (axis,) = axes_of(1, 1, (6.2, 3.0))
-    for volume, colour in zip(result.volumes, COLOURS, strict=False):
-        rows = [c for c in result.chains if c.dims == volume.dims and not c.abandoned]
-        _points(axis, rows, "plaquette", colour, lattice_math(volume.dims))
+    for _, colour, name, rows in _by_volume(result):
+        _points(axis, rows, "plaquette", colour, name)
     axis.set(xlabel=r"$\beta = 6/g^2$", ylabel=r"plaquette $\langle \mathrm{Re\,tr}\,U_p\rangle / 3$")
     axis.legend()
     return Drawn("plaquette", "Plaquette", "Each chain alone, Gamma-method errors (often smaller than a dot).", figure)
@@ -206,9 +210,8 @@ def _volumes(result: CampaignResult) -> Drawn:
 def _hmc(result: CampaignResult) -> Drawn:
     sea = any("cg_iterations" in chain.values for chain in result.chains)
     figure, axes = axes_of(1, 1 + sea, (4.1 * (1 + sea), 3.2))
-    for volume, colour in zip(result.volumes, COLOURS, strict=False):
-        rows = [c for c in result.chains if c.dims == volume.dims and "accepted" in c.values]
-        name = lattice_math(volume.dims)
+    for _, colour, name, chains in _by_volume(result):
+        rows = [c for c in chains if "accepted" in c.values]
         for axis, column, scale in zip(axes, ("accepted", "cg_iterations"), (100, 1), strict=False):
             means = [scale * c.values[column].mean for c in rows]
             axis.plot([c.beta for c in rows], means, "o", color=colour, label=name)

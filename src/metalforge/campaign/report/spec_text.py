@@ -1,6 +1,7 @@
 """A spec as a commented TOML file: every field with what it means, its unit, its choices and its default."""
 
 from math import isnan
+from textwrap import TextWrapper
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -16,6 +17,7 @@ HEADER = """\
 # A metalforge campaign. Run it with: metalforge scan THIS_FILE
 # Every field is here; one that is left out has its default. A line that begins with `# name =` is not set.
 """
+COMMENT = TextWrapper(118, "# ", "# ", break_long_words=False, break_on_hyphens=False)
 
 
 class Note(NamedTuple):
@@ -135,7 +137,7 @@ def _field(path: str, field: msgspec.structs.FieldInfo, value: Any) -> list[str]
     about.append("default: " + _default(path, field))
     name = field.name
     assignment = f"# {name} =" if value is None else f"{name} = {_value(value)}"
-    return [*_wrapped(f"{note.text} ({'; '.join(about)})"), assignment]
+    return [*COMMENT.wrap(f"{note.text} ({'; '.join(about)})"), assignment]
 
 
 def _default(path: str, field: msgspec.structs.FieldInfo) -> str:
@@ -164,13 +166,3 @@ def _value(value: Any) -> str:
     if isinstance(value, tuple | list):
         return "[" + ", ".join(_value(entry) for entry in value) + "]"
     return tomli_w.dumps({"x": value}).removeprefix("x = ").rstrip("\n")
-
-
-def _wrapped(text: str, width: int = 118) -> list[str]:
-    lines, line = [], "#"
-    for word in text.split():
-        if len(line) + 1 + len(word) > width:
-            lines.append(line)
-            line = "#"
-        line += " " + word
-    return [*lines, line]

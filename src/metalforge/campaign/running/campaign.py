@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
+from math import inf
 from pathlib import Path
 from typing import Self
 
@@ -187,7 +188,8 @@ class Campaign(Closing):
     def halted(self) -> bool:
         """Whether it was asked to stop, or must because its wall time ends."""
         limit = self.spec.budget.max_wall
-        if self._halt is None and limit is not None and time.monotonic() - self._wall > limit - self._margin(limit):
+        left = inf if limit is None else limit - min(MARGIN * limit, MARGIN_S) - (time.monotonic() - self._wall)
+        if self._halt is None and left < 0:
             self.interrupt(f"{limit:g} seconds of wall time")
         return self._halt is not None
 
@@ -272,10 +274,6 @@ class Campaign(Closing):
         self.book.journal.tick()
         if self.halted:
             self._stop.set()
-
-    @staticmethod
-    def _margin(limit: float) -> float:
-        return min(MARGIN * limit, MARGIN_S)
 
     def _ordering(self, reader: HeadReader) -> str:
         if self.state.chosen is not None:

@@ -8,7 +8,7 @@ from metalforge.campaign.store.records import EMULATED_NPU, Silicon
 from metalforge.pipeline import Bounded, Filtered, Pipeline, PipelineBuilder, Unbounded
 
 from .book import Book
-from .orders import Hear, Start, pass_over, stage_of
+from .orders import Hear, pass_over, stage_of
 from .planner import Planner
 from .producer import Producer
 from .recording import Check, Recorder, Steer
@@ -27,7 +27,7 @@ def build_graph(
 ) -> Pipeline:
     """Return the checked graph of an arrangement; `produce` makes the producer of a substrate."""
     builder = PipelineBuilder(f"{spec.name} {arrangement.ordering}")
-    builder.stage("plan", None, lambda: [Start()])
+    builder.stage("plan", None, lambda: [None])
     builder.stage("steer", "host", Steer(planner)).edge("plan", "steer")
     builder.stage("journal", "host", Recorder(book, hear if screen is None else pass_over)).edge(
         "journal", "steer", Bounded(8)

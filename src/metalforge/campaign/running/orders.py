@@ -26,11 +26,6 @@ def stage_of(substrate: str) -> str:
     return f"produce-{substrate.replace(':', '.')}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """The first item: plan."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Brief:
     """A chain as the journal knows it, for a producer that takes it up: what it is, its rows, what was decided."""

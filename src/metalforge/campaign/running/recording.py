@@ -7,7 +7,7 @@ from metalforge.campaign.store.records import BlockDone, Checked, Record, Rows
 from metalforge.pipeline import Emit, Stage
 
 from .book import Book
-from .orders import Block, Hear, Order, Snapshot, Start, pass_over, stage_of
+from .orders import Block, Hear, Order, Snapshot, pass_over, stage_of
 from .planner import Planner
 
 
@@ -74,7 +74,7 @@ class Steer(Stage[Any, Order]):
     def __init__(self, planner: Planner) -> None:
         self._planner = planner
 
-    def step(self, state: Any, item: Start | Block) -> tuple[Any, Any]:
-        """Return orders, each for the producer of its substrate."""
-        orders = self._planner.begin() if isinstance(item, Start) else self._planner.take(item)
+    def step(self, state: Any, item: Block | None) -> tuple[Any, Any]:
+        """Return orders, each for the producer of its substrate; without a block the first ones."""
+        orders = self._planner.begin() if item is None else self._planner.take(item)
         return state, [Emit(order, to=stage_of(order.substrate), chain=order.chain) for order in orders]

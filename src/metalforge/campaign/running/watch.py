@@ -7,6 +7,7 @@ recorded and scored. The thermalisation head may end a warm-up, by the rule that
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from metalforge.conductor.early_stop import EarlyStop
 from metalforge.conductor.features import ChainContext, MetaRow, Trajectory
@@ -80,14 +81,14 @@ class HeadWatch:
         """Return the iterations a solve of the coming trajectory, by the head if it is trusted, else as last time."""
         if self._at.cg is None:
             return None
-        coming = self._coming(phase, n_steps, None)
+        coming = self._trajectory(phase, n_steps)
         asked = self._ask(CG, coming, baseline=self._at.cg, loss="squared")
         self._at.expected[CG] = asked.id
         return asked.get().value
 
     def at_quarter(self, phase: Phase, n_steps: int, delta_h: float) -> None:
         """Ask the rejection head in the middle of a trajectory; nothing is done about what it says."""
-        coming = self._coming(phase, n_steps, delta_h)
+        coming = self._trajectory(phase, n_steps, delta_h_quarter=delta_h)
         baseline = rejection_probability(delta_h)
         self._at.expected[REJECTION] = self._ask(REJECTION, coming, baseline=baseline, loss="log").id
 
@@ -127,22 +128,22 @@ class HeadWatch:
         if row % self._every:
             return []
         steps = int(values.get("n_steps", 0)) or n_steps
-        seen = trajectory_of(phase, values, self._at.before, tau=self._tau, n_steps=steps)
+        if steps is None or phase == "quench":
+            told = self._trajectory(phase, None)
+        else:
+            seen = {name: values[name] for name in ("delta_h", "delta_h_quarter")}
+            accepted, iterations = bool(values["accepted"]), values.get("cg_iterations")
+            told = self._trajectory(phase, steps, accepted=accepted, cg_iterations=iterations, **seen)
         self._at.before = values["plaquette"], values["plaquette_spatial"]
         self._at.cg = values.get("cg_iterations", self._at.cg) or self._at.cg
-        return [(row, seen)]
+        return [(row, told)]
 
-    def _coming(self, phase: Phase, n_steps: int, quarter: float | None) -> Trajectory:
-        """Return a trajectory that is under way, as far as it is known."""
+    def _trajectory(self, phase: Phase, n_steps: int | None, **seen: Any) -> Trajectory:
+        """Return a trajectory with the plaquettes of the configuration it starts from, and what was seen of it."""
         plaquette, spatial = self._at.before
-        return Trajectory(
-            phase=phase,
-            plaquette_spatial=spatial,
-            plaquette_temporal=2 * plaquette - spatial,
-            delta_h_quarter=quarter,
-            step_size=self._tau / n_steps,
-            n_steps=n_steps,
-        )
+        if n_steps is not None:
+            seen |= {"step_size": self._tau / n_steps, "n_steps": n_steps}
+        return Trajectory(phase=phase, plaquette_spatial=spatial, plaquette_temporal=2 * plaquette - spatial, **seen)
 
     def _ask(self, head: str, of: int | Trajectory, **more: object) -> Future:
         return self._worker.ask(HeadQuestion(head=head, chain=self._chain, of=of, **more))  # type: ignore[arg-type]
@@ -150,23 +151,3 @@ class HeadWatch:
     def _begin_again(self) -> None:
         self._worker.begin(self._chain, self._context, self._meta)
         self._at = _Progress((self._start, self._start))
-
-
-def trajectory_of(
-    phase: Phase, values: Mapping[str, float], before: tuple[float, float], *, tau: float, n_steps: int | None
-) -> Trajectory:
-    """Return a row as the features see it: with the plaquettes of the configuration it started from."""
-    plaquette, spatial = before
-    if n_steps is None or phase == "quench":
-        return Trajectory(phase=phase, plaquette_spatial=spatial, plaquette_temporal=2 * plaquette - spatial)
-    return Trajectory(
-        phase=phase,
-        plaquette_spatial=spatial,
-        plaquette_temporal=2 * plaquette - spatial,
-        delta_h=values["delta_h"],
-        delta_h_quarter=values["delta_h_quarter"],
-        accepted=bool(values["accepted"]),
-        step_size=tau / n_steps,
-        n_steps=n_steps,
-        cg_iterations=values.get("cg_iterations"),
-    )
