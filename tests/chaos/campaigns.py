@@ -1,4 +1,4 @@
-"""The campaigns that are attacked: every algorithm, ordering and kind of producer once, each of a second or two."""
+"""What is attacked: campaigns of every algorithm, ordering and kind of producer, and a run; each of a second or two."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 
 from metalforge.campaign.spec import Budget, CampaignSpec, Steering, WarmUpPolicy
+from metalforge.lattice import ChainSpec, HmcSpec
+from metalforge.lattice.sea import FermionSpec
 from reference.small_campaigns import ROUNDS
 
 SMALL = (4, 4, 4, 2)
@@ -55,3 +57,18 @@ CAMPAIGNS: dict[str, CampaignSpec] = {
 }  # fmt: skip
 """All deterministic. The heads of those that are named `hmc` and `quarks` are trusted: they end warm-ups."""
 TRUSTING = ("hmc", "quarks")
+
+RUNS: dict[str, tuple[ChainSpec, dict[str, int]]] = {
+    "rhmc": (
+        ChainSpec(
+            dims=(4, 4, 2, 4),
+            beta=5.2,
+            seed=9,
+            algorithm="rhmc",
+            fermions=FermionSpec(flavors=(2,), masses=(0.3,), noise_vectors=2),
+            hmc=HmcSpec(tau=0.5, n_steps=2),
+        ),
+        {"warmup": 12, "quenched": 3, "trajectories": 20},
+    )
+}
+"""Runs of `lattice generate`, for what no campaign has: a chain and its job."""

@@ -9,13 +9,16 @@ import sys
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from metalforge.campaign.running.campaign import JOURNAL
 from metalforge.campaign.state import CampaignState, fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Record
+from metalforge.lattice.run import ChainRun
 
-from .victim import INTERRUPTED, SITES, Job, said, visits
+from .campaigns import RUNS
+from .victim import CHECKPOINT, INTERRUPTED, SITES, Job, said, visits
 
 TESTS = Path(__file__).parents[1]
 SIGNALS = ("SIGKILL", "SIGKILL", "SIGKILL", "SIGTERM", "SIGINT")
@@ -57,20 +60,24 @@ class Victims:
         self._server.wait()
 
 
-def left_alone(victims: Victims, campaign: str, folder: Path) -> "Whole":
-    """Run a campaign without any attack."""
-    directory = folder / campaign
-    code = victims.run(Job(directory=str(directory), campaign=campaign))
-    assert code == 0, said(directory)
-    return Whole(state_of(directory), visits(directory))
-
-
 class Whole:
-    """A campaign that was left alone, and how often it passed each site."""
+    """What was left alone: what it came to, and how often it passed each site."""
 
-    def __init__(self, state: CampaignState, passes: dict[str, int]) -> None:
-        self.state, self.passes = state, passes
-        self.sites = [site for site in SITES if passes.get(site, 0) > 1]
+    def __init__(self, victims: Victims, name: str, folder: Path) -> None:
+        directory = folder / name
+        code = victims.run(Job(directory=str(directory), campaign=name))
+        assert code == 0, said(directory)
+        self._name, self.passes = name, visits(directory)
+        self.sites = [site for site in SITES if self.passes.get(site, 0) > 1]
+        self._found = self._end(directory)
+
+    def _end(self, directory: Path) -> CampaignState | ChainRun:
+        return ChainRun.load(directory / CHECKPOINT) if self._name in RUNS else state_of(directory)
+
+    def faults(self, directory: Path) -> list[str]:
+        """Return what is wrong with another one that was killed and has ended."""
+        compare = run_differences if self._name in RUNS else differences
+        return [*compare(self._found, self._end(directory)), *litter(directory)]
 
 
 def state_of(directory: Path) -> CampaignState:
@@ -97,8 +104,7 @@ def attack(victims: Victims, whole: Whole, campaign: str, seed: int, kills: int,
             strikes.append(f"{job.signal} at {job.site} {job.count}")
             left -= 1
         if code == 0:
-            faults += differences(whole.state, state_of(directory))
-            faults += litter(directory)
+            faults += whole.faults(directory)
         elif code not in DEADLY:
             faults.append(f"exit code {code}: {_shown(said(directory))}")
         if code not in DEADLY:
@@ -128,6 +134,15 @@ def differences(whole: CampaignState, state: CampaignState) -> list[str]:
         found.append(f"readings: {len(differing)} of {len(one)} differ, as that of {min(differing)}")
     found += _checks(whole, state)
     return found
+
+
+def run_differences(whole: ChainRun, run: ChainRun) -> list[str]:
+    """Return what is not the same in two runs of one chain."""
+    same_rows = {name: np.array(column).tobytes() for name, column in whole.log.columns.items()} == {
+        name: np.array(column).tobytes() for name, column in run.log.columns.items()
+    }
+    same_links = whole.chain.field.to_links().tobytes() == run.chain.field.to_links().tobytes()
+    return [] if same_rows and same_links else ["digest: rows or links differ"]
 
 
 def _warm_ups(state: CampaignState) -> list[tuple]:

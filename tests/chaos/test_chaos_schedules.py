@@ -8,7 +8,7 @@ import pytest
 from . import ledger
 from .schedules import attack
 
-SHORT, MIDDLE, LONG, BATCH = 2400, 8000, 100_000, 1000
+SHORT, MIDDLE, LONG, BATCH = 2400, 4000, 100_000, 1000
 BATCHES = 8
 
 

@@ -1,4 +1,4 @@
-"""Processes that run a campaign and are killed at a named site; ``python -m chaos.victim`` makes them to order.
+"""Processes that run a campaign, or one chain, and die at a named site; ``python -m chaos.victim`` makes them to order.
 
 It reads jobs from its input, a line of JSON each, forks a process for every one (all that it needs is imported
 already), and writes how that ended.
@@ -22,13 +22,17 @@ from metalforge.campaign.store.journal import Journal
 from metalforge.conductor.shipped import default_scores, default_weights
 from metalforge.core.errors import MetalforgeError
 from metalforge.lattice.chain import Chain
+from metalforge.lattice.generate import Generation
+from metalforge.lattice.generate import Job as Task
 from metalforge.pipeline.processes import Child
 
-from .campaigns import CAMPAIGNS, TRUSTING
+from .campaigns import CAMPAIGNS, RUNS, TRUSTING
 
 LONGEST_S = 150
 """After this a process is ended by an alarm: it hung."""
 INTERRUPTED = 75
+CHECKPOINT = "checkpoint.h5"
+"""Of a run without a campaign."""
 SITES = ("before", "half", "sync", "update", "checkpoint", "renamed", "check", "request", "producer")
 """Where a process may be struck. `before`: a journal line is written; `half`: after half of it; `sync`: before the
 journal is flushed to the disk; `update`: in a chain's work; `checkpoint`: its file is written and not yet renamed;
@@ -117,20 +121,34 @@ class Trap:
 
 
 def perform(job: Job) -> int:
-    """Open or resume the campaign of a job and run it; return an exit code."""
-    directory = Path(job.directory)
+    """Begin or go on with what a job names; return an exit code."""
     trap = Trap(job)
     trap.set()
+    finished = _run(job) if job.campaign in RUNS else _campaign(job)
+    if not job.count:
+        _beside(Path(job.directory), "visits").write_bytes(msgspec.json.encode(trap.counts))
+    return 0 if finished else INTERRUPTED
+
+
+def _campaign(job: Job) -> bool:
+    directory = Path(job.directory)
     if job.campaign.startswith(TRUSTING):
         _trust()
     there = (directory / JOURNAL).exists()
     with Campaign.resume(directory) if there else Campaign.open(CAMPAIGNS[job.campaign], directory) as campaign:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, frame: campaign.interrupt(signal.Signals(number).name))
-        state = campaign.run()
-    if not job.count:
-        _beside(directory, "visits").write_bytes(msgspec.json.encode(trap.counts))
-    return 0 if state.finished is not None else INTERRUPTED
+        return campaign.run().finished is not None
+
+
+def _run(job: Job) -> bool:
+    chain, task = RUNS[job.campaign]
+    asked: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: asked.append(number))
+    there = (Path(job.directory) / CHECKPOINT).exists()
+    run = Generation.resume(Path(job.directory)) if there else Generation(Chain(chain), Task(out=job.directory, **task))
+    return run.run(should_stop=lambda: bool(asked), checkpoint_every_s=0.0)
 
 
 def _trust() -> None:
