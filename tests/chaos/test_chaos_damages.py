@@ -11,8 +11,8 @@ KNOWN = "refused, and changed"
 
 
 @pytest.fixture(scope="module")
-def targets(tmp_path_factory):
-    return Targets(tmp_path_factory.mktemp("damages"))
+def targets(arena):
+    return Targets(arena)
 
 
 def damaged(targets, seeds):

@@ -22,13 +22,13 @@ def victims():
 
 
 @pytest.fixture(scope="module")
-def whole(victims, tmp_path_factory):
+def whole(victims, arena):
     """Campaigns by name that were left alone, each made when it is first asked for."""
-    folder, made = tmp_path_factory.mktemp("whole"), {}
+    made = {}
 
     def get(campaign):
         if campaign not in made:
-            made[campaign] = Whole(victims, campaign, folder)
+            made[campaign] = Whole(victims, campaign, arena)
         return made[campaign]
 
     return get
@@ -43,21 +43,21 @@ def ends_alike(victims, whole, campaign, seed, kills, folder):
 
 
 @pytest.mark.parametrize("campaign", SHORT)
-def test_a_few_kills_change_nothing(victims, whole, tmp_path, campaign):
-    ends_alike(victims, whole, campaign, seed=1, kills=SHORT[campaign], folder=tmp_path)
+def test_a_few_kills_change_nothing(victims, whole, arena, campaign):
+    ends_alike(victims, whole, campaign, seed=1, kills=SHORT[campaign], folder=arena)
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("campaign", NAMES)
-def test_kills_change_nothing_whatever_the_algorithm_the_ordering_and_the_producers(victims, whole, tmp_path, campaign):
-    ends_alike(victims, whole, campaign, seed=2, kills=MIDDLE[campaign], folder=tmp_path)
+def test_kills_change_nothing_whatever_the_algorithm_the_ordering_and_the_producers(victims, whole, arena, campaign):
+    ends_alike(victims, whole, campaign, seed=2, kills=MIDDLE[campaign], folder=arena)
 
 
 @pytest.mark.long
-def test_a_thousand_kills_in_parts(victims, whole, tmp_path):
+def test_a_thousand_kills_in_parts(victims, whole, arena):
     def one(seed):
         campaign = NAMES[seed % len(NAMES)]
-        struck = attack(victims, whole(campaign), campaign, 1000 + seed, KILLS, tmp_path)
+        struck = attack(victims, whole(campaign), campaign, 1000 + seed, KILLS, arena)
         signals = ledger.counted(strike.split()[0] for strike in struck.strikes)
         return {campaign: len(struck.strikes)} | signals, [f"{campaign}: {fault}" for fault in struck.faults]
 
