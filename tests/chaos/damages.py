@@ -223,8 +223,11 @@ class Targets:
 
         before = path.read_bytes() if path.is_file() else b""
         outcome = _outcome(seed, target, damage, path, look)
-        if outcome.ended == "refused" and path.name == JOURNAL and path.read_bytes() != before:
-            return msgspec.structs.replace(outcome, fault="refused, and changed all the same")
+        if outcome.ended == "refused" and path.name == JOURNAL:
+            # A first record that is torn is put aside, so that the directory can be used again.
+            kept = [path.read_bytes(), *(torn.read_bytes() for torn in path.parent.glob("journal.torn-*"))]
+            if before not in kept:
+                return msgspec.structs.replace(outcome, fault="refused, and its bytes are gone")
         return outcome
 
 

@@ -134,7 +134,9 @@ def _campaign(job: Job) -> bool:
     directory = Path(job.directory)
     if job.campaign.startswith(TRUSTING):
         _trust()
-    there = (directory / JOURNAL).exists()
+    journal = directory / JOURNAL
+    # One that died before its first record was whole is begun again, as the refusal to resume it says.
+    there = journal.exists() and b"\n" in journal.read_bytes()
     with Campaign.resume(directory) if there else Campaign.open(CAMPAIGNS[job.campaign], directory) as campaign:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, frame: campaign.interrupt(signal.Signals(number).name))
