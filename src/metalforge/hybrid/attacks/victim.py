@@ -29,7 +29,8 @@ from scipy.special import log_softmax
 from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.hybrid.esn.paths import INPUT_LEVELS, LEVELS, NativeLayer
+from metalforge.hybrid.esn.paths import INPUT_LEVELS, NativeLayer
+from metalforge.hybrid.routing.jobs import LEVELS
 from metalforge.reservoir.gradient import backwards
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.ladder import group_ranges

@@ -30,21 +30,20 @@ from numpy.typing import NDArray
 from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import PlacementError
 from metalforge.hybrid.routing.encodings import rms_error
+from metalforge.hybrid.routing.jobs import FINEST, LEVELS, rectified_layer
 from metalforge.hybrid.running.device_matrix import DeviceMatrix
 from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.compile import compile_linear
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.ladder import build_ladder, encode_unsigned, encode_zero_point, group_ranges
-from metalforge.substrates.npu.program import Activation, Encoding, FullyConnected, Program
+from metalforge.substrates.npu.program import Encoding, Program
 from metalforge.substrates.npu.quantize import quantize
 from metalforge.substrates.npu.registers import maximum_threshold, threshold_address
 from metalforge.substrates.npu.residency import DevicePrograms
 
 InputPlace: TypeAlias = Literal["auto", "device", "host"]
-LEVELS = 15
-"""Steps of a 4-bit output."""
-MIN_STEP = 1 / 16
+MIN_STEP = 1 / FINEST
 """The finest step of a bounded ReLU on the chip."""
 HOST_GAIN = 2.0
 """W_in goes to the host on `auto` where that makes the predicted error this much smaller: less is not worth a product
@@ -160,13 +159,8 @@ class Rectified:
         scales = self._ladder.scales / self.trick.epsilon
         step = np.maximum(self.trick.span / (LEVELS * scales), MIN_STEP)
         step = np.floor(step * 16) / 16  # what the chip makes of it
-        layer = FullyConnected(
-            name="reservoir",
-            weights=self._ladder.chip_weights(),
-            activation=Activation.BOUNDED_RELU,
-            act_step=step.astype(np.float32),
-            threshold=maximum_threshold(weights.units) if approach == "A" else np.zeros(weights.units, np.int32),
-        )
+        threshold = maximum_threshold(weights.units) if approach == "A" else np.zeros(weights.units, np.int32)
+        layer = rectified_layer("reservoir", self._ladder.chip_weights(), step, threshold)
         self._unit = scales * step
         self._programs = programs
         program = Program(name="reservoir", layers=(layer,), encoding=self.encoding, scales=scales)
@@ -211,14 +205,9 @@ class NativeLayer:
         offset = ZERO_POINT * q.values[:, : w_in.shape[1]].sum(axis=1, dtype=np.int64)
         step = self.step = np.maximum(np.floor(16 / (LEVELS * scales)) / 16, MIN_STEP)
         # The chip rounds up; half a step on the threshold makes that rounding to the nearest level.
-        threshold = offset - weights.bias.astype(np.float64) / scales + step / 2
-        layer = FullyConnected(
-            name="reservoir",
-            weights=np.ascontiguousarray(q.values.T.astype(np.int8)),
-            activation=Activation.BOUNDED_RELU,
-            act_step=step.astype(np.float32),
-            threshold=np.clip(np.rint(threshold), -(1 << 19), (1 << 19) - 1).astype(np.int32),
-        )
+        threshold = np.rint(offset - weights.bias.astype(np.float64) / scales + step / 2)
+        grid = np.ascontiguousarray(q.values.T.astype(np.int8))
+        layer = rectified_layer("reservoir", grid, step, np.clip(threshold, -(1 << 19), (1 << 19) - 1))
         self.encoding = Encoding(activation_bits=BITS, digits=1, signed="unsigned")
         self._ranges = ranges
         self._programs = programs

@@ -330,17 +330,5 @@ def online_training_step(
     The output is the device's, rounding included. A `DeviceNetwork` learns its bias too; the readout of a
     `HybridExecutor` (its node `readout`) keeps the bias that it was planned with.
     """
-    if not 0 < lr < float("inf"):
-        raise SpecError(f"`lr` must be a positive number. Got {lr}")
-    check_loss(loss)
-    network: Trainable = ExecutorReadout(executor) if isinstance(executor, HybridExecutor) else executor
-    old = network.master()
-    wanted = as_targets(target, old.out_bias.shape, loss)
-    if not np.all(np.isfinite(wanted)) or not np.all(np.isfinite(np.asarray(x, np.float64))):
-        raise SeriesError("`x` and `target` must be finite. Got NaN or infinity")
-    forward = network.forward(x)
-    at = loss_and_slope(forward.output, wanted, loss)
     rule = GradientStep(rate=lr, error="device")
-    _, new = rule.step(lr, old, Lesson(features=forward.features, target=wanted, at=at))
-    network.push(new.w_out, old.out_bias if isinstance(executor, HybridExecutor) else new.out_bias)
-    return at.value
+    return OnlineTrainer(executor, rule, loss=loss, guard=None, on_nan="stop").step(x, target).loss

@@ -165,20 +165,26 @@ def compile_chain(
 
 def _layer(stage: ChainStage, ladder: Ladder) -> FullyConnected:
     """Return a chip layer; raises where it could saturate or its steps and thresholds have no room."""
-    if not stage.rectified:
-        layer = FullyConnected(name=stage.name, weights=ladder.chip_weights())
+    if stage.rectified:
+        layer = rectified_layer(stage.name, ladder.chip_weights(), *_rectifier(stage, ladder))
     else:
-        step, threshold = _rectifier(stage, ladder)
-        layer = FullyConnected(
-            name=stage.name,
-            weights=ladder.chip_weights(),
-            activation=Activation.BOUNDED_RELU,
-            act_step=step.astype(np.float32),
-            threshold=threshold.astype(np.int32),
-        )
+        layer = FullyConnected(name=stage.name, weights=ladder.chip_weights())
     if not overflow_certificate(layer).safe:
         raise ProgramError(f"layer `{stage.name}` could saturate, and inside a chain it cannot be split")
     return layer
+
+
+def rectified_layer(
+    name: str, weights: NDArray[np.int8], step: Doubles, threshold: Doubles | NDArray[np.int32]
+) -> FullyConnected:
+    """Return a chip layer with its bounded ReLU; `weights` are (inputs, units), thresholds whole numbers."""
+    return FullyConnected(
+        name=name,
+        weights=weights,
+        activation=Activation.BOUNDED_RELU,
+        act_step=step.astype(np.float32),
+        threshold=threshold.astype(np.int32),
+    )
 
 
 def _rectifier(stage: ChainStage, ladder: Ladder) -> tuple[Doubles, Doubles]:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from metalforge.core.errors import UnknownNameError
+from metalforge.core.errors import find
 from metalforge.core.quantities import Modelled, Quantity
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.model.graph import OpGraph
@@ -117,10 +117,7 @@ class Plan:
 
     def __getitem__(self, op: str) -> OpPlan:
         """Return the row of an op."""
-        for row in self.record.ops:
-            if row.op == op:
-                return row
-        raise UnknownNameError(f"op of graph {self.record.graph}", op, [row.op for row in self.record.ops])
+        return find(f"op of graph {self.record.graph}", op, {row.op: row for row in self.record.ops})
 
     def explain(self, op: str | None = None) -> str:
         """Return the plan as a table, or all that is known of one op."""

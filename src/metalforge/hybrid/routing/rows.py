@@ -6,7 +6,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import Literal
+from typing import Any, Literal
 
 from metalforge.core.quantities import Modelled
 from metalforge.core.substrate import Cost
@@ -44,33 +44,36 @@ class OpRow:
         op, taken = self.node.op, self.taken
         target = jobs.get(op.of) if isinstance(op, ops.GradientUpdate | ops.MutationUpdate) else None
         alone = op_cost(self.wishes.host, self.node, graph, self.wishes.batch)
-        device = instead = None
+        device, host, instead = None, alone, None
+        on_chip: dict[str, Any] = {}
         if taken is not None:
-            part = _part(self.node, taken, graph)
-            device, instead = taken.device * part, alone
+            job, part = taken.job, _part(self.node, taken, graph)
+            device, host, instead = taken.device * part, taken.host_share * part, alone
+            on_chip = {
+                "job": job.name,
+                "encoding": precision_of(job.encoding),
+                "passes": job.passes,
+                "chip_bytes": round(part * chip_bytes(job, self.wishes.profile)),
+                "predicted_error": job.error,
+                "error_bound": self._bound(job),
+                "error_model": _error_model(self.node, job),
+            }
         elif self.possible is not None:
             instead = self.possible.whole * _part(self.node, self.possible, graph)
         if target is not None and isinstance(target.job, LinearJob):
             device = push_cost(target.job, self.wishes.profile)
-        substrate = self._substrate(pushed=target is not None)
         return OpPlan(
             op=self.node.name,
             kind=op.kind,
-            substrate=substrate,
+            substrate=self._substrate(pushed=target is not None),
             reason=reason,
             fix=fix,
             note=self._note(graph, jobs),
             fallback=self._fallback(),
-            job="" if taken is None else taken.job.name,
-            encoding="" if taken is None else precision_of(taken.job.encoding),
-            passes=0 if taken is None else taken.job.passes,
-            chip_bytes=0 if taken is None else round(part * chip_bytes(taken.job, self.wishes.profile)),
-            predicted_error=None if taken is None else taken.job.error,
-            error_bound=None if taken is None else self._bound(taken),
-            error_model="" if taken is None else _error_model(self.node, taken),
             device=device,
-            host=alone if taken is None else taken.host_share * part,
+            host=host,
             instead=instead,
+            **on_chip,
         )
 
     def _substrate(self, *, pushed: bool) -> Substrate:
@@ -154,12 +157,10 @@ class OpRow:
             extra = f"of what it stands for, {before} runs on the chip here"
         return "; ".join(filter(None, [self.seed.note, extra]))
 
-    def _bound(self, taken: JobCandidate) -> float:
+    def _bound(self, job: DeviceJob) -> float:
         """Return the largest error bound of the op's own outputs."""
-        bound = taken.job.error_bound
-        if isinstance(taken.job, LinearJob):
-            bound = bound[taken.job.spans[self.node.name]]
-        return float(bound.max())
+        rows = job.spans[self.node.name] if isinstance(job, LinearJob) else slice(None)
+        return float(job.error_bound[rows].max())
 
 
 def _against(candidate: JobCandidate, wishes: Wishes) -> str:
@@ -192,9 +193,9 @@ def _part(node: Node, candidate: JobCandidate, graph: OpGraph) -> float:
     return weights[node.name] / total if total else 1 / len(weights)
 
 
-def _error_model(node: Node, candidate: JobCandidate) -> str:
+def _error_model(node: Node, job: DeviceJob) -> str:
     """Return what the predicted error speaks of."""
-    if isinstance(candidate.job, ChainJob):
+    if isinstance(job, ChainJob):
         return f"{ERROR_MODEL}; of what the whole chain gives"
     op = node.op
     if not isinstance(op, ops.RecurrentStep) or op.weights.units > DENSE_EIGENVALUES:

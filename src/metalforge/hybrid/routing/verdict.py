@@ -4,8 +4,9 @@ An op that nobody has heard of is not supported, because nobody has heard of it;
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from metalforge.hybrid.model import ops
@@ -19,7 +20,7 @@ CALIBRATE = "give calibration data: plan(graph, calibration={...})"
 WIDEST = digit_limit(3)
 
 
-class Verdict(NamedTuple):
+class Verdict(msgspec.Struct, frozen=True):
     """Whether an op can run, why or why not, and what to do about it."""
 
     reason: str
@@ -27,35 +28,10 @@ class Verdict(NamedTuple):
     ok: bool = False
 
 
-HOST_SHARE = {
-    "tanh": "the chip's only activation is a bounded ReLU; the host applies tanh to what the NPU gives",
-    "sigmoid": "the chip's only activation is a bounded ReLU; the host applies sigmoid",
-    "gelu": "the chip's only activation is a bounded ReLU; the host applies GELU",
-    "relu": "the chip's ReLU is bounded; the host applies one that is not",
-    "piecewise_tanh": "the chip's only activation is a bounded ReLU; the host applies the piecewise line",
-    "softmax": "needs an exponential and a sum over outputs; the host applies it",
-    "identity": "nothing to compute",
-}
-"""Why an activation is the host's."""
-PUSHED = Verdict("weights change on the host and are pushed to the chip where it holds them")
-NEVER: Mapping[type[ops.Op], Verdict] = {
-    ops.FanOutOp: Verdict(
-        "the chip refuses several outputs from one layer; the value stays on the host",
-        fix="nothing to do: heads that read one value become one merged layer",
-    ),
-    ops.Concat: Verdict(
-        "the chip's generation has no concat; the host does it between two layers",
-        fix="fold it into the weights of the layer that follows",
-    ),
-    ops.Add: Verdict("the chip's generation has no add; the host does it between two layers"),
-    ops.TemporalIntegration: Verdict("the chip keeps no state between calls; the host integrates"),
-    ops.Gradient: Verdict("the chip has no gradient path"),
-    ops.GradientUpdate: PUSHED,
-    ops.MutationUpdate: PUSHED,
-}
-"""Ops that no NPU of this kind runs."""
-IN_SOFTWARE = (ops.FullyConnectedOp, ops.Elementwise, ops.RecurrentStep, ops.SoftwareOnly, *NEVER)
-"""What `software.evaluate` knows."""
+NEVER = msgspec.toml.decode(Path(__file__).with_name("verdicts.toml").read_bytes(), type=dict[str, Verdict])
+"""Why an NPU of this kind does not run an op, by the op's kind."""
+IN_SOFTWARE = tuple(op for op in vars(ops).values() if isinstance(op, type) and ops.Op in op.__bases__)
+"""What `software.evaluate` knows: every op there is."""
 
 
 def npu_verdict(node: Node, graph: OpGraph, ranges: Mapping[str, ValueRange]) -> Verdict:
@@ -72,13 +48,10 @@ def npu_verdict(node: Node, graph: OpGraph, ranges: Mapping[str, ValueRange]) ->
             if node.inputs[0] not in ranges:
                 return _unknown_range(node.inputs[0])
             return Verdict("native, as the activation of a fully connected layer, in 4 bits", ok=True)
-        case ops.Elementwise():
-            fix = "" if op.function == "identity" else "train with bounded_relu, or leave it to the host"
-            return Verdict(HOST_SHARE[op.function], fix=fix)
         case ops.SoftwareOnly():
             fix = "replace it by fully connected layers" if op.operations else ""  # others have no products to move
             return Verdict(op.reason, fix=fix)
-    return NEVER.get(type(op)) or _unheard(op, "no rule", "fully connected layers and activations")
+    return NEVER.get(getattr(op, "kind", "")) or _unheard(op, "no rule", "fully connected layers and activations")
 
 
 def software_verdict(node: Node) -> Verdict:

@@ -163,10 +163,6 @@ class DeviceJobs:
         blocks = zip(self.matrices[job.name], job.rows, strict=True)
         return sum(block.push(matrix[rows]).bytes for block, rows in blocks)
 
-    def reload(self) -> None:
-        """Put every program on the device again."""
-        self.programs.reload()
-
     def close(self) -> None:
         """Take the programs off the device; one that is gone has none."""
         with suppress(NpuError):

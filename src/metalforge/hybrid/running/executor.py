@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from metalforge.core.arrays import Array
 from metalforge.core.closing import Closing
-from metalforge.core.errors import MetalforgeError, SpecError, UnknownNameError
+from metalforge.core.errors import MetalforgeError, SpecError, UnknownNameError, find
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.model.ops import FullyConnectedOp, Op, RecurrentStep
 from metalforge.hybrid.model.software import GraphCall, check_inputs, in_dtype, kept_state
@@ -128,9 +128,7 @@ class HybridExecutor(Closing):
 
     def weights(self, name: str) -> Array:
         """Return a copy of the present weights of a fully connected node: the float master, not what the chip holds."""
-        if name not in self._weights:
-            raise UnknownNameError(f"fully connected op of graph {self.graph.name}", name, self._weights)
-        return self._weights[name].copy()
+        return find(f"fully connected op of graph {self.graph.name}", name, self._weights).copy()
 
     def set_weights(self, name: str, matrix: ArrayLike) -> None:
         """Replace the weights of a fully connected node, and push them where the device holds it."""
@@ -268,7 +266,7 @@ class HybridExecutor(Closing):
 
     def _restore(self) -> None:
         """Put programs with the present weights on the device. Jobs whose weights never changed keep their integers."""
-        self._jobs.reload()
+        self._jobs.programs.reload()
         for job in self.plan.jobs:
             if isinstance(job, LinearJob) and job.name in self._touched:
                 self._jobs.push(job, self._weights)

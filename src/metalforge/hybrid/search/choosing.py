@@ -64,37 +64,24 @@ class SearchBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return latency.value <= (self.latency_s or float("inf")) and energy.value <= (self.energy_j or float("inf"))
 
 
+@lru_cache(maxsize=1024)
 def price(units: int, inputs: int, precision: str, profile: DeviceProfile) -> tuple[Modelled, Modelled]:
     """Return seconds and joules of a step's product, for a layer of all inputs and units on the device."""
-    seconds = _seconds(units, inputs, precision, profile)
-    joules = seconds * power_w(profile, profile.modes[0].name)
-    return (
-        Modelled(value=seconds, unit="s", profile=profile.name),
-        Modelled(value=joules, unit="J", profile=profile.name),
+    seconds = Modelled(
+        value=shape_seconds(units + inputs, units, encoding_of(precision), 1, profile), unit="s", profile=profile.name
     )
-
-
-@lru_cache(maxsize=1024)
-def _seconds(units: int, inputs: int, precision: str, profile: DeviceProfile) -> float:
-    return shape_seconds(units + inputs, units, encoding_of(precision), 1, profile)
+    joules = seconds.value * power_w(profile, profile.modes[0].name)
+    return seconds, Modelled(value=joules, unit="J", profile=profile.name)
 
 
 def points(finished: Iterable[FinishedTrial], inputs: int, precision: str, profile: DeviceProfile) -> list[Point]:
     """Return the candidates that saw all the data, priced at one precision."""
-    found = []
-    for trial in finished:
-        if trial.error is not None:
-            latency, energy = price(trial.parameters.units, inputs, precision, profile)
-            found.append(
-                Point(
-                    parameters=trial.parameters,
-                    precision=precision,
-                    error=trial.error,
-                    latency=latency,
-                    energy=energy,
-                )
-            )
-    return found
+    seen = [(t.parameters, t.error) for t in finished if t.error is not None]
+    prices = [price(p.units, inputs, precision, profile) for p, _ in seen]
+    return [
+        Point(parameters=parameters, precision=precision, error=error, latency=latency, energy=energy)
+        for (parameters, error), (latency, energy) in zip(seen, prices, strict=True)
+    ]
 
 
 def front(candidates: Sequence[Point]) -> list[Point]:

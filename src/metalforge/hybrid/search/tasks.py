@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from metalforge.core.arrays import Reals
-from metalforge.core.errors import UnknownNameError
+from metalforge.core.errors import find
 from metalforge.hybrid.esn.tasks import Task
 from metalforge.reservoir.datasets import lorenz, mackey_glass, narma, to_forecasting
 
@@ -54,9 +54,7 @@ class SearchTask:
 
 def search_task(name: str, *, seed: int = 1) -> SearchTask:
     """Return a task by name; the same name and seed give the same numbers."""
-    if name not in TASKS:
-        raise UnknownNameError("search task", name, TASKS)
-    inputs, targets, heads = TASKS[name](seed)
+    inputs, targets, heads = find("search task", name, TASKS)(seed)
     centre = [x["training"].mean(axis=(0, 1)) for x in (inputs, targets)]
     size = [x["training"].std(axis=(0, 1)) for x in (inputs, targets)]
     parts = {

@@ -3,40 +3,20 @@
 The two packages of the extra `onnx` are imported here, when they are first needed.
 """
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from math import prod
+from pathlib import Path
 from typing import Any
 
 from metalforge.core.errors import PluginError
 
 REASONS: Mapping[str, str] = {
-    name: reason
-    for reason, names in {
-        "moves numbers or counts extents, computes nothing": (
-            "ArrayFeatureExtractor Cast CastLike Concat Constant ConstantOfShape Dropout Expand Flatten Gather "
-            "Identity Pad Range Reshape Shape Size Slice Split Squeeze Tile Transpose Unsqueeze"
-        ),
-        "a function of single entries or a broadcast, which no NPU layer has": (
-            "Abs Add And Ceil Clip Cos Div Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish "
-            "LeakyRelu Less LessOrEqual Log Max Min Mish Mul Neg Not Or PRelu Pow Reciprocal Relu Round Scaler Selu "
-            "Sigmoid Sign Sin Softplus Softsign Sqrt Sub Sum Tanh Where"
-        ),
-        "has no constant matrix on its right; an NPU product has fixed weights": "Gemm MatMul",
-        "slides a window; only fully connected layers are put on the NPU": (
-            "AveragePool Conv GlobalAveragePool GlobalMaxPool MaxPool"
-        ),
-        "its gates multiply two values that change; an NPU product has fixed weights": "GRU LSTM RNN",
-        "rounds or multiplies ONNX integers, which is done on the host": (
-            "DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearMatMul QuantizeLinear"
-        ),
-        "a sum, extreme or normalisation over axes, which no NPU layer has": (
-            "ArgMax ArgMin BatchNormalization LayerNormalization LogSoftmax ReduceL1 ReduceL2 ReduceLogSumExp "
-            "ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Softmax"
-        ),
-    }.items()
-    for name in names.split()
+    name: group["reason"]
+    for group in tomllib.loads(Path(__file__).with_name("operators.toml").read_text(encoding="utf-8"))["group"]
+    for name in group["operators"]
 }
-"""Every operator that is understood. Those of graphs inside, of chance and of text are not among them."""
+"""Every operator that is understood."""
 ML_OPERATORS = frozenset({"ArrayFeatureExtractor", "Scaler"})
 """Those of the domain ai.onnx.ml; all others belong to the standard domain."""
 
