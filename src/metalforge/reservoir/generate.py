@@ -6,32 +6,21 @@ The spectral radius of W is scale times that of Q, so the scale, one host float,
 """
 
 import warnings
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import FeatureSchema
 
 from .activations import ActivationName
-from .matrices import Distribution, Kind, nonzero_radius, random_matrix, scaled, to_kind, with_spectral_radius
+from .matrices import Distribution, Kind, kind_of, random_matrix, to_kind, with_spectral_radius
 from .sparse import Matrix, to_dense
 from .weights import EsnWeights, UnstableReservoirWarning
 
 LARGEST = 7
 """Largest integer of four bits on a symmetric grid: the chip has no -8."""
-
-
-class Int4Matrix(NamedTuple):
-    """A matrix scale * integers; `integers` is int8 of shape (rows, columns) within -7 .. 7."""
-
-    integers: NDArray[np.int8]
-    scale: float
-
-    def real(self, dtype: Any = np.float64, kind: Kind = "dense") -> Matrix:
-        """Return scale * integers, each rounded once to `dtype`."""
-        return to_kind((self.scale * self.integers.astype(np.float64)).astype(dtype), kind)
 
 
 def make_esn(
@@ -87,84 +76,37 @@ def make_esn(
         )
     for_in, for_res, for_bias, for_feedback = np.random.default_rng(seed).spawn(4)
 
-    w_res = _connections(
-        for_res, units, units, distribution, connectivity, grid=grid, kind=kind, radius=spectral_radius, dtype=dtype
-    )
-    w_in = _connections(
-        for_in, units, inputs, input_distribution, input_connectivity, grid=grid, factor=input_scaling, dtype=dtype
-    )
-    w_fb = None
-    if feedback:
-        w_fb = _connections(
-            for_feedback, units, feedback, input_distribution, 1.0, grid=grid, factor=feedback_scaling, dtype=dtype
-        )
+    def connections(
+        rng: np.random.Generator, columns: int, distribution: Distribution, share: float, kind: Kind = "dense"
+    ) -> Matrix:
+        drawn = random_matrix(rng, units, columns, distribution=distribution, connectivity=share, kind=kind)
+        return drawn if grid is None else int4_grid(drawn)
+
+    def driving(rng: np.random.Generator, columns: int, share: float, scaling: float) -> Reals:
+        largest = 1 if grid is None else LARGEST
+        return (to_dense(connections(rng, columns, input_distribution, share)) * (scaling / largest)).astype(dtype)
+
+    recurrent = with_spectral_radius(connections(for_res, units, distribution, connectivity, kind), spectral_radius)
     return EsnWeights(
-        w_in=to_dense(w_in),
-        w_res=w_res,
+        w_in=driving(for_in, inputs, input_connectivity, input_scaling),
+        w_res=recurrent.astype(dtype),
         bias=for_bias.uniform(-bias_scaling, bias_scaling, units).astype(dtype),
         leak=leak,
         activation=activation,
-        w_fb=None if w_fb is None else to_dense(w_fb),
+        w_fb=driving(for_feedback, feedback, 1.0, feedback_scaling) if feedback else None,
         features=features,
     )
 
 
-def int4_grid(
-    rng: np.random.Generator,
-    rows: int,
-    columns: int,
-    *,
-    distribution: Distribution = "normal",
-    connectivity: float = 1.0,
-    kind: Kind = "dense",
-    spectral_radius: float | None = None,
-    largest: float = 1.0,
-) -> Int4Matrix:
-    r"""Return a random matrix on the int4 grid: connections drawn as `random_matrix` does, then rounded row by row.
+def int4_grid(matrix: Matrix) -> Matrix:
+    r"""Return the connections of a matrix rounded to whole numbers of -7 .. 7, row by row; the kind stays.
 
         q = sign(x) ceil(7 |x| / max |x| of its row)
 
-    Rounding up keeps every connection (|q| >= 1), and every row holds a 7 or -7. So quantisation by the largest weight
-    of the tensor, or of each row, finds these integers again and loses nothing. Ternary connections are -7 and 7.
-    The scale makes the spectral radius `spectral_radius`, or without one the largest weight `largest`.
+    Rounding up keeps every connection (|q| >= 1), and every row holds a 7 or -7. So quantisation of a multiple of it
+    by the largest weight of the tensor, or of each row, finds these integers again and loses nothing. Ternary
+    connections are -7 and 7.
     """
-    drawn = random_matrix(rng, rows, columns, distribution=distribution, connectivity=connectivity, kind=kind)
-    x = to_dense(drawn)
+    x = to_dense(matrix)
     share = np.abs(x) / np.abs(x).max(axis=1, keepdims=True)
-    integers = np.copysign(np.ceil(LARGEST * share), x).astype(np.int8)
-    if spectral_radius is None:
-        return Int4Matrix(integers, largest / LARGEST)
-    if not 0 < spectral_radius < np.inf:
-        raise SpecError(f"`spectral_radius` must be above 0 and finite. Got {spectral_radius}")
-    return Int4Matrix(integers, spectral_radius / nonzero_radius(to_kind(integers.astype(np.float64), kind)))
-
-
-def _connections(
-    rng: np.random.Generator,
-    rows: int,
-    columns: int,
-    distribution: Distribution,
-    connectivity: float,
-    *,
-    grid: Literal["int4"] | None,
-    dtype: Any,
-    kind: Kind = "dense",
-    radius: float | None = None,
-    factor: float = 1.0,
-) -> Matrix:
-    """Return a matrix of a spectral radius, or without one times a factor; real, or on the grid."""
-    if grid == "int4":
-        on_grid = int4_grid(
-            rng,
-            rows,
-            columns,
-            distribution=distribution,
-            connectivity=connectivity,
-            kind=kind,
-            spectral_radius=radius,
-            largest=factor,
-        )
-        return on_grid.real(dtype, kind)
-    drawn = random_matrix(rng, rows, columns, distribution=distribution, connectivity=connectivity, kind=kind)
-    fitted = scaled(drawn, factor) if radius is None else with_spectral_radius(drawn, radius)
-    return fitted.astype(dtype)
+    return to_kind(np.copysign(np.ceil(LARGEST * share), x), kind_of(matrix))

@@ -106,45 +106,45 @@ def test_a_radius_must_be_positive(wanted):
     with pytest.raises(SpecError, match="above 0 and finite"):
         with_spectral_radius(np.eye(3), wanted)
     with pytest.raises(SpecError, match="above 0 and finite"):
-        int4_grid(rng(), 3, 3, spectral_radius=wanted)
+        with_spectral_radius(int4_grid(np.eye(3)), wanted)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("connectivity", [0.1, 1.0])
 def test_quantisation_finds_the_integers_of_the_grid_again_without_error(kind, distribution, connectivity):
-    grid = int4_grid(
-        rng(), 100, 100, distribution=distribution, connectivity=connectivity, kind=kind, spectral_radius=0.9
-    )
-    assert grid.integers.dtype == np.int8
-    assert np.all(np.abs(grid.integers).max(axis=1) == 7)
+    drawn = random_matrix(rng(), 100, 100, distribution=distribution, connectivity=connectivity, kind=kind)
+    grid = int4_grid(drawn)
+    integers = to_dense(grid)
+    assert np.array_equal(integers, np.rint(integers))
+    assert np.all(np.abs(integers).max(axis=1) == 7)
+    scaled = with_spectral_radius(grid, 0.9)
     for dtype, rounding in ((np.float64, 1e-15), (np.float32, 1e-7)):
-        real = to_dense(grid.real(dtype, kind))
+        real = to_dense(scaled.astype(dtype))
         assert real.dtype == dtype
         for per in ("row", "tensor"):
             found = quantize_to(real, INT4, per=per)
-            assert np.array_equal(found.values, grid.integers)
+            assert np.array_equal(found.values, integers)
             assert np.abs(found.error).max() <= rounding
-            assert found.scales == pytest.approx(grid.scale, rel=10 * rounding)
+            assert found.scales == pytest.approx(np.abs(to_dense(scaled)).max() / 7, rel=10 * rounding)
 
 
-def test_the_grid_keeps_pattern_shape_and_radius():
-    grid = int4_grid(rng(), 100, 100, connectivity=0.1, kind="block16", spectral_radius=0.8)
-    drawn = to_dense(random_matrix(rng(), 100, 100, connectivity=0.1, kind="block16"))
-    assert np.array_equal(grid.integers != 0, drawn != 0)
-    assert np.array_equal(np.sign(grid.integers), np.sign(drawn))
-    assert radius(grid.real()) == pytest.approx(0.8, rel=1e-12)
+def test_the_grid_keeps_pattern_shape_and_kind():
+    block = random_matrix(rng(), 100, 100, connectivity=0.1, kind="block16")
+    grid, drawn = int4_grid(block), to_dense(block)
+    assert isinstance(grid, BlockSparse)
+    assert grid.columns.shape == (7, 10)
+    integers = to_dense(grid)
+    assert np.array_equal(integers != 0, drawn != 0)
+    assert np.array_equal(np.sign(integers), np.sign(drawn))
     rows = np.abs(drawn).max(axis=1, keepdims=True)
-    assert np.all(np.abs(np.abs(grid.integers) - 7 * np.abs(drawn) / rows) < 1)
-    block = grid.real(kind="block16")
-    assert isinstance(block, BlockSparse)
-    assert block.columns.shape == (7, 10)
-    assert np.array_equal(block.to_dense(), grid.real())
+    assert np.all(np.abs(np.abs(integers) - 7 * np.abs(drawn) / rows) < 1)
+    assert radius(with_spectral_radius(grid, 0.8)) == pytest.approx(0.8, rel=1e-12)
 
 
-def test_without_a_radius_the_grid_ends_at_the_largest_weight():
-    grid = int4_grid(rng(), 20, 5, distribution="uniform", largest=0.3)
-    assert np.allclose(np.abs(grid.real()).max(axis=1), 0.3, rtol=1e-15)
+def test_input_weights_on_the_grid_end_at_the_input_scaling():
+    w = make_esn(20, 5, seed=1, grid="int4", input_scaling=0.3)
+    assert np.allclose(np.abs(w.w_in).max(axis=1), 0.3, rtol=1e-15)
 
 
 @pytest.mark.parametrize("kind", KINDS)
