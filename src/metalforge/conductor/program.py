@@ -36,7 +36,7 @@ from metalforge.substrates.npu import costs, mesh
 from metalforge.substrates.npu.compile import compile_linear
 from metalforge.substrates.npu.device import NpuDevice, ResourceError
 from metalforge.substrates.npu.program import Activation, FullyConnected, Head, Program
-from metalforge.substrates.profiles import PROFILES, DeviceProfile
+from metalforge.substrates.profiles import PROFILES, DeviceProfile, NeuronMesh
 
 from .passes import READOUT_PRECISION, ConductorRun, DevicePass, HeadValues, SoftwarePass, decoder_of
 
@@ -86,8 +86,8 @@ class Explanation(tuple[Scaling, ...]):
 
 
 def _row(inputs: int, units: int, heads: int, outputs: int, seen: int, chip: DeviceProfile) -> Scaling:
-    as_one = chip.mesh.accounting == "neurons"
-    unit, total = ("NPs", chip.mesh.neural_processors.value) if as_one else ("processors", chip.layer_processors)
+    as_one = isinstance(chip.mesh, NeuronMesh)
+    unit, total = ("NPs", chip.mesh.neural_processors.value) if as_one else ("processors", chip.mesh.layer_processors)
     try:
         taken, where, step, query = (_as_one if as_one else _as_two)(inputs, units, heads, outputs, seen, chip)
         refused = ""

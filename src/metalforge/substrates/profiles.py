@@ -8,11 +8,12 @@ claims are reproduced under `akd1000-claimed` only. A chip of your own is a file
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.errors import SpecError, find
+from metalforge.core.files import naming
 
 FOLDER = Path(__file__).parent / "npu" / "profiles"
 
@@ -81,30 +82,38 @@ class Arithmetic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             raise ValueError(f"`steps_per_unit` must be 1, 2, 4, 8 or 16. Got {self.steps_per_unit.value}")
 
 
-class Mesh(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a program takes of the chip, and how that is counted."""
+class _Mesh(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="accounting"):
+    """What a program takes of the chip; the key `accounting` of a profile says how that is counted."""
 
-    accounting: Literal["processors", "neurons"]
-    """`processors`: a layer takes one that can hold it. `neurons`: a program takes NPs, as the design counts."""
     neural_processors: Count
     sram_bytes: Count
-    onchip_processors: Count | None = None
-    external_processors: Count | None = None
-    onchip_bytes: Count | None = None
-    """What one on-chip processor may hold."""
-    program_nps: Count | None = None
-    head_nps: Count | None = None
 
-    def __post_init__(self) -> None:
-        wanted = {
-            "processors": ("onchip_processors", "external_processors", "onchip_bytes"),
-            "neurons": ("program_nps", "head_nps"),
-        }
-        for accounting, names in wanted.items():
-            for name in names:
-                if (getattr(self, name) is not None) != (accounting == self.accounting):
-                    verb = "needs" if accounting == self.accounting else "has no use for"
-                    raise ValueError(f"accounting by {self.accounting} {verb} `{name}`")
+
+class ProcessorMesh(_Mesh, frozen=True, kw_only=True, tag="processors"):
+    """A layer takes one processor that can hold it."""
+
+    onchip_processors: Count
+    external_processors: Count
+    onchip_bytes: Count
+    """What one on-chip processor may hold."""
+
+    @property
+    def layer_processors(self) -> int:
+        """Those that can hold a fully connected layer."""
+        return self.onchip_processors.value + self.external_processors.value
+
+
+class NeuronMesh(_Mesh, frozen=True, kw_only=True, tag="neurons"):
+    """A program takes NPs, as the design counts."""
+
+    onchip_bytes: ClassVar[None] = None
+    program_nps: Count
+    head_nps: Count
+
+    @property
+    def layer_processors(self) -> int:
+        """Any can hold a part of a layer."""
+        return self.neural_processors.value
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,7 +142,7 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     source: str
     """The profile in a sentence."""
     arithmetic: Arithmetic
-    mesh: Mesh
+    mesh: ProcessorMesh | NeuronMesh
     call: Call
     modes: tuple[Mode, ...]
     """Clock modes; the first is the one that `call` was measured in."""
@@ -149,19 +158,9 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if self.batches and (len(self.batches.network) < 2 or self.batches.rows[0][0] != 1):
             raise ValueError("`batches` must name the `network` that was timed and begin with a batch of 1")
 
-    @property
-    def layer_processors(self) -> int:
-        """Those that can hold a fully connected layer."""
-        if self.mesh.onchip_processors and self.mesh.external_processors:
-            return self.mesh.onchip_processors.value + self.mesh.external_processors.value
-        return self.mesh.neural_processors.value
-
     def mode(self, name: str) -> Mode:
         """Return a clock mode by name."""
-        for mode in self.modes:
-            if mode.name == name:
-                return mode
-        raise UnknownNameError(f"clock mode of {self.name}", name, [mode.name for mode in self.modes])
+        return find(f"clock mode of {self.name}", name, {mode.name: mode for mode in self.modes})
 
     def figures(self) -> tuple[tuple[str, str, str], ...]:
         """Return every number as (name, value, source), in the order of the file: what a table of the profile shows."""
@@ -182,14 +181,13 @@ class DeviceProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 def load_profile(path: Path | str) -> DeviceProfile:
     """Return the profile in a TOML file; raises `SpecError` that names the key which is unknown, missing or wrong."""
-    try:
-        return msgspec.toml.decode(Path(path).read_bytes(), type=DeviceProfile)
-    except OSError as error:
-        raise SpecError(f"{path}: the device profile cannot be read ({error.strerror or error})") from error
-    except (ValueError, RecursionError) as error:
-        raise SpecError(
-            f"{path}: {error}\nhint: start from a copy of {FOLDER.name}/akd1000-published.toml in metalforge"
-        ) from error
+    hint = f"hint: start from a copy of {FOLDER.name}/akd1000-published.toml in metalforge"
+    with naming(path):
+        data = Path(path).read_bytes()
+        try:
+            return msgspec.toml.decode(data, type=DeviceProfile)
+        except (ValueError, RecursionError) as error:
+            raise SpecError(f"{error}\n{hint}") from error
 
 
 PROFILES = {p.name: p for p in map(load_profile, sorted(FOLDER.glob("*.toml"), reverse=True))}
@@ -199,8 +197,4 @@ def profile(name: DeviceProfile | str) -> DeviceProfile:
     """Return a device profile: one that ships, by name, or your own, by the path of its `.toml` file or as it is."""
     if isinstance(name, DeviceProfile):
         return name
-    if name.endswith(".toml"):
-        return load_profile(name)
-    if name not in PROFILES:
-        raise UnknownNameError("device profile", name, PROFILES)
-    return PROFILES[name]
+    return load_profile(name) if name.endswith(".toml") else find("device profile", name, PROFILES)

@@ -40,7 +40,11 @@ def test_every_number_has_a_source(name):
 
 def test_the_fields_that_discovery_shows():
     published, claimed = PROFILES.values()
-    assert (published.mesh.neural_processors.value, published.layer_processors, published.call.max_batch.value) == (
+    assert (
+        published.mesh.neural_processors.value,
+        published.mesh.layer_processors,
+        published.call.max_batch.value,
+    ) == (
         78,
         22,
         64,
@@ -50,7 +54,7 @@ def test_the_fields_that_discovery_shows():
         14e-3,
         0.918,
     )
-    assert (claimed.mesh.neural_processors.value, claimed.layer_processors, claimed.call.call_s.value) == (
+    assert (claimed.mesh.neural_processors.value, claimed.mesh.layer_processors, claimed.call.call_s.value) == (
         1000,
         1000,
         54e-6,
@@ -87,7 +91,7 @@ def test_a_chip_of_ones_own_is_a_file(tmp_path):
     device.load(small())
     device.infer(np.zeros(8, np.uint8))
     assert device.statistics().energy.profile == "my-chip"
-    assert mine.layer_processors == 6
+    assert mine.mesh.layer_processors == 6
     assert "my-chip" not in PROFILES
 
 
@@ -104,9 +108,9 @@ def test_a_chip_of_ones_own_is_a_file(tmp_path):
         ('source = "datasheet: whole board during inference"', 'source = " "', "`source` must say where"),
         ("[64, 779e-6], [128, 700e-6]", "[128, 700e-6], [64, 779e-6]", "rising whole numbers"),
         ("[[1, 948e-6], ", "[", "begin with a batch of 1"),
-        ('accounting = "processors"', 'accounting = "neurons"', "accounting by neurons has no use for `onchip_"),
-        ('accounting = "processors"', 'accounting = "acres"', "Invalid enum value 'acres'"),
-        ("external_processors", "# external_processors", "accounting by processors needs `external_processors`"),
+        ('accounting = "processors"', 'accounting = "neurons"', "unknown field `onchip_"),
+        ('accounting = "processors"', 'accounting = "acres"', "Invalid value 'acres'"),
+        ("external_processors", "# external_processors", "missing required field `external_processors`"),
         ('name = "Economy"', 'name = "Turbo"', "Invalid enum value 'Turbo'"),
         ('name = "Economy"', 'name = "LowPower"', "must be different and begin with Performance"),
         ("value = 20,", "value = 40,", r"must be 8 .. 31. Got 40"),

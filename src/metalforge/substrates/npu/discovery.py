@@ -1,14 +1,15 @@
 """Finding NPUs: by PCI vendor id, by device node, and by asking the vendor's SDK for its list when it is installed."""
 
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
 
-from metalforge.core.capabilities import BatchInference, Capability, QuantizedInference, Trait
+from metalforge.core.capabilities import BatchInference, QuantizedInference, Trait
 from metalforge.core.energy import EnergyMeter
-from metalforge.core.quantities import Modelled
 from metalforge.core.substrate import Cost, Discovery, Kind, Missing, NoEngine, Property, SubstrateInfo, Workload
 from metalforge.substrates.meters import ModelledMeter
-from metalforge.substrates.profiles import DeviceProfile, profile
+from metalforge.substrates.prices import Roofline
+from metalforge.substrates.profiles import profile
 
 PCI_VENDOR = "0x1e7c"
 """BrainChip's PCI vendor id."""
@@ -18,15 +19,12 @@ PCI_MODELS = {"0xbca1": "BrainChip AKD1000", "0xa500": "BrainChip AKD1500"}
 class _Npu(NoEngine):
     """What both kinds share: capabilities of the chip, costs from a device profile."""
 
+    emulated = False
+
     def __init__(
-        self,
-        name: str,
-        model: str,
-        device: DeviceProfile,
-        extra: tuple[Capability, ...],
-        properties: dict[str, Property],
+        self, name: str, model: str, properties: dict[str, Property], device: str = "akd1000-published"
     ) -> None:
-        self._profile = device
+        self._profile = chip = profile(device)
         self.info = SubstrateInfo(
             kind=Kind.NPU,
             name=name,
@@ -34,49 +32,49 @@ class _Npu(NoEngine):
             # Weights of 1, 2 and 4 bits; 8-bit inputs of the first layer. No floating point at all.
             capabilities=(
                 QuantizedInference(bits=frozenset({1, 2, 4, 8})),
-                BatchInference(max_batch=device.call.max_batch.value),
+                BatchInference(max_batch=chip.call.max_batch.value),
                 Trait.WEIGHT_MUTATION,
                 Trait.STREAMING_STAGE,
-                *extra,
+                *(() if self.emulated else (Trait.PCIE_TRANSFER,)),
             ),
-            properties=properties
+            properties={"emulated": self.emulated}
+            | properties
             | {
-                "neural_processors": device.mesh.neural_processors.value,
-                "layer_processors": device.layer_processors,
-                "memory_bytes": device.mesh.sram_bytes.value,
-                "cost_profile": device.name,
+                "neural_processors": chip.mesh.neural_processors.value,
+                "layer_processors": chip.mesh.layer_processors,
+                "memory_bytes": chip.mesh.sram_bytes.value,
+                "cost_profile": chip.name,
             },
         )
 
     def cost(self, workload: Workload) -> Cost:
         """Price a call from the device profile: below a width of 256 its size does not matter."""
-        name = self._profile.name
-        return Cost(
-            latency=Modelled(value=self._profile.call.call_s.value, unit="s", profile=name),
-            energy=Modelled(
-                value=self._profile.call.call_s.value * self._profile.call.power_w.value, unit="J", profile=name
-            ),
+        call = self._profile.call
+        any_size = Roofline(
+            profile=self._profile.name,
+            flops_per_s=inf,
+            bytes_per_s=inf,
+            call_s=call.call_s.value,
+            power_w=call.power_w.value,
         )
+        return any_size.cost(workload)
 
     def meter(self) -> EnergyMeter:
         """Joules of the profile's power; neither the chip nor its SDK has a counter we may publish from."""
         return ModelledMeter(profile=self._profile.name, power_w=self._profile.call.power_w.value)
 
 
-class EmulatedNpu(_Npu):
-    """The AKD1000 without the board: its arithmetic on the CPU, its costs from a profile."""
-
-    def __init__(self, device: str = "akd1000-published") -> None:
-        super().__init__("akd1000-emulated", "AKD1000, emulated", profile(device), (), {"emulated": True})
-
-
 class PhysicalNpu(_Npu):
     """A board that the system shows."""
 
-    def __init__(self, name: str, model: str, properties: dict[str, Property]) -> None:
-        super().__init__(
-            name, model, profile("akd1000-published"), (Trait.PCIE_TRANSFER,), {"emulated": False} | properties
-        )
+
+class EmulatedNpu(_Npu):
+    """The AKD1000 without the board: its arithmetic on the CPU, its costs from a profile."""
+
+    emulated = True
+
+    def __init__(self, device: str = "akd1000-published") -> None:
+        super().__init__("akd1000-emulated", "AKD1000, emulated", {}, device)
 
 
 def discover(sys: Path = Path("/sys"), dev: Path = Path("/dev")) -> Discovery:

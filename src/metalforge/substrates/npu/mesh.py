@@ -13,9 +13,9 @@ share the same processors here.
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from metalforge.substrates.profiles import Count, DeviceProfile
+from metalforge.substrates.profiles import DeviceProfile, NeuronMesh, ProcessorMesh
 from metalforge.substrates.profiles import profile as find_profile
 
 from .device import ResourceError, image_bytes
@@ -57,6 +57,10 @@ class Placement:
         return "\n".join([f"{self.program} on {self.profile}", *lines])
 
 
+_Places: TypeAlias = tuple[list[PlacedLayer], tuple[int, ...], range]
+"""Rows, processors and span of a placement."""
+
+
 def layer_bytes(inputs: int, units: int) -> int:
     """Return the bytes a layer is taken to need, by our conservative rule."""
     return units * (GRANULE * -(-inputs // GRANULE) + GRANULE)
@@ -79,9 +83,11 @@ def plan(
     `address` asks for a place: a byte of program memory, or the first NP where NPs are counted.
     """
     chip = find_profile(profile)
-    if chip.mesh.accounting == "neurons":
-        return _by_neurons(program, chip, beside, address)
-    return _by_processors(program, chip, beside, address)
+    if isinstance(chip.mesh, NeuronMesh):
+        rows, processors, span = _by_neurons(program, chip.name, chip.mesh, beside, address)
+    else:
+        rows, processors, span = _by_processors(program, chip.name, chip.mesh, beside, address)
+    return Placement(program=program.name, profile=chip.name, rows=tuple(rows), processors=processors, span=span)
 
 
 def side_by_side(
@@ -98,16 +104,17 @@ def side_by_side(
 
 
 def _by_processors(
-    program: Program, chip: DeviceProfile, beside: Collection[Placement], address: int | None
-) -> Placement:
-    n_onchip, n_external = _value(chip.mesh.onchip_processors), _value(chip.mesh.external_processors)
-    limit = _value(chip.mesh.onchip_bytes)
+    program: Program, chip: str, mesh: ProcessorMesh, beside: Collection[Placement], address: int | None
+) -> _Places:
+    n_onchip, n_external, limit = (
+        count.value for count in (mesh.onchip_processors, mesh.external_processors, mesh.onchip_bytes)
+    )
     taken = {p for other in beside for p in other.processors}
     onchip = [p for p in range(n_onchip) if p not in taken]
     external = [p for p in range(n_onchip, n_onchip + n_external) if p not in taken]
     wide = [layer for layer in program.layers if layer_bytes(layer.inputs, layer.units) > limit]
     if len(program.layers) > len(onchip) + len(external) or len(wide) > len(external):
-        raise ResourceError(_too_much(program, chip, wide, len(onchip), len(external), beside))
+        raise ResourceError(_too_much(program, chip, limit, wide, len(onchip), len(external), beside))
 
     # Wide layers choose first: they can only go to external memory, narrow ones can go to both.
     chosen = {layer.name: external.pop(0) for layer in wide}
@@ -125,32 +132,25 @@ def _by_processors(
         where = chosen[layer.name]
         name = f"on-chip {where}" if where < n_onchip else f"external {where - n_onchip}"
         rows.append(PlacedLayer(layer.name, name, need, why))
-    return Placement(
-        program=program.name,
-        profile=chip.name,
-        rows=tuple(rows),
-        processors=tuple(chosen[layer.name] for layer in program.layers),
-        span=range(0)
-        if address is None
-        else _at(address, image_bytes(program), chip.mesh.sram_bytes.value, "byte", beside),
-    )
+    span = range(0) if address is None else _at(address, image_bytes(program), mesh.sram_bytes.value, "byte", beside)
+    return rows, tuple(chosen[layer.name] for layer in program.layers), span
 
 
 def _too_much(
     program: Program,
-    chip: DeviceProfile,
+    chip: str,
+    limit: int,
     wide: Sequence[FullyConnected],
     onchip: int,
     external: int,
     beside: Collection[Placement],
 ) -> str:
     """Return what does not fit, by how much, and what would make it fit."""
-    limit = _value(chip.mesh.onchip_bytes)
     free = f"{onchip} on-chip and {external} external-memory processors are free"
     lines = []
     if len(wide) > external:
         lines.append(
-            f"`{program.name}` does not fit {chip.name}: {len(wide)} layers need external memory, "
+            f"`{program.name}` does not fit {chip}: {len(wide)} layers need external memory, "
             f"{len(wide) - external} more than there are processors for it ({free})"
         )
         for layer in wide:
@@ -161,7 +161,7 @@ def _too_much(
     else:
         over = len(program.layers) - onchip - external
         lines.append(
-            f"`{program.name}` does not fit {chip.name}: it has {len(program.layers)} layers, {over} more than there "
+            f"`{program.name}` does not fit {chip}: it has {len(program.layers)} layers, {over} more than there "
             f"are processors for, one each ({free})"
         )
         hint = "split the chain into several programs and carry the activations through the host"
@@ -173,9 +173,11 @@ def _too_much(
 # NPs, as the design documents count them.
 
 
-def _by_neurons(program: Program, chip: DeviceProfile, beside: Collection[Placement], address: int | None) -> Placement:
-    base, each = _value(chip.mesh.program_nps), _value(chip.mesh.head_nps)
-    need, total = base + each * len(program.heads), chip.mesh.neural_processors.value
+def _by_neurons(
+    program: Program, chip: str, mesh: NeuronMesh, beside: Collection[Placement], address: int | None
+) -> _Places:
+    base, each, total = mesh.program_nps.value, mesh.head_nps.value, mesh.neural_processors.value
+    need = base + each * len(program.heads)
     if len(program.layers) > base:
         raise ResourceError(f"`{program.name}` has {len(program.layers)} layers, more than the {base} NPs of a program")
     if address is None:
@@ -192,16 +194,10 @@ def _by_neurons(program: Program, chip: DeviceProfile, beside: Collection[Placem
     for i, head in enumerate(program.heads):
         start = span.start + base + i * each
         rows.append(PlacedLayer(f"head {head.name}", f"NP {start} .. {start + each - 1}", 0, f"{each} per head"))
-    return Placement(
-        program=program.name,
-        profile=chip.name,
-        rows=tuple(rows),
-        processors=tuple(span[: len(program.layers)]),
-        span=span,
-    )
+    return rows, tuple(span[: len(program.layers)]), span
 
 
-def _first_gap(program: Program, need: int, total: int, chip: DeviceProfile, beside: Collection[Placement]) -> int:
+def _first_gap(program: Program, need: int, total: int, chip: str, beside: Collection[Placement]) -> int:
     """Return the first NP with `need` free ones from it on."""
     spans = sorted((other.span for other in beside), key=lambda span: span.start)
     gaps, start = [], 0
@@ -213,7 +209,7 @@ def _first_gap(program: Program, need: int, total: int, chip: DeviceProfile, bes
     free = sum(gaps)
     hint = f"unload {_names(beside)}, or use fewer heads" if beside else "use fewer heads, or split them over programs"
     raise ResourceError(
-        f"`{program.name}` does not fit {chip.name}: it takes {need} NPs in one piece, {need - max(gaps)} more than "
+        f"`{program.name}` does not fit {chip}: it takes {need} NPs in one piece, {need - max(gaps)} more than "
         f"the largest gap; {free} of {total} are free\nhint: {hint}"
     )
 
@@ -237,10 +233,3 @@ def _at(address: int, length: int, total: int, unit: str, beside: Collection[Pla
 
 def _names(placements: Collection[Placement]) -> str:
     return " or ".join(f"`{p.program}`" for p in placements)
-
-
-def _value(count: Count | None) -> int:
-    """Return a number that the profile's accounting guarantees."""
-    if count is None:
-        raise ResourceError("the profile lacks a number that its accounting needs")
-    return count.value
