@@ -10,9 +10,10 @@ from unittest import mock
 from metalforge.cli import main
 
 
-def call(*arguments, cwd, code=0):
-    """Run `metalforge` with these arguments in a folder; return its stdout and stderr. It must exit with `code`."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+def run(*arguments, cwd):
+    """Run `metalforge` with these arguments in a folder; return its exit code, stdout and stderr."""
+    # Letters that cannot be written are spelled, as `cli.streams` has it.
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace", write_through=True) for _ in range(2))
     with (
         contextlib.chdir(cwd),
         contextlib.redirect_stdout(out),
@@ -23,7 +24,12 @@ def call(*arguments, cwd, code=0):
         try:
             main()
         except SystemExit as ended:
-            ended_with = ended.code
-    done = SimpleNamespace(stdout=out.buffer.getvalue().decode(), stderr=err.buffer.getvalue().decode())
-    assert ended_with == code, done.stderr
+            code = ended.code
+    return SimpleNamespace(code=code, stdout=out.buffer.getvalue().decode(), stderr=err.buffer.getvalue().decode())
+
+
+def call(*arguments, cwd, code=0):
+    """Run `metalforge` with these arguments in a folder; return its stdout and stderr. It must exit with `code`."""
+    done = run(*arguments, cwd=cwd)
+    assert done.code == code, done.stderr
     return done

@@ -17,7 +17,7 @@ Quick = Annotated[bool, typer.Option("--quick", help="A smaller corpus of the sa
 CorpusFile = Annotated[Path | None, typer.Option("--corpus", help="A file of `conductor corpus`; made anew without.")]
 Seed = Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the reservoir.")]
 Layout = Annotated[str, typer.Option(help="Head layout: conductor-11 or gpu-prep-11.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Processes that run chains; all cores without.")]
+Workers = Annotated[int | None, typer.Option(min=1, max=1024, help="Processes that run chains; all cores without.")]
 
 
 @app.command()

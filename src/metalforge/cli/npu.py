@@ -9,7 +9,7 @@ import typer
 from numpy.typing import NDArray
 
 from metalforge.core.errors import PlacementError, SpecError
-from metalforge.core.files import replacing
+from metalforge.core.files import opened, replacing
 from metalforge.substrates.npu import costs, mesh, wire
 from metalforge.substrates.npu.certificate import overflow_certificate
 from metalforge.substrates.npu.compile import compile_linear
@@ -30,7 +30,7 @@ app = typer.Typer(help="Programs for the int4 NPU.", no_args_is_help=True, rich_
 Bits = Annotated[int, typer.Option("--activation-bits", help="4, 8, 12 or 16.")]
 Digits = Annotated[int, typer.Option(help="Weight digits: 1 (4 bits), 2 (8) or 3 (12).")]
 Signed = Annotated[str, typer.Option(help="unsigned, zero_point or two_rail.")]
-Range = Annotated[float, typer.Option("--range", help="The largest size of an input.")]
+Range = Annotated[float, typer.Option("--range", min=0, help="The largest size of an input.")]
 BATCHES = (1, 8, 64)
 
 
@@ -42,7 +42,7 @@ def compile_model(
     digits: Digits = 1,
     signed: Signed = "zero_point",
     input_range: Range = 1.0,
-    tolerance: Annotated[float, typer.Option(help="Models: relative error that decides the precision.")] = 0.01,
+    tolerance: Annotated[float, typer.Option(min=0, help="Models: relative error that decides the precision.")] = 0.01,
     as_json: Json = False,
 ) -> None:
     """Compile a matrix, or every layer of a model that an NPU can hold; several files where one is not enough."""
@@ -242,10 +242,11 @@ def _explained(program: Program, profile: str) -> dict[str, Any]:
 
 def _matrix(path: Path) -> NDArray[Any]:
     """Read a .npy file: numbers only, never pickled objects."""
-    try:
-        values = np.load(path, mmap_mode="r", allow_pickle=False)  # a shape that the file does not hold is refused
-    except (OSError, ValueError, EOFError) as error:
-        raise SpecError(f"{path} cannot be read as a .npy array of numbers: {error}") from error
+    with opened(path):
+        try:
+            values = np.load(path, mmap_mode="r", allow_pickle=False)  # a shape that the file does not hold is refused
+        except (OSError, ValueError, EOFError) as error:
+            raise SpecError(f"cannot be read as a .npy array of numbers: {error}") from error
     if not isinstance(values, np.ndarray) or values.ndim not in (1, 2) or values.dtype.kind not in "iuf":
         raise SpecError(f"{path} must hold one array of numbers with one or two dimensions")
     return np.array(values)

@@ -71,12 +71,13 @@ def run(
     """Run a topology to the end of its input; Ctrl-C drains it. Metrics go to stdout."""
     from metalforge.pipeline import EventLog, bottleneck
 
-    # A shell's background job starts with SIGINT ignored; and one that comes while the run is being started must wait
-    # until there is a run to drain.
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
+    pipeline, log = _load(topology), None if events is None else EventLog(events)
+    options: dict[str, Any] = {"seed": seed} if runtime == "inline" else {}
+    # One that comes while the run is being started must wait until there is a run to drain.
     early: list[int] = []
     signal.signal(signal.SIGINT, lambda number, frame: early.append(number))
-    options: dict[str, Any] = {"seed": seed} if runtime == "inline" else {}
-    with _load(topology).start(runtime, events=None if events is None else EventLog(events), **options) as running:
+    with pipeline.start(runtime, events=log, **options) as running:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if early:
             raise KeyboardInterrupt

@@ -23,6 +23,7 @@ import msgspec
 import tomli_w
 
 from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.files import opened
 from metalforge.core.substrate import spelled
 
 from .builder import Pipeline, PipelineBuilder
@@ -107,8 +108,6 @@ def from_toml(text: str, substrates: Mapping[str, OnSubstrate] | None = None) ->
 
 def read_pipeline(path: Path | str, substrates: Mapping[str, OnSubstrate] | None = None) -> Pipeline:
     """Return the pipeline of a file."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(f"{path} cannot be read: {error}") from error
+    with opened(path) as (stream, _):
+        text = stream.read().decode()
     return from_toml(text, substrates)

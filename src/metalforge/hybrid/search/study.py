@@ -175,6 +175,8 @@ def _check_file(path: Path) -> None:
         raise SpecError(f"{path}: there is no folder {path.parent}")
     if not path.exists():
         return
+    if not path.is_file():
+        raise SpecError(f"{path}: not a regular file")  # SQLite would wait for the other end of a pipe, for ever
     try:
         with sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True) as there:
             there.execute("PRAGMA schema_version").fetchone()
