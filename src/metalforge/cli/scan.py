@@ -141,7 +141,7 @@ def scan(
     directory = out or Path(f"{wanted.folder}-{time.strftime('%Y%m%d-%H%M%S')}")
     with Campaign.open(wanted, directory, command=("metalforge", *sys.argv[1:])) as campaign:
         for entry in known_of(wanted.lattice):
-            sys.stderr.write(f"known: {entry.text}{f' [{entry.source}]' if entry.source else ''}\n")
+            sys.stderr.write(f"known: {entry.cited}\n")
         _run(campaign, as_json)
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from metalforge.campaign.advice import known_of
 from metalforge.campaign.report.page import write_report
-from metalforge.campaign.report.quarks import quarks_section
 from metalforge.campaign.report.result import result_of
+from metalforge.campaign.report.sections import quarks_section
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Running, Screening, Steering, WarmUpPolicy, preset
 from metalforge.campaign.state import fold

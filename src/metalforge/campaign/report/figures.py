@@ -1,6 +1,8 @@
 """The figures of a campaign's physics: the transition, the plaquette, histories, several volumes, how HMC ran."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import TypeAlias
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,17 +13,18 @@ from metalforge.campaign.physics.evidence import Finding
 from metalforge.campaign.physics.published import PUBLISHED, Published
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState, ChainLog
-from metalforge.statistics.estimate import with_error
+from metalforge.lattice.registered import Value
+from metalforge.statistics.estimate import Estimate, with_error
 
-from .drawing import COLOURS, GREY, INK, Drawn, axes_of, styled
+from .drawing import BETA, COLOURS, GREY, INK, Drawn, axes_of, drawn, styled
 from .figures_of_evidence import draw_evidence
 from .figures_of_run import draw_run
 from .points import ChainResult
-from .quarks import draw_quarks
 from .result import CampaignResult, VolumeResult
-from .words import lattice_math, lattice_text
+from .words import lattice_math, lattice_text, say
 
-Curves = Mapping[Dims, TransitionCurve]
+Curves: TypeAlias = Mapping[Dims, TransitionCurve]
+Pick: TypeAlias = Callable[[ChainResult], Estimate | Value | None]
 HISTORIES = 6
 """Chains whose histories are shown: the one nearest beta_c, and others spread over the range."""
 
@@ -31,26 +34,41 @@ def draw_all(
 ) -> list[Drawn]:
     """Return every figure that this campaign has data for."""
     with styled():
-        drawn = []
+        made = []
         if any(chain.chi is not None for chain in result.chains):
-            drawn += [_transition(state, result, curves), _plaquette(result)]
+            made += [_transition(state, result, curves), _plaquette(result)]
         if result.finite_size is not None:
-            drawn.append(_volumes(result))
+            made.append(_volumes(result))
         if any(chain.quarks for chain in result.chains):
-            drawn.append(draw_quarks(result))
+            made.append(_quarks(result))
         shown = _chains_to_show(state, result)
         if shown:
-            drawn.append(_histories(shown, result))
+            made.append(_histories(shown, result))
         if any("accepted" in chain.values for chain in result.chains):
-            drawn.append(_hmc(result))
-        return drawn + draw_evidence(state, found) + draw_run(state, result)
+            made.append(_hmc(result))
+        return made + draw_evidence(state, found) + draw_run(state, result)
+
+
+def _by_volume(result: CampaignResult) -> Iterator[tuple[VolumeResult, str, str, list[ChainResult]]]:
+    """Give every volume with its colour, its name, and its chains that were not given up."""
+    for volume, colour in zip(result.volumes, COLOURS, strict=False):
+        chains = [c for c in result.chains if c.dims == volume.dims and not c.abandoned]
+        yield volume, colour, lattice_math(volume.dims), chains
+
+
+def _points(axis: Axes, chains: Sequence[ChainResult], pick: Pick, colour: str, label: str = "") -> None:
+    """Draw what each chain has, with its error, against its beta."""
+    found = [(chain.beta, value.mean, value.error) for chain in chains if (value := pick(chain)) is not None]
+    if found:
+        x, y, e = zip(*found, strict=True)
+        axis.errorbar(x, y, e, fmt="o", ms=4, color=colour, ecolor=colour, elinewidth=1, capsize=2, label=label)
 
 
 def _transition(state: CampaignState, result: CampaignResult, curves: Curves) -> Drawn:
     figure, (loop, chi) = axes_of(2, 1, (6.2, 6.4), sharex=True, heights=(1, 1.25))
-    for volume, colour, name, rows in _by_volume(result):
-        _points(loop, rows, "order", colour, name)
-        _points(chi, rows, "chi", colour, "")
+    for volume, colour, name, chains in _by_volume(result):
+        _points(loop, chains, lambda chain: chain.order, colour, name)
+        _points(chi, chains, lambda chain: chain.chi, colour)
         if (found := curves.get(volume.dims)) is not None:
             _band(loop, found, found.order, found.order_error, colour)
             _band(chi, found, found.chi, found.chi_error, colour)
@@ -71,35 +89,14 @@ def _transition(state: CampaignState, result: CampaignResult, curves: Curves) ->
         chi.plot([], [], color=INK, lw=1.1, ls=":", label=f"infinite volume, $N_t$ = {known.n_t}: {known.printed}")
     _, order, square = ORDERS[result.observable]
     loop.set_ylabel(rf"$\langle {order} \rangle$")
-    chi.set(
-        ylabel=rf"$\chi = N_s^3\,(\langle {square} \rangle - \langle {order} \rangle^2)$", xlabel=r"$\beta = 6/g^2$"
-    )
+    chi.set(ylabel=rf"$\chi = N_s^3\,(\langle {square} \rangle - \langle {order} \rangle^2)$", xlabel=BETA)
     loop.set_ylim(bottom=0)
     chi.set_ylim(bottom=0)
     loop.legend()
     if chi.get_legend_handles_labels()[0]:
         # Below the axes: inside it would hide points.
         chi.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.17))
-    said = "".join(
-        f" Dotted: the published coupling of infinite volume at N_t = {known.n_t} ({known.source}); the peak of a "
-        "finite lattice lies elsewhere."
-        for known in published
-    )
-    return Drawn(
-        "transition",
-        "Polyakov loop and its susceptibility",
-        "Points: each chain alone, Gamma-method errors. Curves with bands: multi-histogram reweighting of all chains, "
-        "one standard error (bootstrap over blocks). Vertical bands: the peak of chi and its error. Lattice units."
-        + said,
-        figure,
-    )
-
-
-def _by_volume(result: CampaignResult) -> Iterator[tuple[VolumeResult, str, str, list[ChainResult]]]:
-    """Give every volume with its colour, its name and its chains."""
-    for volume, colour in zip(result.volumes, COLOURS, strict=False):
-        chains = [c for c in result.chains if c.dims == volume.dims and not c.abandoned]
-        yield volume, colour, lattice_math(volume.dims), chains
+    return drawn("transition", figure, published="".join(say("captions.published", known=k) for k in published))
 
 
 def _published(state: CampaignState) -> list[Published]:
@@ -109,14 +106,6 @@ def _published(state: CampaignState) -> list[Published]:
         return []
     found = (PUBLISHED.get(n_t) for n_t in sorted({dims[3] for dims in lattice.volumes}))
     return [known for known in found if known is not None and lattice.beta_min <= known.beta_c <= lattice.beta_max]
-
-
-def _points(axis: Axes, rows: Sequence[ChainResult], field: str, colour: str, label: str) -> None:
-    values = [(row.beta, row.values.get(field) or getattr(row, field, None)) for row in rows]
-    found = [(beta, value.mean, value.error) for beta, value in values if value is not None]
-    if found:
-        x, y, e = zip(*found, strict=True)
-        axis.errorbar(x, y, e, fmt="o", ms=4, color=colour, ecolor=colour, elinewidth=1, capsize=2, label=label)
 
 
 def _band(axis: Axes, found: TransitionCurve, values: Sequence[float], errors: Sequence[float], colour: str) -> None:
@@ -129,11 +118,26 @@ def _band(axis: Axes, found: TransitionCurve, values: Sequence[float], errors: S
 
 def _plaquette(result: CampaignResult) -> Drawn:
     figure, (axis,) = axes_of(1, 1, (6.2, 3.0))
-    for _, colour, name, rows in _by_volume(result):
-        _points(axis, rows, "plaquette", colour, name)
-    axis.set(xlabel=r"$\beta = 6/g^2$", ylabel=r"plaquette $\langle \mathrm{Re\,tr}\,U_p\rangle / 3$")
+    for _, colour, name, chains in _by_volume(result):
+        _points(axis, chains, lambda chain: chain.values.get("plaquette"), colour, name)
+    axis.set(xlabel=BETA, ylabel=r"plaquette $\langle \mathrm{Re\,tr}\,U_p\rangle / 3$")
     axis.legend()
-    return Drawn("plaquette", "Plaquette", "Each chain alone, Gamma-method errors (often smaller than a dot).", figure)
+    return drawn("plaquette", figure)
+
+
+def _quarks(result: CampaignResult) -> Drawn:
+    figure, axes = axes_of(3, 1, (7.4, 8.2), sharex=True)
+    fields = ("re_loop", "condensate", "disconnected")
+    labels = (r"$\langle \mathrm{Re}\,L \rangle$", r"$\langle \bar\psi\psi \rangle$", r"$\chi_\mathrm{disc}$")
+    for axis, field, label in zip(axes, fields, labels, strict=True):
+        for volume, colour, name, chains in _by_volume(result):
+            _points(axis, [c for c in chains if c.quarks], attrgetter(f"quarks.{field}"), colour, name)
+            if (peak := volume.transition) is not None:
+                axis.axvline(peak.beta_c, color=colour, lw=1, ls="--")
+        axis.set_ylabel(label)
+    axes[-1].set_xlabel(BETA)
+    axes[0].legend()
+    return drawn("quarks", figure)
 
 
 def _chains_to_show(state: CampaignState, result: CampaignResult) -> list[ChainLog]:
@@ -171,13 +175,7 @@ def _histories(chains: list[ChainLog], result: CampaignResult) -> Drawn:
         axes[2 * i].set_title(f"{chain.id}   $\\beta$ = {chain.beta:.4f}", fontsize=9)
     for axis in axes[-2:]:
         axis.set_xlabel("update")
-    return Drawn(
-        "histories",
-        "Histories",
-        f"Plaquette (left) and |L| (right) of chains on {lattice_text(result.headline.dims)}; warm-up is shaded and is "
-        "not part of any average. The scale is that of the measurement; a start far away is cut off.",
-        figure,
-    )
+    return drawn("histories", figure, lattice=lattice_text(result.headline.dims))
 
 
 def _volumes(result: CampaignResult) -> Drawn:
@@ -198,13 +196,7 @@ def _volumes(result: CampaignResult) -> Drawn:
     place.set(xlabel=r"$(N_t/N_s)^3$", ylabel=r"$\beta_c$")
     height.set(xlabel=r"$N_s^3$", ylabel=r"height of the peak of $\chi$", ylim=(0, None))
     place.legend()
-    return Drawn(
-        "volumes",
-        "Several volumes",
-        "Left: the peak against (N_t / N_s)^3, with the line of a first-order transition through the volumes with "
-        "N_s > 2 N_t. Right: its height, which grows like N_s^3 at a first-order transition.",
-        figure,
-    )  # fmt: skip
+    return drawn("volumes", figure)
 
 
 def _hmc(result: CampaignResult) -> Drawn:
@@ -219,8 +211,6 @@ def _hmc(result: CampaignResult) -> Drawn:
     if sea:
         axes[1].set(ylabel="CG iterations per solve", ylim=(0, None))
     for axis in axes:
-        axis.set_xlabel(r"$\beta = 6/g^2$")
+        axis.set_xlabel(BETA)
     axes[0].legend()
-    said = "Means over the measurement, with step sizes frozen before it."
-    said += " CG iterations are those of one solve, the mean over the solves of a trajectory." if sea else ""
-    return Drawn("hmc", "How HMC ran", said, figure)
+    return drawn("hmc", figure, solves=say("captions.solves") if sea else "")

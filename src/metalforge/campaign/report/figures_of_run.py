@@ -5,7 +5,7 @@ from matplotlib.ticker import MaxNLocator
 
 from metalforge.campaign.state import CampaignState
 
-from .drawing import COLOURS, GREY, INK, Drawn, axes_of
+from .drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
 from .result import CampaignResult
 from .words import lattice_math
 
@@ -15,14 +15,14 @@ MOST_LABELS = 40
 
 def draw_run(state: CampaignState, result: CampaignResult) -> list[Drawn]:
     """Return the figures that there are data for."""
-    drawn = []
+    made = []
     if state.trajectories:
-        drawn.append(_updates(result))
+        made.append(_updates(result))
     if sum(estimate.error is not None for estimate in state.estimates) > 1:
-        drawn.append(_error(state))
+        made.append(_error(state))
     if state.visits:
-        drawn.append(_timeline(state))
-    return drawn
+        made.append(_timeline(state))
+    return made
 
 
 def _updates(result: CampaignResult) -> Drawn:
@@ -49,7 +49,7 @@ def _updates(result: CampaignResult) -> Drawn:
             axis.axvline(at, color=COLOURS[1], ls="--", lw=1.2, label=r"$\beta_c$")
     axes[-1].set_xlabel(r"$\beta$ of each chain, in order")
     axes[0].legend(ncols=4, loc="lower right", bbox_to_anchor=(1, 1))
-    return Drawn("updates", "Where the updates went", "One bar per chain; the dashed line is beta_c.", figure)
+    return drawn("updates", figure)
 
 
 def _error(state: CampaignState) -> Drawn:
@@ -68,12 +68,7 @@ def _error(state: CampaignState) -> Drawn:
         axis.axhline(target, color=INK, lw=1.2, ls="--", label=f"target {target:g}")
     axis.set(xscale="log", yscale="log", xlabel="updates of all chains, warm-up too", ylabel=r"error on $\beta_c$")
     axis.legend()
-    return Drawn(
-        "error",
-        "The error on beta_c",
-        "Bootstrap errors as the campaign estimated them while it ran. Dotted: error ~ n^(-1/2).",
-        figure,
-    )
+    return drawn("error", figure)
 
 
 def _timeline(state: CampaignState) -> Drawn:
@@ -106,4 +101,4 @@ def _timeline(state: CampaignState) -> Drawn:
     axes[-1].set_xlabel("visit, in the order of decisions")
     axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     axes[0].legend(ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
-    return Drawn("decisions", "Where the steerer went", "Every visit it decided on, and beta_c as known then.", figure)
+    return drawn("decisions", figure)

@@ -14,9 +14,16 @@ from .downloads import CURVES, ROWS, curves_csv, curves_of, write_rows
 from .drawing import Drawn, png_bytes, svg_bytes
 from .figures import draw_all
 from .html import Raw, data_address, document, image, link, paragraph
-from .quarks import quarks_section
 from .result import CampaignResult, findings_of, result_of
-from .sections import evidence_section, headline, history_section, points_section, transition_section, updates_section
+from .sections import (
+    evidence_section,
+    headline,
+    history_section,
+    points_section,
+    quarks_section,
+    transition_section,
+    updates_section,
+)
 from .sections_of_run import (
     checks_section,
     decisions_section,

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 
-from metalforge.campaign.advice import size_cautions
+from metalforge.campaign.advice import known_of, size_cautions
 from metalforge.campaign.observables import ORDERS
+from metalforge.campaign.spec import Lattice
 from metalforge.campaign.state import CampaignState
 from metalforge.lattice.registered import Observable, described
 from metalforge.statistics.estimate import with_error
 
+from .figures_of_evidence import FIGURES as EVIDENCE_FIGURES
 from .html import Raw, card, details, heading, note, paragraph, section, table
 from .points import ChainResult
 from .result import CampaignResult, VolumeResult
@@ -15,6 +17,7 @@ from .verdict import comparison, verdict
 from .words import (
     ENDINGS,
     beta_text,
+    chi2_text,
     duration,
     estimate_text,
     found_text,
@@ -22,16 +25,13 @@ from .words import (
     lattice_text,
     needed_text,
     remark_text,
+    say,
     substrates_text,
 )
 
 Figures = Mapping[str, str]
-EVIDENCE_FIGURES = ("loop-histogram", "loop-plane", "crossings", "autocorrelation", "overlap", "pulls")
+QUARK_COLUMNS = ("chain", "lattice", ">beta", ">measured", ">Re L", ">condensate", ">chi_disc", ">chi_con")
 YES, NO = Raw("yes"), Raw('<b class="no">no</b>')
-RECOMPUTED = (
-    "This journal was written before evidence was required; the verdict was computed now, by today's rules. What it "
-    "recorded while it ran is unchanged."
-)
 
 
 def headline(state: CampaignState, result: CampaignResult) -> str:
@@ -52,7 +52,7 @@ def headline(state: CampaignState, result: CampaignResult) -> str:
     return "\n".join([
         f'<header>{paragraph(f"metalforge campaign {state.spec.name}", "kind")}<h1>{title.html}</h1></header>',
         *meaning,
-        note(RECOMPUTED) if result.recomputed else "",
+        note(say("sections.recomputed")) if result.recomputed else "",
         paragraph(f"{compared[0].upper()}{compared[1:]}.") if (compared := comparison(state.spec, result)) else "",
         *(paragraph(caution, "warn") for caution in size_cautions(state.spec)),
         paragraph(_ending(state)),
@@ -84,10 +84,7 @@ def transition_section(result: CampaignResult, figures: Figures) -> str:
         figures.get("transition", ""),
         table(columns, rows),
         *(paragraph(f"{lattice_text(volume.dims)} is not located: {volume.reason}", "warn") for volume in missing),
-        note(
-            "effective: independent samples that carry the peak after reweighting; tau_int in updates, of "
-            f"{ORDERS[result.observable].text}."
-        ),
+        note(say("sections.transition", order=ORDERS[result.observable].text)),
         details(f"{len(left)} chains were left out", table(("lattice", ">beta", ">rows", "why"), left)) if left else "",
         figures.get("volumes", ""),
         _finite_size(result),
@@ -119,22 +116,13 @@ def _finite_size(result: CampaignResult) -> str:
     if (fit := result.finite_size.fit) is not None:
         inside = f"within {interval_text(fit.beta_c, fit.error)}, not established"
         number = f"= {with_error(fit.beta_c, fit.error)}" if result.established else inside
-        parts.append(
-            paragraph(
-                f"Infinite volume, from beta_c(N_s) = beta_c - h (N_t / N_s)^3: beta_c {number}, "
-                f"h = {with_error(fit.h, fit.h_error)}, "
-                f"chi2 = {fit.chi2:.2f} for {fit.dof} degree{'s' if fit.dof != 1 else ''} of freedom."
-            )
-        )
+        h = with_error(fit.h, fit.h_error)
+        parts.append(paragraph(say("sections.infinite-volume", number=number, h=h, chi2=chi2_text(fit.chi2, fit.dof))))
     return "\n".join(parts)
 
 
 def evidence_section(result: CampaignResult, figures: Figures) -> str:
     """Return the items of every volume, and what they were judged from."""
-    about = (
-        "A coupling is established only when every item holds. The numbers needed are constants of the program, "
-        "chosen on an exactly solved model and on 4\u00b3\u00d72, and the same for every campaign."
-    )
     parts = [(lattice_text(volume.dims), volume.evidence) for volume in result.volumes]
     if result.extrapolation is not None:
         parts.insert(0, ("infinite volume", result.line_evidence))
@@ -149,10 +137,29 @@ def evidence_section(result: CampaignResult, figures: Figures) -> str:
         tables.append(heading(title, shown) if len(result.volumes) > 1 else shown)
     return section(
         "Evidence",
-        paragraph(about),
+        paragraph(say("sections.evidence")),
         *tables,
         *(figures.get(name, "") for name in EVIDENCE_FIGURES),
         anchor="evidence",
+    )
+
+
+def quarks_section(lattice: Lattice, result: CampaignResult, figures: Figures) -> str:
+    """Return what only sea quarks have, and what is known of their transition; empty without them."""
+    known = known_of(lattice)
+    if not known:
+        return ""
+    rows = [
+        (chain.id, lattice_text(chain.dims), f"{chain.beta:.5f}", chain.measured, *map(estimate_text, chain.quarks))
+        for chain in result.chains
+        if chain.quarks is not None
+    ]
+    return section(
+        "Sea quarks",
+        figures.get("quarks", ""),
+        table(QUARK_COLUMNS, rows),
+        note(say("sections.quarks" if rows else "sections.no-quarks")),
+        heading("What is known of this transition", *(paragraph(fact.cited) for fact in known)),
     )
 
 
@@ -185,9 +192,8 @@ def points_section(result: CampaignResult, downloads: str) -> str:
             *(_value(chain, observable) for observable in others),
             "-" if chain.seconds <= 0 else f"{(warm + chain.measured) / chain.seconds:.0f}",
         ])  # fmt: skip
-    said = "Gamma-method errors. Updates/s: measured, by processor time of the producer's thread."
-    said += " <exp(-dH)> is 1 for an exact chain." if "delta_h" in names else ""
-    said += " CG: iterations per solve, the mean over the measurement." if "cg_iterations" in names else ""
+    said = say("sections.points")
+    said += "".join(say(f"sections.{name}") for name in ("delta_h", "cg_iterations") if name in names)
     given_up = [
         paragraph(f"{c.id} at beta {c.beta:.5g} was given up: {c.abandoned}", "warn")
         for c in result.chains

@@ -15,7 +15,7 @@ from .decisions import LARGEST_Z
 from .html import Raw, bar, details, heading, listing, note, paragraph, section, table
 from .result import CampaignResult
 from .spec_text import spec_text
-from .words import lattice_text, one_line, substrate_text
+from .words import lattice_text, one_line, say, substrate_text
 
 Figures = Mapping[str, str]
 
@@ -49,9 +49,7 @@ def _exchange(state: CampaignState) -> str:
             rates = ", ".join(f"{rate:.2f}" for rate in seen.rates)
             betas = f"{rungs[0].beta:g} .. {rungs[-1].beta:g}"
             rows.append((lattice_text(rungs[0].dims), betas, len(rungs), seen.updates, rates, f"{seen.round_trips:g}"))
-    about = (
-        "Swaps are accepted at these rates between neighbouring couplings; a round trip is from end to end and back."
-    )
+    about = say("sections.exchange")
     columns = ("lattice", "beta", ">replicas", ">updates each", "rates", ">round trips")
     return heading("Exchange of couplings", note(about), table(columns, rows)) if rows else ""
 
@@ -61,10 +59,8 @@ def _heads(state: CampaignState) -> str:
         (name, "yes" if said.trusted else "no", "-" if said.value is None else f"{said.value:+.2f}", said.reason)
         for name, said in state.heads.items()
     ]
-    about = "Skill was measured on held-out couplings: 1 is perfect, 0 is as good as the baseline beside the head."
-    return (
-        heading("Heads of the conductor", note(about), table(("head", "acts", ">skill", "why"), rows)) if rows else ""
-    )
+    shown = table(("head", "acts", ">skill", "why"), rows)
+    return heading("Heads of the conductor", note(say("sections.heads")), shown) if rows else ""
 
 
 def _warmups(result: CampaignResult) -> str:
@@ -72,10 +68,7 @@ def _warmups(result: CampaignResult) -> str:
         (w.by, w.chains, f"{w.mean_updates:.0f}", w.judged, w.over, f"{w.largest_z:.1f}" if w.judged else "-")
         for w in result.decisions.warmups
     ]
-    about = (
-        "Judged afterwards from the whole measurement, which nobody had at the time: z compares the plaquette of its "
-        f"first fifth with that of its last half, and over means |z| <= {LARGEST_Z:g}. Nothing was dropped for it."
-    )
+    about = say("sections.warmups", largest=LARGEST_Z)
     columns = ("ended by", ">chains", ">mean length", ">judged", ">over", ">largest |z|")
     return heading("Had the warm-ups ended?", note(about), table(columns, rows)) if rows else ""
 
@@ -110,13 +103,8 @@ def _others(state: CampaignState) -> str:
 def energy_section(result: CampaignResult) -> str:
     """Return the ledger: every substrate and source in lines of its own, no total."""
     rows = [line for entry in result.energy for line in energy_lines(entry)]
-    said = (
-        "Sources are never added to each other. Of a board, the energy above idle and the idle power over the time it "
-        "was held add up to what the board would have drawn. The emulator's own processor time is no energy of any "
-        "ordering."
-    )
     columns = ("substrate", "source", "what", ">energy", "how")
-    return section("Energy", table(columns, rows), note(said) if rows else "")
+    return section("Energy", table(columns, rows), note(say("sections.energy")) if rows else "")
 
 
 def efficiency_section(state: CampaignState, result: CampaignResult) -> str:
@@ -126,10 +114,12 @@ def efficiency_section(state: CampaignState, result: CampaignResult) -> str:
         (s.stage, host_of(s.substrate), s.items, f"{s.utilisation:.0%}", bar(s.utilisation), f"{s.waited_s:.1f}")
         for s in used.stages
     ]
-    said = (
-        f"Ordering {state.ordering} gave {result.effective_per_second:.1f} effective samples of "
-        f"{ORDERS[result.observable].text} per second "
-        f"(measured: updates / (2 tau_int) of all chains, over wall time). {per_joule(result)}"
+    said = say(
+        "sections.efficiency",
+        ordering=state.ordering,
+        rate=result.effective_per_second,
+        order=ORDERS[result.observable].text,
+        per_joule=per_joule(result),
     )
     return section(
         "Efficiency",
@@ -167,9 +157,14 @@ def device_times(result: CampaignResult) -> list[str]:
     """Return how long each emulated board would have worked, and apart from it what the emulation took."""
     emulation = sum(e.emulation_s for e in result.energy if e.emulation_s is not None)
     return [
-        f"Device time of {substrate_text(e.substrate)}: {e.busy.value:.2f} s of the {e.held_s:.1f} s for which the "
-        f"board was held, or {e.busy.value / e.held_s:.1%} (modelled: {e.busy.profile}). Apart from that, its "
-        f"emulation took {emulation:.2f} s of this host's processor time (measured)."
+        say(
+            "sections.device",
+            name=substrate_text(e.substrate),
+            busy=e.busy,
+            held=e.held_s,
+            share=e.busy.value / e.held_s,
+            emulation=emulation,
+        )
         for e in result.energy
         if isinstance(e.busy, Modelled) and e.held_s
     ]
@@ -182,7 +177,7 @@ def per_joule(result: CampaignResult) -> str:
     joules = sum(part.value for entry in entries for part in (entry.energy, entry.idle) if part is not None)
     if len(kinds) == 1 and kinds <= {"measured", "modelled"} and joules > 0:
         return f"That is {result.effective_per_second * result.seconds / joules:.3g} per joule ({kinds.pop()})."
-    return "There is no figure per joule: that needs the energy of every substrate, from one kind of source."
+    return say("sections.no-joules")
 
 
 def _joules(energy: Quantity | None, reason: str) -> tuple[str, str]:
@@ -233,7 +228,7 @@ def provenance_section(state: CampaignState, result: CampaignResult) -> str:
     return section(
         "Provenance",
         table(("", ""), rows),
-        note("The digest names what was computed and decided; campaigns that are bitwise the same have the same one."),
+        note(say("sections.digest")),
         silicon,
         details("The spec", listing(spec_text(state.spec))),
     )
@@ -254,5 +249,4 @@ def _commit(commit: str) -> Raw:
 
 def footer() -> str:
     """Return the last line."""
-    said = "Derived from the journal alone; metalforge replay gives the same numbers."
-    return f"<footer>{paragraph(said)}</footer>"
+    return f"<footer>{paragraph(say('sections.footer'))}</footer>"

@@ -1,5 +1,6 @@
 """A spec as a commented TOML file: every field with what it means, its unit, its choices and its default."""
 
+from importlib.resources import files
 from math import isnan
 from textwrap import TextWrapper
 from types import NoneType, UnionType
@@ -27,89 +28,17 @@ class Note(NamedTuple):
     unit: str = ""
 
 
-TABLES: dict[str, str] = {
-    "lattice": "The theory: a gauge action, S = beta sum_p (1 - Re tr U_p / 3) or another, and sea quarks if any.",
-    "budget": "When to stop: whichever comes first. One of trajectories, seconds, joules is needed.",
-    "warmup": "How long a new chain is left alone before it is measured.",
-    "steering": "Where to measure next.",
-    "screening": "What the reservoir looks at.",
-    "running": "How it runs on this machine.",
+_TEXT = msgspec.toml.decode(
+    files(__package__).joinpath("spec_text.toml").read_bytes(), type=dict[str, dict[str, tuple[str, ...]]]
+)
+_NAMES = {
+    "orderings": "; ".join(f"{one.letter} or {one.name}: {one.about}" for one in ORDERINGS.values()),
+    "actions": " or ".join(actions()),
+    "steerers": ", ".join(steerer_names()),
 }
-
-NOTES: dict[str, Note] = {
-    "name": Note("Name of the campaign, for people and for the directory's name"),
-    "seed": Note("Seed of all random numbers, 0 to 2^32 - 1; chains are its streams", "integer"),
-    "ordering": Note(
-        "Which stages run where, by letter or name: "
-        + "; ".join(f"{one.letter} or {one.name}: {one.about}" for one in ORDERINGS.values())
-        + "; auto: measures which gives most effective samples"
-    ),
-    "placement": Note(
-        "Whether warm-ups may end early: A or early-warm-up (the default), B or full-warm-up; C to F, the other places "
-        "of experiment 020, count as one of these two"
-    ),
-    "lattice.volumes": Note("Lattices [x, y, z, t]; beta_c is quoted for the first one", "sites"),
-    "lattice.beta_min": Note("Lower end of the scan", "inverse bare coupling 6 / g^2"),
-    "lattice.beta_max": Note("Upper end of the scan", "inverse bare coupling 6 / g^2"),
-    "lattice.algorithm": Note("What one update is: sweeps of heat bath and overrelaxation, or an HMC trajectory"),
-    "lattice.heatbath": Note("Heat bath sweeps in one update", "sweeps"),
-    "lattice.overrelax": Note("Overrelaxation sweeps in one update", "sweeps"),
-    "lattice.tau": Note("Length of an HMC trajectory", "molecular dynamics time"),
-    "lattice.n_steps": Note("Steps of an HMC trajectory; tuned in warm-up, frozen before measurement", "steps"),
-    "lattice.integrator": Note("Integrator of an HMC trajectory"),
-    "lattice.flavors": Note("Staggered sea quarks; 0 is the quenched theory", "flavors"),
-    "lattice.mass": Note("Mass of the sea quarks; 0 with flavors = 0", "a m, lattice units"),
-    "lattice.tolerance": Note("Relative residual of solves for the accept test", "|r| / |b|"),
-    "lattice.force_tolerance": Note("Relative residual of solves for forces", "|r| / |b|"),
-    "lattice.precision": Note("Real type of the links"),
-    "lattice.action": Note(f"The gauge action: {' or '.join(actions())}; all but wilson want hmc and a range of beta"),
-    "lattice.also_measure": Note("Observables that rows have besides, by name: wilson_loop, polyakov_z3"),
-    "lattice.observable": Note(
-        "Order parameter whose susceptibility is located; auto: |L| without sea quarks, Re L with them"
-    ),
-    "budget.trajectories": Note("Updates of all chains together, warm-up too", "updates"),
-    "budget.seconds": Note("Wall time of the compute, without pauses between two processes", "s"),
-    "budget.joules": Note("Energy, by a meter that can be read", "J"),
-    "budget.target_error": Note("Error on beta_c at which the campaign is done", "as beta"),
-    "budget.target_of": Note(
-        "Which beta_c the target error is for, and what the work of several volumes is shared for: that of the first "
-        "volume, or the extrapolation to infinite volume"
-    ),
-    "budget.max_wall": Note("Wall time of one process; it checkpoints before, and `resume` goes on", "s"),
-    "warmup.longest": Note("Warm-up that is never exceeded", "updates"),
-    "warmup.shortest": Note("Warm-up before which nothing is decided", "updates"),
-    "warmup.quenched": Note("Updates without sea quarks that come first, at most; how many is predicted", "updates"),
-    "warmup.safety": Note(
-        "Multiplies the length at which the monitor first says that the chain has relaxed: the series is noisy",
-        "factor",
-    ),
-    "steering.steerer": Note(f"Who proposes the next beta: {', '.join(steerer_names())}"),
-    "steering.initial": Note("First points, spread over the range", "points"),
-    "steering.visit": Note("Measured updates of one visit; a later visit continues the chain", "updates"),
-    "steering.most": Note("Chains of one volume at most", "chains"),
-    "steering.points": Note("Couplings that every volume visits before the steerer is asked", "beta"),
-    "screening.every": Note("Every so many updates one goes through the reservoir", "updates"),
-    "screening.window": Note("Measurements over which chi of the order parameter is taken", "updates"),
-    "screening.chi": Note(
-        "chi at which a configuration is flagged, and checked; the peak of 8^3x4 is 1.33", "N_s^3 variance"
-    ),
-    "screening.variance": Note("Predictive variance at which ordering E wakes its producer", "of log chi"),
-    "screening.device": Note("Where the reservoir runs: npu is the chip, or its emulator where there is none"),
-    "running.producers": Note("Chains at a time; 0: one per core", "chains"),
-    "running.block": Note("Updates between two looks at a chain", "updates"),
-    "running.deterministic": Note("Decide in rounds, budget in trajectories: bitwise reproducible"),
-    "running.checkpoint_s": Note("Least time between two checkpoints of a chain", "s"),
-    "running.energy": Note("Which joules may compare orderings"),
-    "running.threads": Note("Threads of one chain", "threads"),
-    "running.isolation": Note(
-        "Producers as threads of one process or as processes: a crash of one, such as by the system's memory killer, "
-        "then costs the updates since its chains' checkpoints"
-    ),
-    "running.exchange": Note(
-        "Whether chains of one volume exchange couplings, so that they tunnel: auto, where they do not by themselves"
-    ),
-}
-"""What is said about every field, by its path; a test asserts that none is missing."""
+TABLES = {name: text for name, (text,) in _TEXT["tables"].items()}
+NOTES = {path: Note(text.format(**_NAMES), *unit) for path, (text, *unit) in _TEXT["fields"].items()}
+"""What is said about every field, by its path, in `spec_text.toml`; a test asserts that none is missing."""
 
 
 def spec_text(spec: CampaignSpec) -> str:

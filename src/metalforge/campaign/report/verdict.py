@@ -17,7 +17,7 @@ from metalforge.statistics.estimate import with_error
 
 from .html import Raw, box, items, link, paragraph
 from .result import CampaignResult, VolumeResult
-from .words import interval_text, item_text, lattice_name, lattice_text
+from .words import chi2_text, interval_text, item_text, lattice_name, lattice_text, say
 
 
 def verdict_lines(result: CampaignResult) -> Iterator[str]:
@@ -57,12 +57,8 @@ def verdict(result: CampaignResult) -> tuple[Raw, list[str]]:
     if (found := result.quoted) is None:
         return Raw("&beta;<sub>c</sub> is not located"), [paragraph(f"Why: {result.headline.reason}", "warn")]
     if not result.established:
-        where = _subject(result)
-        said = (
-            f"{where} seems to lie at beta = {interval_text(found.beta_c, found.error)} (one error to either side). "
-            "The chains do not show that this can be relied on; what is lacking, with what was found and what would "
-            "help:"
-        )
+        interval = interval_text(found.beta_c, found.error)
+        said = say("verdict.interval", where=_subject(result), interval=interval)
         lacking = [item_text(item) for item in result.evidence if not item.holds]
         return Raw("&beta;<sub>c</sub> is not established"), [box(paragraph(said), items(lacking))]
     value = with_error(found.beta_c, found.error)
@@ -75,31 +71,23 @@ def verdict(result: CampaignResult) -> tuple[Raw, list[str]]:
 
 def _subject(result: CampaignResult) -> str:
     if (fit := result.extrapolation) is not None:
-        return f"The critical coupling of infinite spatial volume, {_quality(fit)},"
-    order, name = ORDERS[result.observable].text, lattice_text(result.headline.dims)
-    return f"The peak of the susceptibility of the Polyakov loop ({order}) on {name}"
+        return say("verdict.infinite", quality=_quality(fit))
+    lattice = lattice_text(result.headline.dims)
+    return say("verdict.peak", order=ORDERS[result.observable].text, lattice=lattice)
 
 
 def _of_volume(result: CampaignResult, found: Transition) -> tuple[str, str]:
     """Return what the number of one lattice means, and in one line what it rests on."""
-    order, name = ORDERS[result.observable].text, lattice_text(found.dims)
+    order, lattice = ORDERS[result.observable].text, lattice_text(found.dims)
     held = sum(item.needed is not None for item in result.headline.evidence)
-    return (
-        f"The coupling at which the susceptibility of the Polyakov loop ({order}) peaks on {name}, by multi-histogram "
-        f"reweighting of {found.chains} chains; the error is statistical, from {found.n_bootstrap} bootstrap "
-        "replicas. It belongs to this lattice: it moves with the spatial volume and, far more, with N_t.",
-        f"It rests on {found.n_effective:.0f} independent samples in {found.n_blocks:.0f} blocks that carry the peak, "
-        f"of {found.samples:,} measured updates; all {held} requirements hold.",
-    )
+    meaning = say("verdict.of-volume", order=order, lattice=lattice, found=found)
+    return meaning, say("verdict.volume-rests", found=found, held=held)
 
 
 def _of_infinite_volume(result: CampaignResult, fit: FiniteSizeFit) -> tuple[str, str]:
     """Return what the extrapolated number means, and in one line what it rests on."""
-    return (
-        f"The critical coupling of infinite spatial volume at N_t = {result.headline.dims[3]}, by a line through the "
-        f"peaks of the Polyakov loop's susceptibility, {_quality(fit)}. The error is statistical.",
-        f"It rests on the peaks of {len(fit.volumes)} volumes, each of them established, and on their line.",
-    )
+    meaning = say("verdict.of-infinite", n_t=result.headline.dims[3], quality=_quality(fit))
+    return meaning, say("verdict.infinite-rests", volumes=len(fit.volumes))
 
 
 def comparison(spec: CampaignSpec, result: CampaignResult) -> str:
@@ -123,5 +111,4 @@ def comparison(spec: CampaignSpec, result: CampaignResult) -> str:
 def _quality(fit: FiniteSizeFit) -> str:
     """Return from which volumes an extrapolation is, and how well they fit."""
     names = ", ".join(lattice_name(dims) for dims in fit.volumes)
-    degrees = f"{fit.dof} degree{'' if fit.dof == 1 else 's'} of freedom"
-    return f"from {names}; chi2 = {fit.chi2:.2f} for {degrees}"
+    return f"from {names}; {chi2_text(fit.chi2, fit.dof)}"

@@ -1,11 +1,14 @@
-"""How a campaign is put into words: the names of lattices, durations and endings, said once for view and report."""
+"""How a campaign is put into words: names of lattices, durations, endings, and `text.toml` for whole sentences."""
 
 from collections.abc import Iterable
 from math import floor, log10
+from pathlib import Path
+from typing import Any
 
 from metalforge.campaign.physics.evidence import Evidence
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.store.records import EMULATED_NPU, StoppedBy
+from metalforge.core.pages import Paragraphs
 from metalforge.core.phases import Phase
 from metalforge.statistics.estimate import Estimate, with_error
 
@@ -19,6 +22,19 @@ ENDINGS: dict[StoppedBy, str] = {
 }
 
 PHASES: dict[Phase, str] = {"quench": "quenched warm-up", "warmup": "warm-up", "measure": "measuring"}
+
+_paragraphs = Paragraphs(Path(__file__).with_name("text.toml"))
+
+
+def say(group: str, **figures: Any) -> str:
+    """Return the sentences that `text.toml` has for `table.key`, with these figures in them."""
+    return " ".join(_paragraphs(group, **figures))
+
+
+def drawn_words(name: str, **figures: Any) -> tuple[str, str]:
+    """Return the title of a figure and what it shows."""
+    title, *caption = _paragraphs(f"figures.{name}", **figures)
+    return title, " ".join(caption)
 
 
 def lattice_name(dims: Dims) -> str:
@@ -49,6 +65,11 @@ def beta_text(value: float | None, error: float | None) -> str:
 def estimate_text(value: Estimate | None) -> str:
     """Return a mean with its error, or a dash where nothing was estimated."""
     return "-" if value is None else with_error(value.mean, value.error)
+
+
+def chi2_text(chi2: float, dof: int) -> str:
+    """Return how well something fits: ``chi2 = 1.20 for 1 degree of freedom``."""
+    return f"chi2 = {chi2:.2f} for {dof} degree{'' if dof == 1 else 's'} of freedom"
 
 
 def interval_text(value: float, error: float) -> str:
