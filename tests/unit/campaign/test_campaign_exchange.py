@@ -217,6 +217,28 @@ def test_every_configuration_of_a_ladder_is_checked_where_that_is_promised(tmp_p
     assert max(abs(check.drift_plaquette) for check in state.checks) < 1e-10
 
 
+def test_checks_of_a_ladder_that_is_killed_are_made_when_it_goes_on(tmp_path, monkeypatch):
+    spec = msgspec.structs.replace(LADDERS, ordering="D", budget=Budget(trajectories=700))
+    update, count, copies = Chain.update, [0], []
+
+    def seen(self, **options):
+        count[0] += 1
+        if count[0] in (90, 333, 601):
+            copies.append(tmp_path / f"killed-{count[0]}")
+            shutil.copytree(tmp_path / "run", copies[-1])
+        return update(self, **options)
+
+    monkeypatch.setattr(Chain, "update", seen)
+    whole = ran(spec, tmp_path / "run")
+    monkeypatch.undo()
+    for directory in copies:
+        with Campaign.resume(directory) as campaign:
+            state = campaign.run()
+        assert state.digest() == whole.digest()
+        assert state.checked == sum(c.promised for c in state.chains.values()) == state.trajectories
+        assert not any(chain.unchecked for chain in state.chains.values())
+
+
 def test_a_damaged_checkpoint_of_a_ladder_is_named(tmp_path):
     with Campaign.open(LADDERS, tmp_path / "run") as campaign:
         updates = [0]

@@ -119,13 +119,15 @@ class Planner:
         """Return orders that move nothing, for chains that lack checks and have no visit: they are made on the way."""
         if not self._checks:
             return []
-        busy, orders = {visit.chain for visit in self._open()}, []
-        for chain in self.state.chains.values():
-            if chain.unchecked and chain.id not in busy and not chain.abandoned:
+        lacking = [chain for chain in self.state.chains.values() if chain.unchecked and not chain.abandoned]
+        orders = []
+        # Chains of a ladder share their visits, and one order moves them all.
+        for visit, chain in {chain.visits[-1]: chain for chain in lacking}.items():
+            if visit not in self.state.open_visits:
                 lane = self._lane(chain.substrate, chain.dims)
-                self._until[chain.visits[-1]] = chain.measured
-                lane.waiting.append(chain.visits[-1])
-                orders += self._order(chain.visits[-1], lane)
+                self._until[visit] = chain.measured
+                lane.waiting.append(visit)
+                orders += self._order(visit, lane)
         return orders
 
     # -- as fast as it goes -----------------------------------------------------------------------------------------

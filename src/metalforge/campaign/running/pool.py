@@ -35,10 +35,10 @@ class ChainPool:
     def open(self, brief: Brief) -> None:
         """Take up a chain, or a ladder by its first one, from its checkpoint or new."""
         path = self._tools.path(brief.id)
-        settle(path, brief.settled)
+        briefs = (brief, *brief.others)
+        settle(path, min(one.settled for one in briefs))
         for _, newer in _newer(path):
             newer.unlink()
-        briefs = (brief, *brief.others)
         try:
             with unpacked(path, [one.id for one in briefs]) as files:
                 points = [PointChain(one, self._tools, file) for one, file in zip(briefs, files, strict=True)]
