@@ -49,10 +49,19 @@ class LocalHost:
 
     def step(self, item: Item) -> Outputs:
         """Call `step`; a state is kept only when the step returned, in time, and its generator has ended."""
-        self.context.item = item
-        if self.spec.config.timeout_s is None:
-            return self._kept(*self._step(item.payload))
-        return self._kept(*self._in_time(lambda: self._step(item.payload)))
+        context = self.context
+        context.item = item
+        if self._is_async or self.spec.config.timeout_s is not None:
+            return self._kept(*self._in_time(lambda: self._step(item.payload)))
+        # The common case, without a call more than it needs.
+        if self._takes_context:
+            state, made = self.stage.step(self.state, item.payload, ctx=context)  # type: ignore[call-arg]
+        else:
+            state, made = self.stage.step(self.state, item.payload)
+        if type(made) is GeneratorType:
+            return self._stream(state, made)
+        self.state = state
+        return outputs_of(made)
 
     def _step(self, payload: Any) -> Any:
         if self._takes_context:
@@ -121,8 +130,11 @@ class LocalHost:
         """Call `produce`."""
         self.context.item = None
         source: Any = self.stage
-        more = {"ctx": self.context} if self._produce_takes_context else {}
-        state, made = self._in_time(lambda: source.produce(self.state, **more))
+        if self.spec.config.timeout_s is None and not self._produce_takes_context:
+            state, made = source.produce(self.state)
+        else:
+            more = {"ctx": self.context} if self._produce_takes_context else {}
+            state, made = self._in_time(lambda: source.produce(self.state, **more))
         if made is END:
             self.state = state
             return None

@@ -117,6 +117,8 @@ class StageWorker:
         self.saved: bytes | None = None
         """A checkpoint to start from."""
         self._skips = 0
+        self._troubles: list[_Trouble] = []
+        """Outputs that could not be addressed, and why."""
         self._stayed = 0
         """How many outputs of the present item stay in a ring with tokens."""
         self.pool: StepPool | None = None
@@ -264,7 +266,12 @@ class StageWorker:
             outputs = yield from self._attempt(item, lambda: self.host.step(item), error)
         item.ended = ended = clock_ns()
         meter.busy_ns += ended - began
-        if outputs:
+        if type(outputs) is list:
+            if self._post(outputs, item):
+                yield from self._settle()
+            if self.outbox:
+                yield from self._flush()
+        else:
             yield from self._deliver(outputs, item, lambda: self.host.step(item))
         self._account(lane, item)
         if self.throttle is not None:
@@ -403,13 +410,9 @@ class StageWorker:
     def _deliver(self, outputs: Outputs, parent: Item | None, again: Callable[[], Any]) -> Waits:
         """Send what a step made, one output after the other; `again` repeats a step whose generator raises."""
         if isinstance(outputs, list):
-            for output in outputs:
-                if troubles := self._address(output, parent):
-                    yield from self._settle(troubles)
-                if self.run.ring_of and (ring := self.run.ring_of.get(self.name)) is not None:
-                    self._stayed = ring.check(self.name, self._stayed, [lane for lane, _ in self.outbox])
-                if self.outbox:
-                    yield from self._flush()
+            if self._post(outputs, parent):
+                yield from self._settle()
+            yield from self._flush()
             return
         clock_ns, sent = self.run.clock_ns, 0
         self.stream = outputs
@@ -449,8 +452,23 @@ class StageWorker:
             except Exception as error:
                 self.stream = _then_raise(rest, error)
 
-    def _address(self, output: Any, parent: Item | None) -> "list[_Trouble]":
-        """Put an output into an envelope, and that into the outbox for each lane that wants it; returns what raised."""
+    def _post(self, outputs: list[Any], parent: Item | None) -> bool:
+        """Address outputs; returns whether there was trouble that must be settled before they are sent."""
+        for output in outputs:
+            self._address(output, parent)
+        if self._troubles:
+            return True
+        if self.run.ring_of:
+            self._count_stayed()
+        return False
+
+    def _count_stayed(self) -> None:
+        """Count the outputs that stay in the ring."""
+        if (ring := self.run.ring_of.get(self.name)) is not None:
+            self._stayed = ring.check(self.name, self._stayed, [lane for lane, _ in self.outbox])
+
+    def _address(self, output: Any, parent: Item | None) -> None:
+        """Put an output into an envelope, and that into the outbox for each lane that wants it."""
         to = header = None
         chain, payload = self.name if parent is None else parent.id.chain, output
         if type(output) is Emit:
@@ -463,7 +481,6 @@ class StageWorker:
             ItemId(self.name, chain, sequence), payload, parents, header, self.run.clock_ns(), payload_bytes(payload)
         )
         self.meter.outputs += 1
-        troubles: list[_Trouble] = []
         lanes = self.out_lanes
         if not lanes:
             self.meter.discarded += 1
@@ -472,24 +489,25 @@ class StageWorker:
             nowhere = PipelineError(
                 f"stage `{self.name}` sends to `{to}`, where it has no edge; it has edges to {there}"
             )
-            troubles.append((item, partial(_raise, nowhere), nowhere))
-        twin = item
+            self._troubles.append((item, partial(_raise, nowhere), nowhere))
+        used = False
         for lane in lanes:
             try:
                 if not lane.wants(item):
                     continue
             except PipelineError as error:
-                troubles.append((item, partial(_wanting, lane, item), error))
+                self._troubles.append((item, partial(_wanting, lane, item), error))
                 continue
-            self.outbox.append((lane, twin))
-            twin = item.twin()
-        return troubles
+            self.outbox.append((lane, item.twin() if used else item))
+            used = True
 
-    def _settle(self, troubles: "list[_Trouble]") -> Waits:
+    def _settle(self) -> Waits:
         """See to outputs that could not be addressed, by the stage's error policy."""
-        for item, again, error in troubles:
+        while self._troubles:
+            item, again, error = self._troubles.pop(0)
             lanes = yield from self._attempt(item, again, error)
             self.outbox.extend((lane, item.twin()) for lane in lanes)
+        self._count_stayed()
 
     def _flush(self) -> Waits:
         """Send everything in the outbox; wherever there is no room, wait for it."""
