@@ -127,8 +127,9 @@ def _block(
 
 
 def _in_flight(run: "Run") -> int:
-    """Return how many items are queued anywhere: made by the old ordering, they would flatter the new one."""
-    return sum(lane.queued for w in [*run.workers.values(), *run.retired] for lane in list(w.in_lanes))
+    """Return how many items are queued or in hand anywhere: made by the old ordering, they would flatter the new one."""
+    workers = [*run.workers.values(), *run.retired]
+    return sum(len(w.outbox) + sum(lane.queued for lane in list(w.in_lanes)) for w in workers)
 
 
 def _number(value: float | None, name: str, efficiency: SiliconEfficiency) -> float:
