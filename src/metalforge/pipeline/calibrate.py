@@ -127,7 +127,7 @@ def _block(
 
 
 def _in_flight(run: "Run") -> int:
-    """Return how many items are queued or in hand anywhere: made by the old ordering, they would flatter the new one."""
+    """Return how many items are queued or in hand: made by the old ordering, they would flatter the new one."""
     workers = [*run.workers.values(), *run.retired]
     return sum(len(w.outbox) + sum(lane.queued for lane in list(w.in_lanes)) for w in workers)
 
