@@ -1,6 +1,7 @@
 """Opening and replacing files so that nothing half done is ever left behind, and every error names the file."""
 
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -11,6 +12,15 @@ from typing import BinaryIO, TypeAlias
 from .errors import MetalforgeError, SpecError
 
 PathLike: TypeAlias = str | os.PathLike[str]
+_SCRATCH = re.compile(r"\.[0-9a-f]{16}\.tmp")
+"""What a file is called until it is whole."""
+
+
+def remove_half_written(directory: Path) -> None:
+    """Remove what killed processes left of files that they were replacing; whoever calls has the directory alone."""
+    for entry in directory.glob(".*.tmp"):
+        if _SCRATCH.fullmatch(entry.name):
+            entry.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.core.files import remove_half_written
 from metalforge.statistics import Estimate, chiral_susceptibility, gamma_method, susceptibility
 from metalforge.statistics.estimate import MIN_LENGTH
 
@@ -189,6 +190,8 @@ class Generation:
         if not {*names, *job.observables} - {*LATER} <= set(run.log.columns):
             raise SpecError(f"{path} must hold series {', '.join(names)}. Got {sorted(run.log.columns)}")
         job = job if trajectories is None else msgspec.structs.replace(job, trajectories=trajectories)
+        if job.out and path == job.checkpoint:  # the folder is this run's own
+            remove_half_written(path.parent)
         return cls(run.chain, job, run=run)
 
     def _sea_values(self) -> dict[str, Value | None]:

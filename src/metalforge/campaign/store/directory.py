@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import os
-import re
 import secrets
 import socket
 from datetime import UTC, datetime
@@ -13,14 +12,12 @@ import msgspec
 
 from metalforge.core.closing import Closing
 from metalforge.core.errors import MetalforgeError
-from metalforge.core.files import PathLike, naming
+from metalforge.core.files import PathLike, naming, remove_half_written
 
 PROBE_BYTES = 4096  # a block: a full disk still has room for an empty file
 NAME = "lock"
 PLACES = ("chains", "figures")
 """Directories of a campaign's directory."""
-SCRATCH = re.compile(r"\.[0-9a-f]{16}\.tmp")
-"""What a file is called until it is whole (`core.files.replacing`)."""
 
 
 class DirectoryError(MetalforgeError):
@@ -63,8 +60,7 @@ def sweep(directory: Path) -> None:
                     f"{entry}: is a link, and a campaign replaces its files"
                     "\nhint: remove it, or choose another directory"
                 )
-            if SCRATCH.fullmatch(entry.name):
-                entry.unlink(missing_ok=True)
+        remove_half_written(place)
 
 
 class LockHolder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
