@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import erf, expit
 
 from metalforge.core.arrays import Reals
-from metalforge.core.errors import UnknownNameError
+from metalforge.core.errors import find
 
 ActivationName: TypeAlias = Literal["tanh", "relu", "bounded_relu", "identity", "sigmoid", "gelu", "piecewise_tanh"]
 
@@ -75,9 +75,7 @@ ACTIVATIONS: dict[str, ActivationFunction] = {
 
 def activation(name: str) -> ActivationFunction:
     """Return an activation by name."""
-    if name not in ACTIVATIONS:
-        raise UnknownNameError("activation", name, ACTIVATIONS)
-    return ACTIVATIONS[name]
+    return find("activation", name, ACTIVATIONS)
 
 
 def leaky_step(state: Reals, pre: Reals, function: str, leak: Any) -> Reals:

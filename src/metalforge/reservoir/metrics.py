@@ -14,6 +14,7 @@ from scipy.special import ndtri
 
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.statistics.gamma import lagged_sums
 from metalforge.statistics.resample import block_indices
 
 Norm: TypeAlias = Literal["std", "minmax", "var", "mean", "iqr"]
@@ -199,8 +200,7 @@ def politis_white(series: Doubles) -> int:
     """
     n = len(series)
     longest = max(1, n // 3)
-    centred = series - series.mean()
-    covariance = _autocovariance(centred)
+    covariance = lagged_sums(series - series.mean(), n) / n
     if covariance[0] <= 0:
         return 1
     correlation = covariance / covariance[0]
@@ -216,10 +216,3 @@ def politis_white(series: Doubles) -> int:
         return longest  # anticorrelated beyond what n times can tell
     best = (2 * bias**2 / (4 / 3 * spectrum**2)) ** (1 / 3) * n ** (1 / 3)
     return int(min(max(1, math.ceil(best)), longest))
-
-
-def _autocovariance(centred: Doubles) -> Doubles:
-    """Return R(0) .. R(n - 1), each divided by n; by FFT with as many zeros behind."""
-    n = len(centred)
-    spectrum = np.fft.rfft(centred, 2 * n)
-    return np.asarray(np.fft.irfft(spectrum * spectrum.conj(), 2 * n)[:n] / n)

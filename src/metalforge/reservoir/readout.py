@@ -14,6 +14,7 @@ of reservoirpy and scikit-learn: it is not multiplied by the number of rows.
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import reduce
 from itertools import groupby
 from typing import Any, NamedTuple, Self, TypeAlias
 
@@ -181,14 +182,14 @@ def select_ridge(
             f"Got {len(series)} in {len(groups)} groups\nhint: validation=[(features, targets)]"
         )
     parts = [NormalEquations.of(group) for group in groups]
-    everything = _merged(parts)
+    everything = reduce(NormalEquations.merge, parts)
     if validation is not None:
         errors = _squares(everything.solve(ridges, fit_bias=fit_bias), validation)
         rows = sum(len(y) for _, y in validation)
     else:
         errors, rows = np.zeros((len(ridges), everything.outputs)), everything.rows
         for i, group in enumerate(groups):
-            others = _merged(parts[:i] + parts[i + 1 :])
+            others = reduce(NormalEquations.merge, parts[:i] + parts[i + 1 :])
             errors += _squares(others.solve(ridges, fit_bias=fit_bias), group)
     variance = everything.target_variance
     errors = (errors / rows / np.where(variance > 0, variance, 1.0)).mean(axis=1)
@@ -230,13 +231,6 @@ def _gathered(series: Iterable[Pair]) -> Iterator[Pair]:
         features, targets = zip(*group, strict=True)
         alone = len(features) == 1  # a long series need not be copied
         yield (features[0], targets[0]) if alone else (np.concatenate(features), np.concatenate(targets))
-
-
-def _merged(parts: Sequence[NormalEquations]) -> NormalEquations:
-    merged = parts[0]
-    for part in parts[1:]:
-        merged = merged.merge(part)
-    return merged
 
 
 def _squares(readouts: Sequence[Readout], series: Iterable[Pair]) -> Doubles:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
-from scipy.sparse import csr_array
 
 from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError
@@ -16,7 +15,7 @@ from metalforge.core.files import PathLike, opened, replacing
 from .engine import Engine
 from .running import closed_loop
 from .series import SeriesError, as_steps
-from .sparse import BlockSparse, Matrix
+from .sparse import arrays_of
 from .weights import EsnWeights
 
 STATE_FORMAT = "metalforge reservoir state 1"
@@ -141,19 +140,11 @@ class Reservoir:
 def fingerprint(weights: EsnWeights) -> str:
     """Return 16 hex digits that change with anything that shapes the state; another readout keeps them."""
     digest = hashlib.sha256(f"{weights.dtype} {weights.activation} {float(weights.leak).hex()}".encode())
-    parts = [weights.w_in, *_parts(weights.w_res), weights.bias]
+    parts = [weights.w_in, *arrays_of(weights.w_res).values(), weights.bias]
     for part in parts if weights.w_fb is None else [*parts, weights.w_fb]:
         digest.update(f"{part.dtype.str} {part.shape}".encode())
         digest.update(np.ascontiguousarray(part).tobytes())
     return digest.hexdigest()[:16]
-
-
-def _parts(matrix: Matrix) -> list[Any]:
-    if isinstance(matrix, BlockSparse):
-        return [matrix.columns, matrix.values]
-    if isinstance(matrix, csr_array):
-        return [matrix.indptr, matrix.indices, matrix.data]
-    return [matrix]
 
 
 def _vector(name: str, value: Any, width: int, dtype: Any) -> Reals:

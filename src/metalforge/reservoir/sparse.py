@@ -80,8 +80,15 @@ def to_dense(matrix: Matrix) -> Reals:
     return matrix
 
 
-def stored(matrix: Matrix) -> int:
-    """Return how many numbers a matrix keeps."""
+def arrays_of(matrix: Matrix) -> dict[str, NDArray[Any]]:
+    """Return what a matrix is made of, by name: where its connections are, and at the end their weights."""
+    if isinstance(matrix, BlockSparse):
+        return {"columns": matrix.columns, "values": matrix.values}
     if isinstance(matrix, csr_array):
-        return int(matrix.nnz)
-    return int((matrix.values if isinstance(matrix, BlockSparse) else matrix).size)
+        return {"indptr": matrix.indptr, "indices": matrix.indices, "data": matrix.data}
+    return {"": matrix}
+
+
+def weights_of(matrix: Matrix) -> Reals:
+    """Return the weights that a matrix keeps."""
+    return list(arrays_of(matrix).values())[-1]

@@ -22,7 +22,7 @@ from metalforge.core.schema import FeatureSchema, HeadLayout
 
 from .activations import ActivationName
 from .matrices import Kind, kind_of
-from .sparse import BlockSparse, Matrix
+from .sparse import BlockSparse, Matrix, arrays_of
 from .weights import EsnWeights
 
 FORMAT: Final = "metalforge.esn"
@@ -170,19 +170,13 @@ def _check_array(record: _Record, name: str, stored: Any) -> None:
 
 
 def _from_matrix(matrix: Matrix) -> dict[str, NDArray[Any]]:
-    if isinstance(matrix, BlockSparse):
-        return {"w_res.columns": matrix.columns, "w_res.values": matrix.values}
     if isinstance(matrix, csr_array):
-        tidy = matrix.copy()
-        tidy.sum_duplicates()  # and in order: one way to write a matrix, and the only one that is read
-        if tidy.nnz > np.iinfo(np.int32).max:
-            raise SpecError(f"at most 2^31 - 1 connections can be written. Got {tidy.nnz}")
-        return {
-            "w_res.indptr": tidy.indptr.astype(np.int32),
-            "w_res.indices": tidy.indices.astype(np.int32),
-            "w_res.data": tidy.data,
-        }
-    return {"w_res": matrix}
+        matrix = matrix.copy()
+        matrix.sum_duplicates()  # and in order: one way to write a matrix, and the only one that is read
+        if matrix.nnz > np.iinfo(np.int32).max:
+            raise SpecError(f"at most 2^31 - 1 connections can be written. Got {matrix.nnz}")
+    arrays = {f"w_res.{name}".rstrip("."): array for name, array in arrays_of(matrix).items()}
+    return {name: array.astype(np.int32) if name in _INTEGERS else array for name, array in arrays.items()}
 
 
 def _to_matrix(kind: Kind, arrays: dict[str, NDArray[Any]], units: int) -> Matrix:

@@ -20,7 +20,7 @@ from metalforge.core.errors import SpecError
 from metalforge.core.schema import FeatureSchema, HeadLayout
 
 from .activations import ActivationName, activation
-from .sparse import BlockSparse, Matrix, to_dense
+from .sparse import BlockSparse, Matrix, to_dense, weights_of
 
 DENSE_EIGENVALUES = 600
 """Up to so many units all eigenvalues are computed; beyond, Arnoldi iterations find the largest."""
@@ -62,7 +62,7 @@ class EsnWeights:
         elif isinstance(self.w_res, csr_array | BlockSparse):
             if self.w_res.shape != (units, units):
                 raise SpecError(f"`w_res` must have shape {(units, units)}. Got {self.w_res.shape}")
-            _finite("w_res", self.w_res.data if isinstance(self.w_res, csr_array) else self.w_res.values)
+            _finite("w_res", weights_of(self.w_res))
         else:
             kind = f"a SciPy {self.w_res.format} matrix" if issparse(self.w_res) else type(self.w_res).__name__
             raise SpecError(

@@ -93,14 +93,14 @@ def test_the_schema_file_says_what_the_reader_does():
     assert set(tables) == set(ours)
     for name, body in tables.items():
         fields = re.findall(r"(\w+)\s*:\s*([\w\[\]]+)\s*(\(required\))?\s*;", body)
-        assert [field for field, _, _ in fields] == list(ours[name].fields)
+        assert [field for field, _, _ in fields] == list(ours[name])
         for field, kind, required in fields:
-            known = ours[name].fields[field]
-            assert bool(required) == (not isinstance(known, flatbuffer.Scalar))
-            if isinstance(known, flatbuffer.Scalar):
-                assert known.code == scalars[kind]
-            elif isinstance(known, flatbuffer.Numbers):
-                assert known.dtype == vectors[kind]
+            known = ours[name][field]
+            assert bool(required) == (not isinstance(known, str))
+            if isinstance(known, str):
+                assert known == scalars[kind]
+            elif isinstance(known, np.dtype):
+                assert known == vectors[kind]
             elif isinstance(known, flatbuffer.Text):
                 assert kind == "string"
             elif isinstance(known, flatbuffer.Many):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError
-from metalforge.reservoir.sparse import stored
+from metalforge.reservoir.sparse import weights_of
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.quantize import Quantized, quantize
 
@@ -146,7 +146,7 @@ class RecurrentStep(Op):
     def parameters(self) -> int:
         """Input, recurrent and bias weights; of a sparse matrix those that it stores."""
         w = self.weights
-        return stored(w.w_res) + w.units * (w.inputs + 1)
+        return weights_of(w.w_res).size + w.units * (w.inputs + 1)
 
     def shapes(self, inputs: Sequence[Shape]) -> tuple[Shape, ...]:
         """(None, inputs) to (None, units)."""

@@ -201,7 +201,10 @@ class AkidaDevice(Closing):
     def power_mode(self) -> PowerMode:
         """The board's clock mode; the simulator has no clock and counts as the fastest."""
         soc = self._soc()
-        return PowerMode.PERFORMANCE if soc is None else PowerMode(_member_name(soc.clock_mode))
+        if soc is None:
+            return PowerMode.PERFORMANCE
+        mode = soc.clock_mode
+        return PowerMode(str(getattr(mode, "name", mode)).rpartition(".")[2])  # Economy of ClockMode.Economy
 
     @power_mode.setter
     def power_mode(self, mode: PowerMode) -> None:
@@ -283,8 +286,3 @@ class AkidaDevice(Closing):
 
     def _soc(self) -> Any:
         return None if self._board is None else getattr(self._board, "soc", None)
-
-
-def _member_name(member: Any) -> str:
-    """Return the name of an enumeration's member, ``Economy`` of ``ClockMode.Economy``."""
-    return str(getattr(member, "name", member)).rpartition(".")[2]

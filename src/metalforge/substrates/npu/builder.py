@@ -10,8 +10,9 @@ from operator import index
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from metalforge.core.arrays import Array, Doubles
 from metalforge.core.errors import UnknownNameError
 
 from .program import Activation, Encoding, FullyConnected, Head, Program, ProgramError
@@ -26,7 +27,7 @@ class ProgramBuilder:
     _activated: bool = field(default=True, kw_only=True)  # no layer waits for an activation
     _encoding: Encoding = field(default=Encoding(), kw_only=True)
     _heads: tuple[Head, ...] = field(default=(), kw_only=True)
-    _scales: NDArray[np.float64] = field(default_factory=lambda: np.ones(()), kw_only=True)
+    _scales: Doubles = field(default_factory=lambda: np.ones(()), kw_only=True)
     _schema: str = field(default="", kw_only=True)
     _provenance: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
 
@@ -39,7 +40,7 @@ class ProgramBuilder:
         """
         if input_bits is None:
             input_bits = self._layers[-1].activation_bits if self._layers else 4
-        array = _integers(weights, np.int8, f"layer `{name}`: `weights`")
+        array = _numbers(weights, np.int8, f"layer `{name}`: `weights`")
         layer = FullyConnected(name=name, weights=array, weight_bits=weight_bits, input_bits=input_bits)
         layers = (*self._layers, layer)
         Program(name=self.name, layers=layers)  # layers that do not chain are told here, where they were added
@@ -61,11 +62,10 @@ class ProgramBuilder:
         where = f"layer `{layer.name}`"
         changes: dict[str, Any] = {"activation": Activation(kind), "activation_bits": bits}
         if threshold is not None:
-            values = _integers(threshold, np.int32, f"{where}: `threshold`")
+            values = _numbers(threshold, np.int32, f"{where}: `threshold`")
             changes["threshold"] = _spread(values, layer.units, f"{where}: `threshold`")
         if step is not None:
-            with np.errstate(over="ignore"):  # becomes infinite, which the layer refuses
-                steps = _reals(step, f"{where}: `step`").astype(np.float32)
+            steps = _numbers(step, np.float32, f"{where}: `step`")
             changes["act_step"] = _spread(steps, layer.units, f"{where}: `step`")
         return replace(self, _layers=(*before, replace(layer, **changes)), _activated=True)
 
@@ -87,7 +87,7 @@ class ProgramBuilder:
 
     def scales(self, scales: ArrayLike) -> "ProgramBuilder":
         """Say what one unit of an output is worth: one number for all outputs or one an output."""
-        return replace(self, _scales=_reals(scales, "`scales`"))
+        return replace(self, _scales=_numbers(scales, np.float64, "`scales`"))
 
     def schema(self, schema: str) -> "ProgramBuilder":
         """Name the schema of features and heads."""
@@ -112,32 +112,24 @@ class ProgramBuilder:
         )
 
 
-def _integers(values: ArrayLike, dtype: type[np.integer[Any]], where: str) -> NDArray[Any]:
-    """Return a copy of integers in the chip's type; floats are refused, since rounding is the quantiser's business."""
-    array = _array(values, where)
-    if array.dtype.kind not in "iub":
-        raise ProgramError(f"{where} must be integers: quantise them first. Got {array.dtype}")
-    limits = np.iinfo(dtype)
-    if array.size and (array.min() < limits.min or array.max() > limits.max):
-        raise ProgramError(f"{where} must lie in {limits.min} .. {limits.max}. Got {array.min()} .. {array.max()}")
-    return array.astype(dtype)
-
-
-def _reals(values: ArrayLike, where: str) -> NDArray[np.float64]:
-    array = _array(values, where)
-    if array.dtype.kind not in "iuf":
-        raise ProgramError(f"{where} must be real numbers. Got {array.dtype}")
-    return array.astype(np.float64)
-
-
-def _array(values: ArrayLike, where: str) -> NDArray[Any]:
+def _numbers(values: ArrayLike, dtype: type[np.number[Any]], where: str) -> Array:
+    """Return a copy in the chip's type; floats are no integers, since rounding is the quantiser's business."""
     try:
-        return np.asarray(values)
+        array = np.asarray(values)
     except ValueError as error:  # rows of different lengths
         raise ProgramError(f"{where} must be one array: {error}") from error
+    kinds, wanted, limits = "iuf", "real numbers", (-np.inf, np.inf)
+    if issubclass(dtype, np.integer):
+        kinds, wanted, limits = "iub", "integers: quantise them first", (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    if array.dtype.kind not in kinds:
+        raise ProgramError(f"{where} must be {wanted}. Got {array.dtype}")
+    if array.size and (array.min() < limits[0] or array.max() > limits[1]):
+        raise ProgramError(f"{where} must lie in {limits[0]} .. {limits[1]}. Got {array.min()} .. {array.max()}")
+    with np.errstate(over="ignore"):  # becomes infinite, which the layer refuses
+        return array.astype(dtype)
 
 
-def _spread(values: NDArray[Any], units: int, where: str) -> NDArray[Any]:
+def _spread(values: Array, units: int, where: str) -> Array:
     """Return one entry a unit."""
     if values.shape not in ((), (units,)):
         raise ProgramError(f"{where} must be one number or {units}, one per unit. Got shape {values.shape}")

@@ -105,7 +105,7 @@ class EmulatedDevice(Closing):
             price = costs.load_cost(image, self.profile, self._mode)
             seconds, joules = (q.value if q else 0.0 for q in (price.latency, price.energy))
             self.ledger.enter(seconds, joules, loads=1, bytes_pushed=image_bytes(image))
-            return self._handle(slot)
+            return Handle(slot=slot, program=image.name, fingerprint=image.fingerprint())
 
     def program_external(self, data: bytes, address: int = 0) -> Handle:
         """Put a program that comes as bytes at an address; address 0 is the default slot, others name theirs in hex."""
@@ -167,7 +167,12 @@ class EmulatedDevice(Closing):
                 check_inputs(resident.memory.layers[0], rows)  # what is refused is no call; running checks too
                 self._next_call()
             if resident.run is None:
-                resident.run = self._runner(resident.memory)
+                chip = self.profile.arithmetic
+                resident.run = CompiledProgram(
+                    resident.memory,
+                    potential_bits=chip.accumulator_bits.value,
+                    steps_per_unit=chip.steps_per_unit.value,
+                ).run
             values = resident.run(rows)
             self.ledger.enter(*self._price(resident, len(rows)), calls=1, inferences=len(rows))
         return values[0] if single else values
@@ -265,10 +270,6 @@ class EmulatedDevice(Closing):
             return f"slot `{slot}` lost its program in a reset\nhint: reload(`{slot}`) brings it back"
         return f"no program in slot `{slot}`; there are: {there}\nhint: load(program, `{slot}`)"
 
-    def _handle(self, slot: str) -> Handle:
-        image = self._residents[slot].image
-        return Handle(slot=slot, program=image.name, fingerprint=image.fingerprint())
-
     def _price(self, resident: _Resident, batch: int) -> tuple[float, float]:
         key = (batch, self._mode)
         if key not in resident.prices:
@@ -320,15 +321,6 @@ class EmulatedDevice(Closing):
                     f"layer `{layer.name}`: steps on {self.profile.name} are at least {finest:g}. "
                     f"Got {layer.act_step.min():g}"
                 )
-
-    def _runner(self, program: Program) -> Callable[[NDArray[np.uint8]], Outputs]:
-        """Return what gives a program's outputs for (batch, inputs), with this chip's accumulator and grid of steps."""
-        constants = self.profile.arithmetic
-        return CompiledProgram(
-            program,
-            potential_bits=constants.accumulator_bits.value,
-            steps_per_unit=constants.steps_per_unit.value,
-        ).run
 
 
 def _own(program: Program) -> Program:

@@ -8,8 +8,7 @@ and lengths are compared with what is there before anything is made of them.
 import hashlib
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import flatbuffers  # type: ignore[import-untyped]  # no type information is published; used in `_write` only
 import numpy as np
@@ -27,92 +26,59 @@ Record = dict[str, Any]
 """The fields of one table by name: what the schema says, not yet what it means."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
-    """A number inside its table."""
-
-    code: str  # as in `struct`
-    only: int | None = None  # the one value this reader knows
-
-    @property
-    def width(self) -> int:
-        """Bytes it takes."""
-        return struct.calcsize("<" + self.code)
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(NamedTuple):
     """A string of UTF-8 that a table points to."""
 
     most: int  # bytes of UTF-8
     printable: bool
-    width = 4  # of the offset in the table; the same below
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """A vector of numbers that a table points to."""
-
-    dtype: str
-    width = 4
-
-
-@dataclass(frozen=True, slots=True)
-class FlatTable:
-    """A record: its fields in the order of the schema."""
-
-    fields: dict[str, "Kind"]
-    width = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Many:
+class Many(NamedTuple):
     """A vector of tables, at most `most` of them."""
 
-    table: FlatTable
+    table: "FlatTable"
     most: int
-    width = 4
 
 
-Below = Text | Numbers | FlatTable | Many
-"""What a table holds an offset to."""
-Kind = Scalar | Below
+Scalar: TypeAlias = str
+"""A number inside its table, as `struct` calls its type."""
+Below: TypeAlias = "Text | np.dtype[Any] | FlatTable | Many"
+"""What a table holds an offset to; a type of numbers stands for a vector of them."""
+Kind: TypeAlias = "Scalar | Below"
+FlatTable: TypeAlias = dict[str, Kind]
+"""A record: its fields in the order of the schema."""
 
 # The schema, as the reader and the writer walk it; a test compares it with the .fbs file.
-BYTE, COUNT = Scalar("B"), Scalar("I")
+BYTE, COUNT, OCTETS = "B", "I", np.dtype("u1")
 # Names end up in messages and on terminals: short, and without control characters. 400 bytes hold the 100 characters
 # that a layer's name may have.
 NAME, FREE = Text(400, True), Text(1 << 20, False)
-LAYER = FlatTable(
-    {
-        "name": NAME,
-        "inputs": COUNT,
-        "units": COUNT,
-        "weight_bits": BYTE,
-        "input_bits": BYTE,
-        "activation": BYTE,
-        "activation_bits": BYTE,
-        "weights": Numbers("u1"),
-        "thresholds": Numbers("<i4"),
-        "act_steps": Numbers("<f4"),
-    }
-)
-ENCODING = FlatTable({"activation_bits": BYTE, "digits": BYTE, "signed": BYTE})
-HEAD = FlatTable({"name": NAME, "start": COUNT, "width": COUNT})
-ENTRY = FlatTable({"key": NAME, "value": FREE})
-PROGRAM = FlatTable(
-    {
-        "version": Scalar("H", only=VERSION),
-        "checksum": Numbers("u1"),
-        "name": NAME,
-        "layers": Many(LAYER, 1024),
-        "encoding": ENCODING,
-        "heads": Many(HEAD, 65536),
-        "scales": Numbers("<f8"),
-        "schema": FREE,
-        "provenance": Many(ENTRY, 4096),
-    }
-)
+LAYER: FlatTable = {
+    "name": NAME,
+    "inputs": COUNT,
+    "units": COUNT,
+    "weight_bits": BYTE,
+    "input_bits": BYTE,
+    "activation": BYTE,
+    "activation_bits": BYTE,
+    "weights": OCTETS,
+    "thresholds": np.dtype("<i4"),
+    "act_steps": np.dtype("<f4"),
+}
+ENCODING: FlatTable = {"activation_bits": BYTE, "digits": BYTE, "signed": BYTE}
+HEAD: FlatTable = {"name": NAME, "start": COUNT, "width": COUNT}
+ENTRY: FlatTable = {"key": NAME, "value": FREE}
+PROGRAM: FlatTable = {
+    "version": "H",
+    "checksum": OCTETS,
+    "name": NAME,
+    "layers": Many(LAYER, 1024),
+    "encoding": ENCODING,
+    "heads": Many(HEAD, 65536),
+    "scales": np.dtype("<f8"),
+    "schema": FREE,
+    "provenance": Many(ENTRY, 4096),
+}
 
 
 def _utf8(kind: Text, text: Any, where: str) -> bytes:
@@ -158,7 +124,7 @@ def _write(builder: Any, kind: Below, value: Any) -> int:
     """Return the place of what was written; scalars are written inside their table."""
     if isinstance(kind, Text):
         return int(builder.CreateString(value))
-    if isinstance(kind, Numbers):
+    if isinstance(kind, np.dtype):
         return int(builder.CreateNumpyVector(value))
     if isinstance(kind, Many):
         places = [_write(builder, kind.table, record) for record in value]
@@ -167,11 +133,11 @@ def _write(builder: Any, kind: Below, value: Any) -> int:
             builder.PrependUOffsetTRelative(place)
         return int(builder.EndVector())
     flags = {"B": number_types.Uint8Flags, "H": number_types.Uint16Flags, "I": number_types.Uint32Flags}
-    below = {n: _write(builder, k, value[n]) for n, k in kind.fields.items() if not isinstance(k, Scalar)}
-    builder.StartObject(len(kind.fields))
-    for slot, (name, field) in enumerate(kind.fields.items()):
-        if isinstance(field, Scalar):
-            builder.PrependSlot(flags[field.code], slot, value[name], None)  # None: write zeros too
+    below = {n: _write(builder, k, value[n]) for n, k in kind.items() if not isinstance(k, str)}
+    builder.StartObject(len(kind))
+    for slot, (name, field) in enumerate(kind.items()):
+        if isinstance(field, str):
+            builder.PrependSlot(flags[field], slot, value[name], None)  # None: write zeros too
         else:
             builder.PrependUOffsetTRelativeSlot(slot, below[name], 0)
     return int(builder.EndObject())
@@ -179,13 +145,13 @@ def _write(builder: Any, kind: Below, value: Any) -> int:
 
 def _canonical(kind: Kind, value: Any, where: str) -> Iterator[bytes]:
     """Yield what the checksum is taken of; raises for a text or a list that the wire does not take."""
-    if isinstance(kind, Scalar):
-        yield struct.pack("<" + kind.code, value)
+    if isinstance(kind, str):
+        yield struct.pack("<" + kind, value)
     elif isinstance(kind, Text):
         text = _utf8(kind, value, where)
         yield struct.pack("<I", len(text))
         yield text
-    elif isinstance(kind, Numbers):
+    elif isinstance(kind, np.dtype):
         check_size(value.nbytes)  # and so the count fits
         yield struct.pack("<I", value.size)
         yield value.data
@@ -195,7 +161,7 @@ def _canonical(kind: Kind, value: Any, where: str) -> Iterator[bytes]:
         for i, record in enumerate(value):
             yield from _canonical(kind.table, record, f"{where}[{i}]")
     else:
-        for name, field in kind.fields.items():
+        for name, field in kind.items():
             yield from _canonical(field, value[name], _join(where, name))
 
 
@@ -261,7 +227,7 @@ class Reader:
             self._take(place + 4, size - 4, 2, f"{where} (vtable)")
             self._vtables[place] = struct.unpack_from(f"<{size // 2}H", self._data, place)
         vtable = self._vtables[place]
-        if len(vtable) > 2 + len(table.fields):
+        if len(vtable) > 2 + len(table):
             raise ProgramError(
                 f"`{where}` has fields that version {VERSION} does not know; a newer metalforge may read it"
             )
@@ -271,21 +237,20 @@ class Reader:
         vtable = self._vtable(table, at, where or "program")
         record: Record = {}
         end = 4
-        for slot, (name, kind) in enumerate(table.fields.items(), start=2):
+        for slot, (name, kind) in enumerate(table.items(), start=2):
             path, offset = _join(where, name), vtable[slot] if slot < len(vtable) else 0
-            if offset == 0:
-                if not isinstance(kind, Scalar):
-                    raise ProgramError(f"`{path}` is missing: the program is damaged")
+            width = struct.calcsize("<" + kind) if isinstance(kind, str) else 4
+            if offset:
+                end = max(end, offset + width)
+                self._take(at + offset, width, width, path)
+                place = at + offset
+                record[name] = self._number(kind, place) if isinstance(kind, str) else self._below(kind, place, path)
+            elif isinstance(kind, str):
                 record[name] = 0
             else:
-                end = max(end, offset + kind.width)
-                self._take(at + offset, kind.width, kind.width, path)
-                if isinstance(kind, Scalar):
-                    record[name] = self._number(kind.code, at + offset)
-                else:
-                    record[name] = self._below(kind, at + offset, path)
-            if isinstance(kind, Scalar) and kind.only not in (None, record[name]):
-                raise ProgramError(f"`{path}` must be {kind.only}. Got {record[name]}; a newer metalforge may read it")
+                raise ProgramError(f"`{path}` is missing: the program is damaged")
+            if path == "version" and record[name] != VERSION:  # the first field: what follows may be laid out otherwise
+                raise ProgramError(f"`version` must be {VERSION}. Got {record[name]}; a newer metalforge may read it")
         if not end <= vtable[1] < end + 8:  # padding is never longer
             raise ProgramError(f"`{where or 'program'}` must have {end} bytes and padding. Got {vtable[1]}: damaged")
         return record
@@ -293,14 +258,13 @@ class Reader:
     def _below(self, kind: Below, at: int, where: str) -> Any:
         """Return what the offset at `at` points to."""
         at += self._number("I", at)
-        if isinstance(kind, FlatTable):
+        if isinstance(kind, dict):
             return self._table(kind, at, where)
         self._take(at, 4, 4, where)
         count, start = self._number("I", at), at + 4
-        if isinstance(kind, Numbers):
-            dtype = np.dtype(kind.dtype)
-            self._take(start, count * dtype.itemsize, dtype.itemsize, where)
-            return np.frombuffer(self._data, dtype, count, start)
+        if isinstance(kind, np.dtype):
+            self._take(start, count * kind.itemsize, kind.itemsize, where)
+            return np.frombuffer(self._data, kind, count, start)
         if isinstance(kind, Many):
             _check_count(kind, count, where)
             self._take(start, 4 * count, 4, where)

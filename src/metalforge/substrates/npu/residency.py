@@ -13,8 +13,9 @@ Programs that were loaded without going through here are left alone.
 """
 
 import threading
+from collections.abc import Callable
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -24,6 +25,8 @@ from metalforge.core.errors import UnknownNameError
 
 from .device import NpuDevice, Outputs, ResourceError, Spent, image_bytes, with_variable
 from .program import Program
+
+T = TypeVar("T")
 
 
 class _Residents:
@@ -100,11 +103,7 @@ class DevicePrograms:
         """Return what a program gives for chip inputs (rows, lines); loads it first where it is not there."""
         with self._shared.lock:
             self.bring(slot)
-            start = perf_counter()
-            try:
-                values = self.device.infer(rows, slot)
-            finally:
-                self.seconds += perf_counter() - start
+            values = self._ask(self.device.infer, rows, slot)
         self.bytes_in += rows.nbytes
         self.bytes_out += values.nbytes
         return values
@@ -144,11 +143,7 @@ class DevicePrograms:
     def _send(self, slot: str, name: str, values: NDArray[Any], program: Program) -> None:
         with self._shared.lock:
             if slot in self._shared.on_chip:
-                start = perf_counter()
-                try:
-                    self.device.set_variable(name, values, slot)
-                finally:
-                    self.seconds += perf_counter() - start
+                self._ask(self.device.set_variable, name, values, slot)
             self._programs[slot] = program
 
     def get_variable(self, slot: str, name: str) -> NDArray[Any] | None:
@@ -192,14 +187,19 @@ class DevicePrograms:
 
     def _fits(self, slot: str) -> bool:
         """Load a program where there is room for it."""
-        start = perf_counter()
         try:
-            self.device.load(self._programs[slot], slot)
+            self._ask(self.device.load, self._programs[slot], slot)
         except ResourceError:
             return False
+        return True
+
+    def _ask(self, method: Callable[..., T], *arguments: Any) -> T:
+        """Return what a method of the device gives, and count the time that it takes."""
+        start = perf_counter()
+        try:
+            return method(*arguments)
         finally:
             self.seconds += perf_counter() - start
-        return True
 
     def _entered(self, slot: str) -> None:
         self._shared.on_chip.pop(slot, None)
