@@ -75,7 +75,7 @@ class InlineRun(Run):
             return True
         except StopIteration:
             pass
-        except Exception as raised:
+        except (Exception, SystemExit) as raised:  # a stage must not end the program as if all was well
             error = raised
         worker.active = False
         self._lives = [pair for pair in self._lives if pair[0] is not worker]

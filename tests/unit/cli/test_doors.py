@@ -27,6 +27,8 @@ def numbers():
     return [1, 2]
 def fails(x):
     raise ZeroDivisionError("boom")
+def quits(x):
+    sys.exit(0)
 class Costly:
     def __init__(self):
         raise RuntimeError("too costly")
@@ -47,6 +49,7 @@ def folder(tmp_path_factory):
     for name, use in {
         "good": "metalforge.pipeline:Collect",
         "fails": "door_stages:fails",
+        "quits": "door_stages:quits",
         "costly": "door_stages:Costly",
         "imports": "door_imports:f",
         "grammar": "door_grammar:f",
@@ -65,9 +68,9 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize(
     ("line", "code", "word"),
     [
-        ((*CHAIN, "--dims", *["512"] * 4), 3, r"512x512x512x512 .* 36,864.0 GiB"),
-        ((*CHAIN, "--dims", *["100000"] * 4), 3, "GiB of memory"),
-        ((*CHAIN, "--dims", "2000000000", "2", "2", "2"), 3, "GiB of memory"),
+        ((*CHAIN, "--dims", *["512"] * 4), 3, r"512x512x512x512.* 36,864.0 GiB"),
+        ((*CHAIN, "--dims", *["100000"] * 4), 2, "65536.*100000"),
+        ((*CHAIN, "--dims", "2000000000", "2", "2", "2"), 2, "65536.*2000000000"),
         ((*CHAIN, "--dims", "100000", "2", "2", "2"), 2, "dims"),
         ((*CHAIN, "--seed", "-1"), 2, "--seed"),
         ((*CHAIN, "--seed", "100000000000000000000"), 2, "--seed"),
@@ -98,6 +101,8 @@ def folder(tmp_path_factory):
         (("pipeline", "check", "costly.toml"), 2, "door_stages:Costly.*too costly"),
         (("pipeline", "check", "lists.toml"), 2, "depth"),
         (("pipeline", "run", "fails.toml"), 2, "`last`.*ZeroDivisionError: boom"),
+        (("pipeline", "run", "quits.toml"), 2, "`last`.*SystemExit"),
+        (("pipeline", "run", "quits.toml", "--runtime", "inline"), 2, "`last`.*SystemExit"),
         (("pipeline", "run", "good.toml", "--events", "absent/e"), 2, "absent/e"),
         (("pipeline", "run", "good.toml", "--seconds", "nan"), 2, "--seconds"),
         (("pipeline", "run", "good.toml", "--seconds", "-1"), 2, "--seconds"),
