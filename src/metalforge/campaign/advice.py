@@ -18,15 +18,12 @@ LEAST_ASPECT = 2
 
 def size_cautions(spec: CampaignSpec) -> tuple[str, ...]:
     """Return a sentence for every volume that is small against its N_t."""
-    said = []
-    for dims in spec.lattice.volumes:
-        aspect = min(dims[:3]) / dims[3]
-        if aspect < LEAST_ASPECT:
-            said.append(
-                f"{lattice_name(dims)} has N_s / N_t = {aspect:.3g}, below {LEAST_ASPECT}: its beta_c has large "
-                f"finite-size effects; spatial extents of {LEAST_ASPECT * dims[3]} or more have smaller ones"
-            )
-    return tuple(said)
+    aspects = {dims: min(dims[:3]) / dims[3] for dims in spec.lattice.volumes}
+    return tuple(
+        say("cautions.small", name=lattice_name(dims), aspect=aspect, least=LEAST_ASPECT, wanted=LEAST_ASPECT * dims[3])
+        for dims, aspect in aspects.items()
+        if aspect < LEAST_ASPECT
+    )
 
 
 def speed_cautions(spec: CampaignSpec) -> tuple[str, ...]:
@@ -37,10 +34,7 @@ def speed_cautions(spec: CampaignSpec) -> tuple[str, ...]:
             continue
         better = [lattice_name(other) for other in _fast(dims, spec.lattice.precision)]
         instead = f": {' or '.join(better)} would not" if better else ""
-        said.append(
-            f"{lattice_name(dims)} runs slowly, at three to five times the cost per site, since too few of its extents "
-            f"are multiples of four{instead}"
-        )
+        said.append(say("cautions.slow", name=lattice_name(dims), instead=instead))
     return tuple(said)
 
 

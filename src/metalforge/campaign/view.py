@@ -266,21 +266,15 @@ def _budgets(state: CampaignState, elapsed: float, trajectories: int, rate: floa
     shown = []
     if budget.target_error is not None:
         shown.append(_target(state, budget.target_error, trajectories, rate))
-    if budget.seconds is not None:
-        left = max(budget.seconds - elapsed, 0.0)
-        shown.append(_spent("seconds", "s", elapsed, budget.seconds, left))
-    if budget.trajectories is not None:
-        wait = max(budget.trajectories - trajectories, 0) / rate if rate else None
-        shown.append(_spent("trajectories", "updates", trajectories, budget.trajectories, wait))
-    if budget.joules is not None:
-        used = sum(e.energy.value for e in state.energy.values() if e.energy is not None and e.source == "measured")
-        wait = max(budget.joules - used, 0.0) * elapsed / used if used else None
-        shown.append(_spent("joules", "J", used, budget.joules, wait))
+    joules = sum(e.energy.value for e in state.energy.values() if e.energy is not None and e.source == "measured")
+    per_second = joules / elapsed if elapsed else 0.0
+    spending = (("seconds", "s", elapsed, 1.0), ("trajectories", "updates", trajectories, rate))
+    for name, unit, used, speed in (*spending, ("joules", "J", joules, per_second)):
+        if (limit := getattr(budget, name)) is not None:
+            left = max(limit - used, 0) / speed if speed else None
+            share = min(used / limit, 1.0)
+            shown.append(BudgetView(name=name, unit=unit, used=used, limit=limit, share=share, left_s=left))
     return tuple(shown)
-
-
-def _spent(name: str, unit: str, used: float, limit: float, left_s: float | None) -> BudgetView:
-    return BudgetView(name=name, unit=unit, used=used, limit=limit, share=min(used / limit, 1.0), left_s=left_s)
 
 
 def _target(state: CampaignState, target: float, trajectories: int, rate: float) -> BudgetView:

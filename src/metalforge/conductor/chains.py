@@ -69,29 +69,15 @@ class ChainEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Processor time of its trajectories, without measurements."""
 
     @property
-    def context(self) -> ChainContext:
-        """What the features see of it."""
-        return ChainContext(beta=self.beta, dims=self.dims, mass=self.mass, flavors=float(self.flavors))
-
-    @property
-    def place(self) -> "ReferenceEntry":
-        """The equilibrium it belongs to."""
-        return ReferenceEntry(beta=self.beta, dims=self.dims, mass=self.mass, flavors=self.flavors)
-
-
-class ReferenceEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which equilibrium an independent long run is of."""
-
-    beta: float
-    dims: Dims
-    mass: float = 0.0
-    flavors: int = 0
+    def place(self) -> ChainContext:
+        """The equilibrium it belongs to, which is all that the features see of it."""
+        return ChainContext(beta=self.beta, dims=self.dims, mass=self.mass, flavors=self.flavors)
 
 
 class Reference(NamedTuple):
     """A long run from hot and one from cold: (2, updates, 3), Wilson loop, Z3-projected Polyakov loop, plaquette."""
 
-    entry: ReferenceEntry
+    entry: ChainContext
     series: Doubles
 
 
@@ -156,7 +142,7 @@ class Corpus:
         """Return the chains of one part: they share neither couplings nor random numbers with the other."""
         return tuple(chain for chain in self.chains if chain.entry.part == part)
 
-    def reference(self, place: ReferenceEntry) -> Reference:
+    def reference(self, place: ChainContext) -> Reference:
         """Return the long run of an equilibrium."""
         for reference in self.references:
             if reference.entry == place:
@@ -167,7 +153,7 @@ class Corpus:
 class _Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     spec: msgspec.Raw
     chains: tuple[ChainEntry, ...]
-    references: tuple[ReferenceEntry, ...]
+    references: tuple[ChainContext, ...]
 
 
 def save_corpus(corpus: Corpus, path: PathLike) -> None:

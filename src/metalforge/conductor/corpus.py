@@ -24,8 +24,9 @@ from metalforge.lattice.run import ChainRun
 from metalforge.lattice.sea import FermionSpec
 from metalforge.lattice.warmup import WarmUp
 
-from .chains import SERIES, ChainEntry, ChainRecord, Corpus, Dims, Reference, ReferenceEntry
+from .chains import SERIES, ChainEntry, ChainRecord, Corpus, Dims, Reference
 from .corpus_spec import STARTS, CorpusSpec, chain_entries, equilibria
+from .features import ChainContext
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -77,7 +78,7 @@ def run_chains(entries: Iterable[ChainEntry], spec: CorpusSpec, *, workers: int 
 
 
 def run_references(
-    places: Sequence[tuple[ReferenceEntry, int]], spec: CorpusSpec, *, workers: int = 1
+    places: Sequence[tuple[ChainContext, int]], spec: CorpusSpec, *, workers: int = 1
 ) -> Iterator[Reference]:
     """Run the long runs of these equilibria, each with its first stream of two."""
     return in_processes(partial(_reference, spec=spec), places, workers)
@@ -100,7 +101,7 @@ def _sea(flavors: int, mass: float) -> FermionSpec | None:
     return FermionSpec(flavors=(flavors,), masses=(mass,), tolerance=1e-8, force_tolerance=1e-6)
 
 
-def _spec(place: ReferenceEntry, start: Literal["hot", "cold"], stream: int, seed: int, hmc: HmcSpec) -> ChainSpec:
+def _spec(place: ChainContext, start: Literal["hot", "cold"], stream: int, seed: int, hmc: HmcSpec) -> ChainSpec:
     """The HMC chain of an equilibrium."""
     return ChainSpec(
         dims=place.dims,
@@ -186,7 +187,7 @@ def _set_up(
     return changed
 
 
-def _reference(where: tuple[ReferenceEntry, int], spec: CorpusSpec) -> Reference:
+def _reference(where: tuple[ChainContext, int], spec: CorpusSpec) -> Reference:
     """Run one equilibrium for long, from hot and from cold."""
     place, stream = where
     warmup = WarmUp(total=max(spec.reference // 4, 40), untested=spec.untested)

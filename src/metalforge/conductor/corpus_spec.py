@@ -17,7 +17,8 @@ import msgspec
 
 from metalforge.core.errors import SpecError
 
-from .chains import ChainEntry, Dims, Fault, Part, ReferenceEntry
+from .chains import ChainEntry, Dims, Fault, Part
+from .features import ChainContext
 
 STARTS: tuple[Literal["hot", "cold"], ...] = ("hot", "cold")
 
@@ -111,10 +112,10 @@ def chain_entries(spec: CorpusSpec) -> Iterator[ChainEntry]:
                 stream += 1
 
 
-def equilibria(spec: CorpusSpec, entries: Sequence[ChainEntry]) -> Iterator[ReferenceEntry]:
+def equilibria(spec: CorpusSpec, entries: Sequence[ChainEntry]) -> Iterator[ChainContext]:
     """Return every equilibrium that has chains, and the two far ones of every grid."""
     far = [
-        ReferenceEntry(beta=beta, dims=grid.dims, mass=grid.mass, flavors=grid.flavors)
+        ChainContext(beta=beta, dims=grid.dims, mass=grid.mass, flavors=grid.flavors)
         for grid in spec.grids
         for beta in grid.far
     ]

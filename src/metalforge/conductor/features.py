@@ -33,12 +33,17 @@ and would make every other input vanish on a chip whose lines have one range."""
 
 
 class ChainContext(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is fixed for a chain; `mass` and `flavors` are 0 without sea quarks."""
+    """What is fixed for a chain, and which equilibrium it goes to; `mass` and `flavors` are 0 without sea quarks."""
 
     beta: float
     dims: tuple[int, int, int, int]
     mass: float = 0.0
-    flavors: float = 0.0
+    flavors: int = 0
+
+    @property
+    def lattice(self) -> tuple[object, ...]:
+        """Extents and mass: what chains of one scan share."""
+        return self.dims, self.mass
 
 
 class MetaRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -203,7 +208,7 @@ def _context_frame(context: ChainContext) -> Frame:
         "log_volume": float(np.log(np.prod(context.dims))),
         "temporal_extent": float(n_t),
         "aspect": space / n_t,
-        "flavors": context.flavors,
+        "flavors": float(context.flavors),
     }
 
 

@@ -31,9 +31,9 @@ import numpy as np
 
 from metalforge.statistics import Estimate, gamma_method, hot_cold_agreement
 
-from .chains import ChainEntry, ChainRecord, Corpus, Doubles, Part, Reference, ReferenceEntry
+from .chains import ChainEntry, ChainRecord, Corpus, Doubles, Part, Reference
 from .corpus_spec import CorpusSpec
-from .features import FEATURES, Frame, FrameBuilder, MetaRow, scaled
+from .features import ChainContext, Frame, FrameBuilder, MetaRow, scaled
 
 WINDOW = 5
 BAND = 2.5
@@ -87,21 +87,22 @@ class Labeller:
         self._loops = {r.entry: gamma_method(r.series[:, :, 1].ravel()).mean for r in corpus.references}
         self._spreads = {r.entry: float(r.series[:, :, 1].var()) for r in corpus.references}
         self._unsure = {r.entry: _spread_error(r.series[:, :, 1]) for r in corpus.references}
-        self._best_steps: dict[ReferenceEntry, float] = {}
+        self._best_steps: dict[ChainContext, float] = {}
 
     def cut(self, entry: ChainEntry) -> float:
         """Return the midpoint of <|L|> of the two far couplings of a chain's grid."""
-        grid = next(g for g in self._spec.grids if (g.dims, g.mass) == (entry.dims, entry.mass))
-        alike = {p.beta: loop for p, loop in self._loops.items() if (p.dims, p.mass) == (entry.dims, entry.mass)}
+        lattice = entry.place.lattice
+        grid = next(g for g in self._spec.grids if (g.dims, g.mass) == lattice)
+        alike = {place.beta: loop for place, loop in self._loops.items() if place.lattice == lattice}
         return float(np.mean([alike[beta] for beta in grid.far]))
 
     def of_scan(self, entry: ChainEntry, what: Literal["spread", "unsure"]) -> float:
         """Return V <(dL)^2> of a chain's long runs, or its error, over the largest of its scan."""
         of = self._spreads if what == "spread" else self._unsure
-        scan = [value for place, value in of.items() if (place.dims, place.mass) == (entry.dims, entry.mass)]
+        scan = [value for place, value in of.items() if place.lattice == entry.place.lattice]
         return of[entry.place] / max(scan)
 
-    def best_step(self, place: ReferenceEntry) -> float:
+    def best_step(self, place: ChainContext) -> float:
         """Return the step size of the most effective samples an integration step; NaN where no chain had any."""
         if place not in self._best_steps:
             here = [c for c in self._corpus.chains if c.entry.place == place and c.entry.fault is None]
@@ -272,21 +273,16 @@ class Example:
     @property
     def lattice(self) -> tuple[object, ...]:
         """Extents and mass: what chains of one scan share."""
-        return self.chain.entry.dims, self.chain.entry.mass
-
-    def feature(self, name: str) -> Doubles:
-        """Return one scaled feature by name."""
-        return np.asarray(self.inputs[:, [f.name for f in FEATURES.features].index(name)])
+        return self.chain.entry.place.lattice
 
 
 def meta_rows(corpus: Corpus, chain: ChainRecord) -> list[MetaRow]:
     """Return what the long runs at other training couplings found on this chain's lattice."""
-    entry = chain.entry
-    grid = {c.entry.beta for c in corpus.part("train") if (c.entry.dims, c.entry.mass) == (entry.dims, entry.mass)}
+    here = chain.entry.place
+    grid = {c.entry.beta for c in corpus.part("train") if c.entry.place.lattice == here.lattice}
     rows = []
     for place, series in corpus.references:
-        alike = (place.dims, place.mass) == (entry.dims, entry.mass)
-        if alike and place.beta in grid and place.beta != entry.beta:
+        if place.lattice == here.lattice and place.beta in grid and place.beta != here.beta:
             volume = float(np.prod(place.dims[:3]))
             rows.append(
                 MetaRow(
@@ -300,7 +296,7 @@ def meta_rows(corpus: Corpus, chain: ChainRecord) -> list[MetaRow]:
 
 def frames_of(chain: ChainRecord, meta: Sequence[MetaRow] = ()) -> list[Frame]:
     """Return the frames of a chain, in order."""
-    builder = FrameBuilder(chain.entry.context, meta)
+    builder = FrameBuilder(chain.entry.place, meta)
     return [builder.push(trajectory) for trajectory in chain.trajectories()]
 
 

@@ -139,7 +139,7 @@ class ConductorSteerer:
             "exclusion": self.exclusion,
             "dims": "x".join(map(str, self.context.dims)),
             "mass": self.context.mass,
-            "flavors": self.context.flavors,
+            "flavors": float(self.context.flavors),
             "fallback": None if self.fallback is None else self.fallback.name,
         }
         if self.fallback is not None:

@@ -34,11 +34,11 @@ from metalforge.core.errors import SpecError
 from metalforge.statistics import gamma_method
 
 from .baselines import says
-from .chains import ChainEntry, ChainRecord, Corpus, Doubles, Reference, ReferenceEntry
+from .chains import ChainEntry, ChainRecord, Corpus, Doubles, Reference
 from .corpus import run_chains, run_references
 from .corpus_spec import STARTS, CorpusGrid, CorpusSpec
 from .early_stop import IN_A_ROW, SURE, first_sure, first_yes
-from .features import scaled
+from .features import ChainContext, scaled
 from .heads_training import Trained
 from .labels import Example, band_of, first_inside, frames_of, meta_rows
 from .layouts import LABEL_OF
@@ -122,7 +122,7 @@ def stop_study(
     count = chains or (4 if quick else CHAINS)
     betas = grid.test
     long = msgspec.structs.replace(spec, reference=spec.reference if quick else LONG)
-    where = [(ReferenceEntry(beta=beta, dims=grid.dims), STREAM - 2 * (i + 1)) for i, beta in enumerate(betas)]
+    where = [(ChainContext(beta=beta, dims=grid.dims), STREAM - 2 * (i + 1)) for i, beta in enumerate(betas)]
     truths = list(run_references(where, long, workers=workers))
     ran = list(run_chains(_entries(grid, betas, count, spec), spec, workers=workers))
     places = [_place(truth, ran[i * count : (i + 1) * count]) for i, truth in enumerate(truths)]

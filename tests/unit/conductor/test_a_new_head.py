@@ -56,7 +56,7 @@ def test_a_new_head_is_trained_scored_and_asked_for_by_its_name():
     assert score.baseline_name
     chain = corpus.part("test")[0]
     with Worker(NetworkConductor(trained.weights)) as worker:
-        worker.begin("a", chain.entry.context, meta_rows(corpus, chain))
+        worker.begin("a", chain.entry.place, meta_rows(corpus, chain))
         worker.tell("a", list(enumerate(chain.trajectories())))
         answer = worker.ask(HeadQuestion(head="violation", chain="a", of=30, baseline=0.5, loss="squared")).get()
         worker.outcome(answer.id, 0.4)

@@ -44,10 +44,8 @@ class ChainResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """
 
     id: str
-    stream: int
     dims: Dims
     beta: float
-    visits: int
     quenched: int
     warmup: int
     measured: int
@@ -74,10 +72,8 @@ def _chain(chain: ChainLog, flavors: int) -> ChainResult:
     order = gamma_method(values) if enough else None
     return ChainResult(
         id=chain.id,
-        stream=chain.stream,
         dims=chain.dims,
         beta=chain.beta,
-        visits=len(chain.visits),
         quenched=chain.by_phase["quench"],
         warmup=chain.by_phase["warmup"],
         measured=chain.measured,

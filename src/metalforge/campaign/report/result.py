@@ -28,10 +28,7 @@ N_BOOTSTRAP = 200
 
 
 class VolumeResult(ResultPart, frozen=True, kw_only=True):
-    """beta_c of one volume with its evidence; `reason` says why it is not located or not established.
-
-    `updates` counts warm-up too.
-    """
+    """beta_c of one volume with its evidence; `reason` says why it is not located or not established."""
 
     dims: Dims
     transition: Transition | None
@@ -39,8 +36,12 @@ class VolumeResult(ResultPart, frozen=True, kw_only=True):
     established: bool
     evidence: tuple[Evidence, ...]
     chains: int
-    updates: int
     measured: int
+
+    @property
+    def beta_c(self) -> "BetaC":
+        """The number for a script."""
+        return _beta_c(self.transition, self.evidence)
 
 
 class CampaignResult(ResultPart, frozen=True, kw_only=True):
@@ -214,15 +215,7 @@ def summary_of(state: CampaignState, result: CampaignResult, report: Path | None
         beta_c=_beta_c(result.quoted, result.evidence),
         established=result.established,
         evidence=result.evidence,
-        volumes=tuple(
-            VolumeSummary(
-                dims=volume.dims,
-                beta_c=_beta_c(volume.transition, volume.evidence),
-                established=volume.established,
-                evidence=volume.evidence,
-            )
-            for volume in result.volumes
-        ),
+        volumes=msgspec.convert(result.volumes, tuple[VolumeSummary, ...], from_attributes=True),
         infinite_volume=_infinite(result) if len(result.volumes) > 1 else msgspec.UNSET,
         recomputed=result.recomputed,
         trajectories=state.trajectories,
@@ -246,10 +239,8 @@ def _chain(chain: ChainResult, names: tuple[str, ...]) -> ChainSummary:
 
 
 def _beta_c(found: Transition | FiniteSizeFit | None, evidence: tuple[Evidence, ...]) -> BetaC:
-    reason = _lacking(evidence) or None
-    if found is None:
-        return BetaC(value=None, error=None, reason=reason)
-    return BetaC(value=found.beta_c, error=found.error, reason=reason)
+    value, error = (None, None) if found is None else (found.beta_c, found.error)
+    return BetaC(value=value, error=error, reason=_lacking(evidence) or None)
 
 
 def _lacking(evidence: tuple[Evidence, ...]) -> str:
@@ -283,7 +274,6 @@ def _volume(state: CampaignState, dims: Dims, found: Finding) -> VolumeResult:
         established=found.established,
         evidence=found.evidence,
         chains=len(chains),
-        updates=sum(chain.rows for chain in chains),
         measured=sum(chain.measured for chain in chains),
     )
 

@@ -129,7 +129,7 @@ def neighbours_of(state: CampaignState, log: ChainLog) -> list[MetaRow]:
 
 def context_of(spec: CampaignSpec, beta: float, dims: Dims) -> ChainContext:
     """Return what the features see of a chain."""
-    return ChainContext(beta=beta, dims=dims, mass=spec.lattice.mass, flavors=float(spec.lattice.flavors))
+    return ChainContext(beta=beta, dims=dims, mass=spec.lattice.mass, flavors=spec.lattice.flavors)
 
 
 def open_device(spec: CampaignSpec) -> EmulatedDevice | None:
