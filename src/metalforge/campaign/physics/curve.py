@@ -1,8 +1,8 @@
 """The order parameter, chi and B4 against beta with error bands: what a report draws."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -11,28 +11,28 @@ from metalforge.statistics.histograms import BEYOND, MIN_EFFECTIVE, Joint, join
 from metalforge.statistics.reweight import ReweightedCurve, reweight
 
 from .selection import block_lengths, clusters, prepare
-from .series import Dims, PointSeries
+from .series import PointSeries
 
 Floats = NDArray[np.float64]
+COLUMNS = ("beta", "mean", "mean_error", "susceptibility", "susceptibility_error", "b4", "b4_error")
 REPLICAS = 60
 """Bands are drawn, not quoted: known to 9 %."""
 
 
-class TransitionCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TransitionCurve(NamedTuple):
     """Reweighted curves on those of the asked beta that the runs cover, with one standard error.
 
     `segment` numbers the stretches of beta between which no runs overlap: no line is drawn from one to the next.
     """
 
-    dims: Dims
-    beta: tuple[float, ...]
-    segment: tuple[int, ...]
-    order: tuple[float, ...]
-    order_error: tuple[float, ...]
-    chi: tuple[float, ...]
-    chi_error: tuple[float, ...]
-    b4: tuple[float, ...]
-    b4_error: tuple[float, ...]
+    segment: NDArray[np.int64]
+    beta: Floats
+    order: Floats
+    order_error: Floats
+    chi: Floats
+    chi_error: Floats
+    b4: Floats
+    b4_error: Floats
 
 
 def curve(points: Sequence[PointSeries], betas: ArrayLike, *, seed: int) -> TransitionCurve:
@@ -48,21 +48,8 @@ def curve(points: Sequence[PointSeries], betas: ArrayLike, *, seed: int) -> Tran
         inside = _covered(joint, wanted)
         if inside.size:
             parts.append(reweight(joint, inside, spatial_volume=kept[0].point.spatial_volume))
-
-    def column(name: str) -> tuple[float, ...]:
-        return tuple(float(value) for part in parts for value in getattr(part, name))
-
-    return TransitionCurve(
-        dims=points[0].dims,
-        beta=column("beta"),
-        segment=tuple(i for i, part in enumerate(parts) for _ in part.beta),
-        order=column("mean"),
-        order_error=column("mean_error"),
-        chi=column("susceptibility"),
-        chi_error=column("susceptibility_error"),
-        b4=column("b4"),
-        b4_error=column("b4_error"),
-    )
+    columns = (np.concatenate([getattr(part, name) for part in parts] or [np.zeros(0)]) for name in COLUMNS)
+    return TransitionCurve(np.repeat(np.arange(len(parts)), [part.beta.size for part in parts]), *columns)
 
 
 def _covered(joint: Joint, wanted: Floats) -> Floats:

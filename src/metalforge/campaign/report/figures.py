@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from metalforge.campaign.observables import ORDERS
-from metalforge.campaign.physics.curve import TransitionCurve
+from metalforge.campaign.physics.curve import Floats, TransitionCurve
 from metalforge.campaign.physics.evidence import Finding
 from metalforge.campaign.physics.published import PUBLISHED, Published
 from metalforge.campaign.spec import Dims
@@ -108,12 +108,11 @@ def _published(state: CampaignState) -> list[Published]:
     return [known for known in found if known is not None and lattice.beta_min <= known.beta_c <= lattice.beta_max]
 
 
-def _band(axis: Axes, found: TransitionCurve, values: Sequence[float], errors: Sequence[float], colour: str) -> None:
-    beta, segment, y, e = (np.array(column) for column in (found.beta, found.segment, values, errors))
-    for number in np.unique(segment):
-        part = segment == number
-        axis.plot(beta[part], y[part], color=colour, lw=1.4, alpha=0.9)
-        axis.fill_between(beta[part], (y - e)[part], (y + e)[part], color=colour, alpha=0.18, lw=0)
+def _band(axis: Axes, found: TransitionCurve, y: Floats, e: Floats, colour: str) -> None:
+    for number in np.unique(found.segment):
+        part = found.segment == number
+        axis.plot(found.beta[part], y[part], color=colour, lw=1.4, alpha=0.9)
+        axis.fill_between(found.beta[part], (y - e)[part], (y + e)[part], color=colour, alpha=0.18, lw=0)
 
 
 def _plaquette(result: CampaignResult) -> Drawn:
