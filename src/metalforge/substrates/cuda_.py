@@ -6,6 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
+import msgspec
+
 from metalforge.core.capabilities import BatchInference, Trait
 from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import PlacementError
@@ -16,22 +18,10 @@ from .prices import GENERAL_PURPOSE, Roofline
 
 _REMEDY = "pip install 'metalforge[cuda]'"
 
-FP32_LANES_AND_FP64_RATIO = {
-    (6, 0): (64, 2),
-    (6, 1): (128, 32),
-    (7, 0): (64, 2),
-    (7, 5): (64, 32),
-    (8, 0): (64, 2),
-    (8, 6): (128, 64),
-    (8, 7): (128, 64),
-    (8, 9): (128, 64),
-    (9, 0): (128, 2),
-    (10, 0): (128, 2),
-    (10, 3): (128, 64),
-    (12, 0): (128, 64),
-}
-"""FP32 lanes a multiprocessor, and FP32 rate / FP64 rate, by compute capability.
-Source: CUDA C++ Programming Guide, table "Throughput of Native Arithmetic Instructions"."""
+FP32_LANES_AND_FP64_RATIO = msgspec.toml.decode(
+    Path(__file__).with_name("cuda_rates.toml").read_bytes(), type=dict[str, tuple[int, int]]
+)
+"""FP32 lanes a multiprocessor, and FP32 rate / FP64 rate, by compute capability."""
 
 
 class CudaSubstrate:
@@ -100,7 +90,7 @@ def _cupy_missing() -> Missing:
     return Missing(what="cupy", reason="a GPU is here, but kernels reach it through cupy", remedy=_REMEDY)
 
 
-def _rates(capability: tuple[int, int], multiprocessors: int, clock_hz: float) -> dict[str, float]:
+def _rates(capability: str, multiprocessors: int, clock_hz: float) -> dict[str, float]:
     if capability not in FP32_LANES_AND_FP64_RATIO or not (multiprocessors and clock_hz):
         return {}
     lanes, ratio = FP32_LANES_AND_FP64_RATIO[capability]
@@ -133,8 +123,7 @@ def _nvml_device(nvml: Any, index: int) -> CudaSubstrate:
     cores = ask(nvml.nvmlDeviceGetNumGpuCores) or 0
     clock_mhz = ask(nvml.nvmlDeviceGetMaxClockInfo, nvml.NVML_CLOCK_SM) or 0
     if capability:
-        capability = tuple(capability)
-        properties["compute_capability"] = f"{capability[0]}.{capability[1]}"
+        capability = properties["compute_capability"] = f"{capability[0]}.{capability[1]}"
         lanes = FP32_LANES_AND_FP64_RATIO.get(capability, (0, 0))[0]
         properties |= _rates(capability, cores // lanes if lanes else 0, clock_mhz * 1e6)
     bus_bits = ask(nvml.nvmlDeviceGetMemoryBusWidth)
@@ -149,11 +138,11 @@ def _from_cupy(cupy: Any) -> list[CudaSubstrate]:
     devices = []
     for index in range(cupy.cuda.runtime.getDeviceCount()):
         facts = cupy.cuda.runtime.getDeviceProperties(index)
-        capability = (int(facts["major"]), int(facts["minor"]))
+        capability = f"{facts['major']}.{facts['minor']}"
         properties: dict[str, Property] = {
             "found_by": "cupy",
             "memory_bytes": int(facts["totalGlobalMem"]),
-            "compute_capability": f"{capability[0]}.{capability[1]}",
+            "compute_capability": capability,
         }
         # CUDA 13 took the clocks out of the property record; they are device attributes now.
         attributes = cupy.cuda.Device(index).attributes

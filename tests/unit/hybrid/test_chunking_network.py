@@ -11,7 +11,7 @@ from metalforge.hybrid.running.failure import DeviceFallbackWarning
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.generate import make_esn
 from metalforge.substrates.npu import EmulatedDevice
-from metalforge.substrates.npu.device import DeviceGoneError
+from metalforge.substrates.npu.device import DeviceGoneError, with_variable
 from metalforge.substrates.npu.faults import FaultPlan, Timeout, Vanish
 
 UNITS, INPUTS = 100, 3
@@ -115,7 +115,7 @@ def test_programs_do_not_overlap_and_one_changes_without_the_others(series):
     changed = "rows 25 .. 49/rows25"
     others = {slot: device.fingerprint(slot) for slot in device.slots() if slot != changed}
     old = device.get_variable("rows25/weights", changed)
-    esn.programs.set_variable(changed, "rows25/weights", -old)
+    esn.programs.update(changed, with_variable(esn.programs.program(changed), "rows25/weights", -old))
     assert np.array_equal(device.get_variable("rows25/weights", changed), -old)
     assert {slot: device.fingerprint(slot) for slot in others} == others
     esn.state = np.ones(UNITS) / 2
@@ -168,7 +168,8 @@ def test_an_evicted_program_comes_back_with_its_variables(series):
     name = "rows 90 .. 99/rows90"
     assert name not in device.slots()
     zeros = np.zeros_like(esn.programs.program(name).layers[0].weights)
-    esn.programs.set_variable(name, "rows90/weights", zeros)  # while it is not on the device
+    # While it is not on the device.
+    esn.programs.update(name, with_variable(esn.programs.program(name), "rows90/weights", zeros))
     esn.run(series[:3])
     assert name in device.slots()
     assert not device.get_variable("rows90/weights", name).any()

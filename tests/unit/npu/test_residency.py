@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from metalforge.core.errors import UnknownNameError
-from metalforge.substrates.npu.device import NpuDevice, NpuError, ResourceError, image_bytes
+from metalforge.substrates.npu.device import NpuDevice, NpuError, ResourceError, image_bytes, with_variable
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.npu.program import Activation, FullyConnected, Program
 from metalforge.substrates.npu.residency import DevicePrograms
@@ -52,7 +52,7 @@ def test_a_device_of_one_slot_takes_turns(by_turns):
     programs.add("b", program("b", units=7))
     assert programs.infer("b", X).shape == (2, 7)
     assert programs.infer("a", X).shape == (2, 10)
-    programs.set_variable("a", "a/weights", 2 * np.ones((20, 10), np.int8))
+    assert programs.update("a", with_variable(program("a"), "a/weights", np.full((20, 10), 2, np.int8))) == 200
     assert (programs.infer("a", X) == 40).all()
     assert programs.infer("b", X).max() == 20
     assert (programs.infer("a", X) == 40).all()

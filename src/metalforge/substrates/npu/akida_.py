@@ -17,6 +17,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.arrays import Array
 from metalforge.core.closing import Closing
 from metalforge.core.errors import MeterUnavailableError, PluginError, SpecError
 from metalforge.core.quantities import Measured
@@ -151,7 +152,7 @@ class AkidaDevice(Closing):
             check_linear(self._loaded(slot))
             return cast("NDArray[np.int32]", self.infer(x, slot))
 
-    def set_variable(self, name: str, values: NDArray[Any], slot: str = DEFAULT_SLOT) -> None:
+    def set_variable(self, name: str, values: Array, slot: str = DEFAULT_SLOT) -> None:
         """Replace a variable of the program in a slot by one of the same type and shape."""
         with self._lock:
             program = with_variable(self._loaded(slot), name, values)  # our rules first, in our words
@@ -160,7 +161,7 @@ class AkidaDevice(Closing):
             self._program = program
             self._counts.update(weight_updates=1, bytes_pushed=values.nbytes)
 
-    def get_variable(self, name: str, slot: str = DEFAULT_SLOT) -> NDArray[Any]:
+    def get_variable(self, name: str, slot: str = DEFAULT_SLOT) -> Array:
         """Return a copy of a variable, read from the package."""
         with self._lock:
             known = variable(self._loaded(slot), name)  # refuses unknown names
@@ -266,7 +267,7 @@ class AkidaDevice(Closing):
                 self._set(model, layer.name, what, getattr(layer, what))
         return model
 
-    def _set(self, model: Any, layer: str, what: str, values: NDArray[Any]) -> None:
+    def _set(self, model: Any, layer: str, what: str, values: Array) -> None:
         shaped = values.reshape(1, 1, *values.shape) if what == "weights" else values
         model.get_layer(layer).set_variable(what, np.ascontiguousarray(shaped))
 

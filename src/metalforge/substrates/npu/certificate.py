@@ -9,10 +9,11 @@ accumulator clamps once at the end or on the way. Chunks of certified columns ar
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from metalforge.core.arrays import Array
 
 from .program import MAX_INPUTS, POTENTIAL_BITS, FullyConnected, ProgramError
 
@@ -56,7 +57,7 @@ def overflow_certificate(layer: FullyConnected, *, bits: int = POTENTIAL_BITS) -
 
 
 def split_lines(
-    weights: NDArray[Any], *, input_bits: int = 4, bits: int = POTENTIAL_BITS, max_lines: int = MAX_INPUTS
+    weights: Array, *, input_bits: int = 4, bits: int = POTENTIAL_BITS, max_lines: int = MAX_INPUTS
 ) -> list[slice]:
     """Return the fewest runs of at most `max_lines` rows of (lines, units) weights that cannot saturate.
 
@@ -70,7 +71,7 @@ def split_lines(
         raise ProgramError(f"a single input line saturates an accumulator of {bits} bits; use fewer input bits")
     fall, rise = np.minimum(weights, 0), np.maximum(weights, 0)
 
-    def fits(below: NDArray[Any], above: NDArray[Any]) -> bool:
+    def fits(below: Array, above: Array) -> bool:
         return bool(below.min() >= floor and above.max() <= ceiling)
 
     if len(weights) <= max_lines and fits(fall.sum(axis=0), rise.sum(axis=0)):

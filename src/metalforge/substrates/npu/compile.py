@@ -6,10 +6,12 @@ own, and the host adds their integers: W q = sum_c W_c q_c.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from metalforge.core.arrays import Array, Doubles
 
 from .certificate import split_lines
 from .ladder import Ladder, build_ladder
@@ -17,7 +19,7 @@ from .products import run_program
 from .program import MAX_INPUTS, Encoding, FullyConnected, Head, Program, ProgramError
 from .quantize import Clip, Per, Quantized
 
-Infer: TypeAlias = Callable[[Program, NDArray[np.uint8]], NDArray[Any]]
+Infer: TypeAlias = Callable[[Program, NDArray[np.uint8]], Array]
 """Runs a program on chip inputs (rows, lines) and returns its potentials (rows, units)."""
 
 
@@ -31,7 +33,7 @@ class CompiledLinear:
     programs: tuple[Program, ...]
     columns: tuple[slice, ...]
     ladders: tuple[Ladder, ...]
-    error_bound: NDArray[np.float64]
+    error_bound: Doubles
 
     @property
     def program(self) -> Program:
@@ -61,22 +63,22 @@ class CompiledLinear:
             raise ProgramError(f"inputs must have shape (batch, {self.inputs}). Got {real.shape}")
         return [ladder.encode(real[:, span]) for ladder, span in zip(self.ladders, self.columns, strict=True)]
 
-    def join(self, potentials: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+    def join(self, potentials: Sequence[Array]) -> NDArray[np.int64]:
         """Return the exact integers (batch, outputs) from the potentials of each program."""
         if len(potentials) != len(self.ladders):
             raise ProgramError(f"potentials of {len(self.ladders)} programs are wanted. Got {len(potentials)}")
         parts = [ladder.join(p) for ladder, p in zip(self.ladders, potentials, strict=True)]
         return parts[0] if len(parts) == 1 else np.asarray(np.sum(parts, axis=0))
 
-    def decode(self, potentials: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+    def decode(self, potentials: Sequence[Array]) -> Doubles:
         """Return y of shape (batch, outputs) from the potentials of each program."""
         return self.join(potentials) * self.ladders[0].scales
 
-    def run(self, x: ArrayLike, infer: Infer = run_program) -> NDArray[np.float64]:
+    def run(self, x: ArrayLike, infer: Infer = run_program) -> Doubles:
         """Return y of shape (batch, outputs) for x of shape (batch, inputs), by way of `infer`."""
         return self.decode([infer(program, rows) for program, rows in zip(self.programs, self.encode(x), strict=True)])
 
-    def by_head(self, y: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    def by_head(self, y: Doubles) -> dict[str, Doubles]:
         """Return views of y by the name of the head."""
         return {head.name: y[..., head.start : head.start + head.width] for head in self.programs[0].heads}
 
@@ -131,7 +133,7 @@ def _split_inputs(ladder: Ladder) -> list[slice]:
     return split_lines(np.abs(lines[: len(lines) // 2]), max_lines=MAX_INPUTS // 2)
 
 
-def merge_heads(heads: Mapping[str, ArrayLike]) -> tuple[NDArray[np.float64], tuple[Head, ...]]:
+def merge_heads(heads: Mapping[str, ArrayLike]) -> tuple[Doubles, tuple[Head, ...]]:
     """Return one matrix of all heads' rows and where each head is in it.
 
     The chip refuses several outputs from one layer; many heads are one fully connected layer.

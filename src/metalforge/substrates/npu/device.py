@@ -12,15 +12,16 @@ are named ``layer/variable``: ``res/weights``, ``res/threshold``, ``res/act_step
 What breaks a rule of the chip (a range, a shape, a type) is a `ProgramError`, here as everywhere.
 """
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from types import TracebackType
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.arrays import Array
 from metalforge.core.errors import MetalforgeError, UnknownNameError
 from metalforge.core.quantities import Modelled
 
@@ -96,7 +97,7 @@ class Spent(NamedTuple):
 
 
 @runtime_checkable
-class NpuDevice(Protocol):
+class NpuDevice(AbstractContextManager["NpuDevice"], Protocol):
     """One NPU. Methods may be called from any thread; the device answers one at a time."""
 
     @property
@@ -120,11 +121,11 @@ class NpuDevice(Protocol):
         """Return signed potentials; raises `NpuError` where the last layer rectifies."""
         ...
 
-    def set_variable(self, name: str, values: NDArray[Any], slot: str = DEFAULT_SLOT) -> None:
+    def set_variable(self, name: str, values: Array, slot: str = DEFAULT_SLOT) -> None:
         """Replace a variable of a program by one of the same type and shape."""
         ...
 
-    def get_variable(self, name: str, slot: str = DEFAULT_SLOT) -> NDArray[Any]:
+    def get_variable(self, name: str, slot: str = DEFAULT_SLOT) -> Array:
         """Return a copy of a variable, as the device holds it."""
         ...
 
@@ -152,12 +153,6 @@ class NpuDevice(Protocol):
     @power_mode.setter
     def power_mode(self, mode: PowerMode) -> None: ...
 
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
 
 def slot_limit(n_slots: int, held: tuple[str, ...]) -> ResourceError:
     """Return the error of a device whose slots are all taken."""
@@ -182,18 +177,18 @@ def check_linear(program: Program) -> None:
         )
 
 
-def variable(program: Program, name: str) -> NDArray[Any]:
+def variable(program: Program, name: str) -> Array:
     """Return a copy of a variable by its name, such as ``res/weights``."""
     layer, what = _split(program, name)
-    values: NDArray[Any] = getattr(program.layers[layer], what)
+    values: Array = getattr(program.layers[layer], what)
     return values.copy()
 
 
-def with_variable(program: Program, name: str, values: NDArray[Any]) -> Program:
+def with_variable(program: Program, name: str, values: Array) -> Program:
     """Return the program with one variable replaced by a copy of `values`, which must have its type and shape."""
     index, what = _split(program, name)
     layer = program.layers[index]
-    old: NDArray[Any] = getattr(layer, what)
+    old: Array = getattr(layer, what)
     if not isinstance(values, np.ndarray) or values.dtype != old.dtype or values.shape != old.shape:
         came = f"{values.dtype} of shape {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
         raise ProgramError(f"`{name}` must be {old.dtype} of shape {old.shape}. Got {came}")

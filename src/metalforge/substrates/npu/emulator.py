@@ -8,11 +8,12 @@ happens to one never changes another. A slot has an image (what the host wrote l
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.arrays import Array
 from metalforge.core.closing import Closing
 from metalforge.substrates.profiles import DeviceProfile
 from metalforge.substrates.profiles import profile as find_profile
@@ -185,7 +186,7 @@ class EmulatedDevice(Closing):
 
     # Variables and registers.
 
-    def set_variable(self, name: str, values: NDArray[Any], slot: str = DEFAULT_SLOT) -> None:
+    def set_variable(self, name: str, values: Array, slot: str = DEFAULT_SLOT) -> None:
         """Replace a variable by one of the same type and shape; the slot's image follows once it is acknowledged."""
         with self._lock:
             resident, _ = self._on_chip(slot)
@@ -208,7 +209,7 @@ class EmulatedDevice(Closing):
                 spent = price.latency.value, price.energy.value
                 self.ledger.enter(*spent, weight_updates=1, bytes_pushed=values.nbytes)
 
-    def get_variable(self, name: str, slot: str = DEFAULT_SLOT) -> NDArray[Any]:
+    def get_variable(self, name: str, slot: str = DEFAULT_SLOT) -> Array:
         """Return a copy of a variable as the chip holds it."""
         with self._lock:
             return variable(self._on_chip(slot)[0].memory, name)

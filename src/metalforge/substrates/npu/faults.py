@@ -5,11 +5,11 @@ broken update are errors the driver sees; a bit flip is silent, and only a finge
 """
 
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
+
+from metalforge.core.arrays import Array
 
 from .program import FullyConnected, Program
 
@@ -91,7 +91,7 @@ def flip_bits(program: Program, bits: int, rng: np.random.Generator) -> Program:
     return replace(program, layers=tuple(layers))
 
 
-def partly(old: NDArray[Any], new: NDArray[Any], fraction: float) -> NDArray[Any]:
+def partly(old: Array, new: Array, fraction: float) -> Array:
     """Return `old` with its first entries taken from `new`."""
     mixed = old.copy()
     count = int(fraction * old.size)

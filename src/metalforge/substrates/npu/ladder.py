@@ -18,10 +18,11 @@ one matrix; only its scales are real numbers, everything before them is int64.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from metalforge.core.arrays import Array, Doubles
 
 from .program import Encoding, Program, ProgramError
 from .quantize import Clip, Per, Quantized, quantize_to
@@ -40,7 +41,7 @@ def digit_limit(digits: int) -> int:
     return int((BASE**digits - 1) // 2)
 
 
-def split_digits(q: NDArray[Any], digits: int) -> NDArray[np.int8]:
+def split_digits(q: Array, digits: int) -> NDArray[np.int8]:
     """Return integers as balanced base-15 digits of shape (digits, *q.shape), the most significant first."""
     rest = _integers("weights", q)
     limit = digit_limit(digits)
@@ -55,7 +56,7 @@ def split_digits(q: NDArray[Any], digits: int) -> NDArray[np.int8]:
     return np.stack(found[::-1]).astype(np.int8)
 
 
-def join_digits(potentials: NDArray[Any], digits: int) -> NDArray[np.int64]:
+def join_digits(potentials: Array, digits: int) -> NDArray[np.int64]:
     """Return sum_k 15^k p_k for digit blocks side by side on the last axis, the most significant first."""
     wide = _integers("potentials", potentials)
     digit_limit(digits)
@@ -64,7 +65,7 @@ def join_digits(potentials: NDArray[Any], digits: int) -> NDArray[np.int64]:
     return _horner(wide.reshape(*wide.shape[:-1], digits, wide.shape[-1] // digits), BASE)
 
 
-def nibble_rows(q: NDArray[Any], bits: int) -> NDArray[np.uint8]:
+def nibble_rows(q: Array, bits: int) -> NDArray[np.uint8]:
     """Return (batch, lines) integers of 4, 8, 12 or 16 bits as (batch * bits / 4, lines) rows of 4 bits.
 
     The rows of one sample follow each other, the most significant first.
@@ -81,7 +82,7 @@ def nibble_rows(q: NDArray[Any], bits: int) -> NDArray[np.uint8]:
     return rows.astype(np.uint8).reshape(len(wide) * n_rows, wide.shape[1])
 
 
-def join_nibbles(potentials: NDArray[Any], bits: int) -> NDArray[np.int64]:
+def join_nibbles(potentials: Array, bits: int) -> NDArray[np.int64]:
     """Return (batch, units) sums 16^k p_k of the (batch * bits / 4, units) potentials of `nibble_rows`."""
     wide = _integers("potentials", potentials)
     n_rows = _nibbles(bits)
@@ -127,7 +128,7 @@ def input_levels(encoding: Encoding) -> int:
     return (1 << (bits - 1)) - 1 if encoding.signed == "zero_point" else (1 << bits) - 1
 
 
-def group_ranges(*groups: tuple[int, float]) -> NDArray[np.float64]:
+def group_ranges(*groups: tuple[int, float]) -> Doubles:
     """Return one range a line from (lines, range) groups, such as (50, max |u|), (128, max |x|)."""
     return np.repeat([float(largest) for _, largest in groups], [lines for lines, _ in groups])
 
@@ -148,8 +149,8 @@ class Ladder:
 
     encoding: Encoding
     integers: NDArray[np.int64]
-    scales: NDArray[np.float64]
-    ranges: NDArray[np.float64]
+    scales: Doubles
+    ranges: Doubles
     correction: NDArray[np.int64] = field(init=False)
     """2^(bits-1) * row sums for the zero point, else 0."""
 
@@ -177,7 +178,7 @@ class Ladder:
             raise ProgramError(f"inputs must have shape (batch, {self.ranges.size}). Got {real.shape}")
         return nibble_rows(ENCODERS[self.encoding.signed](real, self.ranges, bits), bits)
 
-    def join(self, potentials: NDArray[Any]) -> NDArray[np.int64]:
+    def join(self, potentials: Array) -> NDArray[np.int64]:
         """Return the exact integers (batch, outputs): the matrix of integers times the encoded inputs, signed."""
         units = self.encoding.digits * len(self.integers)
         if np.ndim(potentials) != 2 or np.shape(potentials)[1] != units:
@@ -185,7 +186,7 @@ class Ladder:
         wide = join_nibbles(potentials, self.encoding.activation_bits)
         return join_digits(wide, self.encoding.digits) - self.correction
 
-    def decode(self, potentials: NDArray[Any]) -> NDArray[np.float64]:
+    def decode(self, potentials: Array) -> Doubles:
         """Return y of shape (batch, outputs): `join` times the scales."""
         return self.join(potentials) * self.scales
 
@@ -193,7 +194,7 @@ class Ladder:
         """Return the ladder of some inputs; ladders that cover all of them add up to this one."""
         return replace(self, integers=self.integers[:, span], ranges=self.ranges[span])
 
-    def error_bound(self, matrix: ArrayLike) -> NDArray[np.float64]:
+    def error_bound(self, matrix: ArrayLike) -> Doubles:
         """Return the largest possible |decode - matrix @ x| of each output for an x within its ranges.
 
         With x_j = r_j (q_j + e_j) / L, |e_j| <= 1/2, and L the input levels, the error of output i is
@@ -263,7 +264,7 @@ def _nibbles(bits: int) -> int:
     return bits // 4
 
 
-def _integers(what: str, values: NDArray[Any]) -> NDArray[np.int64]:
+def _integers(what: str, values: Array) -> NDArray[np.int64]:
     """Return values as int64; raises when they are not integers."""
     given = np.asarray(values)
     if given.dtype.kind not in "iu":
@@ -284,14 +285,14 @@ def _nearest_level(x: ArrayLike, scale: ArrayLike, lowest: int, highest: int) ->
     return np.rint(level).astype(np.int64)
 
 
-def _positive(ranges: ArrayLike) -> NDArray[np.float64]:
+def _positive(ranges: ArrayLike) -> Doubles:
     real = np.asarray(ranges, np.float64)
     if not np.all(np.isfinite(real) & (real >= SMALLEST_RANGE)):
         raise ProgramError(f"the range of an input must be a finite number of at least {SMALLEST_RANGE}")
     return real
 
 
-def _ranges(ranges: ArrayLike, inputs: int) -> NDArray[np.float64]:
+def _ranges(ranges: ArrayLike, inputs: int) -> Doubles:
     """Return one range an input."""
     real = _positive(ranges)
     if real.shape not in ((), (inputs,)):

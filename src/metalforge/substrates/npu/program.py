@@ -12,6 +12,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.arrays import Doubles
 from metalforge.core.errors import MetalforgeError
 
 MAX_INPUTS = 57334
@@ -149,7 +150,7 @@ class Program:
     layers: tuple[FullyConnected, ...]
     encoding: Encoding = Encoding()
     heads: tuple[Head, ...] = ()
-    scales: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    scales: Doubles = field(default_factory=lambda: np.zeros(0))
     schema: str = ""
     provenance: tuple[tuple[str, str], ...] = ()
 

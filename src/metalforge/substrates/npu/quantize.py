@@ -7,11 +7,13 @@ with one scale an output row or one for the whole matrix. Symmetric limits (no -
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from metalforge.core.arrays import Array, Doubles
 
 from .program import ProgramError
 
@@ -47,9 +49,9 @@ class Quantized:
     """
 
     values: NDArray[np.int8] | NDArray[np.int16]
-    scales: NDArray[np.float64]
+    scales: Doubles
     limits: tuple[int, int]
-    error: NDArray[np.float64]
+    error: Doubles
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -62,7 +64,7 @@ class Quantized:
         low, high = self.limits
         return high.bit_length() + (low < 0)
 
-    def dequantize(self) -> NDArray[np.float64]:
+    def dequantize(self) -> Doubles:
         """Return scale * q, shape (outputs, inputs)."""
         return self.values * self.scales[:, np.newaxis]
 
@@ -114,54 +116,42 @@ def quantize_to(weights: ArrayLike, limits: tuple[int, int], *, per: Per = "row"
     )
 
 
-def _round(unit: NDArray[np.float64], end: NDArray[np.float64], limits: tuple[int, int]) -> NDArray[np.float64]:
+def _round(unit: Doubles, end: Doubles, limits: tuple[int, int]) -> Doubles:
     """Return rows on the grid whose largest integer stands for `end`."""
     low, high = limits
     return np.clip(np.rint(unit * (high / end)[:, np.newaxis]), low, high)
 
 
-def _best_end(unit: NDArray[np.float64], limits: tuple[int, int]) -> NDArray[np.float64]:
+def _best_end(unit: Doubles, limits: tuple[int, int]) -> Doubles:
     """Return where each row's grid should end for the least squared error: never worse than 1, which is tried first.
 
     A search finds the valley; one least-squares step, scale = <w, q> / <q, q>, then fits the scale to the integers.
     """
-    high = limits[1]
-    best = np.ones(len(unit))
-    least = _squared_error(unit, best, limits)
-    for end in SEARCH_ENDS:
-        _keep_better(unit, np.full(len(unit), end), limits, best, least)
+    best = _least(unit, [np.full(len(unit), end) for end in (1.0, *SEARCH_ENDS)], limits)
     q = _round(unit, best, limits)
     norm = np.sum(q * q, axis=1)
-    fitted = np.divide(high * np.sum(unit * q, axis=1), norm, out=best.copy(), where=norm > 0)
-    _keep_better(unit, fitted, limits, best, least)
-    return best
+    fitted = np.divide(limits[1] * np.sum(unit * q, axis=1), norm, out=best.copy(), where=norm > 0)
+    return _least(unit, [best, fitted], limits)
 
 
-def _keep_better(
-    unit: NDArray[np.float64],
-    end: NDArray[np.float64],
-    limits: tuple[int, int],
-    best: NDArray[np.float64],
-    least: NDArray[np.float64],
-) -> None:
-    """Write `end` and its error into `best` and `least` for the rows it improves."""
-    error = _squared_error(unit, end, limits)
-    better = error < least
-    best[better], least[better] = end[better], error[better]
+def _least(unit: Doubles, ends: list[Doubles], limits: tuple[int, int]) -> Doubles:
+    """Return for each row the end with the least squared error, the first of several."""
+
+    def error(end: Doubles) -> Doubles:
+        difference = unit - _round(unit, end, limits) * (end / limits[1])[:, np.newaxis]
+        return np.asarray(np.sum(difference * difference, axis=1))
+
+    least = np.argmin([error(end) for end in ends], axis=0)
+    return np.asarray(np.array(ends)[least, np.arange(len(unit))])
 
 
-def _squared_error(unit: NDArray[np.float64], end: NDArray[np.float64], limits: tuple[int, int]) -> NDArray[np.float64]:
-    difference = unit - _round(unit, end, limits) * (end / limits[1])[:, np.newaxis]
-    return np.asarray(np.sum(difference * difference, axis=1))
-
-
-def _rms(values: NDArray[np.float64]) -> float:
+def _rms(values: Doubles) -> float:
     """Return the root mean square without overflow or underflow of the squares."""
     peak = float(np.abs(values).max())
     return peak * float(np.sqrt(np.mean((values / peak) ** 2))) if peak else 0.0
 
 
-def _finite_matrix(weights: ArrayLike) -> NDArray[np.float64]:
+def _finite_matrix(weights: ArrayLike) -> Doubles:
     """Return weights as float64 of shape (outputs, inputs); raises when they are not a matrix of finite numbers."""
     given = np.asarray(weights)
     if given.dtype.kind not in "iuf" or given.ndim != 2 or given.size == 0:
@@ -211,7 +201,7 @@ def unpack_bits(packed: NDArray[np.uint8], bits: int, count: int, where: str) ->
     return flat.view(np.int8)
 
 
-def pack_int4(values: NDArray[Any]) -> bytes:
+def pack_int4(values: Array) -> bytes:
     """Return integers of -7 .. 7 two a byte, the first in the low nibble; an odd count leaves the last one zero."""
     given = np.asarray(values)
     if given.dtype.kind not in "iu":
@@ -227,7 +217,7 @@ def unpack_int4(data: bytes, count: int) -> NDArray[np.int8]:
     return values
 
 
-def _check_int4(values: NDArray[Any]) -> None:
+def _check_int4(values: Array) -> None:
     wrong = np.flatnonzero((values < -7) | (values > 7))
     if wrong.size:
         raise ProgramError(f"4-bit weights lie in -7 .. 7. Got {values.flat[wrong[0]]} at position {wrong[0]}")

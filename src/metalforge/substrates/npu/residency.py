@@ -21,9 +21,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import UnknownNameError
+from metalforge.core.arrays import Array
+from metalforge.core.errors import find
 
-from .device import NpuDevice, Outputs, ResourceError, Spent, image_bytes, with_variable
+from .device import NpuDevice, Outputs, ResourceError, Spent, image_bytes
 from .program import Program
 
 T = TypeVar("T")
@@ -95,9 +96,7 @@ class DevicePrograms:
 
     def program(self, slot: str) -> Program:
         """Return a program as the host wrote it last."""
-        if slot not in self._programs:
-            raise UnknownNameError("program of this user on the device", slot, self._programs)
-        return self._programs[slot]
+        return find("program of this user on the device", slot, self._programs)
 
     def infer(self, slot: str, rows: NDArray[np.uint8]) -> Outputs:
         """Return what a program gives for chip inputs (rows, lines); loads it first where it is not there."""
@@ -127,26 +126,21 @@ class DevicePrograms:
             self._programs[slot] = program
             self._load(slot)
 
-    def set_variable(self, slot: str, name: str, values: NDArray[Any]) -> None:
-        """Replace a variable of a program, resident or not; the others are not touched."""
-        # What is wrong is refused before anything is sent.
-        self._send(slot, name, values, with_variable(self.program(slot), name, values))
-
     def update(self, slot: str, program: Program) -> int:
-        """Replace the weights of a program of one layer; return the bytes that went over, none where they are equal."""
+        """Replace the weights of a program of one layer; return the bytes that went over, none where they are equal.
+
+        One that is not resident has them when it comes back.
+        """
         layer, old = program.layers[0], self.program(slot).layers[0]
         if np.array_equal(layer.weights, old.weights):
             return 0
-        self._send(slot, f"{old.name}/weights", layer.weights, program)
-        return layer.weights.nbytes
-
-    def _send(self, slot: str, name: str, values: NDArray[Any], program: Program) -> None:
         with self._shared.lock:
             if slot in self._shared.on_chip:
-                self._ask(self.device.set_variable, name, values, slot)
+                self._ask(self.device.set_variable, f"{old.name}/weights", layer.weights, slot)
             self._programs[slot] = program
+        return layer.weights.nbytes
 
-    def get_variable(self, slot: str, name: str) -> NDArray[Any] | None:
+    def get_variable(self, slot: str, name: str) -> Array | None:
         """Return a variable as the device holds it; None while the program waits for its turn."""
         with self._shared.lock:
             return self.device.get_variable(name, slot) if slot in self._shared.on_chip else None

@@ -8,16 +8,15 @@ On the chip 8 bits are two nibble rows of one batch; their joined sum is this pr
 which `certificate` proves for the layer. This loop is the emulator's fast path; it models no time.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.arrays import Doubles, Reals
 from metalforge.native import kernels
 
 from .program import ProgramError
-
-Reals = NDArray[np.floating[Any]]
 
 
 class SequenceLoop:
@@ -31,12 +30,12 @@ class SequenceLoop:
     def __init__(
         self,
         weights: NDArray[np.int8],
-        scale: NDArray[np.float64],
+        scale: Doubles,
         *,
         inputs: int,
         digits: int = 1,
         bits: int = 8,
-        bias: NDArray[np.float64] | None = None,
+        bias: Doubles | None = None,
         leak: float = 1.0,
         input_range: float = 1.0,
         state_range: float = 1.0,
