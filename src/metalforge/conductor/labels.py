@@ -105,13 +105,11 @@ class Labeller:
     def best_step(self, place: ChainContext) -> float:
         """Return the step size of the most effective samples an integration step; NaN where no chain had any."""
         if place not in self._best_steps:
-            here = [c for c in self._corpus.chains if c.entry.place == place and c.entry.fault is None]
-            rates = {
-                (tau, n_steps): self._samples_a_step(
-                    [c for c in here if (c.entry.tau, c.entry.n_steps) == (tau, n_steps)]
-                )
-                for tau, n_steps in {(c.entry.tau, c.entry.n_steps) for c in here}
-            }
+            here: dict[tuple[float, int], list[ChainRecord]] = {}
+            for chain in self._corpus.chains:
+                if chain.entry.place == place and chain.entry.fault is None:
+                    here.setdefault((chain.entry.tau, chain.entry.n_steps), []).append(chain)
+            rates = {step: self._samples_a_step(chains) for step, chains in here.items()}
             tau, n_steps = max(rates, key=lambda step: rates[step], default=(1.0, 1))
             found = max(rates.values(), default=0.0) > 0
             self._best_steps[place] = tau / n_steps if found else float("nan")

@@ -14,7 +14,7 @@ steerers: the widest gaps (`find_largest_gaps`) and scored candidates (`steer_ad
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from math import inf, isfinite
-from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -176,6 +176,24 @@ class History:
             settings=settings,
             observations=self.observations,
         )
+
+
+class HistorySteerer:
+    """What steerers have in common that decide from a history and from `settings`, fields by name."""
+
+    name: ClassVar[str]
+    settings: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, beta_min: float, beta_max: float) -> None:
+        self.history = History(beta_min, beta_max)
+
+    def tell(self, observations: Sequence[Observation]) -> None:
+        """Take what came out."""
+        self.history.tell(observations)
+
+    def state(self) -> SteererState:
+        """Return all that `ask` depends on."""
+        return self.history.state(self.name, {name: getattr(self, name) for name in self.settings})
 
 
 class AdaptiveDecision(NamedTuple):

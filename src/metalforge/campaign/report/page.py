@@ -9,29 +9,13 @@ from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState
 from metalforge.core.files import PathLike, naming, replacing
 
+from . import sections, sections_of_run
 from .definitions import definitions_section
 from .downloads import CURVES, ROWS, curves_csv, curves_of, write_rows
 from .drawing import Drawn, png_bytes, svg_bytes
 from .figures import draw_all
 from .html import Raw, data_address, document, image, link, paragraph
 from .result import CampaignResult, findings_of, result_of
-from .sections import (
-    evidence_section,
-    headline,
-    history_section,
-    points_section,
-    quarks_section,
-    transition_section,
-    updates_section,
-)
-from .sections_of_run import (
-    checks_section,
-    decisions_section,
-    efficiency_section,
-    energy_section,
-    footer,
-    provenance_section,
-)
 
 REPORT = "report.html"
 FIGURES = "figures"
@@ -71,20 +55,20 @@ def page_of(
         figure.name: image(svg_bytes(figure.figure), figure.title, figure.caption) for figure in drawn
     }
     parts = [
-        headline(state, result),
-        transition_section(result, figures),
-        evidence_section(result, figures),
-        quarks_section(state.spec.lattice, result, figures),
-        history_section(figures),
-        points_section(result, _downloads(curves) if state.trajectories else ""),
-        updates_section(result, figures),
-        decisions_section(state, result, figures),
-        energy_section(result),
-        efficiency_section(state, result),
-        checks_section(state, result),
+        sections.headline(state, result),
+        sections.transition_section(result, figures),
+        sections.evidence_section(result, figures),
+        sections.quarks_section(state.spec.lattice, result, figures),
+        sections.history_section(figures),
+        sections.points_section(result, _downloads(curves) if state.trajectories else ""),
+        sections.updates_section(result, figures),
+        sections_of_run.decisions_section(state, result, figures),
+        sections_of_run.energy_section(result),
+        sections_of_run.efficiency_section(state, result),
+        sections_of_run.checks_section(state, result),
         definitions_section(state.spec),
-        provenance_section(state, result),
-        footer(),
+        sections_of_run.provenance_section(state, result),
+        sections_of_run.footer(),
     ]
     return document(f"{state.spec.name}: metalforge report", [part for part in parts if part])
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError, UnknownNameError
-from metalforge.core.steering import SAME_BETA, History, Observation, SteererState, Suggestion, distinct
+from metalforge.core.steering import SAME_BETA, HistorySteerer, Observation, Suggestion, distinct
 from metalforge.core.threads import one_thread
 from metalforge.statistics.estimate import with_error
 
@@ -37,7 +37,7 @@ def reweighting_reach(dims: Sequence[int]) -> float:
     return float((2.0 * np.prod(np.array(dims, dtype=np.float64))) ** -0.5)
 
 
-class GaussianProcess:
+class GaussianProcess(HistorySteerer):
     r"""Places each point where the spread of beta_c = argmax chi(beta) after it is expected to be smallest.
 
     Paths of the posterior (see `posterior`) give pairs of a maximum b and a fantasy y_c = f(c) + noise, for every
@@ -68,6 +68,7 @@ class GaussianProcess:
     """
 
     name = "gaussian-process"
+    settings = ("initial", "transform", "fresh_cost", "reach", "grid", "paths", "seed")
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class GaussianProcess:
         paths: int = 384,
         seed: int = 0,
     ) -> None:
-        self.history = History(beta_min, beta_max)
+        super().__init__(beta_min, beta_max)
         if transform not in get_args(Transform):
             raise UnknownNameError("transform", transform, get_args(Transform))
         for name, value, least in (
@@ -109,7 +110,7 @@ class GaussianProcess:
     def tell(self, observations: Sequence[Observation]) -> None:
         """Take what came out; with `transform = "log"` every value must be positive."""
         check_values(observations, self.transform)
-        self.history.tell(observations)
+        super().tell(observations)
         self._processes = None
 
     def ask(self, n: int = 1, pending: Sequence[float] = ()) -> list[Suggestion]:
@@ -131,11 +132,6 @@ class GaussianProcess:
             peaks = self._beta(self._curves([]).peaks())
         low, middle, high = np.quantile(peaks, [0.16, 0.5, 0.84])
         return PosteriorPeak(float(middle), float(high - low) / 2, float(low), float(high))
-
-    def state(self) -> SteererState:
-        """Return all that `ask` depends on."""
-        settings = ("initial", "transform", "fresh_cost", "reach", "grid", "paths", "seed")
-        return self.history.state(self.name, {name: getattr(self, name) for name in settings})
 
     def _spread(self, waiting: list[float]) -> Suggestion | None:
         """Return the emptiest place of an even design while there is no curve to fit."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from metalforge.core.errors import PluginError, SpecError
-from metalforge.core.steering import History, Observation, Steerer, SteererState, Suggestion
+from metalforge.core.steering import HistorySteerer, Observation, Steerer, Suggestion
 
 VARIABLE, OBJECTIVE, ERROR, COST = "beta", "chi", "chi_error", "cost"
 SUGGESTED, INGESTED = "suggested-", "ingested-"
@@ -109,7 +109,7 @@ class SteererGenerator:
         self._finalized = True
 
 
-class GeneratorSteerer:
+class GeneratorSteerer(HistorySteerer):
     """A generator with `ask` and `tell`; the range is that of its `vocs` unless it is given.
 
     The interface has no pending points: a generator knows what it suggested and has no result for. So what it
@@ -132,7 +132,7 @@ class GeneratorSteerer:
                 "\nhint: GeneratorSteerer(generator, beta_min=..., beta_max=...)"
             )
         self.generator = generator
-        self.history = History(low, high)
+        super().__init__(low, high)
         self._open: list[dict[str, Any]] = []  # suggested, without a result
         self._told: set[str] = set()
 
@@ -147,7 +147,7 @@ class GeneratorSteerer:
 
     def tell(self, observations: Sequence[Observation]) -> None:
         """Pass on what came out, with the generator's own `_id` and constants where it suggested the point."""
-        self.history.tell(observations)
+        super().tell(observations)
         results = []
         for seen in observations:
             if seen.id in self._told:
@@ -160,10 +160,6 @@ class GeneratorSteerer:
             results.append(point | {OBJECTIVE: seen.value, ERROR: seen.error, COST: seen.cost})
         if results:
             self.generator.ingest(results)
-
-    def state(self) -> SteererState:
-        """Return what the generator was told; its own settings are its own."""
-        return self.history.state(self.name, {})
 
     def _idle(self, waiting: list[float]) -> list[dict[str, Any]]:
         """Return the open points that are not being measured; each pending beta accounts for one of them."""

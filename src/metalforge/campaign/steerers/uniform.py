@@ -5,7 +5,7 @@ from itertools import count
 from math import ceil
 
 from metalforge.core.errors import SpecError
-from metalforge.core.steering import History, Observation, SteererState, Suggestion, find_largest_gaps
+from metalforge.core.steering import HistorySteerer, Suggestion, find_largest_gaps
 
 SPACING = 2.5
 """Distance of an even scan's points in reaches: neighbours overlap by a sixth or more, and fewer warm-ups are paid."""
@@ -29,7 +29,7 @@ def van_der_corput(index: int) -> float:
     return value
 
 
-class Uniform:
+class Uniform(HistorySteerer):
     """Ever finer halves of the range, or the middles of `points` equal cells; each beta as much as the others.
 
     With `points` the cells are visited in the order of the van der Corput sequence, so a scan that ends early is
@@ -38,16 +38,13 @@ class Uniform:
     """
 
     name = "uniform"
+    settings = ("points",)
 
     def __init__(self, beta_min: float, beta_max: float, *, points: int | None = None) -> None:
         if points is not None and points < 1:
             raise SpecError(f"`points` must be at least 1. Got {points}")
-        self.history = History(beta_min, beta_max)
+        super().__init__(beta_min, beta_max)
         self.points = points
-
-    def tell(self, observations: Sequence[Observation]) -> None:
-        """Take what came out."""
-        self.history.tell(observations)
 
     def ask(self, n: int = 1, pending: Sequence[float] = ()) -> list[Suggestion]:
         """Return the n beta where least was spent, in the order of the sequence."""
@@ -64,10 +61,6 @@ class Uniform:
             chosen.append(Suggestion(beta=beta, reason=reason))
             spent.append((beta, typical or 1.0))
         return chosen
-
-    def state(self) -> SteererState:
-        """Return all that `ask` depends on."""
-        return self.history.state(self.name, {"points": self.points})
 
     def _next(self, spent: list[tuple[float, float]]) -> float:
         if self.points is None:
@@ -88,20 +81,13 @@ class Uniform:
         return sum(cost for place, cost in spent if self.history.same(beta, place))
 
 
-class Gaps:
+class Gaps(HistorySteerer):
     """Halves the widest gap between the measured and pending beta and the ends of the range.
 
     A batch is chosen one by one, each point closing its gap before the next is looked for.
     """
 
     name = "gaps"
-
-    def __init__(self, beta_min: float, beta_max: float) -> None:
-        self.history = History(beta_min, beta_max)
-
-    def tell(self, observations: Sequence[Observation]) -> None:
-        """Take what came out."""
-        self.history.tell(observations)
 
     def ask(self, n: int = 1, pending: Sequence[float] = ()) -> list[Suggestion]:
         """Return the middles of the n widest gaps; the score is the part of the range that the gap covers."""
@@ -116,7 +102,3 @@ class Gaps:
             )
             points.append(beta)
         return chosen
-
-    def state(self) -> SteererState:
-        """Return all that `ask` depends on."""
-        return self.history.state(self.name, {})
