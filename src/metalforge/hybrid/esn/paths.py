@@ -22,12 +22,11 @@ whose row sums, like the bias, move into the thresholds. The chip's output n of 
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from metalforge.core.arrays import Doubles, Reals
+from metalforge.core.arrays import Array, Doubles, Reals
 from metalforge.core.errors import PlacementError
 from metalforge.hybrid.routing.encodings import rms_error
 from metalforge.hybrid.routing.jobs import FINEST, LEVELS, rectified_layer
@@ -215,7 +214,7 @@ class NativeLayer:
 
     def __call__(self, u: Reals, s: Reals) -> Doubles:
         """Return clip(W_in u + W_res s + b, 0, 1) in fifteenths, shape (batch, units)."""
-        rows: NDArray[Any] = np.concatenate(
+        rows: Array = np.concatenate(
             [encode_zero_point(u, self._ranges.u, BITS), encode_unsigned(s, 1.0, BITS)], axis=1
         )
         return self._programs.infer(self._slot, rows.astype(np.uint8)) / LEVELS

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from metalforge.core.arrays import Reals
+from metalforge.core.arrays import Array, Reals
 from metalforge.core.substrate import SubstrateInfo
 from metalforge.hybrid.model.graph import graph_from_esn
 from metalforge.hybrid.routing.router import OperationRouter
@@ -67,7 +66,7 @@ class SubstrateSelector:
         return Selection(hybrid, name, step.reason)
 
 
-def _first(calibration: NDArray[Any] | None) -> dict[str, NDArray[Any]] | None:
+def _first(calibration: Array | None) -> dict[str, Array] | None:
     """Return rows of a series, or of several, as the graph's input."""
     return None if calibration is None else {"input": np.asarray(calibration).reshape(-1, np.shape(calibration)[-1])}
 

@@ -10,12 +10,11 @@ at the first rung whose gap is within the tolerance.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from metalforge.core.arrays import Reals
+from metalforge.core.arrays import Array, Reals
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.metrics import nrmse
 from metalforge.reservoir.readout import ridge as ridge_readout
@@ -32,7 +31,7 @@ class Task:
     """
 
     inputs: Reals
-    targets: NDArray[Any]
+    targets: Array
     washout: int = 0
 
     def __post_init__(self) -> None:

@@ -10,12 +10,11 @@ network on a device, requantised: its readout, and its reservoir if that was tra
 """
 
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
-from metalforge.core.arrays import Reals
+from metalforge.core.arrays import Array, Reals
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.hybrid.running.device_matrix import Push
 from metalforge.reservoir.gradient import Gradients, loss_gradient
@@ -73,7 +72,7 @@ class BackpropagationTrainer:
         """Begin the next window from rest."""
         self._state = np.zeros(self.weights.units, self.weights.dtype)
 
-    def step(self, inputs: Reals, targets: NDArray[Any], *, washout: int = 0) -> float:
+    def step(self, inputs: Reals, targets: Array, *, washout: int = 0) -> float:
         """Return the loss on a window, (steps, inputs) and (steps - washout, outputs), and learn it.
 
         Classes, (steps - washout,) whole numbers, are targets of cross-entropy too.

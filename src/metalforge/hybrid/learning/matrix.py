@@ -76,13 +76,10 @@ class WrittenMatrix(DeviceMatrix):
         """Bytes of one update: the chip has no partial write."""
         return int(self.program.layers[0].weights.nbytes)
 
-    def real(self) -> Doubles:
-        """Return the weights that the integers stand for, (outputs, inputs)."""
-        return self.real_of(self.integers)
-
-    def real_of(self, integers: NDArray[np.int64]) -> Doubles:
-        """Return the weights that other integers would stand for, with the scales that the rows have."""
-        return np.asarray(integers * self._scales[:, np.newaxis] / self._ranges)
+    def real(self, integers: NDArray[np.int64] | None = None) -> Doubles:
+        """Return the weights (outputs, inputs) that the integers stand for, or that others would with these scales."""
+        held = self.integers if integers is None else integers
+        return np.asarray(held * self._scales[:, np.newaxis] / self._ranges)
 
     def changed(self, matrix: ArrayLike) -> int:
         """Return how many integers `push` would change."""
@@ -121,7 +118,7 @@ class WrittenMatrix(DeviceMatrix):
             programs=(program,),
             columns=(slice(0, integers.shape[1]),),
             ladders=(ladder,),
-            error_bound=ladder.error_bound(self.real_of(integers)),
+            error_bound=ladder.error_bound(self.real(integers)),
         )
 
 

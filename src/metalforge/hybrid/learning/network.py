@@ -175,7 +175,7 @@ class DeviceNetwork(Closing):
 
     def push_integers(self, integers: NDArray[np.int64], out_bias: Doubles) -> Push:
         """Give the device integers of the readout; the master becomes what they stand for."""
-        self._master = self._checked(self.readout.real_of(integers), out_bias)
+        self._master = self._checked(self.readout.real(integers), out_bias)
         return self._guarded(lambda: self.readout.write(integers))
 
     def push_reservoir(self, weights: EsnWeights) -> Push:

@@ -6,6 +6,7 @@ name unless `outputs` names several.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 from typing import Literal, TypeAlias, TypeVar
 
@@ -241,10 +242,10 @@ def _joined(
     """Return regions with pairs of one side joined, until no pair can be."""
     i = 0
     while i < len(regions):
-        after = _edges(regions, before)
+        of = {name: k for k, names in enumerate(regions) for name in names}
+        waits = [{of[p] for name in names for p in before[name]} for names in regions]
         for j in range(len(regions) - 1, i, -1):
-            same = sides[regions[i][0]] == sides[regions[j][0]]
-            if same and not _around(after, i, j) and not _around(after, j, i):
+            if sides[regions[i][0]] == sides[regions[j][0]] and _can_join(waits, i, j):
                 regions[i] += regions.pop(j)
                 i = -1  # what could not be joined before may be now
                 break
@@ -252,26 +253,14 @@ def _joined(
     return regions
 
 
-def _edges(regions: Sequence[Sequence[str]], before: Mapping[str, Collection[str]]) -> list[set[int]]:
-    """Return for every region those that wait for it."""
-    of = {name: k for k, names in enumerate(regions) for name in names}
-    after: list[set[int]] = [set() for _ in regions]
-    for name, producers in before.items():
-        for producer in producers:
-            if of[producer] != of[name]:
-                after[of[producer]].add(of[name])
-    return after
-
-
-def _around(after: Sequence[set[int]], start: int, end: int) -> bool:
-    """Whether a path between two regions leads through a third: joined, they would wait for each other."""
-    waiting = [k for k in after[start] if k != end]
-    seen = set(waiting)
-    while waiting:
-        for k in after[waiting.pop()]:
-            if k == end:
-                return True
-            if k not in seen:
-                seen.add(k)
-                waiting.append(k)
-    return False
+def _can_join(waits: Sequence[set[int]], i: int, j: int) -> bool:
+    """Whether two regions may be one: none would wait for another that waits for it."""
+    joined = [i if k == j else k for k in range(len(waits))]
+    edges: dict[int, set[int]] = {k: set() for k in joined}
+    for k, them in zip(joined, waits, strict=True):
+        edges[k] |= {joined[p] for p in them} - {k}
+    try:
+        TopologicalSorter(edges).prepare()
+    except CycleError:
+        return False
+    return True

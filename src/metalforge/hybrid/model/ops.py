@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from typing import ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
-from metalforge.core.arrays import Reals
+from metalforge.core.arrays import Array, Reals
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.sparse import weights_of
 from metalforge.reservoir.weights import EsnWeights
@@ -274,7 +273,7 @@ class SoftwareOnly(Op):
     """
 
     operators: tuple[str, ...]
-    run: Callable[[Sequence[NDArray[Any]]], Sequence[NDArray[Any]]]
+    run: Callable[[Sequence[Array]], Sequence[Array]]
     """Arrays in, in the order of the node's inputs; arrays out."""
     output_shapes: tuple[Shape, ...] = ()
     reason: str = "no NPU has this op"

@@ -128,8 +128,30 @@ class Plan:
         return msgspec.json.format(msgspec.json.encode(self.record), indent=2).decode()
 
     def to_dot(self) -> str:
-        """Return the graph in Graphviz's language, a cluster a partition."""
-        return dot(self.graph, self.record)
+        """Return the graph in Graphviz's language: a cluster a partition, an edge a value."""
+        lines = ["digraph plan {", "  rankdir=LR;", '  node [shape=box, style=filled, fontname="sans-serif"];']
+        lines += [f'  {_quoted("input " + name)} [shape=ellipse, fillcolor="white"];' for name in self.graph.inputs]
+        rows = {row.op: row for row in self.record.ops}
+        for i, part in enumerate(self.record.partitions):
+            lines += [f"  subgraph cluster_{i} {{", f"    label={_quoted(part.side)};"]
+            for name in part.ops:
+                row = rows[name]
+                label = "\n".join(filter(None, [name, row.kind, f"{row.substrate} {row.encoding}".strip()]))
+                colour = COLOURS[row.substrate]
+                lines.append(
+                    f'    {_quoted("op " + name)} [label={_quoted(label)}, fillcolor="{colour}", '
+                    f"tooltip={_quoted(row.reason)}];"
+                )
+            lines.append("  }")
+        makers = {value: f"op {node.name}" for node in self.graph.nodes for value in node.outputs}
+        makers |= {value: f"input {value}" for value in self.graph.inputs}
+        for node in self.graph.nodes:
+            for value in node.inputs:
+                lines.append(f"  {_quoted(makers[value])} -> {_quoted('op ' + node.name)} [label={_quoted(value)}];")
+        for value in self.graph.outputs:
+            lines.append(f'  {_quoted("output " + value)} [shape=ellipse, fillcolor="white"];')
+            lines.append(f"  {_quoted(makers[value])} -> {_quoted('output ' + value)};")
+        return "\n".join([*lines, "}"])
 
     def diff(self, other: "Plan") -> tuple[Change, ...]:
         """Return what changed from this plan to another: placement, encoding, cost; ops that only one of them has."""
@@ -213,33 +235,6 @@ def paragraph(row: OpPlan) -> str:
     }
     known = [f"{name}: {fact}" for name, fact in facts.items() if fact]
     return "\n".join([f"{row.op} ({row.kind}): {row.substrate}", *known])
-
-
-def dot(graph: OpGraph, record: PlanRecord) -> str:
-    """Return a drawing: a cluster a partition, an edge a value."""
-    lines = ["digraph plan {", "  rankdir=LR;", '  node [shape=box, style=filled, fontname="sans-serif"];']
-    lines += [f'  {_quoted("input " + name)} [shape=ellipse, fillcolor="white"];' for name in graph.inputs]
-    rows = {row.op: row for row in record.ops}
-    for i, part in enumerate(record.partitions):
-        lines += [f"  subgraph cluster_{i} {{", f"    label={_quoted(part.side)};"]
-        for name in part.ops:
-            row = rows[name]
-            label = "\n".join(filter(None, [name, row.kind, f"{row.substrate} {row.encoding}".strip()]))
-            colour = COLOURS[row.substrate]
-            lines.append(
-                f'    {_quoted("op " + name)} [label={_quoted(label)}, fillcolor="{colour}", '
-                f"tooltip={_quoted(row.reason)}];"
-            )
-        lines.append("  }")
-    makers = {value: f"op {node.name}" for node in graph.nodes for value in node.outputs}
-    makers |= {value: f"input {value}" for value in graph.inputs}
-    for node in graph.nodes:
-        for value in node.inputs:
-            lines.append(f"  {_quoted(makers[value])} -> {_quoted('op ' + node.name)} [label={_quoted(value)}];")
-    for value in graph.outputs:
-        lines.append(f'  {_quoted("output " + value)} [shape=ellipse, fillcolor="white"];')
-        lines.append(f"  {_quoted(makers[value])} -> {_quoted('output ' + value)};")
-    return "\n".join([*lines, "}"])
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -17,13 +17,13 @@ from typing import Literal, TypeAlias, get_args
 from numpy.typing import ArrayLike
 
 from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
-from metalforge.hybrid.model.graph import Node, OpGraph
+from metalforge.hybrid.model.graph import OpGraph
 from metalforge.substrates.placing import choose
 from metalforge.substrates.prices import HostModel, Objective, Pricer
 from metalforge.substrates.profiles import DeviceProfile
 from metalforge.substrates.profiles import profile as find_profile
 
-from .candidates import Finder, JobCandidate, fit_together
+from .candidates import Finder, fit_together
 from .plan import OpPlan, Plan
 from .pricing import Policy, Wishes
 from .ranges import find_ranges, observe
@@ -96,9 +96,12 @@ class OperationRouter:
         verdicts = {node.name: npu_verdict(node, graph, ranges) for node in graph.nodes}
         _refuse_unknown(graph)
         _check_pins(graph, pins, verdicts)
-        wanted = self._wanted(graph, pins, verdicts)
         pinned = {name for name, side in pins.items() if side == "npu"}
         by_table = self.wishes.policy == "seed"
+        seeds = {node.name: seed_row(node) for node in graph.nodes} if by_table else {}
+        allowed = {name for name, row in seeds.items() if row is not None and row.substrate in ("npu", "npu+software")}
+        able = {name for name, verdict in verdicts.items() if verdict.ok and name not in pins}
+        wanted = pinned | (able & allowed if by_table else able)
         finder = Finder(
             graph=graph,
             wishes=replace(self.wishes, objective="hw_only") if by_table else self.wishes,
@@ -113,35 +116,24 @@ class OperationRouter:
         if chosen is None:
             names = ", ".join(f"`{name}`" for name in sorted(pinned))
             raise PlacementError(f"{names} are pinned to the NPU and do not fit {profile.name} side by side")
-        rows = [self._row(node, pins.get(node.name), verdicts[node.name], finder, chosen) for node in graph.nodes]
+        rows = [
+            OpRow(
+                node=node,
+                taken=next((c for c in chosen if node.name in c.nodes), None),
+                possible=max(
+                    (c for c in finder.candidates if node.name in c.nodes), key=lambda c: c.gain, default=None
+                ),
+                verdict=finder.refused.get(node.name, verdicts[node.name]),
+                pin=pins.get(node.name),
+                seed=seeds.get(node.name),
+                wishes=self.wishes,
+            )
+            for node in graph.nodes
+        ]
         plan = assemble(graph, rows, chosen, self.wishes)
         if strict:
             _refuse_fallbacks(plan.record.ops)
         return plan
-
-    def _wanted(self, graph: OpGraph, pins: Mapping[str, Pin], verdicts: Mapping[str, Verdict]) -> set[str]:
-        """Return the nodes that may go to the device: it can run them, and no pin or row says otherwise."""
-        found = set()
-        for node in graph.nodes:
-            row = seed_row(node) if self.wishes.policy == "seed" else None
-            allowed = self.wishes.policy == "default" or (row is not None and row.substrate in ("npu", "npu+software"))
-            if pins.get(node.name) == "npu" or (allowed and verdicts[node.name].ok and node.name not in pins):
-                found.add(node.name)
-        return found
-
-    def _row(
-        self, node: Node, pin: Pin | None, verdict: Verdict, finder: Finder, chosen: tuple[JobCandidate, ...]
-    ) -> OpRow:
-        possible = [c for c in finder.candidates if node.name in c.nodes]
-        return OpRow(
-            node=node,
-            taken=next((c for c in chosen if node.name in c.nodes), None),
-            possible=max(possible, key=lambda c: c.gain, default=None),
-            verdict=finder.refused.get(node.name, verdict),
-            pin=pin,
-            seed=seed_row(node) if self.wishes.policy == "seed" else None,
-            wishes=self.wishes,
-        )
 
 
 def _refuse_unknown(graph: OpGraph) -> None:

@@ -9,7 +9,6 @@ come from a study in memory. Finished trials are copied to the file batch by bat
 asking the file itself would take ten. What is interrupted loses the batch in flight and nothing else.
 """
 
-import sqlite3
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -139,11 +138,15 @@ class _File(NamedTuple):
 
 def _opened(path: Path, identity: dict[str, object]) -> _File:
     """Return the file with its study, which is made where there is none; raises where it holds something else."""
-    _check_file(path)
+    if not path.parent.is_dir():
+        raise SpecError(f"{path}: there is no folder {path.parent}")
+    if path.exists() and not path.is_file():
+        raise SpecError(f"{path}: not a regular file")  # SQLite would wait for the other end of a pipe, for ever
     try:
         storage = optuna.storages.RDBStorage(f"sqlite:///{path}")
     except Exception as error:  # SQLAlchemy and Optuna have a dozen classes for a file they cannot use
-        raise SpecError(f"{path}: cannot be used as a study ({str(error).splitlines()[0]})") from error
+        reason = str(error).splitlines()[0]
+        raise SpecError(f"{path}: not an SQLite file of studies ({reason})\nhint: give a new file name") from error
     try:
         names = optuna.get_all_study_names(storage)
         if names and STUDY not in names:
@@ -167,22 +170,6 @@ def _opened(path: Path, identity: dict[str, object]) -> _File:
         storage.engine.dispose()
         raise
     return _File(storage, study)
-
-
-def _check_file(path: Path) -> None:
-    """Return if a path is an SQLite file or can become one."""
-    if not path.parent.is_dir():
-        raise SpecError(f"{path}: there is no folder {path.parent}")
-    if not path.exists():
-        return
-    if not path.is_file():
-        raise SpecError(f"{path}: not a regular file")  # SQLite would wait for the other end of a pipe, for ever
-    try:
-        with sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True) as there:
-            there.execute("PRAGMA schema_version").fetchone()
-        there.close()
-    except sqlite3.Error as error:
-        raise SpecError(f"{path}: not an SQLite file ({error})\nhint: give a new file name") from error
 
 
 def _distributions(space: Space, heads: int) -> dict[str, BaseDistribution]:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from metalforge.core.arrays import Array
 from metalforge.core.errors import SpecError
 from metalforge.core.files import naming, opened
 from metalforge.hybrid.model.ops import Shape
@@ -47,7 +47,7 @@ class OnnxModel:
     name: str
     inputs: Mapping[str, Shape]
     dtype: str
-    constants: Mapping[str, NDArray[Any]]
+    constants: Mapping[str, Array]
     nodes: tuple[Any, ...]
     outputs: tuple[str, ...]
     opsets: tuple[Any, ...]
@@ -282,7 +282,7 @@ def _common_type(kinds: Mapping[str, str]) -> str:
     raise SpecError(f"all inputs must be float32, or all float64. Got {came or 'none'}")
 
 
-def _numbers(onnx: Any, tensor: Any, name: str) -> NDArray[Any]:
+def _numbers(onnx: Any, tensor: Any, name: str) -> Array:
     """Return the numbers of a tensor; raises for NaN, unknown types and sizes that do not fit."""
     kind = kind_name(onnx, tensor.data_type)
     if kind not in KINDS:
