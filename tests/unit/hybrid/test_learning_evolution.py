@@ -67,7 +67,7 @@ def test_a_generation_never_loses_and_the_device_holds_its_winner():
         assert net.verify()
         now = evolution.integers
         if made.after == made.before and not made.improved and np.array_equal(now, before):
-            assert np.array_equal(held(net), net.readout.program.layers[0].weights)
+            assert np.array_equal(held(net), net.readout.compiled.program.layers[0].weights)
         measured = loss_and_slope(net.read(rows.features), rows.targets, "mse").value
         assert measured == pytest.approx(made.after, rel=1e-9)
 

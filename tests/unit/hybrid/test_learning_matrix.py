@@ -83,7 +83,7 @@ def test_an_update_that_stops_midway_is_sent_again_until_it_is_whole(failures, f
     assert push.failures == failures
     assert device.statistics().failures == failures
     assert matrix.verify()
-    assert np.array_equal(held(device), matrix.program.layers[0].weights)
+    assert np.array_equal(held(device), matrix.compiled.program.layers[0].weights)
     assert np.allclose(matrix(X), X @ new.T, atol=0.2)
 
 

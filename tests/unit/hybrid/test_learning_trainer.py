@@ -67,7 +67,7 @@ def test_slopes_are_central_differences_and_those_of_the_graph_op(loss):
         step = 1e-6 * np.eye(4)[k]
         difference = (loss_and_slope(y + step, t, loss).value - loss_and_slope(y - step, t, loss).value) / 2e-6
         assert slope[k] == pytest.approx(difference, abs=1e-8)
-    of_graph = evaluate(Gradient(of="w", loss=loss), [x[None], y[None], t[None]], call=0).outputs[0]
+    of_graph = evaluate(Gradient(of="w", loss=loss), [x[None], y[None], t[None]], call=0)[0]
     assert np.allclose(np.outer(slope, x), of_graph, atol=1e-12)
     others = rng.normal(size=(3, 4))
     together = loss_and_slope(others, np.tile(t, (3, 1)), loss)

@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import SpecError
@@ -72,12 +72,10 @@ def software_weights(weights: EsnWeights, rows: range) -> EsnWeights:
         w_in = np.hstack([weights.w_driven[span], w_res[span]])
         nothing = csr_array((len(rows), len(rows)), dtype=weights.dtype)
         return replace(bare, w_in=w_in, w_res=nothing, bias=weights.bias[span], w_fb=None)
-    full = csr_array(to_dense(w_res)) if isinstance(w_res, BlockSparse) else w_res
-    kept = full.copy()
+    kept = csr_array(to_dense(w_res) if isinstance(w_res, BlockSparse) else w_res, copy=True)
     kept.sum_duplicates()
-    start, stop = kept.indptr[rows.start], kept.indptr[rows.stop]
-    starts = np.clip(kept.indptr, start, stop) - start
-    own = csr_array((kept.data[start:stop], kept.indices[start:stop], starts), shape=w_res.shape)
+    above, below = (csr_array((n, weights.units), dtype=weights.dtype) for n in (rows.start, weights.units - rows.stop))
+    own = vstack([above, kept[span], below], format="csr")
     return replace(bare, w_res=own)
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from metalforge.core.arrays import Array, Reals
+from metalforge.core.arrays import Reals
 from metalforge.core.substrate import SubstrateInfo
 from metalforge.hybrid.model.graph import graph_from_esn
 from metalforge.hybrid.routing.router import OperationRouter
@@ -56,7 +56,8 @@ class SubstrateSelector:
         board = None if device is not None else _board()
         if device is None and board is None:
             return Selection(software, "software", "no NPU on this machine; its emulation would save nothing")
-        plan = self._router.plan(graph_from_esn(weights), calibration=_first(calibration))
+        examples = None if calibration is None else {"input": np.reshape(calibration, (-1, weights.inputs))}
+        plan = self._router.plan(graph_from_esn(weights), calibration=examples)
         step = plan["reservoir"]
         if step.substrate == "software":
             return Selection(software, "software", step.reason)
@@ -64,11 +65,6 @@ class SubstrateSelector:
         name = "npu" if board is None else board.name
         hybrid = software.with_hardware_linear(chosen, precision=step.encoding)
         return Selection(hybrid, name, step.reason)
-
-
-def _first(calibration: Array | None) -> dict[str, Array] | None:
-    """Return rows of a series, or of several, as the graph's input."""
-    return None if calibration is None else {"input": np.asarray(calibration).reshape(-1, np.shape(calibration)[-1])}
 
 
 def _board() -> SubstrateInfo | None:

@@ -67,14 +67,9 @@ class WrittenMatrix(DeviceMatrix):
         return self.compiled.ladders[0].integers.copy()
 
     @property
-    def program(self) -> Program:
-        """What the device holds."""
-        return self.compiled.program
-
-    @property
     def variable_bytes(self) -> int:
         """Bytes of one update: the chip has no partial write."""
-        return int(self.program.layers[0].weights.nbytes)
+        return int(self.compiled.program.layers[0].weights.nbytes)
 
     def real(self, integers: NDArray[np.int64] | None = None) -> Doubles:
         """Return the weights (outputs, inputs) that the integers stand for, or that others would with these scales."""

@@ -222,10 +222,6 @@ class DivergenceGuard:
         if min(self.keep_every, self.patience, self.memory) < 1 or self.most < 0:
             raise SpecError("`keep_every`, `patience` and `memory` must be at least 1, `most` at least 0")
 
-    def init(self, master: Master) -> GuardState:
-        """Return a state that keeps this readout."""
-        return GuardState(master, 0.0, 0.0, 0)
-
     def step(self, state: GuardState, present: Master, loss: float, kept_loss: float) -> tuple[GuardState, bool]:
         """Return the state after a row, and whether to go back to its kept readout.
 
@@ -241,5 +237,5 @@ class DivergenceGuard:
         if rows >= self.patience and running > self.factor * kept + FLOOR:
             return after, True
         if rows >= self.keep_every and running <= kept:
-            return self.init(present), False
+            return GuardState(present, 0.0, 0.0, 0), False
         return after, False

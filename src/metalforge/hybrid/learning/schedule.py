@@ -76,7 +76,7 @@ def step_seconds(network: DeviceNetwork, profile: DeviceProfile | str) -> float:
     """Return the modelled seconds of one step's calls: the reservoir's rows, then the readout's."""
     device = find_profile(profile)
     return sum(
-        call_seconds(matrix.program, matrix.rows_per_sample, device, PowerMode.PERFORMANCE)
+        call_seconds(matrix.compiled.program, matrix.rows_per_sample, device, PowerMode.PERFORMANCE)
         for matrix in (network.reservoir, network.readout)
     )
 

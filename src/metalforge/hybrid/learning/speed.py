@@ -57,16 +57,13 @@ class SpeedRow(NamedTuple):
 def seed_step(profile: str = "akd1000-claimed") -> SeedStep:
     """Return the design documents' training step under a profile."""
     device = find_profile(profile)
-
-    def part(seconds: float) -> Modelled:
-        return Modelled(value=seconds, unit="s", profile=device.name)
-
-    return SeedStep(
-        forward=part(device.call.call_s.value),
-        loss=part(SEED_LOSS_S),
-        backward=part(SEED_BACKWARD_S),
-        update=part(device.call.weight_update_s.value),
-    )
+    seconds = {
+        "forward": device.call.call_s.value,
+        "loss": SEED_LOSS_S,
+        "backward": SEED_BACKWARD_S,
+        "update": device.call.weight_update_s.value,
+    }
+    return SeedStep(**{name: Modelled(value=s, unit="s", profile=device.name) for name, s in seconds.items()})
 
 
 def measure_speed(weights: EsnWeights, inputs: Doubles, targets: Doubles, rule: Rules) -> tuple[SpeedRow, ...]:

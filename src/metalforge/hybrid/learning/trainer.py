@@ -124,7 +124,7 @@ class OnlineTrainer:
         self._total_s = self._learning_s = 0.0
         self._before = self.network.device.statistics()
         self._state: Any = None
-        self._watch: GuardState | None = None
+        self._watch: GuardState
         self._bench = self._benched = False
         self._restart()
 
@@ -196,7 +196,7 @@ class OnlineTrainer:
     def flush(self) -> Push:
         """Push the master now, whatever the schedule says; rows that waited are learned first."""
         self._settle()
-        deployed = self._watch.kept if self._benched and self._watch is not None else self._master
+        deployed = self._watch.kept if self._benched else self._master
         push = self.network.push(deployed.w_out, deployed.out_bias)
         self._since_push = 0
         self._count["pushes"] += push.bytes > 0
@@ -270,7 +270,7 @@ class OnlineTrainer:
 
     def _judge(self, new: Master, lesson: Lesson) -> bool:
         """Return whether the new readout may be taken; whether it may be deployed is left in `_bench`."""
-        if self.guard is None or self._watch is None:
+        if self.guard is None:
             return True
         present = loss_and_slope(self._master(lesson.features), lesson.target, self.loss).value
         kept = loss_and_slope(self._watch.kept(lesson.features), lesson.target, self.loss).value
@@ -290,24 +290,24 @@ class OnlineTrainer:
 
     def _roll_back(self) -> None:
         """Go back to the kept readout, on the device too, and learn on more carefully."""
-        guard, watch = self._count_rollback()
+        guard = self._count_rollback()
         if isinstance(self.rule, GradientStep):
             self.rule = replace(self.rule, rate=self.rule.rate * guard.backoff)
-        self.load(watch.kept)
+        self.load(self._watch.kept)
 
-    def _count_rollback(self) -> tuple[DivergenceGuard, GuardState]:
-        """Return the guard and what it knows, unless there is none or there were too many rollbacks."""
+    def _count_rollback(self) -> DivergenceGuard:
+        """Return the guard, unless there is none or there were too many rollbacks."""
         self._count["rollbacks"] += 1
-        if self.guard is None or self._watch is None or self._count["rollbacks"] > self.guard.most:
+        if self.guard is None or self._count["rollbacks"] > self.guard.most:
             raise DivergenceError(
                 f"learning diverged at step {self._count['steps']} ({self._count['rollbacks'] - 1} rollbacks before)"
                 "\nhint: a smaller rate, a forgetting nearer to 1, or a larger alpha or ridge"
             )
-        return self.guard, self._watch
+        return self.guard
 
     def _restart(self) -> None:
         self._state = self.rule.init(self._master)
-        self._watch = None if self.guard is None else self.guard.init(self._master)
+        self._watch = GuardState(self._master, 0.0, 0.0, 0)
         self._bench = self._benched = False
 
     def _from_device(self) -> bool:

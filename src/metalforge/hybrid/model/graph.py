@@ -139,9 +139,9 @@ class OpGraph:
                 raise SpecError(f"node `{node.name}`: the weights of `{node.op.of}` are {wanted}. Got {given}")
 
 
-def graph_from_esn(weights: EsnWeights, *, name: str = "esn", precision: ops.Precision = ops.Precision.ANY) -> OpGraph:
+def graph_from_esn(weights: EsnWeights, *, name: str = "esn") -> OpGraph:
     """Return input -> recurrent step -> (concat with the input) -> readout, with one head a name of its layout."""
-    step = Node(name="reservoir", op=ops.RecurrentStep(weights=weights, precision=precision), inputs=("input",))
+    step = Node(name="reservoir", op=ops.RecurrentStep(weights=weights), inputs=("input",))
     nodes = [step]
     outputs: tuple[str, ...] = ("reservoir",)
     if weights.w_out is not None:
@@ -149,7 +149,7 @@ def graph_from_esn(weights: EsnWeights, *, name: str = "esn", precision: ops.Pre
         if weights.passthrough:
             features = "features"
             nodes.append(Node(name=features, op=ops.Concat(), inputs=("reservoir", "input")))
-        heads, outputs = _readout(weights, weights.w_out, features, precision)
+        heads, outputs = _readout(weights, weights.w_out, features)
         nodes += heads
     return OpGraph(
         name=name,
@@ -160,19 +160,17 @@ def graph_from_esn(weights: EsnWeights, *, name: str = "esn", precision: ops.Pre
     )
 
 
-def _readout(
-    weights: EsnWeights, w_out: Reals, features: str, precision: ops.Precision
-) -> tuple[list[Node], tuple[str, ...]]:
+def _readout(weights: EsnWeights, w_out: Reals, features: str) -> tuple[list[Node], tuple[str, ...]]:
     """Return the nodes of the readout and the names of its outputs."""
     bias = weights.out_bias
     if weights.heads is None:
-        op = ops.FullyConnectedOp(weights=w_out, bias=bias, precision=precision)
+        op = ops.FullyConnectedOp(weights=w_out, bias=bias)
         return [Node(name="readout", op=op, inputs=(features,))], ("readout",)
     nodes = [Node(name="fan_out", op=ops.FanOutOp(), inputs=(features,))]
     outputs = []
     for head in weights.heads.heads:
         span = weights.heads.span(head.name)
-        op = ops.FullyConnectedOp(weights=w_out[span], bias=None if bias is None else bias[span], precision=precision)
+        op = ops.FullyConnectedOp(weights=w_out[span], bias=None if bias is None else bias[span])
         linear = head.name if head.activation == "identity" else f"{head.name}.linear"
         nodes.append(Node(name=linear, op=op, inputs=("fan_out",)))
         if head.activation != "identity":

@@ -29,6 +29,11 @@ NAMED = 4
 """Operators that the kind of a part in ONNX names."""
 
 
+def entries(shape: Shape) -> int:
+    """Return the numbers of one sample."""
+    return prod(n or 1 for n in shape)
+
+
 class Precision(StrEnum):
     """What an op's weights need."""
 
@@ -64,8 +69,8 @@ class Op:
     def flops(self, inputs: Sequence[Shape]) -> float:
         """Return floating point operations for one sample: two a weight, or one an output where there are none."""
         if self.parameters:
-            return 2.0 * self.parameters * prod(n or 1 for n in inputs[0][:-1])
-        return float(sum(prod(n or 1 for n in shape) for shape in self.shapes(inputs)))
+            return 2.0 * self.parameters * entries(inputs[0][:-1])
+        return float(sum(map(entries, self.shapes(inputs))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -294,4 +299,4 @@ class SoftwareOnly(Op):
 
     def flops(self, inputs: Sequence[Shape]) -> float:
         """What the importer counted, or one an output."""
-        return self.operations or float(sum(prod(n or 1 for n in shape) for shape in self.output_shapes))
+        return self.operations or float(sum(map(entries, self.output_shapes)))

@@ -1,12 +1,12 @@
 r"""Every op computed on the host, in the graph's own real type: the reference for what devices compute.
 
-`evaluate` is one op as a function: inputs, state and present weights in, outputs and new state out. `SoftwareModel`
+`evaluate` is one op as a function: inputs, state and present weights in, outputs out. `SoftwareModel`
 runs a whole graph with it.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,33 +24,24 @@ from .graph import Node, OpGraph
 UPDATES = (ops.GradientUpdate, ops.MutationUpdate)
 
 
-class Evaluated(NamedTuple):
-    """What an op gives: its outputs, and the state for its next call (None where it has none)."""
-
-    outputs: tuple[Array, ...]
-    state: Array | None
-
-
 def evaluate(
     op: ops.Op, inputs: Sequence[Array], *, state: Array | None = None, weights: Array | None = None, call: int = 0
-) -> Evaluated:
-    """Return the outputs and the new state of an op.
+) -> tuple[Array, ...]:
+    """Return the outputs of an op; that of one with a state is its state for the next call too.
 
     `state` is that of the last call, None at rest. `weights` is the present matrix of a fully connected op or of the op
     that an update changes; None means the op's own. `call` counts calls from 0, for mutations.
     """
     match op:
+        case ops.SoftwareOnly():
+            return tuple(op.run(inputs))
         case ops.RecurrentStep():
-            s = _recurrent_step(op.weights, inputs[0], state)
-            return Evaluated((s,), s)
+            return (_recurrent_step(op.weights, inputs[0], state),)
         case ops.TemporalIntegration():
             x = inputs[0]
             a = x.dtype.type(op.leak)
-            s = (1 - a) * kept_state(state, x.shape, x.dtype) + a * x
-            return Evaluated((s,), s)
-        case ops.SoftwareOnly():
-            return Evaluated(tuple(op.run(inputs)), None)
-    return Evaluated((_stateless(op, inputs, weights, call),), None)
+            return ((1 - a) * kept_state(state, x.shape, x.dtype) + a * x,)
+    return (_stateless(op, inputs, weights, call),)
 
 
 def _stateless(op: ops.Op, inputs: Sequence[Array], weights: Array | None, call: int) -> Array:
@@ -190,11 +181,11 @@ class GraphCall:
             )
         except SpecError as error:
             raise SpecError(f"node `{name}` ({op.kind}): {error}") from error
-        values.update(zip(node.outputs, found.outputs, strict=True))
-        if found.state is not None:
-            self.states[name] = found.state
+        values.update(zip(node.outputs, found, strict=True))
+        if op.stateful:
+            self.states[name] = found[0]
         if target is not None:
-            self.weights[target] = found.outputs[0]
+            self.weights[target] = found[0]
 
 
 class SoftwareModel:

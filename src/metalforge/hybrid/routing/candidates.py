@@ -5,13 +5,19 @@ What cannot be is returned with a verdict: the reason and what would change it.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 
 import numpy as np
 
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.model.graph import Node, OpGraph
-from metalforge.hybrid.model.ops import Elementwise, FullyConnectedOp, GradientUpdate, MutationUpdate, RecurrentStep
+from metalforge.hybrid.model.ops import (
+    Elementwise,
+    FullyConnectedOp,
+    GradientUpdate,
+    MutationUpdate,
+    RecurrentStep,
+    entries,
+)
 from metalforge.substrates.npu import costs, mesh
 from metalforge.substrates.npu.device import ResourceError
 from metalforge.substrates.npu.program import Encoding, ProgramError
@@ -229,7 +235,7 @@ class Finder:
 
     def _positions(self, name: str) -> int:
         """Return the vectors that a sample has for a node: the extents between batch and last axis."""
-        return prod(n or 1 for n in self.graph.shapes[self.graph[name].inputs[0]][:-1])
+        return entries(self.graph.shapes[self.graph[name].inputs[0]][:-1])
 
     def _refuse(self, nodes: Sequence[str], verdict: Verdict) -> bool:
         for name in nodes:

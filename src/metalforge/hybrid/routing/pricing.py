@@ -9,13 +9,12 @@ charge them again.
 """
 
 from dataclasses import dataclass
-from math import prod
 from typing import Literal, TypeAlias, get_args
 
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.model.graph import Node, OpGraph
-from metalforge.hybrid.model.ops import Elementwise, FanOutOp, Shape
+from metalforge.hybrid.model.ops import Elementwise, FanOutOp, entries
 from metalforge.substrates.npu import costs
 from metalforge.substrates.prices import HOST_STEPS, HostModel, Objective
 from metalforge.substrates.profiles import DeviceProfile
@@ -29,7 +28,7 @@ def op_cost(host: HostModel, node: Node, graph: OpGraph, batch: int = 1) -> Cost
         return host.nothing()
     item = 4 if graph.dtype == "float32" else 8
     shapes = [graph.shapes[value] for value in (*node.inputs, *node.outputs)]
-    moved = item * batch * sum(_entries(shape) for shape in shapes)
+    moved = item * batch * sum(entries(shape) for shape in shapes)
     if item * sum(n.op.parameters for n in graph.nodes) > host.cache_bytes:
         moved += item * node.op.parameters
     flops = node.op.flops([graph.shapes[value] for value in node.inputs])
@@ -41,7 +40,7 @@ def share_cost(host: HostModel, job: DeviceJob, graph: OpGraph, batch: int = 1) 
     nibbles = job.encoding.activation_bits // 4
     lines = sum(program.inputs for program in job.programs)
     units = sum(program.layers[-1].units for program in job.programs)
-    outputs = sum(_entries(graph.shapes[graph[name].outputs[0]]) for name in job.nodes)
+    outputs = sum(entries(graph.shapes[graph[name].outputs[0]]) for name in job.nodes)
     flops = HOST_STEPS * (job.positions * nibbles * (lines + units) + outputs)
     return host.call(batch * flops, batch * 8.0 * (job.positions * (lines + units) + outputs), "f64")
 
@@ -49,10 +48,6 @@ def share_cost(host: HostModel, job: DeviceJob, graph: OpGraph, batch: int = 1) 
 def push_cost(job: LinearJob, profile: DeviceProfile) -> Cost:
     """Price new weights for a job: one update a program."""
     return Cost.total(costs.update_cost(p.layers[0].weights.nbytes, profile) for p in job.programs)
-
-
-def _entries(shape: Shape) -> int:
-    return prod(n or 1 for n in shape)
 
 
 Policy: TypeAlias = Literal["default", "seed"]

@@ -46,13 +46,8 @@ def onnx_library() -> Any:
     """Return the package `onnx`, which reads files and tells shapes."""
     try:
         import onnx
-        import onnx.checker
-        import onnx.defs
-        import onnx.helper
         import onnx.inliner
-        import onnx.numpy_helper
         import onnx.reference
-        import onnx.shape_inference
     except ImportError as error:
         raise PluginError(f"reading ONNX files wants the package `onnx` ({error})\n{HINT}") from error
     return onnx

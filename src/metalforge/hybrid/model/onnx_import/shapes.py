@@ -54,9 +54,6 @@ def walk(nodes: Iterable[Any], opsets: Sequence[Any], known: Mapping[str, Sized]
     """
     values = dict(known)
     for node in nodes:
-        for name in filter(None, node.input):
-            if name not in values:
-                raise SpecError(f"{titled(node)} reads `{name}`, which nothing before it makes")
         try:
             found = inferred(node, opsets, values)
             values.update(_with_numbers(node, opsets, values, found))
