@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 
 from metalforge.core.arrays import Array, Reals
-from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.errors import SpecError, UnknownNameError, find
 from metalforge.hybrid.running.device_matrix import Push
 from metalforge.reservoir.gradient import Gradients, loss_gradient
 from metalforge.reservoir.losses import LossName, check_loss
@@ -54,11 +54,9 @@ class BackpropagationTrainer:
             raise SpecError(f"`rate` and `clip` must be positive numbers. Got {rate} and {clip}")
         if optimiser not in ("plain", "adam"):
             raise UnknownNameError("optimiser", optimiser, ("plain", "adam"))
+        known = {part: getattr(weights, part) for part in get_args(Part) if getattr(weights, part) is not None}
         for part in parts:
-            if part not in get_args(Part) or getattr(weights, part) is None:
-                raise UnknownNameError(
-                    "part of the network", part, [p for p in get_args(Part) if getattr(weights, p) is not None]
-                )
+            find("part of the network", part, known)
         self._connected = None if isinstance(weights.w_res, np.ndarray) else to_dense(weights.w_res) != 0
         self.weights = replace(weights, w_res=to_dense(weights.w_res))
         """The network as trained so far."""

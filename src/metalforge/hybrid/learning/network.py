@@ -262,7 +262,6 @@ class ExecutorReadout:
         planned = np.zeros(op.matrix.shape[0]) if op.bias is None else op.bias.astype(np.float64)
         self._planned, self._bias = planned, planned.copy()
         self._job = next((j for j in executor.plan.jobs if node in j.nodes and isinstance(j, LinearJob)), None)
-        self._integers = None if self._job is None else self._quantised(executor.weights(node))
 
     def forward(self, u: ArrayLike) -> Forward:
         """Return the node's output for one input, and its features; the executor's state moves on."""
@@ -280,7 +279,13 @@ class ExecutorReadout:
 
     def changed(self, w_out: Doubles) -> int:
         """Return how many integers of the device a push would change; none where the node is in software."""
-        return 0 if self._integers is None else int(np.count_nonzero(self._quantised(w_out) != self._integers))
+        if self._job is None:
+            return 0
+        present, new = (
+            build_ladder(w, self._job.encoding, ranges=self._job.ranges).integers
+            for w in (self._executor.weights(self._node).astype(np.float64), w_out)
+        )
+        return int(np.count_nonzero(new != present))
 
     def push(self, w_out: Doubles, out_bias: Doubles) -> Push:
         """Replace the executor's weights, which pushes them where a device holds them."""
@@ -288,8 +293,6 @@ class ExecutorReadout:
         changed = self.changed(w_out)
         self._executor.set_weights(self._node, w_out)
         self._bias = np.array(out_bias, np.float64)
-        if self._integers is not None:
-            self._integers = self._quantised(w_out)
         after = self._executor.statistics()
         return Push(changed, after.bytes_pushed - before.bytes_pushed, after.retries - before.retries)
 
@@ -318,10 +321,6 @@ class ExecutorReadout:
             f"the features of `{self._node}` come from `{made.name}` ({made.op.kind}), which keeps no state to read"
             "\nhint: a readout of states and inputs can learn here; use a Gradient op in the graph for others"
         )
-
-    def _quantised(self, w_out: ArrayLike) -> NDArray[np.int64]:
-        assert self._job is not None
-        return build_ladder(np.asarray(w_out, np.float64), self._job.encoding, ranges=self._job.ranges).integers
 
 
 Trainable: TypeAlias = DeviceNetwork | ExecutorReadout

@@ -4,7 +4,8 @@ Nodes name the values they read; a value is a graph input or an output of a node
 name unless `outputs` names several.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
@@ -17,6 +18,15 @@ from metalforge.reservoir.weights import EsnWeights
 from . import ops
 
 Dtype: TypeAlias = Literal["float32", "float64"]
+
+
+@contextmanager
+def of_node(title: str) -> Iterator[None]:
+    """Let errors begin with the node that they speak of, once."""
+    try:
+        yield
+    except SpecError as error:
+        raise SpecError(str(error) if title in str(error) else f"{title} {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,10 +127,8 @@ class OpGraph:
     def _infer_shapes(self) -> dict[str, ops.Shape]:
         shapes: dict[str, ops.Shape] = dict(self.inputs)
         for node in self.nodes:
-            try:
+            with of_node(f"node `{node.name}` ({node.op.kind})"):
                 found = node.op.shapes([shapes[value] for value in node.inputs])
-            except SpecError as error:
-                raise SpecError(f"node `{node.name}` ({node.op.kind}) {error}") from error
             if len(found) != len(node.outputs):
                 raise SpecError(f"node `{node.name}` names {len(node.outputs)} outputs and has {len(found)}")
             shapes.update(zip(node.outputs, found, strict=True))

@@ -158,22 +158,21 @@ class Plan:
         mine, theirs = ({row.op: row for row in plan.record.ops} for plan in (self, other))
         found = []
         for name in dict.fromkeys([*mine, *theirs]):
-            if name not in mine or name not in theirs:
-                there = ("absent", "present") if name not in mine else ("present", "absent")
-                found.append(Change(op=name, what="op", before=there[0], after=there[1]))
-                continue
-            before, after = _compared(mine[name]), _compared(theirs[name])
+            before, after = _compared(mine.get(name)), _compared(theirs.get(name))
             found += [
                 Change(op=name, what=what, before=before[what], after=after[what])
                 for what in before
-                if before[what] != after[what]
+                if what in after and before[what] != after[what]
             ]
         return tuple(found)
 
 
-def _compared(row: OpPlan) -> dict[str, str]:
-    """Return what `diff` looks at, as text."""
+def _compared(row: OpPlan | None) -> dict[str, str]:
+    """Return what `diff` looks at, as text; of a row that is not there only that."""
+    if row is None:
+        return {"op": "absent"}
     return {
+        "op": "present",
         "substrate": row.substrate,
         "encoding": row.encoding or "none",
         "passes": str(row.passes),

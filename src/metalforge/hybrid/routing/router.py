@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias, get_args
 
 from numpy.typing import ArrayLike
 
-from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
+from metalforge.core.errors import PlacementError, SpecError, UnknownNameError, find
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.substrates.placing import choose
 from metalforge.substrates.prices import HostModel, Objective, Pricer
@@ -146,12 +146,11 @@ def _refuse_unknown(graph: OpGraph) -> None:
 
 def _check_pins(graph: OpGraph, pins: Mapping[str, Pin], verdicts: Mapping[str, Verdict]) -> None:
     for name, side in pins.items():
-        if name not in verdicts:
-            raise UnknownNameError(f"op of graph {graph.name}", name, verdicts)
+        verdict = find(f"op of graph {graph.name}", name, verdicts)
         if side not in get_args(Pin):
             raise UnknownNameError("side to pin to", side, get_args(Pin))
-        if side == "npu" and not verdicts[name].ok:
-            raise _cannot_pin(name, verdicts[name])
+        if side == "npu" and not verdict.ok:
+            raise _cannot_pin(name, verdict)
 
 
 def _cannot_pin(name: str, verdict: Verdict) -> PlacementError:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from metalforge.core.arrays import Array
 from metalforge.core.closing import Closing
-from metalforge.core.errors import MetalforgeError, SpecError, UnknownNameError, find
+from metalforge.core.errors import MetalforgeError, SpecError, find
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.model.ops import FullyConnectedOp, Op, RecurrentStep
 from metalforge.hybrid.model.software import GraphCall, check_inputs, in_dtype, kept_state
@@ -112,13 +112,11 @@ class HybridExecutor(Closing):
 
     @state.setter
     def state(self, states: Mapping[str, ArrayLike]) -> None:
-        known = [node.name for node in self.graph.nodes if node.op.stateful]
+        known = {node.name: self.graph.shapes[node.outputs[0]] for node in self.graph.nodes if node.op.stateful}
         taken = {}
         for name, values in states.items():
-            if name not in known:
-                raise UnknownNameError(f"op with a state in graph {self.graph.name}", name, known)
+            wanted = find(f"op with a state in graph {self.graph.name}", name, known)
             array = np.array(values, self.graph.dtype)
-            wanted = self.graph.shapes[self.graph[name].outputs[0]]
             if array.ndim != len(wanted) or any(n not in (None, m) for n, m in zip(wanted, array.shape, strict=True)):
                 raise SpecError(f"the state of `{name}` must have shape {wanted}. Got {array.shape}")
             if not np.all(np.isfinite(array)):

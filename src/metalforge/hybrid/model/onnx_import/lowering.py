@@ -6,8 +6,9 @@ activations, sums and concatenations that only such parts feed go along with the
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from math import prod
 from os import PathLike
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from metalforge.core.errors import SpecError
-from metalforge.hybrid.model.graph import Node, OpGraph, find_regions
+from metalforge.hybrid.model.graph import Node, OpGraph, find_regions, of_node
 from metalforge.hybrid.model.ops import FullyConnectedOp, Op, SoftwareOnly
 
 from .host import HostPart
@@ -71,12 +72,13 @@ class _Lowering:
 
     def graph(self) -> OpGraph:
         """Return the graph, once every node is taken."""
-        left = [node for node in self.model.nodes if not _named(self._fold, node)]
+        left = [node for node in self.model.nodes if not self._fold(node)]
         self.sizes = tuple(self._walked(left, batch) for batch in BATCHES)
         for name in self.model.inputs:
             self.values[name] = self._open(name)
         for node in left:
-            _named(self._take, node)
+            with of_node(titled(node)):
+                self._take(node)
         for name in self.model.outputs:
             if isinstance(self.values.get(name), Known):
                 raise SpecError(f"output `{name}` is a constant: it does not depend on the inputs")
@@ -97,9 +99,11 @@ class _Lowering:
         if len(known) < len(args):
             return False
         arrays = {name: arg.array for name, arg in zip(filter(None, node.input), known, strict=True)}
-        inferred(node, self.model.opsets, {name: Sized.of(array) for name, array in arrays.items()})
+        with of_node(titled(node)):
+            inferred(node, self.model.opsets, {name: Sized.of(array) for name, array in arrays.items()})
+            results = computed(node, self.model.opsets, arrays)
         attributes = attributes_of(self.onnx, node)
-        for name, array in computed(node, self.model.opsets, arrays).items():
+        for name, array in results.items():
             integers = None
             if node.op_type == "DequantizeLinear":
                 integers = dequantised(attributes, [arg.array for arg in known])
@@ -150,11 +154,7 @@ class _Lowering:
 
     def _unique(self, name: str) -> str:
         taken = {piece.name for piece in self.pieces.values()}
-        unique, count = name, 1
-        while unique in taken:
-            count += 1
-            unique = f"{name}.{count}"
-        return unique
+        return next(n for n in chain([name], (f"{name}.{i}" for i in count(2))) if n not in taken)
 
     def _alike(self, node: Any, args: Sequence[Value | None], result: Open) -> bool:
         """Give a value a second name where a node only passes it on, and say whether it could be done."""
@@ -234,7 +234,7 @@ class _Lowering:
             if name and isinstance(value := self.values.get(name), Known)
         }
         title = titled(pieces[0].node) if len(pieces) == 1 else f"nodes `{pieces[0].name}` to `{pieces[-1].name}`"
-        try:
+        with of_node(title):
             inputs = {name: self._open(name) for name in read}
             model = model_of(
                 nodes,
@@ -245,8 +245,6 @@ class _Lowering:
             )
             part = HostPart(model.SerializeToString())
             self._try(part, tuple(read), given)
-        except SpecError as error:
-            raise SpecError(f"{title} {error}") from error
         op = SoftwareOnly(
             operators=part.operators,
             run=part,
@@ -288,14 +286,6 @@ class _Lowering:
         inputs = [self.sizes[0][name].shape if name else () for name in node.input]
         first, second = (prod(sizes[next(filter(None, node.output))].shape) for sizes in self.sizes)
         return operations(node.op_type, attributes_of(self.onnx, node), inputs, second - first or first)
-
-
-def _named(take: Callable[[Any], Any], node: Any) -> Any:
-    """Return what is made of a node; an error names it."""
-    try:
-        return take(node)
-    except SpecError as error:
-        raise SpecError(str(error) if titled(node) in str(error) else f"{titled(node)} {error}") from error
 
 
 def _reason(operators: Iterable[str]) -> str:

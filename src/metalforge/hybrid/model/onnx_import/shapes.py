@@ -13,6 +13,7 @@ import numpy as np
 
 from metalforge.core.arrays import Array
 from metalforge.core.errors import SpecError
+from metalforge.hybrid.model.graph import of_node
 
 from .operators import onnx_library
 from .reading import KINDS, attributes_of, kind_name, titled
@@ -54,11 +55,9 @@ def walk(nodes: Iterable[Any], opsets: Sequence[Any], known: Mapping[str, Sized]
     """
     values = dict(known)
     for node in nodes:
-        try:
+        with of_node(titled(node)):
             found = inferred(node, opsets, values)
             values.update(_with_numbers(node, opsets, values, found))
-        except SpecError as error:
-            raise SpecError(f"{titled(node)} {error}") from error
     return values
 
 
