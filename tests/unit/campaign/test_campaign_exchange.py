@@ -93,13 +93,13 @@ def test_a_ladder_that_is_killed_anywhere_goes_on_bit_for_bit(spec, tmp_path, mo
 
     def seen_update(self, **options):
         count[0] += 1
-        if count[0] in (3, 50, 131, 333, 480):
+        if count[0] in (3, 131, 333):
             copy(count[0])
         return update(self, **options)
 
     def seen_save(self, path, **options):
         saves[0] += 1
-        if saves[0] in (2, 8):  # some chains of a ladder's checkpoint are written, and others are not
+        if saves[0] == 8:  # some chains of a ladder's checkpoint are written, and others are not
             copy(f"save-{saves[0]}")
         return save(self, path, **options)
 
@@ -107,7 +107,7 @@ def test_a_ladder_that_is_killed_anywhere_goes_on_bit_for_bit(spec, tmp_path, mo
     monkeypatch.setattr(Chain, "save", seen_save)
     state = ran(spec, tmp_path / "run")
     monkeypatch.undo()
-    assert len(copies) == 7
+    assert len(copies) == 4
     for directory in copies:
         (directory / "lock").unlink(missing_ok=True)
         with Campaign.resume(directory) as campaign:

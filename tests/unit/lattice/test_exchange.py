@@ -40,7 +40,7 @@ def test_pairs_are_tested_by_their_weights():
     assert swapped(betas, energies, uniforms, 1).tolist() == [0, 2, 1, 3]
 
 
-def one_plaquette_means(betas, test, *, ladders=3000, sweeps=120, seed=3):
+def one_plaquette_means(betas, test, *, ladders=1000, sweeps=100, seed=3):
     """<p> of one-plaquette models at each beta: many ladders at once, Metropolis on eigenangles, then swaps."""
     rng = np.random.default_rng(seed)
     angle = rng.uniform(0, 2 * np.pi, (ladders, len(betas), 2))
@@ -71,7 +71,7 @@ def one_plaquette_means(betas, test, *, ladders=3000, sweeps=120, seed=3):
 def test_one_plaquette_models_that_exchange_keep_their_exact_means():
     betas = [2.0, 5.0, 9.0]
     exact = np.array([moments(beta)[0] for beta in betas])
-    assert one_plaquette_means(betas, swapped) == pytest.approx(exact, abs=2.5e-3)
+    assert one_plaquette_means(betas, swapped) == pytest.approx(exact, abs=4e-3)
 
     def wrong(betas, energies, uniforms, first):
         return swapped(betas, -np.asarray(energies), uniforms, first)
