@@ -117,7 +117,7 @@ def test_route_of_a_file(tmp_path):
     [
         (("route", "latice_cg"), 2, "did you mean `lattice_cg`?"),
         (("route", "md_force", "--policy", "latncy"), 2, "did you mean `latency`?"),
-        (("route", "absent.toml"), 2, "cannot read workload file"),
+        (("route", "absent.toml"), 2, "absent.toml: cannot be read"),
         (("bench", "nativ"), 2, "did you mean `native`?"),
         (("frobnicate",), 2, "No such command"),
         (("doctor", "--jsn"), 2, "No such option"),
