@@ -6,14 +6,14 @@ a metric of bad data is worse than none. Shares of right labels have intervals t
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from metalforge.core.arrays import Doubles
-from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.errors import SpecError, find
 from metalforge.statistics.gamma import lagged_sums
 from metalforge.statistics.resample import block_indices
 
@@ -112,9 +112,7 @@ def _nrmse(truth: Doubles, predicted: Doubles, size: Doubles) -> float:
 
 def _checked_norm(truth: Doubles, norm: Norm) -> Doubles:
     """Return the norm of each output; raises where it is nothing but rounding."""
-    if norm not in get_args(Norm):
-        raise UnknownNameError("norm", norm, get_args(Norm))
-    size = np.asarray(_NORMS[norm](truth))
+    size = np.asarray(find("norm", norm, _NORMS)(truth))
     # What a sum of equal numbers leaves; a variance is the square of it.
     rounding = (16 * np.finfo(np.float64).eps * np.abs(truth).max(axis=0)) ** (2 if norm == "var" else 1)
     if np.any(size <= rounding):
