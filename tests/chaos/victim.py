@@ -28,7 +28,7 @@ from metalforge.pipeline.processes import Child
 
 from .campaigns import CAMPAIGNS, RUNS, TRUSTING
 
-LONGEST_S = 150
+LONGEST_S = 600
 """After this a process is ended by an alarm: it hung."""
 INTERRUPTED = 75
 CHECKPOINT = "checkpoint.h5"
