@@ -66,7 +66,8 @@ def lines(batches: Sequence[Batch]) -> Iterator[str]:
 def _summed(batches: Sequence[Batch]) -> Counter[str]:
     total: Counter[str] = Counter()
     for batch in batches:
-        total.update(batch.done)
+        for name, count in batch.done.items():
+            total[name] = max(total[name], count) if name.startswith("largest") else total[name] + count
     return total
 
 
