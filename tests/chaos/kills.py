@@ -18,12 +18,12 @@ from metalforge.campaign.store.records import Record
 from metalforge.lattice.run import ChainRun
 
 from .campaigns import RUNS
-from .victim import CHECKPOINT, INTERRUPTED, SITES, Job, said, visits
+from .victim import CHECKPOINT, INTERRUPTED, SITES, STOPPED, Job, said, visits
 
 TESTS = Path(__file__).parents[1]
 SIGNALS = ("SIGKILL", "SIGKILL", "SIGKILL", "SIGTERM", "SIGINT")
 """What strikes: mostly what cannot be caught."""
-DEADLY = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, INTERRUPTED}
+DEADLY = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, INTERRUPTED, STOPPED}
 
 
 class Struck(msgspec.Struct, frozen=True, kw_only=True):

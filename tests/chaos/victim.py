@@ -30,7 +30,8 @@ from .campaigns import CAMPAIGNS, RUNS, TRUSTING
 
 LONGEST_S = 600
 """After this a process is ended by an alarm: it hung."""
-INTERRUPTED = 75
+INTERRUPTED, STOPPED = 75, 130
+"""Exit codes of what was asked to stop, in its run or before that."""
 CHECKPOINT = "checkpoint.h5"
 """Of a run without a campaign."""
 SITES = ("before", "half", "sync", "update", "checkpoint", "renamed", "check", "request", "producer")
@@ -189,6 +190,8 @@ def _child(job: Job) -> int:
     except MetalforgeError as error:
         os.write(2, f"error: {error}\n".encode())
         return 2
+    except KeyboardInterrupt:
+        return STOPPED
     except BaseException:
         os.write(2, traceback.format_exc().encode())
         return 1
