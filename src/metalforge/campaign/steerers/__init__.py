@@ -10,7 +10,7 @@ from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.steering import Steerer, SteererState
 
 from .gaussian_process import GaussianProcess, reweighting_reach
-from .generator import GeneratorSteerer, SteererGenerator
+from .generator import GeneratorSteerer
 from .posterior import PosteriorPeak
 from .registry import VolumeScan, find_steerer, register_steerer, steerer_names
 from .uniform import Gaps, Uniform, even_points
@@ -20,7 +20,6 @@ __all__ = [
     "GaussianProcess",
     "GeneratorSteerer",
     "PosteriorPeak",
-    "SteererGenerator",
     "Uniform",
     "VolumeScan",
     "build_steerer",

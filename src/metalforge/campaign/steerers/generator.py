@@ -1,4 +1,4 @@
-"""Steerers as generators of the community's interface (gest-api: Xopt, Optimas, libEnsemble), and the other way round.
+"""Generators of the community's interface (gest-api: Xopt, Optimas, libEnsemble) as steerers.
 
 A generator has `suggest(num_points) -> [{"beta": 5.69, "_id": 3}]`, `ingest([{"beta": 5.69, "chi": 1.3, ...}])` and
 `finalize()`; its vocabulary (VOCS) names variables, objectives and observables. Nothing is imported from gest-api:
@@ -11,15 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from metalforge.core.errors import PluginError, SpecError
-from metalforge.core.steering import HistorySteerer, Observation, Steerer, Suggestion
+from metalforge.core.steering import HistorySteerer, Observation, Suggestion
 
 VARIABLE, OBJECTIVE, ERROR, COST = "beta", "chi", "chi_error", "cost"
-SUGGESTED, INGESTED = "suggested-", "ingested-"
-"""Ids of observations: with the generator's number, or of points from elsewhere."""
-
-
-class GeneratorError(SpecError, ValueError):
-    """A request that the generator interface answers with a ValueError."""
 
 
 class Generator(Protocol):
@@ -32,81 +26,6 @@ class Generator(Protocol):
     def ingest(self, results: list[dict[str, Any]]) -> None:
         """Take evaluated points."""
         ...
-
-
-class SteererGenerator:
-    """A steerer with `suggest`, `ingest` and `finalize`; suggested points are pending until their result comes."""
-
-    returns_id = True
-
-    def __init__(self, steerer: Steerer) -> None:
-        self.steerer = steerer
-        state = steerer.state()
-        self.vocs: dict[str, Any] = {
-            "variables": {VARIABLE: [state.beta_min, state.beta_max]},
-            "objectives": {OBJECTIVE: "MAXIMIZE"},
-            "observables": [ERROR, COST],
-        }
-        self._pending: dict[int, float] = {}
-        # Ids go on where an earlier generator over the same history ended: an id names one chain.
-        self._first = self._next = _after(state.observations, SUGGESTED)
-        self._foreign = _after(state.observations, INGESTED)
-        self._finalized = False
-
-    def suggest(self, num_points: int | None = None) -> list[dict[str, Any]]:
-        """Return exactly `num_points` points with their ids (one when not given)."""
-        wanted = 1 if num_points is None else num_points
-        if self._finalized:
-            raise GeneratorError("this generator was finalized and suggests no more")
-        suggestions = self.steerer.ask(wanted, list(self._pending.values()))
-        if len(suggestions) < wanted:
-            raise GeneratorError(
-                f"`{self.steerer.name}` must suggest {wanted} points. Got {len(suggestions)}: it has measured enough"
-            )
-        points: list[dict[str, Any]] = []
-        for suggestion in suggestions:
-            points.append({VARIABLE: suggestion.beta, "_id": self._next})
-            self._pending[self._next] = suggestion.beta
-            self._next += 1
-        return points
-
-    def ingest(self, results: Sequence[Mapping[str, Any]]) -> None:
-        """Take results, with the `_id` of the suggestion or without one for points from elsewhere.
-
-        A result that comes after `finalize` is kept as well: it was paid for.
-        """
-        foreign = self._foreign
-        observations = []
-        for result in results:
-            missing = [key for key in (VARIABLE, OBJECTIVE, ERROR) if key not in result]
-            if missing:
-                raise GeneratorError(
-                    f"a result must have {VARIABLE}, {OBJECTIVE}, {ERROR}. Missing: {', '.join(missing)}"
-                )
-            if "_id" not in result:
-                name, foreign = f"{INGESTED}{foreign}", foreign + 1
-            elif result["_id"] in range(self._first, self._next):
-                name = f"{SUGGESTED}{result['_id']}"
-            else:
-                raise GeneratorError(f"`_id` must be one that was suggested. Got {result['_id']}")
-            observations.append(
-                Observation(
-                    beta=float(result[VARIABLE]),
-                    value=float(result[OBJECTIVE]),
-                    error=float(result[ERROR]),
-                    cost=float(result.get(COST, 1.0)),
-                    id=name,
-                )
-            )
-        if observations:
-            self.steerer.tell(observations)
-        self._foreign = foreign
-        for result in results:
-            self._pending.pop(result.get("_id", -1), None)
-
-    def finalize(self) -> None:
-        """End suggesting; nothing else is held."""
-        self._finalized = True
 
 
 class GeneratorSteerer(HistorySteerer):
@@ -187,12 +106,6 @@ class GeneratorSteerer(HistorySteerer):
                     f"[{self.history.beta_min}, {self.history.beta_max}]. Got {beta}"
                 )
         return [dict(point) for point in points]
-
-
-def _after(observations: Sequence[Observation], prefix: str) -> int:
-    """Return the number after the highest that follows the prefix in an id."""
-    numbers = [seen.id.removeprefix(prefix) for seen in observations if seen.id.startswith(prefix)]
-    return max((int(number) for number in numbers if number.isdecimal()), default=-1) + 1
 
 
 def _read_vocs(generator: object) -> tuple[float | None, float | None]:
