@@ -45,7 +45,7 @@ def swapped(betas: ArrayLike, energies: ArrayLike, uniforms: ArrayLike, first: i
     return holder
 
 
-class Ladder:
+class ReplicaLadder:
     """Runs of one lattice at ascending couplings, moved together; each logs the rows of its coupling."""
 
     def __init__(self, runs: Sequence[ChainRun]) -> None:

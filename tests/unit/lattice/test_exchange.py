@@ -5,7 +5,7 @@ import pytest
 
 from metalforge.core.errors import SpecError
 from metalforge.lattice import Chain, ChainSpec, HmcSpec
-from metalforge.lattice.exchange import Ladder, by_replica, swapped, traffic
+from metalforge.lattice.exchange import ReplicaLadder, by_replica, swapped, traffic
 from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
 from metalforge.statistics import gamma_method
@@ -21,7 +21,7 @@ def ladder(betas, *, dims=(2, 2, 2, 2), warmup=20, names=NAMES, seed=5, **option
         ChainSpec(dims=dims, beta=beta, seed=seed, stream=7 + k, start=starts[k % 2], **options)
         for k, beta in enumerate(betas)
     ]
-    return Ladder([ChainRun(Chain(spec, threads=1), WarmUp(total=warmup), names) for spec in specs])
+    return ReplicaLadder([ChainRun(Chain(spec, threads=1), WarmUp(total=warmup), names) for spec in specs])
 
 
 def columns(of, name):
@@ -163,4 +163,4 @@ def test_chains_that_share_random_numbers_are_refused():
     specs = [ChainSpec(dims=(2, 2, 2, 2), beta=beta, seed=5, stream=1) for beta in (4.0, 4.3)]
     runs = [ChainRun(Chain(spec, threads=1), WarmUp(total=5), NAMES) for spec in specs]
     with pytest.raises(SpecError, match="streams"):
-        Ladder(runs)
+        ReplicaLadder(runs)

@@ -9,7 +9,7 @@ from zipfile import BadZipFile, ZipFile
 
 from metalforge.core.errors import SpecError
 from metalforge.core.files import naming, replacing
-from metalforge.lattice.exchange import Ladder
+from metalforge.lattice.exchange import ReplicaLadder
 from metalforge.lattice.run import Segment
 
 from .point import PointChain, advance_together
@@ -53,7 +53,7 @@ class PointLadder:
 
         def exchange() -> None:
             # A chain that began again has another run.
-            Ladder([point.run for point in self.points]).exchange()
+            ReplicaLadder([point.run for point in self.points]).exchange()
 
         return advance_together(self.points, updates, until, stopping, exchange)
 
