@@ -9,7 +9,7 @@ from .kills import Victims, Whole, attack
 SHORT = {"heatbath": 2, "check-flagged": 2, "check-all": 2, "hmc": 2, "quarks": 2}
 """Kills of each campaign in the short form."""
 NAMES = [*CAMPAIGNS, *RUNS]
-MIDDLE = {name: 3 if name.endswith("processes") else 5 for name in NAMES}
+MIDDLE = {name: 3 if name.endswith("processes") or name.startswith("ladders") else 5 for name in NAMES}
 """Kills of each in `make test-chaos`."""
 LONG, KILLS = 200, 5
 """Campaigns of the long form, and kills of each."""
