@@ -61,7 +61,7 @@ test-docs test-physics test-experiments: test-%: $(VENV)/.group-test
 
 # Kills, damages, schedules and a soak in numbers; `make test` has a few of each.
 test-chaos: $(VENV)/.group-test
-	$(BIN)/python -m pytest -m "chaos" --numprocesses 2 --dist load tests/chaos
+	$(BIN)/python -m pytest -m "chaos" --numprocesses 2 --dist load tests/chaos tests/unit/campaign tests/unit/cli
 
 # Long tests come in parts, none longer than 40 minutes on two cores: make test-long PART=coverage. Without one, all.
 CHAOS := kills damages schedules soak

@@ -81,6 +81,7 @@ def test_chains_of_a_ladder_measure_together_and_are_used_together(whole):
     assert finding.transition.chains == len(points)
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("spec", [LADDERS, HMC], ids=["heatbath", "hmc"])
 def test_a_ladder_that_is_killed_anywhere_goes_on_bit_for_bit(spec, tmp_path, monkeypatch):
     """The directory as a kill would leave it, at updates of all phases and in the middle of a ladder's checkpoint."""
@@ -217,6 +218,7 @@ def test_every_configuration_of_a_ladder_is_checked_where_that_is_promised(tmp_p
     assert max(abs(check.drift_plaquette) for check in state.checks) < 1e-10
 
 
+@pytest.mark.chaos
 def test_checks_of_a_ladder_that_is_killed_are_made_when_it_goes_on(tmp_path, monkeypatch):
     spec = msgspec.structs.replace(LADDERS, ordering="D", budget=Budget(trajectories=700))
     update, count, copies = Chain.update, [0], []

@@ -109,6 +109,7 @@ def test_out_of_memory_is_one_line_and_the_campaign_goes_on_later(folder, monkey
     assert ended_well(folder / "run")
 
 
+@pytest.mark.chaos
 def test_watch_ends_when_nobody_looks_any_more(folder):
     with subprocess.Popen([*COMMAND, "scan", "spec.toml", "--out", "run"], cwd=folder, stderr=subprocess.PIPE) as run:
         try:
