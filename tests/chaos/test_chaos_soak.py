@@ -1,5 +1,6 @@
 """Nothing is lost or repeated in a graph that is rewired and whose processes are killed, and its memory is flat."""
 
+import gc
 import os
 import threading
 
@@ -12,6 +13,7 @@ MINUTES, SOAKS = 10, 6
 
 
 def open_files():
+    gc.collect()  # what earlier tests left open is not of this one
     return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
 
 
@@ -23,7 +25,7 @@ def test_a_few_seconds_of_it():
     assert found.kills >= 1
     assert found.changes >= 1
     assert threading.active_count() == threads
-    assert open_files() == files
+    assert open_files() <= files
 
 
 @pytest.mark.chaos

@@ -26,6 +26,7 @@ def test_the_same_spec_gives_the_same_bits(uninterrupted, tmp_path):
     assert [v.reason for v in again.visits] == [v.reason for v in uninterrupted[0].visits]
 
 
+@pytest.mark.chaos
 def test_the_journal_cut_at_every_byte_of_its_last_records_resumes(uninterrupted, tmp_path):
     """Opening cuts the torn record and keeps all before it; two of them are run to the end, too."""
     state, whole = uninterrupted
