@@ -121,6 +121,13 @@ def test_ladders_run_on_processes_as_on_threads(whole, tmp_path):
     assert rows_of(apart) == rows_of(whole)
 
 
+def test_a_ladder_may_sleep(tmp_path):
+    screening = msgspec.structs.replace(LADDERS.screening, variance=5.0)
+    state = ran(msgspec.structs.replace(LADDERS, ordering="E", screening=screening), tmp_path / "run")
+    assert ladders(state)
+    assert state.stopped_by == "asleep"
+
+
 def test_the_journal_alone_gives_the_ladders_back(whole, tmp_path):
     ran(LADDERS, tmp_path / "run")
     again = fold(read_journal(tmp_path / "run" / JOURNAL, Record).records)

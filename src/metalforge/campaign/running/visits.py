@@ -141,12 +141,13 @@ class VisitPlan:
     ) -> Wish | Nothing | None:
         if who.follows is not None:
             return self._follow(who.follows, state, here, pending)
-        if (ladder := self._ladder(state, dims, here, pending)) is not None:
-            return ladder
-        if (wanted := self._wanted(state, dims, here, pending)) is not None:
+        ladder = self._ladder(state, dims, here, pending)
+        if ladder is None and (wanted := self._wanted(state, dims, here, pending)) is not None:
             return wanted
         if self.sleep is not None and (why := self.sleep(dims)) is not None:
             return Nothing("asleep", why)
+        if ladder is not None:
+            return ladder
         asked = self.steerers[dims].ask(1, [visit.beta for visit in pending])
         if asked:
             found = asked[0]
