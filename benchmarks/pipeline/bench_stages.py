@@ -1,7 +1,7 @@
 """A hop through a stage with everything on (envelope, metrics, event log), latency, shared memory, two cores, start-up.
 
 Rates are a second of CPU time where the row says so: what a hop costs the processor does not depend on who else is on
-the machine. Budgets of the issue stand as ceilings: 15 us per hop, 0.2 s to start.
+the machine. The ceilings are budgets: 15 us per hop, 0.2 s to start.
 """
 
 import operator

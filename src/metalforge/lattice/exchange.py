@@ -126,13 +126,7 @@ def traffic(replicas: Whole) -> Traffic:
     moved &= replicas[1:, 1:] == replicas[:-1, :-1]
     # A pair is tested after every other update, and which ones is in the step: the most that can be seen is half.
     rates = 2 * moved.mean(axis=0) if updates > 1 else np.zeros(couplings - 1)
-    place = by_replica(replicas, np.tile(np.arange(couplings, dtype=np.float64), (updates, 1)))
+    place = np.argsort(replicas, axis=1)  # of each replica, by its number
     ends = [track[(track == 0) | (track == couplings - 1)] for track in place.T]
     legs = sum(int(np.count_nonzero(track[1:] != track[:-1])) for track in ends)
     return Traffic(np.minimum(rates, 1.0), legs / 2, updates)
-
-
-def by_replica(replicas: Whole, values: Floats) -> Floats:
-    """Return columns by replica, in ascending order of their numbers, from columns by coupling."""
-    order = np.argsort(replicas, axis=1, kind="stable")
-    return np.take_along_axis(np.asarray(values, np.float64), order, axis=1)

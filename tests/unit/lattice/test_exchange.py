@@ -5,7 +5,7 @@ import pytest
 
 from metalforge.core.errors import SpecError
 from metalforge.lattice import Chain, ChainSpec, HmcSpec
-from metalforge.lattice.exchange import ReplicaLadder, by_replica, swapped, traffic
+from metalforge.lattice.exchange import ReplicaLadder, swapped, traffic
 from metalforge.lattice.run import ChainRun
 from metalforge.lattice.warmup import WarmUp
 from metalforge.statistics import gamma_method
@@ -136,12 +136,6 @@ def test_a_ladder_is_reproduced_by_its_addresses():
     assert columns(one, "plaquette").tobytes() == columns(other, "plaquette").tobytes()
     assert len(set(columns(one, "replica")[-1])) == 4
     assert set(columns(one, "replica").ravel()) == {7.0, 8.0, 9.0, 10.0}
-
-
-def test_the_rows_of_a_replica_are_found_again():
-    replicas = np.array([[3, 5, 9], [5, 3, 9], [5, 9, 3]])
-    places = np.array([[0.0, 1, 2], [0, 1, 2], [0, 1, 2]])
-    assert by_replica(replicas, places).tolist() == [[0, 1, 2], [1, 0, 2], [2, 0, 1]]
 
 
 def test_round_trips_are_counted_from_end_to_end_and_back():
