@@ -45,6 +45,9 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     LEAST: ClassVar[dict[str, float]] = {}
 
     def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if isinstance(value := getattr(self, name), float) and not isfinite(value):
+                raise SpecError(f"`{name}` must be a finite number. Got {value}")
         for path, least in self.LEAST.items():
             value = getattr(self, path.rpartition(".")[2])
             if value is not None and not (isfinite(value) and value >= least):
@@ -110,6 +113,7 @@ class Lattice(_Part, frozen=True, kw_only=True):
         for dims in self.volumes:
             self.chain(dims, self.beta_min, seed=1, stream=0, start="hot")
         self.columns()
+        super().__post_init__()
 
     def columns(self) -> tuple[str, ...]:
         """Return the observables that rows of these chains have."""

@@ -129,7 +129,10 @@ class Generation:
         Either way a checkpoint is left when the job keeps files or was stopped. An update that fails raises; the chain
         is then where it was before, and so is its checkpoint. `probe` sees the energy along every trajectory.
         """
-        self.job.checkpoint.parent.mkdir(parents=True, exist_ok=True)  # before the work, not after it
+        folder = self.job.checkpoint.parent
+        folder.mkdir(parents=True, exist_ok=True)  # before the work, not after it
+        if self.job.out:  # the folder is this run's own
+            remove_half_written(folder)
         saved_at = time.monotonic()
         while self.remaining > 0:
             if should_stop():
@@ -190,8 +193,6 @@ class Generation:
         if not {*names, *job.observables} - {*LATER} <= set(run.log.columns):
             raise SpecError(f"{path} must hold series {', '.join(names)}. Got {sorted(run.log.columns)}")
         job = job if trajectories is None else msgspec.structs.replace(job, trajectories=trajectories)
-        if job.out and path == job.checkpoint:  # the folder is this run's own
-            remove_half_written(path.parent)
         return cls(run.chain, job, run=run)
 
     def _sea_values(self) -> dict[str, Value | None]:

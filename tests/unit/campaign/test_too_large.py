@@ -5,7 +5,8 @@ import pytest
 
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running.campaign import Campaign
-from metalforge.core.errors import MetalforgeError
+from metalforge.campaign.spec import Lattice
+from metalforge.core.errors import MetalforgeError, SpecError
 from reference.command_line import call
 from reference.small_campaigns import ROUNDS
 
@@ -27,3 +28,10 @@ def test_a_spec_that_cannot_run_here_leaves_no_directory(table, changes, word, c
     ended = call("scan", "spec.toml", "--out", "run", cwd=tmp_path, code=code)
     assert word in ended.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["spec.toml"]
+
+
+@pytest.mark.parametrize("field", ["tolerance", "force_tolerance", "mass", "tau"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_of_a_lattice_are_finite(field, value):
+    with pytest.raises(SpecError, match=field):
+        Lattice(volumes=((4, 4, 4, 2),), **{field: value})
