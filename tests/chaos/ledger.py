@@ -8,6 +8,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -44,16 +45,18 @@ def counted(names: Iterable[str]) -> dict[str, float]:
     return {name: float(count) for name, count in sorted(Counter(names).items())}
 
 
-def read(path: Path) -> list[Batch]:
-    """Return the batches of a file, none if it is not there; lines that a kill cut off are left out."""
-    found: dict[tuple[str, int], Batch] = {}
+def written(path: Path) -> list[Batch]:
+    """Return all batches of a file, none if it is not there; lines that a kill cut off are left out."""
+    found = []
     for line in path.read_bytes().split(b"\n") if path.exists() else ():
-        try:
-            batch = msgspec.json.decode(line, type=Batch)
-        except msgspec.MsgspecError:
-            continue
-        found[batch.attack, batch.seed] = batch
-    return list(found.values())
+        with suppress(msgspec.MsgspecError):
+            found.append(msgspec.json.decode(line, type=Batch))
+    return found
+
+
+def read(path: Path) -> list[Batch]:
+    """Return what stands of a file: of a seed that was run again its last batch."""
+    return list({(batch.attack, batch.seed): batch for batch in written(path)}.values())
 
 
 def add_up(attack: str, seeds: Sequence[int], run: Attack) -> list[str]:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .ledger import Batch, read
+from .ledger import Batch, read, written
 
 PLAN = {
     "kills": ("1,000 kills", "campaigns killed and resumed to their end, each compared bit for bit"),
@@ -25,8 +25,8 @@ def amount(attack: str, done: Counter[str]) -> float:
     return sum(count for name, count in done.items() if not name.startswith("SIG"))
 
 
-def lines(batches: Sequence[Batch]) -> Iterator[str]:
-    """Give the page, line by line."""
+def lines(batches: Sequence[Batch], earlier: Sequence[Batch] = ()) -> Iterator[str]:
+    """Give the page, line by line; `earlier` batches are those whose seeds were run again, after a fault was mended."""
     yield "# Attacks on campaigns and pipelines"
     yield ""
     yield "What was done to them in long runs, from seeds, and what was wrong afterwards."
@@ -56,8 +56,10 @@ def lines(batches: Sequence[Batch]) -> Iterator[str]:
     yield "## Faults"
     yield ""
     yield from (f"- {b.attack}, seed {b.seed}: {fault.splitlines()[0]}" for b, fault in faults)
+    mended = [(batch, fault) for batch in earlier for fault in batch.faults]
+    yield from (f"- {b.attack}, seed {b.seed}: {f.splitlines()[0]}; mended, and run again without" for b, f in mended)
     if not faults:
-        yield "None was found."
+        yield "\nNone is left." if mended else "None was found."
     yield ""
     commits = sorted({batch.commit[:12] for batch in batches if batch.commit})
     yield f"Code of {', '.join(commits)}." if commits else "The code's commit was not known."
@@ -72,4 +74,6 @@ def _summed(batches: Sequence[Batch]) -> Counter[str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write("\n".join(lines(read(Path(sys.argv[1])))) + "\n")
+    standing = read(Path(sys.argv[1]))
+    earlier = [batch for batch in written(Path(sys.argv[1])) if batch not in standing]
+    sys.stdout.write("\n".join(lines(standing, earlier)) + "\n")
