@@ -346,8 +346,6 @@ class StageWorker:
             outputs: Any = self.host.produce()
         except Exception as error:
             outputs = yield from self._attempt(None, self.host.produce, error)
-            if outputs is _SKIPPED:
-                outputs = []
         ended = clock_ns()
         meter.busy_ns += ended - began
         if outputs is None:
@@ -403,7 +401,7 @@ class StageWorker:
             self.run.report(failure_of(self.name, item, error, attempts=attempts, action=action), error)
             if action == "stop":
                 raise Stopped
-            return _SKIPPED if item is None else []
+            return []
 
     # -- delivery -------------------------------------------------------------------------------------------------
 
@@ -432,8 +430,7 @@ class StageWorker:
                 if not made:  # skipped
                     break
                 self.stream, output = made
-            ended = clock_ns()
-            self.meter.busy_ns += ended - began
+            self.meter.busy_ns += clock_ns() - began
             if output is END:
                 break
             sent += 1
@@ -567,7 +564,3 @@ def _raise(error: Exception) -> NoReturn:
 def _then_raise(values: list[Any], error: Exception) -> Iterator[Any]:
     yield from values
     raise error
-
-
-_SKIPPED: Final[list[Any]] = []
-"""What a source gives when its attempt was skipped; compared by identity."""
