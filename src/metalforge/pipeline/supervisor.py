@@ -347,12 +347,11 @@ class Run(ABC):
         A stage that does not come back from its step within `timeout` seconds is abandoned, which a warning says.
         """
         with self.lock:
+            for worker in self.workers.values() if self.status == "new" else ():
+                worker.ended = True  # never launched
             if self.status in ("new", "running", "paused"):
                 self.status = "stopped"
         self._abort()
-        for worker in self.workers.values():
-            if self._started_ns == 0:  # never launched
-                worker.ended = True
         ended = self._wind_up(timeout, self._all_ended)
         if not self._is_done():
             warnings.warn(self._abandon(), RuntimeWarning, stacklevel=2)

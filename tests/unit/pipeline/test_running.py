@@ -406,6 +406,26 @@ def test_stop_ends_at_once_and_an_exception_in_the_block_stops():
     assert run.status == "stopped"
 
 
+def test_an_inline_run_that_is_stopped_closes_its_stages():
+    stage = Closing()
+    pipeline, sink = chain(stage, source=endless())
+    run = pipeline.start("inline", seed=3)
+    run.wait_until(lambda: len(sink.items) > 5)
+    assert run.stop(5.0)
+    assert run.status == "stopped"
+    assert stage.closed
+
+
+class Closing(Stage):
+    closed = False
+
+    def step(self, state, item):
+        return state, item
+
+    def close(self):
+        self.closed = True
+
+
 def test_ctrl_c_drains():
     pipeline, sink = chain(lambda x: x, source=endless())
 
