@@ -21,6 +21,7 @@ from .items import Item
 from .lanes import END, NUDGE, Lane
 
 if TYPE_CHECKING:
+    from .hosts import Host
     from .supervisor import Run
     from .worker import StageWorker
 
@@ -314,15 +315,17 @@ def _extract(worker: "StageWorker", lane: Lane) -> list[Item]:
 
 
 def swap_host(run: "Run", worker: "StageWorker", spec: StageSpec) -> Migration:
-    """Give a worker that stands at a border a new host with the same state; the old one comes back if that fails."""
+    """Give a worker that stands at a border other settings, or another host with the same state, where it needs one.
+
+    When that fails the old host comes back.
+    """
     began = run.clock_ns()
     worker.complete()
     old_host, old_spec = worker.host, worker.spec
     where = old_spec.substrate_name, spec.substrate_name
     stays = old_spec.substrate == spec.substrate and old_spec.config.isolation == spec.config.isolation
     if stays or not worker.opened:
-        worker.spec, worker.config, worker.host = spec, spec.config, old_host if stays else run.make_host(spec)
-        worker.host.spec = spec
+        _adopt(run, worker, spec, old_host if stays else run.make_host(spec))
         return Migration(stage=worker.name, source=where[0], target=where[1], state_bytes=0, sha256="", pause_ms=0.0)
     saved = old_host.checkpoint()
     digest = hashlib.sha256(saved).hexdigest()
@@ -342,8 +345,7 @@ def swap_host(run: "Run", worker: "StageWorker", spec: StageSpec) -> Migration:
     except Exception:
         old_host.open(saved)
         raise
-    worker.spec, worker.config, worker.host = spec, spec.config, host
-    worker.throttle = run.readings.throttle_of(worker)
+    _adopt(run, worker, spec, host)
     run.note("migration.arrived", worker.name, **way)
     return Migration(
         stage=worker.name,
@@ -353,3 +355,9 @@ def swap_host(run: "Run", worker: "StageWorker", spec: StageSpec) -> Migration:
         sha256=digest,
         pause_ms=(run.clock_ns() - began) * 1e-6,
     )
+
+
+def _adopt(run: "Run", worker: "StageWorker", spec: StageSpec, host: "Host") -> None:
+    worker.spec, worker.config, worker.host = spec, spec.config, host
+    host.spec = spec
+    worker.throttle = run.readings.throttle_of(worker)

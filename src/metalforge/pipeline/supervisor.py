@@ -413,9 +413,7 @@ class Run(ABC):
 
         def take() -> None:
             if isinstance(config, StageConfig):
-                worker.spec = worker.host.spec = replace(worker.spec, config=config)
-                worker.config = config
-                worker.throttle = self.readings.throttle_of(worker)
+                swap_host(self, worker, replace(worker.spec, config=config))
             else:
                 worker.host.configure(config)
 
