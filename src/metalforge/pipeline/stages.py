@@ -114,7 +114,7 @@ class Context:
 
     def alone(self) -> "Context":
         """Return another context of the same stage, for a step beside others."""
-        return Context(self.stage, self.substrate, ask=self._ask, stopping=self._stopping)
+        return Context(self.stage, self.substrate, ask=self._ask, stopping=self._stopping, clock_ns=self._clock_ns)
 
 
 class Stage(Generic[In, Out]):

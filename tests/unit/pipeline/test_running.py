@@ -562,6 +562,26 @@ def test_backpressure_is_real():
     assert run.stop(5.0)
 
 
+@pytest.mark.parametrize("concurrency", [1, 2])
+def test_a_step_is_past_its_timeout_by_the_clock_of_its_run(concurrency):
+    clock, seen = ManualClock(), []
+
+    def step(x, ctx):
+        before = ctx.cancelled()
+        clock.advance(2_000_000_000)
+        seen.append((before, ctx.cancelled()))
+        return x
+
+    stage0 = {"timeout_s": 1.0, "concurrency": concurrency, "on_error": "skip"}
+    pipeline, sink = chain(step, source=Numbers(1), stage0=stage0)
+    run = ThreadsRun(pipeline.graph, clock=clock)
+    run.patience_s = 10.0
+    with run.start():
+        run.wait()
+    assert seen == [(False, True)]
+    assert not sink.items
+
+
 @pytest.mark.parametrize("concurrency", [2, 4])
 def test_concurrent_steps_overlap_and_keep_their_order(concurrency):
     barrier = threading.Barrier(concurrency)
