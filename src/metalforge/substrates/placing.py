@@ -12,7 +12,6 @@ why and at what cost, so that a reader can disagree with it. `hybrid.routing` pl
 
 from collections.abc import Callable, Collection, Sequence
 from enum import StrEnum
-from itertools import compress, product
 from typing import Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -24,7 +23,7 @@ from metalforge.core.substrate import Cost, Kind, Substrate, SubstrateInfo, Work
 from .prices import rank
 
 EXACT_UP_TO = 12
-"""Candidates; 2^12 sets take some tens of milliseconds."""
+"""Candidates; 2^12 sets take some milliseconds."""
 Gain: TypeAlias = tuple[float, ...]
 """Compared entry by entry, the first decides."""
 
@@ -200,17 +199,23 @@ def choose(
 def _exact(
     candidates: Sequence[Piece], fits: Callable[[Sequence[Piece]], bool], must: frozenset[str]
 ) -> tuple[Piece, ...] | None:
-    """Return the best of all sets, those with the first candidates before those without."""
+    """Return the best of all sets, by walking through them with and without each candidate."""
     best: tuple[Piece, ...] | None = None
     best_gain: Gain = ()
-    for taken in product((True, False), repeat=len(candidates)):
-        chosen = tuple(compress(candidates, taken))
-        covered = _covered(chosen)
-        if len(covered) < sum(len(c.nodes) for c in chosen) or not must <= covered:  # they overlap, or miss something
-            continue
-        gain = _total(chosen)
-        if (best is None or gain > best_gain) and fits(chosen):
-            best, best_gain = chosen, gain
+
+    def walk(index: int, taken: tuple[Piece, ...], covered: frozenset[str]) -> None:
+        nonlocal best, best_gain
+        if index == len(candidates):
+            gain = _total(taken)
+            if must <= covered and (best is None or gain > best_gain) and fits(taken):
+                best, best_gain = taken, gain
+            return
+        candidate = candidates[index]
+        if not candidate.nodes & covered:
+            walk(index + 1, (*taken, candidate), covered | candidate.nodes)
+        walk(index + 1, taken, covered)
+
+    walk(0, (), frozenset())
     return best
 
 
