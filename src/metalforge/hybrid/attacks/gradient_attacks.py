@@ -12,7 +12,7 @@ that broadcasts to `u`: 0 where nothing may change, such as the rest before a sh
 (M. Andriushchenko, F. Croce, N. Flammarion, M. Hein, "Square attack", ECCV 2020.) Every number is always moved by
 +epsilon or -epsilon. The start has one sign for each input line through all of time, their stripes. Each query then
 gives new signs, one a line, to a block: neighbouring steps, and lines chosen at random since lines have no neighbours.
-What raises the margin stays. The block's share of a sequence shrinks on their schedule, from `share` on.
+What raises the margin stays. The block's share of a sequence shrinks on their schedule.
 
 It needs no slopes, so that nothing which hides slopes can hold it off: where it does better than an attack by slopes,
 these were masked (A. Athalye et al., 2018; F. Croce, M. Hein, 2020).
@@ -98,15 +98,17 @@ def _keep(best: Reals, best_loss: Reals, found: Reals, losses: Reals) -> None:
 
 HALVINGS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
 """Where, in parts of the budget, the share is halved: the paper's 10, 50, 200, ... of 10 000 queries."""
+SHARE = 0.8
+"""Of a sequence, that the first block has."""
 
 
 def square_attack(
-    victim: Victim, u: Reals, labels: Labels, epsilon: Size, *, queries: int = 200, share: float = 0.8, seed: int = 0
+    victim: Victim, u: Reals, labels: Labels, epsilon: Size, *, queries: int = 200, seed: int = 0
 ) -> Reals:
     """Return perturbed sequences after at most `queries` questions for each; a sequence once misread is left alone."""
     size = checked_epsilon(u, epsilon)
-    if queries < 1 or not 0 < share <= 1:
-        raise SpecError(f"`queries` must be 1 or more and `share` in 0 .. 1, above 0. Got {queries} and {share}")
+    if queries < 1:
+        raise SpecError(f"`queries` must be 1 or more. Got {queries}")
     rng, coin = np.random.default_rng(seed), SIGNS.astype(u.dtype)
     n, steps, inputs = u.shape
     at: Reals = u + size * rng.choice(coin, (n, 1, inputs))
@@ -115,7 +117,7 @@ def square_attack(
         active = np.flatnonzero(best <= 0)
         if not len(active):
             break
-        part = math.sqrt(share / 2 ** sum(query / queries > h for h in HALVINGS))
+        part = math.sqrt(SHARE / 2 ** sum(query / queries > h for h in HALVINGS))
         tried = at[active]
         long, wide = max(1, round(part * steps)), max(1, round(part * inputs))
         begin = rng.integers(0, steps - long + 1, len(active))

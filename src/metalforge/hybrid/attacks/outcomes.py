@@ -20,20 +20,18 @@ Flags: TypeAlias = Sequence[NDArray[np.bool_]]
 RESAMPLES = 1000
 
 
-def share(right: Flags, *, seed: int = 0) -> Interval:
+def share(right: Flags) -> Interval:
     """Return the share of sequences that are right."""
-    return _ratio(right, [np.ones(len(r)) for r in right], seed)
+    return _ratio(right, [np.ones(len(r)) for r in right])
 
 
-def share_difference(first: Flags, second: Flags, *, seed: int = 0) -> Interval:
+def share_difference(first: Flags, second: Flags) -> Interval:
     """Return share(first) - share(second) of the same sequences."""
     change = [a.astype(np.float64) - b for a, b in zip(first, second, strict=True)]
-    return _ratio(change, [np.ones(len(c)) for c in change], seed)
+    return _ratio(change, [np.ones(len(c)) for c in change])
 
 
-def transfer_rate(
-    source_clean: Flags, source_attacked: Flags, target_clean: Flags, target_attacked: Flags, *, seed: int = 0
-) -> Interval:
+def transfer_rate(source_clean: Flags, source_attacked: Flags, target_clean: Flags, target_attacked: Flags) -> Interval:
     """Return how many of the sequences that fool their source fool the target too.
 
     Counted are sequences that both read rightly when clean and that the source misreads under the attack; an error that
@@ -41,17 +39,17 @@ def transfer_rate(
     """
     eligible = [a & b & ~c for a, b, c in zip(source_clean, target_clean, source_attacked, strict=True)]
     carried = [e & ~t for e, t in zip(eligible, target_attacked, strict=True)]
-    return _ratio(carried, eligible, seed)
+    return _ratio(carried, eligible)
 
 
-def _ratio(numerators: Sequence[NDArray[Any]], denominators: Sequence[NDArray[Any]], seed: int) -> Interval:
+def _ratio(numerators: Sequence[NDArray[Any]], denominators: Sequence[NDArray[Any]]) -> Interval:
     """Return sum(numerators) / sum(denominators) and its 95 % interval."""
     if not numerators or any(len(a) != len(b) or not len(a) for a, b in zip(numerators, denominators, strict=True)):
         raise SpecError("a share wants at least one reservoir, and as many numerators as denominators in each")
     total = sum(float(d.sum()) for d in denominators)
     if total == 0:
         return Interval(np.nan, np.nan, np.nan)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     groups = len(numerators)
     # How often a reservoir is drawn in each resample, and sums over whole draws of its sequences, one for each time.
     tops, bottoms = np.zeros(RESAMPLES), np.zeros(RESAMPLES)

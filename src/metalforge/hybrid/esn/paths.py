@@ -126,13 +126,13 @@ class ScaleTrick:
     span: Doubles
 
     @classmethod
-    def from_weights(cls, weights: EsnWeights, ranges: Ranges, *, linear_limit: float = 0.1) -> "ScaleTrick":
+    def from_weights(cls, weights: EsnWeights, ranges: Ranges) -> "ScaleTrick":
         """Return the configuration by the three-sigma rule."""
         energy = ranges.u**2 * np.sum(weights.w_driven.astype(np.float64) ** 2, axis=1)
         energy += ranges.s**2 * np.sum(to_dense(weights.w_res).astype(np.float64) ** 2, axis=1)
         span = 3 * np.sqrt(energy / 3)
         span[span == 0] = 1.0
-        return cls(epsilon=linear_limit / float(span.max()), span=span)
+        return cls(epsilon=0.1 / float(span.max()), span=span)
 
 
 class Rectified:

@@ -34,6 +34,7 @@ Integers: TypeAlias = NDArray[np.int64]
 What: TypeAlias = Literal["readout", "reservoir"]
 GROWTH = 1.5
 """Of sigma after a success; its fourth root after a failure, so that one success in five keeps it."""
+SMALLEST_SIGMA = 1e-3
 
 
 class EvolvedGeneration(NamedTuple):
@@ -141,7 +142,6 @@ class Evolution:
         children: int = 4,
         rate: float = 0.05,
         sigma: float = 0.1,
-        smallest_sigma: float = 1e-3,
         loss: LossName = "mse",
         what: What = "readout",
         fit_bias: bool = True,
@@ -149,15 +149,13 @@ class Evolution:
         check_loss(loss)
         if what not in ("readout", "reservoir"):
             raise SpecError(f"`what` must be readout or reservoir. Got `{what}`")
-        if children < 1 or not 0 < rate <= 1 or not 0 < sigma <= 1 or not smallest_sigma > 0:
+        if children < 1 or not 0 < rate <= 1 or not 0 < sigma <= 1:
             raise SpecError(
-                "`children` must be at least 1, `rate` and `sigma` in (0, 1], `smallest_sigma` above 0. "
-                f"Got {children}, {rate}, {sigma}, {smallest_sigma}"
+                f"`children` must be at least 1, `rate` and `sigma` in (0, 1]. Got {children}, {rate}, {sigma}"
             )
-        self.children, self.rate, self.smallest_sigma = children, rate, smallest_sigma
+        self.children, self.rate, self.sigma = children, rate, sigma
         self.network, self.loss, self.what = network, loss, what
         self.fit_bias = fit_bias and loss == "mse" and what == "readout"
-        self.sigma = sigma
         self.evaluations = self.pushes = self.bytes_pushed = 0
         self._rng = np.random.default_rng(seed)
 
@@ -183,7 +181,7 @@ class Evolution:
                 improved |= found < first
                 least, best, best_bias = found, child, own_bias
         self._write(best, best_bias)
-        self.sigma = float(np.clip(self.sigma * (GROWTH if improved else GROWTH**-0.25), self.smallest_sigma, 1.0))
+        self.sigma = float(np.clip(self.sigma * (GROWTH if improved else GROWTH**-0.25), SMALLEST_SIGMA, 1.0))
         return EvolvedGeneration(first, least, improved)
 
     def run(

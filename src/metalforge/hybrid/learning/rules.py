@@ -30,6 +30,8 @@ from metalforge.reservoir.readout import ridge as ridge_readout
 from .network import Master
 
 ErrorOf: TypeAlias = Literal["auto", "device", "master"]
+BLOCK = 64
+"""Rows that least squares let wait at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,7 +84,7 @@ class RecursiveLeastSquares:
     """Recursive least squares with a memory of 1 / (1 - forgetting) rows, which must be several times the width.
 
     `alpha` is the pull towards the readout that it started from: small where that is of little worth, but a tiny one
-    makes a readout that is useless when there are about as many rows as features. Up to `block` rows wait for the next
+    makes a readout that is useless when there are about as many rows as features. Up to `BLOCK` rows wait for the next
     push and are then learned together, at a fraction of the cost and with the same result. Rows that were seen before,
     elsewhere, may count as the stream's beginning: `inverse` is that of their (penalised) normal matrix, [x; 1] wide,
     and takes the place of 1 / alpha.
@@ -91,7 +93,6 @@ class RecursiveLeastSquares:
     losses: ClassVar[tuple[LossName, ...]] = ("mse",)
     alpha: float = 1e-3
     forgetting: float = 1.0
-    block: int = 64
     inverse: Doubles | None = None
 
     def __post_init__(self) -> None:
@@ -99,8 +100,6 @@ class RecursiveLeastSquares:
             raise SpecError(f"`alpha` must be a positive number. Got {self.alpha}")
         if not 0 < self.forgetting <= 1:
             raise SpecError(f"`forgetting` must be above 0 and at most 1. Got {self.forgetting}")
-        if self.block < 1:
-            raise SpecError(f"`block` must be at least 1. Got {self.block}")
         p = self.inverse
         if p is not None and (p.ndim != 2 or p.shape[0] != p.shape[1] or not np.all(np.isfinite(p))):
             raise SpecError(f"`inverse` must be a square matrix of finite numbers. Got shape {p.shape}")
@@ -117,7 +116,7 @@ class RecursiveLeastSquares:
     def step(self, state: "Waiting", master: Master, lesson: Lesson) -> tuple["Waiting", Master]:
         """Return the readout, the same until the block is full. The rows that wait are shared with the state before."""
         state.waiting.append((lesson.features, lesson.target))
-        return (state, master) if len(state.waiting) < self.block else self.settle(state, master)
+        return (state, master) if len(state.waiting) < BLOCK else self.settle(state, master)
 
     def settle(self, state: "Waiting", master: Master) -> tuple["Waiting", Master]:
         """Return the least squares with the rows that waited."""
@@ -187,6 +186,8 @@ Rules: TypeAlias = GradientStep | RecursiveLeastSquares | RidgeRefit
 
 FLOOR = 1e-12
 """Losses below it are rounding: a multiple of nothing is not divergence."""
+KEEP_EVERY, PATIENCE, MEMORY = 50, 10, 20
+"""Rows: between readouts that are kept, before one is judged, and of a running mean."""
 
 
 class GuardState(NamedTuple):
@@ -202,7 +203,7 @@ class GuardState(NamedTuple):
 class DivergenceGuard:
     """Rolls back when the running loss is `factor` times that of the kept readout, or is no number.
 
-    Every `keep_every` rows the present readout is kept if it is no worse. `patience` rows after a readout was kept are
+    Every `KEEP_EVERY` rows the present readout is kept if it is no worse. `PATIENCE` rows after a readout was kept are
     needed before it is judged, unless weights or losses leave the finite numbers. More than `most` rollbacks in a run
     are an error: the rule does not work here. After each the gradient's rate is multiplied by `backoff`. Least squares
     get over a bad spell by more rows (there is one when rows are about as many as features), so they learn on while the
@@ -210,17 +211,14 @@ class DivergenceGuard:
     """
 
     factor: float = 4.0
-    keep_every: int = 50
-    patience: int = 10
-    memory: int = 20
     backoff: float = 0.5
     most: int = 10
 
     def __post_init__(self) -> None:
         if not self.factor > 1 or not 0 < self.backoff <= 1:
             raise SpecError(f"`factor` must be above 1, `backoff` in (0, 1]. Got {self.factor} and {self.backoff}")
-        if min(self.keep_every, self.patience, self.memory) < 1 or self.most < 0:
-            raise SpecError("`keep_every`, `patience` and `memory` must be at least 1, `most` at least 0")
+        if self.most < 0:
+            raise SpecError(f"`most` must be at least 0. Got {self.most}")
 
     def step(self, state: GuardState, present: Master, loss: float, kept_loss: float) -> tuple[GuardState, bool]:
         """Return the state after a row, and whether to go back to its kept readout.
@@ -230,12 +228,12 @@ class DivergenceGuard:
         if not (np.isfinite(loss) and all(np.all(np.isfinite(part)) for part in present)):
             return state, True
         rows = state.rows + 1
-        weight = max(1 / self.memory, 1 / rows)  # a plain mean at first
+        weight = max(1 / MEMORY, 1 / rows)  # a plain mean at first
         running = state.present_loss + weight * (loss - state.present_loss)
         kept = state.kept_loss + weight * (kept_loss - state.kept_loss)
         after = GuardState(state.kept, running, kept, rows)
-        if rows >= self.patience and running > self.factor * kept + FLOOR:
+        if rows >= PATIENCE and running > self.factor * kept + FLOOR:
             return after, True
-        if rows >= self.keep_every and running <= kept:
+        if rows >= KEEP_EVERY and running <= kept:
             return GuardState(present, 0.0, 0.0, 0), False
         return after, False
