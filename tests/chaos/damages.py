@@ -4,8 +4,7 @@ import random
 import re
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -14,7 +13,7 @@ from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.spec import Budget, Steering, WarmUpPolicy, load_spec
 from metalforge.core.errors import MetalforgeError
-from reference.small_campaigns import ROUNDS
+from reference.small_campaigns import ROUNDS, run_until
 
 SPEC = "spec.toml"
 LITTLE = msgspec.structs.replace(
@@ -135,8 +134,8 @@ class Targets:
         for spec, directory in ((LITTLE, self.whole), (STRANGER, self.stranger)):
             with Campaign.open(spec, directory) as campaign:
                 self.digests[spec.sha256] = campaign.run().digest()
-        with Campaign.open(LITTLE, self.part) as campaign, _stopped_after(campaign, INTERRUPTED_AT):
-            assert campaign.run().finished is None
+        with Campaign.open(LITTLE, self.part) as campaign:
+            assert run_until(campaign, INTERRUPTED_AT).finished is None
         self.chains = sorted(path.name for path in (self.part / "chains").iterdir())
         assert len(self.chains) > 1
 
@@ -255,17 +254,3 @@ def _outcome(seed: int, target: str, damage: str, path: Path, look: Callable[[],
     except Exception as error:
         ended, fault = "raised", f"{type(error).__name__}: {error}"
     return Damaged(seed=seed, target=target, damage=damage.strip("_").replace("_", " "), ended=ended, fault=fault)
-
-
-@contextmanager
-def _stopped_after(campaign: Campaign, updates: int) -> Iterator[None]:
-    """Interrupt a campaign as soon as its journal has so many updates."""
-    write = campaign.book.write
-
-    def writing(*records):
-        write(*records)
-        if campaign.state.trajectories >= updates:
-            campaign.interrupt("test")
-
-    campaign.book.write = writing
-    yield

@@ -21,6 +21,18 @@ QUICK = msgspec.structs.replace(
 )
 """The same as fast as it goes."""
 
+WITH_QUARKS = Lattice(
+    volumes=((4, 4, 4, 2),),
+    beta_min=4.6,
+    beta_max=5.0,
+    algorithm="hmc",
+    integrator="leapfrog",
+    n_steps=4,
+    flavors=4,
+    mass=0.3,
+)
+"""Four flavours on the lattice of these."""
+
 
 class _After:
     """Lets a chain move by so many updates."""
@@ -44,4 +56,17 @@ class _After:
 def one_update(campaign, updates=1):
     """Run a campaign until its chain has moved by one update, or by as many as it is told."""
     campaign._stop = _After(campaign, updates)
+    return campaign.run()
+
+
+def run_until(campaign, updates):
+    """Run a campaign until its journal has so many updates, or to its end."""
+    write = campaign.book.write
+
+    def writing(*records):
+        write(*records)
+        if campaign.state.trajectories >= updates:
+            campaign.interrupt("test")
+
+    campaign.book.write = writing
     return campaign.run()

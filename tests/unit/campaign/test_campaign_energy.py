@@ -22,7 +22,7 @@ from metalforge.campaign.view import view_of
 from metalforge.core.quantities import Modelled
 from metalforge.substrates.profiles import profile
 from reference.campaigns import ending, records_of, spec_of
-from reference.small_campaigns import ROUNDS
+from reference.small_campaigns import ROUNDS, run_until
 
 PUBLISHED = "akd1000-published"
 IDLE_W = profile(PUBLISHED).call.idle_power_w.value
@@ -51,15 +51,7 @@ def records(tmp_path_factory):
     """The journal of a campaign that was interrupted and resumed, with its screen on the emulated board."""
     directory = tmp_path_factory.mktemp("energy") / "run"
     with Campaign.open(ON_BOARD, directory) as first:
-        write = first.book.write
-
-        def writing(*records):
-            write(*records)
-            if first.state.trajectories > 300:
-                first.interrupt("test")
-
-        first.book.write = writing
-        first.run()
+        run_until(first, 301)
     with Campaign.resume(directory) as second:
         second.run()
     return list(read_journal(directory / JOURNAL, Record).records)

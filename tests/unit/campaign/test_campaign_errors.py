@@ -14,7 +14,7 @@ from metalforge.campaign.spec import Budget, CampaignSpec, Running, load_spec
 from metalforge.campaign.store import DirectoryLockedError, JournalError, read_journal
 from metalforge.campaign.store.records import Record
 from metalforge.core.errors import MetalforgeError, SpecError
-from reference.small_campaigns import QUICK, ROUNDS
+from reference.small_campaigns import QUICK, ROUNDS, run_until
 
 
 @pytest.fixture
@@ -22,16 +22,7 @@ def interrupted(tmp_path):
     """A campaign that was asked to stop after its first blocks."""
     directory = tmp_path / "campaign"
     with Campaign.open(ROUNDS, directory) as campaign:
-        write, seen = campaign.book.write, []
-
-        def writing(*records):
-            write(*records)
-            seen.extend(records)
-            if campaign.state.trajectories >= 150:
-                campaign.interrupt("test")
-
-        campaign.book.write = writing
-        state = campaign.run()
+        state = run_until(campaign, 150)
     assert state.finished is None
     assert state.interrupted[-1].reason == "test"
     return directory

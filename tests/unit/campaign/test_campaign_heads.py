@@ -14,21 +14,12 @@ from metalforge.conductor.shipped import default_scores
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.observables import measure
 from metalforge.lattice.warmup import WarmUp, warm_up_step
-from reference.small_campaigns import ROUNDS
+from reference.small_campaigns import ROUNDS, WITH_QUARKS, run_until
 
 SEA = msgspec.structs.replace(
     ROUNDS,
     name="sea",
-    lattice=Lattice(
-        volumes=((4, 4, 4, 2),),
-        beta_min=4.6,
-        beta_max=5.0,
-        algorithm="hmc",
-        integrator="leapfrog",
-        n_steps=6,
-        flavors=4,
-        mass=0.3,
-    ),
+    lattice=msgspec.structs.replace(WITH_QUARKS, n_steps=6),
     budget=Budget(trajectories=160),
     warmup=WarmUpPolicy(longest=12, shortest=10, quenched=4),
     steering=Steering(visit=20, initial=3),
@@ -150,21 +141,8 @@ def test_a_trusted_head_ends_warm_ups_and_a_resumed_campaign_ends_them_alike(tmp
     assert all(d.trusted and d.value > 0.5 for d in ended)
     directory = tmp_path / "parts"
     with Campaign.open(HMC, directory) as campaign:
-        state = _until(campaign, 90)
+        state = run_until(campaign, 90)
     while state.finished is None:
         with Campaign.resume(directory) as campaign:
-            state = _until(campaign, state.trajectories + 250)
+            state = run_until(campaign, state.trajectories + 250)
     assert state.digest() == whole.digest()
-
-
-def _until(campaign, trajectories):
-    """Run a campaign until it has so many updates, or to its end."""
-    write = campaign.book.write
-
-    def writing(*records):
-        write(*records)
-        if campaign.state.trajectories >= trajectories:
-            campaign.interrupt("test")
-
-    campaign.book.write = writing
-    return campaign.run()

@@ -11,7 +11,7 @@ from metalforge.campaign.spec import Lattice
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Record, Rows
 from metalforge.pipeline.processes import Child
-from reference.small_campaigns import ROUNDS
+from reference.small_campaigns import ROUNDS, run_until
 
 PROCESSES = msgspec.structs.replace(ROUNDS, running=msgspec.structs.replace(ROUNDS.running, isolation="process"))
 HMC = Lattice(volumes=((4, 4, 4, 2),), beta_min=4.9, beta_max=5.3, algorithm="hmc", n_steps=6)
@@ -89,15 +89,7 @@ def test_heads_are_judged_and_read_alike_in_processes(tmp_path):
 def test_an_interrupted_campaign_of_processes_goes_on_with_threads_to_the_same_end(threads, tmp_path):
     directory = tmp_path / "run"
     with Campaign.open(PROCESSES, directory) as campaign:
-        write = campaign.book.write
-
-        def writing(*records):
-            write(*records)
-            if campaign.state.trajectories >= 300:
-                campaign.interrupt("test")
-
-        campaign.book.write = writing
-        assert campaign.run().finished is None
+        assert run_until(campaign, 300).finished is None
     assert not (directory / "stop").exists()
     with Campaign.resume(directory) as campaign:
         assert campaign.run().finished is not None

@@ -14,7 +14,7 @@ from metalforge.campaign.store import columns
 from metalforge.campaign.store.columns import Column, Spool
 from metalforge.campaign.store.records import BlockDone, Checked, Estimated, Rows, Screened
 from reference.campaigns import records_of, spec_of
-from reference.small_campaigns import ROUNDS
+from reference.small_campaigns import ROUNDS, run_until
 
 BLOCK, NAMES = 5000, ("plaquette", "polyakov_re", "polyakov_im")
 
@@ -72,24 +72,12 @@ def test_chains_in_a_producer_keep_what_is_looked_at(tmp_path, monkeypatch):
     monkeypatch.setattr(PointChain, "take_segments", noting)
     monkeypatch.setattr(columns, "CHUNK", 16)
     with Campaign.open(spec, tmp_path / "run") as campaign:
-        campaign.book.write = _interrupting(campaign, 400)
-        assert campaign.run().finished is None
+        assert run_until(campaign, 400).finished is None
     with Campaign.resume(tmp_path / "run") as campaign:
         state = campaign.run()
     assert state.digest() == whole.digest()
     assert max(lengths) <= 5 * spec.running.block < max(log.rows for log in state.chains.values())
     assert str(load(tmp_path / "run")) == str(load(tmp_path / "whole"))
-
-
-def _interrupting(campaign, updates):
-    write = campaign.book.write
-
-    def writing(*records):
-        write(*records)
-        if campaign.state.trajectories >= updates:
-            campaign.interrupt("test")
-
-    return writing
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from metalforge.core.errors import SpecError
 from metalforge.lattice import Chain
 from metalforge.lattice.registered import _REGISTERED, Observable, named, register, standard
 from metalforge.lattice.run import ChainRun
-from reference.small_campaigns import ROUNDS
+from reference.small_campaigns import ROUNDS, run_until
 
 
 def link_trace(field):
@@ -47,15 +47,7 @@ def spec():
 def test_a_new_observable_is_a_column_everywhere(spec, tmp_path):
     directory = tmp_path / "run"
     with Campaign.open(spec, directory) as campaign:
-        write = campaign.book.write
-
-        def writing(*records):
-            write(*records)
-            if campaign.state.trajectories >= 200:
-                campaign.interrupt("test")
-
-        campaign.book.write = writing
-        campaign.run()
+        run_until(campaign, 200)
     checkpoints = [ChainRun.load(path) for path in (directory / "chains").glob("*.h5")]
     assert checkpoints
     assert all("link_trace" in run.log.columns for run in checkpoints)

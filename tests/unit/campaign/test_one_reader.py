@@ -11,7 +11,7 @@ from metalforge.campaign.running import equipment
 from metalforge.campaign.running import heads as running_heads
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.running.orders import Brief
-from metalforge.campaign.spec import Budget, Lattice, Running, Screening, Steering, WarmUpPolicy
+from metalforge.campaign.spec import Budget, Running, Screening, Steering, WarmUpPolicy
 from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Record
@@ -19,21 +19,12 @@ from metalforge.conductor.questions import Future
 from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.shipped import default_scores
 from metalforge.conductor.worker import Worker
-from reference.small_campaigns import ROUNDS, one_update
+from reference.small_campaigns import ROUNDS, WITH_QUARKS, one_update
 
 SEA = msgspec.structs.replace(
     ROUNDS,
     name="reader",
-    lattice=Lattice(
-        volumes=((4, 4, 4, 2),),
-        beta_min=4.6,
-        beta_max=5.0,
-        algorithm="hmc",
-        integrator="leapfrog",
-        n_steps=4,
-        flavors=4,
-        mass=0.3,
-    ),
+    lattice=WITH_QUARKS,
     budget=Budget(trajectories=60),
     warmup=WarmUpPolicy(longest=12, shortest=10, quenched=2),
     steering=Steering(visit=10, initial=2),

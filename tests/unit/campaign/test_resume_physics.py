@@ -7,20 +7,10 @@ from metalforge.campaign.running import heads as running_heads
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget, Lattice, Running, Screening, Steering, WarmUpPolicy
 from metalforge.conductor.shipped import default_scores
-from reference.small_campaigns import ROUNDS, one_update
+from reference.small_campaigns import ROUNDS, WITH_QUARKS, one_update
 
 QUENCHED = Lattice(
     volumes=((4, 4, 4, 2),), beta_min=4.9, beta_max=5.3, algorithm="hmc", integrator="leapfrog", n_steps=4
-)
-SEA = Lattice(
-    volumes=((4, 4, 4, 2),),
-    beta_min=4.6,
-    beta_max=5.0,
-    algorithm="hmc",
-    integrator="leapfrog",
-    n_steps=4,
-    flavors=4,
-    mass=0.3,
 )
 LONGEST = 48
 
@@ -58,7 +48,7 @@ def _ends(state):
 
 
 @pytest.mark.usefixtures("trusting")
-@pytest.mark.parametrize("lattice", [QUENCHED, SEA], ids=["quenched", "sea"])
+@pytest.mark.parametrize("lattice", [QUENCHED, WITH_QUARKS], ids=["quenched", "sea"])
 def test_a_stop_after_every_row_of_a_warm_up_does_not_move_its_end(lattice, tmp_path):
     spec = _spec(lattice)
     whole = _run(spec, tmp_path / "whole")
@@ -84,7 +74,7 @@ def _readings(state):
     return {(seen.chain, seen.step): (seen.heads, seen.chi) for c in state.chains.values() for seen in c.screened}
 
 
-@pytest.mark.parametrize("lattice", [ROUNDS.lattice, QUENCHED, SEA], ids=["heatbath", "quenched", "sea"])
+@pytest.mark.parametrize("lattice", [ROUNDS.lattice, QUENCHED, WITH_QUARKS], ids=["heatbath", "quenched", "sea"])
 def test_readings_are_the_same_whoever_runs_the_blocks(lattice, tmp_path):
     """A process for every block: the reservoir goes on where it was, not from rest."""
     spec = _spec(lattice)

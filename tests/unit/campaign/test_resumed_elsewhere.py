@@ -13,7 +13,7 @@ from metalforge.campaign.spec import Budget
 from metalforge.core.errors import MetalforgeError, SpecError
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.substrates.cpu import CpuSubstrate
-from reference.small_campaigns import ROUNDS
+from reference.small_campaigns import ROUNDS, run_until
 
 SHORT = msgspec.structs.replace(ROUNDS, budget=Budget(trajectories=400))
 
@@ -47,15 +47,7 @@ class Elsewhere(CpuSubstrate):
 @pytest.fixture
 def interrupted(tmp_path):
     with Campaign.open(SHORT, tmp_path / "campaign") as campaign:
-        write = campaign.book.write
-
-        def writing(*records):
-            write(*records)
-            if campaign.state.trajectories >= 150:
-                campaign.interrupt("test")
-
-        campaign.book.write = writing
-        assert campaign.run().finished is None
+        assert run_until(campaign, 150).finished is None
     return tmp_path / "campaign"
 
 
