@@ -205,6 +205,15 @@ class ChainLog:
         self.seconds += rows.seconds
 
 
+def ladders_of(chains: Iterable[ChainLog]) -> list[list[ChainLog]]:
+    """Return the chains of every ladder whose first one is here, in order of beta, which is that of their birth."""
+    found: dict[str, list[ChainLog]] = {}
+    for chain in chains:
+        if chain.ladder == chain.id or chain.ladder in found:
+            found.setdefault(chain.ladder, []).append(chain)
+    return list(found.values())
+
+
 @dataclass(slots=True)
 class CampaignState:
     """Everything the journal says."""
@@ -281,10 +290,13 @@ class CampaignState:
         last = self.interrupted[-1] if self.interrupted else None
         return last if last is not None and last.at >= self.last_at else None
 
+    def last_look(self, dims: Dims) -> Estimated | None:
+        """Return the last estimate of a volume, whether it located beta_c or not."""
+        return next((e for e in reversed(self.estimates) if e.dims == dims), None)
+
     def latest(self, dims: Dims) -> Estimated | None:
         """Return the last estimate of a volume that located beta_c."""
-        found = [e for e in self.estimates if e.dims == dims and e.beta_c is not None]
-        return found[-1] if found else None
+        return next((e for e in reversed(self.estimates) if e.dims == dims and e.beta_c is not None), None)
 
     def points(self, dims: Dims, *, complete: bool = False) -> list[PointSeries]:
         """Return the measurements of a volume, in order of beta, then chain."""
@@ -299,9 +311,7 @@ class CampaignState:
 
     def together(self, chain: str) -> list[ChainLog]:
         """Return the chains of a ladder in order of beta, by its first one; a chain without one is alone."""
-        if not self.chains[chain].ladder:
-            return [self.chains[chain]]
-        return sorted((c for c in self.chains.values() if c.ladder == chain), key=lambda c: c.beta)
+        return [c for c in self.chains.values() if c.ladder == chain] or [self.chains[chain]]
 
     def digest(self) -> str:
         """Identify what was computed and decided, without clocks: equal for campaigns that are bitwise the same."""

@@ -202,7 +202,7 @@ def _recent_mean(chain: ChainLog, name: str) -> float | None:
 
 
 def _volume(state: CampaignState, dims: Dims) -> VolumeView:
-    last = next((e for e in reversed(state.estimates) if e.dims == dims), None)
+    last = state.last_look(dims)
     if last is None:
         return VolumeView(dims=dims, reason="nothing has been estimated yet")
     judged = VolumeView(dims=dims, established=last.established, evidence=last.evidence)

@@ -11,9 +11,9 @@ from metalforge.campaign.physics.evidence import EXCHANGE, PlannedPoints, Want, 
 from metalforge.campaign.physics.selection import prepare
 from metalforge.campaign.physics.series import PointSeries
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
-from metalforge.campaign.running.couplings import FREQUENT, RARE, betas_of, couplings_of, refined
+from metalforge.campaign.running.couplings import FREQUENT, RARE, by_couplings, couplings_of, refined
 from metalforge.campaign.spec import Budget, Running, WarmUpPolicy
-from metalforge.campaign.state import fold
+from metalforge.campaign.state import fold, ladders_of
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Assigned, Estimated, Record
 from metalforge.lattice.chain import Chain
@@ -56,7 +56,7 @@ def rows_of(state):
 
 
 def ladders(state):
-    return {c.id: state.together(c.id) for c in state.chains.values() if c.ladder == c.id}
+    return {rungs[0].id: rungs for rungs in ladders_of(state.chains.values())}
 
 
 def test_every_row_has_each_replica_once_and_both_views_are_in_the_journal(whole):
@@ -141,8 +141,7 @@ def test_the_journal_alone_gives_the_ladders_back(whole, tmp_path):
 
 
 def test_the_first_ladder_spans_what_was_asked_for_and_goes_on(whole):
-    chains = list(whole.chains.values())
-    made = list(dict.fromkeys(betas_of(c.id, chains) for c in chains if c.ladder == c.id))
+    made = list(by_couplings(list(whole.chains.values())))
     assert (made[0][0], made[0][-1]) == (LADDERS.lattice.beta_min, LADDERS.lattice.beta_max)
     assert [v.fresh for v in whole.visits[:3]] == [True, True, False]
     assert "asked for" in whole.visits[0].reason

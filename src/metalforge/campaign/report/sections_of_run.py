@@ -7,7 +7,7 @@ from html import escape
 
 from metalforge.campaign.findings import traffic_of
 from metalforge.campaign.observables import ORDERS
-from metalforge.campaign.state import CampaignState
+from metalforge.campaign.state import CampaignState, ladders_of
 from metalforge.campaign.store.records import EnergySpent, Utilisation
 from metalforge.core.quantities import Modelled, Quantity
 
@@ -44,7 +44,7 @@ def decisions_section(state: CampaignState, result: CampaignResult, figures: Fig
 def _exchange(state: CampaignState) -> str:
     """Return how replicas moved between couplings, where chains exchanged them."""
     rows = []
-    for rungs in (state.together(c.id) for c in state.chains.values() if c.ladder == c.id):
+    for rungs in ladders_of(state.chains.values()):
         if (seen := traffic_of(rungs)) is not None:
             rates = ", ".join(f"{rate:.2f}" for rate in seen.rates)
             betas = f"{rungs[0].beta:g} .. {rungs[-1].beta:g}"

@@ -18,7 +18,7 @@ import numpy as np
 from metalforge.campaign.findings import traffic_of
 from metalforge.campaign.physics.evidence import EXCHANGE
 from metalforge.campaign.spec import CampaignSpec, Dims
-from metalforge.campaign.state import CampaignState, ChainLog
+from metalforge.campaign.state import CampaignState, ChainLog, ladders_of
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Estimated
 from metalforge.lattice.exchange import Traffic
@@ -48,41 +48,44 @@ class Couplings(NamedTuple):
     reason: str
 
 
-def betas_of(ladder: str, chains: Sequence[ChainLog]) -> tuple[float, ...]:
-    """Return the couplings of a ladder by its first chain, in ascending order."""
-    return tuple(sorted(chain.beta for chain in chains if chain.ladder == ladder))
+def by_couplings(chains: Sequence[ChainLog]) -> dict[tuple[float, ...], list[list[ChainLog]]]:
+    """Return the ladders among chains by their couplings, in the order in which these were first tried."""
+    found: dict[tuple[float, ...], list[list[ChainLog]]] = {}
+    for rungs in ladders_of(chains):
+        found.setdefault(tuple(chain.beta for chain in rungs), []).append(rungs)
+    return found
 
 
 def couplings_of(state: CampaignState, spec: CampaignSpec, dims: Dims, chains: Sequence[ChainLog]) -> Couplings | None:
     """Return the couplings at which a volume exchanges now; None where it does not."""
-    made = list(dict.fromkeys(betas_of(c.id, chains) for c in chains if c.ladder == c.id))
+    made = by_couplings(chains)
     if not made:
         return _first(state, spec, dims, chains)
-    moved = {betas: found for betas in made if (found := _traffic(betas, chains)) is not None}
-    last = made[-1]
+    moved = {betas: found for betas, same in made.items() if (found := _traffic(same)) is not None}
+    last = list(made)[-1]
     if last not in moved:
         return Couplings(last, "another ladder beside the one under way")
-    best = max(moved, key=lambda betas: moved[betas].per_work)
     before = max((found.per_work for betas, found in moved.items() if betas != last), default=0.0)
-    if len(moved) > 1 and moved[last].per_work < RISE * before:
-        return Couplings(best, "another ladder at the couplings with the most round trips")
-    look = next((e for e in reversed(state.estimates) if e.dims == dims), None)
-    centred = last if look is None else around_peak(last, look)
-    if centred != last and len(made) < GENERATIONS:
-        return Couplings(centred, "the peak has moved into sight: couplings below, at and above it, and few elsewhere")
-    better = refined(last, moved[last])
-    if better == last or len(better) > MOST or len(made) >= GENERATIONS:
-        return Couplings(best, "another ladder at the couplings with the most round trips")
-    rates = ", ".join(f"{rate:.2f}" for rate in moved[last].rates)
-    return Couplings(better, f"swaps were accepted at rates {rates}: refined where rare, spread where frequent")
+    if moved[last].per_work >= RISE * before and len(made) < GENERATIONS:
+        look = state.last_look(dims)
+        centred = last if look is None else around_peak(last, look)
+        if centred != last:
+            reason = "the peak has moved into sight: couplings below, at and above it, and few elsewhere"
+            return Couplings(centred, reason)
+        better = refined(last, moved[last])
+        if better != last and len(better) <= MOST:
+            rates = ", ".join(f"{rate:.2f}" for rate in moved[last].rates)
+            return Couplings(better, f"swaps were accepted at rates {rates}: refined where rare, spread where frequent")
+    best = max(moved, key=lambda betas: moved[betas].per_work)
+    return Couplings(best, "another ladder at the couplings with the most round trips")
 
 
 def _first(state: CampaignState, spec: CampaignSpec, dims: Dims, chains: Sequence[ChainLog]) -> Couplings | None:
     low, high, mode = spec.lattice.beta_min, spec.lattice.beta_max, spec.running.exchange
     if mode == "off" or not find_steerer(spec.steering.steerer).adaptive:
         return None
-    looks = [estimate for estimate in state.estimates if estimate.dims == dims]
-    want = next((want for want in looks[-1].wants if want.start == EXCHANGE), None) if looks else None
+    look = state.last_look(dims)
+    want = None if look is None else next((want for want in look.wants if want.start == EXCHANGE), None)
     fewest = FEWEST
     if mode == "on":
         reason, want = "asked for: chains exchange couplings", None
@@ -106,11 +109,9 @@ def _spread(dims: Dims, chains: Sequence[ChainLog]) -> float:
     return float(np.median(found)) if found and min(found) > 0 else (VARIANCE_PER_SITE * prod(dims)) ** 0.5
 
 
-def _traffic(betas: tuple[float, ...], chains: Sequence[ChainLog]) -> Traffic | None:
-    """Return how the replicas of all ladders at these couplings moved, once one of them has a complete visit."""
-    firsts = [c.id for c in chains if c.ladder == c.id and c.ends and betas_of(c.id, chains) == betas]
-    ladders = [sorted((c for c in chains if c.ladder == first), key=lambda c: c.beta) for first in firsts]
-    found = [seen for rungs in ladders if (seen := traffic_of(rungs)) is not None]
+def _traffic(ladders: Sequence[Sequence[ChainLog]]) -> Traffic | None:
+    """Return how the replicas of ladders at the same couplings moved, once one of them has a complete visit."""
+    found = [seen for rungs in ladders if rungs[0].ends and (seen := traffic_of(rungs)) is not None]
     if not found:
         return None
     weights = [one.updates for one in found]

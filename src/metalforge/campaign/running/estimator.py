@@ -32,9 +32,9 @@ class Estimator:
                 points = state.points(dims, complete=self._spec.running.deterministic)
                 plan = plan_of(state, dims)
                 used = sum(c.complete for c in state.chains.values())
-                known = [e for e in state.estimates if e.dims == dims]
+                known = state.last_look(dims)
                 trajectories = used if self._spec.running.deterministic else state.trajectories
-            if not points or (known and known[-1].trajectories == trajectories):
+            if not points or (known is not None and known.trajectories == trajectories):
                 continue
             found = finding_of(points, plan, seed=self._spec.seed, n_bootstrap=REPLICAS)
             peak = found.transition

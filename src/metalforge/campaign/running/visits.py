@@ -20,7 +20,7 @@ from metalforge.campaign.store.records import Assigned, StoppedBy
 from metalforge.conductor.heuristics import quenched_length
 from metalforge.core.steering import Steerer
 
-from .couplings import betas_of, couplings_of
+from .couplings import by_couplings, couplings_of
 
 SNAP = 0.01
 """Part of the range within which a suggestion continues a chain that is there: a new one would have to warm up, and
@@ -168,12 +168,12 @@ class VisitPlan:
         """
         if not find_steerer(self.spec.steering.steerer).adaptive:
             return None
-        looks = [estimate for estimate in state.estimates if estimate.dims == dims]
-        if not looks or len({c.beta for c in here}) < self.spec.steering.initial:
+        look = state.last_look(dims)
+        if look is None or len({c.beta for c in here}) < self.spec.steering.initial:
             return None
         busy = {visit.chain for visit in pending}
         under_way = [(visit.beta, _start(visit, state)) for visit in pending]
-        for want in looks[-1].wants:
+        for want in look.wants:
             if want.start == EXCHANGE or any(_serves(beta, start, want) for beta, start in under_way):
                 continue
             reason = f"the evidence lacks {want.item}"
@@ -196,8 +196,8 @@ class VisitPlan:
         if plan is None:
             return None
         busy = {visit.chain for visit in pending}
-        same = [c for c in here if c.ladder == c.id and betas_of(c.id, here) == plan.betas]
-        if idle := [c for c in same if c.id not in busy]:
+        same = by_couplings(here).get(plan.betas, ())
+        if idle := [rungs[0] for rungs in same if rungs[0].id not in busy]:
             least = min(idle, key=lambda c: (c.complete, c.id))
             return Wish(least.beta, "more of its ladder", "exchange", chain=least, betas=plan.betas)
         return Wish(plan.betas[0], plan.reason, "exchange", betas=plan.betas)
