@@ -12,7 +12,7 @@ from metalforge.core.files import naming, replacing
 from metalforge.lattice.exchange import ReplicaLadder
 from metalforge.lattice.run import Segment
 
-from .point import PointChain, advance_together
+from .point import PointChain
 
 
 class PointLadder:
@@ -25,11 +25,6 @@ class PointLadder:
     def rows(self) -> int:
         """Updates made."""
         return self.points[0].rows
-
-    @property
-    def measured(self) -> int:
-        """Updates of measurement made."""
-        return self.points[0].measured
 
     @property
     def in_step(self) -> bool:
@@ -46,20 +41,22 @@ class PointLadder:
     def advance(self, updates: int, until: int, stopping: Callable[[], bool]) -> list[list[Segment]]:
         """Move all on by at most `updates`, or until so many are measured; return the rows that the journal lacks.
 
-        The replicas of a ladder exchange couplings before every update.
+        The replicas of a ladder exchange couplings before every update. Updates that only lead back to where the
+        journal is do not count.
         """
-        if len(self.points) == 1:
-            return [self.points[0].advance(updates, until, stopping)]
-
-        def exchange() -> None:
-            # A chain that began again has another run.
-            ReplicaLadder([point.run for point in self.points]).exchange()
-
-        return advance_together(self.points, updates, until, stopping, exchange)
-
-    def links_digest(self) -> str:
-        """Identify the links of all."""
-        return "".join(point.links_digest() for point in self.points)
+        points, first = self.points, self.points[0]
+        if any(point.measured > until for point in points):
+            # A checkpoint from beyond what the journal knows (it lost its end): decisions must be taken in order.
+            for point in points:
+                point.begin_again()
+        ladder = ReplicaLadder([point.run for point in points]) if len(points) > 1 else None
+        end = max(max(point.rows, point.emitted) for point in points) + updates
+        while first.rows < end and first.measured < until and not stopping():
+            if ladder is not None:
+                ladder.exchange()
+            for point in points:
+                point.update()
+        return [point.take_segments() for point in points]
 
     def save(self, path: Path) -> None:
         """Write a checkpoint; that of a ladder holds one of each chain, so that all are of the same update."""

@@ -7,7 +7,6 @@ was.
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -36,7 +35,7 @@ NOTHING = 0.0
 
 
 class PointChain:
-    """A chain at some update, counted from 0; `advance` moves it."""
+    """A chain at some update, counted from 0; `update` moves it."""
 
     def __init__(self, brief: Brief, tools: Tools, checkpoint: Path | None = None) -> None:
         self.id, self.dims, self.beta = brief.id, brief.dims, brief.beta
@@ -53,7 +52,8 @@ class PointChain:
         self._wanted = spec.lattice.chain(
             brief.dims, brief.beta, seed=spec.seed, stream=brief.stream, start=brief.start
         )
-        self._emitted = self._known.rows
+        self.emitted = self._known.rows
+        """Rows that are in the journal, or on their way to it."""
         taken_up = None if checkpoint is None or not checkpoint.exists() else self._load(checkpoint)
         self._take_up(taken_up or self._begin())
 
@@ -128,10 +128,6 @@ class PointChain:
         """Say that a block begins: checkpoints keep the rows of the last few."""
         self._marks.append(self.rows)
 
-    def advance(self, updates: int, until: int, stopping: Callable[[], bool]) -> list[Segment]:
-        """Move on by at most `updates`, or until so many are measured; return the rows that the journal lacks."""
-        return advance_together([self], updates, until, stopping)[0]
-
     def begin_again(self) -> None:
         """Go back to update 0; decisions that the journal has are taken from there once more."""
         self._decisions.clear()
@@ -139,7 +135,7 @@ class PointChain:
 
     def take_segments(self) -> list[Segment]:
         """Return the rows that are not in the journal or on their way to it; from now on they are."""
-        begin, self._emitted = self._emitted, max(self.rows, self._emitted)
+        begin, self.emitted = self.emitted, max(self.rows, self.emitted)
         made = list(self.run.log.segments(begin))
         self._forget()
         return made
@@ -152,11 +148,6 @@ class PointChain:
             log.forget(max(kept, log.first))
         if self.rows >= self._known.rows:
             self._known = replace(self._known, phases=(), columns={})
-
-    @property
-    def emitted(self) -> int:
-        """Rows that are in the journal, or on their way to it."""
-        return self._emitted
 
     def take_decisions(self) -> list[Decided]:
         """Return what was decided since the last call; whoever writes it down dates it."""
@@ -253,27 +244,3 @@ class PointChain:
         # A checkpoint may be written before the journal has it.
         self.run.job = msgspec.Raw(msgspec.json.encode(decided))
         self.run.end_warmup()
-
-
-def advance_together(
-    points: Sequence[PointChain],
-    updates: int,
-    until: int,
-    stopping: Callable[[], bool],
-    before: Callable[[], object] = lambda: None,
-) -> list[list[Segment]]:
-    """Move chains on in step, by at most `updates` or until so many are measured; return the rows the journal lacks.
-
-    `before` is called before every update. Updates that only lead back to where the journal is do not count.
-    """
-    if any(point.measured > until for point in points):
-        # A checkpoint from beyond what the journal knows (it lost its end): decisions must be taken in order.
-        for point in points:
-            point.begin_again()
-    first = points[0]
-    end = max(max(point.rows, point.emitted) for point in points) + updates
-    while first.rows < end and first.measured < until and not stopping():
-        before()
-        for point in points:
-            point.update()
-    return [point.take_segments() for point in points]
