@@ -49,7 +49,7 @@ def traffic_of(rungs: Sequence[ChainLog]) -> Traffic | None:
     """Return how the replicas of a ladder moved while it was measured; None before there are two updates to compare."""
     rows = min(chain.measured for chain in rungs)
     columns = [chain.column("replica")[:rows] for chain in rungs]
-    return traffic(np.array(columns).T.astype(np.int64)) if rows > 1 else None
+    return traffic(np.array(columns).T) if rows > 1 else None
 
 
 def target_met(state: CampaignState) -> bool:

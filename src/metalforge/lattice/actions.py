@@ -6,7 +6,6 @@ Each is registered once. A new combination of loops that kernels have is a line 
     register(Action(name="iwasaki", loops="rectangle", coefficients=(-0.331,)))
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -48,9 +47,8 @@ class Action:
             return 6 * field.volume - sum(field.plaquette_sums())
         return field.grid.action_energy(field.links, self.kernel)
 
-    def energy_of_row(self, values: Mapping[str, float], volume: int) -> float:
-        """Return E of a configuration by the row that was measured on it."""
-        value = values[self.variable]
+    def energy_of(self, value: float, volume: int) -> float:
+        """Return E of a configuration by the `variable` that was measured on it."""
         return 6 * volume * (1 - value) if self.variable == "plaquette" else volume * value
 
     def check_sweeps(self, wanted: str) -> None:

@@ -81,13 +81,11 @@ class ReplicaLadder:
 
         It comes before an update and not after it, so that links always are those of their coupling's last row.
         """
-        logs = [run.log for run in self.runs]
-        if not all(log.phases and log.phases[-1] != "quench" for log in logs):
+        if not all(run.log.phases and run.log.phases[-1] != "quench" for run in self.runs):
             return
         chains = [run.chain for run in self.runs]
-        at, volume = chains[0].step, chains[0].field.volume
-        rows = [{name: column[-1] for name, column in log.columns.items()} for log in logs]
-        energies = [c.action.energy_of_row(row, volume) for c, row in zip(chains, rows, strict=True)]
+        at, volume, action = chains[0].step, chains[0].field.volume, chains[0].action
+        energies = [action.energy_of(run.log.columns[action.variable][-1], volume) for run in self.runs]
         address = Stream(chains[0].spec.seed, STREAMS + self.first_stream)
         uniforms = address.uniform(step=at, sites=len(chains), draws=2, threads=1)[:, 0]
         betas = self.betas
@@ -97,12 +95,10 @@ class ReplicaLadder:
         ):
             run.chain = chains[holder]
             run.chain.hold(beta, hmc)
-        if chains[0].sea is not None:
-            # Any replica may come to any coupling: the range of rational functions must hold for all.
-            largest = max(c.sea.seen for c in chains if c.sea is not None)
-            for c in chains:
-                if c.sea is not None:
-                    c.sea.seen = largest
+        # Any replica may come to any coupling: the range of rational functions must hold for all.
+        seas = [c.sea for c in chains if c.sea is not None]
+        for sea in seas:
+            sea.seen = max(other.seen for other in seas)
 
 
 class Traffic(NamedTuple):
@@ -118,15 +114,14 @@ class Traffic(NamedTuple):
         return self.round_trips / max(self.updates * (self.rates.size + 1), 1)
 
 
-def traffic(replicas: Whole) -> Traffic:
+def traffic(replicas: ArrayLike) -> Traffic:
     """Return how replicas moved, from an array (updates, couplings) of which replica made the row of a coupling."""
-    replicas = np.asarray(replicas, np.int64)
-    updates, couplings = replicas.shape
-    moved = replicas[1:, :-1] == replicas[:-1, 1:]
-    moved &= replicas[1:, 1:] == replicas[:-1, :-1]
+    who: Whole = np.asarray(replicas, np.int64)
+    updates, couplings = who.shape
+    moved = (who[1:, :-1] == who[:-1, 1:]) & (who[1:, 1:] == who[:-1, :-1])
     # A pair is tested after every other update, and which ones is in the step: the most that can be seen is half.
     rates = 2 * moved.mean(axis=0) if updates > 1 else np.zeros(couplings - 1)
-    place = np.argsort(replicas, axis=1)  # of each replica, by its number
+    place = np.argsort(who, axis=1)  # of each replica, by its number
     ends = [track[(track == 0) | (track == couplings - 1)] for track in place.T]
     legs = sum(int(np.count_nonzero(track[1:] != track[:-1])) for track in ends)
     return Traffic(np.minimum(rates, 1.0), legs / 2, updates)
