@@ -142,15 +142,19 @@ class ChainLog:
     def series(self, *, complete: bool = False) -> PointSeries:
         """Return the measurement; `complete` leaves out what a visit under way has added."""
         end = max(self.complete - self.warmup, 0) if complete else None
-        loop = self.column("polyakov_re") + 1j * self.column("polyakov_im")
-        order = None if self.observable == "abs_loop" else order_of(self.observable, self.column)[:end]
-        density = None if self.variable == "plaquette" else self.column(self.variable)[:end]
-        plaquette = self.column("plaquette")[:end]
-        # In a ladder replicas from either start come to every coupling.
-        start, replica = ("", self.column("replica")[:end]) if self.ladder else (self.start, None)
         return PointSeries(
-            self.beta, self.dims, plaquette, loop[:end], start, order, density, self.id, self.ladder, replica
-        )
+            beta=self.beta,
+            dims=self.dims,
+            plaquette=self.column("plaquette"),
+            polyakov=self.column("polyakov_re") + 1j * self.column("polyakov_im"),
+            # In a ladder replicas from either start come to every coupling.
+            start="" if self.ladder else self.start,
+            observable=None if self.observable == "abs_loop" else order_of(self.observable, self.column),
+            action_density=None if self.variable == "plaquette" else self.column(self.variable),
+            chain=self.id,
+            ladder=self.ladder,
+            replica=self.column("replica") if self.ladder else None,
+        ).up_to(end)
 
     @property
     def settled(self) -> int:
@@ -302,11 +306,11 @@ class CampaignState:
         """Return the measurements of a volume, in order of beta, then chain."""
         chosen = [c for c in self.chains.values() if c.dims == dims and c.measured and not c.abandoned]
         series = [chain.series(complete=complete) for chain in sorted(chosen, key=lambda c: (c.beta, c.id))]
-        exchanged = {point.ladder for point in series if point.ladder and len(point.plaquette)}
         # Blocks of a ladder are written chain by chain: of the last one some chains may be there and some not.
-        ends = {name: min(len(p.plaquette) for p in series if p.ladder == name) for name in exchanged}
-        whole = [point.up_to(ends[point.ladder]) if point.ladder in ends else point for point in series]
-        whole = [point._replace(superseded=bool(exchanged) and not point.ladder) for point in whole]
+        names = {point.ladder for point in series}
+        ends = {name: min(len(p.plaquette) for p in series if p.ladder == name) for name in names if name}
+        exchanged = any(point.ladder and len(point.plaquette) for point in series)
+        whole = [p.up_to(ends[p.ladder]) if p.ladder else p._replace(superseded=exchanged) for p in series]
         return [point for point in whole if len(point.plaquette)]
 
     def together(self, chain: str) -> list[ChainLog]:

@@ -208,17 +208,21 @@ def _crossings(
 ) -> tuple[Evidence, tuple[Want, ...]]:
     """Return the item of crossings, and that chains should exchange couplings where it is far from holding."""
     peak, (low, high) = found.transition, shape.thresholds
-    inside = [abs(chain.beta - peak.beta_c) <= peak.width for chain in found.chains]
-    count = phase_changes(found.chains, inside, low, high)
+    count = phase_changes(near, found.chains, low, high)
     name, where = "crossings between the phases", f"{order} from below {low:.3g} to above {high:.3g} or back"
     if not shape.two_phases:
         text = f"one phase: {count} times {where}"
         return Evidence(name=name, holds=True, value=NOT_APPLICABLE, needed=MIN_CROSSINGS, text=text), ()
     updates = sum(chain.energy.size for chain in near)
-    slow = updates >= LONG_ENOUGH and count * SLOW < updates
-    wants = (Want(beta=peak.beta_c, reach=peak.width, start=EXCHANGE, item=name),) if slow else ()
     help = f"longer chains near beta = {peak.beta_c:.5g}, or exchange; {where}"
+    wants = _exchange(count, updates, peak.beta_c, peak.width, name)
     return _at_least(name, count, MIN_CROSSINGS, help), wants
+
+
+def _exchange(count: int, updates: int, beta: float, reach: float, item: str) -> tuple[Want, ...]:
+    """Return that chains should exchange couplings, where so few crossings in as many updates say so."""
+    slow = updates >= LONG_ENOUGH and count * SLOW < updates
+    return (Want(beta=beta, reach=reach, start=EXCHANGE, item=item),) if slow else ()
 
 
 def _apart(points: Sequence[PointSeries]) -> tuple[Want, ...]:
@@ -227,21 +231,18 @@ def _apart(points: Sequence[PointSeries]) -> tuple[Want, ...]:
     The phases are those of the outermost chains; a third and two thirds of the way between them count as crossed.
     """
     chains = sorted((p for p in points if p.plaquette.size and not p.superseded), key=lambda p: p.beta)
-    updates = sum(p.plaquette.size for p in chains)
-    if len(chains) < 2 or updates < LONG_ENOUGH or chains[0].ladder:
+    if len(chains) < 2 or chains[0].ladder:
         return ()
     first, last = chains[0].order, chains[-1].order
     low, distance = float(first.mean()), float(last.mean() - first.mean())
-    if distance < APART * max(first.std(), last.std()):
+    if distance <= APART * max(first.std(), last.std()):  # also where all rows of all are the same
         return ()
     count = sum(crossings(p.order, low + distance / 3, low + 2 * distance / 3) for p in chains)
-    if count * SLOW >= updates:
-        return ()
     below = [p.beta for p in chains if p.order.mean() < low + distance / 2]
     above = [p.beta for p in chains if p.order.mean() >= low + distance / 2]
     ends = sorted((max(below), min(above)))
     middle, reach = (ends[0] + ends[1]) / 2, max((ends[1] - ends[0]) / 2, (above[-1] - below[0]) / 20)
-    return (Want(beta=middle, reach=reach, start=EXCHANGE, item="peak located"),)
+    return _exchange(count, sum(p.plaquette.size for p in chains), middle, reach, "peak located")
 
 
 # -- agreement ------------------------------------------------------------------------------------------------------

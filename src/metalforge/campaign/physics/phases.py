@@ -109,15 +109,13 @@ def crossings(order: Floats, low: float, high: float) -> int:
     return int(np.count_nonzero(side[1:] != side[:-1]))
 
 
-def phase_changes(chains: Sequence[MeasuredChain], inside: Sequence[bool], low: float, high: float) -> int:
-    """Return how often the chains that are `inside` crossed; those of ladders along their replicas, at all couplings.
+def phase_changes(near: Sequence[MeasuredChain], chains: Sequence[MeasuredChain], low: float, high: float) -> int:
+    """Return how often some of the chains crossed; those of ladders along their replicas, at all couplings.
 
     By coupling, a ladder crosses whenever replicas swap: that moves a configuration and makes none.
     """
-    alone = [c for c, one in zip(chains, inside, strict=True) if one and not c.point.ladder]
-    ladders = {c.point.ladder for c, one in zip(chains, inside, strict=True) if one and c.point.ladder}
-    tracks = [chain.order for chain in alone]
-    for ladder in sorted(ladders):
+    tracks = [chain.order for chain in near if not chain.point.ladder]
+    for ladder in {chain.point.ladder for chain in near} - {""}:
         tracks += replica_tracks([chain for chain in chains if chain.point.ladder == ladder])
     return sum(crossings(track, low, high) for track in tracks)
 
@@ -143,12 +141,11 @@ def remembering(
     None comes with them.
     """
     shape = shape_at(joint, chains, beta)
-    inside = [abs(chain.beta - beta) <= width for chain in chains]
-    near = [chain for chain, one in zip(chains, inside, strict=True) if one]
-    count = phase_changes(chains, inside, *shape.thresholds)
+    near = [chain for chain in chains if abs(chain.beta - beta) <= width]
+    count = phase_changes(near, chains, *shape.thresholds)
     if not shape.two_phases or count < FEWEST:
         return list(chains), None
     tau = sum(chain.energy.size for chain in near) / (2 * count)
     # A ladder remembers at least as long as its couplings do together (`selection`).
-    least = [tau if not c.point.ladder else max(tau, c.tau) for c in chains]
-    return [c.remembering(t) if one else c for c, t, one in zip(chains, least, inside, strict=True)], count**-0.5
+    known = {c: c.remembering(max(tau, c.tau) if c.point.ladder else tau) for c in near}
+    return [known.get(c, c) for c in chains], count**-0.5

@@ -38,8 +38,8 @@ class PointSeries(NamedTuple):
     superseded: bool = False
     """Whether its volume has exchanged couplings since, because chains such as this one did not tunnel."""
 
-    def up_to(self, rows: int) -> "PointSeries":
-        """Return the first rows of it."""
+    def up_to(self, rows: int | None) -> "PointSeries":
+        """Return the first rows of it; None is all."""
         cut: dict[str, Any] = {name: None if (x := getattr(self, name)) is None else x[:rows] for name in COLUMNS}
         return self._replace(**cut)
 
