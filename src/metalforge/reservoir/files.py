@@ -4,8 +4,10 @@ Nothing that is read is executed or trusted: every file is checked whole, and wh
 names it. Writing replaces the file in one step.
 """
 
+import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -52,6 +54,20 @@ def load_weights(path: PathLike, *, check_stability: bool = True) -> EsnWeights:
     if check_stability:
         _warn_when_unstable(weights)
     return weights
+
+
+def as_weights(source: Any) -> EsnWeights:
+    """Return the network of an `EsnWeights`, of a fitted estimator, or in a file."""
+    if isinstance(source, str | os.PathLike):
+        return load_weights(source)
+    found = getattr(source, "weights_", source)
+    if not isinstance(found, EsnWeights):
+        hint = "\nhint: fit it first" if hasattr(source, "fit") else ""
+        raise SpecError(
+            f"a network is an EsnWeights, a fitted EsnClassifier or EsnRegressor, or a path. "
+            f"Got {type(source).__name__}{hint}"
+        )
+    return found
 
 
 def expect_features(weights: EsnWeights, schema: FeatureSchema) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from metalforge.core.arrays import Reals
+from metalforge.core.brief import Brief
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import FeatureSchema, HeadLayout
 
@@ -32,8 +33,8 @@ class UnstableReservoirWarning(UserWarning):
     """The recurrent matrix has a spectral radius above 1: the state may not forget its start."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class EsnWeights:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class EsnWeights(Brief):
     """A network: immutable, of one real type (float32 or float64), with or without a readout.
 
     Arrays are kept as they come (no copies) and must not be changed afterwards; `replace` makes a changed one.

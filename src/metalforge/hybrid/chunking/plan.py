@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from metalforge.core.brief import Brief
 from metalforge.core.errors import PlacementError, SpecError
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.esn.network import HybridEsn
@@ -39,8 +40,8 @@ FEW = (1, 2, 3, 4)
 """Numbers of equal chunks that are tried beside the size of an on-chip processor."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Chunk:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Chunk(Brief):
     """Some rows and where they go. On the device it has programs; `cost` is one step's, without reloads."""
 
     name: str
@@ -68,8 +69,8 @@ class Swaps:
     cost: Cost
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ChunkPlan:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ChunkPlan(Brief):
     """A reservoir over a device and the host: printable (`str`), and all that `ChunkedEsn` needs."""
 
     units: int

@@ -11,7 +11,7 @@ on from the same state; `to_software_mode()` comes back.
 import time
 from copy import copy
 from dataclasses import replace
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from metalforge.hybrid.routing.encodings import LADDER, encoding_of
 from metalforge.hybrid.running.failure import DeviceGuard, OnFailure
 from metalforge.reservoir.activations import activation, leaky_step
 from metalforge.reservoir.engine import Engine
+from metalforge.reservoir.files import as_weights
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import NpuDevice, Spent
 from metalforge.substrates.npu.residency import DevicePrograms
@@ -154,14 +155,15 @@ class HybridEsn(CarriedState):
 
     @classmethod
     def from_weights(
-        cls, weights: EsnWeights, *, input_range: float | None = None, calibration: Reals | None = None
+        cls, source: Any, *, input_range: float | None = None, calibration: Reals | None = None
     ) -> "HybridEsn":
-        """Return the network in software.
+        """Return the network of an `EsnWeights`, a fitted estimator or a file, in software.
 
         The chip's lines need to know how large inputs and states get: `calibration` is a series (steps, inputs), or
         (series, steps, inputs), to measure it on; without, |u| <= `input_range` (1 by default) and states within what
         the activation bounds them to. Larger values are clamped.
         """
+        weights = as_weights(source)
         if calibration is None:
             default = _default_ranges(weights)
             return cls(weights, ranges=Ranges(input_range if input_range is not None else default.u, default.s))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from metalforge.core.arrays import Array, Reals
+from metalforge.core.brief import Brief
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.metrics import nrmse
 from metalforge.reservoir.readout import ridge as ridge_readout
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from .network import HybridEsn
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Task:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Task(Brief):
     """Inputs (series, steps, inputs), each from rest; classes (series,) or targets (series, steps, outputs).
 
     `washout` steps at the start of every series are left out of real targets.

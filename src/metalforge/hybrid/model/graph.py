@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias, TypeVar
 
 from metalforge.core.arrays import Reals
+from metalforge.core.brief import Brief
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.weights import EsnWeights
 
@@ -29,8 +30,8 @@ def of_node(title: str) -> Iterator[None]:
         raise SpecError(str(error) if title in str(error) else f"{title} {error}") from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Node(Brief):
     """An op with a name, the values it reads and the values it gives."""
 
     name: str
@@ -43,8 +44,8 @@ class Node:
             object.__setattr__(self, "outputs", (self.name,))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class OpGraph:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class OpGraph(Brief):
     """Inputs by name with their shapes, nodes in any order, outputs by name.
 
     `nodes` come out sorted so that every value is made before it is read; `shapes` has the shape of every value.

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 
 from metalforge.core.arrays import Array, Reals
+from metalforge.core.brief import Brief
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.sparse import weights_of
 from metalforge.reservoir.weights import EsnWeights
@@ -47,7 +48,7 @@ class Precision(StrEnum):
     """Must stay as they are."""
 
 
-class Op:
+class Op(Brief):
     """Base of all ops. `kind` names the row of the routing table; `arity` is the number of inputs, None for any."""
 
     kind: str
@@ -73,7 +74,7 @@ class Op:
         return float(sum(map(entries, self.shapes(inputs))))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class FullyConnectedOp(Op):
     """y = W x + b over the last axis; W is (outputs, inputs), real or quantised already."""
 
@@ -133,7 +134,7 @@ class Elementwise(Op):
         return self.function
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RecurrentStep(Op):
     """s' = (1 - a) s + a f(W_in u + W_res s + b); the executor keeps s, one row a sample, from call to call."""
 
@@ -270,7 +271,7 @@ class MutationUpdate(Op):
         return (self.shape,)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SoftwareOnly(Op):
     """ONNX operators that only the host runs, as one whole; `reason` says why no NPU does.
 

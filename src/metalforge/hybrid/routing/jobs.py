@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.arrays import Doubles, Reals
+from metalforge.core.brief import Brief
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.ops import Elementwise, FullyConnectedOp
 from metalforge.substrates.npu.certificate import overflow_certificate
@@ -49,8 +50,8 @@ FINEST = 16
 LARGEST_STEP = 65535
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class DeviceJob:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class DeviceJob(Brief):
     """Some nodes of a graph as work for the device."""
 
     name: str
@@ -73,7 +74,7 @@ class DeviceJob:
         return self.positions * len(self.programs) * (self.encoding.activation_bits // 4)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class LinearJob(DeviceJob):
     """y = W x for some nodes, in blocks of rows; `spans` says which rows belong to which node."""
 
@@ -82,7 +83,7 @@ class LinearJob(DeviceJob):
     rows: tuple[slice, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ChainJob(DeviceJob):
     """Layers with bounded ReLUs between them, in one program of 4 bits; its digits are those of the last layer."""
 
@@ -100,8 +101,8 @@ class ChainJob(DeviceJob):
         return join_digits(outputs, self.encoding.digits) * self.programs[0].scales + self.offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ChainStage:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ChainStage(Brief):
     """One layer of a chain: y = W x + b, and whether a bounded ReLU follows."""
 
     name: str

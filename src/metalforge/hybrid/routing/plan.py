@@ -106,7 +106,7 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Plan:
     """Where every op of a graph runs, with the jobs that the device is given."""
 
@@ -114,6 +114,14 @@ class Plan:
     graph: OpGraph
     jobs: tuple[DeviceJob, ...]
     profile: DeviceProfile
+
+    def __repr__(self) -> str:
+        """Return what it is for, in a line."""
+        return f"<Plan {_head(self.record)}>"
+
+    def __str__(self) -> str:
+        """Return what fits a screen: where the first ops run and what all of it costs; `explain` says why."""
+        return summary(self.record)
 
     def __getitem__(self, op: str) -> OpPlan:
         """Return the row of an op."""
@@ -182,6 +190,8 @@ def _compared(row: OpPlan | None) -> dict[str, str]:
 
 
 HEADER = ("op", "kind", "substrate", "encoding", "passes", "chip bytes", "error", "device", "host", "reason")
+SCREEN, NAME_WIDTH = 16, 32
+"""Ops, and characters of a name, that `print(plan)` shows."""
 COLOURS = {"npu": "#cfe8cf", "npu+software": "#e4efc4", "software->npu": "#f3e8c0", "software": "#e6e6e6"}
 
 
@@ -215,6 +225,28 @@ def table(record: PlanRecord) -> str:
     lines.append(f"device: {_cost(record.device_total)}")
     lines.append(f"host: {_cost(record.host_total)}")
     return "\n".join([*lines, *(f"note: {note}" for note in record.notes)])
+
+
+def summary(record: PlanRecord) -> str:
+    """Return the plan on one screen: the first ops without their reasons, and totals."""
+    shown = [[_cut(c) for c in line[:4] + line[6:9]] for line in (HEADER, *map(cells, record.ops[:SCREEN]))]
+    lines = [_head(record), *aligned(shown)]
+    if len(record.ops) > SCREEN:
+        lines.append(f"... and {len(record.ops) - SCREEN} more")
+    lines += [f"device: {_cost(record.device_total)}", f"host: {_cost(record.host_total)}"]
+    return "\n".join([*lines, "plan.explain() says why, and what would make the others map"])
+
+
+def _head(record: PlanRecord) -> str:
+    on_chip = sum(bool(row.job) for row in record.ops)
+    return (
+        f"of `{_cut(record.graph)}` for {record.profile}, objective {record.objective}: "
+        f"{on_chip} of {len(record.ops)} ops on the NPU"
+    )
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= NAME_WIDTH else f"{text[: NAME_WIDTH - 3]}..."
 
 
 def paragraph(row: OpPlan) -> str:

@@ -171,10 +171,11 @@ def _without_zeros(found: ValueRange) -> ValueRange:
     return replace(found, largest=np.where(found.largest > 0, found.largest, largest))
 
 
-def observe(graph: OpGraph, examples: Mapping[str, ArrayLike]) -> dict[str, ValueRange]:
+def observe(graph: OpGraph, given: ArrayLike | Mapping[str, ArrayLike]) -> dict[str, ValueRange]:
     """Return the ranges of all values in a run of the examples; one that was always zero shows nothing."""
     everything = tuple(value for node in graph.nodes for value in node.outputs)
     model, reader = SoftwareModel(replace(graph, outputs=everything)), GraphValues(graph)
+    examples = reader.named(given)
     seen: dict[str, tuple[float, float, int]] = {}  # the largest modulus, the sum of squares, and of how many
     samples = 0
     for inputs in reader.sequences(examples)[0] if graph.stateful else [examples]:

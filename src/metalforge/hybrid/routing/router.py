@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from metalforge.core.errors import PlacementError, SpecError, UnknownNameError, find
 from metalforge.hybrid.model.graph import OpGraph
+from metalforge.hybrid.model.opening import Model, as_graph
 from metalforge.substrates.placing import choose
 from metalforge.substrates.prices import HostModel, Objective, Pricer
 from metalforge.substrates.profiles import DeviceProfile
@@ -32,6 +33,7 @@ from .seed_policy import seed_row
 from .verdict import Verdict, npu_verdict, software_verdict
 
 Pin: TypeAlias = Literal["npu", "software"]
+DEFAULT_PROFILE = "akd1000-published"
 DEFAULT_TOLERANCE = 1e-2
 """Relative error of a quantised op. A network trained in floats kept its accuracy to 0.01 points with 8-bit weights and
 activations, which err by 0.8 %; with 4-bit weights, at 11 %, it lost more than one."""
@@ -44,7 +46,7 @@ class OperationRouter:
         self,
         policy: Policy = "default",
         objective: Objective = "latency",
-        profile: DeviceProfile | str = "akd1000-published",
+        profile: DeviceProfile | str = DEFAULT_PROFILE,
         *,
         tolerance: float = DEFAULT_TOLERANCE,
         host: Pricer | None = None,
@@ -64,18 +66,18 @@ class OperationRouter:
 
     def plan(
         self,
-        graph: OpGraph,
+        model: Model,
         *,
         pin: Mapping[str, Pin] | None = None,
         strict: bool = False,
-        calibration: Mapping[str, ArrayLike] | None = None,
+        calibration: ArrayLike | Mapping[str, ArrayLike] | None = None,
     ) -> Plan:
         """Return where every op runs.
 
         Parameters
         ----------
-        graph
-            The model.
+        model
+            A graph, an `EsnWeights`, a fitted estimator, or the path of an ONNX file or of weights.
         pin
             Ops that must be on one side, whatever it costs and whatever rounding does to them.
         strict
@@ -83,15 +85,15 @@ class OperationRouter:
             the NPU cannot run it. Activations, sums and updates are the host's share of the work and no fallback; nor
             is software that was chosen for its cost, or pinned.
         calibration
-            Example inputs by name. A run in software shows how large every value gets. Without it only values are
-            known whose inputs have a range in the graph, or that an activation bounds.
+            Example inputs by name, or an array for the only one. A run in software shows how large every value gets.
+            Without it only values are known whose inputs have a range in the graph, or that an activation bounds.
 
         Raises
         ------
         PlacementError
             An op is pinned where it cannot run; no side can run an op; `strict` and something would fall back.
         """
-        pins = dict(pin or {})
+        graph, pins = as_graph(model), dict(pin or {})
         ranges = find_ranges(graph, None if calibration is None else observe(graph, calibration))
         verdicts = {node.name: npu_verdict(node, graph, ranges) for node in graph.nodes}
         _refuse_unknown(graph)

@@ -16,10 +16,12 @@ from metalforge.core.arrays import Array
 from metalforge.core.closing import Closing
 from metalforge.core.errors import MetalforgeError, SpecError, find
 from metalforge.core.quantities import Measured, Modelled
+from metalforge.hybrid.model.opening import Model
 from metalforge.hybrid.model.ops import FullyConnectedOp, Op, RecurrentStep
 from metalforge.hybrid.model.software import GraphCall, check_inputs, in_dtype, kept_state
 from metalforge.hybrid.routing.jobs import DeviceJob, LinearJob
 from metalforge.hybrid.routing.plan import Plan
+from metalforge.hybrid.routing.router import DEFAULT_PROFILE, OperationRouter
 from metalforge.reservoir.activations import leaky_step
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
@@ -54,13 +56,27 @@ class ExecutorStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 class HybridExecutor(Closing):
     """Runs a plan. Without a `device` it makes an emulated one of the plan's profile, and closes it at the end.
 
+    A model in place of a plan (whatever `OperationRouter.plan` takes) is planned here: all that the NPU can do goes
+    there. `calibration` shows how large its values get; an op of which that is not known stays in software, and
+    `print(executor.plan)` tells.
+
     `on_device_failure`: a time-out is tried once more; after a second one, or when the device is gone, `fallback`
     warns once and goes on in software, `raise` lets the error through with everything as before the call.
     """
 
     def __init__(
-        self, plan: Plan, device: NpuDevice | None = None, *, on_device_failure: OnFailure = "fallback"
+        self,
+        plan: Plan | Model,
+        device: NpuDevice | None = None,
+        *,
+        calibration: ArrayLike | Mapping[str, ArrayLike] | None = None,
+        on_device_failure: OnFailure = "fallback",
     ) -> None:
+        if not isinstance(plan, Plan):
+            router = OperationRouter(objective="hw_only", profile=getattr(device, "profile", DEFAULT_PROFILE))
+            plan = router.plan(plan, calibration=calibration)
+        elif calibration is not None:
+            raise SpecError("a plan has its ranges: `calibration` is for a model that is not planned yet")
         self.plan = plan
         self.graph = plan.graph
         self._guard = DeviceGuard(on_device_failure)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from metalforge.core.brief import Brief
 from metalforge.core.files import naming, replacing
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.esn.network import HybridEsn
@@ -62,8 +63,8 @@ class SearchReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return Measured(value=self.candidates / self.seconds.value, unit="Hz", how=self.seconds.how)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Deployment:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Deployment(Brief):
     """A search's network, ready to run: `esn` on an emulated device, `weights` and `programs` as they are written."""
 
     report: SearchReport

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.arrays import Array, Doubles
+from metalforge.core.brief import Brief
 
 from .certificate import split_lines
 from .ladder import Ladder, build_ladder
@@ -23,8 +24,8 @@ Infer: TypeAlias = Callable[[Program, NDArray[np.uint8]], Array]
 """Runs a program on chip inputs (rows, lines) and returns its potentials (rows, units)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CompiledLinear:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class CompiledLinear(Brief):
     """y = matrix @ x on the chip: program c takes the inputs `columns[c]`, in the encoding of `ladders[c]`.
 
     For an x within its ranges, each output is within `error_bound` of the real product.

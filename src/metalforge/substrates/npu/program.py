@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.arrays import Doubles
+from metalforge.core.brief import Brief
 from metalforge.core.errors import MetalforgeError
 
 MAX_INPUTS = 57334
@@ -42,8 +43,8 @@ def weight_limits(bits: int) -> tuple[int, int]:
     return limits[bits]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FullyConnected:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class FullyConnected(Brief):
     """One layer: potentials = inputs @ weights, in integers.
 
     `weights` is int8 of shape (inputs, units) within `weight_limits(weight_bits)`; inputs are unsigned integers of
@@ -138,8 +139,8 @@ class Encoding:
             raise ProgramError(f"`signed` must be unsigned, zero_point or two_rail. Got `{self.signed}`")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Program:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Program(Brief):
     """A chain of layers with what the host needs to use them.
 
     `scales` has one float64 an output (after digits are joined): what one unit of the joined integer is worth.
