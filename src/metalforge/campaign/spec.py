@@ -263,6 +263,8 @@ class CampaignSpec(_Part, frozen=True, kw_only=True):
         # Letters and names are the same choice: specs hold the letter, and hash as they always did.
         msgspec.structs.force_setattr(self, "ordering", ordering_of(self.ordering))
         msgspec.structs.force_setattr(self, "placement", _placement(self.placement))
+        if not self.name.isprintable():  # it is printed, journalled and put on pages
+            raise SpecError(f"`name` must hold printable characters only. Got {self.name!r}")
         if not 0 <= self.seed < 1 << 32:
             raise SpecError(f"`seed` must be within [0, 2^32). Got {self.seed}")
         budget = self.budget
@@ -294,7 +296,7 @@ class CampaignSpec(_Part, frozen=True, kw_only=True):
     @property
     def folder(self) -> str:
         """The name as that of a directory; raises where it cannot be one, or would be one elsewhere."""
-        if not self.name or self.name.startswith(".") or "/" in self.name or not self.name.isprintable():
+        if not self.name or self.name.startswith(".") or "/" in self.name:
             raise SpecError(
                 f"`name` must be one that a directory may have, and begin with no dot. Got {self.name!r}"
                 "\nhint: change it, or say where everything goes: --out DIR"

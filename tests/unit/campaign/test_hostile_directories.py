@@ -36,6 +36,20 @@ def test_a_name_that_no_directory_may_have_is_refused(name):
         _ = msgspec.structs.replace(ROUNDS, name=name).folder
 
 
+@pytest.mark.parametrize("name", ["a\0b", "two\nlines", "\x1b[31mred", "a\x7fb", "\u202egnp.exe"])
+def test_a_name_that_cannot_be_printed_is_no_name(name):
+    with pytest.raises(SpecError, match="printable"):
+        CampaignSpec(name=name)
+
+
+def test_such_a_name_is_refused_wherever_the_campaign_would_go(tmp_path):
+    (tmp_path / "spec.toml").write_text(spec_text(ROUNDS).replace('"rounds"', '"\\u001b[31mred"'))
+    ended = call("scan", tmp_path / "spec.toml", "--out", tmp_path / "run", cwd=tmp_path, code=2)
+    assert "printable" in ended.stderr
+    assert "\x1b" not in ended.stderr
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_spec_with_such_a_name_writes_nothing_anywhere(tmp_path):
     folder = tmp_path / "one" / "two"
     folder.mkdir(parents=True)

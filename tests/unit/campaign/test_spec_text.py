@@ -27,7 +27,7 @@ def test_a_preset_reads_back_as_itself(name, tmp_path):
 
 def test_unusual_values_read_back(tmp_path):
     spec = CampaignSpec(
-        name='a "quoted" \\ name\nover two lines # not a comment',
+        name='a "quoted" \\ <name>, # not a comment',
         seed=2**32 - 1,
         lattice=Lattice(volumes=((8, 8, 8, 4), (6, 6, 6, 4)), beta_min=1e-05, beta_max=5.123456789012345),
         budget=Budget(trajectories=10**12, target_error=1e-300),
