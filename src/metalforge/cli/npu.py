@@ -1,4 +1,4 @@
-"""`npu compile | inspect | run | explain | conformance | profile`: programs for the NPU, and what they cost there."""
+"""`npu compile | inspect | run | explain | rules | conformance | profile`: programs for the NPU and what they cost."""
 
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -188,6 +188,24 @@ def explain(
         print_table("Placement", ("layer", "processor", "bytes", "why"), placed)
         prices = [(str(b), str(c.latency or c.unknown), str(c.energy or c.unknown)) for b, c in record["costs"].items()]
         print_table("Cost per call", ("batch", "latency", "energy"), prices)
+
+
+@app.command()
+def rules(
+    rule: Annotated[str | None, typer.Argument(help="One rule, such as tanh, with its plan; default: all.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the thirteen rules of the published routing table, each at work on a small model on the emulated NPU."""
+    from metalforge.hybrid.routing.seed_policy import SEED_TABLE
+    from metalforge.hybrid.running.rule_examples import exercise
+
+    shown = [exercise(name) for name in ([rule] if rule else [row.applies for row in SEED_TABLE])]
+    if as_json:
+        print_json(shown)
+        return
+    print_text("\n\n".join(map(str, shown)))
+    if rule:
+        print_text(f"\nthe plan says of it:\n{shown[0].plan}")
 
 
 @app.command()

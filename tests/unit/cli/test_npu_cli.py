@@ -69,9 +69,20 @@ def test_explain_prices_both_profiles_and_says_what_does_not_fit(files):
     assert "hint: use fewer units" in refused["refused"]
 
 
+def test_rules_are_shown_each_with_its_example(tmp_path):
+    shown = json.loads(call("rules", "--json", cwd=tmp_path).stdout)
+    assert len(shown) == 13
+    text = call("rules", cwd=tmp_path).stdout
+    assert all(one["operation"] in text and one["model"] in text for one in shown)
+    one = call("rules", "sigmoid", cwd=tmp_path).stdout
+    assert "not hardware-native" in one
+    assert "refused" in one
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("rules", "tahn"), "did you mean `tanh`"),
         (("inspect", "x.npy"), "x.npy"),
         (("run", "absent.mfp", "x.npy"), "absent.mfp"),
         (("compile", "absent.npy", "-o", "p.mfp"), "absent.npy"),

@@ -19,6 +19,7 @@ from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.hybrid.routing.seed_policy import SEED_TABLE, seed_row
 from metalforge.hybrid.running.executor import HybridExecutor
+from metalforge.hybrid.running.rule_examples import exercise
 from reference.hybrid_graphs import HOST, chain, esn, int4_layer, real_layer
 
 ROWS = {
@@ -158,3 +159,32 @@ def test_the_planned_graph_runs_and_stays_near_software(plan):
         assert np.abs(found[name] - reference[name]).max() <= plan[name].error_bound + 1e-6
     assert np.abs(found["memory"] - reference["memory"]).max() <= 0.3 * plan["int4"].error_bound + 1e-6
     assert statistics.pushes == 1, "both updates change one layer, which is pushed once when the call ends"
+
+
+def test_every_rule_has_an_example_that_it_decides():
+    rules = {row.applies: exercise(row.applies) for row in SEED_TABLE}
+    assert {one.operation: (one.substrate, one.reason) for one in rules.values()} == ROWS
+    for rule, one in rules.items():
+        # Costs would put it elsewhere; the chip does not take it; or the rule keeps it off a chip that would.
+        changed, refused = one.substrate != one.by_cost, one.on_chip != "runs"
+        assert changed or refused or one.substrate == "software", rule
+        assert (rule in one.on_device) == (rule in {"int4", "bounded_relu", "recurrent_step"})
+        assert bool(one.on_device) == (rule not in {"large", "fully_connected"})
+    assert {rule for rule, one in rules.items() if one.on_chip == "runs"} == {
+        "large",
+        "int4",
+        "fully_connected",
+        "bounded_relu",
+        "recurrent_step",
+    }
+
+
+def test_examples_run_beside_software():
+    for row in SEED_TABLE:
+        one = exercise(row.applies)
+        assert one.difference < (0.15 if row.applies == "bounded_relu" else 0.1), "int4, and a ReLU of 15 steps"
+        assert (one.difference > 0) == bool(one.on_device), (
+            "what a device computes is rounded, what software does is not"
+        )
+        assert one.pushes == (3 if "weight" in one.model else 0)
+        assert str(one).startswith(f"{row.applies}: {row.operation}")

@@ -1,0 +1,174 @@
+"""The thirteen rules of the published routing table, each with a small model that it decides: planned, run, compared.
+
+An example is planned by the table, by costs (policy `default`), and with the op asked for on the chip whatever they
+say; the first plan runs on the emulator beside software. So a rule is seen to place, to differ from what costs would
+choose, or to keep something off a chip that refuses it.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+
+from metalforge.core.errors import PlacementError, find
+from metalforge.hybrid.model.graph import Node, OpGraph
+from metalforge.hybrid.model.ops import (
+    Elementwise,
+    ElementwiseName,
+    FanOutOp,
+    FullyConnectedOp,
+    Gradient,
+    GradientUpdate,
+    MutationUpdate,
+    Op,
+    RecurrentStep,
+    TemporalIntegration,
+    entries,
+)
+from metalforge.hybrid.model.software import SoftwareModel
+from metalforge.hybrid.routing.router import OperationRouter
+from metalforge.hybrid.routing.seed_policy import LARGE, SEED_TABLE
+from metalforge.reservoir.generate import make_esn
+
+from .executor import HybridExecutor
+
+INPUTS, OUTPUTS, UNITS = 6, 4, 8
+SAMPLES, CALLS = 16, 3
+"""Of a run; several calls, since states and updates show from the second on."""
+
+
+class Exercised(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule as the table has it, and what became of its example."""
+
+    rule: str
+    operation: str
+    substrate: str
+    reason: str
+    note: str
+    """What the chip really does."""
+    model: str
+    """The ops of the example; the one that the rule speaks of has the rule's name."""
+    by_cost: str
+    """Where policy `default` puts it for latency."""
+    on_chip: str
+    """What comes of asking for the chip: `runs`, or the refusal."""
+    on_device: tuple[str, ...]
+    """Ops that the device ran under the rule."""
+    pushes: int
+    difference: float
+    """The largest between the model's outputs and software's, over the largest of software's."""
+    plan: str
+    """All that the plan says of the op."""
+
+    def __str__(self) -> str:
+        """Return it in a few lines."""
+        device = ", ".join(self.on_device) or "nothing"
+        pushed = f", weights pushed {self.pushes} times" if self.pushes else ""
+        lines = {
+            "the chip": self.note,
+            "example": f"{self.model}; by cost it would be {self.by_cost}",
+            "asked for on the chip": self.on_chip,
+            "ran": f"{device} on the device{pushed}; off by {self.difference:.2g} of the largest output",
+        }
+        head = f"{self.rule}: {self.operation} -> {self.substrate} ({self.reason})"
+        return "\n".join([head, *(f"  {name}: {text}" for name, text in lines.items() if text)])
+
+
+def exercise(rule: str) -> Exercised:
+    """Return what a rule, named by what it applies to (`tanh`, `large`, ...), does to its example."""
+    row = find("rule", rule, {row.applies: row for row in SEED_TABLE})
+    graph = _model(rule)
+    plan = OperationRouter("seed").plan(graph)
+    try:
+        OperationRouter().plan(graph, pin={rule: "npu"})
+        on_chip = "runs"
+    except PlacementError as error:
+        on_chip = "refused: " + str(error).splitlines()[0].partition(": ")[2]
+    rng = np.random.default_rng(2)
+    software, apart, largest = SoftwareModel(graph), 0.0, 0.0
+    with HybridExecutor(plan) as executor:
+        for _ in range(CALLS):
+            inputs = {name: rng.uniform(-1, 1, (SAMPLES, entries(shape))) for name, shape in graph.inputs.items()}
+            wanted, found = software.forward(inputs), executor.step(inputs)
+            values = found.values() if isinstance(found, dict) else [found]
+            for a, b in zip(wanted.values(), values, strict=True):
+                apart, largest = max(apart, float(np.abs(a - b).max())), max(largest, float(np.abs(a).max()))
+        pushes = executor.statistics().pushes
+    return Exercised(
+        rule=rule,
+        operation=row.operation,
+        substrate=plan[rule].substrate,
+        reason=plan[rule].reason,
+        note=row.note,
+        model=", ".join(_described(node) for node in graph.nodes),
+        by_cost=OperationRouter().plan(graph)[rule].substrate,
+        on_chip=on_chip,
+        on_device=tuple(r.op for r in plan.record.ops if r.job),
+        pushes=pushes,
+        difference=apart / largest,
+        plan=plan.explain(rule),
+    )
+
+
+def _model(rule: str) -> OpGraph:
+    """Return the example of a rule; the op that it speaks of has the rule's name."""
+    rng = np.random.default_rng(1)
+    grid = rng.integers(-7, 8, (OUTPUTS, INPUTS))
+    grid[:, 0] = 7
+    layer = FullyConnectedOp(weights=(0.03 * grid).astype(np.float32))
+
+    def after_layer(op: Op, *more: Node) -> tuple[Node, ...]:
+        return Node(name="layer", op=layer, inputs=("x",)), Node(name=rule, op=op, inputs=("layer",)), *more
+
+    def activated(function: ElementwiseName) -> Callable[[], tuple[Node, ...]]:
+        return lambda: after_layer(Elementwise(function=function))
+
+    def alone(op: Op) -> tuple[Node, ...]:
+        return (Node(name=rule, op=op, inputs=("x",)),)
+
+    def learning() -> tuple[Node, ...]:
+        names = ("gradient", "weight_update_gradient")
+        return (
+            Node(name="layer", op=layer, inputs=("x",)),
+            Node(name=names[0], op=Gradient(of="layer"), inputs=("x", "layer", "target")),
+            Node(name=names[1], op=GradientUpdate(of="layer", rate=0.1), inputs=names[:1]),
+        )
+
+    heads = [
+        Node(name=head, op=FullyConnectedOp(weights=layer.matrix[:, :OUTPUTS]), inputs=("fan_out",))
+        for head in ("head_0", "head_1")
+    ]
+    examples: dict[str, Callable[[], tuple[Node, ...]]] = {
+        "large": lambda: alone(FullyConnectedOp(weights=np.full((LARGE + 1, INPUTS), 0.5, np.float32))),
+        "int4": lambda: alone(layer),
+        "fully_connected": lambda: alone(FullyConnectedOp(weights=rng.normal(size=grid.shape).astype(np.float32))),
+        "tanh": activated("tanh"),
+        "bounded_relu": activated("bounded_relu"),
+        "sigmoid": activated("sigmoid"),
+        "gelu": activated("gelu"),
+        "recurrent_step": lambda: alone(RecurrentStep(weights=make_esn(UNITS, INPUTS, seed=1).astype(np.float32))),
+        "gradient": learning,
+        "weight_update_gradient": learning,
+        "weight_update_mutation": lambda: (
+            Node(name="layer", op=layer, inputs=("x",)),
+            Node(name=rule, op=MutationUpdate(of="layer", shape=grid.shape, fraction=0.5)),
+        ),
+        "fan_out": lambda: after_layer(FanOutOp(), *heads),
+        "temporal_integration": lambda: after_layer(TemporalIntegration(leak=0.3)),
+    }
+    nodes = examples[rule]()
+    read = {value for node in nodes for value in node.inputs}
+    return OpGraph(
+        inputs={name: (None, width) for name, width in (("x", INPUTS), ("target", OUTPUTS)) if name in read},
+        nodes=nodes,
+        outputs=tuple(node.name for node in nodes if node.name not in read),
+        name=rule,
+        ranges={"x": 1.0},
+    )
+
+
+def _described(node: Node) -> str:
+    """Return an op with the size of its matrix."""
+    op = node.op
+    size = f" {op.matrix.shape[1]} to {op.matrix.shape[0]}" if isinstance(op, FullyConnectedOp) else ""
+    return op.kind.replace("_", " ") + size
