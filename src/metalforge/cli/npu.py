@@ -8,8 +8,9 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from metalforge.core.array_files import load_array
 from metalforge.core.errors import PlacementError, SpecError
-from metalforge.core.files import opened, replacing
+from metalforge.core.files import replacing
 from metalforge.substrates.npu import costs, mesh, wire
 from metalforge.substrates.npu.certificate import overflow_certificate
 from metalforge.substrates.npu.compile import compile_linear
@@ -259,15 +260,11 @@ def _explained(program: Program, profile: str) -> dict[str, Any]:
 
 
 def _matrix(path: Path) -> NDArray[Any]:
-    """Read a .npy file: numbers only, never pickled objects."""
-    with opened(path):
-        try:
-            values = np.load(path, mmap_mode="r", allow_pickle=False)  # a shape that the file does not hold is refused
-        except (OSError, ValueError, EOFError) as error:
-            raise SpecError(f"cannot be read as a .npy array of numbers: {error}") from error
-    if not isinstance(values, np.ndarray) or values.ndim not in (1, 2) or values.dtype.kind not in "iuf":
+    """Read a .npy file of numbers in one or two dimensions."""
+    values = load_array(path)
+    if values.ndim not in (1, 2) or values.dtype.kind not in "iuf":
         raise SpecError(f"{path} must hold one array of numbers with one or two dimensions")
-    return np.array(values)
+    return values
 
 
 def _load_graph(path: Path, input_range: float | None) -> "OpGraph":

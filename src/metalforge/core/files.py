@@ -12,8 +12,17 @@ from typing import BinaryIO, TypeAlias
 from .errors import MetalforgeError, SpecError
 
 PathLike: TypeAlias = str | os.PathLike[str]
+GROWTH, ANYWAY = 16, 64 << 20
 _SCRATCH = re.compile(r"\.[0-9a-f]{16}\.tmp")
 """What a file is called until it is whole."""
+
+
+def allowance(size: int) -> int:
+    """Return the bytes that may be made of a file of so many: a few bytes of a file can ask for any amount.
+
+    16 for each are 4-bit integers as reals, 64 MiB are there for any file; copies included, that is below 512 MB.
+    """
+    return GROWTH * size + ANYWAY
 
 
 def remove_half_written(directory: Path) -> None:
