@@ -31,7 +31,13 @@ app = typer.Typer(help="Programs for the int4 NPU.", no_args_is_help=True, rich_
 Bits = Annotated[int, typer.Option("--activation-bits", help="4, 8, 12 or 16.")]
 Digits = Annotated[int, typer.Option(help="Weight digits: 1 (4 bits), 2 (8) or 3 (12).")]
 Signed = Annotated[str, typer.Option(help="unsigned, zero_point or two_rail.")]
-Range = Annotated[float, typer.Option("--range", min=0, help="The largest size of an input.")]
+Range = Annotated[
+    float | None, typer.Option("--range", min=0, help="The largest size of an input; 1 where nothing says more.")
+]
+Calibration = Annotated[
+    Path | None, typer.Option(help="Inputs to measure ranges on: .npy, or .npz for several or for series.")
+]
+Tolerance = Annotated[float, typer.Option(min=0, help="Models: relative error of an op that decides its precision.")]
 BATCHES = (1, 8, 64)
 
 
@@ -42,16 +48,23 @@ def compile_model(
     activation_bits: Bits = 8,
     digits: Digits = 1,
     signed: Signed = "zero_point",
-    input_range: Range = 1.0,
-    tolerance: Annotated[float, typer.Option(min=0, help="Models: relative error that decides the precision.")] = 0.01,
+    input_range: Range = None,
+    calibration: Calibration = None,
+    tolerance: Tolerance = 0.01,
     as_json: Json = False,
 ) -> None:
     """Compile a matrix, or every layer of a model that an NPU can hold; several files where one is not enough."""
     if model.suffix in MODEL_SUFFIXES:
-        programs, bound = _model_programs(_load_graph(model, input_range), tolerance)
+        from metalforge.hybrid.routing.router import OperationRouter
+
+        graph, data = _ranged(model, input_range, calibration)
+        router = OperationRouter(objective="hw_only", tolerance=tolerance)
+        programs, bound = _model_programs(router.plan(graph, calibration=data))
     else:
         encoding = Encoding(activation_bits=activation_bits, digits=digits, signed=signed)
-        compiled = compile_linear(output.stem, _matrix(model), encoding=encoding, ranges=input_range)
+        compiled = compile_linear(
+            output.stem, _matrix(model), encoding=encoding, ranges=_line_ranges(input_range, calibration)
+        )
         programs, bound = compiled.programs, float(np.max(compiled.error_bound))
     several = len(programs) > 1
     paths = [output.with_stem(f"{output.stem}.{i}") if several else output for i in range(len(programs))]
@@ -114,7 +127,7 @@ def run(
         typer.Option("-o", "--output", help="Write the result, an array in the format of .npy, to this file."),
     ] = None,
     profile: Annotated[str, typer.Option(help="Device profile for the modelled costs.")] = "akd1000-published",
-    input_range: Range = 1.0,
+    input_range: Range = None,
     as_json: Json = False,
 ) -> None:
     """Run a program on the emulated NPU; costs are modelled from the profile."""
@@ -124,7 +137,7 @@ def run(
         if x.dtype == np.uint8:
             result: NDArray[Any] = device.infer(x)
         else:
-            ladder = ladder_of(loaded, ranges=input_range)
+            ladder = ladder_of(loaded, ranges=_or_one(input_range))
             result = ladder.decode(device.infer_linear(ladder.encode(x)))
         statistics = device.statistics()
     if output is not None:
@@ -145,8 +158,9 @@ def explain(
     policy: Annotated[str, typer.Option(help="Models: default, or seed (the thirteen-row table).")] = "default",
     host_power_w: Annotated[float | None, typer.Option(min=0, help="Models: the host's watts, for energy.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Models: fail where an op would fall back.")] = False,
-    calibration: Annotated[Path | None, typer.Option(help="Models: .npy inputs to measure ranges on.")] = None,
-    input_range: Range = 1.0,
+    calibration: Calibration = None,
+    input_range: Range = None,
+    tolerance: Tolerance = 0.01,
     dot: Annotated[bool, typer.Option("--dot", help="Models: write the plan for Graphviz.")] = False,
     activation_bits: Bits = 8,
     digits: Digits = 1,
@@ -159,17 +173,18 @@ def explain(
         from metalforge.hybrid.routing.router import OperationRouter
 
         routers = [
-            OperationRouter(policy, objective, name, host_power_w=host_power_w)  # type: ignore[arg-type]  # checked there
+            OperationRouter(policy, objective, name, tolerance=tolerance, host_power_w=host_power_w)  # type: ignore[arg-type]  # checked there
             for name in profiles
         ]
-        graph = _load_graph(model, None if calibration else input_range)
-        data = None if calibration is None else {next(iter(graph.inputs)): _matrix(calibration)}
+        graph, data = _ranged(model, input_range, calibration)
         plans = [router.plan(graph, strict=strict, calibration=data) for router in routers]
         if as_json and not dot:
             print_json([plan.record for plan in plans])
             return
         for plan in plans:
             print_text(plan.to_dot()) if dot else _print_plan(plan)
+        if not dot:
+            print_text(_assumed(input_range, calibration))
         return
     if model.suffix == ".npy":
         encoding = Encoding(activation_bits=activation_bits, digits=digits, signed=signed)
@@ -260,36 +275,52 @@ def _explained(program: Program, profile: str) -> dict[str, Any]:
 
 
 def _matrix(path: Path) -> NDArray[Any]:
-    """Read a .npy file of numbers in one or two dimensions."""
+    """Return the array of one or two axes in a file."""
     values = load_array(path)
     if values.ndim not in (1, 2) or values.dtype.kind not in "iuf":
-        raise SpecError(f"{path} must hold one array of numbers with one or two dimensions")
+        raise SpecError(f"{path}: must hold numbers with one or two axes. Got {values.dtype} of shape {values.shape}")
     return values
 
 
-def _load_graph(path: Path, input_range: float | None) -> "OpGraph":
-    """Return the graph of an ONNX model, or of a reservoir in safetensors or hotSpring's JSON.
+def _ranged(path: Path, input_range: float | None, calibration: Path | None) -> tuple["OpGraph", Any]:
+    """Return the graph of a model and its calibration data; without any, its inputs are taken to be in a range."""
+    from metalforge.hybrid.model.inputs import load_inputs
+    from metalforge.hybrid.model.opening import as_graph
 
-    All inputs are taken to lie within `input_range`; None leaves that to calibration data.
-    """
-    from metalforge.hybrid.model.graph import graph_from_esn
-
-    if path.suffix == ".onnx":
-        from metalforge.hybrid.model.onnx_import import load_onnx
-
-        graph = load_onnx(path)
-    else:
-        from metalforge.reservoir.files import load_weights
-
-        graph = graph_from_esn(load_weights(path), name=path.stem)
-    return graph if input_range is None else replace(graph, ranges=dict.fromkeys(graph.inputs, input_range))
+    graph = as_graph(path)
+    if calibration is None:
+        return replace(graph, ranges=dict.fromkeys(graph.inputs, _or_one(input_range))), None
+    if input_range is not None:
+        raise SpecError("the range of the inputs is given, or measured on data: `--range` or `--calibration`, not both")
+    return graph, load_inputs(graph, calibration)
 
 
-def _model_programs(graph: "OpGraph", tolerance: float) -> tuple[tuple["Program", ...], float]:
+def _line_ranges(input_range: float | None, calibration: Path | None) -> float | NDArray[Any]:
+    """Return the range of a matrix's inputs, or with data of each of them."""
+    if calibration is None:
+        return _or_one(input_range)
+    largest = np.abs(np.atleast_2d(_matrix(calibration))).max(axis=0).astype(np.float64)
+    return np.where(largest > 0, largest, float(largest.max()) or 1.0)
+
+
+def _or_one(input_range: float | None) -> float:
+    return 1.0 if input_range is None else input_range
+
+
+def _assumed(input_range: float | None, calibration: Path | None) -> str:
+    """Return what a reader must know of the range of the inputs."""
+    if calibration is not None:
+        return f"ranges were measured on {calibration}"
+    how = "nobody gave another" if input_range is None else "as --range says"
+    return (
+        f"inputs are taken to be within {_or_one(input_range):g}, {how}; what is larger is clamped on the chip"
+        "\nhint: --calibration X.npy measures how large they are"
+    )
+
+
+def _model_programs(plan: "Plan") -> tuple[tuple["Program", ...], float]:
     """Return the programs of all layers that an NPU can hold, and the largest error of any of their outputs."""
-    from metalforge.hybrid.routing.router import OperationRouter
-
-    plan = OperationRouter(objective="hw_only", tolerance=tolerance).plan(graph)
+    graph = plan.graph
     if not plan.jobs:
         reasons = "; ".join(f"{row.op}: {row.reason}" for row in plan.record.ops)
         raise PlacementError(
@@ -310,6 +341,8 @@ def _print_plan(plan: "Plan") -> None:
         HEADER,
         [cells(row) for row in record.ops],
     )
+    for known in record.ranges:
+        print_text(f"range: {known}")
     for row in record.ops:
         if row.fix:
             print_text(f"{row.op}: to make it map: {row.fix}")

@@ -68,6 +68,58 @@ def test_calibration_data_sets_the_ranges(models):
     assert measured["error_bound"] > plain["error_bound"]
 
 
+def test_explain_says_which_range_it_assumed(models):
+    arguments = ("npu", "explain", "net.onnx", "--profile", "akd1000-published")
+    (plain,) = json.loads(call(*arguments, "--json", cwd=models).stdout)
+    assert plain["ranges"] == [{"name": "x", "largest": 1.0, "source": "given with the graph"}]
+    assert "--calibration" in call(*arguments, cwd=models).stdout
+    assert "within 3" in call(*arguments, "--range", 3, cwd=models).stdout
+    np.save(models / "wide.npy", np.linspace(-4, 4, 200).reshape(20, 10))
+    (seen,) = json.loads(call(*arguments, "--calibration", "wide.npy", "--json", cwd=models).stdout)
+    assert seen["ranges"] == [{"name": "x", "largest": 4.0, "source": "seen on 20 samples"}]
+    assert "wide.npy" in call(*arguments, "--calibration", "wide.npy", cwd=models).stdout
+    both = call(*arguments, "--calibration", "wide.npy", "--range", 3, cwd=models, code=2)
+    assert "not both" in both.stderr
+
+
+def test_explain_takes_a_tolerance(models):
+    arguments = ("npu", "explain", "net.onnx", "--objective", "hw_only", "--profile", "akd1000-published", "--json")
+    (fine,) = json.loads(call(*arguments, "--tolerance", "1e-3", cwd=models).stdout)
+    (coarse,) = json.loads(call(*arguments, "--tolerance", "0.5", cwd=models).stdout)
+    assert (fine["ops"][0]["encoding"], coarse["ops"][0]["encoding"]) == ("W12A12", "W4A4")
+
+
+def test_compile_measures_ranges_on_series_of_different_lengths(models):
+    rng = np.random.default_rng(3)
+    np.savez(models / "series.npz", *(rng.uniform(-5, 5, (n, 10)) for n in (12, 30)))
+    made = json.loads(
+        call(
+            "npu", "compile", "esn.safetensors", "--calibration", "series.npz", "-o", "c.mfp", "--json", cwd=models
+        ).stdout
+    )
+    plain = json.loads(call("npu", "compile", "esn.safetensors", "-o", "d.mfp", "--json", cwd=models).stdout)
+    first, other = (wire.load(models / found["files"][0]) for found in (made, plain))
+    assert not np.array_equal(first.layers[0].weights, other.layers[0].weights)
+
+
+WRONG_DATA = {
+    "width": (np.ones((4, 7)), "10"),
+    "axes": (np.ones((4, 10, 2)), "(4, 10, 2)"),
+    "nan": (np.where(np.eye(10) > 0, np.nan, 1.0), "nan at"),
+    "words": (np.array([["a"] * 10]), "numbers"),
+    "none": (np.ones((0, 10)), "empty"),
+}
+
+
+@pytest.mark.parametrize(("values", "message"), WRONG_DATA.values(), ids=WRONG_DATA)
+@pytest.mark.parametrize("model", ["net.onnx", "esn.safetensors"])
+def test_data_that_does_not_fit_a_model_is_named(models, values, message, model):
+    np.save(models / "bad.npy", values)
+    said = call("npu", "explain", model, "--calibration", "bad.npy", cwd=models, code=2).stderr
+    assert "bad.npy" in said
+    assert message in said or (model == "esn.safetensors" and "10)" in said)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [(b"not a model", "model.onnx"), (b"", "model.onnx")],

@@ -26,7 +26,7 @@ from metalforge.substrates.placing import Gain
 from metalforge.substrates.prices import rank
 from metalforge.substrates.profiles import DeviceProfile
 
-from .encodings import Option, Weights, cheapest, encoding_options, finest
+from .encodings import Option, Weights, cheapest, encoding_of, encoding_options, finest
 from .jobs import ChainJob, DeviceJob, LinearJob, build_chain, build_linear, loading_order
 from .pricing import Wishes, op_cost, push_cost, share_cost
 from .ranges import ValueRange
@@ -141,6 +141,8 @@ class Finder:
     def _encoding(self, nodes: Sequence[str], matrix: Weights, x: ValueRange, positions: int) -> Option | Verdict:
         """Return the encoding to use; a verdict where none is good enough."""
         options = encoding_options(matrix, x)
+        if self.wishes.precision is not None:
+            return _of_precision(options, self.wishes.precision)
         if self.wishes.objective == "accuracy":
             return finest(options)
         outputs, inputs = matrix.shape
@@ -172,8 +174,13 @@ class Finder:
         """Add a run of layers and bounded ReLUs, with as few digits for a linear last layer as the tolerance allows."""
         x = self.ranges[self.graph[nodes[0]].inputs[0]]
         ends_linear = isinstance(self.graph[nodes[-1]].op, FullyConnectedOp)
+        asked = None if self.wishes.precision is None else encoding_of(self.wishes.precision)
+        if asked is not None and asked.activation_bits != 4:
+            self._refuse(nodes[-1:], Verdict(f"the chip's own rectifier has 4 bits, {self.wishes.precision} has more"))
+            return
         jobs: list[ChainJob] = []
-        for digits in (1, 2, 3) if ends_linear else (1,):
+        tried = (1, 2, 3) if asked is None else (asked.digits,)
+        for digits in tried if ends_linear else (1,):
             try:
                 jobs.append(build_chain(self.graph, nodes, x, digits=digits, positions=self._positions(nodes[0])))
             except ProgramError as error:  # integers that exist may need more digits than this
@@ -182,7 +189,7 @@ class Finder:
             return
         good = [job for job in jobs if job.error <= self.wishes.tolerance]
         best = min(jobs, key=lambda job: job.error)
-        if good or set(nodes) & set(self.at_any_error):
+        if good or asked is not None or set(nodes) & set(self.at_any_error):
             self._add(good[0] if good else best)
         else:
             both = "4 bits on both sides of the chip's rectifier are"
@@ -260,6 +267,14 @@ def chip_bytes(job: DeviceJob, profile: DeviceProfile) -> int:
 def _placements(jobs: Sequence[DeviceJob], profile: DeviceProfile) -> list[mesh.Placement]:
     """Return where programs go, side by side; raises `ResourceError` where they do not fit."""
     return mesh.side_by_side([program for job in loading_order(jobs) for program in job.programs], profile)
+
+
+def _of_precision(options: Sequence[Option], precision: str) -> Option | Verdict:
+    """Return the option of a precision; integers that exist keep their digits."""
+    asked = encoding_of(precision)
+    same = [o for o in options if o.encoding.activation_bits == asked.activation_bits]
+    digits = {o.encoding.digits for o in same}
+    return next((o for o in same if o.encoding.digits == asked.digits or len(digits) == 1), Verdict("no such encoding"))
 
 
 def _first_line(error: Exception) -> str:

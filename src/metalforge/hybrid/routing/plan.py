@@ -75,6 +75,20 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What the bytes would take over the profile's link by themselves; None where it has no figure."""
 
 
+class InputRange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How large a graph's input is taken to be, and how that is known; None where nobody said."""
+
+    name: str
+    largest: float | None
+    source: str
+
+    def __str__(self) -> str:
+        """Return it in a line."""
+        if self.largest is None:
+            return f"`{self.name}`: {self.source}, so that no op that reads it can be rounded"
+        return f"|{self.name}| <= {self.largest:.4g}, {self.source}; larger values are clamped on the chip"
+
+
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A difference between two plans: an op, what of it, before and after."""
 
@@ -104,6 +118,9 @@ class PlanRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     device_total: Cost
     host_total: Cost
     notes: tuple[str, ...]
+    precision: str | None = None
+    """What all encodings were asked to be; None where the tolerance chose them."""
+    ranges: tuple[InputRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -222,6 +239,7 @@ def table(record: PlanRecord) -> str:
     notes = [f"  {row.op}: {row.note}" for row in record.ops if row.note]
     if notes:
         lines += ["what the chip really does:", *notes]
+    lines += [f"range: {known}" for known in record.ranges]
     lines.append(f"device: {_cost(record.device_total)}")
     lines.append(f"host: {_cost(record.host_total)}")
     return "\n".join([*lines, *(f"note: {note}" for note in record.notes)])

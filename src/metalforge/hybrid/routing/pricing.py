@@ -19,6 +19,7 @@ from metalforge.substrates.npu import costs
 from metalforge.substrates.prices import HOST_STEPS, HostModel, Objective
 from metalforge.substrates.profiles import DeviceProfile
 
+from .encodings import encoding_of
 from .jobs import DeviceJob, LinearJob
 
 
@@ -63,6 +64,8 @@ class Wishes:
     tolerance: float
     host: HostModel
     batch: int
+    precision: str | None = None
+    """Such as W4A8: the encoding of everything on the device, whatever its error."""
 
     def __post_init__(self) -> None:
         if self.policy not in get_args(Policy):
@@ -71,5 +74,7 @@ class Wishes:
             raise UnknownNameError("objective", self.objective, get_args(Objective))
         if not 0 < self.tolerance < float("inf"):
             raise SpecError(f"`tolerance` must be a positive number. Got {self.tolerance}")
+        if self.precision is not None:
+            encoding_of(self.precision)  # raises for what is none
         if self.batch < 1:
             raise SpecError(f"`batch` must be at least 1. Got {self.batch}")

@@ -8,9 +8,10 @@ Examples for `observe` are one batch where a graph has no state. For one with st
 of one sequence, or (B, T, ...) of several that run side by side.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,6 +24,8 @@ from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.hybrid.running.values import GraphValues
 from metalforge.reservoir.activations import ACTIVATIONS
 
+Examples: TypeAlias = ArrayLike | Mapping[str, ArrayLike] | Sequence[Mapping[str, ArrayLike]]
+"""Inputs by name, an array for the only one, or several of them: series that each start from rest."""
 EVENLY = 1 / sqrt(3)
 """Root mean square of a value spread evenly over -1 .. 1: what is assumed where nothing better is known."""
 NEVER_NEGATIVE = ("sigmoid", "relu", "bounded_relu", "softmax")
@@ -171,14 +174,13 @@ def _without_zeros(found: ValueRange) -> ValueRange:
     return replace(found, largest=np.where(found.largest > 0, found.largest, largest))
 
 
-def observe(graph: OpGraph, given: ArrayLike | Mapping[str, ArrayLike]) -> dict[str, ValueRange]:
+def observe(graph: OpGraph, examples: Examples) -> dict[str, ValueRange]:
     """Return the ranges of all values in a run of the examples; one that was always zero shows nothing."""
     everything = tuple(value for node in graph.nodes for value in node.outputs)
     model, reader = SoftwareModel(replace(graph, outputs=everything)), GraphValues(graph)
-    examples = reader.named(given)
     seen: dict[str, tuple[float, float, int]] = {}  # the largest modulus, the sum of squares, and of how many
     samples = 0
-    for inputs in reader.sequences(examples)[0] if graph.stateful else [examples]:
+    for inputs in _calls(graph, examples, reader, model):
         samples += reader.samples(inputs)
         for name, value in (dict(inputs) | model.forward(inputs)).items():
             array = np.asarray(value, np.float64)
@@ -193,3 +195,14 @@ def observe(graph: OpGraph, given: ArrayLike | Mapping[str, ArrayLike]) -> dict[
         for name, (size, squares, entries) in seen.items()
         if size
     }
+
+
+def _calls(
+    graph: OpGraph, examples: Any, reader: GraphValues, model: SoftwareModel
+) -> Iterator[Mapping[str, ArrayLike]]:
+    """Yield the inputs of every call that the examples are, with the model at rest before each series."""
+    several = isinstance(examples, Sequence) and all(isinstance(one, Mapping) for one in examples)
+    for example in examples if several else [examples]:
+        model.reset()
+        named = reader.named(example)
+        yield from reader.sequences(named)[0] if graph.stateful else [named]

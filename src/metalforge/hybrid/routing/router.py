@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal, TypeAlias, get_args
 
-from numpy.typing import ArrayLike
-
 from metalforge.core.errors import PlacementError, SpecError, UnknownNameError, find
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.opening import Model, as_graph
@@ -27,7 +25,7 @@ from metalforge.substrates.profiles import profile as find_profile
 from .candidates import Finder, fit_together
 from .plan import OpPlan, Plan
 from .pricing import Policy, Wishes
-from .ranges import find_ranges, observe
+from .ranges import Examples, find_ranges, observe
 from .rows import OpRow, assemble
 from .seed_policy import seed_row
 from .verdict import Verdict, npu_verdict, software_verdict
@@ -40,7 +38,11 @@ activations, which err by 0.8 %; with 4-bit weights, at 11 %, it lost more than 
 
 
 class OperationRouter:
-    """Makes plans. `host` prices the host, this machine's CPU by default; `batch` is the samples of one call."""
+    """Makes plans. `host` prices the host, this machine's CPU by default; `batch` is the samples of one call.
+
+    `precision` such as W4A8 is what everything on the device gets, whatever rounding does to it; None lets the
+    tolerance decide, op by op.
+    """
 
     def __init__(
         self,
@@ -49,6 +51,7 @@ class OperationRouter:
         profile: DeviceProfile | str = DEFAULT_PROFILE,
         *,
         tolerance: float = DEFAULT_TOLERANCE,
+        precision: str | None = None,
         host: Pricer | None = None,
         host_power_w: float | None = None,
         batch: int = 1,
@@ -60,6 +63,7 @@ class OperationRouter:
             objective=objective,
             profile=find_profile(profile),
             tolerance=tolerance,
+            precision=precision,
             host=HostModel(host, power_w=host_power_w),
             batch=batch,
         )
@@ -70,7 +74,7 @@ class OperationRouter:
         *,
         pin: Mapping[str, Pin] | None = None,
         strict: bool = False,
-        calibration: ArrayLike | Mapping[str, ArrayLike] | None = None,
+        calibration: Examples | None = None,
     ) -> Plan:
         """Return where every op runs.
 
@@ -85,7 +89,8 @@ class OperationRouter:
             the NPU cannot run it. Activations, sums and updates are the host's share of the work and no fallback; nor
             is software that was chosen for its cost, or pinned.
         calibration
-            Example inputs by name, or an array for the only one. A run in software shows how large every value gets.
+            Example inputs by name, an array for the only one, or a list of series (`model.inputs`). A run in software
+            shows how large every value gets.
             Without it only values are known whose inputs have a range in the graph, or that an activation bounds.
 
         Raises
@@ -132,7 +137,7 @@ class OperationRouter:
             )
             for node in graph.nodes
         ]
-        plan = assemble(graph, rows, chosen, self.wishes)
+        plan = assemble(graph, rows, chosen, self.wishes, ranges)
         if strict:
             _refuse_fallbacks(plan.record.ops)
         return plan

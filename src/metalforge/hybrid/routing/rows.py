@@ -19,8 +19,9 @@ from metalforge.substrates.profiles import DeviceProfile
 from .candidates import JobCandidate, chip_bytes
 from .encodings import ERROR_MODEL, precision_of
 from .jobs import ChainJob, DeviceJob, LinearJob, loading_order
-from .plan import OpPlan, Partition, Plan, PlanRecord, Transfer, short
+from .plan import InputRange, OpPlan, Partition, Plan, PlanRecord, Transfer, short
 from .pricing import Wishes, op_cost, push_cost
+from .ranges import ValueRange
 from .seed_policy import SeedRow, Substrate
 from .verdict import Verdict
 
@@ -206,8 +207,14 @@ def _error_model(node: Node, job: DeviceJob) -> str:
     return f"{ERROR_MODEL}; of one step, up to {1 / sqrt(1 - radius**2):.2g} times as much in a long run"
 
 
-def assemble(graph: OpGraph, rows: Sequence[OpRow], chosen: Sequence[JobCandidate], wishes: Wishes) -> Plan:
-    """Return the plan of some rows."""
+def assemble(
+    graph: OpGraph,
+    rows: Sequence[OpRow],
+    chosen: Sequence[JobCandidate],
+    wishes: Wishes,
+    ranges: Mapping[str, ValueRange],
+) -> Plan:
+    """Return the plan of some rows; `ranges` are those that it was made with."""
     profile = wishes.profile
     jobs = {name: candidate for candidate in chosen for name in candidate.nodes}
     planned = tuple(row.plan(graph, jobs) for row in rows)
@@ -230,8 +237,16 @@ def assemble(graph: OpGraph, rows: Sequence[OpRow], chosen: Sequence[JobCandidat
         device_total=Cost.total([nothing, *(op.device for op in planned if op.device is not None)]),
         host_total=Cost.total([op.host for op in planned]),
         notes=tuple(_notes(planned, rows, chosen, wishes)),
+        precision=wishes.precision,
+        ranges=tuple(_input_range(name, ranges.get(name)) for name in graph.inputs),
     )
     return Plan(record=record, graph=graph, jobs=loading_order([c.job for c in chosen]), profile=profile)
+
+
+def _input_range(name: str, known: ValueRange | None) -> InputRange:
+    if known is None:
+        return InputRange(name=name, largest=None, source="its range is not known")
+    return InputRange(name=name, largest=float(known.largest.max()), source=known.source)
 
 
 def _transfer(job: DeviceJob, batch: int, profile: DeviceProfile) -> Transfer:

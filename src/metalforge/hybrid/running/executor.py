@@ -21,6 +21,7 @@ from metalforge.hybrid.model.ops import FullyConnectedOp, Op, RecurrentStep
 from metalforge.hybrid.model.software import GraphCall, check_inputs, in_dtype, kept_state
 from metalforge.hybrid.routing.jobs import DeviceJob, LinearJob
 from metalforge.hybrid.routing.plan import Plan
+from metalforge.hybrid.routing.ranges import Examples
 from metalforge.hybrid.routing.router import DEFAULT_PROFILE, OperationRouter
 from metalforge.reservoir.activations import leaky_step
 from metalforge.substrates.npu.device import NpuDevice
@@ -69,7 +70,7 @@ class HybridExecutor(Closing):
         plan: Plan | Model,
         device: NpuDevice | None = None,
         *,
-        calibration: ArrayLike | Mapping[str, ArrayLike] | None = None,
+        calibration: Examples | None = None,
         on_device_failure: OnFailure = "fallback",
     ) -> None:
         if not isinstance(plan, Plan):

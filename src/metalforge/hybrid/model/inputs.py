@@ -1,0 +1,106 @@
+"""What a user's arrays mean for a model: batches by input name, or series that each start from rest.
+
+- A graph without state takes a batch of samples for every input: (N, ...), one array for the only input, or arrays by
+  name.
+- A graph with a state takes series: (T, n) is one, (S, T, n) are S of one length, a list (or a `.npz` file of several
+  arrays) are some of different lengths. Where n is 1 its axis may be left out.
+
+Everything is checked here, once: names, shapes, and that all numbers are finite.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from metalforge.core.array_files import load_arrays
+from metalforge.core.arrays import Array, Reals
+from metalforge.core.errors import SpecError
+from metalforge.core.files import PathLike, naming
+from metalforge.reservoir.series import as_steps
+
+from .graph import OpGraph
+from .ops import Shape
+
+Given: TypeAlias = Array | Mapping[str, Array] | Sequence[Array]
+"""One array, arrays by name, or a list of series."""
+
+
+def load_inputs(graph: OpGraph, path: PathLike) -> list[dict[str, Array]]:
+    """Return the inputs in a `.npy` or `.npz` file, as `model_inputs` does; errors name the file."""
+    found = loaded(path)
+    with naming(path):
+        return model_inputs(graph, found)
+
+
+def loaded(path: PathLike) -> Array | dict[str, Array]:
+    """Return what a file holds: one array, or several by name."""
+    found = load_arrays(path)
+    return found if len(found) > 1 else next(iter(found.values()))
+
+
+def model_inputs(graph: OpGraph, given: Given) -> list[dict[str, Array]]:
+    """Return what a graph can be called with: one batch by name, or for a graph with a state one entry a series."""
+    first, shape = next(iter(graph.inputs.items()))
+    if graph.stateful and len(graph.inputs) == 1:
+        series = given[first] if isinstance(given, Mapping) and set(given) == {first} else given
+        return [{first: one} for one in as_series_of(first, series, shape[-1], graph.dtype)]
+    if len(graph.inputs) > 1 or isinstance(given, Mapping):
+        return [_by_name(graph, given)]
+    return [{first: _batch(first, given, shape)}]
+
+
+def as_series_of(name: str, given: Given, width: int | None, dtype: Any) -> list[Reals]:
+    """Return series (T_i, width) of one array, a list or arrays by name; where `width` is 1 its axis may be missing."""
+    if isinstance(given, np.ndarray) and given.dtype != object:
+        narrow = width == 1 and given.shape[-1:] != (1,)
+        whole = given[..., np.newaxis] if narrow else given
+        if whole.ndim == 3:
+            given = list(whole)
+        else:
+            return [as_steps(name, whole, width, dtype)]
+    members = given if isinstance(given, Mapping) else {f"{name}[{i}]": one for i, one in enumerate(given)}
+    if not members:
+        raise SpecError(f"`{name}` must hold at least one series. Got none")
+    return [
+        as_steps(label, np.asarray(one)[:, np.newaxis] if width == 1 and np.ndim(one) == 1 else one, width, dtype)
+        for label, one in members.items()
+    ]
+
+
+def _by_name(graph: OpGraph, given: Given) -> dict[str, Array]:
+    if not isinstance(given, Mapping):
+        raise SpecError(
+            f"the model has {len(graph.inputs)} inputs: give each by name"
+            f"\nhint: numpy.savez('x.npz', {', '.join(f'{name}=...' for name in list(graph.inputs)[:4])})"
+        )
+    if len(given) == len(graph.inputs) == 1:
+        given = dict(zip(graph.inputs, given.values(), strict=True))
+    if set(given) != set(graph.inputs):
+        raise SpecError(f"inputs are wanted for {', '.join(graph.inputs)}. Got {', '.join(given) or 'none'}")
+    found = {name: _batch(name, given[name], shape) for name, shape in graph.inputs.items()}
+    sizes = {name: len(one) for name, one in found.items() if graph.inputs[name][:1] == (None,)}
+    if len(set(sizes.values())) > 1:
+        raise SpecError(f"all inputs must have one number of samples. Got {sizes}")
+    return found
+
+
+def _batch(name: str, given: Any, shape: Shape) -> Array:
+    """Return finite numbers of an input's shape; one sample may come without the batch axis."""
+    try:
+        values = np.asarray(given)
+    except ValueError as error:
+        raise SpecError(f"`{name}` must be one array: the model keeps no state, so it takes no series") from error
+    if values.dtype.kind not in "biuf":
+        raise SpecError(f"`{name}` must be numbers. Got {values.dtype}")
+    if values.ndim == len(shape) - 1 and None in shape:
+        values = np.expand_dims(values, shape.index(None))
+    if values.ndim != len(shape) or any(n not in (None, m) for n, m in zip(shape, values.shape, strict=True)):
+        wanted = ", ".join("N" if n is None else str(n) for n in shape)
+        raise SpecError(f"`{name}` must have shape ({wanted}). Got {np.shape(given)}")
+    if values.size == 0:
+        raise SpecError(f"`{name}` must not be empty. Got shape {values.shape}")
+    if not np.all(np.isfinite(values)):
+        at = tuple(int(i) for i in np.argwhere(~np.isfinite(values))[0])
+        raise SpecError(f"`{name}` must be finite. Got {values[at]} at {at}")
+    return values
