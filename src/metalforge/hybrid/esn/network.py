@@ -11,7 +11,7 @@ on from the same state; `to_software_mode()` comes back.
 import time
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from metalforge.hybrid.running.failure import DeviceGuard, OnFailure
 from metalforge.reservoir.activations import activation, leaky_step
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.files import as_weights
+from metalforge.reservoir.series import Series, as_series
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import NpuDevice, Spent
 from metalforge.substrates.npu.residency import DevicePrograms
@@ -83,6 +84,35 @@ class CarriedState:
         if given.ndim not in (2, 3):
             raise SpecError(f"`u` must have shape (steps, inputs) or (batch, steps, inputs). Got {given.shape}")
         return np.stack([self.step(given[..., t, :]).copy() for t in range(given.shape[-2])], axis=-2)
+
+    def states(self, u: Reals) -> Reals:
+        """Return the states after every step of (steps, inputs) or (batch, steps, inputs), from rest.
+
+        The network's own state stays as it is. Not for networks with output feedback.
+        """
+        if self.weights.w_fb is not None:
+            raise SpecError("a network with output feedback has no states without its outputs; use run")
+        given = np.asarray(u, self.weights.dtype)
+        rows = given if given.ndim == 3 else given[np.newaxis]
+        kept = self._state, self._output
+        try:
+            self.reset(batch=len(rows))
+            found = np.empty((*rows.shape[:2], self.weights.units), self.weights.dtype)
+            for t in range(rows.shape[1]):
+                self.step(rows[:, t])
+                found[:, t] = self._state
+        finally:
+            self._state, self._output = kept
+        return found.reshape(*given.shape[:-1], self.weights.units)
+
+    def with_weights(self, weights: EsnWeights) -> Self:
+        """Return the same network on the same substrate with another readout; reservoir weights must be the same."""
+        if weights.w_in is not self.weights.w_in or weights.w_res is not self.weights.w_res:
+            raise SpecError("only the readout may change here; make a new network for other reservoir weights")
+        other = copy(self)  # the same device, its programs and its books
+        other.weights = weights
+        other._state, other._output = self._state.copy(), np.zeros(weights.outputs, weights.dtype)
+        return other
 
     def close(self) -> None:
         """Take this network's programs off the device."""
@@ -155,21 +185,22 @@ class HybridEsn(CarriedState):
 
     @classmethod
     def from_weights(
-        cls, source: Any, *, input_range: float | None = None, calibration: Reals | None = None
+        cls, source: Any, *, input_range: float | None = None, calibration: Series | None = None
     ) -> "HybridEsn":
         """Return the network of an `EsnWeights`, a fitted estimator or a file, in software.
 
         The chip's lines need to know how large inputs and states get: `calibration` is a series (steps, inputs), or
-        (series, steps, inputs), to measure it on; without, |u| <= `input_range` (1 by default) and states within what
-        the activation bounds them to. Larger values are clamped.
+        (series, steps, inputs), or a list of series to measure it on; without, |u| <= `input_range` (1 by default) and
+        states within what the activation bounds them to. Larger values are clamped.
         """
         weights = as_weights(source)
         if calibration is None:
             default = _default_ranges(weights)
             return cls(weights, ranges=Ranges(input_range if input_range is not None else default.u, default.s))
-        states = Engine(weights).run(np.asarray(calibration, weights.dtype))
-        u = input_range if input_range is not None else float(np.abs(calibration).max())
-        return cls(weights, ranges=Ranges(u or 1.0, float(np.abs(states).max()) or 1.0))
+        engine, series = Engine(weights), as_series("calibration", calibration, None, weights.dtype)
+        u = input_range if input_range is not None else max(float(np.abs(one).max()) for one in series)
+        s = max(float(np.abs(engine.run(one)).max()) for one in series)
+        return cls(weights, ranges=Ranges(u or 1.0, s or 1.0))
 
     # Modes.
 
@@ -257,15 +288,6 @@ class HybridEsn(CarriedState):
         other._state, other._output = self._state.copy(), self._output.copy()
         return other
 
-    def with_weights(self, weights: EsnWeights) -> "HybridEsn":
-        """Return the same network on the same substrate with another readout; reservoir weights must be the same."""
-        if weights.w_in is not self.weights.w_in or weights.w_res is not self.weights.w_res:
-            raise SpecError("only the readout may change here; make a new HybridEsn for other reservoir weights")
-        other = copy(self)  # the same device, its programs and its books
-        other.weights = weights
-        other._state, other._output = self._state.copy(), np.zeros(weights.outputs, weights.dtype)
-        return other
-
     def _next(self, rows: Reals, states: Reals) -> Reals:
         return self._guard.call(lambda: self._advance(rows, states), lambda: self._engine.step(states, rows))
 
@@ -274,22 +296,10 @@ class HybridEsn(CarriedState):
 
         The network's own state stays as it is. Not for networks with output feedback.
         """
-        if self.weights.w_fb is not None:
-            raise SpecError("a network with output feedback has no states without its outputs; use run")
         given = np.asarray(u, self.weights.dtype)
-        rows = given if given.ndim == 3 else given[np.newaxis]
-        if self.mode == "software" or self._guard.lost:
+        if self.weights.w_fb is None and (self.mode == "software" or self._guard.lost):
             return self._engine.run(given)
-        kept = self._state, self._output
-        try:
-            self.reset(batch=len(rows))
-            found = np.empty((*rows.shape[:2], self.weights.units), self.weights.dtype)
-            for t in range(rows.shape[1]):
-                self.step(rows[:, t])
-                found[:, t] = self._state
-        finally:
-            self._state, self._output = kept
-        return found.reshape(*given.shape[:-1], self.weights.units)
+        return super().states(given)
 
     def statistics(self) -> HybridStatistics:
         """Return counts, measured host time and modelled device time since this network was put on its device."""
