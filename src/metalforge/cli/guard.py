@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Callable, Iterator
 
 from metalforge.core.errors import KernelError, MetalforgeError, MeterUnavailableError, PlacementError, PluginError
+from metalforge.core.escapes import escaped
 from metalforge.substrates.npu import NpuError
 
 from .streams import lost
@@ -30,7 +31,8 @@ def guarded(verb: Callable[[], int], *, debug: bool = False) -> int:
     except Exception as error:
         if debug:
             failure = getattr(error, "failure", None)  # of a stage, perhaps in another process
-            sys.stderr.write("".join(traceback.format_exception(error)) + getattr(failure, "traceback", ""))
+            shown = "".join(traceback.format_exception(error)) + getattr(failure, "traceback", "")
+            sys.stderr.write(escaped(shown, lines=True))
         return _said(f"error: {_text(error)}", _code(error))
     if code == 0 and (gone := lost(sys.stdout)) is not None:
         # A reader that left has what it wanted, and talk about it would be its shell's noise.
@@ -40,7 +42,7 @@ def guarded(verb: Callable[[], int], *, debug: bool = False) -> int:
 
 
 def _said(line: str, code: int) -> int:
-    sys.stderr.write(line + "\n" * bool(line))
+    sys.stderr.write(escaped(line, lines=True) + "\n" * bool(line))
     return code
 
 

@@ -10,6 +10,7 @@ import typer
 
 from metalforge import __version__
 from metalforge.core.errors import SpecError
+from metalforge.core.escapes import escaped
 from metalforge.core.plugins import PluginWarning
 
 from . import bench, conductor, experiment, lattice, machine, npu, pipeline, scan, search
@@ -55,7 +56,7 @@ def _options(
 
 def _show_warning(message: Warning | str, *where: object, **more: object) -> None:
     """Show what a user needs of a warning, in place of `warnings.showwarning`."""
-    sys.stderr.write(f"warning: {message}\n")
+    sys.stderr.write(escaped(f"warning: {message}\n", lines=True))
 
 
 def _called(arguments: list[str]) -> int:

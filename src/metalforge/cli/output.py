@@ -1,5 +1,6 @@
 """How the command line shows things: JSON records, tables on a terminal, aligned plain text in a pipe."""
 
+import re
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -11,16 +12,21 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from metalforge.core.escapes import escaped
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Default: all cores of this process.")]
 MOST_SEED = 2**32 - 1
+_HIDDEN = re.compile("[\x7f-\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069]")
+"""What a terminal may obey and JSON lets through."""
 ANY_WIDTH = 100_000
 """Columns of a terminal on which every table fits."""
 
 
 def print_json(record: object) -> None:
     """Write one JSON document to stdout."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(record), indent=2).decode() + "\n")
+    text = msgspec.json.format(msgspec.json.encode(record), indent=2).decode()
+    sys.stdout.write(_HIDDEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
 
 
 def print_records(
@@ -31,8 +37,8 @@ def print_records(
 
 
 def print_text(text: str = "") -> None:
-    """Write one line to stdout, as it is."""
-    sys.stdout.write(text + "\n")
+    """Write lines to stdout; what a terminal would obey is spelled."""
+    sys.stdout.write(escaped(text, lines=True) + "\n")
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -41,6 +47,8 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
     No word is broken: a file name must survive copying. A table whose words do not fit the terminal is wider than it,
     and a terminal that folds a long line still copies it as one.
     """
+    rows = [[escaped(str(cell)) for cell in row] for row in rows]
+    title = escaped(title)
     console = Console()  # respects NO_COLOR and asks whether stdout is a terminal
     if console.is_terminal:
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, header_style="bold cyan")
@@ -53,8 +61,8 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         console.width = max(console.width, needed)
         console.print(table, markup=False)
         return
-    widths = [max(len(str(line[i])) for line in (columns, *rows)) for i in range(len(columns))]
+    widths = [max(len(line[i]) for line in (columns, *rows)) for i in range(len(columns))]
     print_text(title)
     for line in (columns, *rows):
-        print_text("  " + "  ".join(str(cell).ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip())
+        print_text("  " + "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip())
     print_text()

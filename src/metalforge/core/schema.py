@@ -33,7 +33,7 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     features: tuple[Feature, ...]
 
     def __post_init__(self) -> None:
-        _distinct(f"feature schema `{self.name}`", [f.name for f in self.features])
+        _distinct("feature schema", self.name, [f.name for f in self.features])
         for feature in self.features:
             _scaled("feature", feature)
 
@@ -74,7 +74,7 @@ class HeadLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     heads: tuple[HeadSpec, ...]
 
     def __post_init__(self) -> None:
-        _distinct(f"head layout `{self.name}`", [h.name for h in self.heads])
+        _distinct("head layout", self.name, [h.name for h in self.heads])
         for head in self.heads:
             if head.width < 1:
                 raise SpecError(f"head `{head.name}` must have a width of at least 1. Got {head.width}")
@@ -108,9 +108,13 @@ class HeadLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return _fingerprint(msgspec.structs.replace(self, heads=heads))
 
 
-def _distinct(what: str, names: list[str]) -> None:
+def _distinct(what: str, title: str, names: list[str]) -> None:
+    if strange := [name for name in (title, *names) if not name.isprintable()]:  # they are printed, and name values
+        raise SpecError(f"names of a {what} must hold printable characters only. Got {strange[0]!r}")
     if not names or len(set(names)) != len(names):
-        raise SpecError(f"{what} wants at least one name, and no name twice. Got {', '.join(names) or 'none'}")
+        raise SpecError(
+            f"{what} `{title}` wants at least one name, and no name twice. Got {', '.join(names) or 'none'}"
+        )
 
 
 def _scaled(what: str, one: Feature | HeadSpec) -> None:

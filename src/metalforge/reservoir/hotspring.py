@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import SpecError
+from metalforge.core.escapes import escaped
 
 from .activations import ActivationName
 from .sparse import to_dense
@@ -47,7 +48,7 @@ def decode(stream: BinaryIO, size: int) -> EsnWeights:
     try:
         found = msgspec.json.decode(stream.read(size), type=_Exported)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise SpecError(f"not a weight file of hotSpring: {error}") from error
+        raise SpecError(f"not a weight file of hotSpring: {escaped(str(error))}") from error
     units, inputs, outputs = found.reservoir_size, found.input_size, found.output_size
     if units < 1 or inputs < 1:
         raise SpecError(f"a network wants at least one unit and one input. Got {units} and {inputs}")

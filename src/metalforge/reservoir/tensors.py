@@ -17,6 +17,7 @@ from safetensors.numpy import save
 from scipy.sparse import csr_array
 
 from metalforge.core.errors import SpecError
+from metalforge.core.escapes import escaped
 from metalforge.core.files import PathLike
 from metalforge.core.schema import FeatureSchema, HeadLayout
 
@@ -105,7 +106,7 @@ def read(path: PathLike) -> EsnWeights:
                 _check_array(record, name, file.get_slice(name))
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise SpecError(f"not a safetensors file, or a damaged one ({error})") from error
+        raise SpecError(f"not a safetensors file, or a damaged one ({escaped(str(error))})") from error
     if _checksum(record, arrays) != record.sha256:
         raise SpecError("`sha256` does not match the content: the file is damaged; get a fresh copy")
     return EsnWeights(
@@ -138,7 +139,7 @@ def _record(metadata: dict[str, str]) -> _Record:
             )
         record = msgspec.json.decode(text, type=_Record)
     except msgspec.MsgspecError as error:
-        raise SpecError(f"metadata entry `{ENTRY}`: {error}") from error
+        raise SpecError(f"metadata entry `{ENTRY}`: {escaped(str(error))}") from error
     for name, schema, mark in (
         ("features", record.features, record.features_fingerprint),
         ("heads", record.heads, record.heads_fingerprint),

@@ -149,6 +149,16 @@ def test_what_cannot_be_taken_is_said(which):
         load_onnx(source)
 
 
+def test_names_that_a_terminal_would_obey_are_spelled():
+    nodes = [node("Tanh", ["in\x1b[2J"], ["t"], name="red\x1b[31m\nerror: none"), node("Relu", ["t"], ["out\u202e"])]
+    made = model(nodes, {"in\x1b[2J": ["n", 4]}, ["out\u202e"])
+    before = made.SerializeToString()
+    graph = load_onnx(made, outputs=["out\u202e"])
+    assert (list(graph.inputs), graph.outputs) == (["in\\x1b[2J"], ("out\\u202e",))
+    assert graph.nodes[0].name == "red\\x1b[31m\\nerror: none"
+    assert made.SerializeToString() == before
+
+
 def test_unknown_outputs_are_named():
     with pytest.raises(SpecError, match=r"`z`.* y"):
         load_onnx(relu(), outputs=["z"])

@@ -4,10 +4,10 @@ Nodes name the values they read; a value is a graph input or an output of a node
 name unless `outputs` names several.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from graphlib import CycleError, TopologicalSorter
+from graphlib import TopologicalSorter
 from types import MappingProxyType
 from typing import Literal, TypeAlias, TypeVar
 
@@ -59,6 +59,8 @@ class OpGraph(Brief):
     dtype: Dtype = "float32"
     ranges: Mapping[str, float] = field(default_factory=dict)
     shapes: Mapping[str, ops.Shape] = field(init=False)
+    parameters: int = field(init=False)
+    """Weights of all ops."""
 
     def __post_init__(self) -> None:
         if not self.inputs or not self.nodes or not self.outputs:
@@ -75,6 +77,7 @@ class OpGraph(Brief):
         object.__setattr__(self, "nodes", _sorted(self.nodes, set(self.inputs)))
         object.__setattr__(self, "shapes", MappingProxyType(self._infer_shapes()))
         self._check_targets()
+        object.__setattr__(self, "parameters", sum(node.op.parameters for node in self.nodes))
         for output in self.outputs:
             if output not in self.shapes:
                 raise SpecError(f"output `{output}` is made by no node; there are {', '.join(self.shapes)}")
@@ -233,10 +236,11 @@ def find_regions(
     waiting = sorted(
         (sorted(names, key=position.__getitem__) for names in regions), key=lambda names: position[names[0]]
     )
+    needs = {names[0]: set().union(*(before[n] for n in names)).difference(names) for names in waiting}
     done: set[str] = set()
     ordered: list[tuple[SideT, tuple[str, ...]]] = []
     while waiting:
-        ready = next(names for names in waiting if set().union(*(before[n] for n in names)) <= done.union(names))
+        ready = next(names for names in waiting if needs[names[0]] <= done)
         waiting.remove(ready)
         done.update(ready)
         ordered.append((sides[ready[0]], tuple(ready)))
@@ -246,28 +250,42 @@ def find_regions(
 def _joined(
     regions: list[list[str]], sides: Mapping[str, SideT], before: Mapping[str, Collection[str]]
 ) -> list[list[str]]:
-    """Return regions with pairs of one side joined, until no pair can be."""
+    """Return regions with pairs of one side joined, until no pair can be.
+
+    Two may be one where no third lies between them, on a path from the one to the other. Sets of regions are the bits
+    of integers.
+    """
+    above, below = _reached(regions, before)
+
+    def partner(i: int, others: Iterable[int]) -> int | None:
+        side = sides[regions[i][0]]
+        mine, its = above[i], below[i]
+        found = (j for j in others if not (mine & below[j] or its & above[j]) and sides[regions[j][0]] == side)
+        return next(found, None)
+
     i = 0
     while i < len(regions):
-        of = {name: k for k, names in enumerate(regions) for name in names}
-        waits = [{of[p] for name in names for p in before[name]} for names in regions]
-        for j in range(len(regions) - 1, i, -1):
-            if sides[regions[i][0]] == sides[regions[j][0]] and _can_join(waits, i, j):
-                regions[i] += regions.pop(j)
-                i = -1  # what could not be joined before may be now
-                break
-        i += 1
+        j = partner(i, range(len(regions) - 1, i, -1))
+        if j is None:
+            i += 1
+        while j is not None:
+            i, j = min(i, j), max(i, j)
+            regions[i] += regions.pop(j)
+            above, below = _reached(regions, before)
+            j = partner(i, range(i))  # of those that could not be joined before, only pairs with this one may be now
     return regions
 
 
-def _can_join(waits: Sequence[set[int]], i: int, j: int) -> bool:
-    """Whether two regions may be one: none would wait for another that waits for it."""
-    joined = [i if k == j else k for k in range(len(waits))]
-    edges: dict[int, set[int]] = {k: set() for k in joined}
-    for k, them in zip(joined, waits, strict=True):
-        edges[k] |= {joined[p] for p in them} - {k}
-    try:
-        TopologicalSorter(edges).prepare()
-    except CycleError:
-        return False
-    return True
+def _reached(regions: Sequence[Sequence[str]], before: Mapping[str, Collection[str]]) -> tuple[list[int], list[int]]:
+    """Return the regions that each waits for, whatever lies between, and those that wait for it: bits of integers."""
+    of = {name: k for k, names in enumerate(regions) for name in names}
+    waits = {k: {of[p] for name in names for p in before[name]} - {k} for k, names in enumerate(regions)}
+    above, below = [0] * len(regions), [0] * len(regions)
+    order = tuple(TopologicalSorter(waits).static_order())
+    for k in order:
+        for p in waits[k]:
+            above[k] |= above[p] | 1 << p
+    for k in reversed(order):
+        for p in waits[k]:
+            below[p] |= below[k] | 1 << k
+    return above, below

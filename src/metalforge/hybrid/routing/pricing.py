@@ -30,7 +30,7 @@ def op_cost(host: HostModel, node: Node, graph: OpGraph, batch: int = 1) -> Cost
     item = 4 if graph.dtype == "float32" else 8
     shapes = [graph.shapes[value] for value in (*node.inputs, *node.outputs)]
     moved = item * batch * sum(entries(shape) for shape in shapes)
-    if item * sum(n.op.parameters for n in graph.nodes) > host.cache_bytes:
+    if item * graph.parameters > host.cache_bytes:
         moved += item * node.op.parameters
     flops = node.op.flops([graph.shapes[value] for value in node.inputs])
     return host.call(batch * flops, moved, "f32" if item == 4 else "f64")

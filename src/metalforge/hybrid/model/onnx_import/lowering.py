@@ -23,7 +23,7 @@ from .host import HostPart
 from .native import Known, Open, Value, bias_row, dequantised, native_op, turned
 from .operators import REASONS, onnx_library, operations
 from .reading import OnnxModel, attributes_of, read_onnx, titled
-from .shapes import Sized, computed, inferred, model_of, sized, walk
+from .shapes import Budget, Sized, computed, inferred, model_of, sized, walk
 
 BATCHES = (2, 3)
 """Sizes of the batches that shapes are inferred for. Not 1, which broadcasts and squeezes like no other."""
@@ -69,6 +69,9 @@ class _Lowering:
         self.uses = Counter(name for node in model.nodes for name in node.input)
         self.uses.update(model.outputs)
         self.pieces: dict[str, _Piece] = {}  # by their first output
+        self.names: set[str] = set()  # of pieces
+        self.numbers: dict[str, count[int]] = {}  # for those that would have the same
+        self.budget = Budget(model.size)
 
     def graph(self) -> OpGraph:
         """Return the graph, once every node is taken."""
@@ -100,7 +103,8 @@ class _Lowering:
             return False
         arrays = {name: arg.array for name, arg in zip(filter(None, node.input), known, strict=True)}
         with of_node(titled(node)):
-            inferred(node, self.model.opsets, {name: Sized.of(array) for name, array in arrays.items()})
+            read = {name: Sized.of(array) for name, array in arrays.items()}
+            self.budget.spend(node, read, inferred(node, self.model.opsets, read), slowly=True)
             results = computed(node, self.model.opsets, arrays)
         attributes = attributes_of(self.onnx, node)
         for name, array in results.items():
@@ -120,7 +124,12 @@ class _Lowering:
         known = {name: Sized.of(value.array) for name, value in self.values.items() if isinstance(value, Known)}
         for name, shape in self.model.inputs.items():
             known[name] = Sized(kind, sized(tuple(batch if n is None else n for n in shape)))
-        return walk(nodes, self.model.opsets, known)
+        if batch != BATCHES[0]:  # only the first is computed with
+            return walk(nodes, self.model.opsets, known)
+        for name in self.model.inputs:
+            with of_node(f"input `{name}`"):
+                self.budget.hold([known[name]])
+        return walk(nodes, self.model.opsets, known, self.budget)
 
     def _open(self, name: str) -> Open:
         first, second = (sizes[name] for sizes in self.sizes)
@@ -153,8 +162,10 @@ class _Lowering:
         self.pieces[outputs[0]] = _Piece(name=self._unique(node.name), node=node, inputs=inputs, outputs=outputs, op=op)
 
     def _unique(self, name: str) -> str:
-        taken = {piece.name for piece in self.pieces.values()}
-        return next(n for n in chain([name], (f"{name}.{i}" for i in count(2))) if n not in taken)
+        numbered = (f"{name}.{i}" for i in self.numbers.setdefault(name, count(2)))
+        found = next(n for n in chain([name], numbered) if n not in self.names)
+        self.names.add(found)
+        return found
 
     def _alike(self, node: Any, args: Sequence[Value | None], result: Open) -> bool:
         """Give a value a second name where a node only passes it on, and say whether it could be done."""
@@ -200,9 +211,11 @@ class _Lowering:
             fed = {sides[p] for p in before[name]} if all(v in makers for v in piece.inputs) else set()
             alone = piece.op is not None and (isinstance(piece.op, FullyConnectedOp) or fed != {"host"})
             sides[name] = "graph" if alone else "host"
+        reads = Counter(v for piece in self.pieces.values() for v in piece.inputs)
+        reads.update(self.model.outputs)
         for side, names in find_regions(before, sides):
             if side == "host":
-                yield self._part([pieces[name] for name in names])
+                yield self._part([pieces[name] for name in names], reads)
                 continue
             for piece in (pieces[name] for name in names):
                 if piece.op is not None:
@@ -217,15 +230,15 @@ class _Lowering:
                 found.append(piece)
         return found[::-1]
 
-    def _part(self, pieces: Sequence[_Piece]) -> Node:
-        """Return the node of some pieces that run as one ONNX model on the host, tried out on zeros."""
+    def _part(self, pieces: Sequence[_Piece], reads: Counter[str]) -> Node:
+        """Return the node of some pieces that run as one ONNX model on the host, tried out on zeros.
+
+        `reads` counts who wants a value, in all of the model.
+        """
         made = {value for piece in pieces for value in piece.outputs}
         read = dict.fromkeys(v for piece in pieces for v in piece.inputs if v not in made)
-        inside = {id(piece) for piece in pieces}
-        asked = set(self.model.outputs).union(
-            v for piece in self.pieces.values() if id(piece) not in inside for v in piece.inputs
-        )
-        given = tuple(v for piece in pieces for v in piece.outputs if v in asked)
+        inside = Counter(v for piece in pieces for v in piece.inputs)
+        given = tuple(v for piece in pieces for v in piece.outputs if reads[v] > inside[v])
         nodes = [self._standing(piece.node) for piece in pieces]
         constants = {
             name: value.array

@@ -3,8 +3,9 @@
 It is read with a limit on its size, checked by the library's own rules, and cut down to what its wanted outputs need.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,6 +14,7 @@ import numpy as np
 
 from metalforge.core.arrays import Array
 from metalforge.core.errors import SpecError
+from metalforge.core.escapes import escaped
 from metalforge.core.files import naming, opened
 from metalforge.hybrid.model.ops import Shape
 
@@ -20,6 +22,8 @@ from .operators import ML_OPERATORS, REASONS, onnx_library
 
 LARGEST_FILE = 256 * 2**20
 """Bytes: a hundred times what an NPU of this kind holds, and far below what would fill a host."""
+LARGEST_GRAPH = 1024
+"""Nodes, with all functions written out: many times what a network for such a chip has."""
 STANDARD = ("", "ai.onnx")
 """The two names of the standard domain."""
 OPSETS = range(11, 26)
@@ -52,6 +56,8 @@ class OnnxModel:
     outputs: tuple[str, ...]
     opsets: tuple[Any, ...]
     """Versions of the operators, by domain."""
+    size: int
+    """Bytes of the file."""
 
 
 def read_onnx(source: str | PathLike[str] | bytes | Any, name: str | None, outputs: Sequence[str] | None) -> OnnxModel:
@@ -103,11 +109,18 @@ def _parsed(onnx: Any, data: bytes) -> Any:
 def _content(onnx: Any, model: Any, name: str | None, outputs: Sequence[str] | None) -> OnnxModel:
     """Return the content of a parsed model."""
     _check_size(model.ByteSize())
+    if not all(text.isprintable() for text in _texts(model)):
+        model = _spelled(onnx, model)
+    outputs = None if outputs is None else [escaped(output) for output in outputs]
     if not model.graph.node or not model.opset_import:
         raise SpecError("not an ONNX model, or an empty one: it has no nodes or names no opset")
-    opset = _opset(model)
+    opset, size = _opset(model), model.ByteSize()
+    _check_count(model)
     if model.functions:
-        model = onnx.inliner.inline_local_functions(model)
+        try:
+            model = onnx.inliner.inline_local_functions(model)
+        except Exception as error:  # of the checker, of the schemas, of inference: they have no common base
+            raise SpecError(f"has functions that cannot be written out: {error}") from error
     nodes = _wanted(onnx, model.graph, outputs)
     for node in nodes:
         _check_supported(node, opset, model)
@@ -128,7 +141,68 @@ def _content(onnx: Any, model: Any, name: str | None, outputs: Sequence[str] | N
         nodes=tuple(nodes),
         outputs=wanted,
         opsets=tuple(model.opset_import),
+        size=size,
     )
+
+
+def _texts(message: Any) -> Iterator[str]:
+    """Give every name in a model, and all other text."""
+    for field, value in message.ListFields():
+        many = value if field.is_repeated else (value,)
+        if field.type == field.TYPE_STRING:
+            yield from many
+        elif field.type == field.TYPE_MESSAGE:
+            for one in many:
+                yield from _texts(one)
+
+
+def _spelled(onnx: Any, model: Any) -> Any:
+    """Return a copy in which everything that could not be printed is spelled, names of values everywhere alike."""
+
+    def spell(message: Any) -> None:
+        for field, value in message.ListFields():
+            if field.type == field.TYPE_STRING and field.is_repeated:
+                value[:] = [escaped(text) for text in value]
+            elif field.type == field.TYPE_STRING:
+                setattr(message, field.name, escaped(value))
+            elif field.type == field.TYPE_MESSAGE:
+                for one in value if field.is_repeated else (value,):
+                    spell(one)
+
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    spell(copy)
+    return copy
+
+
+def _check_count(model: Any) -> None:
+    """Raise when there are too many nodes, those of functions counted wherever they are called, or no end to them."""
+    bodies = {(f.domain, f.name, f.overload): [_called(node) for node in _nested(f.node)] for f in model.functions}
+    counts: dict[tuple[str, str, str], int] = {}
+    try:
+        for one in TopologicalSorter(
+            {one: [c for c in body if c in bodies] for one, body in bodies.items()}
+        ).static_order():
+            counts[one] = sum(counts.get(called, 1) for called in bodies[one])
+    except CycleError as error:
+        raise SpecError(f"function `{error.args[1][0][1]}` calls itself") from error
+    total = sum(counts.get(_called(node), 1) for node in _nested(model.graph.node))
+    if total > LARGEST_GRAPH:
+        raise SpecError(f"a model may have {LARGEST_GRAPH} nodes, its functions written out. Got {total:.3g}")
+
+
+def _called(node: Any) -> tuple[str, str, str]:
+    """Return what names the function that a node calls, if it is one."""
+    return node.domain, node.op_type, node.overload
+
+
+def _nested(nodes: Iterable[Any]) -> Iterator[Any]:
+    """Give nodes, and those of the graphs inside them."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from _nested(graph.node)
 
 
 def _opset(model: Any) -> int:
@@ -190,7 +264,9 @@ def _check_gates(onnx: Any, node: Any) -> None:
         if attributes.get(name):
             raise SpecError(f"{titled(node)}: attribute `{name}` is not supported")
     if strange := [
-        a for raw in attributes.get("activations", ()) if (a := raw.decode(errors="replace").lower()) not in GATES
+        a
+        for raw in attributes.get("activations", ())
+        if (a := escaped(raw.decode(errors="replace").lower())) not in GATES
     ]:
         raise SpecError(
             f"{titled(node)}: activation `{strange[0]}` of a gate is not supported; supported: {', '.join(GATES)}"

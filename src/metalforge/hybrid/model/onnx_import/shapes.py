@@ -13,10 +13,11 @@ import numpy as np
 
 from metalforge.core.arrays import Array
 from metalforge.core.errors import SpecError
+from metalforge.core.files import allowance
 from metalforge.hybrid.model.graph import of_node
 
-from .operators import onnx_library
-from .reading import KINDS, attributes_of, kind_name, titled
+from .operators import onnx_library, operations
+from .reading import KINDS, RECURRENT, attributes_of, kind_name, titled
 
 LARGEST = 2**27
 """Numbers that one array may have: 1 GB of float64."""
@@ -24,6 +25,13 @@ IR_VERSION = 10
 """Of the file format; the newest that every supported runtime reads."""
 SMALL = 1024
 """Numbers up to which an array may be part of shape arithmetic."""
+INTENSITY = 64
+"""Operations that may be done for each byte that may be made: a second or two for a small file."""
+POOLS = frozenset({"AveragePool", "MaxPool"})
+SLOW = frozenset({"Conv", *POOLS, *RECURRENT})
+"""What the standard's reference computes number by number."""
+SLOWEST = 1 << 20
+"""Operations of these that are done while a model is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,37 @@ class Sized:
         return cls(kind, array.shape, array if array.size <= SMALL else None)
 
 
+class Budget:
+    """What may be made and done before a model is read, by how many bytes it has; `spend` is asked before it is."""
+
+    def __init__(self, size: int) -> None:
+        self._bytes = self._all = allowance(size)
+        self._work = float(INTENSITY * self._bytes)
+
+    def hold(self, values: Iterable[Sized]) -> None:
+        """Take values off what is left."""
+        dtype_of = onnx_library().helper.tensor_dtype_to_np_dtype
+        self._bytes -= sum(prod(value.shape) * dtype_of(value.kind).itemsize for value in values)
+        if self._bytes < 0:
+            raise SpecError(f"is where the values of this model come to more than {self._all} bytes")
+
+    def spend(self, node: Any, read: Mapping[str, Sized], found: Mapping[str, Sized], *, slowly: bool = False) -> None:
+        """Take a node's results off what is left; raises `SpecError` where that is too little.
+
+        `slowly`: it is the standard's reference that computes them.
+        """
+        onnx = onnx_library()
+        self.hold(found.values())
+        attributes, numbers = attributes_of(onnx, node), prod(next(iter(found.values())).shape)
+        inputs = [read[name].shape if name else () for name in node.input]
+        work = operations(node.op_type, attributes, inputs, numbers)
+        if node.op_type in POOLS:
+            work = float(numbers * min(prod(attributes["kernel_shape"]), prod(inputs[0][2:])))
+        self._work -= work
+        if self._work < 0 or (slowly and node.op_type in SLOW and work > SLOWEST):
+            raise SpecError(f"is where this model takes more than {INTENSITY * self._all:.2g} operations to read")
+
+
 def sized(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return a shape that is not too large; raises `SpecError` before anything of it is made."""
     if any(n < 0 for n in shape) or prod(shape) > LARGEST:
@@ -48,15 +87,20 @@ def sized(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def walk(nodes: Iterable[Any], opsets: Sequence[Any], known: Mapping[str, Sized]) -> dict[str, Sized]:
+def walk(
+    nodes: Iterable[Any], opsets: Sequence[Any], known: Mapping[str, Sized], budget: Budget | None = None
+) -> dict[str, Sized]:
     """Return every value with its type and extents, for inputs and constants that are known.
 
-    Raises `SpecError` with the node whose result would be too large, or of a size that only its numbers tell.
+    Raises `SpecError` with the node whose result would be too large, or of a size that only its numbers tell; a budget
+    is for all of them together.
     """
     values = dict(known)
     for node in nodes:
         with of_node(titled(node)):
             found = inferred(node, opsets, values)
+            if budget is not None:
+                budget.spend(node, values, found)
             values.update(_with_numbers(node, opsets, values, found))
     return values
 
