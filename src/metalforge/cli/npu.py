@@ -20,6 +20,7 @@ from metalforge.substrates.npu.ladder import ladder_of
 from metalforge.substrates.npu.program import Encoding, Program
 from metalforge.substrates.profiles import PROFILES
 
+from .evaluate import evaluate
 from .output import MOST_SEED, Json, print_json, print_table, print_text
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ Calibration = Annotated[
 ]
 Tolerance = Annotated[float, typer.Option(min=0, help="Models: relative error of an op that decides its precision.")]
 BATCHES = (1, 8, 64)
+app.command()(evaluate)
 
 
 @app.command(name="compile")

@@ -2,12 +2,14 @@
 
 `model` has graphs of ops, from networks made here and from ONNX; `routing` places them, `running` executes plans.
 `esn` holds networks with their product on an NPU, `chunking` those that are larger than one, `learning` trains on the
-device. `search` finds a network for a task, and `attacks` tells how easily one is fooled.
+device. `evaluation` says what a model costs and loses on a chip, `search` finds a network for a task, and `attacks`
+tells how easily one is fooled.
 """
 
 from .esn.network import HybridEsn, HybridStatistics
 from .esn.selector import SubstrateSelector
 from .esn.tasks import PrecisionChoice, Task, loss, refit
+from .evaluation import Evaluation, evaluate
 from .model.graph import Node, OpGraph, graph_from_esn
 from .model.onnx_import import load_onnx
 from .routing.plan import Plan
@@ -18,6 +20,7 @@ from .running.values import OutputMerger
 
 __all__ = [
     "DeviceFallbackWarning",
+    "Evaluation",
     "HybridEsn",
     "HybridExecutor",
     "HybridStatistics",
@@ -29,6 +32,7 @@ __all__ = [
     "PrecisionChoice",
     "SubstrateSelector",
     "Task",
+    "evaluate",
     "graph_from_esn",
     "load_onnx",
     "loss",

@@ -1,0 +1,180 @@
+"""A model and data in; whether it fits an int4 chip, what it costs there and what accuracy it loses out."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metalforge.core.arrays import Reals
+from metalforge.core.errors import SpecError
+from metalforge.core.files import naming
+from metalforge.hybrid.model.graph import OpGraph
+from metalforge.hybrid.model.inputs import Given, loaded
+from metalforge.hybrid.model.opening import WEIGHTS, as_graph
+from metalforge.hybrid.routing.encodings import LADDER, encoding_of
+from metalforge.reservoir.files import as_weights
+from metalforge.substrates.profiles import PROFILES
+
+from .report import Evaluation, Figure, Kept, OpPlace, PrecisionRow
+from .scoring import Scorer
+from .subjects import ON_HOST, GraphSubject, NetworkSubject, Options, Subject, Trial, host_plan
+
+DEFAULT_TOLERANCE = 0.01
+"""A point of accuracy, or a hundredth of the targets' standard deviation."""
+
+
+def evaluate(
+    model: Any,
+    inputs: Given | str | os.PathLike[str],
+    targets: Given | str | os.PathLike[str],
+    *,
+    precision: str | Sequence[str] = "all",
+    profiles: Sequence[str] | None = None,
+    tolerance: float = DEFAULT_TOLERANCE,
+    held_out: float = 0.5,
+    washout: int = 0,
+    labels: Sequence[str] | None = None,
+    output: str | None = None,
+    calibration: Given | str | os.PathLike[str] | None = None,
+) -> Evaluation:
+    """Return whether a model fits the chip, what it costs there and what accuracy it loses, on the user's data.
+
+    Parameters
+    ----------
+    model
+        An ONNX file, a network's file, an `EsnWeights`, a fitted estimator, or an `OpGraph`.
+    inputs, targets
+        Data that the model was not trained on: arrays, lists of series, or paths of `.npy` and `.npz` files
+        (`model.inputs` and `evaluation.targets` say what they may be).
+    precision
+        `all` of the ladder, `auto` (up to the first that is within the tolerance), or names such as W4A8.
+    tolerance
+        How much accuracy, or NRMSE, may be lost.
+    held_out
+        Share of the data that scores come from. Ranges are measured, and new readouts fitted, on the rest.
+    washout
+        Steps at the start of every series that count for nothing.
+    labels
+        Names of the classes in the order of the model's outputs.
+    output
+        The output to score, of a model that has several.
+    calibration
+        Inputs to measure ranges on; all of the data is then held out, and no readout is fitted.
+    """
+    if not 0 <= tolerance < float("inf"):
+        raise SpecError(f"`tolerance` must be a number from 0 on. Got {tolerance}")
+    ladder, until = _ladder(precision)
+    chips = list(PROFILES) if profiles is None else list(profiles)
+    if labels is None and hasattr(model, "classes_"):
+        labels = tuple(map(str, model.classes_))
+    options = Options(
+        held_out=held_out,
+        washout=washout,
+        labels=None if labels is None else tuple(labels),
+        output=output,
+        calibration=None if calibration is None else _data(calibration),
+    )
+    subject = _subject(model, inputs, targets, options)
+    reference = subject.software()
+    rows, apart = [], []
+    for name in ladder:
+        trial = subject.trial(name, chips)
+        apart += [name] * trial.input_on_host
+        rows.append(_row(subject.scorer, name, trial, reference, tolerance))
+        if until and rows[-1].within:
+            break
+    chosen = next((row.precision for row in rows if row.within), None)
+    plan = subject.plan(chosen or rows[-1].precision, chips[0])
+    software, fitted = (None if one is None else Figure.of(subject.scorer.score(one)) for one in reference)
+    return Evaluation(
+        model=_name(model),
+        kind=subject.kind,
+        measure=subject.scorer.measure,
+        unit=subject.unit,
+        classes=subject.labels,
+        calibrated_on=subject.calibrated_on,
+        held_out=subject.held_out,
+        software=software,
+        software_refitted=fitted,
+        host=host_plan(plan.graph).record.host_total,
+        rows=tuple(rows),
+        tolerance=tolerance,
+        chosen=chosen,
+        ops=tuple(_places(plan.record.ops)),
+        ops_at=f"{chosen or rows[-1].precision} on {chips[0]}",
+        ranges=plan.record.ranges,
+        notes=(f"W_in stays on the host at {', '.join(apart)}: beside W_res it would cost precision",) if apart else (),
+    )
+
+
+def _subject(model: Any, inputs: Any, targets: Any, options: Options) -> Subject:
+    """Return the model with its data; errors of a file's data name the file."""
+    network = not isinstance(model, OpGraph) and (
+        not isinstance(model, str | os.PathLike) or Path(model).suffix in WEIGHTS
+    )
+    make: Callable[..., Subject] = NetworkSubject if network else GraphSubject
+    opened = as_weights(model) if network else as_graph(model)
+    given, wanted = _data(inputs), _data(targets)
+    with naming(" and ".join(str(one) for one in (inputs, targets) if isinstance(one, str | os.PathLike)) or "data"):
+        return make(opened, given, wanted, options)
+
+
+def _data(given: Any) -> Any:
+    return loaded(given) if isinstance(given, str | os.PathLike) else given
+
+
+def _ladder(precision: str | Sequence[str]) -> tuple[tuple[str, ...], bool]:
+    """Return the precisions to try, and whether to stop at the first that is good enough."""
+    if precision in ("all", "auto"):
+        return LADDER, precision == "auto"
+    names = tuple(precision.split(",")) if isinstance(precision, str) else tuple(precision)
+    for name in names:
+        encoding_of(name)
+    if not names or len(set(names)) != len(names):
+        raise SpecError(f"precisions must be all, auto, or different names such as W4A8. Got {', '.join(names)}")
+    return names, False
+
+
+def _row(scorer: Scorer, precision: str, trial: Trial, reference: Any, tolerance: float) -> PrecisionRow:
+    """Return a precision's scores beside those in software."""
+    kept: list[Kept | None] = [None, None]
+    reason = ""
+    if trial.answers is None:
+        reason = next((one.reason for one in trial.on if one.reason), "no op maps to the NPU")
+    else:
+        for i, (before, after) in enumerate(zip(reference, trial.answers, strict=True)):
+            if before is not None and after is not None:
+                lost = Figure.of(scorer.lost(before, after))
+                kept[i] = Kept(score=Figure.of(scorer.score(after)), lost=lost)
+    return PrecisionRow(
+        precision=precision,
+        chip_rows=trial.chip_rows,
+        as_is=kept[0],
+        refitted=kept[1],
+        on=trial.on,
+        within=trial.answers is not None and _gap(scorer, reference, trial.answers) <= tolerance,
+        reason=reason,
+    )
+
+
+def _gap(scorer: Scorer, reference: Sequence[Reals | None], answers: Sequence[Reals | None]) -> float:
+    """Return what the better readout on the chip is worse by than the better one in software."""
+    sign = -1.0 if scorer.classes else 1.0
+    before, after = (min(sign * scorer.value(one) for one in some if one is not None) for some in (reference, answers))
+    return float(np.round(after - before, 12))  # shares of n differ by rounding
+
+
+def _places(ops: Any) -> Iterator[OpPlace]:
+    for row in ops:
+        reason = ON_HOST if row.reason == "pinned to software" else row.reason
+        yield OpPlace(
+            op=row.op, kind=row.kind, substrate=row.substrate, encoding=row.encoding, reason=reason, fix=row.fix
+        )
+
+
+def _name(model: Any) -> str:
+    if isinstance(model, str | os.PathLike):
+        return Path(model).name
+    return model.name if isinstance(model, OpGraph) else type(model).__name__

@@ -1,0 +1,197 @@
+"""What an evaluation found, as data and as text: scores and losses with intervals, fit and price on every profile."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from metalforge.core.quantities import Modelled, Quantity
+from metalforge.core.substrate import Cost
+from metalforge.hybrid.routing.plan import InputRange, aligned, short
+from metalforge.reservoir.metrics import Interval
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of what is written as JSON."""
+
+
+class Figure(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A value and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, interval: Interval) -> "Figure":
+        """Return an interval as a record."""
+        return cls(value=interval.value, low=interval.low, high=interval.high)
+
+    def __str__(self) -> str:
+        """Return it as 0.973 (0.961 to 0.984)."""
+        return f"{self.value:.4f} ({self.low:.4f} to {self.high:.4f})"
+
+
+class Kept(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A score on the chip, and what it is worse by than the same readout in software."""
+
+    score: Figure
+    lost: Figure
+
+
+class Fitting(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whether a device profile has room, why not, and what a sample or step costs there: modelled, never measured."""
+
+    profile: str
+    fits: bool
+    reason: str
+    cost: Cost
+
+
+class PrecisionRow(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One precision. `as_is` is the model's own readout; `refitted` one fitted to the states on the chip."""
+
+    precision: str
+    chip_rows: int
+    """Rows that a sample or step sends to the chip."""
+    as_is: Kept | None
+    refitted: Kept | None
+    on: tuple[Fitting, ...]
+    within: bool
+    """Whether the better of both is within the tolerance of the better one in software."""
+    reason: str = ""
+    """Why it could not be run, where it could not."""
+
+
+class OpPlace(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where an op runs, why, and what would make it map."""
+
+    op: str
+    kind: str
+    substrate: str
+    encoding: str
+    reason: str
+    fix: str
+
+
+class Evaluation(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The answer of `npu evaluate`."""
+
+    model: str
+    kind: str
+    measure: str
+    """accuracy, of which more is better, or NRMSE, of which less is."""
+    unit: str
+    """What a cost is of: a sample, or a step of a series."""
+    classes: tuple[str, ...]
+    calibrated_on: str
+    held_out: str
+    software: Figure | None
+    """Score of the model as it is, in software."""
+    software_refitted: Figure | None
+    host: Cost
+    rows: tuple[PrecisionRow, ...]
+    tolerance: float
+    chosen: str | None
+    """The cheapest precision within the tolerance, of those that were tried."""
+    ops: tuple[OpPlace, ...]
+    ops_at: str
+    """The precision and profile that `ops` are of."""
+    ranges: tuple[InputRange, ...]
+    notes: tuple[str, ...]
+
+    def tables(self) -> "list[Table]":
+        """Return what a person reads, as tables."""
+        return [_accuracy(self), _prices(self), _places(self)]
+
+    def lines(self) -> list[str]:
+        """Return what a person reads besides: what it is about, and what follows from it."""
+        found = [f"range: {known}" for known in self.ranges]
+        found += [f"{row.op}: to make it map: {row.fix}" for row in self.ops if row.fix]
+        found += [f"{row.precision}: {row.reason}" for row in self.rows if row.reason]
+        found += [f"note: {note}" for note in self.notes]
+        return [*found, self.verdict()]
+
+    def head(self) -> str:
+        """Return what was evaluated on what."""
+        of = f", {len(self.classes)} classes" if self.classes else ""
+        return f"{self.model} ({self.kind}{of}): ranges from {self.calibrated_on}, scored on {self.held_out}"
+
+    def verdict(self) -> str:
+        """Return the answer in a sentence."""
+        limit = f"{self.tolerance:g} of the {self.measure} in software"
+        if self.chosen is None:
+            return f"no precision that was tried is within {limit}"
+        row = next(row for row in self.rows if row.precision == self.chosen)
+        fits = [one.profile for one in row.on if one.fits]
+        how = " with a new readout" if _better(self, row) else ""
+        kept = row.refitted if how else row.as_is
+        lost = "" if kept is None else f"; it loses {_signed(kept.lost)}"
+        unsure = ", which this much data does not settle" if kept and kept.lost.high > self.tolerance else ""
+        found = f"{self.chosen}{how} is the cheapest within {limit}, and fits {' and '.join(fits) or 'no profile'}"
+        return found + lost + unsure
+
+    def __str__(self) -> str:
+        """Return all of it as text."""
+        blocks = [self.head()]
+        for table in self.tables():
+            blocks += [f"{table.title}:", *aligned([table.columns, *table.rows])]
+        return "\n".join([*blocks, *self.lines()])
+
+
+class Table(NamedTuple):
+    """A title, the names of columns, and rows of text."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
+def _better(found: Evaluation, row: PrecisionRow) -> bool:
+    """Whether the fitted readout of a row is better than the model's own."""
+    if row.as_is is None or row.refitted is None:
+        return row.refitted is not None
+    gain = row.refitted.score.value - row.as_is.score.value
+    return gain > 0 if found.measure == "accuracy" else gain < 0
+
+
+def _accuracy(found: Evaluation) -> Table:
+    refits = found.software_refitted is not None
+    columns = ("precision", found.measure, "lost", *((f"{found.measure}, new readout", "lost") if refits else ()))
+    software = ["software", str(found.software or "-"), "-"] + [str(found.software_refitted), "-"] * refits
+    rows = [tuple(software)]
+    for row in found.rows:
+        cells = [row.precision]
+        for kept in (row.as_is, row.refitted)[: 1 + refits]:
+            cells += ["-", "-"] if kept is None else [str(kept.score), _signed(kept.lost)]
+        rows.append(tuple(cells))
+    return Table(f"{found.measure} on held-out data, with 95 % intervals; lost: worse than software by", columns, rows)
+
+
+def _signed(figure: Figure) -> str:
+    return f"{figure.value:+.4f} ({figure.low:+.4f} to {figure.high:+.4f})"
+
+
+def _prices(found: Evaluation) -> Table:
+    rows = [("software", "-", _host_name(found), "-", short(found.host.latency), short(found.host.energy))]
+    for row in found.rows:
+        for one in row.on:
+            fits = "yes" if one.fits else f"no: {one.reason}"
+            cost = (_or_unknown(one.cost.latency, one), _or_unknown(one.cost.energy, one))
+            rows.append((row.precision, str(row.chip_rows or "-"), one.profile, fits, *cost))
+    title = f"Per {found.unit}, modelled from the profile that is named"
+    return Table(title, ("precision", "chip rows", "profile", "fits", "latency", "energy"), rows)
+
+
+def _or_unknown(quantity: Quantity | None, one: Fitting) -> str:
+    return short(quantity) if one.fits else "-"
+
+
+def _host_name(found: Evaluation) -> str:
+    latency = found.host.latency
+    return latency.profile if isinstance(latency, Modelled) else "this host"
+
+
+def _places(found: Evaluation) -> Table:
+    rows = [(row.op, row.kind, row.substrate, row.encoding or "-", row.reason) for row in found.ops]
+    return Table(f"Where it runs, at {found.ops_at}", ("op", "kind", "substrate", "encoding", "why"), rows)
