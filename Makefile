@@ -64,7 +64,7 @@ test-chaos: $(VENV)/.group-test
 	$(BIN)/python -m pytest -m "chaos" --numprocesses 2 --dist load tests/chaos tests/unit/campaign tests/unit/cli
 
 # Long tests come in parts, none longer than 40 minutes on two cores: make test-long PART=coverage. Without one, all.
-CHAOS := kills damages schedules soak
+CHAOS := kills damages schedules soak files
 PARTS := quenched dynamical campaign coverage $(CHAOS:%=chaos-%)
 LONG_quenched := tests/statistical/test_quenched.py tests/statistical/test_exact.py tests/unit/native
 LONG_dynamical := tests/statistical/test_dynamical.py

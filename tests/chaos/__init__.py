@@ -1,4 +1,4 @@
-"""Attacks on campaigns, pipelines and the command line, from seeds: kills, damaged files, lines, schedules, soaks.
+"""Attacks on campaigns, pipelines, the command line and its files, from seeds: kills, damages, lines, schedules, soaks.
 
 An attack returns an outcome with what it did and the faults it found; tests ask for few, more or many of them:
 

@@ -75,7 +75,7 @@ def nested_functions(depth=21):
     return _with_functions({f"f{i}": [f"f{i + 1}" if i < depth - 1 else "Relu"] * 2 for i in range(depth)})
 
 
-def deep_functions(depth=3000):
+def deep_functions(depth=1500):
     """Functions that call the next one, and so on."""
     return _with_functions({f"f{i}": [f"f{i + 1}" if i < depth - 1 else "Relu"] for i in range(depth)})
 
@@ -90,8 +90,8 @@ def functions_in_a_circle():
     return _with_functions({"f0": ["f1"], "f1": ["f0"]})
 
 
-def many_nodes(count=20_000):
-    """A megabyte of activations."""
+def many_nodes(count=3000):
+    """Activations, one after the other."""
     return _chain([("Relu", None, {})] * count)
 
 
@@ -123,7 +123,7 @@ def a_sum_of_many(count=20_000):
     return model([node("Sum", ["x"] * count, ["y"])], ROW, ["y"]).SerializeToString()
 
 
-def many_inputs(count=3000):
+def many_inputs(count=1500):
     """A model with as many inputs."""
     names = [f"x{i}" for i in range(count)]
     return model([node("Sum", names, ["y"])], {name: ["n", 4] for name in names}, ["y"]).SerializeToString()

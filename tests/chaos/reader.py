@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest import mock
@@ -22,6 +23,8 @@ MEGABYTES, ADDRESSES = 512, 2048
 """What a process may hold at any time, the interpreter and its libraries included; and what it may set aside."""
 SECONDS = 5.0
 """Of computing, for a file."""
+AT_ONCE = 50
+"""Lines on their way: few enough for the answers to fit into a pipe."""
 PATIENCE_S = 90.0
 """Of waiting: other processes may have the processor."""
 CODES = (0, 1, 2, 3)
@@ -48,6 +51,17 @@ class Reader:
 
     def call(self, *arguments: str) -> Came:
         """Call the command line with these arguments, in the folder."""
+        return self.calls([arguments])[0]
+
+    def calls(self, lines: Sequence[Sequence[str]]) -> list[Came]:
+        """Call several lines, which are handed over some at a time: processes that wait for each other take turns."""
+        found: list[Came] = []
+        while len(found) < len(lines):
+            found += self._some(lines[len(found) : len(found) + AT_ONCE])
+        return found
+
+    def _some(self, lines: Sequence[Sequence[str]]) -> list[Came]:
+        """Return what came of lines, up to the first that was a fault: what is held then is not the next file's."""
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "chaos.reader", str(self._folder)],
@@ -55,22 +69,20 @@ class Reader:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
+                bufsize=0,
             )
-        self._process.stdin.write(msgspec.json.encode(arguments) + b"\n")
-        self._process.stdin.flush()
-        ready, _, _ = select.select([self._process.stdout], [], [], PATIENCE_S)
-        line = self._process.stdout.readline() if ready else b""
-        if line:
-            came = msgspec.json.decode(line, type=Came)
-            if not came.fault:
-                return came
-            self.close()  # whatever it holds is not the next file's
-            return came
-        if not ready:
-            self._process.kill()
-        ended = self._process.wait()
-        self.close()
-        return Came(fault=f"the process ended with {ended}" if ready else f"no answer in {PATIENCE_S:.0f} s")
+        process, found = self._process, []
+        process.stdin.write(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+        while len(found) < len(lines) and not (found and found[-1].fault):
+            ready, _, _ = select.select([process.stdout], [], [], PATIENCE_S)
+            if line := process.stdout.readline() if ready else b"":
+                found.append(msgspec.json.decode(line, type=Came))
+            else:
+                ended = process.wait() if ready else f"no answer in {PATIENCE_S:.0f} s"
+                found.append(Came(fault=f"the process ended: {ended}"))
+        if found[-1].fault:
+            self.close()
+        return found
 
     def close(self) -> None:
         """End the process."""

@@ -12,28 +12,29 @@ PLAN = {
     "damages": ("10,000 damages", "damaged journals, checkpoints, locks and specs: refused by name, or the same end"),
     "schedules": ("100,000 schedules", "random graphs under seeded schedules: every item accounted for"),
     "soak": ("60 minutes", "a rewiring a second, a kill every ten: no item lost or doubled, memory flat"),
+    "files": ("100,000 files", "changed .onnx, .npy, .npz, .mfp, .safetensors, .json: no traceback, 512 MB, 5 s each"),
 }
 """Attacks, what is planned of each, and what each is."""
 UNITS = {"soak": "minutes", "schedules": "ran"}
-"""What of an attack's counts says how much there was; of others all that are not signals."""
+"""What of an attack's counts says how much there was; of others all that are neither signals nor largest figures."""
 
 
 def amount(attack: str, done: Counter[str]) -> float:
     """Return how much of an attack there was, in the unit of its plan."""
     if attack in UNITS:
         return done[UNITS[attack]]
-    return sum(count for name, count in done.items() if not name.startswith("SIG"))
+    return sum(count for name, count in done.items() if not name.startswith(("SIG", "largest")))
 
 
 def lines(batches: Sequence[Batch], earlier: Sequence[Batch] = ()) -> Iterator[str]:
     """Give the page, line by line; `earlier` batches are those whose seeds were run again, after a fault was mended."""
-    yield "# Attacks on campaigns and pipelines"
+    yield "# Attacks on campaigns, pipelines and files"
     yield ""
     yield "What was done to them in long runs, from seeds, and what was wrong afterwards."
     yield ""
     yield "Made by `PYTHONPATH=tests python -m chaos.table docs/tables/chaos.jsonl`."
     yield "`METALFORGE_CHAOS_FILE=docs/tables/chaos.jsonl make test-long PART=chaos-kills` (and"
-    yield "chaos-damages, chaos-schedules, chaos-soak) goes on where [chaos.jsonl](chaos.jsonl) ends."
+    yield "chaos-damages, chaos-schedules, chaos-soak, chaos-files) goes on where [chaos.jsonl](chaos.jsonl) ends."
     yield ""
     yield "| attack | planned | done | faults | hours | what it is |"
     yield "| --- | --- | --- | --- | --- | --- |"

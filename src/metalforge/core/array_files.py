@@ -95,5 +95,5 @@ def _array(stream: BinaryIO, size: int) -> Array:
     stream.readinto(content)  # type: ignore[attr-defined]  # of every stream that is given here
     try:
         return np.ndarray(shape, dtype, content, order="F" if fortran else "C")
-    except ValueError as error:  # more dimensions than NumPy has
+    except (ValueError, TypeError) as error:  # more dimensions than NumPy has, or extents that are no numbers
         raise SpecError(f"cannot be an array: {error}") from error

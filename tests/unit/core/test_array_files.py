@@ -87,6 +87,7 @@ def test_an_archive_gives_its_arrays_by_name_in_its_order(tmp_path, save):
         "letters of any size": (npy(described((1,), "'<U99999999'")), "bytes"),
         "an unknown type": (npy(described((1,), "'bogus'"), bytes(8)), "not an .npy"),
         "a type that is no text": (npy(described((1,), "[[[7]]]"), bytes(8)), "not an .npy"),
+        "extents that are no numbers": (npy(described((True, 1)), bytes(8)), "integer"),
         "too many dimensions": (npy(described((1,) * 70), bytes(8)), "dimension"),
         "nested": (npy("[" * 9000), "not an .npy"),
         "fields": (npy(described((1,), "[('a', '<f8')]"), bytes(8)), "numbers or text"),

@@ -150,6 +150,8 @@ def _texts(message: Any) -> Iterator[str]:
     for field, value in message.ListFields():
         many = value if field.is_repeated else (value,)
         if field.type == field.TYPE_STRING:
+            if any(isinstance(text, bytes) for text in many):  # how the library gives what is no UTF-8
+                raise SpecError("not an ONNX model: a name in it is no text")
             yield from many
         elif field.type == field.TYPE_MESSAGE:
             for one in many:
