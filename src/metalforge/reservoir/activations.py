@@ -1,6 +1,6 @@
 """Activations by name: f(x), and f'(x) for gradients, in the dtype of x.
 
-The native kernels compute the same functions; these are their definition.
+The native kernels compute the same functions; these are their definition. `leaky_step` is the kernels' own.
 """
 
 from collections.abc import Callable
@@ -13,6 +13,7 @@ from scipy.special import erf, expit
 
 from metalforge.core.arrays import Reals
 from metalforge.core.errors import find
+from metalforge.native import kernels
 
 ActivationName: TypeAlias = Literal["tanh", "relu", "bounded_relu", "identity", "sigmoid", "gelu", "piecewise_tanh"]
 
@@ -81,6 +82,12 @@ def activation(name: str) -> ActivationFunction:
 def leaky_step(state: Reals, pre: Reals, function: str, leak: Any) -> Reals:
     """Return (1 - leak) s + leak f(pre) in the type of the state: a step whose product was computed elsewhere.
 
-    `pre` may be finer than the state, which is then rounded once, at the end. The leak is taken in the type it has.
+    `pre` may be finer than the state, which is then rounded once, at the end. The leak is taken in the type it has. A
+    unit's bits do not depend on the others: alone, in a batch, in a chunk and in a native loop they are the same.
     """
-    return np.asarray((1 - leak) * state + leak * activation(function).value(pre)).astype(state.dtype, copy=False)
+    kind = "f64" if state.dtype == np.float64 else "f32" if pre.dtype == np.float32 else "mixed"
+    fine = np.ascontiguousarray(pre, np.float32 if kind == "f32" else np.float64)
+    new = np.empty(state.shape, state.dtype)
+    step = getattr(kernels(), f"leaky_step_{kind}")
+    step(np.ascontiguousarray(state).ravel(), fine.ravel(), new.ravel(), float(1 - leak), float(leak), function)
+    return new

@@ -142,7 +142,9 @@ NB_MODULE(MF_MODULE, m) {
   bind_simd(m);
   bind_ceilings(m);
   bind_npu(m);
+  bind_npu_sequence(m);
   bind_esn(m);
+  bind_heads(m);
   bind_lattice_update(m);
   bind_lattice_measure(m);
   bind_staggered(m);
