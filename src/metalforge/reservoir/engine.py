@@ -95,6 +95,25 @@ class Engine:
             return np.ascontiguousarray(array, self.dtype) if array.ndim else np.array(array, self.dtype)
 
 
+class Affine:
+    """y = b + W x, with the terms of a row in the order of their numbers: the same bits alone and in any batch."""
+
+    def __init__(self, matrix: Reals, bias: Reals | None = None) -> None:
+        rows, self.inputs = matrix.shape
+        self.outputs, self.dtype = rows, matrix.dtype
+        module = kernels()
+        kind = module.Affine_f32 if matrix.dtype == np.float32 else module.Affine_f64
+        offset = np.zeros(rows, matrix.dtype) if bias is None else np.ascontiguousarray(bias)
+        self._outputs: Callable[..., None] = kind(np.ascontiguousarray(matrix), offset, self.inputs).outputs
+
+    def __call__(self, x: Reals) -> Reals:
+        """Return y (..., outputs) for x (..., inputs)."""
+        given = np.ascontiguousarray(x, self.dtype)
+        y: Reals = np.empty((*given.shape[:-1], self.outputs), self.dtype)
+        self._outputs(given.reshape(-1, self.inputs), None, y.reshape(-1, self.outputs))
+        return y
+
+
 def _pack(weights: EsnWeights, threads: int) -> Any:
     """Return the native network; the recurrent matrix keeps its form."""
     kind = getattr(kernels(), "Esn_f32" if weights.dtype == np.float32 else "Esn_f64")

@@ -24,11 +24,12 @@ from scipy.sparse import csr_array, vstack
 from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Measured, Modelled
-from metalforge.hybrid.esn.network import CarriedState
+from metalforge.hybrid.esn.network import CarriedState, finite_input
 from metalforge.hybrid.running.device_matrix import DeviceMatrix
+from metalforge.hybrid.running.exact_steps import ExactSteps
 from metalforge.hybrid.running.failure import DeviceGuard, OnFailure
 from metalforge.reservoir.activations import leaky_step
-from metalforge.reservoir.engine import Engine
+from metalforge.reservoir.engine import Affine, Engine
 from metalforge.reservoir.sparse import BlockSparse, to_dense
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import NpuDevice
@@ -120,8 +121,12 @@ class ChunkedEsn(CarriedState):
             )
         super().__init__(weights, None if device is None else DevicePrograms(device, by_turns=True))
         self.plan = plan
-        self._w_in = weights.w_driven.T.astype(np.float64) if plan.inputs == "host" else None
+        self._on_host = Affine(weights.w_driven.astype(np.float64)) if plan.inputs == "host" else None
         self._parts = [ChunkPart(weights, chunk, self._programs, on_device_failure) for chunk in plan.chunks]
+        matrices = [part.matrix for part in self._parts if part.matrix is not None]
+        self._exact: ExactSteps | None = None
+        if len(matrices) == len(self._parts):
+            self._exact = ExactSteps(weights, matrices, on_host=self._on_host is not None, by_turns=True)
         self._passes = 0
 
     @classmethod
@@ -164,8 +169,25 @@ class ChunkedEsn(CarriedState):
 
     def _next(self, rows: Reals, states: Reals) -> Reals:
         """Return the next state of all units."""
+        return self._gathered(np.atleast_2d(finite_input(rows)), np.atleast_2d(states)).reshape(states.shape)
+
+    def _many(self, u: Reals, states: Reals, out: Reals) -> bool:
+        if self._exact is None or any(part.guard.lost for part in self._parts):
+            return False
+        batch, start = (u, states) if u.ndim == 3 else (u[np.newaxis], states[np.newaxis])
+        found = self._exact.run(
+            batch, start, np.empty((*batch.shape[:2], states.shape[-1]), out.dtype), backwards=self._passes % 2 == 1
+        )
+        if found is None:
+            return False
+        out[...] = found.reshape(out.shape)
+        self._passes += batch.shape[1]
+        return True
+
+    def _gathered(self, rows: Reals, states: Reals) -> Reals:
+        """Return the next state, from all chunks: rows of samples."""
         backwards = self._passes % 2 == 1  # by turns, so that programs that share the device are evicted least
-        lines = states if self._w_in is not None else np.concatenate([rows, states], axis=1)
+        lines = states if self._on_host is not None else np.concatenate([rows, states], axis=1)
         pre, hosts = np.zeros(states.shape), []
         for part in reversed(self._parts) if backwards else self._parts:
             found = part.product(lines, backwards=backwards)
@@ -175,8 +197,7 @@ class ChunkedEsn(CarriedState):
                 pre[:, part.span] = found
         new = np.empty_like(states)
         if len(hosts) < len(self._parts):
-            # The activation runs over all units at once, as in an unchunked network: the same vectors, the same bits.
-            w, full = self.weights, pre if self._w_in is None else pre + rows @ self._w_in
+            w, full = self.weights, pre if self._on_host is None else pre + self._on_host(rows)
             new = leaky_step(states, full + w.bias, w.activation, w.leak)
         for part in hosts:
             new[:, part.span] = part.in_software(rows, states)

@@ -31,6 +31,8 @@ from metalforge.core.errors import PlacementError
 from metalforge.hybrid.routing.encodings import rms_error
 from metalforge.hybrid.routing.jobs import FINEST, LEVELS, rectified_layer
 from metalforge.hybrid.running.device_matrix import DeviceMatrix
+from metalforge.hybrid.running.exact_steps import ExactSteps
+from metalforge.reservoir.engine import Affine
 from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.compile import compile_linear
@@ -92,10 +94,16 @@ class LastLayer:
         self.encoding = encoding
         self.errors = input_errors(weights, ranges, encoding)
         self.place = input_place(self.errors, place)
-        self.w_in = weights.w_driven.astype(np.float64) if self.place == "host" else None
         self.matrix = self._load(*device_lines(weights, ranges, self.place), programs)
         self.rows_per_step = self.matrix.rows_per_sample
         """Chip rows that one step of one sample takes."""
+        self.write_host(weights)
+
+    def write_host(self, weights: EsnWeights) -> None:
+        """Take up the host's share of the weights: bias, leak, activation, and W_in where that is not on the device."""
+        self.on_host = Affine(weights.w_driven.astype(np.float64)) if self.place == "host" else None
+        """W_in u, where that is the host's."""
+        self.exact: ExactSteps | None = ExactSteps(weights, [self.matrix], on_host=self.place == "host")
 
     def _load(self, matrix: Reals, lines: Doubles, programs: DevicePrograms) -> DeviceMatrix:
         compiled = compile_linear("reservoir", matrix, encoding=self.encoding, ranges=lines)
@@ -108,9 +116,9 @@ class LastLayer:
 
     def __call__(self, u: Reals, s: Reals) -> Doubles:
         """Return pre-activations (batch, units), without bias."""
-        if self.w_in is None:
+        if self.on_host is None:
             return self.matrix(np.concatenate([u, s], axis=1))
-        return np.asarray(self.matrix(s) + u @ self.w_in.T)
+        return np.asarray(self.matrix(s) + self.on_host(u))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -143,6 +151,7 @@ class Rectified:
     """
 
     rows_per_step = 1  # nibble rows cannot be joined after a rectifier
+    exact = None
 
     def __init__(
         self, weights: EsnWeights, programs: DevicePrograms, ranges: Ranges, approach: Literal["A", "B", "C"]
@@ -195,6 +204,7 @@ class NativeLayer:
     """[W_in | W_res] with the chip's own activation: activated values in steps of 1/15 come out."""
 
     rows_per_step = 1  # four bits are all there is
+    exact = None
 
     def __init__(self, weights: EsnWeights, programs: DevicePrograms, ranges: Ranges) -> None:
         w_in = weights.w_driven

@@ -191,8 +191,7 @@ class DeviceNetwork(Closing):
         inner = _without_feedback(kept)
         matrix, _ = device_lines(inner, self._esn.ranges, self._path.place)
         push = self._guarded(lambda: self.reservoir.push(matrix))
-        if self._path.w_in is not None:
-            self._path.w_in = inner.w_in.astype(np.float64)
+        self._path.write_host(inner)
         self.weights, self._esn.weights = kept, inner
         return push
 

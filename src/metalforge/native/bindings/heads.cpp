@@ -1,13 +1,10 @@
-// Many heads on one reservoir: a readout in one order of its terms, and outputs to values of heads.
-//
-//   y = b + W [s; u]                           b, then states, then inputs, each by its number, a multiply-add a term
-//   value = offset + scale f(y)                f of the head that the output belongs to
-//
-// So a sample alone and in a batch has the same bits.
+// Affine maps, and outputs to values of heads: value = offset + scale f(y), with f of the head that an output belongs
+// to.
 #include <algorithm>
 #include <vector>
 
 #include "activations.hpp"
+#include "affine.hpp"
 #include "finite.hpp"
 
 namespace mf::bindings {
@@ -103,109 +100,34 @@ class Decoder {
   std::vector<Classes> classes_;
 };
 
-// W by lines: the weights of all outputs side by side, padded to whole vectors.
-template <class Real>
-class Readout {
- public:
-  using R = Native<Real>;
-  static constexpr int lanes = native_lanes<Real>;
-
-  Readout(nb::handle w_object, nb::handle bias_object, int states) {
-    const In<Real> w(w_object, "w_out", {any, any});
-    outputs_ = static_cast<int>(w.extent(0));
-    lines_ = static_cast<int>(w.extent(1));
-    states_ = states;
-    if (states < 1 || states > lines_) throw nb::value_error("`states` must be of the columns of `w_out`");
-    const In<Real> bias(bias_object, "bias", {outputs_});
-    require_finite(w.data(), w.size(), "w_out");
-    require_finite(bias.data(), bias.size(), "bias");
-    padded_ = (outputs_ + lanes - 1) / lanes * lanes;
-    weights_.assign(static_cast<std::size_t>(lines_) * static_cast<std::size_t>(padded_), Real(0));
-    bias_.assign(static_cast<std::size_t>(padded_), Real(0));
-    std::copy_n(bias.data(), outputs_, bias_.begin());
-    for (int o = 0; o < outputs_; ++o)
-      for (int k = 0; k < lines_; ++k)
-        weights_[static_cast<std::size_t>(k) * static_cast<std::size_t>(padded_) + static_cast<std::size_t>(o)] =
-            w.data()[static_cast<i64>(o) * lines_ + k];
-  }
-
-  int outputs() const { return outputs_; }
-  int states() const { return states_; }
-  int inputs() const { return lines_ - states_; }
-
-  // y[r] of `Rows` samples, (padded) apart; several at once hide the latency of a chain of multiply-adds.
-  template <int Rows>
-  void rows(const Real* s, const Real* u, Real* y) const {
-    for (int o = 0; o < padded_; o += lanes) {
-      R acc[Rows];
-      MF_UNROLL
-      for (int r = 0; r < Rows; ++r) acc[r] = LaneTraits<R>::load(bias_.data() + o);
-      const Real* w = weights_.data() + o;
-      const auto add = [&](const Real* x, int n) {
-        for (int k = 0; k < n; ++k, w += padded_) {
-          const R weights = LaneTraits<R>::load(w);
-          MF_UNROLL
-          for (int r = 0; r < Rows; ++r) acc[r] = mul_add(weights, R(x[static_cast<i64>(r) * n + k]), acc[r]);
-        }
-      };
-      add(s, states_);
-      add(u, inputs());
-      MF_UNROLL
-      for (int r = 0; r < Rows; ++r) LaneTraits<R>::store(acc[r], y + static_cast<i64>(r) * padded_ + o);
-    }
-  }
-
-  // done(sample, y) for every sample.
-  template <class Done>
-  void each(const Real* s, const Real* u, i64 samples, Done&& done) const {
-    constexpr int together = 4;
-    static thread_local std::vector<Real> y;
-    y.resize(static_cast<std::size_t>(together * padded_));
-    i64 b = 0;
-    for (; b + together <= samples; b += together) {
-      rows<together>(s + b * states_, u + b * inputs(), y.data());
-      for (int r = 0; r < together; ++r) done(b + r, y.data() + static_cast<i64>(r) * padded_);
-    }
-    for (; b < samples; ++b) {
-      rows<1>(s + b * states_, u + b * inputs(), y.data());
-      done(b, y.data());
-    }
-  }
-
- private:
-  int outputs_, lines_, states_, padded_;
-  std::vector<Real> weights_, bias_;
-};
-
-// A state and, where the readout sees them, inputs: one sample or a batch, checked.
+// x and, where the map has a second part, z: one sample or a batch, checked.
 template <class Real, class Read>
-void read_rows(const Readout<Real>& readout, nb::handle state_object, nb::handle u_object, Read&& read) {
-  const In<Real> state(state_object, "state", {maybe, readout.states()});
-  const bool batch = state.rank() == 2;
-  const Py_ssize_t samples = batch ? state.extent(0) : 1;
-  if (readout.inputs() == 0) return read(state.data(), state.data(), samples, batch);
-  const In<Real> u(u_object, "u", batch ? Shape{samples, readout.inputs()} : Shape{readout.inputs()});
-  check_finite(u.data(), u.size(), "u");
-  read(state.data(), u.data(), samples, batch);
+void read_rows(const Affine<Real>& map, nb::handle x_object, nb::handle z_object, Read&& read) {
+  const In<Real> x(x_object, "x", {maybe, map.first()});
+  const bool batch = x.rank() == 2;
+  const Py_ssize_t samples = batch ? x.extent(0) : 1;
+  if (map.second() == 0) return read(x.data(), x.data(), samples, batch);
+  const In<Real> z(z_object, "z", batch ? Shape{samples, map.second()} : Shape{map.second()});
+  check_finite(z.data(), z.size(), "z");
+  read(x.data(), z.data(), samples, batch);
 }
 
 template <class Real>
-void outputs_of(const Readout<Real>& readout, nb::handle state, nb::handle u, nb::handle out_object) {
-  read_rows<Real>(readout, state, u, [&](const Real* s, const Real* x, Py_ssize_t samples, bool batch) {
-    const Py_ssize_t n = readout.outputs();
+void outputs_of(const Affine<Real>& map, nb::handle x, nb::handle z, nb::handle out_object) {
+  read_rows<Real>(map, x, z, [&](const Real* first, const Real* second, Py_ssize_t samples, bool batch) {
+    const Py_ssize_t n = map.outputs();
     const Out<Real> out(out_object, "out", batch ? Shape{samples, n} : Shape{n});
-    readout.each(s, x, samples, [&](i64 b, const Real* y) { std::copy_n(y, n, out.data() + b * n); });
+    map.each(first, second, samples, [&](i64 b, const Real* y) { std::copy_n(y, n, out.data() + b * n); });
   });
 }
 
 template <class Real>
-void values_of(const Readout<Real>& readout, nb::handle state, nb::handle u, const Decoder& decoder,
-               nb::handle out_object) {
-  if (decoder.width() != readout.outputs()) throw nb::value_error("`decoder` is for another number of outputs");
-  read_rows<Real>(readout, state, u, [&](const Real* s, const Real* x, Py_ssize_t samples, bool batch) {
-    const Py_ssize_t n = readout.outputs();
+void values_of(const Affine<Real>& map, nb::handle x, nb::handle z, const Decoder& decoder, nb::handle out_object) {
+  if (decoder.width() != map.outputs()) throw nb::value_error("`decoder` is for another number of outputs");
+  read_rows<Real>(map, x, z, [&](const Real* first, const Real* second, Py_ssize_t samples, bool batch) {
+    const Py_ssize_t n = map.outputs();
     const Out<double> out(out_object, "out", batch ? Shape{samples, n} : Shape{n});
-    readout.each(s, x, samples, [&](i64 b, const Real* y) { decoder.row(y, out.data() + b * n); });
+    map.each(first, second, samples, [&](i64 b, const Real* y) { decoder.row(y, out.data() + b * n); });
   });
 }
 
@@ -218,12 +140,12 @@ void decode(const Decoder& decoder, nb::handle y_object, nb::handle out_object) 
 }
 
 template <class Real>
-void bind_readout(nb::module_& m, const char* name) {
+void bind_affine(nb::module_& m, const char* name) {
   using nb::literals::operator""_a;
-  nb::class_<Readout<Real>>(m, name)
-      .def(nb::init<nb::handle, nb::handle, int>(), "w_out"_a.none(), "bias"_a.none(), "states"_a)
-      .def("outputs", &outputs_of<Real>, "state"_a.none(), "u"_a.none(), "out"_a.none())
-      .def("values", &values_of<Real>, "state"_a.none(), "u"_a.none(), "decoder"_a, "out"_a.none());
+  nb::class_<Affine<Real>>(m, name)
+      .def(nb::init<nb::handle, nb::handle, int>(), "w"_a.none(), "bias"_a.none(), "first"_a)
+      .def("outputs", &outputs_of<Real>, "x"_a.none(), "z"_a.none(), "out"_a.none())
+      .def("values", &values_of<Real>, "x"_a.none(), "z"_a.none(), "decoder"_a, "out"_a.none());
 }
 
 }  // namespace
@@ -235,8 +157,8 @@ void bind_heads(nb::module_& m) {
            "widths"_a.none(), "scale"_a.none(), "offset"_a.none())
       .def("decode_f64", &decode<double>, "y"_a.none(), "out"_a.none())
       .def("decode_f32", &decode<float>, "y"_a.none(), "out"_a.none());
-  bind_readout<double>(m, "Readout_f64");
-  bind_readout<float>(m, "Readout_f32");
+  bind_affine<double>(m, "Affine_f64");
+  bind_affine<float>(m, "Affine_f32");
 }
 
 }  // namespace mf::bindings

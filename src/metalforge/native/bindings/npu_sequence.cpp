@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "activations.hpp"
+#include "affine.hpp"
 #include "finite.hpp"
 #include "npu_weights.hpp"
 
@@ -76,7 +77,7 @@ void encode(const Value* x, int n, Real factor, const Layer<Real>& s, u8* low, u
   }
 }
 
-// scratch.pre = y for the lines [x; z], plus `also` (units) where it is given, in whole vectors.
+// scratch.pre = y for the lines [x; z], plus `also` where it is given, in whole vectors.
 template <class Real, class Value>
 void layer_row(const Layer<Real>& s, const Value* x, const Value* z, const Real* also, Scratch<Real>& scratch) {
   using R = Simd<Real, native_lanes<Real>>;
@@ -99,7 +100,7 @@ void layer_row(const Layer<Real>& s, const Value* x, const Value* z, const Real*
     for (int d = 1; d < s.digits; ++d)  // most significant first; the caller made sure that these integers are exact
       acc = R(Real(15)) * acc + block(d * s.units + i);
     R y = R::load(s.scale.data() + i) * (acc - R(s.zero_point) * R::load(s.row_sum.data() + i));
-    if (also) y = y + (i + R::lanes <= s.units ? R::load(also + i) : R::load_first(also + i, s.units - i));
+    if (also) y = y + R::load(also + i);
     (y + R::load(s.bias.data() + i)).store(scratch.pre.data() + i);
   }
 }
@@ -140,14 +141,58 @@ void leak_into(const Real* activated, const State* old, State* next, i64 n, Stat
     leaky(R::load_first(activated + i, rest), S::load_first(old + i, rest)).store_first(next + i, rest);
 }
 
-// A reservoir whose product is a layer of the lines [state; input], or of the state alone, where the host adds what the
-// inputs give.
+// A reservoir whose product is a layer of the lines [state; input], or of the state alone where the host multiplies the
+// inputs by `w_in`.
 template <class Real, class State>
 struct Sequence {
   Layer<Real> layer;
+  nb::object w_in_object;  // keeps the map alive
+  const Affine<Real>* w_in;
   State kept;
   Real leak;
   Activate<Real> activation;
+  int inputs() const { return w_in ? w_in->first() : layer.second; }
+};
+
+// What the inputs of some steps add to the units, where the host multiplies them: several steps at a time, for the
+// inputs are known before the states.
+template <class Real, class State>
+class HostInputs {
+ public:
+  HostInputs(const Affine<Real>* map, const State* u, i64 steps) : map_(map), u_(u), steps_(steps) {
+    if (!map) return;
+    inputs().resize(static_cast<std::size_t>(together * map->first()));
+    sums().resize(static_cast<std::size_t>(together * map->padded()));
+  }
+  // Of step t; steps are asked for one after the other.
+  const Real* at(i64 t) {
+    if (!map_) return nullptr;
+    const i64 place = t % together;
+    if (place == 0) {
+      const i64 n = std::min<i64>(together, steps_ - t), width = map_->first();
+      Real* x = inputs().data();
+      for (i64 i = 0; i < n * width; ++i) x[i] = static_cast<Real>(u_[t * width + i]);
+      if (n == together)
+        map_->template rows<together, 2>(x, x, sums().data());
+      else
+        for (i64 r = 0; r < n; ++r) map_->template rows<1, 8>(x + r * width, x, sums().data() + r * map_->padded());
+    }
+    return sums().data() + place * map_->padded();
+  }
+
+ private:
+  static constexpr int together = 4;
+  static std::vector<Real>& inputs() {
+    static thread_local std::vector<Real> kept;
+    return kept;
+  }
+  static std::vector<Real>& sums() {
+    static thread_local std::vector<Real> kept;
+    return kept;
+  }
+  const Affine<Real>* map_;
+  const State* u_;
+  i64 steps_;
 };
 
 // One step in this many is timed, for the seconds that activation and leak take: a look at the clock is a tenth of a
@@ -157,14 +202,14 @@ constexpr i64 timed_every = 16;
 // s' = kept s + leak f(y([s; u])) for every row of u; returns the seconds that activations and leaks took. The state's
 // lines come first: there the vectors that are stored start at a word that is loaded next.
 template <class Real, class State>
-double run_sequence(const Sequence<Real, State>& q, const State* u, const Real* driven, i64 steps, State* state,
-                    State* states) {
+double run_sequence(const Sequence<Real, State>& q, const State* u, i64 steps, State* state, State* states) {
   using Clock = std::chrono::steady_clock;
   const Layer<Real>& s = q.layer;
   auto& scratch = Scratch<Real>::of(s);
+  HostInputs<Real, State> on_host(q.w_in, u, steps);
   double seconds = 0;
   for (i64 t = 0; t < steps; ++t) {
-    layer_row(s, state, u ? u + t * s.second : nullptr, driven ? driven + t * s.units : nullptr, scratch);
+    layer_row(s, state, u + t * s.second, on_host.at(t), scratch);
     const bool timed = t % timed_every == 0;
     const auto start = timed ? Clock::now() : Clock::time_point();
     q.activation(scratch.pre.data(), scratch.pre.size());
@@ -223,74 +268,64 @@ Layer<Real> layer_of(nb::object weights_object, int first, int second, nb::handl
 template <class Real, class State>
 void make_sequence(Sequence<Real, State>* self, nb::object weights_object, int inputs, nb::handle scale,
                    nb::handle row_sum, nb::handle bias, int digits, int bits, double input_factor, double state_factor,
-                   double leak, nb::str activation, nb::str path) {
-  if (inputs < 0) throw nb::value_error("`inputs` must not be negative");
+                   double leak, nb::str activation, nb::str path, nb::object w_in_object) {
   require_finite(&leak, 1, "leak");
   const auto* weights = nb::cast<const TiledWeights*>(weights_object);
   const int units = digits > 0 ? weights->units() / digits : 0;
+  const auto* w_in = w_in_object.is_none() ? nullptr : nb::cast<const Affine<Real>*>(w_in_object);
+  if (w_in ? inputs != 0 : inputs < 1) throw nb::value_error("`inputs` must be lines, or 0 where `w_in` is given");
+  if (w_in && (w_in->outputs() != units || w_in->second() != 0))
+    throw nb::value_error("`w_in` must be a map of the inputs to the units");
   // What is kept of a state is found in the type of the leak: double, unless all is single.
   const State kept = sizeof(Real) == sizeof(State) ? static_cast<State>(Real(1) - static_cast<Real>(leak))
                                                    : static_cast<State>(1 - leak);
   new (self) Sequence<Real, State>{layer_of<Real>(weights_object, units, inputs, scale, row_sum, bias, digits, bits,
                                                   state_factor, input_factor, path.c_str()),
-                                   kept, static_cast<Real>(leak), activation_named<Real>(activation.c_str())};
+                                   w_in_object,
+                                   w_in,
+                                   kept,
+                                   static_cast<Real>(leak),
+                                   activation_named<Real>(activation.c_str())};
 }
 
 // states[t] = the state after row t of u, of one sequence or of each in a batch; `state` is moved to the last one.
-// A loop without input lines takes rows of (units,) in their place, which are added to y. Returns seconds of
-// activation.
+// Returns seconds of activation.
 template <class Real, class State>
 double run_rows(const Sequence<Real, State>& q, nb::handle u_object, nb::handle state_object,
                 nb::handle states_object) {
-  const Layer<Real>& s = q.layer;
-  const auto run = [&](const auto& u, const State* lines, const Real* also, int width) {
-    const bool batch = u.rank() == 3;
-    const Py_ssize_t samples = batch ? u.extent(0) : 1, steps = u.extent(u.rank() - 2);
-    const Out<State> state(state_object, "state", batch ? Shape{samples, s.units} : Shape{s.units});
-    const Out<State> states(states_object, "states", batch ? Shape{samples, steps, s.units} : Shape{steps, s.units});
-    check_finite(u.data(), u.size(), "u");
-    check_finite(state.data(), state.size(), "state");
-    double seconds = 0;
-    {
-      nb::gil_scoped_release release;
-      for (i64 b = 0; b < samples; ++b)
-        seconds +=
-            run_sequence(q, lines ? lines + b * steps * width : nullptr, also ? also + b * steps * width : nullptr,
-                         steps, state.data() + b * s.units, states.data() + b * steps * s.units);
-    }
-    check_bounded(states.data(), states.size());
-    return seconds;
-  };
-  if (s.second) {
-    const In<State> u(u_object, "u", {maybe, any, s.second});
-    return run(u, u.data(), nullptr, s.second);
+  const Py_ssize_t units = q.layer.units, inputs = q.inputs();
+  const In<State> u(u_object, "u", {maybe, any, inputs});
+  const bool batch = u.rank() == 3;
+  const Py_ssize_t samples = batch ? u.extent(0) : 1, steps = u.extent(u.rank() - 2);
+  const Out<State> state(state_object, "state", batch ? Shape{samples, units} : Shape{units});
+  const Out<State> states(states_object, "states", batch ? Shape{samples, steps, units} : Shape{steps, units});
+  check_finite(u.data(), u.size(), "u");
+  check_finite(state.data(), state.size(), "state");
+  double seconds = 0;
+  {
+    nb::gil_scoped_release release;
+    for (i64 b = 0; b < samples; ++b)
+      seconds += run_sequence(q, u.data() + b * steps * inputs, steps, state.data() + b * units,
+                              states.data() + b * steps * units);
   }
-  const In<Real> u(u_object, "u", {maybe, any, s.units});
-  return run(u, nullptr, u.data(), s.units);
+  check_bounded(states.data(), states.size());
+  return seconds;
 }
 
 // One step in place, of one state or of each in a batch; half a microsecond of work, so the GIL is kept.
 template <class Real, class State>
 double run_step(const Sequence<Real, State>& q, nb::handle u_object, nb::handle state_object) {
-  const Layer<Real>& s = q.layer;
-  const auto run = [&](const auto& u, const State* lines, const Real* also, int width) {
-    const Py_ssize_t samples = u.rank() == 2 ? u.extent(0) : 1;
-    const Out<State> state(state_object, "state", u.rank() == 2 ? Shape{samples, s.units} : Shape{s.units});
-    check_finite(u.data(), u.size(), "u");
-    check_finite(state.data(), state.size(), "state");
-    double seconds = 0;
-    for (i64 b = 0; b < samples; ++b)
-      seconds += run_sequence<Real, State>(q, lines ? lines + b * width : nullptr, also ? also + b * width : nullptr, 1,
-                                           state.data() + b * s.units, nullptr);
-    check_bounded(state.data(), state.size());
-    return seconds;
-  };
-  if (s.second) {
-    const In<State> u(u_object, "u", {maybe, s.second});
-    return run(u, u.data(), nullptr, s.second);
-  }
-  const In<Real> u(u_object, "u", {maybe, s.units});
-  return run(u, nullptr, u.data(), s.units);
+  const Py_ssize_t units = q.layer.units, inputs = q.inputs();
+  const In<State> u(u_object, "u", {maybe, inputs});
+  const Py_ssize_t samples = u.rank() == 2 ? u.extent(0) : 1;
+  const Out<State> state(state_object, "state", u.rank() == 2 ? Shape{samples, units} : Shape{units});
+  check_finite(u.data(), u.size(), "u");
+  check_finite(state.data(), state.size(), "state");
+  double seconds = 0;
+  for (i64 b = 0; b < samples; ++b)
+    seconds += run_sequence<Real, State>(q, u.data() + b * inputs, 1, state.data() + b * units, nullptr);
+  check_bounded(state.data(), state.size());
+  return seconds;
 }
 
 // A layer of its own, whose lines are of type Value: y (units,) for x (first,) and z (second,), or a batch of each.
@@ -355,7 +390,7 @@ void bind_sequence(nb::module_& m, const std::string& kind) {
   nb::class_<S>(m, ("NpuSequence_" + kind).c_str())
       .def("__init__", &make_sequence<Real, State>, "weights"_a, "inputs"_a, "scale"_a.none(), "row_sum"_a.none(),
            "bias"_a.none(), "digits"_a, "bits"_a, "input_factor"_a, "state_factor"_a, "leak"_a, "activation"_a,
-           "path"_a)
+           "path"_a, "w_in"_a = nb::none())
       .def("run", &run_rows<Real, State>, "u"_a.none(), "state"_a.none(), "states"_a.none())
       .def("step", &run_step<Real, State>, "u"_a.none(), "state"_a.none());
   m.def(("leaky_step_" + kind).c_str(), &leaky_step<Real, State>, "state"_a.none(), "pre"_a.none(), "out"_a.none(),

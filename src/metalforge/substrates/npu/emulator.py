@@ -8,7 +8,7 @@ happens to one never changes another. A slot has an image (what the host wrote l
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from metalforge.substrates.profiles import DeviceProfile
 from metalforge.substrates.profiles import profile as find_profile
 
 from . import costs, registers
+from .certificate import overflow_certificate
 from .device import (
     DEFAULT_SLOT,
     DeviceGoneError,
@@ -41,6 +42,8 @@ from .mesh import Placement, plan
 from .products import CompiledProgram, check_inputs
 from .program import Activation, Program, ProgramError
 
+T = TypeVar("T")
+
 
 @dataclass(slots=True)
 class _Resident:
@@ -52,7 +55,7 @@ class _Resident:
     memory: Program = field(init=False)
     run: Callable[[NDArray[np.uint8]], Outputs] | None = None
     """What the memory computes; made when it is first asked for."""
-    prices: dict[tuple[int, PowerMode], tuple[float, float]] = field(default_factory=dict)
+    prices: dict[tuple[int, str], tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.memory = self.image
@@ -60,6 +63,14 @@ class _Resident:
     def write(self, memory: Program) -> None:
         """Let the chip hold another program."""
         self.memory, self.run = memory, None
+
+
+class _Spared(NamedTuple):
+    """Slots whose calls may be computed elsewhere, until the device changes; what rounds of them cost, by rows."""
+
+    residents: tuple[_Resident, ...]
+    programs: tuple[Program, ...]
+    prices: dict[tuple[int, tuple[str, ...] | None], list[tuple[float, float]]]
 
 
 class EmulatedDevice(Closing):
@@ -86,6 +97,7 @@ class EmulatedDevice(Closing):
         self._faults = faults or FaultPlan()
         self._lock = threading.RLock()
         self._residents: dict[str, _Resident] = {}
+        self._spared: dict[tuple[str, ...], _Spared] = {}
         self._mode = PowerMode.PERFORMANCE
         self._gone = self._closed = False
         self._n_calls = self._n_updates = 0
@@ -103,6 +115,7 @@ class EmulatedDevice(Closing):
             self._check_steps(program)
             image = _own(program)
             self._residents[slot] = _Resident(image, placement, address)
+            self._changed()
             price = costs.load_cost(image, self.profile, self._mode)
             seconds, joules = (q.value if q else 0.0 for q in (price.latency, price.energy))
             self.ledger.enter(seconds, joules, loads=1, bytes_pushed=image_bytes(image))
@@ -119,6 +132,7 @@ class EmulatedDevice(Closing):
         """Take a program off the device and forget it; nothing happens when there is none."""
         with self._lock:
             self._residents.pop(slot, None)
+            self._changed()
 
     def reload(self, slot: str = DEFAULT_SLOT) -> Handle:
         """Write a slot's image to the chip again: after a fault, a register write or a reset."""
@@ -133,6 +147,7 @@ class EmulatedDevice(Closing):
         with self._lock:
             self._gone = False
             self._mode = PowerMode.PERFORMANCE
+            self._changed()
             for resident in self._residents.values():
                 resident.placement = None
                 resident.write(resident.image)
@@ -184,6 +199,36 @@ class EmulatedDevice(Closing):
             check_linear(self._on_chip(slot)[0].image)
             return cast("NDArray[np.int32]", self.infer(x, slot))
 
+    def compute(
+        self,
+        slots: tuple[str, ...],
+        work: Callable[[tuple[Program, ...]], T | None],
+        rows: int,
+        calls: int,
+        turns: tuple[str, ...] | None = None,
+    ) -> T | None:
+        """Return what `work` makes of the programs that the chip holds in some slots, in place of calling them.
+
+        It stands for `calls` calls of `rows` rows each, to the slots by turns (in the order of `turns`, where that is
+        another): the books are those of the calls. None, and nothing happened, where only a call would do: a fault is
+        planned, a layer rectifies or could saturate, or `work` gives None. As long as nothing is written to the device
+        `work` is given the same tuple.
+        """
+        with self._lock:
+            if (spared := self._spared.get(slots)) is None:
+                residents = tuple(self._on_chip(slot)[0] for slot in slots)
+                if self._faults.faults or not all(map(self._computes_exactly, residents)):
+                    return None
+                spared = self._spared[slots] = _Spared(residents, tuple(r.memory for r in residents), {})
+            found = work(spared.programs)
+            if found is not None:
+                key = rows, turns
+                if (prices := spared.prices.get(key)) is None:
+                    by_slot = {slot: self._price(r, rows) for slot, r in zip(slots, spared.residents, strict=True)}
+                    prices = spared.prices[key] = [by_slot[slot] for slot in turns or slots]
+                self.ledger.enter_calls(prices, calls, rows)
+            return found
+
     # Variables and registers.
 
     def set_variable(self, name: str, values: Array, slot: str = DEFAULT_SLOT) -> None:
@@ -192,6 +237,7 @@ class EmulatedDevice(Closing):
             resident, _ = self._on_chip(slot)
             image = with_variable(resident.image, name, values)  # refuses what is wrong before anything is sent
             self._check_steps(image)
+            self._changed()
             self._n_updates += 1
             if fault := self._faults.at_update(self._n_updates):
                 old = variable(resident.memory, name)
@@ -221,6 +267,7 @@ class EmulatedDevice(Closing):
             thresholds = variable(resident.memory, name)
             thresholds[unit] = registers.word_to_threshold(value)
             resident.write(with_variable(resident.memory, name, thresholds))
+            self._changed()
 
     def bar0_read(self, address: int) -> int:
         """Return a threshold register as an unsigned 64-bit word."""
@@ -245,12 +292,14 @@ class EmulatedDevice(Closing):
             self._ready()
             self.profile.mode(mode)  # refuses a mode that the profile has no figures for
             self._mode = PowerMode(mode)
+            self._changed()
 
     def close(self) -> None:
         """Forget every program; the device answers no more calls."""
         with self._lock:
             self._residents.clear()
             self._closed = True
+            self._changed()
 
     def _ready(self) -> None:
         if self._closed:
@@ -272,11 +321,21 @@ class EmulatedDevice(Closing):
         return f"no program in slot `{slot}`; there are: {there}\nhint: load(program, `{slot}`)"
 
     def _price(self, resident: _Resident, batch: int) -> tuple[float, float]:
-        key = (batch, self._mode)
-        if key not in resident.prices:
+        key = (batch, self._mode.value)  # a plain string: the hash of an enum's member is computed in Python
+        if (price := resident.prices.get(key)) is None:
             seconds = costs.call_seconds(resident.image, batch, self.profile, self._mode)
-            resident.prices[key] = seconds, seconds * costs.power_w(self.profile, self._mode)
-        return resident.prices[key]
+            price = resident.prices[key] = seconds, seconds * costs.power_w(self.profile, self._mode)
+        return price
+
+    def _computes_exactly(self, resident: _Resident) -> bool:
+        """Return whether its calls are plain products: one linear layer that no input saturates."""
+        (layer, *others), bits = resident.memory.layers, self.profile.arithmetic.accumulator_bits.value
+        linear = not others and layer.activation is Activation.LINEAR
+        return linear and overflow_certificate(layer, bits=bits).safe
+
+    def _changed(self) -> None:
+        """Look again, before anybody is spared a call: what the chip holds, or what calls cost, is not what it was."""
+        self._spared.clear()
 
     def _register(self, address: int) -> tuple[_Resident, str, int]:
         self._ready()

@@ -6,7 +6,11 @@ every machine.
 
 import threading
 from collections import Counter
+from collections.abc import Sequence
 
+import numpy as np
+
+from metalforge.core.arrays import Doubles
 from metalforge.core.quantities import Modelled
 
 from .device import Statistics
@@ -31,6 +35,11 @@ class VirtualClock:
         with self._lock:
             self._now += seconds
 
+    def advance_by_turns(self, seconds: Doubles) -> None:
+        """Let time pass, piece by piece."""
+        with self._lock:
+            self._now = _added(self._now, seconds)
+
 
 class Ledger:
     """The books of one device, which are an `EnergyMeter`, too."""
@@ -52,6 +61,21 @@ class Ledger:
             self._joules += joules
             self._clock.advance(seconds)
 
+    def enter_calls(self, prices: Sequence[tuple[float, float]], calls: int, rows: int) -> None:
+        """Enter calls of `rows` inputs each, at these (seconds, joules) by turns: the sums of `enter`, call by call."""
+        with self._lock:
+            self._counts["calls"] += calls
+            self._counts["inferences"] += calls * rows
+            if calls == 1:
+                seconds, joules = prices[0]
+                self._seconds += seconds
+                self._joules += joules
+                self._clock.advance(seconds)
+                return
+            by_turns = np.resize(np.array(prices), (calls, 2))
+            self._seconds, self._joules = _added(self._seconds, by_turns[:, 0]), _added(self._joules, by_turns[:, 1])
+            self._clock.advance_by_turns(by_turns[:, 0])
+
     def statistics(self) -> Statistics:
         """Return all counts with modelled seconds and joules."""
         with self._lock:
@@ -69,3 +93,8 @@ class Ledger:
         """Return joules since the device was opened."""
         with self._lock:
             return Modelled(value=self._joules, unit="J", profile=self._profile)
+
+
+def _added(start: float, terms: Doubles) -> float:
+    """Return start + the terms, one after the other: the bits of as many single additions."""
+    return float(np.add.accumulate(np.concatenate([[start], terms]))[-1])

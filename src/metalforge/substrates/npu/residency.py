@@ -13,7 +13,7 @@ Programs that were loaded without going through here are left alone.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -28,6 +28,8 @@ from .device import NpuDevice, Outputs, ResourceError, Spent, image_bytes
 from .program import Program
 
 T = TypeVar("T")
+POTENTIAL_BYTES = 4
+"""Potentials come back as int32."""
 
 
 class _Residents:
@@ -65,6 +67,7 @@ class DevicePrograms:
         self._before = device.statistics()
         self._programs: dict[str, Program] = {}
         self._seen: set[str] = set()
+        self._compute: Callable[..., Any] | None = getattr(device, "compute", None)
         with _LOCK:
             self._shared = _DEVICES.setdefault(device, _Residents())
 
@@ -106,6 +109,39 @@ class DevicePrograms:
         self.bytes_in += rows.nbytes
         self.bytes_out += values.nbytes
         return values
+
+    def compute(
+        self,
+        slots: tuple[str, ...],
+        work: Callable[[tuple[Program, ...]], T | None],
+        rows: int,
+        rounds: int = 1,
+        orders: Sequence[tuple[str, ...]] = (),
+    ) -> T | None:
+        """Return what `work` makes of these programs in place of calling them; None where they must be called.
+
+        It stands for `rounds` calls of each with `rows` chip rows, in the `orders` by turns (as `slots` are, without).
+        Only an emulator can be spared its calls (`EmulatedDevice.compute`), and only programs that are all on the chip
+        already: the first call brings one there.
+        """
+        if self._compute is None:
+            return None
+        with self._shared.lock:
+            on_chip, mine = self._shared.on_chip, self._programs
+            for slot in slots:
+                if slot not in on_chip or slot not in mine:
+                    return None
+            start = perf_counter()
+            turns = tuple([slot for order in orders for slot in order]) if orders else None
+            found: T | None = self._compute(slots, work, rows, rounds * len(slots), turns)
+            self.seconds += perf_counter() - start
+            if found is not None:
+                for slot in orders[(rounds - 1) % len(orders)] if orders else slots:
+                    self.bring(slot)
+                    layers = mine[slot].layers
+                    self.bytes_in += rounds * rows * len(layers[0].weights)
+                    self.bytes_out += rounds * rows * len(layers[-1].threshold) * POTENTIAL_BYTES
+        return found
 
     def bring(self, slot: str) -> None:
         """Make a program resident, in place of those used longest ago; raises `ResourceError` where it never fits."""

@@ -18,7 +18,6 @@ from metalforge.native import kernels
 
 from .program import ProgramError
 
-
 LoopPrecision: TypeAlias = Literal["f64", "f32", "mixed"]
 """All double, all single, or a single state whose host arithmetic is double (as NumPy's is, of such a state)."""
 
@@ -30,7 +29,7 @@ class SequenceLoop:
     `scale` is what one joined integer is worth, a unit; `input_range` and `state_range` are the largest sizes that the
     lines can show. With `precision` f32 the host arithmetic is single, which is far finer than 8-bit lines.
 
-    With `inputs` 0 the host multiplies the inputs: rows are then what they add to each unit, in double.
+    Where the host multiplies the inputs they have no lines: `w_in` is then its matrix, and `weights` are of the state.
     """
 
     def __init__(
@@ -38,7 +37,8 @@ class SequenceLoop:
         weights: NDArray[np.int8],
         scale: Doubles,
         *,
-        inputs: int,
+        inputs: int = 0,
+        w_in: Reals | None = None,
         digits: int = 1,
         bits: int = 8,
         bias: Doubles | None = None,
@@ -50,6 +50,8 @@ class SequenceLoop:
     ) -> None:
         weights = np.ascontiguousarray(weights)
         units = len(scale)
+        if w_in is not None and (inputs or w_in.shape[0] != units):
+            raise ProgramError(f"`w_in` must have {units} rows, and `inputs` no lines. Got {w_in.shape} and {inputs}")
         if weights.shape != (inputs + units, digits * units):
             raise ProgramError(
                 f"`weights` must have shape (inputs + units, digits * units) = {(inputs + units, digits * units)}. "
@@ -58,9 +60,12 @@ class SequenceLoop:
         if not (0 <= leak <= 1 and input_range > 0 and state_range > 0):
             raise ProgramError("`leak` must lie in 0 .. 1 and the ranges must be positive")
         self._state = np.float64 if precision == "f64" else np.float32
-        real = np.float32 if precision == "f32" else np.float64
-        self._row = self._state if inputs else real
+        real, kind = (np.float32, "f32") if precision == "f32" else (np.float64, "f64")
         module = kernels()
+        on_host = None
+        if w_in is not None:
+            nothing = np.zeros(units, real)
+            on_host = getattr(module, f"Affine_{kind}")(np.ascontiguousarray(w_in, real), nothing, w_in.shape[1])
         levels = (1 << (bits - 1)) - 1
         self._loop = getattr(module, f"NpuSequence_{precision}")(
             module.NpuWeights(np.roll(weights, -inputs, axis=0)),  # the kernel wants the state's lines first
@@ -75,8 +80,9 @@ class SequenceLoop:
             leak,
             activation,
             "auto",
+            on_host,
         )
-        self.inputs, self.units = inputs, units
+        self.inputs, self.units = inputs if w_in is None else w_in.shape[1], units
         self.activation_s = 0.0
         """Seconds that activations and leaks took so far, measured on one step in sixteen of a run."""
 
@@ -88,16 +94,16 @@ class SequenceLoop:
         self.activation_s += self._loop.step(u, state)
         return state
 
-    def run(self, u: Reals, state: Reals | None = None) -> Reals:
+    def run(self, u: Reals, state: Reals | None = None, out: Reals | None = None) -> Reals:
         """Return the states after each row of `u` (steps, inputs), from `state` (which stays as it is) or from rest.
 
-        Several sequences are (samples, steps, inputs), their states (samples, units). Raises OverflowError where a
-        state leaves the finite numbers.
+        Several sequences are (samples, steps, inputs), their states (samples, units). `out` is where the states go, if
+        given. Raises OverflowError where a state leaves the finite numbers.
         """
-        lines = np.ascontiguousarray(u, self._row)
+        lines = np.ascontiguousarray(u, self._state)
         shape = (*lines.shape[:-2], self.units)
         start = np.zeros(shape, self._state) if state is None else np.array(state, self._state)
-        states: Reals = np.empty((*lines.shape[:-1], self.units), self._state)
+        states: Reals = np.empty((*lines.shape[:-1], self.units), self._state) if out is None else out
         self.activation_s += self._loop.run(lines, start, states)
         return states
 

@@ -1,0 +1,115 @@
+"""Matrices that an emulated chip holds, from real inputs to real outputs in one native call.
+
+Encoding, products, joining and scaling give the same bits here as by way of chip rows: the products are integers, and
+the rest is the same arithmetic on each number. What the calls would have cost is entered by `DevicePrograms.compute`.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.arrays import Doubles, Reals
+from metalforge.native import kernels
+
+from .compile import CompiledLinear
+from .ladder import input_levels
+from .program import Program
+from .sequence import LoopPrecision, SequenceLoop, row_sums
+
+
+class ExactMatrix:
+    """y = W x of a compiled matrix, with the integers that the chip holds; x of one real type."""
+
+    def __init__(self, native: object, inputs: int, first: int, outputs: int) -> None:
+        self._native, self._inputs, self._first, self._outputs = native, inputs, first, outputs
+
+    @classmethod
+    def of(cls, compiled: CompiledLinear, held: Sequence[Program], dtype: type) -> "ExactMatrix | None":
+        """Return the matrix; None where its lines are not two groups of one range each, with a zero point."""
+        encoding, ranges = compiled.programs[0].encoding, _ranges(compiled)
+        edges = np.flatnonzero(np.diff(ranges)) + 1
+        if encoding.signed != "zero_point" or edges.size > 1:
+            return None
+        module, weights = kernels(), _lines(held)
+        first = int(edges[0]) if edges.size else len(ranges)
+        levels, scales = input_levels(encoding), compiled.ladders[0].scales
+        native = getattr(module, "NpuMatrix_f32" if dtype == np.float32 else "NpuMatrix_f64")(
+            module.NpuWeights(weights),
+            first,
+            len(ranges) - first,
+            np.ascontiguousarray(scales),
+            row_sums(weights, encoding.digits).astype(np.float64),
+            np.zeros(len(scales)),
+            encoding.digits,
+            encoding.activation_bits,
+            levels / ranges[0],
+            levels / ranges[-1],
+            "auto",
+        )
+        return cls(native, len(ranges), first, len(scales))
+
+    def __call__(self, x: Reals) -> Doubles | None:
+        """Return y (batch, outputs) for x (batch, inputs); None where x is not such an array of finite numbers."""
+        out = np.empty((len(x), self._outputs))
+        try:
+            if self._first == self._inputs:
+                self._native.run(x, None, out)  # type: ignore[attr-defined]  # a native class
+            else:
+                first, second = x[:, : self._first], x[:, self._first :]
+                self._native.run(np.ascontiguousarray(first), np.ascontiguousarray(second), out)  # type: ignore[attr-defined]
+        except (TypeError, ValueError):
+            return None
+        return out
+
+
+def exact_loop(
+    blocks: Sequence[CompiledLinear],
+    held: Sequence[Program],
+    *,
+    inputs: int,
+    w_in: Reals | None,
+    bias: Reals,
+    leak: float,
+    activation: str,
+    precision: LoopPrecision,
+) -> SequenceLoop | None:
+    """Return the loop of a reservoir whose rows are these matrices, one below the other, of lines [u; s].
+
+    `inputs` of the lines are inputs; none where the host multiplies them by `w_in`. None where the loop cannot have
+    such lines.
+    """
+    encoding, ranges = blocks[0].programs[0].encoding, _ranges(blocks[0])
+    groups = [part for part in (ranges[:inputs], ranges[inputs:]) if part.size]
+    same = all(b.programs[0].encoding == encoding and np.array_equal(_ranges(b), ranges) for b in blocks)
+    if encoding.signed != "zero_point" or not same or any(np.any(part != part[0]) for part in groups):
+        return None
+    digits, parts, rest = encoding.digits, [], list(held)
+    for block in blocks:
+        mine, rest = rest[: len(block.programs)], rest[len(block.programs) :]
+        lines = _lines(mine)
+        parts.append(lines.reshape(len(lines), digits, -1))
+    weights = np.concatenate(parts, axis=2).reshape(len(ranges), -1)
+    return SequenceLoop(
+        weights,
+        np.concatenate([block.ladders[0].scales for block in blocks]),
+        inputs=inputs,
+        w_in=w_in,
+        digits=digits,
+        bits=encoding.activation_bits,
+        bias=bias.astype(np.float64),
+        leak=leak,
+        input_range=float(ranges[0]),
+        state_range=float(ranges[-1]),
+        activation=activation,
+        precision=precision,
+    )
+
+
+def _ranges(compiled: CompiledLinear) -> Doubles:
+    return np.concatenate([ladder.ranges for ladder in compiled.ladders])
+
+
+def _lines(held: Sequence[Program]) -> NDArray[np.int8]:
+    """Return the weights of programs that share the lines among them, (lines, digits * outputs)."""
+    return np.ascontiguousarray(np.concatenate([program.layers[0].weights for program in held]))
