@@ -1,5 +1,6 @@
 """`npu compile | inspect | run | explain | rules | conformance | profile`: programs for the NPU and what they cost."""
 
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,13 +9,13 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from metalforge.core.array_files import load_array
+from metalforge.core.array_files import load_array, load_arrays
 from metalforge.core.errors import PlacementError, SpecError
 from metalforge.core.files import replacing
 from metalforge.substrates.npu import costs, mesh, wire
 from metalforge.substrates.npu.certificate import overflow_certificate
 from metalforge.substrates.npu.compile import compile_linear
-from metalforge.substrates.npu.device import ResourceError
+from metalforge.substrates.npu.device import ResourceError, Statistics
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.npu.ladder import ladder_of
 from metalforge.substrates.npu.program import Encoding, Program
@@ -40,13 +41,18 @@ Calibration = Annotated[
 ]
 Tolerance = Annotated[float, typer.Option(min=0, help="Models: relative error of an op that decides its precision.")]
 BATCHES = (1, 8, 64)
+DEPLOYED = ".mfd"
+"""Ending of a plan with all that runs it."""
 app.command()(evaluate)
 
 
 @app.command(name="compile")
 def compile_model(
     model: Annotated[Path, typer.Argument(help=".onnx, a reservoir (.safetensors, .json), or a .npy matrix.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The program to write.")],
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", help="A program (.mfp), or of a model all that runs it (.mfd), to write."),
+    ],
     activation_bits: Bits = 8,
     digits: Digits = 1,
     signed: Signed = "zero_point",
@@ -55,13 +61,22 @@ def compile_model(
     tolerance: Tolerance = 0.01,
     as_json: Json = False,
 ) -> None:
-    """Compile a matrix, or every layer of a model that an NPU can hold; several files where one is not enough."""
-    if model.suffix in MODEL_SUFFIXES:
+    """Compile a matrix, or every layer of a model that an NPU can hold; several files where one is not enough.
+
+    Programs of a model are the chip's share of it. The whole of it, biases and activations and what stays in software
+    included, is written too, with the ending .mfd: that is what `npu run` takes.
+    """
+    deployed = output.with_suffix(DEPLOYED) if model.suffix in MODEL_SUFFIXES else None
+    if deployed is not None:
+        from metalforge.hybrid import deploy
         from metalforge.hybrid.routing.router import OperationRouter
 
         graph, data = _ranged(model, input_range, calibration)
-        router = OperationRouter(objective="hw_only", tolerance=tolerance)
-        programs, bound = _model_programs(router.plan(graph, calibration=data))
+        plan = OperationRouter(objective="hw_only", tolerance=tolerance).plan(graph, calibration=data)
+        programs, bound = _model_programs(plan)
+        deploy(plan, deployed, provenance={"command": "metalforge npu compile", "model": model.name}, **_scaling(model))
+    elif output.suffix == DEPLOYED:
+        raise SpecError(f"{output}: {DEPLOYED} holds a model; a matrix is written as .mfp, with the ranges it is for")
     else:
         encoding = Encoding(activation_bits=activation_bits, digits=digits, signed=signed)
         compiled = compile_linear(
@@ -70,13 +85,18 @@ def compile_model(
         programs, bound = compiled.programs, float(np.max(compiled.error_bound))
     several = len(programs) > 1
     paths = [output.with_stem(f"{output.stem}.{i}") if several else output for i in range(len(programs))]
-    for program, path in zip(programs, paths, strict=True):
+    if output == deployed:
+        paths = []
+    for program, path in zip(programs, paths, strict=bool(paths)):
         wire.save(program, path)
     record = {"files": [str(p) for p in paths], "outputs": programs[-1].outputs, "error_bound": bound}
+    if deployed is not None:
+        record["deployed"] = str(deployed)
     if as_json:
         print_json(record)
     else:
-        names = ", ".join(f"{path} ({program.name})" for program, path in zip(programs, paths, strict=True))
+        names = ", ".join(f"{path} ({program.name})" for program, path in zip(programs, paths, strict=bool(paths)))
+        names = ", ".join(filter(None, [names, f"{deployed} (all of it)" if deployed else ""]))
         print_text(f"wrote {names}: {record['outputs']} outputs, off by at most {bound:.3g}")
 
 
@@ -122,34 +142,55 @@ def inspect(
 
 @app.command()
 def run(
-    program: Annotated[Path, typer.Argument(help="A .mfp program.")],
-    inputs: Annotated[Path, typer.Argument(help="A .npy array: uint8 lines, or reals for a one-layer program.")],
+    model: Annotated[
+        Path,
+        typer.Argument(help="A deployed model (.mfd, .safetensors, a folder of `search --out`), or a .mfp program."),
+    ],
+    inputs: Annotated[
+        Path | None, typer.Argument(help=".npy or .npz: raw inputs of a model; lines (uint8) or reals of a program.")
+    ] = None,
+    given: Annotated[Path | None, typer.Option("--input", help="The same, by name.")] = None,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", help="Write the result, an array in the format of .npy, to this file."),
     ] = None,
-    profile: Annotated[str, typer.Option(help="Device profile for the modelled costs.")] = "akd1000-published",
-    input_range: Range = None,
+    profile: Annotated[
+        str | None, typer.Option(help="Device profile for the modelled costs; default: the model's own.")
+    ] = None,
+    input_range: Annotated[
+        float | None, typer.Option("--range", min=0, help="Programs that do not say it: the largest size of an input.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run a program on the emulated NPU; costs are modelled from the profile."""
-    loaded, x = wire.load(program), _matrix(inputs)
-    with EmulatedDevice(profile) as device:
-        device.load(loaded)
-        if x.dtype == np.uint8:
-            result: NDArray[Any] = device.infer(x)
-        else:
-            ladder = ladder_of(loaded, ranges=_or_one(input_range))
-            result = ladder.decode(device.infer_linear(ladder.encode(x)))
-        statistics = device.statistics()
+    """Run a deployed model, or a program, on the emulated NPU; costs are modelled from the profile."""
+    if (inputs is None) == (given is None):
+        raise SpecError("give the inputs, once\nhint: metalforge npu run MODEL --input X.npy")
+    arrays = load_arrays(given or inputs)  # type: ignore[arg-type]  # one of them is there
+    result: Any
+    if model.suffix == ".mfp":
+        loaded, x = wire.load(model), _only(arrays)
+        with EmulatedDevice(profile or "akd1000-published") as device:
+            device.load(loaded)
+            if x.dtype == np.uint8:
+                result = device.infer(x)
+            else:
+                ladder = ladder_of(loaded, ranges=input_range)
+                result = ladder.decode(device.infer_linear(ladder.encode(x)))
+            statistics = device.statistics()
+    else:
+        result, statistics = _predicted(model, arrays, profile)
+    named = {str(i): np.asarray(y) for i, y in enumerate(result)} if isinstance(result, list) else result
     if output is not None:
         with replacing(output) as stream:
-            np.save(stream, result, allow_pickle=False)
+            np.savez(stream, **named) if isinstance(named, dict) else np.save(stream, named, allow_pickle=False)
     if as_json:
-        print_json({"result": None if output else result.tolist(), "statistics": statistics})
+        plain = {name: y.tolist() for name, y in named.items()} if isinstance(named, dict) else named.tolist()
+        print_json({"result": None if output else plain, "statistics": statistics})
     else:
-        print_text(f"wrote {output}" if output else np.array2string(result, threshold=200))
-        print_text(f"modelled: {statistics}")
+        shown = named if isinstance(named, dict) else {"": named}
+        for name, y in {} if output else shown.items():
+            print_text((f"{name!r}:\n" if name else "") + np.array2string(y, threshold=200))
+        print_text((f"wrote {output}\n" if output else "") + f"modelled: {statistics}")
 
 
 @app.command()
@@ -186,7 +227,7 @@ def explain(
         for plan in plans:
             print_text(plan.to_dot()) if dot else _print_plan(plan)
         if not dot:
-            print_text(_assumed(input_range, calibration))
+            print_text(_assumed(graph, input_range, calibration))
         return
     if model.suffix == ".npy":
         encoding = Encoding(activation_bits=activation_bits, digits=digits, signed=signed)
@@ -284,6 +325,32 @@ def _matrix(path: Path) -> NDArray[Any]:
     return values
 
 
+def _only(arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    """Return the one array of a file."""
+    if len(arrays) != 1:
+        raise SpecError(f"one array is wanted. Got {len(arrays)}: {', '.join(map(repr, arrays))}")
+    return next(iter(arrays.values()))
+
+
+def _predicted(model: Path, arrays: dict[str, NDArray[Any]], profile: str | None) -> tuple[Any, Statistics]:
+    """Return what a deployed model says: of one array, of a graph's inputs by name, or of series of any lengths."""
+    from metalforge.hybrid import load
+    from metalforge.hybrid.deployed.model import DeployedPlan
+
+    with load(model, device=None if profile is None else EmulatedDevice(profile)) as ready:
+        plan = ready.plan if isinstance(ready, DeployedPlan) else None
+        if plan is not None and set(arrays) == set(plan.graph.inputs):
+            result = ready.predict(arrays)
+        else:
+            result = ready.predict(_only(arrays) if len(arrays) == 1 or plan else list(arrays.values()))
+        if isinstance(ready, DeployedPlan) and (clipped := ready.executor.statistics().clipped):
+            sys.stderr.write(
+                f"{clipped} numbers were beyond the range that the model was compiled for, and were clamped"
+                "\nhint: compile it for larger ones\n"
+            )
+        return result, Statistics() if ready.device is None else ready.device.statistics()
+
+
 def _ranged(path: Path, input_range: float | None, calibration: Path | None) -> tuple["OpGraph", Any]:
     """Return the graph of a model and its calibration data; without any, its inputs are taken to be in a range."""
     from metalforge.hybrid.model.inputs import load_inputs
@@ -291,10 +358,14 @@ def _ranged(path: Path, input_range: float | None, calibration: Path | None) -> 
 
     graph = as_graph(path)
     if calibration is None:
-        return replace(graph, ranges=dict.fromkeys(graph.inputs, _or_one(input_range))), None
+        given = {} if input_range is None and graph.ranges else dict.fromkeys(graph.inputs, _or_one(input_range))
+        return replace(graph, ranges=given or graph.ranges), None
     if input_range is not None:
         raise SpecError("the range of the inputs is given, or measured on data: `--range` or `--calibration`, not both")
-    return graph, load_inputs(graph, calibration)
+    data = load_inputs(graph, calibration)
+    if (schema := _scaling(path).get("features")) is not None:
+        data = [{name: schema.scaled(one) for name, one in batch.items()} for batch in data]
+    return replace(graph, ranges={}), data
 
 
 def _line_ranges(input_range: float | None, calibration: Path | None) -> float | NDArray[Any]:
@@ -309,13 +380,14 @@ def _or_one(input_range: float | None) -> float:
     return 1.0 if input_range is None else input_range
 
 
-def _assumed(input_range: float | None, calibration: Path | None) -> str:
+def _assumed(graph: "OpGraph", input_range: float | None, calibration: Path | None) -> str:
     """Return what a reader must know of the range of the inputs."""
     if calibration is not None:
         return f"ranges were measured on {calibration}"
-    how = "nobody gave another" if input_range is None else "as --range says"
+    largest = max(graph.ranges.values())
+    how = "as --range says" if input_range is not None else "as the file says or nobody gave another"
     return (
-        f"inputs are taken to be within {_or_one(input_range):g}, {how}; what is larger is clamped on the chip"
+        f"inputs are taken to be within {largest:g}, {how}; what is larger is clamped on the chip"
         "\nhint: --calibration X.npy measures how large they are"
     )
 
@@ -330,6 +402,16 @@ def _model_programs(plan: "Plan") -> tuple[tuple["Program", ...], float]:
         )
     programs = tuple(program for job in plan.jobs for program in job.programs)
     return programs, max(float(job.error_bound.max()) for job in plan.jobs)
+
+
+def _scaling(path: Path) -> dict[str, Any]:
+    """Return what scales the inputs and outputs of a model, where its file says so."""
+    if path.suffix == ".onnx":
+        return {}
+    from metalforge.reservoir.files import load_weights
+
+    weights = load_weights(path, check_stability=False)
+    return {"features": weights.features, "heads": weights.heads}
 
 
 def _print_plan(plan: "Plan") -> None:

@@ -5,11 +5,16 @@ Both travel with the weights, so that a file made for other features or other he
 
 import hashlib
 from math import isfinite
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
 from .errors import SpecError, UnknownNameError
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from .arrays import Doubles
 
 HeadActivation: TypeAlias = Literal["identity", "sigmoid", "softmax", "relu", "tanh"]
 HeadLoss: TypeAlias = Literal["squared", "log"]
@@ -39,6 +44,13 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def __len__(self) -> int:
         return len(self.features)
+
+    def scaled(self, values: "ArrayLike") -> "Doubles":
+        """Return raw values (..., features) as the network sees them."""
+        import numpy as np  # not before it is needed: importing metalforge stays quick
+
+        offset, scale = zip(*((f.offset, f.scale) for f in self.features), strict=True)
+        return np.asarray((np.asarray(values, np.float64) - np.array(offset)) / np.array(scale))
 
     def fingerprint(self) -> str:
         """Return 16 hex digits that change with any name, unit, order or scaling."""

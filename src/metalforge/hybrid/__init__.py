@@ -3,9 +3,10 @@
 `model` has graphs of ops, from networks made here and from ONNX; `routing` places them, `running` executes plans.
 `esn` holds networks with their product on an NPU, `chunking` those that are larger than one, `learning` trains on the
 device. `evaluation` says what a model costs and loses on a chip, `search` finds a network for a task, and `attacks`
-tells how easily one is fooled.
+tells how easily one is fooled. What is found or made is written by `deploy` and comes back by `load`, in any process.
 """
 
+from .deployed import Deployed, deploy, load
 from .esn.network import HybridEsn, HybridStatistics
 from .esn.selector import SubstrateSelector
 from .esn.tasks import PrecisionChoice, Task, loss, refit
@@ -19,6 +20,7 @@ from .running.failure import DeviceFallbackWarning
 from .running.values import OutputMerger
 
 __all__ = [
+    "Deployed",
     "DeviceFallbackWarning",
     "Evaluation",
     "HybridEsn",
@@ -32,8 +34,10 @@ __all__ = [
     "PrecisionChoice",
     "SubstrateSelector",
     "Task",
+    "deploy",
     "evaluate",
     "graph_from_esn",
+    "load",
     "load_onnx",
     "loss",
     "refit",

@@ -73,6 +73,7 @@ def encode(weights: EsnWeights) -> bytes:
         "inputs that the readout sees": weights.passthrough,
         "a feature schema": weights.features is not None,
         "a head layout": weights.heads is not None,
+        "ranges": weights.ranges is not None,
         f"activation {weights.activation}": weights.activation not in _THEIR_NAMES,
         "float64 (hint: weights.astype(np.float32))": weights.dtype != np.float32,
     }

@@ -24,7 +24,7 @@ from metalforge.core.schema import FeatureSchema, HeadLayout
 from .activations import ActivationName
 from .matrices import Kind, kind_of
 from .sparse import BlockSparse, Matrix, arrays_of
-from .weights import EsnWeights
+from .weights import EsnWeights, Ranges
 
 FORMAT: Final = "metalforge.esn"
 VERSION = 1
@@ -64,6 +64,13 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     heads: HeadLayout | None
     heads_fingerprint: str | None
     sha256: str
+    ranges: tuple[float, float] | None = None
+    """Of inputs and states. Left out where there are none, as in files of older versions."""
+
+    def encoded(self) -> bytes:
+        """Return the record as JSON."""
+        fields = msgspec.structs.asdict(self)
+        return msgspec.json.encode({name: v for name, v in fields.items() if name != "ranges" or v is not None})
 
 
 def encode(weights: EsnWeights) -> bytes:
@@ -89,10 +96,11 @@ def encode(weights: EsnWeights) -> bytes:
         heads=heads,
         heads_fingerprint=None if heads is None else heads.fingerprint(),
         sha256="",
+        ranges=None if weights.ranges is None else (float(weights.ranges.u), float(weights.ranges.s)),
     )
     record = msgspec.structs.replace(record, sha256=_checksum(record, arrays))
     # One entry only: the library writes several in an order of its own.
-    return save(arrays, metadata={ENTRY: msgspec.json.encode(record).decode()})
+    return save(arrays, metadata={ENTRY: record.encoded().decode()})
 
 
 def read(path: PathLike) -> EsnWeights:
@@ -121,6 +129,7 @@ def read(path: PathLike) -> EsnWeights:
         passthrough=record.passthrough,
         features=record.features,
         heads=record.heads,
+        ranges=None if record.ranges is None else Ranges(*record.ranges),
     )
 
 
@@ -198,11 +207,17 @@ def _to_matrix(kind: Kind, arrays: dict[str, NDArray[Any]], units: int) -> Matri
 
 def _checksum(record: _Record, arrays: dict[str, NDArray[Any]]) -> str:
     """Return the SHA-256 of the record, but for this field, and of all arrays by name: type, shape and bytes."""
-    digest = hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(record, sha256="")))
+    digest = hashlib.sha256(msgspec.structs.replace(record, sha256="").encoded())
     for name, array in sorted(arrays.items()):
         digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
+
+
+def metadata(data: bytes) -> dict[str, str]:
+    """Return the metadata of an encoded network."""
+    found: dict[str, str] = msgspec.json.decode(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
+    return found
 
 
 def with_metadata(data: bytes, name: str, text: str) -> bytes:

@@ -33,11 +33,24 @@ class UnstableReservoirWarning(UserWarning):
     """The recurrent matrix has a spectral radius above 1: the state may not forget its start."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """The largest |input| and |state|: what the lines of a chip show; larger ones are clamped there."""
+
+    u: float
+    s: float
+
+    def __post_init__(self) -> None:
+        if not (0 < self.u < float("inf") and 0 < self.s < float("inf")):
+            raise SpecError(f"ranges must be finite numbers above 0. Got {self.u} of inputs and {self.s} of states")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class EsnWeights(Brief):
     """A network: immutable, of one real type (float32 or float64), with or without a readout.
 
-    Arrays are kept as they come (no copies) and must not be changed afterwards; `replace` makes a changed one.
+    Arrays are kept as they come (no copies) and must not be changed afterwards; `replace` makes a changed one. `ranges`
+    is its calibration for devices of few bits, measured on the data that it was made for; None where nobody did.
     """
 
     w_in: Reals
@@ -51,6 +64,7 @@ class EsnWeights(Brief):
     passthrough: bool = False
     features: FeatureSchema | None = None
     heads: HeadLayout | None = None
+    ranges: Ranges | None = None
 
     def __post_init__(self) -> None:
         activation(self.activation)

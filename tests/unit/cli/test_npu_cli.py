@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -47,6 +48,21 @@ def test_chip_integers_go_straight_through(files):
     np.save(files / "lines.npy", np.array([[1, 2], [15, 0]], np.uint8))
     ran = json.loads(call("run", "two.mfp", "lines.npy", "--json", cwd=files).stdout)
     assert ran["result"] == [[7, 6], [15, -30]]
+
+
+def test_real_inputs_want_the_range_that_the_program_is_for(files):
+    matrix, x = np.load(files / "m.npy"), 5 * np.load(files / "x.npy")
+    np.save(files / "x5.npy", x)
+    wide = ("--range", 5, "--digits", 2, "--activation-bits", 12)
+    bound = json.loads(call("compile", "m.npy", "-o", "p.mfp", *wide, "--json", cwd=files).stdout)["error_bound"]
+    said = json.loads(call("run", "p.mfp", "--input", "x5.npy", "--json", cwd=files).stdout)["result"]
+    assert np.max(np.abs(np.array(said) - x @ matrix.T)) <= bound
+    assert "compiled for inputs up to 5" in call("run", "p.mfp", "x5.npy", "--range", 1, cwd=files, code=2).stderr
+    program = wire.load(files / "p.mfp")
+    wire.save(replace(program, ranges=np.zeros(0)), files / "old.mfp")  # as they were written before
+    assert "--range" in call("run", "old.mfp", "x5.npy", cwd=files, code=2).stderr
+    again = json.loads(call("run", "old.mfp", "x5.npy", "--range", 5, "--json", cwd=files).stdout)["result"]
+    assert again == said
 
 
 def test_a_matrix_that_could_saturate_becomes_several_programs(tmp_path):

@@ -2,12 +2,19 @@
 
 import json
 
+import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from metalforge.cli import search as module
 from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
+from metalforge.hybrid import load
+from metalforge.hybrid.search import search_task
+from metalforge.hybrid.search.tasks import TASKS, WASHOUT
+from metalforge.reservoir import load_weights
+from metalforge.reservoir.metrics import nrmse
+from reference.command_line import call
 
 app = typer.Typer()
 app.command()(module.search)
@@ -58,6 +65,18 @@ def test_text_shows_the_baselines_and_a_missed_tolerance_is_exit_code_1(tmp_path
     for words in ("6 candidates", "searched, int4 W4A4", "linear on 30 lags", "modelled: akd1000-claimed", "wrote"):
         assert words in result.stdout
     assert (tmp_path / "out" / "reservoir.mfp").exists()
+    # What it leaves is complete: raw inputs in, raw outputs out, and the error that it told.
+    inputs, targets, _ = TASKS["narma10"](1)
+    np.save(tmp_path / "x.npy", inputs["test"])
+    call("npu", "run", "out", "--input", "x.npy", "-o", "y.npy", cwd=tmp_path)
+    counted = [y[:, WASHOUT:].reshape(-1, 1) for y in (targets["test"], np.load(tmp_path / "y.npy"))]
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert nrmse(*counted) == pytest.approx(report["best"]["error_int4"], rel=1e-4)
+    kept = load_weights(tmp_path / "out" / "weights.safetensors")
+    assert kept.features == search_task("narma10").features
+    assert kept.ranges.u > 1
+    with load(tmp_path / "out") as model:
+        assert model.provenance["task"] == "narma10"
 
 
 def test_what_is_wrong_is_told(tmp_path):

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from metalforge.core.errors import PlacementError, SpecError
-from metalforge.hybrid.esn.paths import LastLayer, NativeLayer, Ranges, Rectified, ScaleTrick
+from metalforge.hybrid.esn.paths import LastLayer, NativeLayer, Rectified, ScaleTrick
 from metalforge.hybrid.routing.encodings import LADDER, encoding_of, precision_of
 from metalforge.reservoir.generate import make_esn
+from metalforge.reservoir.weights import Ranges
 from metalforge.substrates.npu import EmulatedDevice
 from metalforge.substrates.npu.quantize import quantize
 from metalforge.substrates.npu.residency import DevicePrograms

@@ -146,13 +146,6 @@ class ChunkedEsn(CarriedState):
         plan = plan_chunks(weights, **planning)
         return cls(weights, plan, device, on_device_failure=on_device_failure)
 
-    @property
-    def programs(self) -> DevicePrograms:
-        """The programs of all chunks on the device, by slot."""
-        if self._programs is None:
-            raise SpecError("this network is in software: it has no programs")
-        return self._programs
-
     def statistics(self) -> ChunkStatistics:
         """Return counts, measured host time and modelled device time since the network was made."""
         programs, (device, energy) = self._programs, self._spent()

@@ -18,10 +18,10 @@ from metalforge.core.brief import Brief
 from metalforge.core.errors import PlacementError, SpecError
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.esn.network import HybridEsn
-from metalforge.hybrid.esn.paths import InputPlace, Ranges, device_lines, input_errors, input_place
+from metalforge.hybrid.esn.paths import InputPlace, device_lines, input_errors, input_place
 from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.hybrid.routing.plan import aligned, short
-from metalforge.reservoir.weights import EsnWeights
+from metalforge.reservoir.weights import EsnWeights, Ranges
 from metalforge.substrates.npu import costs
 from metalforge.substrates.npu.compile import CompiledLinear, compile_linear
 from metalforge.substrates.npu.device import ResourceError, image_bytes

@@ -24,11 +24,11 @@ from metalforge.reservoir.activations import activation, leaky_step
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.files import as_weights
 from metalforge.reservoir.series import Series, as_series
-from metalforge.reservoir.weights import EsnWeights
+from metalforge.reservoir.weights import EsnWeights, Ranges
 from metalforge.substrates.npu.device import NpuDevice, Spent
 from metalforge.substrates.npu.residency import DevicePrograms
 
-from .paths import InputPlace, LastLayer, LinearPath, NativeLayer, Ranges, Rectified
+from .paths import InputPlace, LastLayer, LinearPath, NativeLayer, Rectified
 from .tasks import PrecisionChoice, Task, climb, refit
 
 STEPS_AT_ONCE = 4096
@@ -147,6 +147,13 @@ class CarriedState:
         if self._programs is not None:
             self._programs.close()
 
+    @property
+    def programs(self) -> DevicePrograms:
+        """Its own programs on the device, by slot."""
+        if self._programs is None:
+            raise SpecError("this network is in software: it has no programs")
+        return self._programs
+
     def _host(self) -> Measured:
         return Measured(value=self._host_s, unit="s", how="perf_counter around each step")
 
@@ -240,8 +247,9 @@ class HybridEsn(CarriedState):
         """Return the network of an `EsnWeights`, a fitted estimator or a file, in software.
 
         The chip's lines need to know how large inputs and states get: `calibration` is a series (steps, inputs), or
-        (series, steps, inputs), or a list of series to measure it on; without, |u| <= `input_range` (1 by default) and
-        states within what the activation bounds them to. Larger values are clamped.
+        (series, steps, inputs), or a list of series to measure it on. Without, it is what the weights' own `ranges`
+        say, and for weights that do not say it |u| <= 1 and states within what the activation bounds them to;
+        `input_range` is another range of inputs. Larger values are clamped.
         """
         weights = as_weights(source)
         if calibration is None:
@@ -411,6 +419,8 @@ class HybridEsn(CarriedState):
 
 
 def _default_ranges(weights: EsnWeights) -> Ranges:
-    """Inputs within -1 .. 1, states within what their activation bounds them to."""
+    """The weights' own; else inputs within -1 .. 1, states within what their activation bounds them to."""
+    if weights.ranges is not None:
+        return weights.ranges
     bound = activation(weights.activation).bound
     return Ranges(1.0, 1.0 if bound is None else bound)

@@ -34,7 +34,7 @@ from metalforge.hybrid.running.device_matrix import DeviceMatrix
 from metalforge.hybrid.running.exact_steps import ExactSteps
 from metalforge.reservoir.engine import Affine
 from metalforge.reservoir.sparse import to_dense
-from metalforge.reservoir.weights import EsnWeights
+from metalforge.reservoir.weights import EsnWeights, Ranges
 from metalforge.substrates.npu.compile import compile_linear
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.ladder import build_ladder, encode_unsigned, encode_zero_point, group_ranges
@@ -49,14 +49,6 @@ MIN_STEP = 1 / FINEST
 HOST_GAIN = 2.0
 """W_in goes to the host on `auto` where that makes the predicted error this much smaller: less is not worth a product
 on the host in every step."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ranges:
-    """The largest |u| and |s| that lines can show; larger ones are clamped."""
-
-    u: float
-    s: float
 
 
 def device_lines(weights: EsnWeights, ranges: Ranges, place: str) -> tuple[Reals, Doubles]:

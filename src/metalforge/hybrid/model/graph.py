@@ -169,6 +169,7 @@ def graph_from_esn(weights: EsnWeights, *, name: str = "esn") -> OpGraph:
         nodes=tuple(nodes),
         outputs=outputs,
         dtype="float32" if weights.dtype == "float32" else "float64",
+        ranges={} if weights.ranges is None else {"input": weights.ranges.u},
     )
 
 

@@ -9,9 +9,9 @@ import msgspec
 from metalforge.core.brief import Brief
 from metalforge.core.files import naming, replacing
 from metalforge.core.quantities import Measured, Modelled
+from metalforge.hybrid.deployed import deploy
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.reservoir.engine import Engine
-from metalforge.reservoir.files import save_weights
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu import wire
 from metalforge.substrates.npu.program import Program
@@ -95,7 +95,8 @@ def search(
     """Return the network that a search chose, compiled and scored on data that no phase has seen.
 
     `storage` is an SQLite file that a search is kept in and goes on from. With `learn_on` the readout learns on the
-    device from the validation part as a stream. `out` is a folder for the weights, programs, report and plot.
+    device from the validation part as a stream. `out` is a folder for the weights, programs, report and plot;
+    `metalforge.hybrid.load(out)` takes raw inputs.
     """
     chip = find_profile(profile)
     about = search_task(task, seed=seed) if isinstance(task, str) else task
@@ -136,6 +137,7 @@ def search(
         ("test NRMSE", f"{best.error_int4:.6g}"),
     )
     programs = tuple(replace(program, provenance=origin) for program in programs_of(esn))
+    esn = esn.with_weights(replace(esn.weights, features=about.features, heads=about.layout))
     found = Deployment(report=report, esn=esn, weights=esn.weights, programs=programs, study=study, files=())
     return found if out is None else replace(found, files=_write(out, found, about, chip))
 
@@ -153,7 +155,7 @@ def _write(out: Path, found: Deployment, task: SearchTask, chip: DeviceProfile) 
     with naming(out, "made"):
         out.mkdir(parents=True, exist_ok=True)
     files = [out / "weights.safetensors"]
-    save_weights(found.weights, files[0])
+    deploy(found.esn, files[0], provenance=dict(found.programs[0].provenance))
     for program in found.programs:
         files.append(out / f"{program.name}.mfp")
         wire.save(program, files[-1])

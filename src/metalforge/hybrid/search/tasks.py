@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from metalforge.core.arrays import Reals
-from metalforge.core.errors import find
+from metalforge.core.errors import SpecError, find
+from metalforge.core.schema import Feature, FeatureSchema, HeadLayout, HeadSpec
 from metalforge.hybrid.esn.tasks import Task
 from metalforge.reservoir.datasets import lorenz, mackey_glass, narma, to_forecasting
 
@@ -31,7 +32,8 @@ MACKEY_GLASS_HORIZON = 84
 class SearchTask:
     """Three parts that share no data: readouts see `training`, the search `validation`, nobody `test` before the end.
 
-    Inputs and targets are float32 and standardised by what training shows. `heads` name the outputs.
+    Inputs and targets are float32 and standardised by what training shows. `heads` name the outputs. `features` and
+    `layout` say how: they are written with the network, which raw inputs then go into and raw outputs come out of.
     """
 
     name: str
@@ -40,6 +42,30 @@ class SearchTask:
     validation: Task
     test: Task
     heads: tuple[str, ...]
+    features: FeatureSchema | None = None
+    layout: HeadLayout | None = None
+
+    def __post_init__(self) -> None:
+        parts = {"training": self.training, "validation": self.validation, "test": self.test}
+        for name, part in parts.items():
+            if part.classes:
+                raise SpecError(
+                    f"a search wants real targets for every step; those of `{name}` are classes, one a series"
+                    "\nhint: targets of zeros and ones, an output a class, at every step: float, not whole numbers"
+                )
+            if part.inputs.shape[2] != self.inputs or part.targets.shape[2] != self.outputs:
+                raise SpecError(
+                    f"all parts must have {self.inputs} inputs and {self.outputs} targets, as training has. "
+                    f"Got {part.inputs.shape[2]} and {part.targets.shape[2]} in `{name}`"
+                )
+        if len(self.heads) != self.outputs or len(set(self.heads)) != len(self.heads):
+            raise SpecError(
+                f"`heads` must be {self.outputs} different names, one a target. Got {', '.join(self.heads) or 'none'}"
+            )
+        if self.features is not None and len(self.features) != self.inputs:
+            raise SpecError(f"`features` must name {self.inputs} inputs. Got {len(self.features)}")
+        if self.layout is not None and self.layout.width != self.outputs:
+            raise SpecError(f"`layout` must have {self.outputs} outputs. Got {self.layout.width}")
 
     @property
     def inputs(self) -> int:
@@ -55,17 +81,28 @@ class SearchTask:
 def search_task(name: str, *, seed: int = 1) -> SearchTask:
     """Return a task by name; the same name and seed give the same numbers."""
     inputs, targets, heads = find("search task", name, TASKS)(seed)
-    centre = [x["training"].mean(axis=(0, 1)) for x in (inputs, targets)]
-    size = [x["training"].std(axis=(0, 1)) for x in (inputs, targets)]
+    shown = [(x["training"].mean(axis=(0, 1)), x["training"].std(axis=(0, 1))) for x in (inputs, targets)]
     parts = {
         part: Task(
-            inputs=((inputs[part] - centre[0]) / size[0]).astype(np.float32),
-            targets=((targets[part] - centre[1]) / size[1]).astype(np.float32),
+            inputs=((inputs[part] - shown[0][0]) / shown[0][1]).astype(np.float32),
+            targets=((targets[part] - shown[1][0]) / shown[1][1]).astype(np.float32),
             washout=WASHOUT,
         )
         for part in ROWS
     }
-    return SearchTask(name=name, seed=seed, heads=heads, **parts)
+    features = [
+        Feature(name=f"u{i}", offset=float(c), scale=float(s))
+        for i, c, s in zip(range(inputs["training"].shape[2]), *shown[0], strict=True)
+    ]
+    layout = [HeadSpec(name=head, offset=float(c), scale=float(s)) for head, c, s in zip(heads, *shown[1], strict=True)]
+    return SearchTask(
+        name=name,
+        seed=seed,
+        heads=heads,
+        features=FeatureSchema(name=name, features=tuple(features)),
+        layout=HeadLayout(name=name, heads=tuple(layout)),
+        **parts,
+    )
 
 
 Parts = dict[str, Reals]

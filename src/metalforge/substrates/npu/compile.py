@@ -111,6 +111,7 @@ def compile_linear(
             encoding=encoding,
             heads=tuple(heads or ()),
             scales=part.scales,
+            ranges=part.ranges,
             schema=schema,
             provenance=provenance,
         )

@@ -78,7 +78,10 @@ PROGRAM: FlatTable = {
     "scales": np.dtype("<f8"),
     "schema": FREE,
     "provenance": Many(ENTRY, 4096),
+    "ranges": np.dtype("<f8"),
 }
+LATER = frozenset({"ranges"})
+"""Vectors of the root that came after files were written: left out where they are empty."""
 
 
 def _utf8(kind: Text, text: Any, where: str) -> bytes:
@@ -113,6 +116,11 @@ def _join(where: str, name: str) -> str:
     return f"{where}.{name}" if where else name
 
 
+def _there(record: Record, name: str) -> bool:
+    """Whether a field is written."""
+    return name not in LATER or bool(len(record[name]))
+
+
 def encode(record: Record) -> bytes:
     """Return a record of the root table as a FlatBuffer."""
     builder = flatbuffers.Builder(1024)
@@ -133,12 +141,12 @@ def _write(builder: Any, kind: Below, value: Any) -> int:
             builder.PrependUOffsetTRelative(place)
         return int(builder.EndVector())
     flags = {"B": number_types.Uint8Flags, "H": number_types.Uint16Flags, "I": number_types.Uint32Flags}
-    below = {n: _write(builder, k, value[n]) for n, k in kind.items() if not isinstance(k, str)}
+    below = {n: _write(builder, k, value[n]) for n, k in kind.items() if not isinstance(k, str) and _there(value, n)}
     builder.StartObject(len(kind))
     for slot, (name, field) in enumerate(kind.items()):
         if isinstance(field, str):
             builder.PrependSlot(flags[field], slot, value[name], None)  # None: write zeros too
-        else:
+        elif name in below:
             builder.PrependUOffsetTRelativeSlot(slot, below[name], 0)
     return int(builder.EndObject())
 
@@ -162,7 +170,8 @@ def _canonical(kind: Kind, value: Any, where: str) -> Iterator[bytes]:
             yield from _canonical(kind.table, record, f"{where}[{i}]")
     else:
         for name, field in kind.items():
-            yield from _canonical(field, value[name], _join(where, name))
+            if _there(value, name):
+                yield from _canonical(field, value[name], _join(where, name))
 
 
 def checksum(record: Record) -> bytes:
@@ -247,6 +256,8 @@ class Reader:
                 record[name] = self._number(kind, place) if isinstance(kind, str) else self._below(kind, place, path)
             elif isinstance(kind, str):
                 record[name] = 0
+            elif path in LATER:
+                record[name] = np.zeros(0, kind)
             else:
                 raise ProgramError(f"`{path}` is missing: the program is damaged")
             if path == "version" and record[name] != VERSION:  # the first field: what follows may be laid out otherwise

@@ -238,8 +238,12 @@ def build_ladder(
     )
 
 
-def ladder_of(program: Program, *, ranges: ArrayLike = 1.0) -> Ladder:
-    """Return the ladder of a program of one layer, read back from its weights, encoding and scales."""
+def ladder_of(program: Program, *, ranges: ArrayLike | None = None) -> Ladder:
+    """Return the ladder of a program of one layer, read back from its weights, encoding, scales and ranges.
+
+    `ranges` are for a program that has none of its own: its scales were made for some, and others would clamp or
+    stretch what goes in.
+    """
     if len(program.layers) != 1:
         raise ProgramError(f"program `{program.name}` has {len(program.layers)} layers; only one can be read back")
     q = join_digits(program.layers[0].weights, program.encoding.digits).T
@@ -248,7 +252,19 @@ def ladder_of(program: Program, *, ranges: ArrayLike = 1.0) -> Ladder:
         if not np.array_equal(q[:, :half], -q[:, half:]):
             raise ProgramError(f"program `{program.name}` is two_rail, but its weights are not [W; -W]")
         q = q[:, :half]
-    return Ladder(encoding=program.encoding, integers=q, scales=program.scales, ranges=_ranges(ranges, q.shape[1]))
+    given = None if ranges is None else _ranges(ranges, q.shape[1])
+    if given is None and not program.ranges.size:
+        raise ProgramError(
+            f"program `{program.name}` does not say how large its inputs are, so real ones cannot be encoded"
+            "\nhint: give the range it was compiled for (`--range`), or compile it anew"
+        )
+    if given is not None and program.ranges.size and not np.array_equal(given, program.ranges):
+        raise ProgramError(
+            f"program `{program.name}` was compiled for inputs up to {program.ranges.max():g}. Got {given.max():g}"
+            "\nhint: leave the range out, or compile for another"
+        )
+    held = program.ranges if given is None else given
+    return Ladder(encoding=program.encoding, integers=q, scales=program.scales, ranges=held)
 
 
 def _horner(blocks: NDArray[np.int64], base: int) -> NDArray[np.int64]:

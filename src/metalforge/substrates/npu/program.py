@@ -144,7 +144,9 @@ class Program(Brief):
     """A chain of layers with what the host needs to use them.
 
     `scales` has one float64 an output (after digits are joined): what one unit of the joined integer is worth.
-    `schema` names the feature and head schema, `provenance` is free text by key; both travel with the program.
+    `ranges` has the largest |x| of each real input, or is empty where nobody said: chip integers alone then mean
+    something. `schema` names the feature and head schema, `provenance` is free text by key; both travel with the
+    program.
     """
 
     name: str
@@ -154,6 +156,7 @@ class Program(Brief):
     scales: Doubles = field(default_factory=lambda: np.zeros(0))
     schema: str = ""
     provenance: tuple[tuple[str, str], ...] = ()
+    ranges: Doubles = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         if not self.layers:
@@ -182,6 +185,9 @@ class Program(Brief):
             or not np.all(np.isfinite(self.scales))
         ):
             raise ProgramError(f"`scales` must be {self.outputs} finite float64, one per output")
+        real, r = self.inputs // (2 if self.encoding.signed == "two_rail" else 1), self.ranges
+        if r.dtype != np.float64 or r.shape not in ((0,), (real,)) or not np.all((r > 0) & np.isfinite(r)):
+            raise ProgramError(f"`ranges` must be {real} finite float64 above 0, one per real input, or none")
         used: set[int] = set()
         for head in self.heads:
             span = range(head.start, head.start + head.width)

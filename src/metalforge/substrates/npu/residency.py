@@ -97,6 +97,11 @@ class DevicePrograms:
         with self._shared.lock:
             return tuple(slot for slot in self._shared.on_chip if slot in self._programs)
 
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """These programs as the host wrote them last, in the order in which they were added."""
+        return tuple(self._programs.values())
+
     def program(self, slot: str) -> Program:
         """Return a program as the host wrote it last."""
         return find("program of this user on the device", slot, self._programs)

@@ -84,6 +84,7 @@ def _to_record(program: Program) -> Record:
         "scales": np.ascontiguousarray(program.scales, "<f8"),
         "schema": program.schema,
         "provenance": [{"key": key, "value": value} for key, value in program.provenance],
+        "ranges": np.ascontiguousarray(program.ranges, "<f8"),
     }
 
 
@@ -100,6 +101,7 @@ def _to_program(record: Record) -> Program:
         scales=record["scales"].astype(np.float64),
         schema=record["schema"],
         provenance=tuple((entry["key"], entry["value"]) for entry in record["provenance"]),
+        ranges=record["ranges"].astype(np.float64),
     )
 
 

@@ -32,7 +32,7 @@ class HostPart:
     """
 
     def __init__(self, model: bytes) -> None:
-        self._model = model
+        self.model = model
         onnx = onnx_library()
         content = onnx.ModelProto.FromString(model)
         self.operators = tuple(node.op_type for node in content.graph.node)
@@ -45,7 +45,7 @@ class HostPart:
 
     def __reduce__(self) -> tuple[type["HostPart"], tuple[bytes]]:
         """A copy opens a session of its own."""
-        return HostPart, (self._model,)
+        return HostPart, (self.model,)
 
     def __call__(self, inputs: Sequence[Array]) -> tuple[Array, ...]:
         """Return the outputs; raises `SpecError` where they would be too large, or the numbers cannot be taken."""
@@ -84,7 +84,7 @@ class HostPart:
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = QUIET
         try:
-            run: Run = runtime.InferenceSession(self._model, options, providers=["CPUExecutionProvider"]).run
+            run: Run = runtime.InferenceSession(self.model, options, providers=["CPUExecutionProvider"]).run
         except Exception:  # its exceptions have no common base
             return None
         return run
@@ -97,7 +97,7 @@ class HostPart:
         if strange := UNSURE.intersection(self.operators):
             raise SpecError(f"has {', '.join(sorted(strange))}, which onnxruntime cannot run beside the rest of it")
         try:
-            evaluator = onnx.reference.ReferenceEvaluator(onnx.ModelProto.FromString(self._model))
+            evaluator = onnx.reference.ReferenceEvaluator(onnx.ModelProto.FromString(self.model))
         except Exception as error:
             raise SpecError(f"can be run neither by onnxruntime nor by onnx ({error})") from error
 

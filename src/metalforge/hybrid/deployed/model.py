@@ -1,0 +1,307 @@
+"""Deployed models: `deploy` writes one, `load` gives it back, ready to `predict` from raw inputs.
+
+Raw means as they were measured. A network's feature schema says what it sees of them, (value - offset) / scale; its
+heads say what its outputs stand for, offset + scale * activation(output). Both are applied here.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
+
+from metalforge.core.arrays import Array, Doubles
+from metalforge.core.closing import Closing
+from metalforge.core.errors import SpecError
+from metalforge.core.files import PathLike, naming
+from metalforge.core.schema import FeatureSchema, HeadLayout
+from metalforge.hybrid.esn.network import HybridEsn
+from metalforge.hybrid.esn.paths import LastLayer
+from metalforge.hybrid.model.onnx_import import load_onnx
+from metalforge.hybrid.routing.plan import Plan
+from metalforge.hybrid.routing.router import OperationRouter
+from metalforge.hybrid.running.executor import HybridExecutor
+from metalforge.hybrid.running.failure import OnFailure
+from metalforge.hybrid.running.values import Outputs
+from metalforge.reservoir.activations import activation
+from metalforge.reservoir.files import load_weights
+from metalforge.reservoir.weights import EsnWeights
+from metalforge.substrates.npu.device import NpuDevice
+from metalforge.substrates.npu.emulator import EmulatedDevice
+
+from .plan_file import frozen, thawed
+from .record import EsnRecord, Label, PlanFile, read_entry, write_network, write_plan
+
+IN_FOLDER = "weights.safetensors"
+"""The file of a folder that is loaded, as `search` writes it."""
+Series: TypeAlias = ArrayLike | Sequence[ArrayLike]
+
+
+class Deployed(Closing):
+    """A model that was read from a file. `device` is the NPU it runs on, None in software."""
+
+    def __init__(self, record: EsnRecord | PlanFile, device: NpuDevice | None, *, owned: bool) -> None:
+        self.record, self.device = record, device
+        self._owned = owned
+
+    @property
+    def provenance(self) -> dict[str, str]:
+        """Where it comes from."""
+        return {"made by": self.record.made_by, **self.record.provenance}
+
+    @abstractmethod
+    def predict(self, inputs: Any) -> Any:
+        """Return what the model says of raw inputs, from rest."""
+
+    def close(self) -> None:
+        """Take the programs off the device; a device that was made here is closed too."""
+        self._release()
+        if self._owned and self.device is not None:
+            self.device.__exit__(None, None, None)
+
+    def _release(self) -> None:
+        """Take the programs off the device."""
+
+    def _classed(self, outputs: Array) -> Array:
+        """Return the names of the largest outputs, where the model has names."""
+        if self.record.labels is None:
+            return outputs
+        return np.asarray(np.asarray(self.record.labels)[np.argmax(outputs, axis=-1)])
+
+
+class DeployedEsn(Deployed):
+    """A network: series go in, an output for every step or for every series comes out."""
+
+    record: EsnRecord
+
+    def __init__(
+        self, esn: HybridEsn, record: EsnRecord, device: NpuDevice | None = None, *, owned: bool = False
+    ) -> None:
+        super().__init__(record, device, owned=owned)
+        self.esn = esn
+
+    def predict(self, inputs: Series) -> Any:
+        """Return outputs in the form of the inputs.
+
+        One series (steps, inputs) gives (steps, outputs); several (series, steps, inputs), or a list of any lengths,
+        give as many. Where the record says `series`, each series has one output, at its last step. Classes come by
+        name. A table of `samples` is that many series of one step.
+        """
+        tables, form = self._tables(inputs)
+        said = [self._said(y) for y in self._outputs(tables)]
+        if self.record.target == "series" or form == "samples":
+            found = np.stack([y[-1] for y in said])
+            return found[0] if form == "one" else found
+        if form == "one":
+            return said[0]
+        return np.stack(said) if form == "array" else said
+
+    def _tables(self, inputs: Series) -> tuple[list[Doubles], str]:
+        """Return series (steps, inputs) as the network sees them, and the form in which they came."""
+        width, form = self.esn.weights.inputs, "list"
+        several = isinstance(inputs, list | tuple) and all(np.ndim(one) >= 2 for one in inputs)
+        if not several and np.asarray(inputs).dtype != object:
+            given = np.asarray(inputs)
+            if given.ndim == 1 and width == 1:
+                given = given[:, np.newaxis]
+            if given.ndim not in (2, 3):
+                raise SpecError(f"inputs must be (steps, {width}) or (series, steps, {width}). Got {given.shape}")
+            form = "array" if given.ndim == 3 else "samples" if self.record.rows == "samples" else "one"
+            inputs = list(given) if form == "array" else list(given[:, np.newaxis]) if form == "samples" else [given]
+        tables = [np.asarray(one) for one in inputs]  # type: ignore[union-attr]
+        for one in tables:
+            if one.ndim != 2 or one.shape[1] != width or not len(one) or one.dtype.kind not in "iufb":
+                raise SpecError(
+                    f"a series must be numbers of shape (steps, {width}), not empty. Got {one.dtype} of {one.shape}"
+                )
+        if not tables:
+            raise SpecError("at least one series is wanted. Got none")
+        schema = self.esn.weights.features
+        return [one.astype(np.float64) if schema is None else schema.scaled(one) for one in tables], form
+
+    def _outputs(self, tables: list[Doubles]) -> list[Array]:
+        """Return (steps, outputs) of each series; those of one length run side by side."""
+        found: list[Array] = [np.zeros(0)] * len(tables)
+        for length in {len(one) for one in tables}:
+            places = [i for i, one in enumerate(tables) if len(one) == length]
+            outputs = self._run(np.stack([tables[i] for i in places]).astype(self.esn.weights.dtype))
+            for i, y in zip(places, outputs, strict=True):
+                found[i] = y
+        return found
+
+    def _run(self, batch: Array) -> Array:
+        esn = self.esn
+        if esn.weights.w_fb is not None:
+            esn.reset(batch=len(batch))
+            return esn.run(batch)
+        states = esn.states(batch)
+        return states if esn.weights.w_out is None else esn.weights.output(states, batch)
+
+    def _said(self, outputs: Array) -> Array:
+        values = read_heads(self.esn.weights.heads, outputs) if self.esn.weights.w_out is not None else outputs
+        return values[:, 0] if self.record.flat and self.record.labels is None else self._classed(values)
+
+    def _release(self) -> None:
+        self.esn.close()
+
+
+class DeployedPlan(Deployed):
+    """A plan: a batch goes in, or for a graph with a state sequences from rest; its outputs come out."""
+
+    record: PlanFile
+
+    def __init__(
+        self, plan: Plan, record: PlanFile, device: NpuDevice, *, owned: bool, on_device_failure: OnFailure
+    ) -> None:
+        super().__init__(record, device, owned=owned)
+        self.plan = plan
+        self.executor = HybridExecutor(plan, device, on_device_failure=on_device_failure)
+
+    def predict(self, inputs: ArrayLike | Mapping[str, ArrayLike]) -> Outputs:
+        """Return the outputs: an array, or several by name where the graph has more than one."""
+        if not isinstance(inputs, Mapping) and self.record.features is not None:
+            inputs = self.record.features.scaled(inputs)
+        self.executor.reset()
+        found = (self.executor.run if self.plan.graph.stateful else self.executor.forward)(inputs)
+        if self.record.heads is not None:
+            parts = found if isinstance(found, dict) else {self.plan.graph.outputs[0]: found}
+            joined = np.concatenate([parts[name] for name in self.plan.graph.outputs], axis=-1)
+            found = read_heads(self.record.heads, joined, activated=True)
+        return found if isinstance(found, dict) else self._classed(found)
+
+    def _release(self) -> None:
+        self.executor.close()
+
+
+def deploy(
+    model: Any,
+    path: PathLike,
+    *,
+    labels: Sequence[Label] | NDArray[Any] | None = None,
+    target: str | None = None,
+    provenance: Mapping[str, str] | None = None,
+    features: FeatureSchema | None = None,
+    heads: HeadLayout | None = None,
+) -> None:
+    """Write a model with all that inference needs to one file, which `load` reads.
+
+    Parameters
+    ----------
+    model
+        A `HybridEsn` on whatever substrate, `EsnWeights`, a fitted estimator, a `Plan` or a `HybridExecutor`.
+    labels
+        Names of classes, an output each; those of a classifier are its own.
+    target
+        "step" or "series": an output for every step of a series, or one at its end.
+    provenance
+        Where the model comes from, as free text by name.
+    features, heads
+        What scales inputs and outputs, where the model does not say it itself.
+    """
+    names = None if labels is None else tuple(np.asarray(labels).tolist())
+    common: dict[str, Any] = {"labels": names, "provenance": dict(provenance or {})}
+    if isinstance(model, HybridExecutor | Plan):
+        plan = model if isinstance(model, Plan) else model.plan
+        value, arrays = frozen(plan)
+        write_plan(PlanFile(plan=value, features=features, heads=heads, **common), arrays, path)
+        return
+    kind: dict[str, Any] = {} if target is None else {"target": target}
+    if not isinstance(model, HybridEsn | EsnWeights):
+        model, kind = _fitted(model, kind, common)
+    esn = HybridEsn(model) if isinstance(model, EsnWeights) else model
+    weights = replace(esn.weights, features=features or esn.weights.features, heads=heads or esn.weights.heads)
+    if esn.mode != "software":
+        weights = replace(weights, ranges=esn.ranges)
+        device = esn.programs.device
+        kind |= {
+            "approach": esn.approach,
+            "precision": esn.precision,
+            "inputs": esn.path.place if isinstance(esn.path, LastLayer) else None,
+            "profile": getattr(getattr(device, "profile", None), "name", EsnRecord().profile),
+            "programs": tuple(program.fingerprint() for program in esn.programs.programs),
+        }
+    record = msgspec.convert({"type": "esn", "mode": esn.mode, **kind, **common}, EsnRecord)
+    if names is not None and len(names) != weights.outputs:
+        raise SpecError(f"{len(names)} labels for {weights.outputs} outputs: each class has one")
+    write_network(weights, record, path)
+
+
+def load(path: PathLike, *, device: NpuDevice | None = None, on_device_failure: OnFailure = "fallback") -> Deployed:
+    """Return the model in a file that `deploy` wrote, or in a folder of `metalforge search --out`.
+
+    It runs where it was deployed to: on `device`, on an emulated one of its profile where none is given, or in
+    software. Plain weights and .onnx files, which say nothing of a device, run in software.
+    """
+    file = Path(path) / IN_FOLDER if Path(path).is_dir() else Path(path)
+    if file.suffix == ".onnx":
+        plan = OperationRouter(objective="accuracy").plan(load_onnx(file))
+        made = EmulatedDevice(plan.profile)
+        return DeployedPlan(plan, PlanFile(plan={}), made, owned=True, on_device_failure=on_device_failure)
+    record, arrays = (None, {}) if file.suffix == ".json" else read_entry(file)
+    with naming(file):
+        if isinstance(record, PlanFile):
+            plan = thawed(record.plan, arrays)
+            chosen = device or EmulatedDevice(plan.profile)
+            return DeployedPlan(plan, record, chosen, owned=device is None, on_device_failure=on_device_failure)
+    esn = HybridEsn(load_weights(file))
+    if record is None or record.mode == "software":
+        return DeployedEsn(esn, record or EsnRecord())
+    with naming(file):
+        chosen = device or EmulatedDevice(record.profile)
+        if record.mode == "hardware-native":
+            esn = esn.with_hardware_native(chosen, on_device_failure=on_device_failure)
+        else:
+            esn = esn.with_hardware_linear(
+                chosen,
+                record.approach or "last-layer",
+                record.precision or "W8A8",
+                inputs=record.inputs or "auto",
+                on_device_failure=on_device_failure,
+            )
+        made_of = tuple(program.fingerprint() for program in esn.programs.programs)
+        if made_of != record.programs:
+            esn.close()
+            raise SpecError(
+                f"was deployed by {record.made_by}, and this version compiles it to other integers"
+                "\nhint: run it with that version, or deploy the network again"
+            )
+    return DeployedEsn(esn, record, chosen, owned=device is None)
+
+
+def read_heads(layout: HeadLayout | None, outputs: Array, *, activated: bool = False) -> Array:
+    """Return readout outputs (..., width) as the values of their heads, offset + scale * activation(output)."""
+    if layout is None:
+        return outputs
+    values = np.array(outputs, np.float64)
+    for head in layout.heads:
+        part = values[..., layout.span(head.name)]
+        if not activated and head.activation != "identity":
+            active = softmax(part, axis=-1) if head.activation == "softmax" else activation(head.activation).value(part)
+            part[...] = active
+        part *= head.scale
+        part += head.offset
+    return values
+
+
+def _fitted(model: Any, kind: dict[str, Any], common: dict[str, Any]) -> tuple[EsnWeights, dict[str, Any]]:
+    """Return the network of an estimator, and how it reads its inputs."""
+    weights = getattr(model, "weights_", None)
+    if not isinstance(weights, EsnWeights):
+        raise SpecError(
+            f"a {type(model).__name__} cannot be deployed"
+            "\nhint: HybridEsn, EsnWeights, a fitted EsnRegressor or EsnClassifier, Plan and HybridExecutor can"
+        )
+    classes = getattr(model, "classes_", None)
+    if classes is not None:
+        common["labels"] = tuple(np.asarray(classes).tolist())
+    own = {
+        "target": model.target or model.TARGET,
+        "rows": model.rows or model.ROWS,
+        "flat": bool(getattr(model, "single_output_", False)),
+    }
+    return weights, own | kind
