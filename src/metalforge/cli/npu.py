@@ -279,7 +279,7 @@ def conformance(
 
     report = compare(EmulatedDevice(), AkidaDevice(), seed=seed, n=programs)
     print_json({"passed": report.ok, "failed": report.failed}) if as_json else print_text(str(report))
-    if report.failed:
+    if not report.ok:
         raise typer.Exit(1)
 
 

@@ -25,10 +25,11 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout, HeadSpec
+from metalforge.reservoir.activations import activation
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.readout import NormalEquations, Readout
 from metalforge.reservoir.training import collect
-from metalforge.reservoir.weights import EsnWeights
+from metalforge.reservoir.weights import EsnWeights, Ranges
 
 from .chains import Doubles
 from .features import FEATURES
@@ -99,7 +100,16 @@ def train_heads(examples: Sequence[Example], *, weights: EsnWeights, layout: Hea
     """Return the network with every head of the layout fitted to the chains that have its label."""
     inputs = [example.inputs.astype(weights.dtype) for example in examples]
     seen = [np.asarray(x, np.float64) for x, _ in collect(weights, inputs, passthrough=True)]
-    return fit_heads(examples, seen, weights=weights, layout=layout)
+    return fit_heads(examples, seen, weights=_calibrated(weights, seen), layout=layout)
+
+
+def _calibrated(weights: EsnWeights, seen: Sequence[Doubles]) -> EsnWeights:
+    """Return the network with the ranges that a device needs: the largest inputs of these chains, states as bounded."""
+    states, inputs = (
+        max((float(np.abs(x[:, part]).max()) for x in seen), default=0.0) or 1.0
+        for part in (slice(weights.units), slice(weights.units, None))
+    )
+    return with_fields(weights, ranges=Ranges(inputs, activation(weights.activation).bound or states))
 
 
 def fit_heads(

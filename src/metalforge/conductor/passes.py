@@ -180,10 +180,15 @@ class SoftwarePass(ConductorRun):
 
 
 class DevicePass(ConductorRun):
-    """Both products on a device; the readout's ranges are those of inputs and states on `calibration`."""
+    """Both products on a device; their ranges are the weights' own, or those of inputs and states on `calibration`."""
 
     def __init__(self, weights: EsnWeights, device: NpuDevice, precision: str, calibration: ArrayLike | None) -> None:
         super().__init__(weights)
+        if calibration is None and weights.ranges is None:
+            raise SpecError(
+                "these weights do not say how large their inputs get: on a device these would be clamped, and heads "
+                "would read wrong\nhint: `conductor train` measures it; or give `calibration`, as the network sees it"
+            )
         data = None if calibration is None else np.asarray(calibration, weights.dtype)
         # With the heads on the device the host has no readout to compute.
         host = HybridEsn.from_weights(replace(weights, w_out=None, out_bias=None), calibration=data)

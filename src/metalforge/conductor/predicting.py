@@ -173,7 +173,9 @@ def _whole_on_device(
     program = ConductorProgram(weights=trained.weights)
     with (
         EmulatedDevice() as device,
-        program.run_on(device, precision="W8A8", calibration=_calibration_inputs(train)) as running,
+        program.run_on(
+            device, precision="W8A8", calibration=None if trained.weights.ranges else _calibration_inputs(train)
+        ) as running,
     ):
         for steps, members in _batches(test).items():
             running.reset(batch=len(members))

@@ -231,7 +231,10 @@ class ConductorProgram:
     def run_on(
         self, device: NpuDevice | None = None, *, precision: str = "W8A8", calibration: ArrayLike | None = None
     ) -> ConductorRun:
-        """Return the program ready to run: in software, or with both products on a device."""
+        """Return the program ready to run: in software, or with both products on a device.
+
+        Ranges on the device are those that the weights say, or measured on `calibration`; without either it is refused.
+        """
         if device is None:
             return SoftwarePass(self.weights)
         return DevicePass(self.weights, device, precision, calibration)

@@ -19,7 +19,7 @@ from metalforge.reservoir.files import expect_features
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import NpuDevice
 
-from .features import FEATURES, LARGEST, scaled
+from .features import FEATURES, scaled
 from .program import ConductorProgram
 from .questions import HeadReading
 
@@ -42,7 +42,8 @@ class NetworkConductor(Closing):
     device
         Where the products run: None is software.
     precision, calibration
-        Of the device: see `ConductorProgram.run_on`. By default the ranges are those that features are bounded by.
+        Of the device: see `ConductorProgram.run_on`. By default the ranges are those in the weights' file; weights
+        without any are refused on a device, for inputs would be clamped and readings be wrong without a word.
     spreads
         Noise by head, in the head's own unit: its error on couplings left out (`HeadFit.noise`). Heads without one
         have no spread.
@@ -66,8 +67,6 @@ class NetworkConductor(Closing):
         program = ConductorProgram(weights=weights)
         self.layout: HeadLayout = program.heads
         self.spreads = _checked_spreads(program.heads, spreads or {})
-        if calibration is None:
-            calibration = np.full((64, weights.inputs), LARGEST)
         self._run = program.run_on(device, precision=precision, calibration=calibration)
         self._rest = np.zeros(weights.units, weights.dtype)
         self._limit = chains

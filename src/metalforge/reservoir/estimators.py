@@ -164,7 +164,8 @@ class _Esn(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
             last_state_only=one_each,
         )
         w_out, out_bias = self._by_rule(pairs) if self.rule is not None else self._by_ridge(pairs, len(series))
-        self.weights_ = self.weights_.with_readout(w_out, out_bias, passthrough=self.passthrough)
+        ridge = self.ridge_ if self.rule is None else None
+        self.weights_ = self.weights_.with_readout(w_out, out_bias, passthrough=self.passthrough, ridge=ridge)
 
     def _by_rule(self, pairs: Iterator[Pair]) -> tuple[Reals, Reals]:
         for features, wanted in pairs:

@@ -42,6 +42,9 @@ _OPTIONAL = {"w_fb": 2, "w_out": 2, "out_bias": 1}
 _INTEGERS = {"w_res.indptr", "w_res.indices", "w_res.columns"}
 
 
+_LATER = ("ranges", "ridge")
+
+
 class _Tag(msgspec.Struct, frozen=True):
     """What a reader must know before it reads on; other fields belong to the version."""
 
@@ -66,11 +69,12 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     sha256: str
     ranges: tuple[float, float] | None = None
     """Of inputs and states. Left out where there are none, as in files of older versions."""
+    ridge: float | None = None
 
     def encoded(self) -> bytes:
         """Return the record as JSON."""
         fields = msgspec.structs.asdict(self)
-        return msgspec.json.encode({name: v for name, v in fields.items() if name != "ranges" or v is not None})
+        return msgspec.json.encode({name: v for name, v in fields.items() if name not in _LATER or v is not None})
 
 
 def encode(weights: EsnWeights) -> bytes:
@@ -97,6 +101,7 @@ def encode(weights: EsnWeights) -> bytes:
         heads_fingerprint=None if heads is None else heads.fingerprint(),
         sha256="",
         ranges=None if weights.ranges is None else (float(weights.ranges.u), float(weights.ranges.s)),
+        ridge=None if weights.ridge is None else float(weights.ridge),
     )
     record = msgspec.structs.replace(record, sha256=_checksum(record, arrays))
     # One entry only: the library writes several in an order of its own.
@@ -130,6 +135,7 @@ def read(path: PathLike) -> EsnWeights:
         features=record.features,
         heads=record.heads,
         ranges=None if record.ranges is None else Ranges(*record.ranges),
+        ridge=record.ridge,
     )
 
 

@@ -117,7 +117,7 @@ def fit(
     `how` are further arguments of `fit_readout`: washout, last_state_only, fit_bias, validation.
     """
     found = fit_readout(weights, inputs, targets, ridge=ridge, passthrough=passthrough, **how)
-    return weights.with_readout(found.w_out, found.out_bias, passthrough=passthrough, heads=heads)
+    return weights.with_readout(found.w_out, found.out_bias, passthrough=passthrough, heads=heads, ridge=found.ridge)
 
 
 def _targets(targets: Any, given: list[Reals], *, one: bool, last_state_only: bool) -> list[Reals] | None:

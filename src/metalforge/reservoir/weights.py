@@ -51,6 +51,7 @@ class EsnWeights(Brief):
 
     Arrays are kept as they come (no copies) and must not be changed afterwards; `replace` makes a changed one. `ranges`
     is its calibration for devices of few bits, measured on the data that it was made for; None where nobody did.
+    `ridge` is the penalty that its readout was fitted with; None where it was not, or nobody knows.
     """
 
     w_in: Reals
@@ -65,6 +66,7 @@ class EsnWeights(Brief):
     features: FeatureSchema | None = None
     heads: HeadLayout | None = None
     ranges: Ranges | None = None
+    ridge: float | None = None
 
     def __post_init__(self) -> None:
         activation(self.activation)
@@ -159,14 +161,19 @@ class EsnWeights(Brief):
         *,
         passthrough: bool | None = None,
         heads: HeadLayout | None = None,
+        ridge: float | None = None,
     ) -> "EsnWeights":
-        """Return the network with another readout, cast to its type; everything not given stays as it is."""
+        """Return the network with another readout, cast to its type; everything not given stays as it is.
+
+        `ridge` belongs to the readout: that of the old one does not stay.
+        """
         return replace(
             self,
             w_out=np.asarray(w_out, self.dtype),
             out_bias=np.zeros(len(w_out), self.dtype) if out_bias is None else np.asarray(out_bias, self.dtype),
             passthrough=self.passthrough if passthrough is None else passthrough,
             heads=self.heads if heads is None else heads,
+            ridge=ridge,
         )
 
     def output(self, state: Reals, u: Reals | None = None) -> Reals:

@@ -29,7 +29,7 @@ from metalforge.substrates.npu.device import NpuDevice, Spent
 from metalforge.substrates.npu.residency import DevicePrograms
 
 from .paths import InputPlace, LastLayer, LinearPath, NativeLayer, Rectified
-from .tasks import PrecisionChoice, Task, climb, refit
+from .tasks import PrecisionChoice, Task, better_readout, climb, refit
 
 STEPS_AT_ONCE = 4096
 """Steps that run without a break: others who share the device wait no longer than these take."""
@@ -272,7 +272,7 @@ class HybridEsn(CarriedState):
         validation: Task | None = None,
         refit_readout: bool = True,
         tolerance: float = 0.005,
-        ridge: float = 1e-6,
+        ridge: float | None = None,
         inputs: InputPlace = "auto",
         on_device_failure: OnFailure = "fallback",
     ) -> "HybridEsn":
@@ -281,8 +281,9 @@ class HybridEsn(CarriedState):
         `approach` is how the chip's rectifier is dealt with (`paths`); A, B and C exist at W4A4 only. `precision` is a
         name such as W4A8; `auto` climbs the ladder until the loss on `validation` is within `tolerance` of software,
         and `choice` then tells what it tried (without validation data it is W8A8, which loses least without a refit).
-        With `training`, the readout is fitted to the hybrid states: one solve. `inputs` says where W_in is: `auto`
-        keeps it on the host where joint quantisation would cost precision.
+        With `training`, the readout is fitted to the hybrid states: one solve, with the network's own ridge where
+        `ridge` says no other; with `validation` too, it is kept where it is better than the one that was there.
+        `inputs` says where W_in is: `auto` keeps it on the host where joint quantisation would cost precision.
         """
         fitted = training if refit_readout else None
         if precision == "auto" and approach in ("A", "B", "C"):
@@ -296,7 +297,11 @@ class HybridEsn(CarriedState):
             found.choice = choice
             return found
         esn = self._on_device(device, approach, "W8A8" if precision == "auto" else precision, inputs, on_device_failure)
-        return esn if fitted is None else refit(esn, fitted, ridge=ridge)
+        if fitted is None:
+            return esn
+        return (
+            refit(esn, fitted, ridge=ridge) if validation is None else better_readout(esn, validation, fitted, ridge)[0]
+        )
 
     def _on_device(
         self, device: NpuDevice, approach: Approach, precision: str, inputs: InputPlace, on_device_failure: OnFailure

@@ -5,12 +5,14 @@ root-mean-square error over the targets' standard deviation.
 
 `climb` finds the cheapest precision that is good enough:
 gap = loss of the hybrid network - loss of the same network in software, both on the validation task; the climb ends
-at the first rung whose gap is within the tolerance.
+at the first rung whose gap is within the tolerance. What is compared is the precision and nothing else: software and
+every rung have the better of two readouts, the one that the network came with and one fitted to its states there, both
+with the same ridge.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 NetworkT = TypeVar("NetworkT", bound="CarriedState")
 
+DEFAULT_RIDGE = 1e-6
+"""Where nobody says one: next to nothing."""
 MOST_PADDED = 1 << 27
 """Numbers of series that are held side by side, the padding of shorter ones among them."""
 
@@ -155,10 +159,14 @@ def _wanted(task: Task) -> Reals:
     return np.asarray(np.eye(task.classes)[task.labels]) if task.classes else task.labels
 
 
-def refit(esn: "NetworkT", task: Task, *, ridge: float = 1e-6) -> "NetworkT":
-    """Return the network with a readout fitted to its own states on this task: one ridge solve."""
-    found = ridge_readout(features_of(esn, task), _wanted(task), ridge)
-    return esn.with_weights(esn.weights.with_readout(found.w_out, found.out_bias))
+def refit(esn: "NetworkT", task: Task, *, ridge: float | None = None) -> "NetworkT":
+    """Return the network with a readout fitted to its own states on this task: one ridge solve.
+
+    Without `ridge` it is the one that its readout was fitted with, and 1e-6 where that is not known.
+    """
+    own = esn.weights.ridge if ridge is None else ridge
+    found = ridge_readout(features_of(esn, task), _wanted(task), DEFAULT_RIDGE if own is None else own)
+    return esn.with_weights(esn.weights.with_readout(found.w_out, found.out_bias, ridge=found.ridge))
 
 
 def outputs(esn: "CarriedState", task: Task, *, features: Reals | None = None) -> Reals:
@@ -178,6 +186,10 @@ def loss(esn: "CarriedState", task: Task) -> float:
     return float(nrmse(_wanted(task), found))
 
 
+Readout: TypeAlias = Literal["its own", "refitted"]
+"""The readout that a network came with, or one fitted to its states."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rung:
     """One precision that was tried."""
@@ -186,6 +198,7 @@ class Rung:
     rows_per_step: int
     loss: float
     gap: float
+    readout: Readout = "its own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +209,7 @@ class PrecisionChoice:
     reference: float
     """Loss of the network in software."""
     tolerance: float
+    reference_readout: Readout = "its own"
 
     @property
     def precision(self) -> str:
@@ -209,9 +223,12 @@ class PrecisionChoice:
 
     def __str__(self) -> str:
         """Return one line a rung."""
-        lines = [f"software: loss {self.reference:.4f}, tolerance {self.tolerance:g}"]
+        lines = [
+            f"software: loss {self.reference:.4f} (readout {self.reference_readout}), tolerance {self.tolerance:g}"
+        ]
         lines += [
-            f"{r.precision}: loss {r.loss:.4f}, gap {r.gap:+.4f}, {r.rows_per_step} chip rows per step"
+            f"{r.precision}: loss {r.loss:.4f} (readout {r.readout}), gap {r.gap:+.4f}, "
+            f"{r.rows_per_step} chip rows per step"
             for r in self.rungs
         ]
         return "\n".join([*lines, f"chosen: {self.precision}" + ("" if self.reached else ", above the tolerance")])
@@ -225,24 +242,34 @@ def climb(
     *,
     tolerance: float,
     training: Task | None = None,
-    ridge: float = 1e-6,
+    ridge: float | None = None,
 ) -> tuple["HybridEsn", PrecisionChoice]:
     """Return the first network of the ladder that is within `tolerance` of software, or the last, and the report.
 
-    With `training`, each is compared after a readout of its own was fitted.
+    With `training`, a readout is fitted to the states of each, software included, and kept where it is better than
+    the network's own.
     """
-    if training is not None and software.weights.w_out is None:
-        software = refit(software, training, ridge=ridge)
-    reference = loss(software, validation)
+    _, reference, fitted = better_readout(software, validation, training, ridge)
     rungs: list[Rung] = []
     for precision in ladder:
-        esn = build(precision)
-        if training is not None:
-            esn = refit(esn, training, ridge=ridge)
-        value = loss(esn, validation)
+        esn, value, readout = better_readout(build(precision), validation, training, ridge)
         rows = esn.path.rows_per_step if esn.path else 0
-        rungs.append(Rung(precision, rows, value, value - reference))
+        rungs.append(Rung(precision, rows, value, value - reference, readout))
         if value - reference <= tolerance or precision == ladder[-1]:
             break
         esn.close()
-    return esn, PrecisionChoice(tuple(rungs), reference, tolerance)
+    return esn, PrecisionChoice(tuple(rungs), reference, tolerance, fitted)
+
+
+def better_readout(
+    esn: "NetworkT", validation: Task, training: Task | None, ridge: float | None = None
+) -> tuple["NetworkT", float, Readout]:
+    """Return the network with the better of its own readout and one refitted on `training`, its loss, and which."""
+    tried: list[tuple[float, NetworkT, Readout]] = []
+    if esn.weights.w_out is not None or training is None:
+        tried.append((loss(esn, validation), esn, "its own"))
+    if training is not None:
+        again = refit(esn, training, ridge=ridge)
+        tried.append((loss(again, validation), again, "refitted"))
+    value, best, readout = min(tried, key=lambda one: one[0])
+    return best, value, readout

@@ -160,6 +160,45 @@ class RecurrentStep(Op):
         return ((None, self.weights.units),)
 
 
+SequenceOutput: TypeAlias = Literal["states", "last"]
+"""Of a sequence: all its states, or the last one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class RecurrentSequence(RecurrentStep):
+    """The same step over a whole sequence in one call: ONNX's RNN. Nothing is kept from call to call.
+
+    Inputs are (steps, batch, inputs) and, where they do not start from rest, states (1, batch, units). `gives` names
+    the outputs: `states` is (steps, 1, batch, units), `last` (1, batch, units). `reverse` goes from the last to the
+    first; states stay in the places of their inputs.
+    """
+
+    arity: ClassVar[int | None] = None
+    stateful: ClassVar[bool] = False
+    gives: tuple[SequenceOutput, ...] = ("states",)
+    reverse: bool = False
+
+    def shapes(self, inputs: Sequence[Shape]) -> tuple[Shape, ...]:
+        """(steps, batch, inputs) to what it gives."""
+        units, x = self.weights.units, inputs[0]
+        if len(x) != 3 or x[2] != self.weights.inputs or x[0] is None:
+            raise SpecError(f"wants inputs (steps, batch, {self.weights.inputs}), so many steps. Got {x}")
+        if inputs[1:] not in ([], [(1, x[1], units)]):
+            raise SpecError(f"wants a start of shape {(1, x[1], units)}. Got {', '.join(map(str, inputs[1:]))}")
+        found: dict[str, Shape] = {"states": (x[0], 1, x[1], units), "last": (1, x[1], units)}
+        return tuple(found[name] for name in self.gives)
+
+    def steps(self, inputs: Sequence[Array], step: Callable[[Array, Array], Array]) -> tuple[Array, ...]:
+        """Return what it gives, by `step(u, s)` for one time step of all samples."""
+        x = inputs[0]
+        s = inputs[1][0] if len(inputs) > 1 else np.zeros((x.shape[1], self.weights.units), x.dtype)
+        states = np.empty((len(x), 1, *s.shape), x.dtype)
+        for t in reversed(range(len(x))) if self.reverse else range(len(x)):
+            s = states[t, 0] = step(x[t], s)
+        found = {"states": states, "last": s[np.newaxis]}
+        return tuple(found[name] for name in self.gives)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemporalIntegration(Op):
     """s' = (1 - a) s + a x: a leaky memory of its input, kept by the executor."""

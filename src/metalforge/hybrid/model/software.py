@@ -35,6 +35,8 @@ def evaluate(
     match op:
         case ops.SoftwareOnly():
             return tuple(op.run(inputs))
+        case ops.RecurrentSequence():
+            return op.steps(inputs, lambda u, s: _recurrent_step(op.weights, u, s))
         case ops.RecurrentStep():
             return (_recurrent_step(op.weights, inputs[0], state),)
         case ops.TemporalIntegration():

@@ -75,7 +75,9 @@ def find_ranges(graph: OpGraph, observed: Mapping[str, ValueRange] | None = None
     for node in graph.nodes:
         derived = _derive(graph, node, known)
         if derived is not None:
-            known[node.outputs[0]] = derived
+            # All that a recurrence gives are states.
+            made = node.outputs if isinstance(node.op, ops.RecurrentSequence) else node.outputs[:1]
+            known.update(dict.fromkeys(made, derived))
         if derived is None or not _side_by_side(graph, node):  # a concat keeps the ranges of its parts
             for value in node.outputs:
                 _observe(graph, value, seen, known)

@@ -89,7 +89,7 @@ def _matrix(node: Node, graph: OpGraph, ranges: Mapping[str, ValueRange]) -> Ver
             fix=f"{CALIBRATE}, or use a bounded activation such as tanh",
         )
     shape = graph.shapes[node.inputs[0]]
-    if any(n is None for n in shape[1:]):
+    if shape.count(None) > 1:
         return Verdict(f"its input {shape} has an open extent besides the batch")
     return Verdict("a matrix product, which is what the chip does", ok=True)
 

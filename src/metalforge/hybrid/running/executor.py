@@ -17,7 +17,7 @@ from metalforge.core.closing import Closing
 from metalforge.core.errors import MetalforgeError, SpecError, find
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.model.opening import Model
-from metalforge.hybrid.model.ops import FullyConnectedOp, Op, RecurrentStep
+from metalforge.hybrid.model.ops import FullyConnectedOp, Op, RecurrentSequence, RecurrentStep
 from metalforge.hybrid.model.software import GraphCall, check_inputs, in_dtype, kept_state
 from metalforge.hybrid.routing.jobs import DeviceJob, LinearJob
 from metalforge.hybrid.routing.plan import Plan
@@ -238,6 +238,11 @@ class HybridExecutor(Closing):
         node = self._nodes[job.nodes[0]]
         x = made.values[node.inputs[0]]
         op = self._ops[node.name]
+        if isinstance(op, RecurrentSequence):
+            inputs = [made.values[name] for name in node.inputs]
+            results = op.steps(inputs, lambda u, s: self._recurrent(job, op, u, s))
+            made.values.update(zip(node.outputs, results, strict=True))
+            return
         if isinstance(op, RecurrentStep):
             found = self._recurrent(job, op, x, made.states.get(node.name))
             made.states[node.name] = made.values[node.outputs[0]] = found

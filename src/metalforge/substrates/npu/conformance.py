@@ -11,7 +11,7 @@ from math import sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import MetalforgeError
+from metalforge.core.errors import MetalforgeError, SpecError
 
 from .device import NpuDevice
 from .program import Activation, FullyConnected, Program, weight_limits
@@ -51,6 +51,8 @@ def compare(device_a: NpuDevice, device_b: NpuDevice, seed: int = 0, n: int = 10
 
     Case i of a seed is always the same program and inputs: `random_program(seed, i)` gives it again.
     """
+    if n < 1:
+        raise SpecError(f"at least one program is compared. Got {n}")
     passed, skipped, differ, refused = 0, 0, [], []
     for case in range(n):
         program = random_program(seed, case)

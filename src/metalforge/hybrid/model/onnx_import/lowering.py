@@ -17,7 +17,7 @@ import numpy as np
 
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.model.graph import Node, OpGraph, find_regions, of_node
-from metalforge.hybrid.model.ops import FullyConnectedOp, Op, SoftwareOnly
+from metalforge.hybrid.model.ops import FullyConnectedOp, Op, RecurrentStep, SoftwareOnly
 
 from .host import HostPart
 from .native import Known, Open, Value, bias_row, dequantised, native_op, turned
@@ -156,6 +156,7 @@ class _Lowering:
             found[0],
             real=self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(self.model.dtype)),
             opset=self.opset,
+            wanted=[bool(name) for name in node.output],
         )
         inputs = tuple(arg.name for arg in args if isinstance(arg, Open))
         outputs = tuple(value.name for value in found)
@@ -209,7 +210,7 @@ class _Lowering:
         sides: dict[str, str] = {}
         for name, piece in pieces.items():
             fed = {sides[p] for p in before[name]} if all(v in makers for v in piece.inputs) else set()
-            alone = piece.op is not None and (isinstance(piece.op, FullyConnectedOp) or fed != {"host"})
+            alone = piece.op is not None and (isinstance(piece.op, FullyConnectedOp | RecurrentStep) or fed != {"host"})
             sides[name] = "graph" if alone else "host"
         reads = Counter(v for piece in self.pieces.values() for v in piece.inputs)
         reads.update(self.model.outputs)

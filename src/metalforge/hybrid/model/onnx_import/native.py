@@ -9,10 +9,14 @@ from numpy.typing import NDArray
 
 from metalforge.core.arrays import Reals
 from metalforge.hybrid.model import ops
+from metalforge.reservoir.activations import ActivationName
+from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.quantize import Quantized
 
 PLAIN: Mapping[str, ops.ElementwiseName] = {"Tanh": "tanh", "Sigmoid": "sigmoid", "Relu": "relu"}
 """Activations without attributes."""
+_GATES: Mapping[str, ActivationName] = {"tanh": "tanh", "sigmoid": "sigmoid", "relu": "relu"}
+"""Of recurrences, in any case of letters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +53,19 @@ Value: TypeAlias = Known | Open
 
 
 def native_op(
-    op_type: str, attributes: Mapping[str, Any], args: Sequence[Value | None], result: Open, *, real: int, opset: int
+    op_type: str,
+    attributes: Mapping[str, Any],
+    args: Sequence[Value | None],
+    result: Open,
+    *,
+    real: int,
+    opset: int,
+    wanted: Sequence[bool] = (True,),
 ) -> ops.Op | None:
-    """Return the op of a node whose numbers are all of the graph's type `real`; None when only software has it."""
+    """Return the op of a node whose numbers are all of the graph's type `real`; None when only software has it.
+
+    `wanted` says which of its outputs have a name.
+    """
     if op_type == "Identity":
         return ops.Elementwise(function="identity")  # of any type
     opened = [arg for arg in args if isinstance(arg, Open)]
@@ -60,6 +74,8 @@ def native_op(
     match op_type:
         case "Gemm" | "MatMul":
             return _product(attributes, args)
+        case "RNN":
+            return _recurrence(attributes, args, wanted)
         case "Add" | "Sum" if len(opened) == len(args) and len({arg.shape for arg in opened}) == 1:
             return ops.Add()
         case "Concat" if len(opened) == len(args):
@@ -111,6 +127,36 @@ def _product(attributes: Mapping[str, Any], args: Sequence[Value | None]) -> ops
         if exact is not None:
             return ops.FullyConnectedOp(weights=exact[0], bias=bias, precision=exact[1])
     return ops.FullyConnectedOp(weights=real(alpha) * weights, bias=bias, precision=ops.Precision.ANY)
+
+
+def _recurrence(
+    attributes: Mapping[str, Any], args: Sequence[Value | None], wanted: Sequence[bool]
+) -> ops.RecurrentSequence | None:
+    """Return an RNN of one direction, constant weights and a known number of steps; None for any other."""
+    given: list[Value | None] = [*args, *([None] * (6 - len(args)))]
+    x, w, r, bias, _, start = given
+    direction = attributes.get("direction", b"forward")
+    known = isinstance(w, Known) and isinstance(r, Known) and (bias is None or isinstance(bias, Known))
+    if not known or direction not in (b"forward", b"reverse") or not isinstance(x, Open) or x.shape[0] is None:
+        return None
+    if isinstance(start, Known) and start.array.any():  # a start that is not rest, the same in every call
+        return None
+    assert isinstance(w, Known)
+    assert isinstance(r, Known)
+    real = w.array.dtype
+    both = np.zeros((2, w.array.shape[1]), real) if not isinstance(bias, Known) else bias.array[0].reshape(2, -1)
+    (name,) = attributes.get("activations", (b"Tanh",))
+    every: tuple[ops.SequenceOutput, ...] = ("states", "last")
+    return ops.RecurrentSequence(
+        weights=EsnWeights(
+            w_in=np.ascontiguousarray(w.array[0]),
+            w_res=np.ascontiguousarray(r.array[0]),
+            bias=both.sum(axis=0, dtype=real),
+            activation=_GATES[name.decode().lower()],
+        ),
+        gives=tuple(output for output, there in zip(every, wanted, strict=False) if there),
+        reverse=direction == b"reverse",
+    )
 
 
 def bias_row(value: Known, outputs: int) -> Reals | None:
