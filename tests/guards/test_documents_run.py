@@ -35,11 +35,28 @@ def test_the_readme_has_blocks_of_each_kind():
 
 
 @pytest.mark.parametrize(("code", "promised"), list(_python_blocks()))
-def test_python_blocks_run_and_print_what_the_readme_says(code, promised):
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+def test_python_blocks_run_and_print_what_the_readme_says(code, promised, tmp_path):
+    done = _python(code, tmp_path)
     assert done.returncode == 0, done.stderr
     if promised is not None:
         assert done.stdout.strip() == promised.strip()
+
+
+def _python(code, cwd, *words):
+    command = [sys.executable, "-W", "error", "-c", code, *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
+
+
+def test_the_guide_to_evaluation_can_be_followed(tmp_path):
+    commands = 0
+    for language, code in _blocks((ROOT / "docs" / "guides" / "evaluate.md").read_text()):
+        if language == "python":
+            assert _python(code, tmp_path).returncode == 0
+        for line in code.splitlines() if language == "bash" else []:
+            done = _python("from metalforge.cli import main; main()", tmp_path, *line.split()[1:])
+            assert done.returncode == 0, (line, done.stderr)
+            commands += 1
+    assert commands >= 4
 
 
 def test_bash_blocks_name_real_make_targets_and_verbs(tmp_path):

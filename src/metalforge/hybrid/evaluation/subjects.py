@@ -140,6 +140,11 @@ class NetworkSubject:
     unit = "step"
 
     def __init__(self, weights: EsnWeights, inputs: Given, targets: Given, options: Options) -> None:
+        if weights.w_fb is not None:
+            raise SpecError(
+                "a network that hears its own outputs cannot be evaluated: what it says depends on what it said"
+                "\nhint: HybridEsn.from_weights(weights).with_hardware_linear(device) runs it"
+            )
         self.weights = weights
         self.kind = f"reservoir, {weights.inputs} inputs, {weights.units} units, {weights.outputs} outputs"
         series = as_series_of("input", inputs, weights.inputs, weights.dtype)
@@ -190,9 +195,6 @@ class NetworkSubject:
         return router.plan(graph, pin=pins, calibration=_few([{"input": one} for one in self.seen]))  # type: ignore[arg-type]
 
     def _answers(self, esn: HybridEsn) -> Answers:
-        if self.weights.w_fb is not None:
-            esn.reset(batch=len(self.held.inputs))
-            return Answers(self.held.seen(esn.run(self.held.inputs)), None)
         features = features_of(esn, self.held)
         own = None
         if self.weights.w_out is not None and self.weights.out_bias is not None:
