@@ -96,6 +96,8 @@ def _activation(
             return "gelu" if attributes.get("approximate", b"none") == b"none" else None
         case "Clip":
             ends = [arg.array.item() if isinstance(arg, Known) and arg.array.size == 1 else None for arg in args[1:3]]
+            if opset < 11:
+                ends = [attributes.get("min"), attributes.get("max")]
             return "bounded_relu" if ends == [0.0, 1.0] else None
         case "Softmax" if isinstance(x, Open):
             # Before opset 13 it ran over all axes from one on: the last alone is the same thing.

@@ -19,6 +19,7 @@ from metalforge.core.files import naming, opened
 from metalforge.hybrid.model.ops import Shape
 
 from .operators import ML_OPERATORS, REASONS, onnx_library
+from .rewriting import HALVES, Rewriting, widened
 
 LARGEST_FILE = 256 * 2**20
 """Bytes: a hundred times what an NPU of this kind holds, and far below what would fill a host."""
@@ -26,8 +27,8 @@ LARGEST_GRAPH = 1024
 """Nodes, with all functions written out: many times what a network for such a chip has."""
 STANDARD = ("", "ai.onnx")
 """The two names of the standard domain."""
-OPSETS = range(11, 26)
-"""Versions of the standard operators that are understood: 11 to 25."""
+OPSETS = range(9, 26)
+"""Versions of the standard operators that are understood: 9 to 25."""
 KINDS: Mapping[str, str] = {
     "FLOAT": "float32",
     "DOUBLE": "float64",
@@ -35,6 +36,7 @@ KINDS: Mapping[str, str] = {
     **{f"{sign}int{bits}".upper(): f"{sign}int{bits}" for sign in ("", "u") for bits in (4, 8, 16, 32, 64)},
 }
 """Types of numbers that are understood: the standard's names and NumPy's."""
+REALS = ("FLOAT", "DOUBLE")
 RECURRENT = ("RNN", "GRU", "LSTM")
 GATES = ("tanh", "sigmoid", "relu")
 """Activations of gates that are understood."""
@@ -122,23 +124,27 @@ def _content(onnx: Any, model: Any, name: str | None, outputs: Sequence[str] | N
         except Exception as error:  # of the checker, of the schemas, of inference: they have no common base
             raise SpecError(f"has functions that cannot be written out: {error}") from error
     nodes = _wanted(onnx, model.graph, outputs)
-    for node in nodes:
-        _check_supported(node, opset, model)
-        if node.op_type in RECURRENT:
-            _check_gates(onnx, node)
     named = {tensor.name for tensor in model.graph.initializer}
     inputs = {value.name: _input(onnx, value) for value in model.graph.input if value.name not in named}
     wanted = tuple(outputs or (value.name for value in model.graph.output))
     read = {value for node in nodes for value in node.input}.union(wanted)
     tensors = [tensor for tensor in model.graph.initializer if tensor.name in read]
     _check_tensors(onnx, model.graph, tensors, nodes)
+    rewriting = Rewriting(opset, read, lambda node: attributes_of(onnx, node))
+    nodes = list(rewriting.nodes(nodes))
+    for node in nodes:
+        _check_supported(node, opset, model)
+        if node.op_type in RECURRENT:
+            _check_gates(onnx, node)
     _check_rules(onnx, model)
+    kinds = {value: kind for value, (_, kind) in inputs.items()}
+    integers = {value: onnx.TensorProto.DataType.Value(kind) for value, kind in kinds.items() if kind not in REALS}
     return OnnxModel(
         name=name or model.graph.name,
         inputs=_shapes({value: extents for value, (extents, _) in inputs.items()}),
-        dtype=_common_type({value: kind for value, (_, kind) in inputs.items()}),
-        constants={tensor.name: _numbers(onnx, tensor, tensor.name) for tensor in tensors},
-        nodes=tuple(nodes),
+        dtype=_common_type({value: kind for value, kind in kinds.items() if kind in REALS}),
+        constants={tensor.name: _numbers(onnx, tensor, tensor.name) for tensor in tensors} | rewriting.constants,
+        nodes=tuple(rewriting.cast(integers, nodes)),
         outputs=wanted,
         opsets=tuple(model.opset_import),
         size=size,
@@ -243,8 +249,6 @@ def _wanted(onnx: Any, graph: Any, outputs: Sequence[str] | None) -> list[Any]:
 def _check_supported(node: Any, opset: int, model: Any) -> None:
     """Raise for an operator that is not known, with everything that identifies it."""
     standard = node.domain in STANDARD
-    if node.op_type in ("If", "Loop", "Scan") and standard:
-        raise SpecError(f"{titled(node)} has graphs inside; control flow is not supported")
     if (standard and node.op_type in REASONS.keys() - ML_OPERATORS) or (
         node.domain == "ai.onnx.ml" and node.op_type in ML_OPERATORS
     ):
@@ -285,6 +289,8 @@ def _check_tensors(onnx: Any, graph: Any, initializers: Iterable[Any], nodes: It
     plain = (kinds.INT, kinds.INTS, kinds.FLOAT, kinds.FLOATS, kinds.STRING, kinds.STRINGS)
     inside = []
     for node in nodes:
+        if node.op_type in ("If", "Loop", "Scan") and node.domain in STANDARD:
+            raise SpecError(f"{titled(node)} has graphs inside; control flow is not supported")
         for attribute in node.attribute:
             if attribute.type == kinds.TENSOR:
                 inside.append((f"{node.name}.{attribute.name}", attribute.t))
@@ -324,6 +330,7 @@ def _input(onnx: Any, value: Any) -> tuple[tuple[Extent, ...], str]:
     if value.type.WhichOneof("value") != "tensor_type" or not tensor.HasField("shape"):
         raise SpecError(f"input `{value.name}` must be a tensor with a shape")
     kind = kind_name(onnx, tensor.elem_type)
+    kind = "FLOAT" if kind in HALVES else kind
     if kind not in KINDS:
         raise SpecError(f"input `{value.name}` is of type {kind}, which is not supported")
     # An extent of 0 or -1 is how some exporters write an open one.
@@ -353,23 +360,23 @@ def _shapes(inputs: Mapping[str, tuple[Extent, ...]]) -> dict[str, Shape]:
 
 
 def _common_type(kinds: Mapping[str, str]) -> str:
-    """Return the type of all inputs; it is the graph's."""
-    if len(found := {KINDS[kind] for kind in kinds.values()}) == 1 and found <= {"float32", "float64"}:
-        return found.pop()
-    came = ", ".join(f"`{name}` of {KINDS[kind]}" for name, kind in kinds.items())
-    raise SpecError(f"all inputs must be float32, or all float64. Got {came or 'none'}")
+    """Return the type of all inputs that are no integers; it is the graph's."""
+    if len(found := set(kinds.values())) > 1:
+        came = ", ".join(f"`{name}` of {KINDS[kind]}" for name, kind in kinds.items())
+        raise SpecError(f"all inputs must be float32, or all float64, or integers. Got {came}")
+    return KINDS[found.pop()] if found else "float32"
 
 
 def _numbers(onnx: Any, tensor: Any, name: str) -> Array:
     """Return the numbers of a tensor; raises for NaN, unknown types and sizes that do not fit."""
     kind = kind_name(onnx, tensor.data_type)
-    if kind not in KINDS:
+    if kind not in (*KINDS, *HALVES):
         raise SpecError(
-            f"constant `{name}` is of type {kind}; supported: {', '.join(KINDS.values())}"
+            f"constant `{name}` is of type {kind}; supported: float16, {', '.join(KINDS.values())}"
             "\nhint: export the model in float32; text, such as names of classes, stays out with `outputs=[...]`"
         )
     try:
-        array = np.array(onnx.numpy_helper.to_array(tensor))
+        array = widened(onnx, tensor) if kind in HALVES else np.array(onnx.numpy_helper.to_array(tensor))
     except (ValueError, TypeError, OverflowError) as error:
         raise SpecError(f"constant `{name}` does not hold what its shape says: {error}") from error
     if array.dtype.kind == "f" and np.isnan(array).any():
