@@ -1,4 +1,4 @@
-"""Forms of ONNX files that other tools write: half precision, old opsets, integers, linear models, states of one row."""
+"""Forms of ONNX files that other tools write: half precision, old opsets, integers, linear models, first states."""
 
 import numpy as np
 import pytest
@@ -11,6 +11,7 @@ from metalforge.core.errors import SpecError
 from metalforge.hybrid.model.onnx_import import load_onnx
 from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.hybrid.routing.router import OperationRouter
+from metalforge.hybrid.running.executor import HybridExecutor
 from reference.onnx_models import constant, model, node, oracle, session
 
 RNG = np.random.default_rng(19)
@@ -209,3 +210,150 @@ def linear(op_type, **attributes):
 def test_linear_models_that_cannot_be_are_refused_by_name(made, word):
     with pytest.raises(SpecError, match=f"`m.*{word}"):
         load_onnx(made)
+
+
+# --- open extents
+
+
+@pytest.mark.parametrize(("batch", "time"), [(1, 1), (3, 4), (6, 2)])
+def test_two_extents_may_be_open(batch, time):
+    nodes = [
+        node("MatMul", ["x", "w"], ["p"]),
+        node("Tanh", ["p"], ["t"]),
+        node("ReduceMean", ["t", "axis"], ["m"], keepdims=0),
+        node("MatMul", ["m", "v"], ["y"]),
+    ]
+    constants = [constant("w", reals(4, 5)), constant("v", reals(5, 2)), constant("axis", np.array([1]))]
+    made = model(nodes, {"x": ["n", "time", 4]}, ["y", "t"], constants)
+    x = reals(batch, time, 4)
+    graph = load_onnx(made)
+    assert graph.inputs == {"x": (None, None, 4)}
+    assert graph.shapes["y"] == (None, 2)
+    found = SoftwareModel(graph).forward({"x": x})
+    for name, value in oracle(made, {"x": x}).items():
+        np.testing.assert_allclose(found[name], value, atol=1e-5)
+    with HybridExecutor(OperationRouter(objective="hw_only").plan(graph, calibration={"x": x})) as executor:
+        np.testing.assert_allclose(executor.forward({"x": x})["t"], found["t"], atol=0.05)
+
+
+def test_a_recurrent_network_may_be_open_in_time_and_batch():
+    constants = [constant("w", reals(1, 6, 3)), constant("r", reals(1, 6, 2))]
+    nodes = [node("GRU", ["x", "w", "r", "", "", "h"], ["y"], hidden_size=2)]
+    made = model(nodes, {"x": ["time", "n", 3], "h": [1, "n", 2]}, ["y"], constants)
+    feeds = {"x": reals(7, 4, 3), "h": reals(1, 4, 2)}
+    np.testing.assert_allclose(forward(made, **feeds)["y"], session(made).run(None, feeds)[0], atol=1e-5)
+    with pytest.raises(SpecError, match="cannot take its inputs"):
+        forward(made, x=feeds["x"], h=reals(1, 5, 2))
+
+
+def test_inputs_without_any_number_are_refused():
+    made = model([node("Relu", ["x"], ["y"])], {"x": ["n", "m", 4]}, ["y"])
+    with pytest.raises(SpecError, match="at least one"):
+        forward(made, x=reals(3, 0, 4))
+
+
+# --- first states
+
+
+@pytest.mark.parametrize("state", ["zeros", "numbers", "input"])
+@pytest.mark.parametrize("op", ["GRU", "LSTM"])
+def test_a_first_state_of_one_row_is_that_of_every_row(op, state):
+    gates = {"GRU": 3, "LSTM": 4}[op]
+    first = {"h": np.zeros((1, 1, 2), np.float32) if state == "zeros" else reals(1, 1, 2)}
+    if op == "LSTM":
+        first["c"] = first["h"] / 2
+    constants = [constant("w", reals(1, 2 * gates, 3)), constant("r", reals(1, 2 * gates, 2))]
+    inputs = {"x": [5, "n", 3]}
+    if state == "input":
+        inputs |= {name: list(value.shape) for name, value in first.items()}
+    else:
+        constants += [constant(name, value) for name, value in first.items()]
+    made = model([node(op, ["x", "w", "r", "", "", *first], ["y"], hidden_size=2)], inputs, ["y"], constants)
+    x, fed = reals(5, 4, 3), first if state == "input" else {}
+    found = forward(made, x=x, **fed)["y"]
+    # One row at a time, which is all that the file itself can run.
+    rows = [session(made).run(None, {"x": x[:, i : i + 1], **fed})[0] for i in range(4)]
+    np.testing.assert_allclose(found, np.concatenate(rows, axis=2), atol=1e-6)
+
+
+# --- products that are added
+
+
+def step(bias=True):
+    """One step of a recurrent network as its formula has it."""
+    nodes = [
+        node("MatMul", ["u", "w"], ["p"], name="in"),
+        node("MatMul", ["s", "r"], ["q"], name="again"),
+        node("Add", ["p", "q"], ["a"]),
+        node("Add", ["a", "b"] if bias else ["a", "a"], ["z"]),
+        node("Tanh", ["z"], ["y"]),
+    ]
+    constants = [constant("w", reals(3, 6)), constant("r", reals(6, 6)), constant("b", reals(6))]
+    return model(nodes, {"u": ["n", 3], "s": ["n", 6]}, ["y"], constants)
+
+
+def test_two_products_that_are_added_are_one():
+    made, feeds = step(), {"u": reals(4, 3), "s": reals(4, 6)}
+    graph = load_onnx(made)
+    assert kinds(graph) == ["concat", "fully_connected", "tanh"]
+    layer = graph.nodes[1]
+    assert (layer.op.matrix.shape, layer.op.bias.shape) == ((6, 9), (6,))
+    np.testing.assert_allclose(SoftwareModel(graph).forward(feeds)["y"], session(made).run(None, feeds)[0], atol=1e-6)
+    plan = OperationRouter(objective="hw_only").plan(graph, calibration=feeds)
+    assert [job.nodes for job in plan.jobs] == [("in",)]
+
+
+def test_two_products_of_one_value_are_one_without_a_join():
+    nodes = [
+        node("Gemm", ["x", "w", "b"], ["p"], transB=1),
+        node("Gemm", ["x", "v", "c"], ["q"], transB=1),
+        node("Add", ["p", "q"], ["y"]),
+    ]
+    constants = [constant(name, reals(5, 4)) for name in "wv"] + [constant(name, reals(5)) for name in "bc"]
+    made, x = model(nodes, {"x": ["n", 4]}, ["y"], constants), reals(3, 4)
+    assert kinds(load_onnx(made)) == ["fully_connected"]
+    np.testing.assert_allclose(forward(made, x=x)["y"], session(made).run(None, {"x": x})[0], atol=1e-5)
+
+
+def test_a_product_that_others_read_stays_apart():
+    nodes = [
+        node("MatMul", ["x", "w"], ["p"]),
+        node("MatMul", ["u", "w"], ["q"]),
+        node("Add", ["p", "q"], ["y"]),
+        node("Tanh", ["p"], ["z"]),
+    ]
+    made = model(nodes, {"x": ["n", 4], "u": ["n", 4]}, ["y", "z"], [constant("w", reals(4, 5))])
+    feeds = {"x": reals(3, 4), "u": reals(3, 4)}
+    assert sorted(kinds(load_onnx(made))) == ["add", "fully_connected", "fully_connected", "tanh"]
+    np.testing.assert_allclose(forward(made, **feeds)["y"], oracle(made, feeds)["y"], atol=1e-5)
+
+
+def test_products_of_values_that_broadcast_stay_apart():
+    nodes = [node("MatMul", ["x", "w"], ["p"]), node("MatMul", ["u", "w"], ["q"]), node("Add", ["p", "q"], ["y"])]
+    made = model(nodes, {"x": ["n", 4], "u": [1, 4]}, ["y"], [constant("w", reals(4, 5))])
+    feeds = {"x": reals(3, 4), "u": reals(1, 4)}
+    np.testing.assert_allclose(forward(made, **feeds)["y"], oracle(made, feeds)["y"], atol=1e-5)
+
+
+# --- other trainers
+
+
+def test_a_network_as_keras_writes_it():
+    """Names with slashes and colons, an unknown batch, weights that stand before the nodes."""
+    nodes = [
+        node("MatMul", ["input_1:0", "sequential/dense/MatMul/ReadVariableOp:0"], ["sequential/dense/MatMul:0"],
+             name="sequential/dense/MatMul"),
+        node("Add", ["sequential/dense/MatMul:0", "sequential/dense/BiasAdd/ReadVariableOp:0"],
+             ["sequential/dense/BiasAdd:0"], name="sequential/dense/BiasAdd"),
+        node("Relu", ["sequential/dense/BiasAdd:0"], ["sequential/dense/Relu:0"], name="sequential/dense/Relu"),
+        node("MatMul", ["sequential/dense/Relu:0", "sequential/dense_1/MatMul/ReadVariableOp:0"], ["dense_1"]),
+        node("Softmax", ["dense_1"], ["Identity:0"], axis=-1),
+    ]  # fmt: skip
+    shapes = {"dense/MatMul": (8, 16), "dense/BiasAdd": (16,), "dense_1/MatMul": (16, 3)}
+    constants = [constant(f"sequential/{name}/ReadVariableOp:0", reals(*shape)) for name, shape in shapes.items()]
+    made = model(nodes, {"input_1:0": ["unk__7", 8]}, ["Identity:0"], constants, opset=13)
+    x = reals(5, 8)
+    assert kinds(load_onnx(made)) == ["fully_connected", "relu", "fully_connected", "softmax"]
+    np.testing.assert_allclose(
+        forward(made, **{"input_1:0": x})["Identity:0"], session(made).run(None, {"input_1:0": x})[0], atol=1e-6
+    )

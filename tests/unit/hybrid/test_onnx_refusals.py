@@ -98,13 +98,9 @@ REFUSED = {
     "graphs inside": (with_branch(), "`choice` .If. has graphs inside"),
     "nan": (weights_of(np.array([[np.nan]] * 4, np.float32)), "`w` holds NaN"),
     "infinity": (weights_of(np.array([[np.inf]] * 4, np.float32)), "finite"),
-    "two open extents": (
-        model([node("Relu", ["x"], ["y"])], {"x": ["n", "time", 4]}, ["y"]),
-        r"open extents at axis 0 \(`n`\), axis 1 \(`time`\)",
-    ),
-    "an open extent besides the batch": (
-        model([node("Relu", ["x"], ["y"]), node("Relu", ["u"], ["v"])], {"x": ["n", 4], "u": [4, "m"]}, ["y", "v"]),
-        r"`u` has open extents at axis 1 \(`m`\)",
+    "too many open extents": (
+        model([node("Relu", ["x"], ["y"])], {"x": ["n", "a", "b", "c", "d", 4]}, ["y"]),
+        r"3 more extents may be open. Got `a`, `b`, `c`, `d`",
     ),
     "no shape": (changed(lambda m: m.graph.input[0].type.tensor_type.ClearField("shape")), "`x` must be a tensor with"),
     "shapes that do not fit": (misfit(), r"node `m` \(MatMul\) cannot take its inputs"),

@@ -138,12 +138,12 @@ def check_inputs(graph: OpGraph, inputs: Mapping[str, ArrayLike]) -> dict[str, A
             value = value.astype(graph.dtype, copy=False)
         if not np.all(np.isfinite(value)):
             raise SpecError(f"input `{name}` must be finite in {graph.dtype}. Got NaN or infinity")
-        if None in shape:
+        if shape.count(None) == 1:  # of several that are open, a model's own ops say what must agree
             batches[name] = value.shape[shape.index(None)]
         found[name] = value
     if len(set(batches.values())) > 1:
         raise SpecError(f"inputs must have one batch. Got {', '.join(f'{n} for `{k}`' for k, n in batches.items())}")
-    if 0 in batches.values():
+    if any(value.size == 0 for value in found.values()):
         raise SpecError("inputs must have at least one sample. Got a batch of 0")
     return found
 

@@ -6,7 +6,7 @@ activations, sums and concatenations that only such parts feed go along with the
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from math import prod
@@ -17,16 +17,17 @@ import numpy as np
 
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.model.graph import Node, OpGraph, find_regions, of_node
-from metalforge.hybrid.model.ops import FullyConnectedOp, Op, RecurrentStep, SoftwareOnly
+from metalforge.hybrid.model.ops import Concat, FullyConnectedOp, Op, RecurrentStep, SoftwareOnly
+from metalforge.substrates.npu.quantize import Quantized
 
 from .host import HostPart
 from .native import Known, Open, Value, bias_row, dequantised, native_op, turned
 from .operators import REASONS, onnx_library, operations
-from .reading import OnnxModel, attributes_of, read_onnx, titled
+from .reading import RECURRENT, OnnxModel, attributes_of, read_onnx, titled
 from .shapes import Budget, Sized, computed, inferred, model_of, sized, walk
 
-BATCHES = (2, 3)
-"""Sizes of the batches that shapes are inferred for. Not 1, which broadcasts and squeezes like no other."""
+STATES = (5, 6)
+"""Places of first states among the inputs of a recurrent operator."""
 ALIKE = frozenset({"Identity", "Dropout", "Cast", "CastLike"})
 """Operators whose result may be their first input under another name."""
 
@@ -76,7 +77,9 @@ class _Lowering:
     def graph(self) -> OpGraph:
         """Return the graph, once every node is taken."""
         left = [node for node in self.model.nodes if not self._fold(node)]
-        self.sizes = tuple(self._walked(left, batch) for batch in BATCHES)
+        if any(None in shape for shape in self.model.inputs.values()):
+            left = [made for node in left for made in self._with_states(node)]
+        self.sizes = tuple(self._walked(left, which) for which in range(2))
         for name in self.model.inputs:
             self.values[name] = self._open(name)
         for node in left:
@@ -118,13 +121,39 @@ class _Lowering:
             self.values[name] = Known(array=array, integers=integers)
         return True
 
-    def _walked(self, nodes: Iterable[Any], batch: int) -> dict[str, Sized]:
-        """Return every value's extents for a batch."""
+    def _with_states(self, node: Any) -> Iterator[Any]:
+        """Give a node, and before it what repeats a first state of one row, as some exporters write it, for a batch."""
+        for i in STATES if node.op_type in RECURRENT else ():
+            name = node.input[i] if i < len(node.input) else ""
+            value = self.values.get(name)
+            shape = value.array.shape if isinstance(value, Known) else self.model.inputs.get(name, ())
+            if len(shape) != 3 or shape[1] != 1:
+                continue
+            if isinstance(value, Known) and not value.array.any():
+                node.input[i] = ""  # they start from zeros anyway
+                continue
+            part, make = f"{node.name}.{name}", self.onnx.helper.make_node
+            for key, number in (("first", shape[0]), ("second", 1), ("last", shape[2])):
+                self.values[f"{part}.{key}"] = Known(array=np.array([number], np.int64))
+            made = (
+                make("Shape", [node.input[0]], [f"{part}.of"], name=f"{part}.of"),
+                make("Gather", [f"{part}.of", f"{part}.second"], [f"{part}.batch"], name=f"{part}.batch"),
+                make(
+                    "Concat", [f"{part}.{k}" for k in ("first", "batch", "last")], [f"{part}.to"], f"{part}.to", axis=0
+                ),
+                make("Expand", [name, f"{part}.to"], [f"{part}.rows"], name=f"{part}.rows"),
+            )
+            node.input[i] = f"{part}.rows"
+            self.uses.update(value for one in made for value in one.input)
+            yield from made
+        yield node
+
+    def _walked(self, nodes: Iterable[Any], which: int) -> dict[str, Sized]:
+        """Return every value's extents for the first or the second size of whatever is open."""
         kind = self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(self.model.dtype))
         known = {name: Sized.of(value.array) for name, value in self.values.items() if isinstance(value, Known)}
-        for name, shape in self.model.inputs.items():
-            known[name] = Sized(kind, sized(tuple(batch if n is None else n for n in shape)))
-        if batch != BATCHES[0]:  # only the first is computed with
+        known |= {name: Sized(kind, sized(shape)) for name, shape in self.model.trials[which].items()}
+        if which:  # only the first is computed with
             return walk(nodes, self.model.opsets, known)
         for name in self.model.inputs:
             with of_node(f"input `{name}`"):
@@ -147,7 +176,7 @@ class _Lowering:
         if node.op_type in ALIKE and self._alike(node, args, found[0]):
             return
         self.values |= {value.name: value for value in found}
-        if node.op_type == "Add" and self._biased(args, found[0]):
+        if node.op_type == "Add" and (self._biased(args, found[0]) or self._joined(args, found[0])):
             return
         op = native_op(
             node.op_type,
@@ -199,6 +228,47 @@ class _Lowering:
         del self.pieces[product.name]
         self.pieces[result.name] = replace(before, op=replace(before.op, bias=row), outputs=(result.name,))
         return True
+
+    def _joined(self, args: Sequence[Value | None], result: Open) -> bool:
+        """Make two products that are added one product of what they read, and say whether they could be."""
+        found = [self.pieces.get(arg.name) for arg in args if isinstance(arg, Open) and self.uses[arg.name] == 1]
+        first, second = (*found, None, None)[:2]
+        if first is None or second is None or first is second:
+            return False
+        one, other = first.op, second.op
+        if not isinstance(one, FullyConnectedOp) or not isinstance(other, FullyConnectedOp):
+            return False
+        left, right = (self._open(piece.inputs[0]) for piece in (first, second))
+        quantised = isinstance(one.weights, Quantized) or isinstance(other.weights, Quantized)
+        same = left.shape[:-1] == right.shape[:-1] == result.shape[:-1] and left.kind == right.kind
+        if quantised or not same or len(one.matrix) != len(other.matrix):
+            return False
+        if left.name == right.name:
+            inputs, weights = first.inputs, one.matrix + other.matrix
+        else:
+            inputs = (f"{result.name}.inputs",)
+            weights = np.hstack([one.matrix, other.matrix])
+            self._side_by_side(left, right, inputs[0])
+        biases = [op.bias for op in (one, other) if op.bias is not None]
+        bias = biases[0] + biases[-1] if len(biases) == 2 else next(iter(biases), None)
+        for piece in (first, second):
+            del self.pieces[piece.outputs[0]]
+        op = FullyConnectedOp(weights=weights, bias=bias, precision=one.precision)
+        self.pieces[result.name] = replace(first, op=op, inputs=inputs, outputs=(result.name,))
+        return True
+
+    def _side_by_side(self, left: Open, right: Open, name: str) -> None:
+        """Add a piece that joins two values along their last axis."""
+        axis = len(left.shape) - 1
+        for sizes in self.sizes:
+            width = sizes[left.name].shape[axis] + sizes[right.name].shape[axis]
+            sizes[name] = Sized(left.kind, (*sizes[left.name].shape[:axis], width))
+        node = self.onnx.helper.make_node("Concat", [left.name, right.name], [name], name=name, axis=axis)
+        self.uses[name] = 1
+        self.values[name] = self._open(name)
+        self.pieces[name] = _Piece(
+            name=self._unique(name), node=node, inputs=(left.name, right.name), outputs=(name,), op=Concat(axis=axis)
+        )
 
     # Parts.
 

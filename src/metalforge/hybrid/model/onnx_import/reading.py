@@ -42,6 +42,10 @@ GATES = ("tanh", "sigmoid", "relu")
 """Activations of gates that are understood."""
 EXTERNAL = 1
 """TensorProto.DataLocation: the numbers are in another file."""
+BATCHES = (2, 3)
+"""Sizes of the batches that shapes are inferred for. Not 1, which broadcasts and squeezes like no other."""
+OTHERS = ((5, 7), (11, 13), (17, 19))
+"""Sizes of other extents that are open, each pair for one: no product of some is a product of others."""
 Extent: TypeAlias = int | str
 """Of an axis: a number, or the name of an open extent ("" where it has none)."""
 
@@ -52,6 +56,8 @@ class OnnxModel:
 
     name: str
     inputs: Mapping[str, Shape]
+    trials: tuple[Mapping[str, tuple[int, ...]], ...]
+    """Two sets of extents for the inputs: what is open differs."""
     dtype: str
     constants: Mapping[str, Array]
     nodes: tuple[Any, ...]
@@ -138,10 +144,12 @@ def _content(onnx: Any, model: Any, name: str | None, outputs: Sequence[str] | N
             _check_gates(onnx, node)
     _check_rules(onnx, model)
     kinds = {value: kind for value, (_, kind) in inputs.items()}
+    shapes, trials = _shapes({value: extents for value, (extents, _) in inputs.items()})
     integers = {value: onnx.TensorProto.DataType.Value(kind) for value, kind in kinds.items() if kind not in REALS}
     return OnnxModel(
         name=name or model.graph.name,
-        inputs=_shapes({value: extents for value, (extents, _) in inputs.items()}),
+        inputs=shapes,
+        trials=trials,
         dtype=_common_type({value: kind for value, kind in kinds.items() if kind in REALS}),
         constants={tensor.name: _numbers(onnx, tensor, tensor.name) for tensor in tensors} | rewriting.constants,
         nodes=tuple(rewriting.cast(integers, nodes)),
@@ -337,26 +345,38 @@ def _input(onnx: Any, value: Any) -> tuple[tuple[Extent, ...], str]:
     return tuple(int(d.dim_value) if d.dim_value > 0 else str(d.dim_param) for d in tensor.shape.dim), kind
 
 
-def _shapes(inputs: Mapping[str, tuple[Extent, ...]]) -> dict[str, Shape]:
-    """Return the shapes of the inputs, None for the batch; raises `SpecError` when anything else is open.
+def _shapes(
+    inputs: Mapping[str, tuple[Extent, ...]],
+) -> tuple[dict[str, Shape], tuple[dict[str, tuple[int, ...]], ...]]:
+    """Return the shapes of the inputs, None for what is open, and twice the extents that they are tried with.
 
     The batch is what is open at the front of the inputs. Where nothing is, it is the one name that is open elsewhere,
-    as in (time, batch, inputs) of a recurrent network.
+    as in (time, batch, inputs) of a recurrent network. Anything else that is open has a size of its own.
     """
-    front = {extents[0] for extents in inputs.values() if extents and isinstance(extents[0], str)}
-    named = {e for extents in inputs.values() for e in extents if isinstance(e, str)}
-    batch = front or (named if len(named) == 1 else set())
-    found: dict[str, Shape] = {}
-    for name, extents in inputs.items():
-        free = [axis for axis, e in enumerate(extents) if isinstance(e, str)]
-        if len(free) > 1 or any(extents[axis] not in batch for axis in free):
-            which = ", ".join(f"axis {axis} (`{extents[axis] or '?'}`)" for axis in free)
-            raise SpecError(
-                f"input `{name}` has open extents at {which}; only the batch, one axis of each input, may be open"
-                "\nhint: export the model with fixed extents for the others"
-            )
-        found[name] = tuple(None if isinstance(e, str) else e for e in extents)
-    return found
+    opened = {
+        (name, axis): e or (f"{name}[{axis}]" if axis else "")
+        for name, extents in inputs.items()
+        for axis, e in enumerate(extents)
+        if isinstance(e, str)
+    }
+    front = {e for (_, axis), e in opened.items() if axis == 0}
+    batch = front or (set(opened.values()) if len(set(opened.values())) == 1 else set())
+    others = list(dict.fromkeys(e for e in opened.values() if e not in batch))
+    if len(others) > len(OTHERS):
+        raise SpecError(
+            f"the batch and {len(OTHERS)} more extents may be open. Got {', '.join(f'`{e}`' for e in others)}"
+            "\nhint: export the model with fixed extents"
+        )
+    sizes = dict.fromkeys(batch, BATCHES) | dict(zip(others, OTHERS, strict=False))
+    shapes = {name: tuple(None if isinstance(e, str) else e for e in extents) for name, extents in inputs.items()}
+
+    def tried(which: int, name: str, axis: int, extent: int | None) -> int:
+        return sizes[opened[name, axis]][which] if extent is None else extent
+
+    return shapes, tuple(
+        {name: tuple(tried(which, name, axis, n) for axis, n in enumerate(shape)) for name, shape in shapes.items()}
+        for which in range(2)
+    )
 
 
 def _common_type(kinds: Mapping[str, str]) -> str:
