@@ -1,6 +1,7 @@
 """What a campaign's emulated board is charged with, and that everything emulated says so."""
 
 import msgspec
+import numpy as np
 import pytest
 
 from metalforge.campaign.report.result import result_of, summary_of
@@ -17,8 +18,9 @@ from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.spec import Screening
 from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
-from metalforge.campaign.store.records import EMULATED_NPU, Energy, Migrated, Record
+from metalforge.campaign.store.records import EMULATED_NPU, Energy, Migrated, Record, Screened
 from metalforge.campaign.view import view_of
+from metalforge.conductor.shipped import default_weights
 from metalforge.core.quantities import Modelled
 from metalforge.substrates.profiles import profile
 from reference.campaigns import ending, records_of, spec_of
@@ -95,9 +97,20 @@ def test_the_emulated_board_says_so_in_every_list(state):
         assert "npu-emulated" in text
 
 
-def test_a_screen_in_software_is_no_npu(tmp_path):
+def test_a_screen_in_software_is_no_npu_and_says_the_same(tmp_path, records):
+    """Readings of a campaign on the device are those of software, to what its integers round."""
     with Campaign.open(ROUNDS, tmp_path / "run") as campaign:
         state = campaign.run()
+    here = read_journal(tmp_path / "run" / JOURNAL, Record).records
+    said, wanted = ({(r.chain, r.step): r.heads for r in some if isinstance(r, Screened)} for some in (records, here))
+    for head in default_weights().heads.names[:9]:  # those that were trained
+        both = [key for key in said.keys() & wanted.keys() if head in said[key] and head in wanted[key]]
+        if head in ("rejection", "cg_estimate"):  # which do not apply to these chains
+            assert both == []
+            continue
+        assert len(both) > 20
+        device, software = (np.array([one[key][head] for key in both]) for one in (said, wanted))
+        assert np.sqrt(np.mean((device - software) ** 2)) <= 0.05 * software.std(), head
     assert [s.name for s in state.opened.silicon] == ["cpu:0", "cpu:1"]
     assert {s.substrate for s in state.utilisation.stages if s.stage == "screen"} == {"host"}
     assert not any("npu" in substrate for substrate, _ in state.energy)

@@ -6,7 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from metalforge.substrates.npu import wire
+from metalforge.core.errors import SpecError
+from metalforge.substrates.npu import EmulatedDevice, wire
+from metalforge.substrates.npu.conformance import compare
 from metalforge.substrates.npu.program import Activation, FullyConnected, Program
 from metalforge.substrates.profiles import PROFILES
 from reference import command_line
@@ -114,6 +116,12 @@ def test_wrong_input_is_exit_two(files, arguments, message):
 def test_pickles_are_never_loaded(files):
     np.save(files / "evil.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     assert "evil.npy" in call("compile", "evil.npy", "-o", "p.mfp", cwd=files, code=2).stderr
+
+
+def test_conformance_of_nothing_is_wrong_input(files):
+    assert "--programs" in call("conformance", "--programs", 0, cwd=files, code=2).stderr
+    with pytest.raises(SpecError, match="at least one"):
+        compare(EmulatedDevice(), EmulatedDevice(), n=0)
 
 
 def test_conformance_without_the_sdk_names_the_extra(files):

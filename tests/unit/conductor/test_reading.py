@@ -8,7 +8,7 @@ import pytest
 
 from metalforge.conductor.corpus import build_corpus
 from metalforge.conductor.corpus_spec import CorpusGrid, CorpusSpec
-from metalforge.conductor.features import FEATURES, ChainContext, FrameBuilder, Trajectory
+from metalforge.conductor.features import FEATURES, LARGEST, ChainContext, FrameBuilder, Trajectory
 from metalforge.conductor.heads_training import reservoir, train_heads
 from metalforge.conductor.heuristics import rejection_probability
 from metalforge.conductor.labels import examples, frames_of, meta_rows
@@ -143,6 +143,14 @@ def test_weights_that_do_not_fit_are_refused(trained):
 
 
 # --- the device ------------------------------------------------------------------------------------------------------
+
+
+def test_weights_without_calibration_are_refused_on_a_device(trained):
+    """Inputs reach 5; lines that end at 1 would clamp them, and readings would be off by their own spread."""
+    assert trained[0].weights.ranges.u == LARGEST
+    with EmulatedDevice() as device, pytest.raises(SpecError, match="how large"):
+        NetworkConductor(replace(trained[0].weights, ranges=None), device=device)
+    NetworkConductor(replace(trained[0].weights, ranges=None)).close()  # software needs none
 
 
 @pytest.mark.parametrize("calibrated", [True, False])

@@ -2,13 +2,14 @@
 
 import numpy as np
 
-from metalforge.conductor.features import FEATURES, FrameBuilder, scaled
+from metalforge.conductor.features import FEATURES, LARGEST, FrameBuilder, scaled
 from metalforge.conductor.features import ChainContext as Context
 from metalforge.conductor.layouts import CONDUCTOR_11
 from metalforge.conductor.predicting import ROUTES
 from metalforge.conductor.program import ConductorProgram
 from metalforge.conductor.shipped import WEIGHTS, default_provenance, default_scores, default_weights
 from metalforge.reservoir.files import expect_features
+from metalforge.reservoir.weights import Ranges
 
 
 def test_the_shipped_network_has_the_features_and_heads_of_the_package() -> None:
@@ -20,6 +21,7 @@ def test_the_shipped_network_has_the_features_and_heads_of_the_package() -> None
     untrained = {head.name for head in weights.heads.heads if not head.trained}
     assert untrained == {"transport_D", "transport_eta"}
     assert len(WEIGHTS.read_bytes()) < 130_000
+    assert weights.ranges == Ranges(LARGEST, 1.0)  # what a device must show: features are bounded, and so are states
     frame = scaled(FrameBuilder(Context(beta=5.4, dims=(4, 4, 4, 4))).before("warmup"))
     with ConductorProgram(weights=weights).run_on() as run:
         said = run.run_conductor(frame)

@@ -7,8 +7,11 @@ import optuna
 import pytest
 
 from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.schema import Feature, FeatureSchema, HeadLayout, HeadSpec
+from metalforge.hybrid import Task
 from metalforge.hybrid.search import Parameters, Space, build, evaluate_many, run_study, search_task
 from metalforge.hybrid.search.evaluate import Candidate, HeadSums, head_parts
+from metalforge.hybrid.search.tasks import SearchTask
 from metalforge.reservoir.metrics import nrmse
 from metalforge.reservoir.weights import spectral_radius
 
@@ -224,3 +227,23 @@ def test_wrong_bounds_are_told():
         Space(activation=("sine",))
     with pytest.raises(SpecError, match="at least one trial"):
         run_study(search_task("narma10"), trials=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"heads": ("x",)}, "3 different names"),
+        ({"heads": ("x", "y", "y")}, "3 different names"),
+        ({"heads": ("x", "y", "z", "w")}, "3 different names"),
+        ({"test": Task(inputs=np.zeros((2, 9, 3)), targets=np.array([0, 1]))}, "classes"),
+        ({"validation": Task(inputs=np.zeros((2, 9, 2)), targets=np.zeros((2, 9, 3)))}, "validation"),
+        ({"layout": HeadLayout(name="l", heads=(HeadSpec(name="x"),))}, "layout"),
+        ({"features": FeatureSchema(name="f", features=(Feature(name="u"),))}, "features"),
+    ],
+)
+def test_a_task_whose_parts_do_not_agree_is_told(changes, message):
+    part = Task(inputs=np.zeros((2, 9, 3)), targets=np.zeros((2, 9, 3)))
+    fields = {"training": part, "validation": part, "test": part, "heads": ("x", "y", "z")}
+    SearchTask(name="mine", seed=1, **fields)
+    with pytest.raises(SpecError, match=message):
+        SearchTask(name="mine", seed=1, **(fields | changes))

@@ -1,17 +1,26 @@
 """Everything that runs on a device, beside others and on a device of one slot: the results are those of being alone."""
 
+import tempfile
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from metalforge.conductor.passes import DevicePass
-from metalforge.hybrid import HybridEsn, HybridExecutor, OperationRouter, graph_from_esn
+from metalforge.conductor.features import ChainContext, FrameBuilder
+from metalforge.conductor.program import ConductorProgram
+from metalforge.conductor.reading import NetworkConductor
+from metalforge.conductor.shipped import default_weights
+from metalforge.core.schema import HeadLayout, HeadSpec
+from metalforge.hybrid import HybridEsn, HybridExecutor, OperationRouter, deploy, graph_from_esn, load
 from metalforge.hybrid.chunking import ChunkedEsn
 from metalforge.hybrid.learning import DeviceNetwork, Evolution, GradientStep, OnlineTrainer, StreamWindow
 from metalforge.reservoir.generate import make_esn
+from metalforge.reservoir.weights import Ranges
 from metalforge.substrates.npu import EmulatedDevice
 
 U = np.random.default_rng(3).uniform(-1, 1, (12, 3))
 TARGETS = U[:, :2] * 0.5
+HEADS = HeadLayout(name="two", heads=(HeadSpec(name="a"), HeadSpec(name="b", activation="sigmoid")))
 
 
 def weights(seed):
@@ -36,6 +45,30 @@ def executor(device, seed=1):
     return HybridExecutor(plan, device)
 
 
+class _Conducted:
+    """A conductor's passes, as something that is run and closed."""
+
+    def __init__(self, device, seed=1):
+        made = replace(weights(seed), ranges=Ranges(1.0, 1.0), heads=HEADS)
+        self._passes = ConductorProgram(weights=made).run_on(device, precision="W4A8")
+        self.close = self._passes.close
+
+    def run(self, u):
+        said = [self._passes.run_conductor(row) for row in u]
+        return np.stack([np.concatenate([heads["a"], heads["b"]]) for heads in said])
+
+
+class _FromFile:
+    """A network that was deployed, and loaded on the device."""
+
+    def __init__(self, device, seed=1):
+        with tempfile.TemporaryDirectory() as folder:
+            deploy(linear(EmulatedDevice(), seed), f"{folder}/a.safetensors")
+            self._model = load(f"{folder}/a.safetensors", device=device)
+        self.close = self._model.close
+        self.run = self._model.esn.run
+
+
 class _Learner:
     """A network that learns on a stream, as something that is run and closed."""
 
@@ -57,7 +90,7 @@ def evolved(device, seed=1):
     return [(made.before, made.after) for made in found.generations]
 
 
-KINDS = [linear, native, chunked, executor, _Learner]
+KINDS = [linear, native, chunked, executor, _Learner, _Conducted, _FromFile]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -88,10 +121,17 @@ def test_networks_of_every_kind_share_a_device_of_one_slot():
     assert device.slots() == ()
 
 
-def test_a_conductor_pass_takes_turns_on_one_slot():
-    alone, turns = (DevicePass(weights(1), EmulatedDevice(n_slots=n), "W4A8", U) for n in (None, 1))
-    for u in U:
-        assert np.array_equal(alone.step(u), turns.step(u))
+def test_the_shipped_conductor_runs_on_a_board_of_one_program():
+    """Reservoir and heads take turns: every reading is that of a device with room for both, and reloads are counted."""
+    frames = [FrameBuilder(ChainContext(beta=b, dims=(4, 4, 4, 4))).before("warmup") for b in (5.3, 5.6, 5.9)]
+    board = EmulatedDevice(n_slots=1)
+    roomy, one = (NetworkConductor(default_weights(), device=d) for d in (EmulatedDevice(), board))
+    for frame in frames:
+        wanted, said = roomy.observe("c", frame), one.observe("c", frame)
+        assert {n: r.value.tolist() for n, r in said.items()} == {n: r.value.tolist() for n, r in wanted.items()}
+    assert board.statistics().loads >= 2 * len(frames)
+    one.close()
+    assert board.slots() == ()
 
 
 def test_evolution_takes_turns_on_one_slot():
@@ -119,3 +159,18 @@ def test_what_shares_a_full_device_is_evicted_and_counted():
     for network, states in zip(many, wanted, strict=True):
         assert np.array_equal(network.run(U), states)
     assert device.statistics().loads > 7
+
+
+def test_evictions_and_reloads_are_counted_where_they_happen():
+    device = EmulatedDevice(n_slots=1)
+    a, b = linear(device, 1), linear(device, 2)
+    assert (a.programs.loads, a.programs.reloads, a.programs.evictions) == (1, 0, 0)
+    assert b.programs.evictions == 1  # a made room
+    assert a.programs.resident == ()
+    a.run(U)
+    assert (a.programs.loads, a.programs.reloads, a.programs.evictions) == (2, 1, 1)
+    assert a.programs.reloaded_bytes > 0
+    b.close()
+    assert len(a.programs.resident) == 1
+    a.run(U)
+    assert a.programs.reloads == 1  # nobody took its place
