@@ -10,7 +10,9 @@ from .output import Json, print_json, print_table, print_text
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(help=".onnx, or a reservoir (.safetensors, .json).")],
+    model: Annotated[
+        Path, typer.Argument(help=".onnx, a reservoir (.safetensors, .json), .mfp, or what was deployed.")
+    ],
     inputs: Annotated[
         Path, typer.Option(help="Data that the model was not trained on: .npy, or .npz for several or for series.")
     ],

@@ -8,9 +8,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from metalforge.core.errors import SpecError
-from metalforge.hybrid import evaluate
+from metalforge.core.schema import Feature, FeatureSchema, HeadLayout, HeadSpec
+from metalforge.hybrid import HybridEsn, OperationRouter, deploy, evaluate
 from metalforge.reservoir import save_weights
 from metalforge.reservoir.estimators import EsnClassifier, EsnRegressor
+from metalforge.substrates.npu import EmulatedDevice
 from metalforge.substrates.profiles import PROFILES
 from reference.command_line import call
 
@@ -162,6 +164,51 @@ def test_labels_name_the_outputs(folder):
     assert right["software"]["value"] > 0.9 > 0.6 > wrong["software"]["value"]
 
 
+def test_what_was_deployed_is_evaluated_as_it_is_on_raw_inputs(folder):
+    u, y = np.load(folder / "u.npy"), np.load(folder / "y.npy")
+    esn = HybridEsn.from_weights(folder / "echo.safetensors", calibration=u[:50])
+    schema = FeatureSchema(name="volts", features=(Feature(name="u", offset=3.0, scale=10.0),))
+    heads = HeadLayout(name="volts", heads=(HeadSpec(name="y", offset=-1.0, scale=5.0),))
+    with EmulatedDevice(n_slots=1) as device:
+        chip = esn.with_hardware_linear(device, precision="W8A12")
+        deploy(chip, folder / "echo.mfd", features=schema, heads=heads)
+        wanted = chip.states(u)
+    np.save(folder / "volts.npy", 10 * u + 3)
+    np.save(folder / "out.npy", 5 * y - 1)
+    raw = found(folder, "echo.mfd", "--inputs", "volts.npy", "--targets", "out.npy", "--tolerance", 9)
+    assert [row["precision"] for row in raw["rows"]][:2] == ["deployed W8A12", "W4A4"]
+    plain = found(folder, "echo.safetensors", "--inputs", "u.npy", "--targets", "y.npy", "--tolerance", 9)
+    assert raw["software"]["value"] == pytest.approx(plain["software"]["value"])
+    half = esn.weights.output(wanted)[50:, 0] - y[50:]
+    said = np.sqrt(np.mean(half**2)) / np.std(y[50:])
+    assert raw["rows"][0]["as_is"]["score"]["value"] == pytest.approx(said)
+    plan = OperationRouter(objective="hw_only", tolerance=0.3).plan(
+        folder / "points.onnx", calibration=np.ones((2, 4)) * 5
+    )
+    deploy(plan, folder / "points.mfd", labels=NAMES)
+    codes = np.load(folder / "codes.npy")
+    np.save(folder / "animals.npy", NAMES[codes])
+    answer = found(folder, "points.mfd", "--inputs", "points.npy", "--targets", "animals.npy", "--precision", "auto")
+    assert answer["classes"] == list(NAMES)
+    assert answer["rows"][0]["precision"] == "deployed"
+
+
+def test_a_program_is_held_against_the_matrix_it_stands_for(folder):
+    rng = np.random.default_rng(6)
+    matrix, x = rng.normal(size=(3, 5)), rng.uniform(-2, 2, (60, 5))
+    np.save(folder / "matrix.npy", matrix)
+    np.save(folder / "x.npy", x)
+    np.save(folder / "products.npy", x @ matrix.T)
+    call("npu", "compile", "matrix.npy", "--calibration", "x.npy", "--digits", 2, "-o", "matrix.mfp", cwd=folder)
+    answer = found(folder, "matrix.mfp", "--inputs", "x.npy", "--targets", "products.npy")
+    (row,) = answer["rows"]
+    assert row["precision"] == "deployed W8A8"
+    assert 0 < answer["software"]["value"] < row["as_is"]["score"]["value"] < 0.02
+    assert all(one["fits"] for one in row["on"])
+    other = ("matrix.mfp", "--inputs", "x.npy", "--targets", "products.npy", "--precision", "W4A4")
+    assert "compiled" in run(folder, *other, code=2).stderr
+
+
 BAD = {
     "lengths": ((*POINTS[:3], "--targets", "y.npy"), "120 samples"),
     "series": ((*WAVES[:3], "--targets", "codes.npy"), "80 series"),
@@ -201,7 +248,7 @@ def test_from_python_an_estimator_brings_its_classes(folder):
     x = rng.normal(size=(60, 1, 2))
     names = np.where(x[:, 0, 0] > 0, "up", "down")
     fitted = EsnClassifier(12, random_state=1).fit(x[:20], names[:20])
-    answer = evaluate(fitted, x[20:], names[20:], precision=["W8A8"])
+    answer = evaluate(fitted, x[20:, 0], names[20:], precision=["W8A8"])  # a table: its rows are samples
     assert answer.classes == ("down", "up")
     assert "W8A8" in str(answer)
     with pytest.raises(SpecError, match="unknown label 'left'"):

@@ -12,11 +12,12 @@ from metalforge.core.errors import SpecError
 from metalforge.core.files import naming
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.inputs import Given, loaded
-from metalforge.hybrid.model.opening import WEIGHTS, as_graph
 from metalforge.hybrid.routing.encodings import LADDER, encoding_of
-from metalforge.reservoir.files import as_weights
+from metalforge.reservoir.weights import EsnWeights
+from metalforge.substrates.npu.program import Program
 from metalforge.substrates.profiles import PROFILES
 
+from .opening import Opened, open_model
 from .report import Evaluation, Figure, Kept, OpPlace, PrecisionRow
 from .scoring import Scorer
 from .subjects import ON_HOST, GraphSubject, NetworkSubject, Options, Subject, Trial, host_plan
@@ -44,12 +45,14 @@ def evaluate(
     Parameters
     ----------
     model
-        An ONNX file, a network's file, an `EsnWeights`, a fitted estimator, or an `OpGraph`.
+        The path of an ONNX file, of weights, of a compiled program or of what was deployed; or an `EsnWeights`, a
+        fitted estimator, an `OpGraph`, a `Plan`, or what `load` gives.
     inputs, targets
         Data that the model was not trained on: arrays, lists of series, or paths of `.npy` and `.npz` files
         (`model.inputs` and `evaluation.targets` say what they may be).
     precision
-        `all` of the ladder, `auto` (up to the first that is within the tolerance), or names such as W4A8.
+        `all` of the ladder, `auto` (up to the first that is within the tolerance), or names such as W4A8. What was
+        deployed or compiled comes first as it is; a program is evaluated only as it is.
     tolerance
         How much accuracy, or NRMSE, may be lost.
     held_out
@@ -65,18 +68,17 @@ def evaluate(
     """
     if not 0 <= tolerance < float("inf"):
         raise SpecError(f"`tolerance` must be a number from 0 on. Got {tolerance}")
-    ladder, until = _ladder(precision)
+    opened = open_model(model)
+    ladder, until = _ladder(precision, opened)
     chips = list(PROFILES) if profiles is None else list(profiles)
-    if labels is None and hasattr(model, "classes_"):
-        labels = tuple(map(str, model.classes_))
     options = Options(
         held_out=held_out,
         washout=washout,
-        labels=None if labels is None else tuple(labels),
+        labels=opened.labels if labels is None else tuple(labels),
         output=output,
         calibration=None if calibration is None else _data(calibration),
     )
-    subject = _subject(model, inputs, targets, options)
+    subject = _subject(opened, inputs, targets, options)
     reference = subject.software()
     rows, apart = [], []
     for name in ladder:
@@ -109,13 +111,9 @@ def evaluate(
     )
 
 
-def _subject(model: Any, inputs: Any, targets: Any, options: Options) -> Subject:
+def _subject(opened: Opened, inputs: Any, targets: Any, options: Options) -> Subject:
     """Return the model with its data; errors of a file's data name the file."""
-    network = not isinstance(model, OpGraph) and (
-        not isinstance(model, str | os.PathLike) or Path(model).suffix in WEIGHTS
-    )
-    make: Callable[..., Subject] = NetworkSubject if network else GraphSubject
-    opened = as_weights(model) if network else as_graph(model)
+    make: Callable[..., Subject] = NetworkSubject if isinstance(opened.model, EsnWeights) else GraphSubject
     given, wanted = _data(inputs), _data(targets)
     with naming(" and ".join(str(one) for one in (inputs, targets) if isinstance(one, str | os.PathLike)) or "data"):
         return make(opened, given, wanted, options)
@@ -125,10 +123,13 @@ def _data(given: Any) -> Any:
     return loaded(given) if isinstance(given, str | os.PathLike) else given
 
 
-def _ladder(precision: str | Sequence[str]) -> tuple[tuple[str, ...], bool]:
+def _ladder(precision: str | Sequence[str], opened: Opened) -> tuple[tuple[str, ...], bool]:
     """Return the precisions to try, and whether to stop at the first that is good enough."""
     if precision in ("all", "auto"):
-        return LADDER, precision == "auto"
+        own = (opened.precision,) if opened.on_chip is not None else ()
+        return own if isinstance(opened.on_chip, Program) else (*own, *LADDER), precision == "auto"
+    if isinstance(opened.on_chip, Program):
+        raise SpecError("a program has the precision that it was compiled with\nhint: --precision all, or its model")
     names = tuple(precision.split(",")) if isinstance(precision, str) else tuple(precision)
     for name in names:
         encoding_of(name)

@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from metalforge.core.arrays import Array, Reals
 from metalforge.core.errors import SpecError, find
 from metalforge.core.substrate import Cost
+from metalforge.hybrid.deployed.model import read_heads
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.paths import LastLayer
 from metalforge.hybrid.esn.tasks import Task, features_of
@@ -30,9 +31,11 @@ from metalforge.substrates.npu import mesh
 from metalforge.substrates.npu.costs import programs_cost
 from metalforge.substrates.npu.device import ResourceError
 from metalforge.substrates.npu.emulator import EmulatedDevice
+from metalforge.substrates.npu.ladder import ladder_of
 from metalforge.substrates.npu.program import Program
 from metalforge.substrates.profiles import profile as find_profile
 
+from .opening import DEPLOYED, Opened
 from .report import Fitting
 from .scoring import Scorer
 from .targets import are_classes, as_list, codes_of, names_of, series_task
@@ -54,7 +57,8 @@ class Options:
     washout: int = 0
     labels: tuple[str, ...] | None = None
     output: str | None = None
-    calibration: Given | None = None
+    calibration: Any = None
+    """Inputs to measure ranges on, as they were given; of a graph, as it takes them."""
 
     def __post_init__(self) -> None:
         if not 0 < self.held_out < 1:
@@ -139,15 +143,17 @@ class NetworkSubject:
 
     unit = "step"
 
-    def __init__(self, weights: EsnWeights, inputs: Given, targets: Given, options: Options) -> None:
+    def __init__(self, opened: Opened, inputs: Given, targets: Given, options: Options) -> None:
+        weights = opened.model
+        assert isinstance(weights, EsnWeights)
         if weights.w_fb is not None:
             raise SpecError(
                 "a network that hears its own outputs cannot be evaluated: what it says depends on what it said"
                 "\nhint: HybridEsn.from_weights(weights).with_hardware_linear(device) runs it"
             )
-        self.weights = weights
+        self.weights, self._opened = weights, opened
         self.kind = f"reservoir, {weights.inputs} inputs, {weights.units} units, {weights.outputs} outputs"
-        series = as_series_of("input", inputs, weights.inputs, weights.dtype)
+        series = self._series("input", inputs)
         task, self.labels = series_task(series, targets, weights.outputs, options.labels, options.washout)
         self.training: Task | None = None
         if options.calibration is None:
@@ -157,7 +163,7 @@ class NetworkSubject:
             self.calibrated_on = _said(self.training)
         else:
             self.held = task
-            self.seen = as_series_of("calibration", options.calibration, weights.inputs, weights.dtype)
+            self.seen = self._series("calibration", options.calibration)
             self.calibrated_on = f"{len(self.seen)} series of their own"
         self.held_out = _said(self.held)
         if self.training is None and weights.w_out is None:
@@ -166,12 +172,26 @@ class NetworkSubject:
         self.scorer = Scorer(self.held.labels, self.held.groups, threshold=threshold)
         self._software = HybridEsn.from_weights(weights, calibration=self.seen)
 
+    def _series(self, name: str, given: Given) -> list[Reals]:
+        """Return series as the network sees them."""
+        if self._opened.samples and isinstance(given, np.ndarray) and given.ndim == 2:
+            given = given[:, np.newaxis]
+        found = as_series_of(name, given, self.weights.inputs, self.weights.dtype)
+        schema = self._opened.features
+        return found if schema is None else [schema.scaled(one).astype(self.weights.dtype) for one in found]
+
     def software(self) -> Answers:
         """Return the answers in software."""
         return self._answers(self._software)
 
     def trial(self, precision: str, profiles: Sequence[str]) -> Trial:
-        """Return the network at a precision."""
+        """Return the network at a precision, or as it was deployed."""
+        if precision.startswith(DEPLOYED):
+            esn = self._opened.on_chip
+            assert isinstance(esn, HybridEsn)
+            rows = esn.path.rows_per_step if esn.path is not None else 0
+            fitting = tuple(_fitting(esn.programs.programs, rows, name) for name in profiles)
+            return Trial(Answers(self._own(features_of(esn, self.held)), None), rows, fitting)
         rows, on_host = encoding_of(precision).activation_bits // 4, False
         answers, on = None, []
         for name in profiles:
@@ -189,6 +209,7 @@ class NetworkSubject:
 
     def plan(self, precision: str, profile: str) -> Plan:
         """Return where everything runs; the readout is pinned to the host."""
+        precision = precision.removeprefix(DEPLOYED).strip() or "W4A4"
         graph = graph_from_esn(self.weights)
         pins = {node.name: "software" for node in graph.nodes if isinstance(node.op, FullyConnectedOp)}
         router = OperationRouter(objective="hw_only", profile=profile, precision=precision)
@@ -196,10 +217,14 @@ class NetworkSubject:
 
     def _answers(self, esn: HybridEsn) -> Answers:
         features = features_of(esn, self.held)
-        own = None
-        if self.weights.w_out is not None and self.weights.out_bias is not None:
-            own = np.asarray(features @ self.weights.w_out.T + self.weights.out_bias)
-        return Answers(own, self._refitted(esn, features))
+        return Answers(self._own(features), self._refitted(esn, features))
+
+    def _own(self, features: Reals) -> Reals | None:
+        """Return what the model's own readout says, in its own units."""
+        if self.weights.w_out is None or self.weights.out_bias is None:
+            return None
+        said = np.asarray(features @ self.weights.w_out.T + self.weights.out_bias)
+        return said if self.scorer.classes else read_heads(self._opened.heads, said)
 
     def _refitted(self, esn: HybridEsn, features: Reals) -> Reals | None:
         """Return outputs of a readout fitted to this substrate's own states; its ridge is chosen there, too."""
@@ -220,14 +245,21 @@ class NetworkSubject:
 class GraphSubject:
     """A graph as it is: what maps goes to the chip at the precision, everything else is the host's."""
 
-    def __init__(self, graph: OpGraph, inputs: Given, targets: Given, options: Options) -> None:
+    def __init__(self, opened: Opened, inputs: Given, targets: Given, options: Options) -> None:
+        graph = opened.model
+        assert isinstance(graph, OpGraph)
+        self._opened = opened
         self.graph, self.unit = graph, "step" if graph.stateful else "sample"
         shapes = ", ".join(f"{name} {_shape(shape)}" for name, shape in graph.inputs.items())
         self.kind = f"graph of {len(graph.nodes)} ops, input {shapes}"
-        found, given = model_inputs(graph, inputs), as_list(targets)
+        found, given = _scaled(opened, model_inputs(graph, inputs)), as_list(targets)
+        if options.calibration is not None:
+            options = replace(options, calibration=_scaled(opened, model_inputs(graph, options.calibration)))
         self.output = _output(graph, options.output, given)
         shape = graph.shapes[self.output]
         width = (shape[-1] or 1) if len(shape) > 1 else 1
+        if opened.heads is not None:
+            width = opened.heads.width
         single = are_classes(given) and width == 1  # one output that tells two classes apart
         part = _series_part if graph.stateful else _sample_part
         self._part = part(graph, found, given, self.output, 2 if single else width, options)
@@ -242,7 +274,9 @@ class GraphSubject:
         return Answers(self._rows(host_plan(self.graph)), None)
 
     def trial(self, precision: str, profiles: Sequence[str]) -> Trial:
-        """Return the graph at a precision."""
+        """Return the graph at a precision, or as it was deployed."""
+        if precision.startswith(DEPLOYED):
+            return self._deployed(profiles)
         plans = [self.plan(precision, name) for name in profiles]
         on = tuple(_fitting_of(plan) for plan in plans)
         first = next((plan for plan in plans if plan.jobs), None)
@@ -251,8 +285,25 @@ class GraphSubject:
 
     def plan(self, precision: str, profile: str) -> Plan:
         """Return where everything runs."""
-        router = OperationRouter(objective="hw_only", profile=profile, precision=precision)
+        chip = self._opened.on_chip
+        if precision.startswith(DEPLOYED) and isinstance(chip, Plan):
+            return chip
+        name = precision.removeprefix(DEPLOYED).strip()
+        router = OperationRouter(objective="hw_only", profile=profile, precision=name)
         return router.plan(self.graph, calibration=self._part.calibration)
+
+    def _deployed(self, profiles: Sequence[str]) -> Trial:
+        """Return the plan or program that is in the file."""
+        chip = self._opened.on_chip
+        if isinstance(chip, Program):
+            rows, ladder = chip.encoding.activation_bits // 4, ladder_of(chip)
+            with EmulatedDevice(profiles[0]) as device:
+                device.load(chip)
+                said = ladder.decode(device.infer_linear(ladder.encode(self._part.inputs["input"])))
+            return Trial(Answers(said, None), rows, tuple(_fitting([chip], rows, name) for name in profiles))
+        assert isinstance(chip, Plan)
+        on = tuple(_fitting_of_jobs(chip, name) for name in profiles)
+        return Trial(Answers(self._rows(chip), None), sum(job.passes for job in chip.jobs), on)
 
     def _rows(self, plan: Plan) -> Reals:
         """Return the held-out rows of the output."""
@@ -266,6 +317,10 @@ class GraphSubject:
         return whole.reshape(-1, whole.shape[-1]) if whole.ndim > 1 else whole
 
     def _named(self, outputs: Any) -> Array:
+        heads, parts = self._opened.heads, outputs if isinstance(outputs, Mapping) else {self.output: outputs}
+        if heads is not None:
+            joined = np.concatenate([parts[name] for name in self.graph.outputs], axis=-1)
+            return read_heads(heads, joined, activated=True)
         return np.asarray(outputs[self.output] if isinstance(outputs, Mapping) else outputs)
 
 
@@ -295,7 +350,7 @@ def _series_part(
         seen = [{name: one[:end]} for one, end in zip(first.inputs, first.ends + 1, strict=True)]
         said = _said(first), _said(held)
     else:
-        held, seen = task, model_inputs(graph, options.calibration)
+        held, seen = task, options.calibration
         said = f"{len(seen)} series of their own", _said(held)
     return _Part(
         calibration=_few(seen),
@@ -332,7 +387,7 @@ def _sample_part(
         first, held = chosen_rows(n, options.held_out, codes)
         seen, said = _at(graph, inputs, first[:CALIBRATED]), f"{len(first)} samples"
     else:
-        (seen,), held = model_inputs(graph, options.calibration), np.arange(n)
+        (seen,), held = options.calibration, np.arange(n)
         said = "samples of their own"
     rows = truth[held]
     return _Part(
@@ -402,6 +457,24 @@ def _fitting_of(plan: Plan) -> Fitting:
     return Fitting(
         profile=plan.record.profile, fits=not lost, reason="; ".join(lost[:2]), cost=plan.record.device_total
     )
+
+
+def _fitting_of_jobs(plan: Plan, profile: str) -> Fitting:
+    """Return whether the programs of a plan fit another profile than its own, and what they cost there."""
+    chip = find_profile(profile)
+    try:
+        mesh.side_by_side([program for job in plan.jobs for program in job.programs], chip)
+    except ResourceError as error:
+        return _refused(profile, error)
+    rows = [job.positions * (job.encoding.activation_bits // 4) for job in plan.jobs]
+    cost = Cost.total(programs_cost(job.programs, n, chip) for job, n in zip(plan.jobs, rows, strict=True))
+    return Fitting(profile=profile, fits=True, reason="", cost=cost)
+
+
+def _scaled(opened: Opened, given: list[dict[str, Array]]) -> list[dict[str, Array]]:
+    """Return inputs as the model sees them."""
+    schema = opened.features
+    return given if schema is None else [{name: schema.scaled(x) for name, x in one.items()} for one in given]
 
 
 def _refused(profile: str, error: Exception) -> Fitting:

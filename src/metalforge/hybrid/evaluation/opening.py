@@ -1,0 +1,131 @@
+"""What is to be evaluated: a network or a graph, and what of it is on a chip already where it was deployed or compiled.
+
+A program of one layer says what matrix it stands for: integers times scales, for inputs within its ranges. In software
+that matrix is what it is held against; what its quantisation lost before is not in the file.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metalforge.core.errors import SpecError
+from metalforge.core.files import naming
+from metalforge.core.schema import FeatureSchema, HeadLayout
+from metalforge.hybrid.deployed import Deployed, load
+from metalforge.hybrid.deployed.model import DeployedEsn, DeployedPlan
+from metalforge.hybrid.esn.network import HybridEsn
+from metalforge.hybrid.model.graph import Node, OpGraph
+from metalforge.hybrid.model.opening import as_graph
+from metalforge.hybrid.model.ops import FullyConnectedOp
+from metalforge.hybrid.routing.encodings import precision_of
+from metalforge.hybrid.routing.plan import Plan
+from metalforge.reservoir.files import as_weights
+from metalforge.reservoir.weights import EsnWeights
+from metalforge.substrates.npu import wire
+from metalforge.substrates.npu.ladder import input_levels, ladder_of
+from metalforge.substrates.npu.program import Program
+
+DEPLOYED = "deployed"
+"""What the row of a model as it was deployed is called."""
+KINDS = (".onnx", ".safetensors", ".json", ".mfd", ".mfp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A model, and how it reads and names things."""
+
+    model: EsnWeights | OpGraph
+    on_chip: HybridEsn | Plan | Program | None = None
+    labels: tuple[str, ...] | None = None
+    samples: bool = False
+    """Whether a table of two axes is series of one step."""
+    features: FeatureSchema | None = None
+    heads: HeadLayout | None = None
+    """What scales inputs and outputs."""
+
+    @property
+    def precision(self) -> str:
+        """The name of its row as it was deployed."""
+        chip = self.on_chip
+        known = precision_of(chip.encoding) if isinstance(chip, Program) else getattr(chip, "precision", None)
+        return f"{DEPLOYED} {known}" if known else DEPLOYED
+
+
+def open_model(model: Any) -> Opened:
+    """Return a model by its path, or of any object that is one."""
+    if isinstance(model, str | os.PathLike):
+        return _of_file(Path(model))
+    if isinstance(model, Deployed):
+        return _of_deployed(model)
+    if isinstance(model, Plan):
+        return Opened(model=model.graph, on_chip=model)
+    if isinstance(model, OpGraph):
+        return Opened(model=model)
+    if isinstance(model, HybridEsn):
+        return _of_network(model)
+    weights, classes = as_weights(model), getattr(model, "classes_", None)
+    rows = getattr(model, "rows", None) or getattr(model, "ROWS", None)
+    labels = None if classes is None else tuple(map(str, classes))
+    return Opened(
+        model=weights, labels=labels, samples=rows == "samples", features=weights.features, heads=weights.heads
+    )
+
+
+def _of_file(path: Path) -> Opened:
+    if not path.is_dir() and path.exists() and path.suffix not in KINDS:
+        raise SpecError(f"{path}: a model is a folder of `search --out` or a file of kind {', '.join(KINDS)}")
+    if path.suffix == ".onnx":
+        return Opened(model=as_graph(path))
+    if path.suffix != ".mfp":
+        return _of_deployed(load(path))
+    program = wire.load(path)
+    with naming(path):
+        return Opened(model=_graph_of(program), on_chip=program)
+
+
+def _of_deployed(model: Deployed) -> Opened:
+    labels = None if model.record.labels is None else tuple(map(str, model.record.labels))
+    if isinstance(model, DeployedPlan):
+        record = model.record
+        return Opened(
+            model=model.plan.graph,
+            on_chip=model.plan if model.plan.jobs else None,
+            labels=labels,
+            features=record.features,
+            heads=record.heads,
+        )
+    assert isinstance(model, DeployedEsn)
+    return _of_network(model.esn, labels=labels, samples=model.record.rows == "samples")
+
+
+def _of_network(esn: HybridEsn, *, labels: tuple[str, ...] | None = None, samples: bool = False) -> Opened:
+    return Opened(
+        model=esn.weights,
+        on_chip=None if esn.mode == "software" else esn,
+        labels=labels,
+        samples=samples,
+        features=esn.weights.features,
+        heads=esn.weights.heads,
+    )
+
+
+def _graph_of(program: Program) -> OpGraph:
+    """Return the matrix that a program of one layer stands for, as a graph."""
+    if len(program.layers) != 1 or program.layers[0].activation != "linear":
+        raise SpecError(
+            f"program `{program.name}` has layers with activations, which say nothing of the reals they stand for"
+            "\nhint: evaluate the model that it was compiled from"
+        )
+    ladder = ladder_of(program)
+    step = ladder.ranges / input_levels(ladder.encoding)
+    matrix = ladder.integers * ladder.scales[:, np.newaxis] / step
+    return OpGraph(
+        name=program.name,
+        inputs={"input": (None, matrix.shape[1])},
+        nodes=(Node(name="product", op=FullyConnectedOp(weights=matrix), inputs=("input",)),),
+        outputs=("product",),
+        dtype="float64",
+    )
