@@ -27,6 +27,7 @@ Messages say what was wanted, what came and what to do; a ``hint:`` line gives t
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from math import inf
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -61,6 +62,20 @@ def find(what: str, name: str, known: Mapping[str, T]) -> T:
     if name not in known:
         raise UnknownNameError(what, name, known)
     return known[name]
+
+
+def require_positive(**values: float) -> None:
+    """Raise an error that names the first of these numbers that is not above 0 or not finite."""
+    for name, value in values.items():
+        if not 0 < value < inf:
+            raise SpecError(f"`{name}` must be above 0 and finite. Got {value}")
+
+
+def require_not_negative(**values: float) -> None:
+    """Raise an error that names the first of these numbers that is below 0 or not finite."""
+    for name, value in values.items():
+        if not 0 <= value < inf:
+            raise SpecError(f"`{name}` must be 0 or more, and finite. Got {value}")
 
 
 class PluginError(MetalforgeError):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.arrays import Doubles
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, require_not_negative, require_positive
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -220,8 +220,7 @@ def _check_sampling(n: int, interval: float, substeps: int, discard: int) -> Non
             f"a series wants n >= 1, substeps >= 1 and discard >= 0. Got n = {n}, substeps = {substeps}, "
             f"discard = {discard}"
         )
-    if not 0 < interval < np.inf:
-        raise SpecError(f"`interval` must be above 0 and finite. Got {interval}")
+    require_positive(interval=interval)
 
 
 class LabelledSequences(NamedTuple):
@@ -229,6 +228,17 @@ class LabelledSequences(NamedTuple):
 
     inputs: Doubles
     labels: NDArray[np.int64]
+
+
+def _directions(rng: np.random.Generator, n: int, inputs: int) -> Doubles:
+    """Return n random vectors of rms 1."""
+    drawn = rng.normal(size=(n, inputs))
+    return np.asarray(drawn / np.sqrt(np.mean(drawn**2, axis=1, keepdims=True)))
+
+
+def _labels(rng: np.random.Generator, n: int, classes: int) -> NDArray[np.int64]:
+    """Return n labels, all classes equally often (to one), in random order."""
+    return rng.permutation(np.arange(n, dtype=np.int64) % classes)
 
 
 def sequence_classification(
@@ -258,13 +268,11 @@ def sequence_classification(
             "the task wants n >= 1, inputs >= 1, classes >= 2, quiet >= 0 and at least two steps per class before the "
             f"quiet ones. Got n = {n}, inputs = {inputs}, classes = {classes}, quiet = {quiet}, steps = {steps}"
         )
-    if not 0 <= noise < np.inf:
-        raise SpecError(f"`noise` must be 0 or more, and finite. Got {noise}")
+    require_not_negative(noise=noise)
     # The motifs have a stream of their own: the same seed gives the same task for any n.
     for_motifs, for_labels, for_times, for_noise = np.random.default_rng(seed).spawn(4)
-    motifs = for_motifs.normal(size=(classes, inputs))
-    motifs /= np.sqrt(np.mean(motifs**2, axis=1, keepdims=True))
-    labels = for_labels.permutation(np.arange(n, dtype=np.int64) % classes)
+    motifs = _directions(for_motifs, classes, inputs)
+    labels = _labels(for_labels, n, classes)
 
     # Every motif has half of its equal share for certain; where the spare steps go is random and the same for all.
     certain = shown // (2 * classes)
@@ -307,16 +315,12 @@ def vowel_like(
             f"the task wants n >= 1, speakers >= 2 and inputs >= 1. Got n = {n}, speakers = {speakers}, "
             f"inputs = {inputs}"
         )
-    scales = {"voice": voice, "bend": bend, "mood": mood, "noise": noise}
-    for name, value in scales.items():
-        if not 0 <= value < np.inf:
-            raise SpecError(f"`{name}` must be 0 or more, and finite. Got {value}")
+    require_not_negative(voice=voice, bend=bend, mood=mood, noise=noise)
     # The speakers have a stream of their own: the same seed gives the same task for any n.
     for_speakers, for_labels, for_lengths, for_noise = np.random.default_rng(seed).spawn(4)
-    drawn = for_speakers.normal(size=(2 + 2 * speakers, inputs))
-    drawn /= np.sqrt(np.mean(drawn**2, axis=1, keepdims=True))
-    first, second, voices, bends = drawn[0], drawn[1], drawn[2 : 2 + speakers], drawn[2 + speakers :]
-    labels = for_labels.permutation(np.arange(n, dtype=np.int64) % speakers)
+    first, second, *rest = _directions(for_speakers, 2 + 2 * speakers, inputs)
+    voices, bends = np.array(rest[:speakers]), np.array(rest[speakers:])
+    labels = _labels(for_labels, n, speakers)
     lengths = for_lengths.integers(SHORTEST, LONGEST + 1, n)
 
     x = 1 - np.arange(LONGEST - 1, -1, -1) / (lengths[:, np.newaxis] - 1)  # below 0 before a sequence begins

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from metalforge.core.arrays import Reals
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, require_not_negative, require_positive
 from metalforge.core.schema import FeatureSchema
 
 from .activations import ActivationName
@@ -61,11 +61,8 @@ def make_esn(
         raise SpecError(f"`seed` must be a whole number, not negative. Got {seed!r}")
     if grid not in (None, "int4"):
         raise SpecError(f"`grid` must be None (real weights) or int4. Got {grid!r}")
-    for name, scaling in (("input_scaling", input_scaling), ("feedback_scaling", feedback_scaling)):
-        if not 0 < scaling < np.inf:
-            raise SpecError(f"`{name}` must be above 0 and finite. Got {scaling}")
-    if not 0 <= bias_scaling < np.inf:
-        raise SpecError(f"`bias_scaling` must be 0 or more, and finite. Got {bias_scaling}")
+    require_positive(input_scaling=input_scaling, feedback_scaling=feedback_scaling)
+    require_not_negative(bias_scaling=bias_scaling)
     if feedback < 0:
         raise SpecError(f"`feedback` must be 0 or a number of outputs. Got {feedback}")
     if spectral_radius > 1:
