@@ -56,6 +56,20 @@ def test_json_rows_have_the_promised_keys(hybrid_tanh):
     assert list(row) == keys
 
 
+def test_the_overhead_of_tanh_is_given_against_both_steps_and_says_what_is_measured(hybrid_tanh):
+    told = {row.metric: row.value for row in rows_of(hybrid_tanh.rows, task="overhead")}
+    tanh = told["activation_us_measured"]
+    assert told["claimed_step_us_modelled"] == pytest.approx(54)
+    assert told["measured_activation_percent_of_claimed_step"] == pytest.approx(100 * tanh / 54)
+    modelled = told["device_step_us_modelled"]
+    assert modelled > 600
+    assert told["measured_activation_percent_of_modelled_device_step"] == pytest.approx(100 * tanh / modelled)
+    shown = {line[3]: line[4] for line in hybrid_tanh.table if line[0] == "overhead"}
+    assert set(shown) == set(told)
+    assert all(("measured" in cell) == ("measured" in metric) for metric, cell in shown.items())
+    assert all(("modelled" in cell) or ("measured" in cell) for cell in shown.values())
+
+
 def test_wide_integers_follow_software_and_rectifiers_do_not(hybrid_tanh):
     for task in PROBLEMS:
 
