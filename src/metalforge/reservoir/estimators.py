@@ -10,10 +10,13 @@ which the readout sees at its last step. scikit-learn's own tools split such lis
 
 With `rows="samples"` a row meets no other row, and an estimator keeps every promise of scikit-learn. With
 `rows="time"` rows are steps of one history: their order matters and a subset is another history, as it must be.
+
+Experiment `classifier` shows what the defaults of `EsnClassifier` are worth, and what they would be without each part.
 """
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
@@ -26,6 +29,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from metalforge.core.arrays import Reals
 
+from .activations import ACTIVATIONS
 from .generate import make_esn
 from .online import learn
 from .readout import NormalEquations, Pair, select_ridge
@@ -37,6 +41,19 @@ from .weights import EsnWeights
 Targets: TypeAlias = list[NDArray[Any]]
 FOLDS = 10
 """Groups of series that are left out in turn when `ridge` is a list; each series alone where there are fewer."""
+RIDGES = tuple(10.0**k for k in range(-8, 4))
+SLOW, PROMPT = 0.1, 1.0
+"""Leak of a network that is read once a series, and of one that is read at every step."""
+FLAT, SATURATED = 0.01, 0.5
+"""A unit is saturated where its activation's slope is below the first; a warning comes above this share of them."""
+LOOKED_AT = 1000
+"""Steps that are looked at for that, more or less."""
+SIGMOIDS = ("tanh", "piecewise_tanh", "sigmoid")
+"""Those with two flat ends; the others are flat or straight by design."""
+
+
+class SaturatedInputsWarning(UserWarning):
+    """Inputs drive most units to the flat ends of their activation, where they say little but their sign."""
 
 
 @dataclass(eq=False, repr=False)
@@ -52,7 +69,8 @@ class _Esn(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     units: int = 100
     _: KW_ONLY
     spectral_radius: float = 0.9
-    leak: float = 1.0
+    leak: float | None = None
+    standardise: bool = False
     input_scaling: float = 1.0
     bias_scaling: float = 0.0
     connectivity: float = 0.1
@@ -125,8 +143,9 @@ class _Esn(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         of_series = (self.target or self.TARGET) == "series"
         return of_series or ((self.rows or self.ROWS) == "samples" and not _several(X))
 
-    def _start(self, inputs: int, outputs: int) -> None:
+    def _start(self, series: list[Reals], outputs: int, *, one_each: bool) -> None:
         """Make the network; forget what was learned."""
+        inputs = self.n_features_in_
         self.equations_: NormalEquations | None = None
         self.rule_state_: Any = None
         self.ridge_: Any = None
@@ -138,12 +157,15 @@ class _Esn(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         seed = self.random_state
         if not isinstance(seed, int | np.integer):
             seed = int(check_random_state(seed).randint(np.iinfo(np.int32).max))
-        self.weights_ = make_esn(
+        leak = self.leak
+        if leak is None:
+            leak = SLOW if one_each else PROMPT
+        made = make_esn(
             self.units,
             inputs,
             seed=int(seed),
             spectral_radius=self.spectral_radius,
-            leak=self.leak,
+            leak=leak,
             input_scaling=self.input_scaling,
             bias_scaling=self.bias_scaling,
             connectivity=self.connectivity,
@@ -152,9 +174,11 @@ class _Esn(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
             feedback=outputs if self.feedback else 0,
             dtype=np.dtype(self.dtype),
         )
+        self.weights_ = _standardised(made, np.concatenate(series)) if self.standardise else made
 
     def _learn(self, series: list[Reals], targets: Targets, *, one_each: bool) -> None:
         """Go on learning: by the rule, or by exact sums that a later call adds to."""
+        self._warn_where_saturated(series)
         pairs = collect(
             self.weights_,
             series,
@@ -163,7 +187,7 @@ class _Esn(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
             passthrough=self.passthrough,
             last_state_only=one_each,
         )
-        w_out, out_bias = self._by_rule(pairs) if self.rule is not None else self._by_ridge(pairs, len(series))
+        w_out, out_bias = self._by_rule(pairs) if self.rule is not None else self._by_ridge(pairs)
         ridge = self.ridge_ if self.rule is None else None
         self.weights_ = self.weights_.with_readout(w_out, out_bias, passthrough=self.passthrough, ridge=ridge)
 
@@ -172,20 +196,37 @@ class _Esn(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
             self.rule_state_, _ = learn(self.rule, features, wanted, self.rule_state_)
         return self.rule_state_.w_out, self.rule_state_.out_bias
 
-    def _by_ridge(self, pairs: Iterable[Pair], n_series: int) -> tuple[Reals, Reals]:
+    def _by_ridge(self, pairs: Iterable[Pair]) -> tuple[Reals, Reals]:
         if not isinstance(self.ridge, Sequence | np.ndarray):
             self.ridge_ = float(self.ridge)
         elif self.equations_ is None:  # what was chosen once holds for the series that follow
             pairs = list(pairs)
-            self.ridge_ = select_ridge(pairs, self.ridge, folds=min(FOLDS, n_series)).readout.ridge
+            self.ridge_ = _chosen_ridge(pairs, self.ridge)
         self.equations_ = NormalEquations.of(pairs, start=self.equations_)
         readout = self.equations_.solve([self.ridge_])[0]
         return readout.w_out, readout.out_bias
+
+    def _warn_where_saturated(self, series: list[Reals]) -> None:
+        """Warn where inputs alone, on average over steps, put most units where their activation is flat."""
+        weights = self.weights_
+        if weights.activation not in SIGMOIDS:
+            return
+        steps = np.concatenate(series)
+        drive = steps[:: max(len(steps) // LOOKED_AT, 1)] @ weights.w_in.T + weights.bias
+        share = float(np.mean(ACTIVATIONS[weights.activation].derivative(drive) < FLAT))
+        if share > SATURATED:
+            warnings.warn(
+                f"inputs saturate {100 * share:.0f} % of the units: they tell little more than signs"
+                "\nhint: standardise=True when fitting, a smaller `input_scaling`, or inputs in the units of the fit",
+                SaturatedInputsWarning,
+                stacklevel=4,
+            )
 
     def _outputs(self, X: Any, finish: Callable[[Reals], NDArray[Any]]) -> Any:  # noqa: N803
         """Outputs in the form of X; `finish` makes what the user sees of rows (rows, outputs)."""
         check_is_fitted(self, "weights_")
         series = self._series(X, reset=False)
+        self._warn_where_saturated(series)
         if self._one_each(X):
             return finish(run_outputs(self.weights_, series, last_state_only=True))
         results = [finish(rows) for rows in run_outputs(self.weights_, series)]
@@ -209,6 +250,9 @@ class EsnRegressor(RegressorMixin, _Esn):  # type: ignore[misc]
     """An echo state network with a ridge readout, for real targets.
 
     Parameters are those of `make_esn` and `training.fit`. `weights` takes a ready network in place of a random one.
+    `leak` None is 1 with a target for every step and 0.1 with one for every series, whose end must remember it.
+    `standardise` makes the network see inputs of mean 0 and variance 1 over the steps of the first fit, all features
+    together: it is in its input weights and bias, so that `weights_` take inputs as they are.
     `ridge` may be a list, from which groups of series that are left out in turn choose. `rule` (`online.Lms` or
     `online.Rls`) learns row by row in place of the exact solution. `feedback` lets the network hear its targets while
     it learns and its own outputs after. `rows` None is "time", `target` None is "step".
@@ -228,7 +272,7 @@ class EsnRegressor(RegressorMixin, _Esn):  # type: ignore[misc]
     def _take(self, X: Any, y: Any, *, anew: bool) -> Self:  # noqa: N803
         series, targets = self._labelled(X, y, reset=anew, numeric=True)
         if anew:
-            self._start(self.n_features_in_, targets[0].shape[1])
+            self._start(series, targets[0].shape[1], one_each=self._one_each(X))
         self._learn(series, targets, one_each=self._one_each(X))
         return self
 
@@ -241,17 +285,25 @@ class EsnRegressor(RegressorMixin, _Esn):  # type: ignore[misc]
         return self._scored(X, y, r2_score, sample_weight)
 
 
+@dataclass(eq=False, repr=False)
 class EsnClassifier(ClassifierMixin, _Esn):  # type: ignore[misc]
     """An echo state network with a ridge readout to one output a class; the largest names the class.
 
-    Parameters are those of `EsnRegressor`, but `rows` None is "samples" and `target` None is "series". One table with
-    a label for every step is `rows="time", target="step"`.
+    Parameters are those of `EsnRegressor` with defaults for data of any unit: inputs are standardised, the ridge is
+    chosen. `rows` None is "samples" and `target` None is "series". One table with a label for every step is
+    `rows="time", target="step"`.
 
     Learned: `classes_`, `weights_` (an `EsnWeights` with its readout), `n_features_in_`; `ridge_` without a rule.
     """
 
     ROWS: ClassVar[str] = "samples"
     TARGET: ClassVar[str] = "series"
+
+    _: KW_ONLY
+    standardise: bool = True
+    input_scaling: float = 0.5
+    bias_scaling: float = 0.5
+    ridge: float | Sequence[float] = RIDGES
 
     def partial_fit(self, X: Any, y: Any, classes: ArrayLike | None = None) -> Self:  # noqa: N803
         """Return self after more series; the first call names all `classes`, or they are those in its y."""
@@ -267,7 +319,7 @@ class EsnClassifier(ClassifierMixin, _Esn):  # type: ignore[misc]
         if len(strangers):
             raise SeriesError(f"y must hold the classes {self.classes_.tolist()}. Got {strangers.tolist()} too")
         if anew:
-            self._start(self.n_features_in_, len(self.classes_))
+            self._start(series, len(self.classes_), one_each=self._one_each(X))
         ones = [np.equal.outer(one, self.classes_).astype(np.float64) for one in labels]
         self._learn(series, ones, one_each=self._one_each(X))
         return self
@@ -295,6 +347,30 @@ def _several(X: Any) -> bool:  # noqa: N803
     if isinstance(X, np.ndarray) and X.dtype != object:
         return X.ndim == 3
     return isinstance(X, list | tuple | np.ndarray) and len(X) > 0 and np.ndim(X[0]) == 2
+
+
+def _standardised(weights: EsnWeights, steps: Reals) -> EsnWeights:
+    """Return the network that does with inputs what this one does with standardised ones over sqrt(features)."""
+    mean, spread = steps.mean(axis=0), steps.std(axis=0)
+    w_in = weights.w_in / (np.where(spread > 0, spread, 1.0) * np.sqrt(len(mean)))
+    dtype = weights.dtype
+    return replace(weights, w_in=w_in.astype(dtype), bias=(weights.bias - w_in @ mean).astype(dtype))
+
+
+def _chosen_ridge(pairs: list[Pair], ridges: Sequence[float]) -> float:
+    """Return the best of several for series left out in turn; parts of one series where there is no other.
+
+    Series with one target are dealt to the groups in its order, so that each group has its share of every class.
+    """
+    if len(pairs) == 1:
+        features, targets = pairs[0]
+        parts = min(FOLDS, len(features))
+        pairs = list(zip(np.array_split(features, parts), np.array_split(targets, parts), strict=True))
+    elif all(len(targets) == 1 for _, targets in pairs):
+        pairs = sorted(pairs, key=lambda pair: tuple(pair[1][0]))
+    if len(pairs) < 2:  # nothing can be left out
+        return ridges[len(ridges) // 2]
+    return select_ridge(pairs, ridges, folds=min(FOLDS, len(pairs))).readout.ridge
 
 
 def _nearest_distribution(rows: Reals) -> Reals:

@@ -235,4 +235,5 @@ def _gathered(series: Iterable[Pair]) -> Iterator[Pair]:
 
 def _squares(readouts: Sequence[Readout], series: Iterable[Pair]) -> Doubles:
     """Sums of squared errors (readouts, outputs)."""
-    return np.asarray(sum(np.stack([((r(x) - y) ** 2).sum(axis=0) for r in readouts]) for x, y in series))
+    gathered = _gathered(series)
+    return np.asarray(sum(np.stack([((r(x) - y) ** 2).sum(axis=0) for r in readouts]) for x, y in gathered))

@@ -8,8 +8,11 @@ from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from metalforge.reservoir.estimators import EsnClassifier, EsnRegressor
+from metalforge.reservoir.datasets import sequence_classification, vowel_like
+from metalforge.reservoir.estimators import FOLDS, RIDGES, EsnClassifier, EsnRegressor, SaturatedInputsWarning
+from metalforge.reservoir.files import load_weights, save_weights
 from metalforge.reservoir.generate import make_esn
+from metalforge.reservoir.metrics import wilson
 from metalforge.reservoir.online import Lms, Rls
 from metalforge.reservoir.running import predict
 from metalforge.reservoir.series import SeriesError
@@ -34,6 +37,7 @@ def _expected(estimator):
     ],
     expected_failed_checks=_expected,
 )
+@pytest.mark.filterwarnings("ignore::metalforge.reservoir.estimators.SaturatedInputsWarning")  # its data is around 100
 def test_scikit_learn_agrees(estimator, check):
     assert check(estimator) is None  # it raises what it does not like
 
@@ -187,8 +191,10 @@ def test_series_are_classified_by_their_last_state():
     assert probabilities.min() >= 0
     assert probabilities.sum(axis=1) == pytest.approx(1, rel=1e-12)
     assert np.array_equal(model.classes_[probabilities.argmax(axis=1)], model.predict(series))
-    parts = clone(model).partial_fit(series[:10], labels[:10], classes=["up", "down"])
+    raw = clone(model).set_params(standardise=False)  # the first part alone would say what is standard
+    parts = clone(raw).partial_fit(series[:10], labels[:10], classes=["up", "down"])
     parts.partial_fit(series[10:80], labels[10:80])
+    model = raw.fit(series[:80], labels[:80])
     assert parts.weights_.w_out == pytest.approx(model.weights_.w_out, rel=1e-6, abs=1e-9)
 
 
@@ -252,3 +258,65 @@ def test_what_does_not_fit_is_said():
         model.partial_fit(series[:1], ["new"])
     with pytest.raises(SeriesError, match="hint: target='step'"):
         EsnClassifier(rows="time").fit(u[0], np.zeros(40, int))
+
+
+PLAIN = {"leak": 1.0, "standardise": False, "input_scaling": 1.0, "bias_scaling": 0.0, "ridge": 1e-6}
+"""A network whose settings know nothing of the data: the defaults of EsnRegressor."""
+
+
+@pytest.mark.parametrize("made", [vowel_like(540, seed=11), sequence_classification(540, seed=11, inputs=12)])
+def test_defaults_beat_settings_that_know_nothing_of_the_data(made):
+    x, y = made
+
+    def right(model):
+        hits = model.fit(x[:270], y[:270]).predict(x[270:]) == y[270:]
+        return wilson(int(hits.sum()), hits.size)
+
+    ours, plain = right(EsnClassifier(random_state=0)), right(EsnClassifier(random_state=0, **PLAIN))
+    assert ours.low > plain.high
+    assert ours.value > 0.8
+
+
+def test_units_of_the_inputs_do_not_matter():
+    x, y = vowel_like(90, seed=12)
+    scale, offset = 10.0 ** np.arange(-6, 6), 50 * 10.0 ** np.arange(-6, 6)
+    here = EsnClassifier(random_state=0).fit(x, y)
+    elsewhere = EsnClassifier(random_state=0).fit(scale * x + offset, y)
+    assert elsewhere.ridge_ == here.ridge_
+    assert elsewhere.predict_proba(scale * x + offset) == pytest.approx(here.predict_proba(x), abs=1e-6)
+
+
+def test_learned_weights_take_inputs_as_they_are(tmp_path):
+    x, y = vowel_like(90, seed=13)
+    x = 1000 * x - 300
+    model = EsnClassifier(random_state=0).fit(x, y)
+    save_weights(model.weights_, tmp_path / "net.safetensors")
+    outputs = predict(load_weights(tmp_path / "net.safetensors"), x, last_state_only=True)
+    assert np.array_equal(model.classes_[outputs.argmax(axis=1)], model.predict(x))
+
+
+@pytest.mark.parametrize("model", [EsnClassifier(**(SMALL | PLAIN)), EsnRegressor(**SMALL, target="series")])
+def test_inputs_that_saturate_are_warned_of(model):
+    x, y = vowel_like(45, seed=14)
+    with pytest.warns(SaturatedInputsWarning, match="standardise"):
+        model.fit(100 * x, y)
+
+
+def test_inputs_in_other_units_than_those_of_the_fit_are_warned_of():
+    x, y = vowel_like(45, seed=14)
+    model = EsnClassifier(**SMALL).fit(x, y)
+    assert len(model.predict(x)) == 45  # no warning
+    with pytest.warns(SaturatedInputsWarning, match="units of the fit"):
+        model.predict(1000 * x)
+
+
+def test_a_ridge_is_chosen_from_whatever_there_is():
+    rng = np.random.default_rng(5)
+    labels = np.arange(10 * FOLDS) % FOLDS  # series number i in group i modulo FOLDS would leave out a class at a time
+    series = [np.full((6, 1), float(k)) + 0.01 * rng.normal(size=(6, 1)) for k in labels]
+    assert EsnClassifier(random_state=0).fit(series, labels).score(series, labels) > 0.95
+    u = rng.uniform(-1, 1, (400, 1))
+    held = EsnClassifier(**SMALL, rows="time", target="step").fit(u, u[:, 0] > 0)
+    assert held.ridge_ in RIDGES
+    assert held.score(u, u[:, 0] > 0) > 0.95
+    assert EsnClassifier(**SMALL).fit(series[:1], labels[:1]).predict(series[:2]).tolist() == [0, 0]
