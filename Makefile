@@ -40,6 +40,11 @@ $(VENV)/.group-%: pyproject.toml $(VENV)/.installed
 	@$(PIP) --group $*
 	@touch $@
 
+# Packages for the data they carry: none of their code is imported, and none of its dependencies is wanted.
+$(VENV)/.group-data: pyproject.toml $(VENV)/.installed
+	@$(PIP) --no-deps --group data
+	@touch $@
+
 install: $(VENV)/.group-test
 
 demo: $(VENV)/.installed
@@ -56,6 +61,7 @@ PYTEST := $(BIN)/python -m pytest -m "not long and not chaos and not cuda and no
 test: $(VENV)/.group-test
 	$(PYTEST) $(addprefix --ignore=,$(SLOW))
 
+test-experiments: $(VENV)/.group-data
 test-docs test-physics test-experiments: test-%: $(VENV)/.group-test
 	$(PYTEST) $(SLOW_$*)
 

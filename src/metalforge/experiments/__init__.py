@@ -2,6 +2,7 @@
 
 from . import (  # noqa: F401  # registers them
     adaptation,
+    classifier,
     coverage,
     hybrid_tanh,
     orderings,

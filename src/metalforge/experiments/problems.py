@@ -48,8 +48,9 @@ def figure_of(scores: Sequence[Proportion], metric: Metric, *, shared_test: bool
 
 
 def pooled(scores: Sequence[Proportion]) -> float:
-    """Return the mean weighted by cases."""
-    return float(np.average([s.value for s in scores], weights=[s.n for s in scores]))
+    """Return the mean weighted by cases; of one score exactly its value."""
+    cases = sum(s.n for s in scores)
+    return float(sum(s.value * (s.n / cases) for s in scores))
 
 
 def student_interval(values: Sequence[float]) -> Interval:
