@@ -1,6 +1,7 @@
 """Experiment 004: tanh on the host behind a product on an int4 chip, measured for every approach of its design."""
 
 from collections.abc import Callable, Iterator
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from metalforge.hybrid.esn.network import Approach, HybridEsn
 from metalforge.hybrid.esn.tasks import features_of, outputs, refit
+from metalforge.reservoir.activations import leaky_step
 from metalforge.reservoir.metrics import Interval
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
@@ -108,14 +110,17 @@ def _divergence(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 CLAIMED = "akd1000-claimed"
 OVERHEAD = {
-    "activation_us_measured": "measured",
+    "activation_us_measured": "measured, in the emulator's native loop",
+    "activation_by_calls_us_measured": "measured, in NumPy, as between calls of a board",
     "emulated_step_us_measured": "measured",
     "device_step_us_modelled": "modelled",
-    "activation_percent_of_measured_step": "measured over measured",
-    # A measured part over a modelled whole: what experiment 004 asks for, named for what it is.
-    "measured_activation_percent_of_modelled_device_step": "measured over modelled",
     "claimed_step_us_modelled": f"modelled: {CLAIMED}, W4A4, the design documents' own figure",
+    "activation_percent_of_measured_step": "measured over measured",
+    # Measured parts over modelled wholes: what experiment 004 asks for, named for what they are.
+    "measured_activation_percent_of_modelled_device_step": "measured over modelled",
+    "measured_activation_by_calls_percent_of_modelled_device_step": "measured over modelled",
     "measured_activation_percent_of_claimed_step": f"measured over modelled: {CLAIMED}",
+    "measured_activation_by_calls_percent_of_claimed_step": f"measured over modelled: {CLAIMED}",
 }
 """What is said of the step's cost, and what each figure is."""
 
@@ -135,19 +140,23 @@ def _overhead_rows(problem: Problem, profile: str) -> list[ResultRow]:
         parts = {"activation": seen.activation, "host": seen.host, "device": seen.device}
         return {name: 1e6 * part.value / seen.steps for name, part in parts.items()}
 
+    def by_calls() -> float:
+        """Microseconds of the activation alone, one call a step."""
+        w = trained.weights
+        state, pre = np.zeros((1, w.units), w.dtype), np.ones((1, w.units), w.dtype)
+        begin = perf_counter()
+        for _ in series:
+            state = leaky_step(state, pre + w.bias, w.activation, w.leak)
+        return 1e6 * (perf_counter() - begin) / len(series)
+
     rounds = [timed(profile) for _ in range(TIMED_ROUNDS)]
     found = min(rounds, key=lambda seen: seen["host"])  # the round that other work disturbed least
+    alone = min(by_calls() for _ in range(TIMED_ROUNDS))
     # The documents' step is one pass of four bits; 8-bit activations are two.
-    activation, claimed = found["activation"], timed(CLAIMED, "W4A4")["device"]
-    values = (
-        activation,
-        found["host"],
-        found["device"],
-        100 * activation / found["host"],
-        100 * activation / found["device"],
-        claimed,
-        100 * activation / claimed,
-    )
+    claimed = timed(CLAIMED, "W4A4")["device"]
+    looped, step, modelled = found["activation"], found["host"], found["device"]
+    shares = ((looped, step), (looped, modelled), (alone, modelled), (looped, claimed), (alone, claimed))
+    values = (looped, alone, step, modelled, claimed, *(100 * part / whole for part, whole in shares))
     figures = zip(OVERHEAD, values, strict=True)
     return [row_of("overhead", "last-layer", name, exactly(value), precision="W8A8") for name, value in figures]
 
@@ -211,8 +220,9 @@ def _checks(rows: list[ResultRow]) -> Iterator[Check]:
     for approach, most in (("B", 0.02), ("A", 0.01)):
         asked = f"phase accuracy, approach {approach} refit: within {100 * most:g} points of software"
         yield within(asked, most, task="phase", approach=approach, refit=True)
-    activation = the(metric="activation_us_measured").value
-    yield "activation on the host: under 5 us per step, measured", f"{activation:.2f} us", activation < 5
+    for metric, how in (("activation_us_measured", "in the loop"), ("activation_by_calls_us_measured", "by calls")):
+        activation = the(metric=metric).value
+        yield f"activation on the host, {how}: under 5 us per step, measured", f"{activation:.2f} us", activation < 5
     for precision, refitted in (("W8A8", False), ("W4A8", True)):
         readout = "refit" if refitted else "unchanged"
         for task in ("seed", "patterns", "phase"):
