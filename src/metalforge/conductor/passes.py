@@ -1,99 +1,93 @@
 """One pass of a conductor on each substrate: a frame goes in, outputs of all heads come out, the state moves on.
 
-In software both products are NumPy's and the kernels' (`Engine`); on a device they are two calls, with the activation
-and the state on the host in between. Outputs become heads by offset + scale * activation(output), all heads of one
-activation in one operation.
+In software both products are the kernels' (`Engine`, `Affine`); on a device they are two calls, with the activation and
+the state on the host in between, and on an emulator one native pass with the books of the two. Outputs become heads by
+offset + scale * activation(output), all in one operation; names are made when they are asked for.
 """
 
 from abc import abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property, lru_cache
-from typing import Any, TypeAlias
+from functools import lru_cache
+from typing import get_args
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
+from numpy.typing import ArrayLike
 
+from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadActivation, HeadLayout
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.hybrid.running.device_matrix import DeviceMatrix
-from metalforge.reservoir.engine import Engine, init
+from metalforge.hybrid.running.exact_steps import ExactReadout
+from metalforge.native import kernels
+from metalforge.reservoir.engine import Affine, Engine, init
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.compile import CompiledLinear, compile_linear
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.ladder import group_ranges
 from metalforge.substrates.npu.residency import DevicePrograms
 
-Reals = NDArray[Any]
 READOUT_PRECISION = "W12A12"
 """Plain int4 readouts break regression (three digits lose 0.05 %): the merged layer takes three."""
 
 
-HeadValues: TypeAlias = dict[str, NDArray[np.float64]]
-"""A value or several a head, by name; (width,) for one input, (batch, width) for a batch."""
+class HeadValues(Mapping[str, Doubles]):
+    """A value or several a head, by name; (width,) for one input, (batch, width) for a batch.
+
+    All are views of `vector`, which has them in the layout's order; a head is looked up when it is asked for.
+    """
+
+    __slots__ = ("_places", "vector")
+
+    def __init__(self, vector: Doubles, places: Mapping[str, slice]) -> None:
+        self.vector, self._places = vector, places
+
+    def __getitem__(self, name: str) -> Doubles:
+        return np.asarray(self.vector[..., self._places[name]])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __repr__(self) -> str:
+        """Return the heads as a dictionary would be shown."""
+        return repr(dict(self))
 
 
 class Decoder:
-    """Decodes the outputs of one layout.
-
-    Heads are a few numbers each: what costs time is the number of operations, not their length. So outputs are
-    permuted once, heads of one activation side by side, and each activation is one call on its block.
-    """
+    """Decodes the outputs of one layout, all heads in one native call."""
 
     def __init__(self, layout: HeadLayout) -> None:
-        spans = {head.name: range(layout.width)[layout.span(head.name)] for head in layout.heads}
-        order = sorted(layout.heads, key=lambda head: (head.activation, head.width))
-        columns = [column for head in order for column in spans[head.name]]
-        self._order = None if columns == list(range(layout.width)) else np.array(columns)
-        self._blocks: list[tuple[HeadActivation, slice, int]] = []
-        places: dict[str, slice] = {}
-        start = 0
-        for head in order:
-            stop = start + head.width
-            places[head.name] = slice(start, stop)
-            same = self._blocks and self._blocks[-1][0] == head.activation
-            if same and (head.activation != "softmax" or self._blocks[-1][2] == head.width):
-                self._blocks[-1] = (head.activation, slice(self._blocks[-1][1].start, stop), head.width)
-            else:
-                self._blocks.append((head.activation, slice(start, stop), head.width))
-            start = stop
-        self._places = tuple((name, places[name]) for name in layout.names)
-        scale = np.concatenate([np.full(head.width, head.scale, np.float64) for head in order])
-        offset = np.concatenate([np.full(head.width, head.offset, np.float64) for head in order])
-        self._scale = scale if np.any(scale != 1) else None
-        self._offset = offset if offset.any() else None
+        spans = [(head, layout.span(head.name)) for head in layout.heads]
+        of = [(head, span) for head, span in spans for _ in range(head.width)]
+        self.width = layout.width
+        self.places = {head.name: span for head, span in spans}
+        kinds = [get_args(HeadActivation).index(head.activation) for head, _ in of]
+        self.native = kernels().HeadDecoder(
+            np.array(kinds, np.int32),
+            np.array([span.start for _, span in of], np.int32),
+            np.array([head.width for head, _ in of], np.int32),
+            np.array([head.scale for head, _ in of], np.float64),
+            np.array([head.offset for head, _ in of], np.float64),
+        )
 
-    def __call__(self, outputs: NDArray[Any]) -> HeadValues:
+    def values(self, outputs: Reals) -> Doubles:
+        """Return the values of outputs (..., width of the layout), of the same shape."""
+        given = np.ascontiguousarray(outputs, np.float32 if outputs.dtype == np.float32 else np.float64)
+        found = np.empty(given.shape)
+        if given.size:
+            decode = self.native.decode_f32 if given.dtype == np.float32 else self.native.decode_f64
+            decode(given.reshape(-1, self.width), found.reshape(-1, self.width))
+        return found
+
+    def __call__(self, outputs: Reals) -> HeadValues:
         """Return each head's value from outputs (..., width of the layout), as views of one new array."""
-        given = outputs if self._order is None else outputs.take(self._order, axis=-1)
-        values = given.astype(np.float64)
-        for activation, block, width in self._blocks:
-            part = values[..., block]
-            if activation == "sigmoid":
-                expit(part, out=part)
-            elif activation == "relu":
-                np.maximum(part, 0, out=part)
-            elif activation == "tanh":
-                np.tanh(part, out=part)
-            elif activation == "softmax" and width == 2:
-                # exp(a) / (exp(a) + exp(b)) is a sigmoid of the difference: two operations in place of five.
-                classes = part.reshape(*part.shape[:-1], -1, 2)
-                expit(classes - classes[..., ::-1], out=classes)
-            elif activation == "softmax":
-                classes = part.reshape(*part.shape[:-1], -1, width)  # splitting the last axis gives a view
-                classes -= classes.max(axis=-1, keepdims=True)
-                np.exp(classes, out=classes)
-                classes /= classes.sum(axis=-1, keepdims=True)
-        if self._scale is not None:
-            values *= self._scale
-        if self._offset is not None:
-            values += self._offset
-        if values.ndim == 1:  # a plain slice is made in half the time of one with an ellipsis
-            return {name: values[place] for name, place in self._places}
-        return {name: values[..., place] for name, place in self._places}
+        return HeadValues(self.values(outputs), self.places)
 
 
 @lru_cache(maxsize=64)
@@ -111,17 +105,16 @@ class ConductorRun(Closing):
     state: Reals
 
     def __init__(self, weights: EsnWeights) -> None:
+        assert weights.w_out is not None
         assert weights.out_bias is not None
-        self._weights, self._bias = weights, weights.out_bias
+        assert weights.heads is not None
+        self._weights, self._w_out, self._bias = weights, weights.w_out, weights.out_bias
+        self._dtype, self._width = weights.dtype, weights.outputs
+        self._decode = decoder_of(weights.heads)
 
-    @cached_property
-    def _decode(self) -> Decoder:
-        assert self._weights.heads is not None
-        return decoder_of(self._weights.heads)
-
+    @abstractmethod
     def run_conductor(self, x: ArrayLike) -> HeadValues:
         """Step on a frame (features,) or a batch (batch, features); return every head's value by name."""
-        return self._decode(self.step(np.asarray(x, self._weights.dtype)))
 
     @abstractmethod
     def reset(self, *, batch: int | None = None) -> None:
@@ -131,18 +124,16 @@ class ConductorRun(Closing):
     def step(self, frame: Reals) -> Reals:
         """Move the state by a frame; return the outputs of all heads."""
 
-    def _seen(self, state: Reals, frame: Reals) -> Reals:
-        return np.concatenate([state, frame], axis=-1) if self._weights.passthrough else state
-
 
 class SoftwarePass(ConductorRun):
-    """In software: one kernel call for the state, one product for all heads."""
+    """In software: one native call for the state, one for all heads."""
 
     def __init__(self, weights: EsnWeights) -> None:
         super().__init__(weights)
-        assert weights.w_out is not None
-        self._engine, self._w_out = Engine(weights, threads=1), np.ascontiguousarray(weights.w_out.T)
-        self._state = init(weights)
+        self._engine = Engine(weights, threads=1)
+        self._readout = Affine(self._w_out, self._bias, first=weights.units).native
+        self._one_pass = self._engine.native.step_and_read
+        self._state, self._spare = init(weights), init(weights)
 
     @property
     def state(self) -> Reals:
@@ -155,25 +146,49 @@ class SoftwarePass(ConductorRun):
         given = np.array(value, self._weights.dtype)
         if given.shape[-1:] != (units,) or given.ndim > 2 or not np.all(np.isfinite(given)):
             raise SpecError(f"a state is finite, ({units},) or (batch, units). Got shape {given.shape}")
-        self._state = given
+        self._state, self._spare = given, np.empty_like(given)
 
     def reset(self, *, batch: int | None = None) -> None:
         """Bring the state to rest."""
-        self._state = init(self._weights, batch)
+        self.state = init(self._weights, batch)
+
+    def run_conductor(self, x: ArrayLike) -> HeadValues:
+        """Step on a frame (features,) or a batch (batch, features); return every head's value by name."""
+        frame, decode = np.ascontiguousarray(x, self._dtype), self._decode
+        if frame.ndim == 1:
+            values, state = np.empty(self._width), self._spare
+            try:
+                self._one_pass(self._state, frame, state, self._readout, decode.native, values)
+            except (TypeError, ValueError, OverflowError):
+                self._moved(frame)  # says what is wrong
+                raise
+            self._state, self._spare = state, self._state
+            return HeadValues(values, decode.places)
+        state = self._moved(frame)
+        values = np.empty((*state.shape[:-1], self._width))
+        self._readout.values(state, frame, decode.native, values)
+        return HeadValues(values, decode.places)
 
     def step(self, frame: Reals) -> Reals:
         """Move the state by a frame; return the outputs of all heads."""
-        wanted = (*self._state.shape[:-1], self._weights.inputs)
-        if frame.shape != wanted:
-            raise SpecError(
-                f"a frame must have shape {wanted}. Got {frame.shape}\nhint: reset(batch=n) for n chains at once"
-            )
-        try:
-            state = self._engine.step(self._state, frame)
-        except (OverflowError, ValueError) as error:  # the kernel looks for numbers that are not finite: once is enough
+        given = np.ascontiguousarray(frame, self._dtype)
+        state = self._moved(given)
+        outputs: Reals = np.empty((*state.shape[:-1], self._width), self._dtype)
+        self._readout.outputs(state, given, outputs)
+        return outputs
+
+    def _moved(self, frame: Reals) -> Reals:
+        """Move the state by a frame, and return it."""
+        try:  # the kernel looks at shapes and for numbers that are not finite: once is enough
+            self._state = self._engine.step(self._state, frame)
+        except (OverflowError, ValueError) as error:
+            wanted = (*self._state.shape[:-1], self._weights.inputs)
+            if frame.shape != wanted:
+                raise SpecError(
+                    f"a frame must have shape {wanted}. Got {frame.shape}\nhint: reset(batch=n) for n chains at once"
+                ) from error
             raise SpecError(f"a frame cannot be stepped: {error}") from error
-        self._state = state
-        return np.asarray(self._seen(state, frame) @ self._w_out + self._bias)
+        return self._state
 
     def close(self) -> None:
         """Nothing is held."""
@@ -195,6 +210,7 @@ class DevicePass(ConductorRun):
         self._esn = host.with_hardware_linear(device, precision=precision)
         self._programs = DevicePrograms(device)
         self._readout = DeviceMatrix(_merged(weights, host.ranges.u, host.ranges.s), self._programs, "conductor")
+        self._exact = ExactReadout(self._readout, weights.units, self._bias, self._decode.native)
 
     @property
     def state(self) -> Reals:
@@ -209,11 +225,18 @@ class DevicePass(ConductorRun):
         """Bring the state to rest."""
         self._esn.reset(batch=batch)
 
+    def run_conductor(self, x: ArrayLike) -> HeadValues:
+        """Step on a frame (features,) or a batch (batch, features); return every head's value by name."""
+        frame = np.ascontiguousarray(x, self._dtype)
+        values = self._esn.step_then(frame, self._exact)
+        return self._decode(self.step(frame)) if values is None else HeadValues(values, self._decode.places)
+
     def step(self, frame: Reals) -> Reals:
         """Move the state by a frame; return the outputs of all heads."""
         state = self._esn.step(frame)
-        found = self._readout(np.atleast_2d(self._seen(state, frame))) + self._bias
-        return np.asarray(found.reshape(*state.shape[:-1], self._weights.outputs))
+        seen = np.concatenate([state, frame], axis=-1) if self._weights.passthrough else state
+        found = self._readout(np.atleast_2d(seen)) + self._bias
+        return np.asarray(found.reshape(*state.shape[:-1], self._width))
 
     def close(self) -> None:
         """Take the programs off the device."""

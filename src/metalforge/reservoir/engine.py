@@ -39,7 +39,7 @@ class Engine:
     is for batches (None: the package default); it changes no result.
     """
 
-    __slots__ = ("_run", "_step", "dtype", "inputs", "threads", "units", "weights")
+    __slots__ = ("_run", "_step", "dtype", "inputs", "native", "threads", "units", "weights")
 
     def __init__(self, weights: EsnWeights, *, threads: int | None = None) -> None:
         self.weights = weights
@@ -47,9 +47,9 @@ class Engine:
         self.inputs = weights.inputs + weights.feedback
         self.dtype = weights.dtype
         self.threads = thread_count(threads)
-        native = _pack(weights, self.threads)
-        self._step: Callable[..., Reals] = native.step
-        self._run: Callable[..., None] = native.run
+        self.native = _pack(weights, self.threads)
+        self._step: Callable[..., Reals] = self.native.step
+        self._run: Callable[..., None] = self.native.run
 
     def __reduce__(self) -> Any:
         return partial(Engine, threads=self.threads), (self.weights,)
@@ -96,21 +96,24 @@ class Engine:
 
 
 class Affine:
-    """y = b + W x, with the terms of a row in the order of their numbers: the same bits alone and in any batch."""
+    """y = b + W x, with the terms of a row in the order of their numbers: the same bits alone and in any batch.
 
-    def __init__(self, matrix: Reals, bias: Reals | None = None) -> None:
-        rows, self.inputs = matrix.shape
-        self.outputs, self.dtype = rows, matrix.dtype
+    `native` takes x in two parts, of which the first has `first` numbers (all, without).
+    """
+
+    def __init__(self, matrix: Reals, bias: Reals | None = None, *, first: int | None = None) -> None:
+        self.outputs, self.inputs = matrix.shape
+        self.dtype = matrix.dtype
         module = kernels()
         kind = module.Affine_f32 if matrix.dtype == np.float32 else module.Affine_f64
-        offset = np.zeros(rows, matrix.dtype) if bias is None else np.ascontiguousarray(bias)
-        self._outputs: Callable[..., None] = kind(np.ascontiguousarray(matrix), offset, self.inputs).outputs
+        offset = np.zeros(self.outputs, matrix.dtype) if bias is None else np.ascontiguousarray(bias)
+        self.native: Any = kind(np.ascontiguousarray(matrix), offset, first or self.inputs)
 
     def __call__(self, x: Reals) -> Reals:
-        """Return y (..., outputs) for x (..., inputs)."""
+        """Return y (..., outputs) for x (..., inputs), in one part."""
         given = np.ascontiguousarray(x, self.dtype)
         y: Reals = np.empty((*given.shape[:-1], self.outputs), self.dtype)
-        self._outputs(given.reshape(-1, self.inputs), None, y.reshape(-1, self.outputs))
+        self.native.outputs(given.reshape(-1, self.inputs), None, y.reshape(-1, self.outputs))
         return y
 
 

@@ -5,8 +5,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import expit
 
+from metalforge.conductor.program import ConductorProgram
 from metalforge.core.errors import SpecError
+from metalforge.core.schema import HeadLayout, HeadSpec
 from metalforge.hybrid.chunking.network import ChunkedEsn
 from metalforge.hybrid.esn import network
 from metalforge.hybrid.esn.network import HybridEsn
@@ -16,7 +19,7 @@ from metalforge.hybrid.running.failure import DeviceFallbackWarning
 from metalforge.reservoir.activations import ACTIVATIONS
 from metalforge.reservoir.generate import make_esn
 from metalforge.substrates.npu import EmulatedDevice
-from metalforge.substrates.npu.faults import FaultPlan, Timeout
+from metalforge.substrates.npu.faults import FaultPlan, Timeout, Vanish
 from metalforge.substrates.profiles import profile
 
 
@@ -157,11 +160,12 @@ def test_a_small_accumulator_saturates_as_it_does_by_calls():
     assert not np.array_equal(found[0], found[2])
 
 
-def test_faults_happen_at_their_calls():
+@pytest.mark.parametrize("faults", [(Timeout(at=4), Timeout(at=5)), (Vanish(at=4),)])
+def test_faults_happen_at_their_calls(faults):
     u = np.random.default_rng(3).normal(size=(8, 3))
     states = []
     for make in (EmulatedDevice, CalledDevice):
-        device = make(faults=FaultPlan(faults=(Timeout(at=4), Timeout(at=5))))
+        device = make(faults=FaultPlan(faults=faults))
         esn = HybridEsn.from_weights(a_network()).with_hardware_linear(device)
         with pytest.warns(DeviceFallbackWarning):
             states.append(esn.run(u))
@@ -195,3 +199,49 @@ def test_feedback_refit_and_loss_run_on_the_same_loop():
         found.append((fast.run(u), fitted.weights.w_out, loss(fitted, task), device.statistics()))
     for ours, theirs in zip(*found, strict=True):
         assert np.array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("n_slots", [None, 1])
+@pytest.mark.parametrize("passthrough", [True, False])
+def test_a_conductor_pass_has_the_bits_and_the_books_of_two_calls(n_slots, passthrough):
+    weights = a_network(9, units=40, inputs=6, dtype=np.float32, outputs=0)
+    lines = 40 + 6 * passthrough
+    w_out = np.random.default_rng(1).normal(size=(7, lines)).astype(np.float32)
+    kinds = ("identity", "sigmoid", "relu", "tanh", "softmax")
+    heads = tuple(
+        HeadSpec(name=kind, width=3 if kind == "softmax" else 1, activation=kind, scale=2.0, offset=0.5)
+        for kind in kinds
+    )
+    layout = HeadLayout(name="kinds", heads=heads)
+    program = ConductorProgram(
+        weights=weights.with_readout(w_out, np.ones(7, np.float32), passthrough=passthrough, heads=layout)
+    )
+    frames = np.random.default_rng(2).normal(size=(12, 6)).astype(np.float32)
+    device, called = both(n_slots=n_slots)
+    fast, slow = (program.run_on(d, calibration=frames) for d in (device, called))
+    for frame in frames:
+        ours, theirs = fast.run_conductor(frame), slow.run_conductor(frame)
+        assert list(ours) == list(kinds)
+        assert np.array_equal(ours.vector, theirs.vector)
+    for run in (fast, slow):
+        run.reset(batch=4)
+    assert np.array_equal(fast.run_conductor(frames[:4]).vector, slow.run_conductor(frames[:4]).vector)
+    assert np.array_equal(fast.state, slow.state)
+    with pytest.raises(SpecError, match="shape"):
+        fast.run_conductor(frames[0])
+    with pytest.raises(SpecError, match="finite"):
+        fast.run_conductor(frames[:4] * np.nan)
+    assert np.array_equal(fast.state, slow.state)
+    same_books(device, called)
+    software = program.run_on()
+    alone = [software.run_conductor(frame) for frame in frames]
+    bare = program.run_on()
+    outputs = np.stack([bare.step(frame) for frame in frames])
+    whole = program.decode(outputs)
+    assert np.array_equal(whole.vector, [one.vector for one in alone])
+    y = outputs.astype(np.float64)
+    raised = np.exp(y[:, 4:] - y[:, 4:].max(axis=1, keepdims=True))
+    expected = np.column_stack(
+        [y[:, 0], expit(y[:, 1]), np.maximum(y[:, 2], 0), np.tanh(y[:, 3]), raised / raised.sum(axis=1, keepdims=True)]
+    )
+    assert np.allclose(whole.vector, 0.5 + 2 * expected, rtol=1e-14, atol=1e-14)

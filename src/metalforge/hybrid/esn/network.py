@@ -15,10 +15,11 @@ from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
-from metalforge.core.arrays import Reals
+from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.routing.encodings import LADDER, encoding_of
+from metalforge.hybrid.running.exact_steps import ExactReadout
 from metalforge.hybrid.running.failure import DeviceGuard, OnFailure
 from metalforge.reservoir.activations import activation, leaky_step
 from metalforge.reservoir.engine import Engine
@@ -366,6 +367,24 @@ class HybridEsn(CarriedState):
         u, s = finite_input(np.atleast_2d(rows)), np.atleast_2d(states)
         found = self._guard.call(lambda: self._advance(path, u, s), lambda: self._engine.step(s, u))
         return found.reshape(states.shape)
+
+    def step_then(self, u: Reals, then: ExactReadout) -> Doubles | None:
+        """Take one step and return what a readout on the same device makes of it, where the device is spared its calls.
+
+        None, and nothing has moved, where it must be called, and where `u` is not an array as it should be: `step`.
+        """
+        started, path = time.perf_counter(), self.path
+        if path is None or path.exact is None or self._guard.lost:
+            return None
+        found = path.exact.step_then(u, self._state, then)
+        if found is None:
+            return None
+        self._state, made = found
+        samples = 1 if self._state.ndim == 1 else len(self._state)
+        self._steps += samples
+        self._rows += path.rows_per_step * samples
+        self._host_s += time.perf_counter() - started
+        return made
 
     def _many(self, u: Reals, states: Reals, out: Reals) -> bool:
         path, target = self.path, out if out.flags.c_contiguous else np.empty_like(out)

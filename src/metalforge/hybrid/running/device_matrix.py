@@ -80,7 +80,7 @@ class DeviceMatrix:
                 self._made_of, self._exact = made_of, ExactMatrix.of(self.compiled, held, x.dtype.type)
             return None if self._exact is None else self._exact(x)
 
-        rows = len(x) * self.compiled.programs[0].encoding.activation_bits // 4
+        rows = (len(x) * self.compiled.programs[0].encoding.activation_bits // 4,) * len(self.slots)
         return self.programs.compute(self.slots, work, rows, orders=(self.slots[::-1],) if backwards else ())
 
     def push(self, matrix: ArrayLike) -> Push:

@@ -6,16 +6,54 @@ returning to Python; the device's books are kept as if it had been called (`Devi
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
-from metalforge.core.arrays import Reals
+from metalforge.core.arrays import Doubles, Reals
 from metalforge.reservoir.weights import EsnWeights
-from metalforge.substrates.npu.exact import exact_loop
+from metalforge.substrates.npu.exact import ExactMatrix, exact_loop
 from metalforge.substrates.npu.program import Program
 from metalforge.substrates.npu.sequence import SequenceLoop
 
 from .device_matrix import DeviceMatrix
+
+T = TypeVar("T")
+
+
+def rows_of_slots(matrices: Sequence[DeviceMatrix]) -> tuple[int, ...]:
+    """Return the chip rows that a sample takes, program by program."""
+    return tuple(p.encoding.activation_bits // 4 for matrix in matrices for p in matrix.compiled.programs)
+
+
+class ExactReadout:
+    """A matrix of states and, where it has lines for them, inputs, on the device of the steps that lead to it.
+
+    To its outputs the host adds `bias`; a native `decoder` of heads then makes their values of them.
+    """
+
+    def __init__(self, matrix: DeviceMatrix, units: int, bias: Reals, decoder: Any) -> None:
+        self.slots, self.programs = matrix.slots, matrix.programs
+        self.rows = rows_of_slots([matrix])
+        self._matrix, self._units, self._bias, self._decoder = matrix, units, bias, decoder
+        self._sees_inputs = matrix.compiled.inputs > units
+        self._held: tuple[Program, ...] = ()
+        self._compiled = matrix.compiled
+        self._exact: ExactMatrix | None = None
+
+    def __call__(self, states: Reals, u: Reals, held: tuple[Program, ...]) -> Doubles | None:
+        """Return the values of heads; None where the device must be called. The last programs are its own."""
+        matrix = self._matrix
+        if held is not self._held or matrix.compiled is not self._compiled:
+            self._held, self._compiled = held, matrix.compiled
+            mine = held[-len(self.slots) :]
+            self._exact = ExactMatrix.of(matrix.compiled, mine, states.dtype, self._units, self._bias)
+        exact = self._exact
+        if exact is None or matrix.stale:
+            return None
+        made = np.empty(exact.outputs if states.ndim == 1 else (len(states), exact.outputs))
+        exact.values(states, u if self._sees_inputs else None, self._decoder, made)
+        return made
 
 
 class ExactSteps:
@@ -32,9 +70,10 @@ class ExactSteps:
         self._on_host = on_host
         self._slots = tuple(slot for matrix in matrices for slot in matrix.slots)
         self._programs = matrices[0].programs
-        self._nibbles = matrices[0].compiled.programs[0].encoding.activation_bits // 4
+        self._rows = rows_of_slots(matrices)
         there, back = self._slots, self._slots[::-1]
         self._orders = (there, back, there) if by_turns else ()
+        self._both: dict[tuple[ExactReadout, int], tuple[tuple[str, ...], tuple[int, ...]]] = {}
         self._held: tuple[Program, ...] = ()
         self._compiled = tuple(matrix.compiled for matrix in matrices)
         self._loop: SequenceLoop | None = None
@@ -48,9 +87,8 @@ class ExactSteps:
             loop = self._present_loop(held)
             return None if loop is None else loop.step(u, new)
 
-        samples = 1 if new.ndim == 1 else len(new)
-        orders = self._orders[backwards : backwards + 1]
-        return self._finite(work, self._nibbles * samples, 1, orders)
+        rows = self._rows if new.ndim == 1 else self._rows_of(len(new))
+        return self._finite(self._slots, rows, work, 1, self._orders[backwards : backwards + 1])
 
     def run(self, u: Reals, states: Reals, out: Reals, *, backwards: bool = False) -> Reals | None:
         """Return `out`, filled with the states after every step, (samples, steps, units); None as `step`.
@@ -63,28 +101,54 @@ class ExactSteps:
             return None if loop is None else loop.run(u, states, out)
 
         samples, steps, _ = u.shape
-        orders = self._orders[backwards : backwards + 2]
-        return self._finite(work, self._nibbles * samples, steps, orders)
+        return self._finite(self._slots, self._rows_of(samples), work, steps, self._orders[backwards : backwards + 2])
+
+    def step_then(self, u: Reals, states: Reals, then: ExactReadout) -> tuple[Reals, Doubles] | None:
+        """Return the states after one step and what a readout makes of them and the inputs; None as `step`."""
+        new = states.copy()
+        samples = 1 if new.ndim == 1 else len(new)
+        if (both := self._both.get((then, samples))) is None:
+            rows = tuple(samples * rows for rows in self._rows + then.rows)
+            both = self._both[then, samples] = self._slots + then.slots, rows
+
+        def work(held: tuple[Program, ...]) -> tuple[Reals, Doubles] | None:
+            loop = self._present_loop(held)
+            if loop is None:
+                return None
+            made = then(loop.step(u, new), u, held)
+            return None if made is None else (new, made)
+
+        try:
+            return self._programs.compute(both[0], work, both[1], beside=then.programs)
+        except (TypeError, ValueError, OverflowError):  # other arrays than it takes: the calls say what is wrong
+            return None
 
     @property
     def activation_s(self) -> float:
         """Seconds that activations and leaks took in these steps."""
         return self._before_s + (self._loop.activation_s if self._loop is not None else 0.0)
 
+    def _rows_of(self, samples: int) -> tuple[int, ...]:
+        return tuple([samples * rows for rows in self._rows])
+
     def _finite(
         self,
-        work: Callable[[tuple[Program, ...]], Reals | None],
-        rows: int,
+        slots: tuple[str, ...],
+        rows: tuple[int, ...],
+        work: Callable[[tuple[Program, ...]], T | None],
         rounds: int,
         orders: Sequence[tuple[str, ...]],
-    ) -> Reals | None:
+    ) -> T | None:
         try:
-            return self._programs.compute(self._slots, work, rows, rounds, orders)
+            return self._programs.compute(slots, work, rows, rounds, orders)
         except (ValueError, OverflowError):  # numbers that are not finite: the calls say what is wrong with them
             return None
 
     def _present_loop(self, held: tuple[Program, ...]) -> SequenceLoop | None:
-        """Return the loop of what the chip holds now; None where there is none, or a matrix has to be restored."""
+        """Return the loop of what the chip holds now; None where there is none, or a matrix has to be restored.
+
+        The first programs that are held are this network's.
+        """
         same = held is self._held
         for matrix, compiled in zip(self._matrices, self._compiled, strict=True):
             if matrix.stale:
@@ -93,7 +157,7 @@ class ExactSteps:
         if not same:
             self._before_s = self.activation_s
             self._held, self._compiled = held, tuple(matrix.compiled for matrix in self._matrices)
-            self._loop = self._loop_of(held)
+            self._loop = self._loop_of(held[: len(self._slots)])
         return self._loop
 
     def _loop_of(self, held: Sequence[Program]) -> SequenceLoop | None:

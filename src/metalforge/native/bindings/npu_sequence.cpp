@@ -7,9 +7,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "activations.hpp"
-#include "affine.hpp"
-#include "finite.hpp"
+#include "decoder.hpp"
 #include "npu_weights.hpp"
 
 namespace mf::bindings {
@@ -341,8 +339,10 @@ void make_matrix(Matrix<Value>* self, nb::object weights, int first, int second,
                                             second_factor, path.c_str())};
 }
 
-template <class Value>
-void run_matrix(const Matrix<Value>& m, nb::handle x_object, nb::handle z_object, nb::handle out_object) {
+// write(sample, y) for every sample.
+template <class Value, class Write>
+void matrix_rows(const Matrix<Value>& m, nb::handle x_object, nb::handle z_object, nb::handle out_object,
+                 Write&& write) {
   const Layer<double>& s = m.layer;
   const In<Value> x(x_object, "x", {maybe, s.first});
   const bool batch = x.rank() == 2;
@@ -354,13 +354,24 @@ void run_matrix(const Matrix<Value>& m, nb::handle x_object, nb::handle z_object
     auto& scratch = Scratch<double>::of(s);
     for (i64 b = 0; b < samples; ++b) {
       layer_row<double, Value>(s, x.data() + b * s.first, z ? z + b * s.second : nullptr, nullptr, scratch);
-      std::copy_n(scratch.pre.data(), s.units, out.data() + b * s.units);
+      write(scratch.pre.data(), out.data() + b * s.units);
     }
   };
   if (s.second == 0) return rows(nullptr);
   const In<Value> z(z_object, "z", shape(s.second));
   check_finite(z.data(), z.size(), "z");
   rows(z.data());
+}
+
+template <class Value>
+void run_matrix(const Matrix<Value>& m, nb::handle x, nb::handle z, nb::handle out) {
+  matrix_rows(m, x, z, out, [&](const double* y, double* target) { std::copy_n(y, m.layer.units, target); });
+}
+
+template <class Value>
+void matrix_values(const Matrix<Value>& m, nb::handle x, nb::handle z, const Decoder& decoder, nb::handle out) {
+  if (decoder.width() != m.layer.units) throw nb::value_error("`decoder` is for another number of outputs");
+  matrix_rows(m, x, z, out, [&](const double* y, double* target) { decoder.row(y, target); });
 }
 
 // out = kept state + leak f(pre): the host's half of a step whose product was computed elsewhere. Any shape, flat.
@@ -403,7 +414,8 @@ void bind_matrix(nb::module_& m, const char* name) {
   nb::class_<Matrix<Value>>(m, name)
       .def("__init__", &make_matrix<Value>, "weights"_a, "first"_a, "second"_a, "scale"_a.none(), "row_sum"_a.none(),
            "bias"_a.none(), "digits"_a, "bits"_a, "first_factor"_a, "second_factor"_a, "path"_a)
-      .def("run", &run_matrix<Value>, "x"_a.none(), "z"_a.none(), "out"_a.none());
+      .def("run", &run_matrix<Value>, "x"_a.none(), "z"_a.none(), "out"_a.none())
+      .def("values", &matrix_values<Value>, "x"_a.none(), "z"_a.none(), "decoder"_a, "out"_a.none());
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ class _Spared(NamedTuple):
 
     residents: tuple[_Resident, ...]
     programs: tuple[Program, ...]
-    prices: dict[tuple[int, tuple[str, ...] | None], list[tuple[float, float]]]
+    prices: dict[tuple[tuple[int, ...], tuple[str, ...]], tuple[list[float], list[float], int]]
 
 
 class EmulatedDevice(Closing):
@@ -203,30 +203,35 @@ class EmulatedDevice(Closing):
         self,
         slots: tuple[str, ...],
         work: Callable[[tuple[Program, ...]], T | None],
-        rows: int,
-        calls: int,
-        turns: tuple[str, ...] | None = None,
+        rows: tuple[int, ...],
+        rounds: int = 1,
+        turns: tuple[str, ...] = (),
     ) -> T | None:
         """Return what `work` makes of the programs that the chip holds in some slots, in place of calling them.
 
-        It stands for `calls` calls of `rows` rows each, to the slots by turns (in the order of `turns`, where that is
-        another): the books are those of the calls. None, and nothing happened, where only a call would do: a fault is
-        planned, a layer rectifies or could saturate, or `work` gives None. As long as nothing is written to the device
-        `work` is given the same tuple.
+        It stands for `rounds` calls to each slot, with its number of `rows`, by turns (in the order of `turns`, where
+        that is another): the books are those of the calls. None, and nothing happened, where only a call would do: a
+        fault is planned, a layer rectifies or could saturate, or `work` gives None. As long as nothing is written to
+        the device `work` is given the same tuple.
         """
         with self._lock:
             if (spared := self._spared.get(slots)) is None:
+                if self._faults.faults:
+                    return None
                 residents = tuple(self._on_chip(slot)[0] for slot in slots)
-                if self._faults.faults or not all(map(self._computes_exactly, residents)):
+                if not all(map(self._computes_exactly, residents)):
                     return None
                 spared = self._spared[slots] = _Spared(residents, tuple(r.memory for r in residents), {})
             found = work(spared.programs)
             if found is not None:
-                key = rows, turns
-                if (prices := spared.prices.get(key)) is None:
-                    by_slot = {slot: self._price(r, rows) for slot, r in zip(slots, spared.residents, strict=True)}
-                    prices = spared.prices[key] = [by_slot[slot] for slot in turns or slots]
-                self.ledger.enter_calls(prices, calls, rows)
+                if (prices := spared.prices.get((rows, turns))) is None:
+                    asked = zip(slots, spared.residents, rows, strict=True)
+                    by_slot = {slot: self._price(resident, n) for slot, resident, n in asked}
+                    by_turns = [by_slot[slot] for slot in turns or slots]
+                    seconds, joules = [price[0] for price in by_turns], [price[1] for price in by_turns]
+                    prices = spared.prices[rows, turns] = seconds, joules, sum(rows)
+                seconds, joules, inferences = prices
+                self.ledger.enter_calls(seconds, joules, rounds * len(slots), rounds * inferences)
             return found
 
     # Variables and registers.

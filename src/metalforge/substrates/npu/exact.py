@@ -4,7 +4,8 @@ Encoding, products, joining and scaling give the same bits here as by way of chi
 the rest is the same arithmetic on each number. What the calls would have cost is entered by `DevicePrograms.compute`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,20 +20,39 @@ from .sequence import LoopPrecision, SequenceLoop, row_sums
 
 
 class ExactMatrix:
-    """y = W x of a compiled matrix, with the integers that the chip holds; x of one real type."""
+    """y = W x of a compiled matrix, with the integers that the chip holds; x of one real type.
 
-    def __init__(self, native: object, inputs: int, first: int, outputs: int) -> None:
-        self._native, self._inputs, self._first, self._outputs = native, inputs, first, outputs
+    Its lines are two groups of one range each, `first` of them and the others, with a zero point.
+    """
+
+    def __init__(self, native: Any, inputs: int, first: int, outputs: int) -> None:
+        self.first, self.outputs = first, outputs
+        self.run: Callable[[Reals, Reals | None, Doubles], None] = native.run
+        """y (outputs,) or (batch, outputs) from the first lines and the others, none where there are no others."""
+        self.values: Callable[[Reals, Reals | None, Any, Doubles], None] = native.values
+        """What a native decoder of heads makes of y, likewise."""
+        self._whole = first == inputs
 
     @classmethod
-    def of(cls, compiled: CompiledLinear, held: Sequence[Program], dtype: type) -> "ExactMatrix | None":
-        """Return the matrix; None where its lines are not two groups of one range each, with a zero point."""
+    def of(
+        cls,
+        compiled: CompiledLinear,
+        held: Sequence[Program],
+        dtype: Any,
+        first: int | None = None,
+        bias: Reals | None = None,
+    ) -> "ExactMatrix | None":
+        """Return the matrix, split where its ranges change or at `first`, with a `bias` that the host adds.
+
+        None where its lines are not such groups.
+        """
         encoding, ranges = compiled.programs[0].encoding, _ranges(compiled)
-        edges = np.flatnonzero(np.diff(ranges)) + 1
-        if encoding.signed != "zero_point" or edges.size > 1:
+        if first is None:
+            edges = np.flatnonzero(np.diff(ranges)) + 1
+            first = int(edges[0]) if edges.size else len(ranges)
+        if encoding.signed != "zero_point" or not _one_range(ranges[:first], ranges[first:]):
             return None
         module, weights = kernels(), _lines(held)
-        first = int(edges[0]) if edges.size else len(ranges)
         levels, scales = input_levels(encoding), compiled.ladders[0].scales
         native = getattr(module, "NpuMatrix_f32" if dtype == np.float32 else "NpuMatrix_f64")(
             module.NpuWeights(weights),
@@ -40,7 +60,7 @@ class ExactMatrix:
             len(ranges) - first,
             np.ascontiguousarray(scales),
             row_sums(weights, encoding.digits).astype(np.float64),
-            np.zeros(len(scales)),
+            np.zeros(len(scales)) if bias is None else bias.astype(np.float64),
             encoding.digits,
             encoding.activation_bits,
             levels / ranges[0],
@@ -51,13 +71,12 @@ class ExactMatrix:
 
     def __call__(self, x: Reals) -> Doubles | None:
         """Return y (batch, outputs) for x (batch, inputs); None where x is not such an array of finite numbers."""
-        out = np.empty((len(x), self._outputs))
+        out = np.empty((len(x), self.outputs))
         try:
-            if self._first == self._inputs:
-                self._native.run(x, None, out)  # type: ignore[attr-defined]  # a native class
+            if self._whole:
+                self.run(x, None, out)
             else:
-                first, second = x[:, : self._first], x[:, self._first :]
-                self._native.run(np.ascontiguousarray(first), np.ascontiguousarray(second), out)  # type: ignore[attr-defined]
+                self.run(np.ascontiguousarray(x[:, : self.first]), np.ascontiguousarray(x[:, self.first :]), out)
         except (TypeError, ValueError):
             return None
         return out
@@ -80,9 +99,8 @@ def exact_loop(
     such lines.
     """
     encoding, ranges = blocks[0].programs[0].encoding, _ranges(blocks[0])
-    groups = [part for part in (ranges[:inputs], ranges[inputs:]) if part.size]
     same = all(b.programs[0].encoding == encoding and np.array_equal(_ranges(b), ranges) for b in blocks)
-    if encoding.signed != "zero_point" or not same or any(np.any(part != part[0]) for part in groups):
+    if encoding.signed != "zero_point" or not same or not _one_range(ranges[:inputs], ranges[inputs:]):
         return None
     digits, parts, rest = encoding.digits, [], list(held)
     for block in blocks:
@@ -108,6 +126,10 @@ def exact_loop(
 
 def _ranges(compiled: CompiledLinear) -> Doubles:
     return np.concatenate([ladder.ranges for ladder in compiled.ladders])
+
+
+def _one_range(*groups: Doubles) -> bool:
+    return not any(np.any(group != group[:1]) for group in groups)
 
 
 def _lines(held: Sequence[Program]) -> NDArray[np.int8]:

@@ -6,11 +6,9 @@ every machine.
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
 
 import numpy as np
 
-from metalforge.core.arrays import Doubles
 from metalforge.core.quantities import Modelled
 
 from .device import Statistics
@@ -35,10 +33,10 @@ class VirtualClock:
         with self._lock:
             self._now += seconds
 
-    def advance_by_turns(self, seconds: Doubles) -> None:
-        """Let time pass, piece by piece."""
+    def advance_by_turns(self, seconds: list[float], times: int) -> None:
+        """Let time pass so many times, by these pieces in turn."""
         with self._lock:
-            self._now = _added(self._now, seconds)
+            self._now = _added(self._now, seconds, times)
 
 
 class Ledger:
@@ -61,20 +59,14 @@ class Ledger:
             self._joules += joules
             self._clock.advance(seconds)
 
-    def enter_calls(self, prices: Sequence[tuple[float, float]], calls: int, rows: int) -> None:
-        """Enter calls of `rows` inputs each, at these (seconds, joules) by turns: the sums of `enter`, call by call."""
+    def enter_calls(self, seconds: list[float], joules: list[float], calls: int, inferences: int) -> None:
+        """Enter calls at these seconds and joules by turns, so many inputs in all: the sums of `enter`, one by one."""
         with self._lock:
-            self._counts["calls"] += calls
-            self._counts["inferences"] += calls * rows
-            if calls == 1:
-                seconds, joules = prices[0]
-                self._seconds += seconds
-                self._joules += joules
-                self._clock.advance(seconds)
-                return
-            by_turns = np.resize(np.array(prices), (calls, 2))
-            self._seconds, self._joules = _added(self._seconds, by_turns[:, 0]), _added(self._joules, by_turns[:, 1])
-            self._clock.advance_by_turns(by_turns[:, 0])
+            counts = self._counts
+            counts["calls"] += calls
+            counts["inferences"] += inferences
+            self._clock.advance_by_turns(seconds, calls)
+            self._seconds, self._joules = _added(self._seconds, seconds, calls), _added(self._joules, joules, calls)
 
     def statistics(self) -> Statistics:
         """Return all counts with modelled seconds and joules."""
@@ -95,6 +87,10 @@ class Ledger:
             return Modelled(value=self._joules, unit="J", profile=self._profile)
 
 
-def _added(start: float, terms: Doubles) -> float:
-    """Return start + the terms, one after the other: the bits of as many single additions."""
-    return float(np.add.accumulate(np.concatenate([[start], terms]))[-1])
+def _added(start: float, terms: list[float], times: int) -> float:
+    """Return start + so many terms, one after the other and again from the first: the bits of as many additions."""
+    if times == len(terms):
+        for term in terms:
+            start += term
+        return start
+    return float(np.add.accumulate([start, *(terms * -(-times // len(terms)))[:times]])[-1])

@@ -41,6 +41,21 @@ class _Residents:
         """Slots that are taken, on the chip or waiting for their turn."""
         self.on_chip: dict[str, None] = {}
         """Slots on the chip, the one used longest ago first."""
+        self.tail: tuple[str, ...] = ()
+        """Slots that were used together last, in this order; none where others were since, or one has gone."""
+
+    def use(self, slot: str) -> None:
+        """Put a slot on the chip last: it is used now."""
+        self.tail = ()
+        if next(reversed(self.on_chip), None) != slot:
+            self.on_chip.pop(slot, None)
+            self.on_chip[slot] = None
+
+    def gone(self, *slots: str) -> None:
+        """Take slots off the list."""
+        self.tail = ()
+        for slot in slots:
+            self.on_chip.pop(slot, None)
 
 
 _DEVICES: WeakKeyDictionary[NpuDevice, _Residents] = WeakKeyDictionary()
@@ -67,6 +82,7 @@ class DevicePrograms:
         self._before = device.statistics()
         self._programs: dict[str, Program] = {}
         self._seen: set[str] = set()
+        self._traffic: dict[tuple[tuple[str, ...], tuple[int, ...]], list[tuple[DevicePrograms, int, int]]] = {}
         self._compute: Callable[..., Any] | None = getattr(device, "compute", None)
         with _LOCK:
             self._shared = _DEVICES.setdefault(device, _Residents())
@@ -119,43 +135,58 @@ class DevicePrograms:
         self,
         slots: tuple[str, ...],
         work: Callable[[tuple[Program, ...]], T | None],
-        rows: int,
+        rows: tuple[int, ...],
         rounds: int = 1,
         orders: Sequence[tuple[str, ...]] = (),
+        beside: "DevicePrograms | None" = None,
     ) -> T | None:
         """Return what `work` makes of these programs in place of calling them; None where they must be called.
 
-        It stands for `rounds` calls of each with `rows` chip rows, in the `orders` by turns (as `slots` are, without).
-        Only an emulator can be spared its calls (`EmulatedDevice.compute`), and only programs that are all on the chip
-        already: the first call brings one there.
+        It stands for `rounds` calls of each with its number of chip `rows`, in the `orders` by turns (as `slots` are,
+        without). Only an emulator can be spared its calls (`EmulatedDevice.compute`), and only programs that are all on
+        the chip already: the first call brings one there. Some of them may be those of another user, `beside`.
         """
         if self._compute is None:
             return None
-        with self._shared.lock:
-            on_chip, mine = self._shared.on_chip, self._programs
-            for slot in slots:
-                if slot not in on_chip or slot not in mine:
-                    return None
+        shared = self._shared
+        with shared.lock:
+            if shared.tail is not slots:  # else they are on the chip, and in this order
+                for slot in slots:
+                    if slot not in shared.on_chip:
+                        return None
             start = perf_counter()
-            turns = tuple([slot for order in orders for slot in order]) if orders else None
-            found: T | None = self._compute(slots, work, rows, rounds * len(slots), turns)
+            turns = tuple([slot for order in orders for slot in order]) if orders else ()
+            found: T | None = self._compute(slots, work, rows, rounds, turns)
             self.seconds += perf_counter() - start
-            if found is not None:
+            if found is None:
+                return None
+            for owner, bytes_in, bytes_out in self._carried(slots, rows, beside):
+                owner.bytes_in += rounds * bytes_in
+                owner.bytes_out += rounds * bytes_out
+            if shared.tail is not slots or orders:
                 for slot in orders[(rounds - 1) % len(orders)] if orders else slots:
-                    self.bring(slot)
-                    layers = mine[slot].layers
-                    self.bytes_in += rounds * rows * len(layers[0].weights)
-                    self.bytes_out += rounds * rows * len(layers[-1].threshold) * POTENTIAL_BYTES
+                    shared.use(slot)
+                shared.tail = () if orders else slots
         return found
+
+    def _carried(
+        self, slots: tuple[str, ...], rows: tuple[int, ...], beside: "DevicePrograms | None"
+    ) -> "list[tuple[DevicePrograms, int, int]]":
+        """Return the bytes in and out of a round of calls, by whose programs they are."""
+        if (known := self._traffic.get((slots, rows))) is None:
+            known = self._traffic[slots, rows] = []
+            for slot, n in zip(slots, rows, strict=True):
+                owner = self if beside is None or slot in self._programs else beside
+                layers = owner.program(slot).layers
+                known.append((owner, n * layers[0].inputs, n * layers[-1].units * POTENTIAL_BYTES))
+        return known
 
     def bring(self, slot: str) -> None:
         """Make a program resident, in place of those used longest ago; raises `ResourceError` where it never fits."""
         with self._shared.lock:
             on_chip = self._shared.on_chip
             if slot in on_chip and slot in self._programs:
-                if next(reversed(on_chip)) != slot:
-                    del on_chip[slot]  # it was used last
-                    on_chip[slot] = None
+                self._shared.use(slot)
                 return
             self.program(slot)
             self._load(slot)
@@ -199,7 +230,7 @@ class DevicePrograms:
         """Reset the device. Programs of all users are loaded again when they are called."""
         with self._shared.lock:
             self.device.reset()
-            self._shared.on_chip.clear()
+            self._shared.gone(*self._shared.on_chip)
 
     def close(self) -> None:
         """Take these programs off the device; the device itself stays open for its other users."""
@@ -216,7 +247,7 @@ class DevicePrograms:
             if not others:
                 self.device.load(self._programs[slot], slot)  # still too large: its own error says by how much
             self.device.unload(others[0])
-            del self._shared.on_chip[others[0]]
+            self._shared.gone(others[0])
             self.evictions += 1
         self._entered(slot)
 
@@ -237,8 +268,7 @@ class DevicePrograms:
             self.seconds += perf_counter() - start
 
     def _entered(self, slot: str) -> None:
-        self._shared.on_chip.pop(slot, None)
-        self._shared.on_chip[slot] = None
+        self._shared.use(slot)
         self.loads += 1
         if slot in self._seen:
             self.reloads += 1
@@ -248,4 +278,5 @@ class DevicePrograms:
     def _forget(self, slot: str) -> None:
         self._programs.pop(slot, None)
         self._shared.names.discard(slot)
-        self._shared.on_chip.pop(slot, None)
+        self._shared.gone(slot)
+        self._traffic.clear()
