@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import asdict, replace
+from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,10 +15,9 @@ from metalforge.core.errors import PlacementError, SpecError
 from metalforge.core.files import replacing
 from metalforge.substrates.npu import costs, mesh, wire
 from metalforge.substrates.npu.certificate import overflow_certificate
-from metalforge.substrates.npu.compile import compile_linear
+from metalforge.substrates.npu.compile import compile_linear, joined
 from metalforge.substrates.npu.device import ResourceError, Statistics
 from metalforge.substrates.npu.emulator import EmulatedDevice
-from metalforge.substrates.npu.ladder import ladder_of
 from metalforge.substrates.npu.program import Encoding, Program
 from metalforge.substrates.profiles import PROFILES
 
@@ -168,14 +168,18 @@ def run(
     arrays = load_arrays(given or inputs)  # type: ignore[arg-type]  # one of them is there
     result: Any
     if model.suffix == ".mfp":
-        loaded, x = wire.load(model), _only(arrays)
+        programs, x = _programs(model), _only(arrays)
         with EmulatedDevice(profile or "akd1000-published") as device:
-            device.load(loaded)
-            if x.dtype == np.uint8:
+
+            def infer(program: Program, rows: NDArray[np.uint8]) -> NDArray[Any]:
+                device.load(program)
+                return device.infer_linear(rows)
+
+            if x.dtype == np.uint8 and len(programs) == 1:
+                device.load(programs[0])
                 result = device.infer(x)
             else:
-                ladder = ladder_of(loaded, ranges=input_range)
-                result = ladder.decode(device.infer_linear(ladder.encode(x)))
+                result = joined(programs, ranges=input_range).run(x, infer)
             statistics = device.statistics()
     else:
         result, statistics = _predicted(model, arrays, profile)
@@ -323,6 +327,14 @@ def _matrix(path: Path) -> NDArray[Any]:
     if values.ndim not in (1, 2) or values.dtype.kind not in "iuf":
         raise SpecError(f"{path}: must hold numbers with one or two axes. Got {values.dtype} of shape {values.shape}")
     return values
+
+
+def _programs(path: Path) -> tuple[Program, ...]:
+    """Return the program in a file, or those that a matrix of this name was split into."""
+    if path.exists():
+        return (wire.load(path),)
+    numbered = (path.with_stem(f"{path.stem}.{i}") for i in count())
+    return tuple(wire.load(one) for one in takewhile(Path.exists, numbered)) or (wire.load(path),)
 
 
 def _only(arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:

@@ -71,6 +71,11 @@ def test_a_matrix_that_could_saturate_becomes_several_programs(tmp_path):
     np.save(tmp_path / "wide.npy", np.ones((2, 6000)))
     made = json.loads(call("compile", "wide.npy", "-o", "w.mfp", "--json", cwd=tmp_path).stdout)
     assert made["files"] == ["w.0.mfp", "w.1.mfp"]
+    x = np.random.default_rng(2).uniform(-1, 1, (3, 6000))
+    np.save(tmp_path / "x.npy", x)
+    said = json.loads(call("run", "w.mfp", "--input", "x.npy", "--json", cwd=tmp_path).stdout)["result"]
+    assert np.abs(np.array(said) - x.sum(axis=1, keepdims=True)).max() <= made["error_bound"]
+    assert "absent.mfp" in call("run", "absent.mfp", "--input", "x.npy", cwd=tmp_path, code=2).stderr
 
 
 def test_explain_prices_both_profiles_and_says_what_does_not_fit(files):

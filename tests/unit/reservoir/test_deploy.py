@@ -16,11 +16,14 @@ import pytest
 from scipy.sparse import csr_array
 
 from metalforge.core.errors import PluginError, SpecError
+from metalforge.core.schema import Feature, FeatureSchema, HeadLayout, HeadSpec
+from metalforge.hybrid import load
 from metalforge.hybrid.model.onnx_import import load_onnx
 from metalforge.hybrid.model.ops import FullyConnectedOp, Precision
 from metalforge.hybrid.model.software import SoftwareModel
 from metalforge.reservoir.activations import ACTIVATIONS
 from metalforge.reservoir.deploy import export_onnx_step, write_c_header
+from metalforge.reservoir.files import save_weights
 from metalforge.reservoir.sparse import BlockSparse, to_dense
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.quantize import Quantized, quantize
@@ -148,6 +151,30 @@ def test_the_onnx_step_with_integers_repeats_the_states_of_its_integers(tmp_path
     wanted_kind = onnx.TensorProto.INT4 if bits == 4 else onnx.TensorProto.INT8
     assert stored["w_in_integers"] == stored["w_res_integers"] == wanted_kind
     assert stored["w_out"] == onnx.TensorProto.FLOAT
+
+
+@pytest.mark.parametrize("passthrough", [False, True])
+def test_exports_take_raw_inputs_and_give_raw_outputs(tmp_path, passthrough):
+    """What features and heads say of their scaling is in the file: others cannot know it."""
+    features = FeatureSchema(name="f", features=tuple(Feature(name=n, offset=40.0, scale=9.0) for n in "abc"))
+    heads = HeadLayout(name="h", heads=(HeadSpec(name="a", offset=300.0, scale=20.0), HeadSpec(name="b", width=1)))
+    weights = replace(network("float64", passthrough=passthrough), features=features, heads=heads)
+    raw = np.random.default_rng(3).normal(40, 9, (STEPS, 3))
+    states, y = trajectory(weights, (raw - 40) / 9)
+    wanted = SimpleNamespace(states=states, outputs=y * [20, 1] + [300, 0])
+    save_weights(weights, tmp_path / "w.safetensors")
+    with load(tmp_path / "w.safetensors") as model:
+        assert np.allclose(model.predict(raw), wanted.outputs, atol=1e-9)
+    export_onnx_step(weights, tmp_path / "step.onnx")
+    found = iterate(tmp_path / "step.onnx", weights, raw)
+    assert np.allclose(found[0], states, atol=1e-9)
+    assert np.allclose(found[1], wanted.outputs, atol=1e-8)
+    write_c_header(weights, tmp_path / "esn.h")
+    found = run_c(compiled(tmp_path, tmp_path / "esn.h", "double"), weights, raw)
+    assert np.allclose(found[0], states, atol=1e-9)
+    assert np.allclose(found[1], wanted.outputs, atol=1e-8)
+    with pytest.raises(SpecError, match="feedback"):
+        write_c_header(replace(network(feedback=True), heads=heads), tmp_path / "esn.h")
 
 
 def test_int4_weights_take_an_eighth_of_the_file(tmp_path):

@@ -20,7 +20,8 @@ from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError
 from metalforge.core.files import PathLike, naming
 from metalforge.core.schema import FeatureSchema, HeadLayout
-from metalforge.hybrid.esn.network import HybridEsn
+from metalforge.hybrid.chunking import ChunkedEsn, plan_chunks
+from metalforge.hybrid.esn.network import CarriedState, HybridEsn
 from metalforge.hybrid.esn.paths import LastLayer
 from metalforge.hybrid.model.onnx_import import load_onnx
 from metalforge.hybrid.routing.plan import Plan
@@ -30,7 +31,7 @@ from metalforge.hybrid.running.failure import OnFailure
 from metalforge.hybrid.running.values import Outputs
 from metalforge.reservoir.activations import activation
 from metalforge.reservoir.files import load_weights
-from metalforge.reservoir.weights import EsnWeights
+from metalforge.reservoir.weights import EsnWeights, Ranges
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
@@ -80,7 +81,7 @@ class DeployedEsn(Deployed):
     record: EsnRecord
 
     def __init__(
-        self, esn: HybridEsn, record: EsnRecord, device: NpuDevice | None = None, *, owned: bool = False
+        self, esn: CarriedState, record: EsnRecord, device: NpuDevice | None = None, *, owned: bool = False
     ) -> None:
         super().__init__(record, device, owned=owned)
         self.esn = esn
@@ -193,7 +194,8 @@ def deploy(
     Parameters
     ----------
     model
-        A `HybridEsn` on whatever substrate, `EsnWeights`, a fitted estimator, a `Plan` or a `HybridExecutor`.
+        A `HybridEsn` or a `ChunkedEsn` on whatever substrate, `EsnWeights`, a fitted estimator, a `Plan` or a
+        `HybridExecutor`.
     labels
         Names of classes, an output each; those of a classifier are its own.
     target
@@ -211,21 +213,24 @@ def deploy(
         write_plan(PlanFile(plan=value, features=features, heads=heads, **common), arrays, path)
         return
     kind: dict[str, Any] = {} if target is None else {"target": target}
-    if not isinstance(model, HybridEsn | EsnWeights):
+    if not isinstance(model, CarriedState | EsnWeights):
         model, kind = _fitted(model, kind, common)
-    esn = HybridEsn(model) if isinstance(model, EsnWeights) else model
-    weights = replace(esn.weights, features=features or esn.weights.features, heads=heads or esn.weights.heads)
-    if esn.mode != "software":
-        weights = replace(weights, ranges=esn.ranges)
-        device = esn.programs.device
+    network = model if isinstance(model, EsnWeights) else model.weights
+    weights = replace(network, features=features or network.features, heads=heads or network.heads)
+    if isinstance(model, ChunkedEsn):
+        weights = replace(weights, ranges=_chunk_ranges(model) or weights.ranges)
+        kind |= _chunked(model)
+    elif isinstance(model, HybridEsn) and model.mode != "software":
+        weights = replace(weights, ranges=model.ranges)
         kind |= {
-            "approach": esn.approach,
-            "precision": esn.precision,
-            "inputs": esn.path.place if isinstance(esn.path, LastLayer) else None,
-            "profile": getattr(getattr(device, "profile", None), "name", EsnRecord().profile),
-            "programs": tuple(program.fingerprint() for program in esn.programs.programs),
+            "mode": model.mode,
+            "approach": model.approach,
+            "precision": model.precision,
+            "inputs": model.path.place if isinstance(model.path, LastLayer) else None,
+            "profile": getattr(getattr(model.programs.device, "profile", None), "name", EsnRecord().profile),
+            "programs": _fingerprints(model),
         }
-    record = msgspec.convert({"type": "esn", "mode": esn.mode, **kind, **common}, EsnRecord)
+    record = msgspec.convert({"type": "esn", **kind, **common}, EsnRecord)
     if names is not None and len(names) != weights.outputs:
         raise SpecError(f"{len(names)} labels for {weights.outputs} outputs: each class has one")
     write_network(weights, record, path)
@@ -248,29 +253,70 @@ def load(path: PathLike, *, device: NpuDevice | None = None, on_device_failure: 
             plan = thawed(record.plan, arrays)
             chosen = device or EmulatedDevice(plan.profile)
             return DeployedPlan(plan, record, chosen, owned=device is None, on_device_failure=on_device_failure)
-    esn = HybridEsn(load_weights(file))
-    if record is None or record.mode == "software":
-        return DeployedEsn(esn, record or EsnRecord())
+    weights = load_weights(file)
+    if record is None or record.mode == "software" or (record.mode == "chunked" and not record.programs):
+        return DeployedEsn(HybridEsn(weights), record or EsnRecord())
     with naming(file):
         chosen = device or EmulatedDevice(record.profile)
-        if record.mode == "hardware-native":
-            esn = esn.with_hardware_native(chosen, on_device_failure=on_device_failure)
-        else:
-            esn = esn.with_hardware_linear(
-                chosen,
-                record.approach or "last-layer",
-                record.precision or "W8A8",
-                inputs=record.inputs or "auto",
-                on_device_failure=on_device_failure,
-            )
-        made_of = tuple(program.fingerprint() for program in esn.programs.programs)
-        if made_of != record.programs:
+        esn = _placed(weights, record, chosen, on_device_failure)
+        if _fingerprints(esn) != record.programs:
             esn.close()
             raise SpecError(
                 f"was deployed by {record.made_by}, and this version compiles it to other integers"
                 "\nhint: run it with that version, or deploy the network again"
             )
     return DeployedEsn(esn, record, chosen, owned=device is None)
+
+
+def _placed(weights: EsnWeights, record: EsnRecord, device: NpuDevice, on_device_failure: OnFailure) -> CarriedState:
+    """Return a network on a device, as its record says."""
+    precision, inputs = record.precision or "W8A8", record.inputs or "auto"
+    if record.mode == "chunked":
+        plan = plan_chunks(
+            weights,
+            record.profile,
+            precision=precision,
+            chunk_units=record.chunk_units,
+            device_units=record.device_units,
+            overflow="swap",
+            inputs=inputs,
+            ranges=weights.ranges,
+        )
+        return ChunkedEsn(weights, plan, device, on_device_failure=on_device_failure)
+    esn = HybridEsn(weights)
+    if record.mode == "hardware-native":
+        return esn.with_hardware_native(device, on_device_failure=on_device_failure)
+    approach = record.approach or "last-layer"
+    return esn.with_hardware_linear(device, approach, precision, inputs=inputs, on_device_failure=on_device_failure)
+
+
+def _fingerprints(esn: CarriedState) -> tuple[str, ...]:
+    return tuple(program.fingerprint() for program in esn.programs.programs)
+
+
+def _chunked(esn: ChunkedEsn) -> dict[str, Any]:
+    """Return how a network in chunks is run. What fitted one device may take turns on another."""
+    plan = esn.plan
+    return {
+        "mode": "chunked",
+        "precision": plan.precision,
+        "inputs": plan.inputs,
+        "profile": plan.profile.name,
+        "chunk_units": len(plan.chunks[0].rows),
+        "device_units": plan.device_units,
+        "programs": _fingerprints(esn) if plan.programs else (),
+    }
+
+
+def _chunk_ranges(esn: ChunkedEsn) -> Ranges | None:
+    """Return the ranges that chunks were compiled for; None where none is on a device."""
+    compiled = next((chunk.compiled for chunk in esn.plan.chunks if chunk.compiled is not None), None)
+    if compiled is None:
+        return None
+    lines = np.concatenate([ladder.ranges for ladder in compiled.ladders])
+    known = esn.weights.ranges
+    on_host = known.u if known is not None else 1.0
+    return Ranges(float(lines[0]) if esn.plan.inputs == "device" else on_host, float(lines[-1]))
 
 
 def read_heads(layout: HeadLayout | None, outputs: Array, *, activated: bool = False) -> Array:

@@ -41,7 +41,7 @@ class _Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class EsnRecord(_Common, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="esn"):
     """How a network is run: where its product is computed, and what its inputs and outputs are."""
 
-    mode: Literal["software", "hardware-linear", "hardware-native"] = "software"
+    mode: Literal["software", "hardware-linear", "hardware-native", "chunked"] = "software"
     approach: Literal["last-layer", "two-rail", "A", "B", "C"] | None = None
     precision: str | None = None
     inputs: Literal["device", "host"] | None = None
@@ -50,6 +50,9 @@ class EsnRecord(_Common, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     """Of the device that is emulated where none is given."""
     programs: tuple[str, ...] = ()
     """Fingerprints of what was on the device."""
+    chunk_units: int | None = None
+    device_units: int | None = None
+    """Of a network in chunks: rows of each, and how many rows the device has."""
     target: Literal["step", "series"] = "step"
     """An output for every step, or one for every series, at its last step."""
     rows: Literal["time", "samples"] = "time"

@@ -16,7 +16,7 @@ from metalforge.core.files import naming
 from metalforge.core.schema import FeatureSchema, HeadLayout
 from metalforge.hybrid.deployed import Deployed, load
 from metalforge.hybrid.deployed.model import DeployedEsn, DeployedPlan
-from metalforge.hybrid.esn.network import HybridEsn
+from metalforge.hybrid.esn.network import CarriedState, HybridEsn
 from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.opening import as_graph
 from metalforge.hybrid.model.ops import FullyConnectedOp
@@ -101,10 +101,10 @@ def _of_deployed(model: Deployed) -> Opened:
     return _of_network(model.esn, labels=labels, samples=model.record.rows == "samples")
 
 
-def _of_network(esn: HybridEsn, *, labels: tuple[str, ...] | None = None, samples: bool = False) -> Opened:
+def _of_network(esn: CarriedState, *, labels: tuple[str, ...] | None = None, samples: bool = False) -> Opened:
     return Opened(
         model=esn.weights,
-        on_chip=None if esn.mode == "software" else esn,
+        on_chip=esn if isinstance(esn, HybridEsn) and esn.mode != "software" else None,
         labels=labels,
         samples=samples,
         features=esn.weights.features,

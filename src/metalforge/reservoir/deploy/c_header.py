@@ -24,7 +24,7 @@ from metalforge.core.files import PathLike, replacing
 from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights
 
-from .tables import Quantizer, WeightTable, piecewise_bends, update_tables
+from .tables import Quantizer, WeightTable, on_raw, piecewise_bends, update_tables
 
 LINE = 100
 """Characters in a row of a table, about."""
@@ -38,13 +38,14 @@ def write_c_header(
 ) -> None:
     """Write a network as a C header whose functions and tables begin with `name`.
 
-    With a `quantizer` W_in, W_res and W_fb are int8 tables with a scale a row. A sparse W_res is stored by rows without
+    Inputs and outputs are raw: the scaling that the network's features and heads say is part of its tables. With a
+    `quantizer` W_in, W_res and W_fb are int8 tables with a scale a row. A sparse W_res is stored by rows without
     its zeros.
     """
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise SpecError(f"`name` must be a C identifier: letters, digits and underscores. Got `{name}`")
     with replacing(path) as stream:
-        stream.write(_header(weights, name, quantizer).encode())
+        stream.write(_header(on_raw(weights), name, quantizer).encode())
 
 
 def _header(weights: EsnWeights, name: str, quantizer: Quantizer | None) -> str:

@@ -16,7 +16,7 @@ from metalforge.core.errors import PluginError, SpecError
 from metalforge.core.files import PathLike, replacing
 from metalforge.reservoir.weights import EsnWeights
 
-from .tables import Quantizer, WeightTable, piecewise_bends, update_tables
+from .tables import Quantizer, WeightTable, on_raw, piecewise_bends, update_tables
 
 OPSET = 21
 """The first with 4-bit integers."""
@@ -30,6 +30,8 @@ def export_onnx_step(
     weights: EsnWeights, path: PathLike, *, quantizer: Quantizer | None = None, name: str = "reservoir_step"
 ) -> None:
     """Write the step of a network to a file, in its own real type.
+
+    Inputs and outputs are raw: the scaling that the network's features and heads say is part of its weights.
 
     With a `quantizer` W_in, W_res and W_fb are stored as INT4 or INT8 with a scale a row and a `DequantizeLinear`
     before each product (float32 networks only, as the operator is). The products are `Gemm`: after `DequantizeLinear`
@@ -45,7 +47,7 @@ def export_onnx_step(
         ) from error
     if quantizer is not None and weights.dtype != np.float32:
         raise SpecError("integer weights want a float32 network\nhint: weights.astype(np.float32)")
-    model = _Step(onnx, weights, quantizer).model(name)
+    model = _Step(onnx, on_raw(weights), quantizer).model(name)
     onnx.checker.check_model(model, full_check=True)
     with replacing(path) as stream:
         stream.write(model.SerializeToString())

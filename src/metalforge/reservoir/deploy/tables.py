@@ -6,7 +6,7 @@ update are quantised: a readout of few bits loses what was fitted.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -47,6 +47,41 @@ class WeightTable:
     def int4(self) -> bool:
         """Whether the integers fit 4 bits."""
         return self.scales is not None and bool(self.values.min() >= -8 and self.values.max() <= 7)
+
+
+def on_raw(weights: EsnWeights) -> EsnWeights:
+    """Return the network of raw inputs and outputs: what its features and heads say is folded into its weights.
+
+    The offset and scale of a head with an activation of its own come after it, and are left to the caller with it.
+    """
+    w_in, bias, w_out, out_bias = weights.w_in, weights.bias, weights.w_out, weights.out_bias
+    units = weights.units
+    if weights.features is not None:
+        offset, scale = np.array([(float(f.offset), float(f.scale)) for f in weights.features.features]).T
+        w_in = w_in / scale
+        bias = bias - w_in @ offset
+        if weights.passthrough and w_out is not None and out_bias is not None:
+            w_out = np.hstack([w_out[:, :units], w_out[:, units:] / scale])
+            out_bias = out_bias - w_out[:, units:] @ offset
+    if weights.heads is not None and w_out is not None and out_bias is not None:
+        linear = {h.name: h for h in weights.heads.heads if h.activation == "identity" and (h.offset or h.scale != 1)}
+        if linear and weights.w_fb is not None:
+            raise SpecError("heads with an offset or a scale cannot be exported with feedback, which sees them without")
+        w_out, out_bias = w_out.astype(np.float64), out_bias.astype(np.float64)
+        for head in linear.values():
+            span = weights.heads.span(head.name)
+            w_out[span] *= head.scale
+            out_bias[span] = out_bias[span] * head.scale + head.offset
+    real = weights.dtype
+    return replace(
+        weights,
+        w_in=w_in.astype(real, copy=False),
+        bias=bias.astype(real, copy=False),
+        w_out=None if w_out is None else w_out.astype(real, copy=False),
+        out_bias=None if out_bias is None else out_bias.astype(real, copy=False),
+        features=None,
+        heads=None,
+    )
 
 
 def update_tables(weights: EsnWeights, quantizer: Quantizer | None) -> Mapping[str, WeightTable]:

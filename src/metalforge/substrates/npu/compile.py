@@ -6,6 +6,7 @@ own, and the host adds their integers: W q = sum_c W_c q_c.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -15,7 +16,7 @@ from metalforge.core.arrays import Array, Doubles
 from metalforge.core.brief import Brief
 
 from .certificate import split_lines
-from .ladder import Ladder, build_ladder
+from .ladder import Ladder, build_ladder, ladder_of
 from .products import run_program
 from .program import MAX_INPUTS, Encoding, FullyConnected, Head, Program, ProgramError
 from .quantize import Clip, Per, Quantized
@@ -123,6 +124,23 @@ def compile_linear(
         columns=tuple(columns),
         ladders=tuple(parts),
         error_bound=ladder.error_bound(real),
+    )
+
+
+def joined(programs: Sequence[Program], *, ranges: ArrayLike | None = None) -> CompiledLinear:
+    """Return programs of one matrix, as they were written, as the matrix that they are parts of.
+
+    `ranges` are for programs without any of their own. What rounding did to the matrix is not known any more.
+    """
+    ladders = tuple(ladder_of(program, ranges=ranges) for program in programs)
+    ends = np.cumsum([0, *(ladder.ranges.size for ladder in ladders)])
+    if any(not np.array_equal(ladder.scales, ladders[0].scales) for ladder in ladders):
+        raise ProgramError("these programs are no parts of one matrix: their outputs have other scales")
+    return CompiledLinear(
+        programs=tuple(programs),
+        columns=tuple(slice(int(a), int(b)) for a, b in pairwise(ends)),
+        ladders=ladders,
+        error_bound=np.full(len(ladders[0].scales), np.inf),
     )
 
 
