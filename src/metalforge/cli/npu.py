@@ -6,12 +6,14 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
 from metalforge.core.array_files import load_array, load_arrays
 from metalforge.core.errors import PlacementError, SpecError
+from metalforge.core.escapes import escaped
 from metalforge.core.files import replacing
 from metalforge.substrates.npu import costs, mesh, wire
 from metalforge.substrates.npu.certificate import overflow_certificate
@@ -102,10 +104,18 @@ def compile_model(
 
 @app.command()
 def inspect(
-    program: Annotated[Path, typer.Argument(help="A .mfp program.")],
+    program: Annotated[Path, typer.Argument(help="A .mfp program, or a deployed model as `npu run` takes it.")],
     as_json: Json = False,
 ) -> None:
-    """Show what a program holds, and whether its sums can overflow."""
+    """Show what a program holds, and whether its sums can overflow; of a deployed model, all that it is run with."""
+    if program.is_dir() or program.suffix in (DEPLOYED, ".safetensors"):
+        from metalforge.hybrid import load
+
+        with load(program) as model:
+            facts = msgspec.to_builtins(model.facts())
+        lines = [f"{name}: {escaped(msgspec.json.encode(value).decode())}" for name, value in facts.items()]
+        print_json(facts) if as_json else print_text("\n".join(lines))
+        return
     loaded = wire.load(program)
     rows = [
         {

@@ -74,7 +74,7 @@ def values(esn, x):
 
 
 LABELS = np.array(["calm", "storm"])
-X = [RNG.normal(i % 2, 1.0, (9 + i % 3, 3)) for i in range(20)]
+X = [40.0 + 9.0 * RNG.normal(i % 2, 1.0, (9 + i % 3, 3)) for i in range(20)]
 Y = LABELS[np.arange(20) % 2]
 CODE = """
 import sys
@@ -122,7 +122,7 @@ def found(tmp_path_factory):
     classifier = EsnClassifier(units=20, random_state=1).fit(X, Y)
     deploy(classifier, folder / "classes-several.safetensors")
     wanted["classes-several.safetensors"] = classifier.predict(SERIES)
-    regressor = EsnRegressor(units=20, random_state=1).fit(RAW, RAW[:, 0])
+    regressor = EsnRegressor(units=20, random_state=1, standardise=True).fit(RAW, RAW[:, 0])
     deploy(regressor, folder / "regressor.safetensors")
     wanted["regressor.safetensors"] = regressor.predict(RAW)
     onnx.save(net(), folder / "net.onnx")
@@ -168,6 +168,17 @@ def test_the_command_line_runs_what_was_deployed(found):
     assert "once" in call("npu", "run", "net.mfd", cwd=folder, code=2).stderr
 
 
+def test_what_a_file_holds_is_shown(found):
+    folder, _, _ = found
+    shown = msgspec.json.decode(call("npu", "inspect", "linear.safetensors", "--json", cwd=folder).stdout)
+    assert shown["network"]["units"] == 30
+    assert shown["run"]["precision"] == "W4A8"
+    assert shown["features"]["features"][0]["offset"] == 40.0
+    assert shown["ranges"]["inputs"] > 1
+    assert shown["provenance"]["made for"] == "linear"
+    assert '"jobs"' in call("npu", "inspect", "net.mfd", cwd=folder).stdout
+
+
 def test_a_compiled_model_has_its_bias_and_its_activation(found):
     folder, _, _ = found
     small = RAW.astype(np.float32) / 100
@@ -209,6 +220,30 @@ def test_damage_is_found(found, tmp_path, name):
     bad.write_bytes(data[: len(data) // 2])
     with pytest.raises(SpecError, match=name):
         load(bad)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda plan: plan["graph"]["fields"].pop("nodes"), "no plan"),
+        (lambda plan: plan["graph"]["fields"].update(nodes=[]), "at least one"),
+        (lambda plan: plan["jobs"][0]["fields"].update(nodes=["nothing"]), "no node"),
+        (lambda plan: plan["jobs"][0]["fields"].update(ranges={"%array": "a99", "dtype": "<f8"}), "no plan"),
+        (lambda plan: plan.update(graph={"%is": "Popen", "fields": {}}), "record of a plan"),
+        (lambda plan: plan.update(graph={"%code": "1 + 1"}), "no kind"),
+        (lambda plan: plan.update(profile="akd9000"), "profile"),
+    ],
+)
+def test_a_forged_plan_is_refused(found, tmp_path, change, message):
+    """With a checksum that is right: whoever writes a file can write that, too."""
+    from metalforge.hybrid.deployed import record
+
+    kept, arrays = record.read_entry(found[0] / "net.mfd")
+    plan = msgspec.json.decode(msgspec.json.encode(kept.plan))
+    change(plan)
+    record.write_plan(msgspec.structs.replace(kept, plan=plan), arrays, tmp_path / "forged.mfd")
+    with pytest.raises(MetalforgeError, match=message):
+        load(tmp_path / "forged.mfd")
 
 
 def test_integers_of_another_version_are_refused(found, tmp_path, monkeypatch):

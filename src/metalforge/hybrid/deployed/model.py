@@ -24,6 +24,7 @@ from metalforge.hybrid.chunking import ChunkedEsn, plan_chunks
 from metalforge.hybrid.esn.network import CarriedState, HybridEsn
 from metalforge.hybrid.esn.paths import LastLayer
 from metalforge.hybrid.model.onnx_import import load_onnx
+from metalforge.hybrid.routing.encodings import precision_of
 from metalforge.hybrid.routing.plan import Plan
 from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.hybrid.running.executor import HybridExecutor
@@ -58,6 +59,10 @@ class Deployed(Closing):
     @abstractmethod
     def predict(self, inputs: Any) -> Any:
         """Return what the model says of raw inputs, from rest."""
+
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """Return what the file holds, by name, for whoever looks at it."""
 
     def close(self) -> None:
         """Take the programs off the device; a device that was made here is closed too."""
@@ -101,6 +106,23 @@ class DeployedEsn(Deployed):
         if form == "one":
             return said[0]
         return np.stack(said) if form == "array" else said
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the network is, how it is run, and what goes in and comes out."""
+        w = self.esn.weights
+        how = {
+            name: getattr(self.record, name) for name in ("mode", "precision", "approach", "inputs", "target", "labels")
+        }
+        size = {"inputs": w.inputs, "units": w.units, "outputs": w.outputs, "activation": w.activation, "leak": w.leak}
+        return {
+            "network": size,
+            "run": how,
+            "ranges": None if w.ranges is None else {"inputs": w.ranges.u, "states": w.ranges.s},
+            "ridge": w.ridge,
+            "features": w.features,
+            "heads": w.heads,
+            "provenance": self.provenance,
+        }
 
     def _tables(self, inputs: Series) -> tuple[list[Doubles], str]:
         """Return series (steps, inputs) as the network sees them, and the form in which they came."""
@@ -162,6 +184,28 @@ class DeployedPlan(Deployed):
         super().__init__(record, device, owned=owned)
         self.plan = plan
         self.executor = HybridExecutor(plan, device, on_device_failure=on_device_failure)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the graph's inputs and outputs, what is on the device, and what scales them."""
+        graph = self.plan.graph
+        jobs = [
+            {"job": job.name, "ops": job.nodes, "precision": precision_of(job.encoding), "programs": len(job.programs)}
+            for job in self.plan.jobs
+        ]
+        return {
+            "graph": {
+                "name": graph.name,
+                "inputs": dict(graph.inputs),
+                "outputs": graph.outputs,
+                "ops": len(graph.nodes),
+            },
+            "device": {"profile": self.plan.profile.name, "jobs": jobs},
+            "ranges": {job.name: float(job.ranges.max()) for job in self.plan.jobs},
+            "labels": self.record.labels,
+            "features": self.record.features,
+            "heads": self.record.heads,
+            "provenance": self.provenance,
+        }
 
     def predict(self, inputs: ArrayLike | Mapping[str, ArrayLike]) -> Outputs:
         """Return the outputs: an array, or several by name where the graph has more than one."""

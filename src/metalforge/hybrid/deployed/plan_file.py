@@ -145,6 +145,13 @@ def _narrowed(array: Array) -> Array:
     return next((array.astype(t) for t in _NARROW if np.iinfo(t).min <= low and high <= np.iinfo(t).max), array)
 
 
+def _host_part(model: bytes) -> HostPart:
+    try:
+        return HostPart(model)
+    except Exception as error:  # of protobuf and of runtimes, which have types of their own
+        raise SpecError(f"holds a part in ONNX that cannot be opened ({error})") from error
+
+
 class _Reader:
     def __init__(self, arrays: Arrays) -> None:
         self._arrays = arrays
@@ -163,12 +170,14 @@ class _Reader:
             case "%array":
                 return self._arrays[held].astype(np.dtype(given["dtype"]), copy=False)
             case "%program":
-                return self._once(held, lambda data: wire.from_bytes(data))
+                return self._once(held, wire.from_bytes)
             case "%onnx":
-                return self._once(held, HostPart)
+                return self._once(held, _host_part)
             case "%csr":
                 data, indices, starts = (self.value(part) for part in held)
-                return csr_array((data, indices, starts), shape=tuple(given["shape"]))
+                matrix = csr_array((data, indices, starts), shape=tuple(given["shape"]))
+                matrix.check_format(full_check=True)  # products trust their indices
+                return matrix
             case "%map":
                 return {name: self.value(one) for name, one in held.items()}
             case "%struct":
