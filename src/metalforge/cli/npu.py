@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from metalforge.hybrid.routing.plan import Plan
 
 MODEL_SUFFIXES = (".onnx", ".safetensors", ".json")
+MATRIX, PROGRAM = {".npy": "a matrix", ".npz": "a matrix"}, {".mfp": "a program"}
+"""Kinds of files that some verbs take beside models, and what they are."""
 app = typer.Typer(help="Programs for the int4 NPU.", no_args_is_help=True, rich_markup_mode=None)
 Bits = Annotated[int, typer.Option("--activation-bits", help="4, 8, 12 or 16.")]
 Digits = Annotated[int, typer.Option(help="Weight digits: 1 (4 bits), 2 (8) or 3 (12).")]
@@ -68,6 +70,7 @@ def compile_model(
     Programs of a model are the chip's share of it. The whole of it, biases and activations and what stays in software
     included, is written too, with the ending .mfd: that is what `npu run` takes.
     """
+    _expect(model, MATRIX)
     deployed = output.with_suffix(DEPLOYED) if model.suffix in MODEL_SUFFIXES else None
     if deployed is not None:
         from metalforge.hybrid import deploy
@@ -177,6 +180,8 @@ def run(
         raise SpecError("give the inputs, once\nhint: metalforge npu run MODEL --input X.npy")
     arrays = load_arrays(given or inputs)  # type: ignore[arg-type]  # one of them is there
     result: Any
+    if not model.is_dir():
+        _expect(model, PROGRAM | {DEPLOYED: "a deployed model"})
     if model.suffix == ".mfp":
         programs, x = _programs(model), _only(arrays)
         with EmulatedDevice(profile or "akd1000-published") as device:
@@ -225,6 +230,7 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Say what runs where, why, what would make it map, and what it costs; for matrices and programs, what fits."""
+    _expect(model, MATRIX | PROGRAM)
     profiles = [profile] if profile else list(PROFILES)
     if model.suffix in MODEL_SUFFIXES:
         from metalforge.hybrid.routing.router import OperationRouter
@@ -329,6 +335,14 @@ def _explained(program: Program, profile: str) -> dict[str, Any]:
     rows = program.encoding.activation_bits // 4
     priced = {batch: costs.cost(program, batch * rows, profile) for batch in BATCHES}
     return {"program": program.name, "profile": profile, "placement": placement.rows, "costs": priced}
+
+
+def _expect(model: Path, others: dict[str, str]) -> None:
+    """Raise for a file of another kind than models have or than these, with what there is."""
+    if model.suffix not in (*MODEL_SUFFIXES, *others):
+        from metalforge.hybrid.model.opening import expect_model
+
+        expect_model(model, others)
 
 
 def _matrix(path: Path) -> NDArray[Any]:

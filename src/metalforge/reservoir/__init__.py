@@ -12,6 +12,7 @@ from .generate import make_esn
 from .metrics import nrmse
 from .origin import origin_weights
 from .reservoir import Reservoir
+from .reservoirpy_ import from_reservoirpy
 from .running import predict
 from .sparse import BlockSparse
 from .training import fit
@@ -27,6 +28,7 @@ __all__ = [
     "activation",
     "check_echo_state",
     "fit",
+    "from_reservoirpy",
     "load_weights",
     "make_esn",
     "nrmse",

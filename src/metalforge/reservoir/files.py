@@ -17,6 +17,7 @@ from metalforge.core.files import PathLike, naming, opened, replacing
 from metalforge.core.schema import FeatureSchema
 
 from . import hotspring, tensors
+from .reservoirpy_ import from_reservoirpy, is_reservoirpy
 from .sparse import to_dense
 from .weights import EsnWeights, check_echo_state
 
@@ -57,14 +58,16 @@ def load_weights(path: PathLike, *, check_stability: bool = True) -> EsnWeights:
 
 
 def as_weights(source: Any) -> EsnWeights:
-    """Return the network of an `EsnWeights`, of a fitted estimator, or in a file."""
+    """Return the network of an `EsnWeights`, of a fitted estimator, of a model of reservoirpy, or in a file."""
     if isinstance(source, str | os.PathLike):
         return load_weights(source)
+    if is_reservoirpy(source):
+        return from_reservoirpy(source)
     found = getattr(source, "weights_", source)
     if not isinstance(found, EsnWeights):
         hint = "\nhint: fit it first" if hasattr(source, "fit") else ""
         raise SpecError(
-            f"a network is an EsnWeights, a fitted EsnClassifier or EsnRegressor, or a path. "
+            "a network is an EsnWeights, a fitted EsnClassifier or EsnRegressor, a model of reservoirpy, or a path. "
             f"Got {type(source).__name__}{hint}"
         )
     return found

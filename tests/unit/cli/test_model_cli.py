@@ -133,3 +133,17 @@ def test_experiments_are_listed_and_unknown_ones_named(tmp_path):
     listed = json.loads(call("experiment", "list", "--json", cwd=tmp_path).stdout)
     assert {e["name"] for e in listed} >= {"004", "parity"}
     assert "known: 004" in call("experiment", "run", "nothing", cwd=tmp_path, code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [("net.pt", "torch.onnx.export"), ("net.keras", "tf2onnx"), ("net.pkl", "skl2onnx"), ("net.bin", ""), ("net", "")],
+)
+@pytest.mark.parametrize(
+    "line", [("explain", "{}"), ("compile", "{}", "-o", "a.mfp"), ("run", "{}", "--input", "x.npy")]
+)
+def test_a_file_of_another_kind_is_told_which_there_are(tmp_path, name, word, line):
+    (tmp_path / name).write_bytes(b"PK\x03\x04 something else")
+    np.save(tmp_path / "x.npy", np.ones((1, 4)))
+    said = call("npu", *(part.format(name) for part in line), cwd=tmp_path, code=2).stderr
+    assert all(kind in said for kind in (name, ".onnx", ".safetensors", ".json", word))
