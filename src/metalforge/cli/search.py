@@ -8,17 +8,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from metalforge.core.errors import SpecError
+from metalforge.core.files import naming
+
 from .output import MOST_SEED, Json, Threads, print_json, print_table, print_text
 
 if TYPE_CHECKING:
-    from metalforge.hybrid.search import Finalist, SearchReport, StudyResult
+    from metalforge.hybrid.search import Finalist, SearchReport, SearchTask, StudyResult
 
 EVERY_S = 1.0
 """Seconds between two lines of progress."""
 
 
 def search(
-    task: Annotated[str, typer.Option(help="narma10, mackey-glass (84 steps ahead) or lorenz.")] = "narma10",
+    task: Annotated[
+        str | None, typer.Option(help="narma10 (the default), mackey-glass (84 steps ahead) or lorenz.")
+    ] = None,
+    inputs: Annotated[
+        Path | None, typer.Option(help="Your own series in place of a task: .npy, or .npz for different lengths.")
+    ] = None,
+    targets: Annotated[
+        Path | None, typer.Option(help="What should be said of them: words or whole numbers are classes.")
+    ] = None,
+    washout: Annotated[int, typer.Option(min=0, help="Own series: steps at their start that do not count.")] = 0,
     trials: Annotated[int, typer.Option(min=1, help="Candidates in all, those already in the file included.")] = 1000,
     storage: Annotated[
         Path | None, typer.Option(help="SQLite file; an interrupted search goes on from it.", dir_okay=False)
@@ -51,7 +63,7 @@ def search(
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job starts with it ignored
     try:
         found = run_search(
-            task,
+            _task(task, inputs, targets, washout, seed),
             trials=trials,
             storage=storage,
             profile=profile,
@@ -79,6 +91,20 @@ def search(
             "\nhint: a larger --tolerance or budget\n"
         )
         raise typer.Exit(1)
+
+
+def _task(name: str | None, inputs: Path | None, targets: Path | None, washout: int, seed: int) -> "str | SearchTask":
+    """Return what is searched for: a task by name, or the user's data."""
+    if inputs is None and targets is None:
+        return name or "narma10"
+    if inputs is None or targets is None or name is not None:
+        raise SpecError("a search is for a `--task`, or for data: `--inputs` and `--targets`, both")
+    from metalforge.hybrid.model.inputs import loaded
+    from metalforge.hybrid.search import data_task
+
+    given, wanted = loaded(inputs), loaded(targets)
+    with naming(f"{inputs} and {targets}"):
+        return data_task(given, wanted, name=inputs.stem, washout=washout, seed=seed)
 
 
 class _Progress:

@@ -118,6 +118,13 @@ class Task(Brief):
         """Return of (series, steps, n) the rows that have a target: all that count, or the last of each series."""
         return self.counted(values) if self.each_step else values[np.arange(len(values)), self.ends]
 
+    def at(self, i: int, values: Reals) -> tuple[Reals, Array]:
+        """Return of one series (steps, n) the rows that have a target, and these."""
+        end = int(self.ends[i]) + 1
+        if self.each_step:
+            return values[self.washout : end], self.targets[i, self.washout : end]
+        return values[end - 1 : end], self.targets[i : i + 1]
+
     @property
     def labels(self) -> Array:
         """Targets a row of `seen`: (rows,) classes or (rows, outputs) reals."""

@@ -8,7 +8,7 @@ from .choosing import Finalist, SearchBudget, choose, front
 from .run import SearchReport, search, summary
 from .space import Parameters, Space, build
 from .study import StudyResult, evaluate_many, run_study
-from .tasks import TASKS, SearchTask, search_task
+from .tasks import TASKS, SearchTask, data_task, search_task
 
 __all__ = [
     "TASKS",
@@ -21,6 +21,7 @@ __all__ = [
     "StudyResult",
     "build",
     "choose",
+    "data_task",
     "evaluate_many",
     "front",
     "run_study",

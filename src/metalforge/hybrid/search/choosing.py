@@ -162,7 +162,7 @@ def on_chip(
     sums = HeadSums(head_parts(p.heads, p.units, task.outputs))
     both = esn.states(np.concatenate([training.inputs, validation.inputs]))  # side by side: half the steps
     fitted_on, states = both[: len(training.inputs)], both[len(training.inputs) :]
-    sums.add_series(fitted_on, training.targets, training.washout)
+    sums.add_series(fitted_on, training)
     readouts = [sums.readout(p.ridge * factor) for factor in RIDGE_FACTORS]
     errors = [score(readout, states, validation) for readout in readouts]
     best = readouts[int(np.argmin(errors))]

@@ -21,7 +21,7 @@ from metalforge.core.arrays import Reals
 from metalforge.hybrid.esn.tasks import Task
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.generate import make_esn
-from metalforge.reservoir.metrics import nrmse
+from metalforge.reservoir.metrics import nrmse, rmse
 from metalforge.reservoir.readout import NormalEquations, Readout, select_ridge
 from metalforge.reservoir.weights import EsnWeights
 
@@ -52,14 +52,14 @@ class HeadSums:
         for sums, (x, y) in zip(self._sums, self._parts, strict=True):
             sums.add(features[:, x], targets[:, y])
 
-    def add_series(self, states: Reals, targets: Reals, washout: int) -> None:
-        """Add series (series, steps, units) and (series, steps, outputs) without their washout.
+    def add_series(self, states: Reals, task: Task, first: int = 0) -> None:
+        """Add states (series, steps, units) of a task's series from the first on, where they have targets.
 
         One at a time: its rows stay in the cache, and all together would be fresh pages from the system every time,
         which takes longer than the sums.
         """
-        for features, wanted in zip(states, targets, strict=True):
-            self.add(features[washout:], wanted[washout:])
+        for i, features in enumerate(states, first):
+            self.add(*task.at(i, features))
 
     def readout(self, ridge: float) -> Readout:
         """Return the readout of all heads; its weights are zero where a head does not read."""
@@ -71,9 +71,14 @@ class HeadSums:
         return Readout(w_out=w_out, out_bias=out_bias, ridge=ridge)
 
 
+def error_of(truth: Reals, said: Reals) -> float:
+    """Return the NRMSE; of targets that do not change in some few series, the error in units of the training part."""
+    return nrmse(truth, said) if np.all(np.ptp(truth, axis=0) > 0) else rmse(truth, said)
+
+
 def score(readout: Callable[[Reals], Reals], states: Reals, task: Task) -> float:
     """Return the NRMSE of a readout on states (series, steps, units) of a task."""
-    return nrmse(task.counted(task.targets), readout(task.counted(states)))
+    return error_of(task.labels, readout(task.seen(states)))
 
 
 @dataclass(eq=False)
@@ -85,8 +90,8 @@ class Candidate:
     seed: int
     errors: list[float] = field(default_factory=list)
     """Validation NRMSE after each rung; infinite where the state left the finite numbers."""
-    _seen: list[Reals] = field(default_factory=list)
-    """Counted states of each validation series so far."""
+    _seen: list[tuple[Reals, Reals]] = field(default_factory=list)
+    """States of each validation series so far that have targets, and these."""
 
     def climb(self) -> float:
         """Evaluate on the next rung's series and return the error."""
@@ -112,14 +117,16 @@ class Candidate:
         try:
             rows = _rung(rung, len(training.inputs))
             states = _run(self._engine, training.inputs[rows])
-            self._sums.add_series(states, training.targets[rows], training.washout)
+            self._sums.add_series(states, training, rows.start)
             rows = _rung(rung, len(validation.inputs))
-            self._seen += [s[validation.washout :].copy() for s in _run(self._engine, validation.inputs[rows])]
+            for i, states in enumerate(_run(self._engine, validation.inputs[rows]), rows.start):
+                features, wanted = validation.at(i, states)
+                self._seen.append((features.copy(), wanted))
             readout = self._sums.readout(self.parameters.ridge)
         except OverflowError:  # relu with a large radius: the kernel refuses what is not finite
             return float("inf")
-        truth = validation.counted(validation.targets[: rows.stop])
-        return nrmse(truth, np.concatenate([readout(states) for states in self._seen]))
+        truth = np.concatenate([wanted for _, wanted in self._seen])
+        return error_of(truth, np.concatenate([readout(states) for states, _ in self._seen]))
 
 
 _SCRATCH = threading.local()
@@ -181,7 +188,5 @@ def baselines(task: SearchTask, *, seed: int = 1) -> Baselines:
 
 
 def _fitted(parts: Sequence[Task], features: Sequence[Reals]) -> float:
-    training, validation, (x, y) = [
-        (part.counted(seen), part.counted(part.targets)) for part, seen in zip(parts, features, strict=True)
-    ]
-    return nrmse(y, select_ridge([training], RIDGES, validation=[validation]).readout(x))
+    training, validation, (x, y) = [(part.seen(seen), part.labels) for part, seen in zip(parts, features, strict=True)]
+    return error_of(y, select_ridge([training], RIDGES, validation=[validation]).readout(x))

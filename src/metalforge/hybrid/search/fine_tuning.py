@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from metalforge.core.arrays import Doubles, Reals
+from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Modelled
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task
@@ -100,6 +101,8 @@ def fine_tune(
 
     The series of the stream follow one another, each from rest; its washouts are answered and not learned.
     """
+    if not training.each_step:
+        raise SpecError("learning goes on step by step: a target for every step is wanted, not one a series")
     with threadpool_limits(1):  # matrices of a few hundred: BLAS threads would only wait for each other
         features = training.counted(esn.states(training.inputs)).astype(np.float64)
         network = CentredReadout(
@@ -110,19 +113,19 @@ def fine_tune(
             readout=READOUT,
             calibration=training.inputs,
         )
-        ridge = _start(network, features, parameters, training.counted(training.targets))
+        ridge = _start(network, features, parameters, training.labels)
         # States do not depend on the readout: those of the same reservoir, run side by side, serve for both looks.
         unseen = held_out.counted(esn.states(held_out.inputs)).astype(np.float64)
-        truth = held_out.counted(held_out.targets)
+        truth = held_out.labels
         before = nrmse(truth, network.read(unseen))
         trainer = OnlineTrainer(
             network,
             RecursiveLeastSquares(forgetting=forgetting, inverse=_inverse(features, ridge)),
             schedule=plan_updates(profile, network).schedule(),
         )
-        for inputs, targets in zip(stream.inputs, stream.targets, strict=True):
+        for inputs, targets, end in zip(stream.inputs, stream.targets, stream.ends, strict=True):
             network.reset()
-            for t, (u, y) in enumerate(zip(inputs, targets, strict=True)):
+            for t, (u, y) in enumerate(zip(inputs[: end + 1], targets, strict=False)):
                 trainer.step(u, y, learn=t >= stream.washout)
         trainer.flush()
         done, master = trainer.statistics(), network.master()

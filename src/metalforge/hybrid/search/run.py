@@ -155,7 +155,8 @@ def _write(out: Path, found: Deployment, task: SearchTask, chip: DeviceProfile) 
     with naming(out, "made"):
         out.mkdir(parents=True, exist_ok=True)
     files = [out / "weights.safetensors"]
-    deploy(found.esn, files[0], provenance=dict(found.programs[0].provenance))
+    target = "step" if task.training.each_step else "series"
+    deploy(found.esn, files[0], labels=task.labels, target=target, provenance=dict(found.programs[0].provenance))
     for program in found.programs:
         files.append(out / f"{program.name}.mfp")
         wire.save(program, files[-1])

@@ -8,8 +8,9 @@ are drawn apart (NARMA) or cut from one long series in the order of time, with t
 - lorenz: all three coordinates half a time unit ahead from all three now; each coordinate is a head.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError, find
 from metalforge.core.schema import Feature, FeatureSchema, HeadLayout, HeadSpec
 from metalforge.hybrid.esn.tasks import Task
+from metalforge.hybrid.evaluation.targets import series_task
+from metalforge.hybrid.model.inputs import Given, as_series_of
 from metalforge.reservoir.datasets import lorenz, mackey_glass, narma, to_forecasting
 
 WASHOUT = 100
@@ -44,19 +47,21 @@ class SearchTask:
     heads: tuple[str, ...]
     features: FeatureSchema | None = None
     layout: HeadLayout | None = None
+    labels: tuple[str, ...] | None = None
+    """Names of classes, an output of zeros and ones each; None for other targets."""
 
     def __post_init__(self) -> None:
         parts = {"training": self.training, "validation": self.validation, "test": self.test}
         for name, part in parts.items():
             if part.classes:
                 raise SpecError(
-                    f"a search wants real targets for every step; those of `{name}` are classes, one a series"
-                    "\nhint: targets of zeros and ones, an output a class, at every step: float, not whole numbers"
+                    f"a search wants real targets; those of `{name}` are classes"
+                    "\nhint: data_task(inputs, targets) makes an output of zeros and ones for each class"
                 )
-            if part.inputs.shape[2] != self.inputs or part.targets.shape[2] != self.outputs:
+            if part.inputs.shape[2] != self.inputs or part.targets.shape[-1] != self.outputs:
                 raise SpecError(
                     f"all parts must have {self.inputs} inputs and {self.outputs} targets, as training has. "
-                    f"Got {part.inputs.shape[2]} and {part.targets.shape[2]} in `{name}`"
+                    f"Got {part.inputs.shape[2]} and {part.targets.shape[-1]} in `{name}`"
                 )
         if len(self.heads) != self.outputs or len(set(self.heads)) != len(self.heads):
             raise SpecError(
@@ -75,34 +80,121 @@ class SearchTask:
     @property
     def outputs(self) -> int:
         """Size of a target."""
-        return int(self.training.targets.shape[2])
+        return int(self.training.targets.shape[-1])
 
 
 def search_task(name: str, *, seed: int = 1) -> SearchTask:
     """Return a task by name; the same name and seed give the same numbers."""
     inputs, targets, heads = find("search task", name, TASKS)(seed)
-    shown = [(x["training"].mean(axis=(0, 1)), x["training"].std(axis=(0, 1))) for x in (inputs, targets)]
-    parts = {
-        part: Task(
-            inputs=((inputs[part] - shown[0][0]) / shown[0][1]).astype(np.float32),
-            targets=((targets[part] - shown[1][0]) / shown[1][1]).astype(np.float32),
-            washout=WASHOUT,
-        )
-        for part in ROWS
-    }
+    return _standardised(
+        {part: Task(inputs=inputs[part], targets=targets[part], washout=WASHOUT) for part in ROWS}, name, seed, heads
+    )
+
+
+def _standardised(
+    parts: dict[str, Task], name: str, seed: int, heads: tuple[str, ...], labels: tuple[str, ...] | None = None
+) -> SearchTask:
+    """Return a task in units of what its training part shows; padding stays what it is, unread."""
+    training = parts["training"]
+    whole = training.lengths is None
+    steps = training.inputs if whole else replace(training, targets=training.inputs, washout=0).labels
+    shown = []
+    for values in (steps, training.targets if whole or not training.each_step else training.labels):
+        axes = tuple(range(values.ndim - 1))
+        size = values.std(axis=axes)
+        shown.append((values.mean(axis=axes), np.where(size > 0, size, 1.0)))
+    (centre, size), (middle, spread) = shown
     features = [
         Feature(name=f"u{i}", offset=float(c), scale=float(s))
-        for i, c, s in zip(range(inputs["training"].shape[2]), *shown[0], strict=True)
+        for i, (c, s) in enumerate(zip(centre, size, strict=True))
     ]
-    layout = [HeadSpec(name=head, offset=float(c), scale=float(s)) for head, c, s in zip(heads, *shown[1], strict=True)]
+    layout = [HeadSpec(name=h, offset=float(c), scale=float(s)) for h, c, s in zip(heads, middle, spread, strict=True)]
     return SearchTask(
         name=name,
         seed=seed,
         heads=heads,
         features=FeatureSchema(name=name, features=tuple(features)),
         layout=HeadLayout(name=name, heads=tuple(layout)),
-        **parts,
+        labels=labels,
+        **{
+            part: replace(
+                task,
+                inputs=((task.inputs - centre) / size).astype(np.float32),
+                targets=((task.targets - middle) / spread).astype(np.float32),
+            )
+            for part, task in parts.items()
+        },
     )
+
+
+SHARES = {"training": 0.5, "validation": 0.2, "test": 0.3}
+FEWEST, WINDOW = 10, 100
+"""Series that a search wants; fewer are cut into windows of so many steps or more."""
+
+
+def data_task(
+    inputs: Given,
+    targets: Given,
+    *,
+    name: str = "data",
+    washout: int = 0,
+    labels: Sequence[str] | None = None,
+    seed: int = 1,
+) -> SearchTask:
+    """Return the task of a user's data: series as `model.inputs` has them, targets as `evaluation.targets` does.
+
+    Series are divided as a whole, by the seed. Fewer than ten are cut into windows first, in the order of time, each
+    of which starts from rest: give a washout. Every class is an output of zeros and ones, and its error their NRMSE.
+    """
+    series = as_series_of("input", inputs, _width(inputs), np.float64)
+    task, names = series_task(series, targets, 0, labels, washout)
+    if names:
+        task = replace(task, targets=np.eye(len(names))[task.targets])
+    if len(task.inputs) < FEWEST:
+        parts = _windows(task)
+    else:
+        order = np.random.default_rng(seed).permutation(len(task.inputs))
+        ends = np.cumsum([0, *(round(share * len(order)) for share in list(SHARES.values())[:-1]), len(order)])
+        ends[-1] = len(order)
+        parts = {part: task.part(np.sort(order[a:b])) for part, a, b in zip(SHARES, ends[:-1], ends[1:], strict=False)}
+    digest = hashlib.sha256(task.inputs.tobytes() + task.targets.tobytes()).hexdigest()[:12]
+    heads = names or tuple(f"y{i}" for i in range(task.targets.shape[-1]))
+    return _standardised(parts, f"{name}-{digest}", seed, heads, names or None)
+
+
+def _windows(task: Task) -> dict[str, Task]:
+    """Return windows of long series in the order of time: the first half of each trains, the last part tests."""
+    lengths = task.ends + 1
+    steps = min(max(WINDOW, int(lengths.sum()) // 20), int(lengths.min()) // 5)
+    if not task.each_step or steps <= task.washout or steps < 5:
+        raise SpecError(
+            f"{len(lengths)} series of {lengths.min()} steps and more cannot be divided into three parts"
+            f"\nhint: {FEWEST} series or more, or long ones with a target for every step"
+        )
+    found: dict[str, list[tuple[int, int]]] = {part: [] for part in SHARES}
+    for i, length in enumerate(lengths):
+        starts = range(0, int(length) - steps + 1, steps)
+        ends = [0, max(1, round(0.5 * len(starts))), max(2, round(0.7 * len(starts))), len(starts)]
+        for part, a, b in zip(SHARES, ends[:-1], ends[1:], strict=True):
+            found[part] += [(i, start) for start in starts[a:b]]
+    return {
+        part: Task(
+            inputs=np.stack([task.inputs[i, a : a + steps] for i, a in places]),
+            targets=np.stack([task.targets[i, a : a + steps] for i, a in places]),
+            washout=task.washout,
+        )
+        for part, places in found.items()
+    }
+
+
+def _width(inputs: Given) -> int:
+    """Return the size of an input, by the form that it comes in: the last axis, or 1 where there is only time."""
+    first = (
+        inputs
+        if isinstance(inputs, np.ndarray)
+        else next(iter(inputs.values() if isinstance(inputs, Mapping) else inputs))
+    )
+    return int(np.shape(first)[-1]) if np.ndim(first) > 1 else 1
 
 
 Parts = dict[str, Reals]
