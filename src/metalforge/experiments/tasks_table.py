@@ -12,8 +12,9 @@ networks: Student's for NRMSE, Wilson's on all cases for accuracy. The tasks, wi
 - `japanese vowels`: recorded; nine speakers, 270 utterances to train on and 370 to test with, likewise.
 
 Instances of recorded tasks have the same series and other networks. Scales, radius, leak and bias were chosen by hand
-on seeds 100 to 102, which no table shows, for the laser on parts of its training series left out; the recorded vowels
-have the classifier's defaults.
+on seeds 100 to 102, which no table shows. The laser's are one of 36 settings, by the error on the last 1,400 steps of
+its training half; another was as good there. The vowels' are the classifier's defaults, the third setting whose test
+score was looked at: the three gave 0.9876 to 0.9886, less than one utterance apart, so none of them is a choice.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -345,8 +346,7 @@ def _checks(rows: Sequence[ResultRow]) -> Iterator[Check]:
     for task, (asked, goal) in GOALS.items():
         for row in rows_of(rows, task=task, approach="software", precision="f32"):
             reached = row.value if row.metric == "accuracy" else row.value**2
-            asked_for = round(reached, 3)  # goals are quoted to three places
-            holds = asked_for >= goal if row.metric == "accuracy" else asked_for <= goal
+            holds = reached >= goal if row.metric == "accuracy" else reached <= goal
             yield f"{task}: {asked} {goal:g}", f"{reached:.4f}", holds
     for peer in rows_of(rows, approach="reservoirpy"):
         ours = rows_of(rows, task=peer.task, approach="software", precision="f32")[0]
