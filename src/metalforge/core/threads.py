@@ -1,6 +1,8 @@
-"""Linear algebra on one core: for small problems in a process whose other cores are busy."""
+"""Linear algebra on one core: for small problems, and in a process whose other cores are busy."""
 
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -13,11 +15,34 @@ def _threads() -> Any:
     return ThreadpoolController()
 
 
-def one_thread() -> AbstractContextManager[object]:
+class _Limit:
+    """The limit of this process, and how many blocks are within it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.blocks = 0
+        self.held: Any = None
+
+
+_LIMIT = _Limit()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
     """Return a context in which linear algebra keeps to one core.
 
     For small matrices: more threads are ten times slower on busy cores, and the cores belong to the chains. The limit
-    is the process's, for as long as the block lasts.
+    is the process's, for as long as the block lasts; blocks may overlap, in one thread or in several: the first sets
+    it and the last takes it back.
     """
-    limit: AbstractContextManager[object] = _threads().limit(limits=1)
-    return limit
+    with _LIMIT.lock:
+        if _LIMIT.blocks == 0:
+            _LIMIT.held = _threads().limit(limits=1)
+        _LIMIT.blocks += 1
+    try:
+        yield
+    finally:
+        with _LIMIT.lock:
+            _LIMIT.blocks -= 1
+            if _LIMIT.blocks == 0:
+                _LIMIT.held.restore_original_limits()

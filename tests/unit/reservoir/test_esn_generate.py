@@ -242,3 +242,13 @@ def test_unknown_names_are_listed():
         random_matrix(rng(), 2, 2, kind="cs")
     with pytest.raises(UnknownNameError, match="kind of matrix"):
         to_kind(np.eye(2), "coo")
+
+
+@pytest.mark.parametrize(("units", "connectivity"), [(300, 0.1), (301, 0.1), (420, 1.0)])
+def test_the_spectral_radius_is_that_of_all_eigenvalues_however_it_is_found(units, connectivity):
+    weights = make_esn(units, 1, seed=3, connectivity=connectivity, spectral_radius=0.8)
+    found = np.abs(np.linalg.eigvals(weights.w_res)).max()
+    assert found == pytest.approx(0.8, rel=1e-12)
+    assert np.array_equal(
+        make_esn(units, 1, seed=3, connectivity=connectivity, spectral_radius=0.8).w_res, weights.w_res
+    )

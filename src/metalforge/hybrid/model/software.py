@@ -6,6 +6,7 @@ runs a whole graph with it.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from scipy.special import softmax
 from metalforge.core.arrays import Array
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.activations import activation, leaky_step
+from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.sparse import BlockSparse
 from metalforge.reservoir.weights import EsnWeights
 
@@ -78,10 +80,20 @@ def _recurrent_step(w: EsnWeights, u: Array, state: Array | None) -> Array:
     """Return s' = (1 - a) s + a f(W_in u + W_res s + b), one row per sample."""
     w = w if w.dtype == u.dtype else w.astype(u.dtype)
     s = kept_state(state, (len(u), w.units), u.dtype)
+    try:
+        return _engine(w).step(s, u)
+    except (OverflowError, ValueError):
+        pass  # a state that leaves the finite numbers is shown as it is
     w_res = w.w_res.to_dense() if isinstance(w.w_res, BlockSparse) else w.w_res
     # W s for columns s: a CSR matrix multiplies from the left only without a copy of its transpose.
     pre = u @ w.w_in.T + (w_res @ s.T).T + w.bias
     return leaky_step(s, pre, w.activation, u.dtype.type(w.leak))
+
+
+@lru_cache(maxsize=32)
+def _engine(weights: EsnWeights) -> Engine:
+    """Return the kernels of a network; weights are compared as objects."""
+    return Engine(weights)
 
 
 def kept_state(state: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -121,6 +133,9 @@ def in_dtype(op: ops.Op, dtype: Any) -> ops.Op:
             return op
 
 
+_real = cache(np.dtype)
+
+
 def check_inputs(graph: OpGraph, inputs: Mapping[str, ArrayLike]) -> dict[str, Array]:
     """Return the inputs as arrays of the graph's type; raises `SpecError` on other names, shapes or NaN."""
     if set(inputs) != set(graph.inputs):
@@ -131,12 +146,13 @@ def check_inputs(graph: OpGraph, inputs: Mapping[str, ArrayLike]) -> dict[str, A
         value = np.asarray(inputs[name])
         if value.dtype.kind not in "fiu":
             raise SpecError(f"input `{name}` must be real numbers. Got {value.dtype}")
-        wanted = "(" + ", ".join("batch" if n is None else str(n) for n in shape) + ")"
         if value.ndim != len(shape) or any(n not in (None, m) for n, m in zip(shape, value.shape, strict=True)):
+            wanted = "(" + ", ".join("batch" if n is None else str(n) for n in shape) + ")"
             raise SpecError(f"input `{name}` must have shape {wanted}. Got {value.shape}")
-        with np.errstate(over="ignore"):
-            value = value.astype(graph.dtype, copy=False)
-        if not np.all(np.isfinite(value)):
+        if value.dtype != _real(graph.dtype):
+            with np.errstate(over="ignore"):
+                value = value.astype(graph.dtype)
+        if not np.isfinite(value).all():
             raise SpecError(f"input `{name}` must be finite in {graph.dtype}. Got NaN or infinity")
         if shape.count(None) == 1:  # of several that are open, a model's own ops say what must agree
             batches[name] = value.shape[shape.index(None)]

@@ -124,6 +124,11 @@ class ExactSteps:
             return None
 
     @property
+    def loop(self) -> SequenceLoop | None:
+        """The loop of the last steps; None before the first, and where the device is called."""
+        return self._loop
+
+    @property
     def activation_s(self) -> float:
         """Seconds that activations and leaks took in these steps."""
         return self._before_s + (self._loop.activation_s if self._loop is not None else 0.0)

@@ -24,7 +24,8 @@ class OutputMerger:
 
     def single(self, outputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return the outputs of one sample, without the batch axis."""
-        return {n: value.take(0, self._axes[n]) if n in self._axes else value for n, value in outputs.items()}
+        axes = self._axes
+        return {n: (v.take(0, axes[n]) if axes[n] else v[0].copy()) if n in axes else v for n, v in outputs.items()}
 
     def over_time(self, steps: list[dict[str, Array]], *, batched: bool) -> dict[str, Array]:
         """Return the outputs of all steps: (T, ...) of one sequence, (B, T, ...) of several.
@@ -56,7 +57,11 @@ class GraphValues(OutputMerger):
         given = [name for name in shapes if name in self._axes and name in inputs]
         if {np.ndim(inputs[name]) - len(shapes[name]) for name in given} != {-1}:
             return dict(inputs), False
-        return dict(inputs) | {name: np.expand_dims(np.asarray(inputs[name]), self._axes[name]) for name in given}, True
+        whole = dict(inputs)
+        for name in given:
+            value, axis = np.asarray(inputs[name]), self._axes[name]
+            whole[name] = np.expand_dims(value, axis) if axis else value[np.newaxis]
+        return whole, True
 
     def samples(self, inputs: Mapping[str, ArrayLike]) -> int:
         """Return the samples of a call."""

@@ -18,10 +18,10 @@ from functools import lru_cache
 
 import msgspec
 import numpy as np
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from metalforge.core.errors import PlacementError, SpecError
 from metalforge.core.quantities import Modelled
+from metalforge.core.threads import one_thread
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.paths import LastLayer
 from metalforge.hybrid.routing.encodings import encoding_of
@@ -203,7 +203,7 @@ def choose(
     Where none is within the tolerance, the choice says so.
     """
     tried: list[tuple[Finalist, HybridEsn, EsnWeights]] = []
-    with threadpool_limits(1):  # matrices of a few hundred: BLAS threads would only wait for each other
+    with one_thread():  # matrices of a few hundred: BLAS threads would only wait for each other
         for point in finalists(study, task, profile, budget, count):
             found = _climb(point, task, profile, seed, budget, tolerance)
             tried.append(found)

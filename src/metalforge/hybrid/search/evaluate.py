@@ -15,9 +15,9 @@ from functools import cached_property
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from metalforge.core.arrays import Reals
+from metalforge.core.threads import one_thread
 from metalforge.hybrid.esn.tasks import Task
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.generate import make_esn
@@ -179,7 +179,7 @@ def lagged(inputs: Reals, lags: int = LAGS) -> Reals:
 def baselines(task: SearchTask, *, seed: int = 1) -> Baselines:
     """Return both on the test part of a task."""
     parts = (task.training, task.validation, task.test)
-    with threadpool_limits(1):  # small matrices: BLAS threads would only wait for each other
+    with one_thread():  # small matrices: BLAS threads would only wait for each other
         engine = Engine(make_esn(UNITS, task.inputs, seed=seed, input_scaling=INPUT_SCALING, bias_scaling=BIAS_SCALING))
         return Baselines(
             default_reservoir=_fitted(parts, [engine.run(part.inputs) for part in parts]),

@@ -19,11 +19,11 @@ from typing import Any
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Modelled
+from metalforge.core.threads import one_thread
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.tasks import Task
 from metalforge.hybrid.learning import DeviceNetwork, OnlineTrainer, RecursiveLeastSquares, plan_updates
@@ -103,7 +103,7 @@ def fine_tune(
     """
     if not training.each_step:
         raise SpecError("learning goes on step by step: a target for every step is wanted, not one a series")
-    with threadpool_limits(1):  # matrices of a few hundred: BLAS threads would only wait for each other
+    with one_thread():  # matrices of a few hundred: BLAS threads would only wait for each other
         features = training.counted(esn.states(training.inputs)).astype(np.float64)
         network = CentredReadout(
             esn.weights,

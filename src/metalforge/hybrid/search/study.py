@@ -22,10 +22,10 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.trial import Trial, TrialState
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Measured
+from metalforge.core.threads import one_thread
 from metalforge.native import thread_count
 
 from .evaluate import RUNGS, Candidate
@@ -248,7 +248,7 @@ def run_study(
 
     pool = ThreadPoolExecutor(max_workers=thread_count(threads))
     try:
-        with threadpool_limits(1):  # a core a candidate: BLAS threads of their own would only get in the way
+        with one_thread():  # a core a candidate: BLAS threads of their own would only get in the way
             left = max(trials - before, 0)
             asked = book.ask(min(batch, left))
             while asked:
@@ -288,5 +288,5 @@ def evaluate_many(
                 break
         return candidate.errors[-1]
 
-    with threadpool_limits(1), ThreadPoolExecutor(max_workers=thread_count(threads)) as pool:
+    with one_thread(), ThreadPoolExecutor(max_workers=thread_count(threads)) as pool:
         return list(pool.map(whole, points))
