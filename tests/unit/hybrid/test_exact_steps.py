@@ -83,6 +83,22 @@ def test_runs_and_steps_have_the_bits_and_the_books_of_calls(
         assert 0 < fast.statistics().activation.value < fast.statistics().host.value
 
 
+def test_steps_of_another_order_in_memory_and_other_users_do_not_make_the_loop_anew():
+    u = np.asfortranarray(np.random.default_rng(0).normal(size=(4, 3)))
+    with EmulatedDevice() as device:
+        esn = HybridEsn.from_weights(a_network()).with_hardware_linear(device)
+        esn.reset(batch=4)
+        esn.step(u)
+        loop = esn.path.exact.loop
+        other = HybridEsn.from_weights(a_network(2)).with_hardware_linear(device)
+        other.run(u)
+        before = device.statistics().calls
+        esn.step(u)
+        assert loop is not None
+        assert esn.path.exact.loop is loop
+        assert device.statistics().calls == before + 1
+
+
 def test_a_run_is_its_steps_and_breaks_where_it_will(monkeypatch):
     monkeypatch.setattr(network, "STEPS_AT_ONCE", 5)
     u = np.random.default_rng(0).normal(size=(23, 3))

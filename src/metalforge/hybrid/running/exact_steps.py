@@ -12,6 +12,7 @@ import numpy as np
 
 from metalforge.core.arrays import Doubles, Reals
 from metalforge.reservoir.weights import EsnWeights
+from metalforge.substrates.npu.compile import CompiledLinear
 from metalforge.substrates.npu.exact import ExactMatrix, exact_loop
 from metalforge.substrates.npu.program import Program
 from metalforge.substrates.npu.sequence import SequenceLoop
@@ -75,17 +76,18 @@ class ExactSteps:
         self._orders = (there, back, there) if by_turns else ()
         self._both: dict[tuple[ExactReadout, int], tuple[tuple[str, ...], tuple[int, ...]]] = {}
         self._held: tuple[Program, ...] = ()
-        self._compiled = tuple(matrix.compiled for matrix in matrices)
+        self._mine: tuple[Program, ...] = ()
+        self._compiled: tuple[CompiledLinear, ...] = ()
         self._loop: SequenceLoop | None = None
         self._before_s = 0.0
 
     def step(self, u: Reals, states: Reals, *, backwards: bool = False) -> Reals | None:
         """Return the states after one step, both (units,) or both a batch; None where the device must be called."""
-        new = states.copy()
+        new, lines = states.copy(), np.ascontiguousarray(u)
 
         def work(held: tuple[Program, ...]) -> Reals | None:
             loop = self._present_loop(held)
-            return None if loop is None else loop.step(u, new)
+            return None if loop is None else loop.step(lines, new)
 
         rows = self._rows if new.ndim == 1 else self._rows_of(len(new))
         return self._finite(self._slots, rows, work, 1, self._orders[backwards : backwards + 1])
@@ -154,15 +156,17 @@ class ExactSteps:
 
         The first programs that are held are this network's.
         """
-        same = held is self._held
-        for matrix, compiled in zip(self._matrices, self._compiled, strict=True):
+        if held is not self._held:  # the tuple of other slots, or of other programs
+            self._held, mine = held, held[: len(self._slots)]
+            if mine != self._mine:  # as objects: programs are never changed in place
+                self._mine, self._compiled = mine, ()
+        compiled = tuple([matrix.compiled for matrix in self._matrices])
+        if compiled != self._compiled:
+            self._before_s = self.activation_s
+            self._compiled, self._loop = compiled, self._loop_of(self._mine)
+        for matrix in self._matrices:
             if matrix.stale:
                 return None
-            same = same and matrix.compiled is compiled
-        if not same:
-            self._before_s = self.activation_s
-            self._held, self._compiled = held, tuple(matrix.compiled for matrix in self._matrices)
-            self._loop = self._loop_of(held[: len(self._slots)])
         return self._loop
 
     def _loop_of(self, held: Sequence[Program]) -> SequenceLoop | None:
