@@ -21,10 +21,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout, HeadSpec
+from metalforge.core.threads import one_thread
 from metalforge.reservoir.activations import activation
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.readout import NormalEquations, Readout
@@ -128,7 +128,7 @@ def fit_heads(
     heads = []
     for head in layout.heads:
         # Hundreds of small factorisations: threads would spend their time waiting for each other.
-        with threadpool_limits(1, user_api="blas"):
+        with one_thread():
             fitted = _fit_head(head, examples, seen) if head.available else None
         if fitted is not None:
             rows = layout.span(head.name)

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from metalforge.core.arrays import Array, Reals
 from metalforge.core.errors import SpecError, find
 from metalforge.core.substrate import Cost
+from metalforge.core.threads import one_thread
 from metalforge.hybrid.deployed.model import read_heads
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.paths import LastLayer
@@ -233,7 +233,7 @@ class NetworkSubject:
         wanted: Reals = self.training.labels
         if self.labels:
             wanted = np.asarray(np.eye(len(self.labels))[wanted])
-        with threadpool_limits(1):  # small matrices
+        with one_thread():  # small matrices
             x = features_of(esn, self.training)
             # Classes may lie one after the other: every fold has some of each. Steps of a series stay together.
             order = np.arange(len(x)) if self.training.each_step else np.random.default_rng(0).permutation(len(x))
