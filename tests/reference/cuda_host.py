@@ -1,0 +1,74 @@
+"""A card that is the host: the CUDA kernels compiled as C++ (cuda_host.hpp), memory that is NumPy's.
+
+For machines without a GPU: the engine's own code, its kernels, their indices and their bits, slowly.
+"""
+
+import ctypes
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from metalforge.native.cuda_grid import CudaEngine
+
+HERE = Path(__file__).parent
+NATIVE = Path(__file__).parents[2] / "src/metalforge/native"
+RECORDS = {"gauge.cu": "mf::gpu::Work"}
+REALS = {"f64": "double", "f32": "float"}
+FLAGS = "-std=c++20 -O1 -march=x86-64-v3 -ffp-contract=off -fno-math-errno -fPIC -shared -Wno-unknown-pragmas".split()
+
+
+class HostCard:
+    """What `Card` asks for, done at once."""
+
+    name = "cuda:0"
+
+    def __init__(self, folder):
+        self._folder, self._libraries = folder, {}
+        self.launches = 0
+
+    def zeros(self, count, kind):
+        return np.zeros(count, kind)
+
+    def address(self, memory):
+        return memory.ctypes.data
+
+    def write(self, memory, host):
+        memory[...] = host
+
+    def read(self, memory):
+        return memory.copy()
+
+    def copy(self, target, source):
+        target[...] = source
+
+    def clear(self, memory):
+        memory[...] = 0
+
+    def launch(self, file, precision, kernel, blocks, threads, record):
+        library = self._library(file, precision)
+        function = ctypes.cast(getattr(library, kernel), ctypes.c_void_p)
+        self.launches += 1
+        library.run(function, record.ctypes.data_as(ctypes.c_void_p), *blocks, threads)
+
+    def _library(self, file, precision):
+        if (file, precision) not in self._libraries:
+            self._libraries[file, precision] = ctypes.CDLL(str(compiled(self._folder, file, precision)))
+        return self._libraries[file, precision]
+
+
+@cache
+def compiled(folder, file, precision):
+    """Compile a kernel file for the host, and return the library."""
+    target = folder / f"{file}.{precision}.so"
+    text = f'#include "{NATIVE / "cuda" / file}"\nCUDA_HOST_RUNNER({RECORDS[file]})\n'
+    includes = [f"-I{NATIVE}", f"-I{NATIVE / 'cuda'}", "-include", str(HERE / "cuda_host.hpp")]
+    command = ["g++", *FLAGS, *includes, f"-DMF_REAL={REALS[precision]}", "-x", "c++", "-", "-o", str(target)]
+    subprocess.run(command, input=text, text=True, check=True)
+    return target
+
+
+def host_engine(folder):
+    """Return an engine on the host card; the libraries go to `folder`."""
+    return CudaEngine(HostCard(folder), (host_engine, (folder,)))
