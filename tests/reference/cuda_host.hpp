@@ -96,6 +96,9 @@ inline void run_block(unsigned threads) {
 
 inline void __syncthreads() { cuda_host::meet(); }
 inline void __syncwarp() { cuda_host::meet(); }
+inline void __threadfence() {}
+inline double __ldcg(const double* p) { return *p; }
+inline unsigned atomicAdd(unsigned* p, unsigned n) { return (*p += n) - n; }
 inline double __shfl_down_sync(unsigned, double x, int distance) {
   cuda_host::slots[threadIdx.x] = x;
   cuda_host::meet();

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from metalforge.native.cuda_grid import CudaEngine
+from metalforge.native.cuda.grid import CudaEngine
 
 HERE = Path(__file__).parent
 NATIVE = Path(__file__).parents[2] / "src/metalforge/native"
-RECORDS = {"gauge.cu": "mf::gpu::Work"}
+RECORD = "mf::gpu::Work"
 REALS = {"f64": "double", "f32": "float"}
 FLAGS = "-std=c++20 -O1 -march=x86-64-v3 -ffp-contract=off -fno-math-errno -fPIC -shared -Wno-unknown-pragmas".split()
 
@@ -62,7 +62,7 @@ class HostCard:
 def compiled(folder, file, precision):
     """Compile a kernel file for the host, and return the library."""
     target = folder / f"{file}.{precision}.so"
-    text = f'#include "{NATIVE / "cuda" / file}"\nCUDA_HOST_RUNNER({RECORDS[file]})\n'
+    text = f'#include "{NATIVE / "cuda" / file}"\nCUDA_HOST_RUNNER({RECORD})\n'
     includes = [f"-I{NATIVE}", f"-I{NATIVE / 'cuda'}", "-include", str(HERE / "cuda_host.hpp")]
     command = ["g++", *FLAGS, *includes, f"-DMF_REAL={REALS[precision]}", "-x", "c++", "-", "-o", str(target)]
     subprocess.run(command, input=text, text=True, check=True)

@@ -11,6 +11,7 @@
 // CPU follow.
 #pragma once
 
+#include "draws.hpp"
 #include "fields.hpp"
 
 namespace mf {
@@ -62,6 +63,25 @@ MF_INLINE ColourVector<V> mul_add(V s, const ColourVector<V>& x, const ColourVec
 template <class V>
 MF_INLINE ColourVector<V> scale(V s, const ColourVector<V>& x) {
   return {{scale(s, x.c[0]), scale(s, x.c[1]), scale(s, x.c[2])}};
+}
+
+// keep y + factor x, of complex numbers
+template <class V>
+MF_INLINE ColourVector<V> blend(Complex<V> keep, const ColourVector<V>& y, Complex<V> factor, const ColourVector<V>& x) {
+  ColourVector<V> r;
+  for (int c = 0; c < 3; ++c) r.c[c] = mul_acc(factor, x.c[c], keep * y.c[c]);
+  return r;
+}
+// Complex normals with <|z|^2> = 1: component c of a site is draw number `draw` + c, both of its normals over sqrt 2.
+template <class V>
+MF_INLINE ColourVector<V> gaussian_colours(const ChainAddress& chain, const u32* sites, u64 draw) {
+  const V scale_by(static_cast<typename LaneTraits<V>::Real>(0.70710678118654752440));
+  ColourVector<V> x;
+  for (int c = 0; c < 3; ++c) {
+    const Pair<V> z = normals<V>(chain, sites, draw + static_cast<u64>(c));
+    x.c[c] = {scale_by * z.first, scale_by * z.second};
+  }
+  return x;
 }
 
 // A field on the sites of one parity: six numbers of V a vector, in the order of its parity.
@@ -136,11 +156,12 @@ inline constexpr int prefetch_distance = 2;
 // (H psi)(x) for vector i of one parity; `here` are its links, `there` and `psi` belong to the other parity. `around`
 // points at its eight neighbours there, four forward and four backward, and those of the next vectors follow.
 // A backward term is multiplied where it lies and its three numbers are brought over, instead of the nine of a link.
-template <bool Prefetch, class V>
-MF_INLINE ColourVector<V> hop(const HoppingLinks<V>& here, const HoppingLinks<V>& there, const Colours<V>& psi,
-                              const Neighbour* around, i64 i) {
-  ColourVector<V> sum = ColourVector<V>::zero();
-  MF_ROLLED
+// Links, Field and Around are the drivers': those above and a table, or what a GPU has.
+template <bool Prefetch, class Links, class Field, class Around>
+MF_INLINE auto hop(const Links& here, const Links& there, const Field& psi, const Around& around, i64 i) {
+  using Vector = decltype(psi.load(i));
+  Vector sum = Vector::zero();
+  MF_ROLLED_ON_CPU
   for (int mu = 0; mu < 4; ++mu) {
     if constexpr (Prefetch) {
       here.prefetch(i + prefetch_distance, mu);
@@ -149,7 +170,7 @@ MF_INLINE ColourVector<V> hop(const HoppingLinks<V>& here, const HoppingLinks<V>
     {
       const Neighbour at = around[mu];
       const auto* link = here.address(i, mu);
-      ColourVector<V> x = psi.load(at.vector);
+      Vector x = psi.load(at.vector);
       if (at.mask != 0) exchange(x, at.mask);
       MF_UNROLL
       for (int column = 0; column < 3; ++column) MF_UNROLL
@@ -158,8 +179,8 @@ MF_INLINE ColourVector<V> hop(const HoppingLinks<V>& here, const HoppingLinks<V>
     {
       const Neighbour at = around[4 + mu];
       const auto* link = there.address(at.vector, mu);
-      const ColourVector<V> x = psi.load(at.vector);
-      const auto subtract = [&](ColourVector<V>& from) {
+      const Vector x = psi.load(at.vector);
+      const auto subtract = [&](Vector& from) {
         MF_UNROLL
         for (int row = 0; row < 3; ++row) MF_UNROLL
         for (int column = 0; column < 3; ++column)
@@ -168,7 +189,7 @@ MF_INLINE ColourVector<V> hop(const HoppingLinks<V>& here, const HoppingLinks<V>
       if (at.mask == 0) {
         subtract(sum);
       } else {
-        ColourVector<V> term = ColourVector<V>::zero();
+        Vector term = Vector::zero();
         subtract(term);
         exchange(term, at.mask);
         MF_UNROLL
@@ -213,6 +234,18 @@ MF_INLINE Matrix3<V> hopping_link(Matrix3<V> u, V sign) {
 template <class V>
 MF_INLINE void kick_by(const Algebra<V>& kick, Algebra<V>& pi) {
   for (int c = 0; c < 8; ++c) pi.c[c] = pi.c[c] + kick.c[c];
+}
+
+// (d - H H) x given H H x, and b minus that.
+template <class V>
+MF_INLINE ColourVector<V> normal_product(V d, const ColourVector<V>& x, const ColourVector<V>& hop_hop_x) {
+  using Real = typename LaneTraits<V>::Real;
+  return mul_add(d, x, scale(V(static_cast<Real>(-1)), hop_hop_x));
+}
+template <class V>
+MF_INLINE ColourVector<V> difference(const ColourVector<V>& b, const ColourVector<V>& y) {
+  using Real = typename LaneTraits<V>::Real;
+  return mul_add(V(static_cast<Real>(-1)), y, b);
 }
 
 // The steps of conjugate gradients on A = d - H H, given H y of y = H p: r + alpha (H y - d p).

@@ -181,8 +181,9 @@ MF_INLINE Matrix3<T> exp_i(Hermitian3<T> q) {
   int squarings = 0;
   T factor(1);
   while (squarings < 40 && any_above(c1, 0.75)) {
-    c1 = T(0.25) * c1;
-    factor = T(0.5) * factor;
+    const auto large = T(0.75) < c1;
+    c1 = select(large, T(0.25) * c1, c1);
+    factor = select(large, T(0.5) * factor, factor);
     ++squarings;
   }
   if (squarings > 0)
@@ -216,7 +217,17 @@ MF_INLINE Matrix3<T> exp_i(Hermitian3<T> q) {
   Matrix3<T> m{{{diagonal(q.d0, s0), upper(q.o01, s01), upper(q.o02, s02)},
                 {lower(q.o01, s01), diagonal(q.d1, s1), upper(q.o12, s12)},
                 {lower(q.o02, s02), lower(q.o12, s12), diagonal(q.d2, s2)}}};
-  for (; squarings > 0; --squarings) m = mul(m, m);
+  // A lane is squared as often as it was halved, whatever its neighbours need: its bits are those of the site alone.
+  for (; squarings > 0; --squarings) {
+    const auto halved = factor < T(1);
+    const Matrix3<T> square = mul(m, m);
+    for (int i = 0; i < 9; ++i) {
+      Complex<T>& z = m.e[i / 3][i % 3];
+      const Complex<T> s = square.e[i / 3][i % 3];
+      z = {select(halved, s.re, z.re), select(halved, s.im, z.im)};
+    }
+    factor = T(2) * factor;
+  }
   return m;
 }
 

@@ -61,7 +61,6 @@ void unpack_colours(const FieldLayout<Real>& layout, nb::handle field_object, nb
                 [&](i64 outside, i64 inside) { host.data()[outside] = static_cast<double>(field.data()[inside]); });
 }
 
-// Complex normals with <|z|^2> = 1: component c of a site is draw number `draw` + c, both of its normals over sqrt 2.
 template <class Real>
 void set_gaussian(const FieldLayout<Real>& layout, nb::handle field_object, nb::handle parity_object, nb::handle seed,
                   nb::handle stream, nb::handle step, nb::handle draw_object, nb::handle threads_object) {
@@ -72,15 +71,9 @@ void set_gaussian(const FieldLayout<Real>& layout, nb::handle field_object, nb::
   nb::gil_scoped_release release;
   with_lanes(layout, [&](auto tag) {
     using V = decltype(tag);
-    const V scale_by(static_cast<Real>(0.70710678118654752440));
-    for_each_of_parity(layout, parity, threads, [&](i64 v, i64 i) {
-      ColourVector<V> x;
-      for (int c = 0; c < 3; ++c) {
-        const Pair<V> z = normals<V>(chain, layout.sites_of(v), draw + static_cast<u64>(c));
-        x.c[c] = {scale_by * z.first, scale_by * z.second};
-      }
-      Colours<V>{field.data()}.store(x, i);
-    });
+    const Colours<V> to{field.data()};
+    for_each_of_parity(layout, parity, threads,
+                       [&](i64 v, i64 i) { to.store(gaussian_colours<V>(chain, layout.sites_of(v), draw), i); });
     return 0;
   });
 }
@@ -150,12 +143,8 @@ void combine(const FieldLayout<Real>& layout, nb::handle out_object, nb::handle 
     };
     const Complex<V> a = complex(keep), b = complex(factor);
     const Colours<V> to{out.data()}, from{const_cast<Real*>(field.data())};
-    for_each_of_parity(layout, 0, threads, [&](i64, i64 i) {
-      ColourVector<V> y = to.load(i);
-      const ColourVector<V> x = from.load(i);
-      for (int c = 0; c < 3; ++c) y.c[c] = mul_acc(b, x.c[c], a * y.c[c]);
-      to.store(y, i);
-    });
+    for_each_of_parity(layout, 0, threads,
+                       [&](i64, i64 i) { to.store(blend(a, to.load(i), b, from.load(i)), i); });
     return 0;
   });
 }
@@ -228,7 +217,7 @@ double apply_normal(const StaggeredOperator<Real>& op, nb::handle out_object, nb
     const Hopping<Prefetch, V> away(op, 1 - parity), back(op, parity);
     const Colours<V> psi{const_cast<Real*>(x.data())}, middle{scratch.data()}, result{out.data()};
     const Colours<V> given{source ? const_cast<Real*>(source->data()) : nullptr};
-    const V d(static_cast<Real>(diagonal)), minus(static_cast<Real>(-1));
+    const V d(static_cast<Real>(diagonal));
     run_team(threads, [&](const Team& team) {
       const auto range = team.share(op.vectors);
       for (i64 i = range.begin; i < range.end; ++i) middle.store(away(psi, i), i);
@@ -236,8 +225,8 @@ double apply_normal(const StaggeredOperator<Real>& op, nb::handle out_object, nb
       sum_blocks(team, op.vectors, partial.data(), [&](i64 begin, i64 end) {
         LaneSum<V> sum;
         for (i64 i = begin; i < end; ++i) {
-          ColourVector<V> y = mul_add(d, psi.load(i), scale(minus, back(middle, i)));
-          if (given.data) y = mul_add(minus, y, given.load(i));
+          ColourVector<V> y = normal_product(d, psi.load(i), back(middle, i));
+          if (given.data) y = difference(given.load(i), y);
           result.store(y, i);
           sum.add(real_dot(y, y));
         }

@@ -6,32 +6,16 @@
 //   3. x <- x + alpha p, p <- r + beta p, sum |p|^2, for every shift
 // The threads stay together over all iterations of a call and every one computes the scalars for itself from the same
 // ordered sums: bits do not depend on their number, nor on how many iterations a call makes.
-//
-// Shifts beyond the first (the smallest) have residuals r_k = zeta_k r (Jegerlehner, hep-lat/9612014). With the ratio
-// c_k = zeta_k(n+1) / zeta_k(n),
-//   c_k(n+1) = 1 / (1 + delta_k alpha_n + (alpha_n beta_(n-1) / alpha_(n-1)) (1 - c_k(n))),
-//   alpha_k = alpha c_k, beta_k = beta c_k^2,
-// where delta_k is the shift's distance from the smallest. A shift whose residual is small enough is left alone.
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 
-#include <cmath>
 #include <tuple>
 
+#include "recurrence.hpp"
 #include "staggered_operator.hpp"
 
 namespace mf::bindings {
 namespace {
-
-constexpr int max_shifts = 64;
-
-// The scalars between two iterations.
-struct Recurrence {
-  double residual2 = 0, direction2 = 0;  // |r|^2, |p|^2 of the smallest shift
-  double alpha = 1, beta = 0;            // of the iteration before
-  double ratio[max_shifts] = {}, zeta[max_shifts] = {};
-  bool active[max_shifts] = {};
-};
 
 // What one solve needs besides its solutions.
 template <class Real>
@@ -40,7 +24,7 @@ struct ConjugateGradient {
   int shifts;
   AlignedArray<Real> residual, middle, directions;
   std::vector<double> residual_sums, direction_sums, middle_sums;
-  Recurrence state;
+  Recurrence state{};
 
   ConjugateGradient(const StaggeredOperator<Real>& op, int shifts_wanted)
       : vectors(op.vectors),
@@ -99,18 +83,9 @@ double begin(const StaggeredOperator<Real>& op, ConjugateGradient<Real>& cg, nb:
     return 0;
   });
   const i64 blocks = blocks_of(cg.vectors);
-  Recurrence& s = cg.state;
-  s = Recurrence{};
-  s.residual2 = join_blocks(cg.residual_sums.data(), blocks);
-  s.direction2 = join_blocks(cg.direction_sums.data(), blocks);
-  for (int k = 0; k < cg.shifts; ++k) {
-    s.ratio[k] = s.zeta[k] = 1;
-    s.active[k] = true;
-  }
-  return s.residual2;
+  cg.state.begin(join_blocks(cg.residual_sums.data(), blocks), join_blocks(cg.direction_sums.data(), blocks));
+  return cg.state.residual2;
 }
-
-enum Status { running = 0, converged = 1, broken = 2 };
 
 // Up to `iterations` iterations, fewer when |r|^2 <= target2. Returns (iterations done, |r|^2, status, updates of
 // solutions); the status is `broken` when a sum is not finite or p^dagger A p not positive.
@@ -132,7 +107,7 @@ std::tuple<i64, double, int, i64> iterate(const StaggeredOperator<Real>& op, Con
   const int parity = parity_argument(parity_object), threads = useful_threads(op.layout, threads_object, share_of_team);
 
   i64 done = 0, updates = 0;
-  int status = running;
+  SolveState status = running;
   Recurrence last = cg.state;
   nb::gil_scoped_release release;
   with_hopping(op, threads, [&]<class V, bool Prefetch>(V, std::bool_constant<Prefetch>) {
@@ -143,7 +118,7 @@ std::tuple<i64, double, int, i64> iterate(const StaggeredOperator<Real>& op, Con
     run_team(threads, [&](const Team& team) {
       Recurrence s = cg.state;
       i64 n = 0, updated = 0;
-      int now = s.residual2 <= target2 ? converged : running;
+      SolveState now = s.residual2 <= target2 ? converged : running;
       while (n < iterations && now == running) {
         sum_blocks(team, op.vectors, cg.middle_sums.data(), [&](i64 begin, i64 end) {
           LaneSum<V> sum;
@@ -155,9 +130,8 @@ std::tuple<i64, double, int, i64> iterate(const StaggeredOperator<Real>& op, Con
           return sum.value();
         });
         team.barrier();
-        const double curvature = diagonal * s.direction2 + join_blocks(cg.middle_sums.data(), blocks);
-        const double alpha = s.residual2 / curvature;
-        if (!(curvature > 0) || !std::isfinite(alpha)) {
+        const double alpha = s.step(diagonal, join_blocks(cg.middle_sums.data(), blocks));
+        if (!is_finite(alpha)) {
           now = broken;
           break;
         }
@@ -179,12 +153,10 @@ std::tuple<i64, double, int, i64> iterate(const StaggeredOperator<Real>& op, Con
         for (int k = 0; k < cg.shifts; ++k) {
           if (!s.active[k]) continue;
           ++updated;
-          const double c = 1 / (1 + shifts.data()[k] * alpha + alpha * s.beta / s.alpha * (1 - s.ratio[k]));
-          s.ratio[k] = c;
-          s.zeta[k] *= c;
-          x_step[k] = real(alpha * c);
-          r_factor[k] = real(s.zeta[k]);
-          p_factor[k] = real(beta * c * c);
+          const ShiftStep step_k = s.shift_step(k, shifts.data()[k], alpha, beta);
+          x_step[k] = real(step_k.x_step);
+          r_factor[k] = real(step_k.r_factor);
+          p_factor[k] = real(step_k.p_factor);
         }
         sum_blocks(team, op.vectors, cg.direction_sums.data(), [&](i64 begin, i64 end) {
           LaneSum<V> sum;
@@ -202,16 +174,9 @@ std::tuple<i64, double, int, i64> iterate(const StaggeredOperator<Real>& op, Con
           return sum.value();
         });
         team.barrier();
-        s.residual2 = residual2;
-        s.direction2 = join_blocks(cg.direction_sums.data(), blocks);
-        s.alpha = alpha;
-        s.beta = beta;
-        for (int k = 1; k < cg.shifts; ++k) s.active[k] = s.active[k] && s.zeta[k] * s.zeta[k] * residual2 > target2;
+        const double direction2 = join_blocks(cg.direction_sums.data(), blocks);
+        now = s.finish(alpha, beta, residual2, direction2, target2, cg.shifts);
         ++n;
-        if (!std::isfinite(residual2))
-          now = broken;
-        else if (residual2 <= target2)
-          now = converged;
       }
       if (team.index == 0) {
         last = s;

@@ -11,12 +11,11 @@ namespace mf::gpu {
 struct Work {
   Lattice lattice;
   int parity, mu;              // of a sweep
-  int parts, numbers;          // partial sums to be joined, and how many kinds of them
   const ChainRow* rows;        // one a chain, or none:
   ChainRow one;                // then this is the only chain
   void *links, *to, *momenta;  // fields; `to` is where links go that others still read
   void* host;                  // complex doubles in file order
-  double *partial, *sums;
+  Sums sums;
   double keep, coefficient, eps, c1;
 
   MF_INLINE const ChainRow& chain(int number) const { return rows ? rows[number] : one; }
@@ -39,28 +38,6 @@ struct SiteShare : Share {
   __device__ __forceinline__ explicit SiteShare(const Lattice& l)
       : Share(l, (blockIdx.x >> 1) * site_threads + threadIdx.x, blockIdx.x & 1, blockIdx.y) {}
 };
-
-// Adds a block's numbers to the partial sums; `join` makes one of them.
-template <int Threads, class... Numbers>
-__device__ __forceinline__ void sum_up(const Work& w, bool live, Numbers... numbers) {
-  double* at = w.partial + static_cast<i64>(blockIdx.y * gridDim.x + blockIdx.x) * sizeof...(numbers);
-  int n = 0;
-  const auto one = [&](double x) {
-    const double sum = block_sum<Threads>(live ? x : 0.0);
-    if (threadIdx.x == 0) at[n] = sum;
-    ++n;
-  };
-  (one(numbers), ...);
-}
-
-extern "C" __global__ void __launch_bounds__(128) join(const __grid_constant__ Work w) {
-  for (int n = 0; n < w.numbers; ++n) {
-    double x = 0;
-    for (int i = threadIdx.x; i < w.parts; i += 128) x += w.partial[(static_cast<i64>(blockIdx.y) * w.parts + i) * w.numbers + n];
-    const double sum = block_sum<128>(x);
-    if (threadIdx.x == 0) w.sums[blockIdx.y * w.numbers + n] = sum;
-  }
-}
 
 template <class T>
 __device__ __forceinline__ void set_unit(const Work& w) {
@@ -208,26 +185,27 @@ __device__ __forceinline__ void sum_plaquettes(const Work& w) {
   const SiteShare share(w.lattice);
   const Hops hops(w.lattice, coordinates_of(w.lattice, share.site.i, share.site.parity));
   const PlaneSums sums = plaquettes_at(Links<T, double>(w.links, w.lattice), Near{&hops, share.site});
-  sum_up<site_threads>(w, share.live, sums.spatial, sums.temporal);
+  sum_up<site_threads>(w.sums, share.live, {sums.spatial, sums.temporal});
 }
 template <class T>
 __device__ __forceinline__ void sum_wilson(const Work& w) {
   const SiteShare share(w.lattice);
   const Hops hops(w.lattice, coordinates_of(w.lattice, share.site.i, share.site.parity));
-  sum_up<site_threads>(w, share.live, WilsonAction{}.energy(Links<T, double>(w.links, w.lattice), Near{&hops, share.site}));
+  const Links<T, double> links(w.links, w.lattice);
+  sum_up<site_threads>(w.sums, share.live, {WilsonAction{}.energy(links, Near{&hops, share.site})});
 }
 template <class T>
 __device__ __forceinline__ void sum_rectangle(const Work& w) {
   const SiteShare share(w.lattice);
   const Links<T, double> links(w.links, w.lattice);
-  sum_up<site_threads>(w, share.live, RectangleAction{w.c1}.energy(links, Far{&w.lattice, share.site}));
+  sum_up<site_threads>(w.sums, share.live, {RectangleAction{w.c1}.energy(links, Far{&w.lattice, share.site})});
 }
 template <class T>
 __device__ __forceinline__ void sum_clover(const Work& w) {
   const SiteShare share(w.lattice);
   const Hops hops(w.lattice, coordinates_of(w.lattice, share.site.i, share.site.parity));
   const CloverSums sums = clover_at(Links<T>(w.links, w.lattice), Near{&hops, share.site});
-  sum_up<site_threads>(w, share.live, sums.energy, sums.charge);
+  sum_up<site_threads>(w.sums, share.live, {sums.energy, sums.charge});
 }
 // Lines along time start at the sites of the first slice, which has the first numbers of either parity.
 template <class T>
@@ -237,7 +215,7 @@ __device__ __forceinline__ void sum_polyakov(const Work& w) {
   share.live = share.live && share.site.i < lines;
   if (!share.live) share.site.i = 0;
   const Complex<T> loop = polyakov_at(Links<T>(w.links, w.lattice), Far{&w.lattice, share.site}, w.lattice.extent[3]);
-  sum_up<site_threads>(w, share.live, static_cast<double>(loop.re) / 3.0, static_cast<double>(loop.im) / 3.0);
+  sum_up<site_threads>(w.sums, share.live, {static_cast<double>(loop.re) / 3.0, static_cast<double>(loop.im) / 3.0});
 }
 template <class T>
 __device__ __forceinline__ void sum_kinetic(const Work& w) {
@@ -245,17 +223,8 @@ __device__ __forceinline__ void sum_kinetic(const Work& w) {
   const Algebra<T> pi = Momenta<T>(w.momenta, w.lattice).load(share.site, share.mu);
   double sum = 0;
   for (int c = 0; c < 8; ++c) sum += static_cast<double>(pi.c[c]) * static_cast<double>(pi.c[c]);
-  sum_up<link_threads>(w, share.live, 0.5 * sum);
+  sum_up<link_threads>(w.sums, share.live, {0.5 * sum});
 }
-
-// The kernels, for the precision that the file is compiled for. At least so many blocks of them are on a multiprocessor
-// at once: the second bound is how many registers a thread may have.
-#define KERNEL(NAME, THREADS, DOUBLE_BLOCKS, SINGLE_BLOCKS, ...)                                            \
-  extern "C" __global__ void __launch_bounds__(THREADS, sizeof(MF_REAL) == 8 ? DOUBLE_BLOCKS : SINGLE_BLOCKS) \
-      NAME(const __grid_constant__ Work w) {                                                                \
-    using T = MF_REAL;                                                                                      \
-    mf::gpu::__VA_ARGS__(w);                                                                                \
-  }
 
 KERNEL(set_unit, link_threads, 1, 1, set_unit<T>)
 KERNEL(pack_links, link_threads, 1, 1, copy_links<T, true>)

@@ -194,6 +194,47 @@ __device__ __forceinline__ double block_sum(double x) {
   return sum;
 }
 
+// Where sums are made: parts of blocks, the sums, and how many blocks of a chain have brought their part.
+struct Sums {
+  double *partial, *sums;
+  u32* arrived;
+};
+// Adds up N numbers of all threads of a chain, in a fixed order: the last block to come joins the parts of all, and its
+// thread 0 calls then(sums). Once a kernel.
+template <int Threads, int N, class Then>
+__device__ __forceinline__ void join(const Sums& s, bool live, const double (&mine)[N], Then then) {
+  __shared__ bool last;
+  double* parts = s.partial + static_cast<i64>(blockIdx.y) * gridDim.x * N;
+  for (int n = 0; n < N; ++n) {
+    const double part = block_sum<Threads>(live ? mine[n] : 0.0);
+    if (threadIdx.x == 0) parts[blockIdx.x * N + n] = part;
+  }
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicAdd(s.arrived + blockIdx.y, 1u) == gridDim.x - 1;
+  }
+  __syncthreads();
+  if (!last) return;
+  __threadfence();
+  double sums[N];
+  for (int n = 0; n < N; ++n) {
+    double x = 0;
+    for (unsigned i = threadIdx.x; i < gridDim.x; i += Threads) x += __ldcg(parts + i * N + n);
+    sums[n] = block_sum<Threads>(x);
+  }
+  if (threadIdx.x == 0) {
+    s.arrived[blockIdx.y] = 0;
+    then(sums);
+  }
+}
+// The same, with the sums of a chain as the result.
+template <int Threads, int N>
+__device__ __forceinline__ void sum_up(const Sums& s, bool live, const double (&mine)[N]) {
+  join<Threads>(s, live, mine, [&](const double (&sums)[N]) {
+    for (int n = 0; n < N; ++n) s.sums[blockIdx.y * N + n] = sums[n];
+  });
+}
+
 // Which site a thread has. Past the end of a parity threads do the last site's work and keep it to themselves, so that
 // a warp stays together: `live` says whose it is.
 struct Share {
@@ -205,3 +246,12 @@ struct Share {
 };
 
 }  // namespace mf::gpu
+
+// A kernel for the precision that the file is compiled for. So many blocks of it at least are on a multiprocessor at
+// once, which bounds the registers of a thread.
+#define KERNEL(NAME, THREADS, DOUBLE_BLOCKS, SINGLE_BLOCKS, ...)                                              \
+  extern "C" __global__ void __launch_bounds__(THREADS, sizeof(MF_REAL) == 8 ? DOUBLE_BLOCKS : SINGLE_BLOCKS) \
+      NAME(const __grid_constant__ Work w) {                                                                  \
+    using T = MF_REAL;                                                                                        \
+    mf::gpu::__VA_ARGS__(w);                                                                                  \
+  }

@@ -1,78 +1,39 @@
-"""Fields on a GPU: the buffers and kernels of a lattice, for a card that launches and copies.
-
-A `Card` is all that is asked of a device; `cuda_engine` has the one that is CuPy. Kernels are in `native/cuda`: a file
-is compiled once a precision, and each kernel takes one record, the same in C++ and here.
-"""
+"""A GPU as an engine: the buffers and kernels of gauge fields (gauge.cu), for a card that launches and copies."""
 
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Protocol, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import PlacementError
+from metalforge.native.engine import ActionKernel, BufferKind, Dims, Floats, Precision
 
-from .engine import ActionKernel, BufferKind, Dims, Floats, Precision
+from .card import BLOCK, CHAIN_ROW, LATTICE, LINK_THREADS, SUMS, Card, DeviceBuffer, Launcher
+from .staggered import ColourKernels, CudaStaggered
 
-__all__ = ["Card", "CudaEngine", "Memory"]
+__all__ = ["CudaEngine"]
 
-Memory: TypeAlias = Any
-"""What a card's `zeros` returns."""
-
-BLOCK = 32
-"""Sites of a block of memory (cuda/sites.cuh)."""
-LINK_THREADS, SITE_THREADS, SWEEP_THREADS = 4 * BLOCK, 128, 64
-"""Threads of a block of the kernels that have a thread a link, a site, or a site of one parity (cuda/gauge.cu)."""
-JOIN_THREADS = 128
-
-LATTICE = [("extent", "4i4"), ("half", "i4"), ("padded", "i4")]
-CHAIN_ROW = np.dtype([("beta", "f8"), ("seed", "u8"), ("stream", "u4"), ("step", "u4")], align=True)
-"""What a kernel must know of a chain."""
+SITE_THREADS, SWEEP_THREADS = 128, 64
+"""Threads of a block of the kernels that have a thread a site, or a site of one parity."""
 WORK = np.dtype(
     [
         *LATTICE,
-        *((name, "i4") for name in ("parity", "mu", "parts", "numbers")),
+        ("parity", "i4"),
+        ("mu", "i4"),
         ("rows", "u8"),
         ("one", CHAIN_ROW),
-        *((name, "u8") for name in ("links", "to", "momenta", "host", "partial", "sums")),
+        *((name, "u8") for name in ("links", "to", "momenta", "host")),
+        *SUMS,
         *((name, "f8") for name in ("keep", "coefficient", "eps", "c1")),
     ],
     align=True,
 )
-"""The record of cuda/gauge.cu."""
-
-
-class Card(Protocol):
-    """A device: memory, kernels, and one stream in which all that is asked for happens in turn."""
-
-    @property
-    def name(self) -> str:
-        """Kind and number, such as ``cuda:0``."""
-
-    def zeros(self, count: int, kind: Any) -> Memory:
-        """Return so many numbers of a NumPy type, all zero; raises a `PlacementError` when there is no room."""
-
-    def address(self, memory: Memory) -> int:
-        """Return where memory begins, as kernels see it."""
-
-    def write(self, memory: Memory, host: NDArray[Any]) -> None:
-        """Fill memory from the host."""
-
-    def read(self, memory: Memory) -> NDArray[Any]:
-        """Return a copy of memory, when everything asked for before is done."""
-
-    def copy(self, target: Memory, source: Memory) -> None:
-        """Copy memory to memory."""
-
-    def clear(self, memory: Memory) -> None:
-        """Set memory to zero."""
-
-    def launch(
-        self, file: str, precision: Precision, kernel: str, blocks: tuple[int, int], threads: int, record: NDArray[Any]
-    ) -> None:
-        """Start a kernel of a file of `native/cuda`."""
+"""The record of gauge.cu."""
+MOST_SITES = 1 << 29
+"""Of a lattice: kernels count sites of all chains in 31 bits."""
 
 
 class CudaEngine:
@@ -97,21 +58,9 @@ class CudaEngine:
         return _grid(self, dims, precision)
 
 
-MOST_SITES = 1 << 29
-
-
 @lru_cache(maxsize=32)
 def _grid(engine: CudaEngine, dims: Dims, precision: Precision) -> "CudaGrid":
     return CudaGrid(engine, dims, precision)
-
-
-class DeviceBuffer:
-    """Numbers of one field on the card. Links that move go to other memory, so what a buffer has may change."""
-
-    __slots__ = ("memory",)
-
-    def __init__(self, memory: Memory) -> None:
-        self.memory = memory
 
 
 class CudaGrid:
@@ -119,80 +68,82 @@ class CudaGrid:
 
     def __init__(self, engine: CudaEngine, dims: Dims, precision: Precision, chains: int = 1) -> None:
         self.engine, self.dims, self.precision, self.chains = engine, dims, precision, chains
-        self._card = card = engine.card
+        self.card = card = engine.card
         self._real = np.dtype(np.float64 if precision == "f64" else np.float32)
         self.volume = math.prod(dims)
-        half = self.volume // 2
-        padded = -(-half // BLOCK) * BLOCK
+        self.half = half = self.volume // 2
+        self.padded = padded = -(-half // BLOCK) * BLOCK
         self._numbers: dict[BufferKind, int] = {
             "links": chains * 2 * padded * 4 * 18,
             "momenta": chains * 2 * padded * 4 * 8,
             "colours": chains * padded * 6,
         }
-        self._link_blocks = 2 * padded // BLOCK
+        self.link_blocks = 2 * padded // BLOCK
         self._site_blocks = 2 * -(-half // SITE_THREADS)
         self._line_blocks = 2 * -(-half // dims[3] // SITE_THREADS)
         self._sweep_blocks = -(-half // SWEEP_THREADS)
-        # A kernel has at most two sums, over link blocks at most.
-        self._partial = card.zeros(chains * 2 * self._link_blocks, np.float64)
-        self._sums = card.zeros(chains * 2, np.float64)
-        self._elsewhere: Memory | None = None
-        self._staging: Memory | None = None
-        self._record = np.zeros((), WORK)
-        self._record["extent"], self._record["half"], self._record["padded"] = dims, half, padded
-        self._record["partial"], self._record["sums"] = card.address(self._partial), card.address(self._sums)
+        # No kernel has more blocks than those with a thread a link, nor more than four sums.
+        self.sums = {
+            "partial": DeviceBuffer(card, chains * 4 * self.link_blocks, np.float64),
+            "sums": DeviceBuffer(card, chains * 4, np.float64),
+            "arrived": DeviceBuffer(card, chains, np.uint32),
+        }
+        self._launch = Launcher(self, "gauge.cu", WORK)
+        self._colours = ColourKernels(self)
+        self._elsewhere: DeviceBuffer | None = None
+        self._staging: DeviceBuffer | None = None
 
     # Buffers.
 
     def new(self, kind: BufferKind) -> DeviceBuffer:
-        buffer = DeviceBuffer(self._card.zeros(self._numbers[kind], self._real))
+        buffer = DeviceBuffer(self.card, self._numbers[kind], self._real)
         if kind == "links":
             self._on_links("set_unit", links=buffer)
         return buffer
 
     def assign(self, target: DeviceBuffer, source: DeviceBuffer) -> None:
-        self._card.copy(target.memory, source.memory)
+        self.card.copy(target.memory, source.memory)
 
     def clear(self, buffer: DeviceBuffer) -> None:
-        self._card.clear(buffer.memory)
+        self.card.clear(buffer.memory)
 
     def upload(self, kind: BufferKind, buffer: DeviceBuffer, host: NDArray[Any], parity: int = 0) -> None:
         staging = self._stage()
-        numbers = np.ascontiguousarray(host, np.float64 if kind == "momenta" else np.complex128).view(np.float64)
-        self._card.write(staging[: numbers.size], numbers.reshape(-1))
-        self._on_links(f"pack_{kind}", host=staging, **{kind: buffer})
+        numbers = np.ascontiguousarray(host, np.float64 if kind == "momenta" else np.complex128).reshape(-1)
+        self.card.write(staging.memory[: numbers.view(np.float64).size], numbers.view(np.float64))
+        self._move(f"pack_{kind}", kind, buffer, parity)
 
     def download(self, kind: BufferKind, buffer: DeviceBuffer, parity: int = 0) -> NDArray[Any]:
         staging, shape = self._stage(), self.dims[::-1]
-        self._on_links(f"unpack_{kind}", host=staging, **{kind: buffer})
+        numbers = staging.memory[: self.volume * _HOST_NUMBERS[kind]]
+        if kind == "colours":
+            self.card.clear(numbers)
+        self._move(f"unpack_{kind}", kind, buffer, parity)
+        host = self.card.read(numbers)
         if kind == "momenta":
-            return self._card.read(staging[: self.volume * 32]).reshape(*shape, 4, 8)
-        return self._card.read(staging[: self.volume * 72]).view(np.complex128).reshape(*shape, 4, 3, 3)
+            return host.reshape(*shape, 4, 8)
+        return host.view(np.complex128).reshape(*shape, *((4, 3, 3) if kind == "links" else (3,)))
 
-    def _stage(self) -> Memory:
-        """Memory for numbers on their way, in file order."""
+    def _move(self, kernel: str, kind: BufferKind, buffer: DeviceBuffer, parity: int) -> None:
+        if kind == "colours":
+            self._colours.on_sites(kernel, out=buffer, host=self._stage(), parity=parity)
+        else:
+            self._on_links(kernel, host=self._stage(), **{kind: buffer})
+
+    def _stage(self) -> DeviceBuffer:
+        """Numbers on their way, in file order."""
         if self._staging is None:
-            self._staging = self._card.zeros(self.volume * 72, np.float64)
+            self._staging = DeviceBuffer(self.card, self.volume * _HOST_NUMBERS["links"], np.float64)
         return self._staging
 
     # Kernels.
 
-    def _launch(self, kernel: str, blocks: int, threads: int, **values: Any) -> None:
-        record = self._record.copy()
-        for name, value in values.items():
-            if isinstance(value, DeviceBuffer):
-                value = value.memory
-            record[name] = value if np.ndim(value) == 0 or name == "one" else self._card.address(value)
-        self._card.launch("gauge.cu", self.precision, kernel, (blocks, self.chains), threads, record)
-
     def _on_links(self, kernel: str, **values: Any) -> None:
-        self._launch(kernel, self._link_blocks, LINK_THREADS, **values)
+        self._launch(kernel, self.link_blocks, LINK_THREADS, **values)
 
-    def _summed(self, kernel: str, blocks: int, threads: int, numbers: int, **values: Any) -> NDArray[np.float64]:
-        """The sums of a kernel, after all of its blocks."""
-        self._launch(kernel, blocks, threads, **values)
-        self._launch("join", 1, JOIN_THREADS, parts=blocks, numbers=numbers)
-        return self._card.read(self._sums)[:numbers]
+    def summed(self, numbers: int) -> NDArray[np.float64]:
+        """Return what the last kernel summed."""
+        return self.card.read(self.sums["sums"].memory)[:numbers]
 
     # Links.
 
@@ -209,31 +160,32 @@ class CudaGrid:
         for mu in range(4):
             for parity in range(2):
                 if selection >> (2 * mu + parity) & 1:
-                    self._launch(
-                        kernel, self._sweep_blocks, SWEEP_THREADS, links=links, mu=mu, parity=parity, **values
-                    )
+                    self._launch(kernel, self._sweep_blocks, SWEEP_THREADS, links=links, mu=mu, parity=parity, **values)
 
     def reunitarise(self, links: DeviceBuffer) -> None:
         self._on_links("reunitarise", links=links)
 
     def plaquette_sums(self, links: DeviceBuffer) -> tuple[float, float]:
-        spatial, temporal = self._summed("sum_plaquettes", self._site_blocks, SITE_THREADS, 2, links=links)
+        self._launch("sum_plaquettes", self._site_blocks, SITE_THREADS, links=links)
+        spatial, temporal = self.summed(2)
         return float(spatial), float(temporal)
 
     def action_energy(self, links: DeviceBuffer, action: ActionKernel) -> float:
         kernel, c1 = _action(action)
-        return float(self._summed(f"sum_{kernel}", self._site_blocks, SITE_THREADS, 1, links=links, c1=c1)[0])
+        self._launch(f"sum_{kernel}", self._site_blocks, SITE_THREADS, links=links, c1=c1)
+        return float(self.summed(1)[0])
 
     def polyakov(self, links: DeviceBuffer) -> complex:
-        re, im = self._summed("sum_polyakov", self._line_blocks, SITE_THREADS, 2, links=links)
-        return complex(re, im)
+        self._launch("sum_polyakov", self._line_blocks, SITE_THREADS, links=links)
+        return complex(*self.summed(2))
 
     def clover_sums(self, links: DeviceBuffer) -> tuple[float, float]:
-        energy, charge = self._summed("sum_clover", self._site_blocks, SITE_THREADS, 2, links=links)
+        self._launch("sum_clover", self._site_blocks, SITE_THREADS, links=links)
+        energy, charge = self.summed(2)
         return float(energy), float(charge)
 
     def distance(self, links: DeviceBuffer, others: DeviceBuffer) -> float:
-        return float(np.max(np.abs(self._card.read(links.memory) - self._card.read(others.memory))))
+        return float(np.max(np.abs(self.card.read(links.memory) - self.card.read(others.memory))))
 
     # Momenta.
 
@@ -241,7 +193,8 @@ class CudaGrid:
         self._on_links("refresh_momenta", momenta=momenta, one=(0.0, seed, stream, step))
 
     def kinetic(self, momenta: DeviceBuffer) -> float:
-        return float(self._summed("sum_kinetic", self._link_blocks, LINK_THREADS, 1, momenta=momenta)[0])
+        self._on_links("sum_kinetic", momenta=momenta)
+        return float(self.summed(1)[0])
 
     def evolve(
         self, links: DeviceBuffer, momenta: DeviceBuffer, beta: float, stages: Floats, action: ActionKernel
@@ -262,7 +215,7 @@ class CudaGrid:
                 continue
             # Kick and move in one pass: links go to other memory, which the buffer then has.
             if self._elsewhere is None:
-                self._elsewhere = self._card.zeros(self._numbers["links"], self._real)
+                self._elsewhere = DeviceBuffer(self.card, self._numbers["links"], self._real)
             self._on_links(
                 "kick_move",
                 links=links,
@@ -273,7 +226,7 @@ class CudaGrid:
                 coefficient=coefficient,
                 eps=steps.pop(0)[1],
             )
-            links.memory, self._elsewhere = self._elsewhere, links.memory
+            links.memory, self._elsewhere.memory = self._elsewhere.memory, links.memory
 
     def kick_momenta(
         self, links: DeviceBuffer, momenta: DeviceBuffer, keep: float, coefficient: float, action: ActionKernel
@@ -291,6 +244,35 @@ class CudaGrid:
 
     def move_links(self, links: DeviceBuffer, momenta: DeviceBuffer, eps: float) -> None:
         self._on_links("move_links", links=links, momenta=momenta, eps=eps)
+
+    # Colours.
+
+    def gaussian(self, colours: DeviceBuffer, parity: int, seed: int, stream: int, step: int, draw: int) -> None:
+        self._colours.on_sites("gaussian", out=colours, parity=parity, one=(0.0, seed, stream, step), draw=draw)
+
+    def dot(self, a: DeviceBuffer, b: DeviceBuffer) -> complex:
+        self._colours.on_sites("sum_dots", source=a, x=b)
+        return complex(*self.summed(2))
+
+    def norm2(self, colours: DeviceBuffer) -> float:
+        return self.dot(colours, colours).real
+
+    def combine(self, out: DeviceBuffer, colours: DeviceBuffer, keep: complex, factor: complex) -> None:
+        numbers = {name: (z.real, z.imag) for name, z in (("keep", complex(keep)), ("factor", complex(factor)))}
+        self._colours.on_sites("blend_colours", out=out, source=colours, **numbers)
+
+    def narrow_colours(self, narrow: DeviceBuffer, wide: DeviceBuffer, factor: float, parity: int) -> None:
+        self._colours.on_sites("narrow_colours", out=narrow, source=wide, factor=(factor, 0.0))
+
+    def widen_colours(self, wide: DeviceBuffer, narrow: DeviceBuffer, keep: float, factor: float, parity: int) -> None:
+        self._colours.on_sites("widen_colours", out=wide, source=narrow, keep=(keep, 0.0), factor=(factor, 0.0))
+
+    def staggered(self) -> CudaStaggered:
+        return CudaStaggered(self._colours, self.new("links"))
+
+
+_HOST_NUMBERS: dict[BufferKind, int] = {"links": 72, "momenta": 32, "colours": 6}
+"""Reals of a site, in file order."""
 
 
 def _action(action: ActionKernel) -> tuple[str, float]:

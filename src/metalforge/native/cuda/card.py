@@ -1,0 +1,103 @@
+"""What is asked of a device, and how kernels are launched on one.
+
+A kernel takes one record, which has the same members in C++ and here; each reads what it needs of it.
+"""
+
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.native.engine import Dims, Precision
+
+__all__ = ["BLOCK", "CHAIN_ROW", "LATTICE", "LINK_THREADS", "SUMS", "Card", "DeviceBuffer", "Launcher", "Memory"]
+
+Memory: TypeAlias = Any
+"""What a card's `zeros` returns: it can be sliced."""
+
+BLOCK = 32
+"""Sites of a block of memory (sites.cuh)."""
+LINK_THREADS = 4 * BLOCK
+"""Threads of a block of the kernels that have a thread a link."""
+
+LATTICE = [("extent", "4i4"), ("half", "i4"), ("padded", "i4")]
+CHAIN_ROW = np.dtype([("beta", "f8"), ("seed", "u8"), ("stream", "u4"), ("step", "u4")], align=True)
+"""What a kernel must know of a chain."""
+SUMS = [("partial", "u8"), ("sums", "u8"), ("arrived", "u8")]
+"""Where sums are made (sites.cuh)."""
+
+
+class Card(Protocol):
+    """A device: memory, kernels, and one stream in which all that is asked for happens in turn."""
+
+    @property
+    def name(self) -> str:
+        """Kind and number, such as ``cuda:0``."""
+
+    def zeros(self, count: int, kind: Any) -> Memory:
+        """Return so many numbers of a NumPy type, all zero; raises a `PlacementError` when there is no room."""
+
+    def address(self, memory: Memory) -> int:
+        """Return where memory begins, as kernels see it."""
+
+    def write(self, memory: Memory, host: NDArray[Any]) -> None:
+        """Fill memory from the host."""
+
+    def read(self, memory: Memory) -> NDArray[Any]:
+        """Return a copy of memory, when everything asked for before is done."""
+
+    def copy(self, target: Memory, source: Memory) -> None:
+        """Copy memory to memory."""
+
+    def clear(self, memory: Memory) -> None:
+        """Set memory to zero."""
+
+    def launch(
+        self, file: str, precision: Precision, kernel: str, blocks: tuple[int, int], threads: int, record: NDArray[Any]
+    ) -> None:
+        """Start a kernel of a file of `native/cuda`."""
+
+
+class DeviceBuffer:
+    """Numbers of one field on a card. Links that move go to other memory, so what a buffer has may change."""
+
+    __slots__ = ("_card", "memory")
+
+    def __init__(self, card: Card, count: int, kind: Any) -> None:
+        self._card, self.memory = card, card.zeros(count, kind)
+
+    @property
+    def address(self) -> int:
+        """Where it begins, for kernels."""
+        return self._card.address(self.memory)
+
+
+class Sites(Protocol):
+    """The lattice that a kernel works on, of one or several chains."""
+
+    card: Card
+    dims: Dims
+    precision: Precision
+    chains: int
+    half: int
+    padded: int
+    sums: dict[str, DeviceBuffer]
+
+
+class Launcher:
+    """The kernels of one file on one lattice, and the record that says what they all need."""
+
+    def __init__(self, grid: "Sites", file: str, record: np.dtype[Any]) -> None:
+        self._card, self._file, self._grid = grid.card, file, grid
+        self._record = np.zeros((), record)
+        self._record["extent"], self._record["half"], self._record["padded"] = grid.dims, grid.half, grid.padded
+        for name, buffer in grid.sums.items():
+            self._record[name] = buffer.address
+
+    def __call__(self, kernel: str, blocks: int, threads: int, **values: Any) -> None:
+        """Launch a kernel for every chain, with so many blocks for each."""
+        record = self._record.copy()
+        for name, value in values.items():
+            record[name] = value.address if isinstance(value, DeviceBuffer) else value
+        chains = self._grid.chains
+        self._card.launch(self._file, self._grid.precision, kernel, (blocks, chains), threads, record)

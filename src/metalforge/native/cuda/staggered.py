@@ -1,0 +1,174 @@
+"""Colour fields and the staggered operator on a GPU (staggered.cu)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from metalforge.native.engine import Floats, Precision
+
+from .card import CHAIN_ROW, LATTICE, LINK_THREADS, SUMS, DeviceBuffer, Launcher, Sites
+
+__all__ = ["ColourKernels", "CudaStaggered"]
+
+COLOUR_THREADS = 64
+"""Threads of a block of the kernels that have a thread a site of one parity."""
+MOST_SHIFTS = 64
+"""Fields of one kernel (recurrence.hpp)."""
+SOLVE_BYTES = 8192
+"""Room for the state of a solve, which kernels alone read."""
+WORK = np.dtype(
+    [
+        *LATTICE,
+        ("parity", "i4"),
+        ("count", "i4"),
+        ("one", CHAIN_ROW),
+        ("draw", "u8"),
+        *((name, "u8") for name in ("links", "hopping", "out", "source", "x", "middle", "momenta", "host")),
+        *SUMS,
+        ("solve", "u8"),
+        ("stride", "i8"),
+        ("keep", "2f8"),
+        ("factor", "2f8"),
+        ("diagonal", "f8"),
+        ("target2", "f8"),
+        ("first", f"{MOST_SHIFTS}u8"),
+        ("second", f"{MOST_SHIFTS}u8"),
+        ("numbers", f"{MOST_SHIFTS}f8"),
+    ],
+    align=True,
+)
+"""The record of staggered.cu."""
+
+
+class ColourKernels(Launcher):
+    """Kernels with a thread a site of one parity, or a thread a link."""
+
+    def __init__(self, sites: Sites) -> None:
+        super().__init__(sites, "staggered.cu", WORK)
+        self.sites = sites
+        self._colour_blocks = -(-sites.half // COLOUR_THREADS)
+
+    def on_sites(self, kernel: str, **values: Any) -> None:
+        """Launch a kernel with a thread a site."""
+        self(kernel, self._colour_blocks, COLOUR_THREADS, **values)
+
+    def on_links(self, kernel: str, **values: Any) -> None:
+        """Launch a kernel with a thread a link."""
+        self(kernel, 2 * self.sites.padded // (LINK_THREADS // 4), LINK_THREADS, **values)
+
+    def summed(self, numbers: int) -> list[float]:
+        """Return what the last kernel summed."""
+        return [float(x) for x in self.sites.card.read(self.sites.sums["sums"].memory)[:numbers]]
+
+
+class CudaStaggered:
+    """The staggered operator of one grid; `hopping` is its copy of the links."""
+
+    def __init__(self, kernels: ColourKernels, hopping: DeviceBuffer) -> None:
+        self._kernels, self._hopping = kernels, hopping
+
+    def refresh(self, links: DeviceBuffer, precision: Precision) -> None:
+        self._kernels.on_links(f"take_up_{precision}", links=links, hopping=self._hopping)
+
+    def hop(self, out: DeviceBuffer, source: DeviceBuffer, parity: int) -> None:
+        self._kernels.on_sites("hop_field", hopping=self._hopping, out=out, source=source, parity=parity)
+
+    def normal(
+        self,
+        out: DeviceBuffer,
+        source: DeviceBuffer | None,
+        x: DeviceBuffer,
+        scratch: DeviceBuffer,
+        diagonal: float,
+        parity: int,
+    ) -> float:
+        self.hop(scratch, x, 1 - parity)
+        given = {} if source is None else {"source": source}
+        self._kernels.on_sites(
+            "normal_field",
+            hopping=self._hopping,
+            out=out,
+            x=x,
+            middle=scratch,
+            diagonal=diagonal,
+            parity=parity,
+            **given,
+        )
+        return self._kernels.summed(1)[0]
+
+    def force(
+        self,
+        momenta: DeviceBuffer,
+        fields: Sequence[DeviceBuffer],
+        scratch: Sequence[DeviceBuffer],
+        coefficients: Floats,
+    ) -> None:
+        together = [(x.address, y.address, float(c)) for x, y, c in zip(fields, scratch, coefficients, strict=False)]
+        for start in range(0, len(together), MOST_SHIFTS):
+            part = together[start : start + MOST_SHIFTS]
+            first, second, numbers = (_filled(column) for column in zip(*part, strict=True))
+            values: dict[str, Any] = {"first": first, "second": second, "numbers": numbers, "count": len(part)}
+            self._kernels.on_sites("hop_all_fields", hopping=self._hopping, **values)
+            self._kernels.on_links("staggered_force", hopping=self._hopping, momenta=momenta, **values)
+
+    def solver(self, shifts: int) -> "CudaSolver":
+        return CudaSolver(self._kernels, self._hopping, shifts)
+
+
+def _filled(values: Sequence[float]) -> list[float]:
+    """As many values as the record has room for."""
+    return [*values, *[0] * (MOST_SHIFTS - len(values))]
+
+
+class CudaSolver:
+    """Conjugate gradients whose numbers stay on the card: a run of iterations is launched, then looked at."""
+
+    def __init__(self, kernels: ColourKernels, hopping: DeviceBuffer, shifts: int) -> None:
+        self._kernels, self._shifts = kernels, shifts
+        sites, card = kernels.sites, kernels.sites.card
+        real, numbers = np.float64 if sites.precision == "f64" else np.float32, sites.padded * 6
+        self._values: dict[str, Any] = {
+            "hopping": hopping,
+            "x": DeviceBuffer(card, numbers, real),
+            "middle": DeviceBuffer(card, numbers, real),
+            "out": DeviceBuffer(card, shifts * numbers, real),
+            "solve": DeviceBuffer(card, SOLVE_BYTES, np.uint8),
+            "stride": numbers // 2,
+            "count": shifts,
+        }
+
+    def begin(self, residual: DeviceBuffer, keep: bool) -> None:
+        self._kernels.on_sites(f"cg_begin_{'kept' if keep else 'new'}", source=residual, **self._values)
+
+    def iterate(
+        self,
+        solutions: Sequence[DeviceBuffer],
+        shifts: Floats,
+        diagonal: float,
+        target2: float,
+        most: int,
+        parity: int,
+    ) -> tuple[int, float, int, int]:
+        values = self._values | {
+            "first": _filled([x.address for x in solutions]),
+            "numbers": _filled([float(shift) for shift in shifts]),
+            "diagonal": diagonal,
+            "target2": target2,
+            "parity": parity,
+        }
+        self._kernels("cg_start", 1, 1, **values)
+        launched = 0
+        while True:
+            for _ in range(run := min(most - launched, LOOK_INTERVAL)):
+                for number in (1, 2, 3):
+                    self._kernels.on_sites(f"cg_pass_{number}", **values)
+            launched += run
+            self._kernels("cg_result", 1, 1, **values)
+            done, residual2, state, updates = self._kernels.summed(4)
+            if state or launched >= most:
+                return int(done), residual2, int(state), int(updates)
+
+
+LOOK_INTERVAL = 32
+"""Iterations between two looks: those launched past the end find nothing to do."""
