@@ -1,23 +1,23 @@
-"""Compile every kernel header as CUDA, for the oldest and for a current architecture. No GPU is needed.
+"""Compile every kernel header and every kernel as CUDA, for the oldest architecture and newer ones. No GPU is needed.
 
-Each header of `native/` has a probe below: a kernel that calls what the header offers, so that its templates are
-instantiated and translated down to machine code. A header without a probe is an error, and so is one that asks for a
-standard header: drivers of any GPU hand these files to NVRTC as they are.
+The kernels of `native/cuda` are compiled as an engine compiles them, in both precisions. Each header of `native/` has a
+probe below: a kernel that calls what the header offers, so that its templates are instantiated and translated down to
+machine code. A header without a probe is an error, and so is one that asks for a standard header: drivers of any GPU
+hand these files to NVRTC as they are.
 """
 
-import ctypes
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
-__all__ = ["PROBES", "Nvrtc", "headers", "main"]
+from metalforge.core.errors import KernelError
+from metalforge.native.cuda.nvrtc import KERNEL_FILES, REALS, Nvrtc
+
+__all__ = ["PROBES", "headers", "main"]
 
 NATIVE = Path(__file__).resolve().parent.parent / "src/metalforge/native"
-ARCHITECTURES = ("sm_75", "sm_90")
-"""The oldest that CUDA 13 knows, and Hopper."""
-OPTIONS = ("--std=c++20", "-fmad=false", f"--include-path={NATIVE}")
-"""Contraction is off as on CPUs (CMakeLists.txt), where the same headers give the same bits."""
+PROBED, COMPILED = ("sm_75", "sm_90"), ("sm_75", "sm_80", "sm_90")
+"""The oldest that CUDA 13 knows, Ampere and Hopper; CUDA 12 begins at sm_70."""
 
 
 PROBES = {
@@ -124,6 +124,12 @@ PROBES = {
         const auto densities = mf::clover_at(mf::Links<T>{u}, x);
         out[i] = T(planes.spatial + planes.temporal + densities.energy + densities.charge) +
                  mf::polyakov_at(mf::Links<T>{u}, x, 8).re;""",
+    "recurrence.hpp": """
+        mf::Recurrence s;
+        s.begin(u[0], u[1]);
+        const double alpha = s.step(u[2], u[3]);
+        const auto step = s.shift_step(1, u[4], alpha, u[5]);
+        out[i] = T(step.x_step) + T(s.finish(alpha, u[5], u[6], u[7], u[8], 2));""",
     "staggered.hpp": """
         const mf::HoppingLinks<T> here{u, 100}, there{u + 7200, 100};
         const mf::Colours<T> psi{out};
@@ -166,70 +172,41 @@ def headers() -> list[str]:
     return sorted(path.name for path in NATIVE.glob("*.hpp"))
 
 
-class Nvrtc:
-    """NVIDIA's run-time compiler, from its wheel."""
-
-    def __init__(self) -> None:
-        self._library = ctypes.CDLL(str(_library_path()))
-        self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
-
-    def _call(self, name: str, *arguments: object) -> int:
-        return int(getattr(self._library, name)(*arguments))
-
-    def version(self) -> str:
-        """Return the version of CUDA that it speaks."""
-        major, minor = ctypes.c_int(), ctypes.c_int()
-        self._call("nvrtcVersion", ctypes.byref(major), ctypes.byref(minor))
-        return f"{major.value}.{minor.value}"
-
-    def compile(self, source: str, architecture: str) -> tuple[int, str]:
-        """Return the size of the machine code (0: it does not compile) and what the compiler says."""
-        program, size = ctypes.c_void_p(), ctypes.c_size_t()
-        self._call("nvrtcCreateProgram", ctypes.byref(program), source.encode(), b"probe.cu", 0, None, None)
-        options = [option.encode() for option in (*OPTIONS, f"--gpu-architecture={architecture}")]
-        status = self._call("nvrtcCompileProgram", program, len(options), (ctypes.c_char_p * len(options))(*options))
-        self._call("nvrtcGetProgramLogSize", program, ctypes.byref(size))
-        log = ctypes.create_string_buffer(size.value + 1)
-        self._call("nvrtcGetProgramLog", program, log)
-        size.value = 0
-        if status == 0:
-            self._call("nvrtcGetCUBINSize", program, ctypes.byref(size))
-        self._call("nvrtcDestroyProgram", ctypes.byref(program))
-        return size.value, log.value.decode() or self._library.nvrtcGetErrorString(status).decode()
-
-
-def _library_path() -> Path:
-    try:
-        found = [entry for entry in files("nvidia-cuda-nvrtc") or () if entry.name.startswith("libnvrtc.so")]
-    except PackageNotFoundError:
-        found = []
-    if not found:
-        raise SystemExit("NVRTC is not installed\nhint: `make check-cuda` installs its wheel (the group cuda-check)")
-    return Path(str(found[0].locate()))
-
-
 def main() -> int:
     """Compile the probes; return how many did not compile."""
     if missing := set(headers()) ^ set(PROBES):
         print(f"tools/check_cuda.py needs a probe for each header of {NATIVE.name}/. Unmatched: {sorted(missing)}")
         return 1
-    nvrtc = Nvrtc()
-    print(f"NVRTC of CUDA {nvrtc.version()}, bytes of machine code for {', '.join(ARCHITECTURES)}:")
+    try:
+        nvrtc = Nvrtc()
+    except KernelError as error:
+        raise SystemExit(f"{error}; `make check-cuda` installs its wheel") from None
+    oldest = f"sm_{min(nvrtc.architectures())}"
+    probed, compiled = ((oldest, *architectures[1:]) for architectures in (PROBED, COMPILED))
+    sources: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
+        header: (KERNEL.format(header=header, body=PROBES[header]), probed, ()) for header in headers()
+    }
+    for file in KERNEL_FILES:
+        for precision, real in REALS.items():
+            text = (NATIVE / "cuda" / file).read_text()
+            sources[f"{file} {precision}"] = (text, compiled, (f"-DMF_REAL={real}",))
+    print(f"NVRTC of CUDA {nvrtc.version()}, bytes of machine code for {', '.join(probed)};")
+    print(f"of kernels for {', '.join(compiled)}:")
     failures = 0
     with ThreadPoolExecutor(2) as pool:
-        sources = {header: KERNEL.format(header=header, body=PROBES[header]) for header in headers()}
         jobs = {
-            header: [pool.submit(nvrtc.compile, source, a) for a in ARCHITECTURES] for header, source in sources.items()
+            name: [pool.submit(nvrtc.compile, text, architecture, *options) for architecture in architectures]
+            for name, (text, architectures, options) in sources.items()
         }
-        for header, results in jobs.items():
-            sizes, logs = zip(*(job.result() for job in results), strict=True)
-            print(f"  {header:18}" + "".join(f"{size or 'FAILED':>10}" for size in sizes))
-            failures += 0 in sizes
-            for size, log in zip(sizes, logs, strict=True):
-                if not size:
+        for name, results in jobs.items():
+            codes, logs = zip(*(job.result() for job in results), strict=True)
+            print(f"  {name:18}" + "".join(f"{len(code) or 'FAILED':>10}" for code in codes))
+            failures += b"" in codes
+            for code, log in zip(codes, logs, strict=True):
+                if not code:
                     print(log)
                     break
-    print(f"{len(jobs) - failures} headers compile, {failures} do not")
+    print(f"{len(jobs) - failures} compile, {failures} do not")
     return failures
 
 

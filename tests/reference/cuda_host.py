@@ -16,13 +16,13 @@ HERE = Path(__file__).parent
 NATIVE = Path(__file__).parents[2] / "src/metalforge/native"
 RECORD = "mf::gpu::Work"
 REALS = {"f64": "double", "f32": "float"}
-FLAGS = "-std=c++20 -O1 -march=x86-64-v3 -ffp-contract=off -fno-math-errno -fPIC -shared -Wno-unknown-pragmas".split()
+FLAGS = ["-std=c++20", "-O1", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared"]
 
 
 class HostCard:
     """What `Card` asks for, done at once."""
 
-    name = "cuda:0"
+    name, cache_bytes = "cuda:0", 1 << 20
 
     def __init__(self, folder):
         self._folder, self._libraries = folder, {}
@@ -46,6 +46,9 @@ class HostCard:
     def clear(self, memory):
         memory[...] = 0
 
+    def capture(self, work):
+        return work
+
     def launch(self, file, precision, kernel, blocks, threads, record):
         library = self._library(file, precision)
         function = ctypes.cast(getattr(library, kernel), ctypes.c_void_p)
@@ -64,7 +67,18 @@ def compiled(folder, file, precision):
     target = folder / f"{file}.{precision}.so"
     text = f'#include "{NATIVE / "cuda" / file}"\nCUDA_HOST_RUNNER({RECORD})\n'
     includes = [f"-I{NATIVE}", f"-I{NATIVE / 'cuda'}", "-include", str(HERE / "cuda_host.hpp")]
-    command = ["g++", *FLAGS, *includes, f"-DMF_REAL={REALS[precision]}", "-x", "c++", "-", "-o", str(target)]
+    command = [
+        "g++",
+        *FLAGS,
+        "-Wno-unknown-pragmas",
+        *includes,
+        f"-DMF_REAL={REALS[precision]}",
+        "-x",
+        "c++",
+        "-",
+        "-o",
+        str(target),
+    ]
     subprocess.run(command, input=text, text=True, check=True)
     return target
 

@@ -25,6 +25,13 @@ def allowance(size: int) -> int:
     return GROWTH * size + ANYWAY
 
 
+def cache_folder() -> Path:
+    """Return where made things are kept: ``METALFORGE_CACHE``, or the user's own."""
+    if named := os.environ.get("METALFORGE_CACHE"):
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "metalforge"
+
+
 def remove_half_written(directory: Path) -> None:
     """Remove what killed processes left of files that they were replacing; whoever calls has the directory alone."""
     for entry in directory.glob(".*.tmp"):

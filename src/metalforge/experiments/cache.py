@@ -16,16 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import MetalforgeError
+from metalforge.core.files import cache_folder
 
 A = TypeVar("A")
 Arrays = dict[str, NDArray[np.float64]]
-
-
-def cache_folder() -> Path:
-    """Return where made things are kept."""
-    if named := os.environ.get("METALFORGE_CACHE"):
-        return Path(named)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "metalforge"
 
 
 def cached(

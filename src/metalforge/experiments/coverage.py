@@ -27,10 +27,9 @@ from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget, CampaignSpec, Dims, Lattice, Running, Screening
 from metalforge.campaign.state import CampaignState
 from metalforge.core.errors import SpecError
-from metalforge.core.files import naming, opened
+from metalforge.core.files import cache_folder, naming, opened
 from metalforge.reservoir.metrics import wilson
 
-from .cache import cache_folder
 from .exact_model import CROSSOVER, FIRST_ORDER, ExactModel
 from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of, shown, words
 from .rehearsal import rehearsal_spec, rehearse

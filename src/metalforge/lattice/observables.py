@@ -10,6 +10,7 @@ with A = D^+ D: the rest of D^-1 = D^+ A^-1 joins sites of opposite parity, and 
 
 import cmath
 import math
+from collections.abc import Sequence
 from typing import NamedTuple, Unpack
 
 import msgspec
@@ -45,8 +46,13 @@ class Observables(msgspec.Struct, frozen=True, kw_only=True):
 
 def measure(field: GaugeField) -> Observables:
     """Return the observables of a field."""
-    spatial, temporal = (s / (3 * field.volume) for s in field.plaquette_sums())
-    loop = field.polyakov()
+    return observables_of(field, field.plaquette_sums(), field.polyakov_sum())
+
+
+def observables_of(field: GaugeField, plaquettes: Sequence[float], loops: complex) -> Observables:
+    """Return the observables of a field of which the sums over sites are known."""
+    spatial, temporal = (s / (3 * field.volume) for s in plaquettes)
+    loop = loops / field.spatial_volume
     return Observables(
         plaquette=(spatial + temporal) / 2,
         plaquette_spatial=spatial,

@@ -10,7 +10,7 @@ Draws are addressed by (seed, stream, step, site, draw), so what a kernel draws 
 
 import operator
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +19,20 @@ from metalforge.core.errors import SpecError
 
 __all__ = [
     "ActionKernel",
+    "Batch",
+    "BatchEngine",
+    "BatchRow",
     "Buffer",
     "BufferKind",
+    "ChainPlace",
     "Dims",
     "Engine",
     "Grid",
     "Precision",
     "Solver",
     "Staggered",
+    "Sweeps",
+    "Trajectory",
     "check_dims",
     "continues",
 ]
@@ -189,6 +195,64 @@ class Grid(Protocol):
         """Return a staggered operator, to be refreshed from links."""
 
 
+class Sweeps(NamedTuple):
+    """An update of a quenched chain by so many heat-bath and overrelaxation sweeps."""
+
+    heatbath: int
+    overrelax: int
+
+
+class Trajectory(NamedTuple):
+    """An update by a trajectory: the (kind, coefficient) of its stages one after the other, and its gauge action."""
+
+    stages: tuple[float, ...]
+    action: tuple[str, tuple[float, ...]] | None = None
+    accept_always: bool = False
+
+    @property
+    def action_kernel(self) -> ActionKernel:
+        """The action as kernels take it."""
+        return None if self.action is None else (self.action[0], np.array(self.action[1]))
+
+
+class ChainPlace(NamedTuple):
+    """A chain of a batch: its coupling, the address of its random numbers, and the steps it has done."""
+
+    beta: float
+    seed: int
+    stream: int
+    step: int
+
+
+class BatchRow(NamedTuple):
+    """What an update of one chain of a batch gave; the last two are 0 for sweeps."""
+
+    plaquette_spatial: float
+    """Sum of Re tr U_p / 3, as `Grid.plaquette_sums` gives it."""
+    plaquette_temporal: float
+    polyakov_re: float
+    """Sum over space of tr / 3."""
+    polyakov_im: float
+    delta_h: float
+    accepted: float
+
+
+class Batch(Protocol):
+    """Quenched chains of one lattice that an engine moves together; each has the bits it would have alone."""
+
+    def place(self, number: int, place: ChainPlace, links: Buffer | None = None, /) -> None:
+        """Say what a chain is and, with links of a grid of the lattice, where it stands."""
+
+    def fetch(self, number: int, links: Buffer, /) -> None:
+        """Copy the links of a chain into a buffer of a grid of the lattice."""
+
+    def start(self, plan: Sweeps | Trajectory, updates: int, /) -> None:
+        """Ask for so many updates of all chains, at most 256; the call need not wait for them."""
+
+    def rows(self) -> list[list[BatchRow]]:
+        """Wait for what was started, and return it: of each update, a row a chain."""
+
+
 class Engine(Protocol):
     """Silicon that fields live on; it can be pickled, which is how fields go to another process."""
 
@@ -206,6 +270,14 @@ class Engine(Protocol):
 
     def grid(self, dims: Dims, precision: Precision) -> Grid:
         """Return a lattice in one precision, with its kernels; the same one for the same question, while it is used."""
+
+
+@runtime_checkable
+class BatchEngine(Protocol):
+    """An engine that moves many chains at once."""
+
+    def batch(self, dims: Dims, precision: Precision, chains: int) -> Batch:
+        """Return room for so many chains."""
 
 
 MOST_SITES = 1 << 16

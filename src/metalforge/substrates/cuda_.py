@@ -4,14 +4,15 @@ import importlib
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
 from metalforge.core.capabilities import BatchInference, Trait
 from metalforge.core.energy import EnergyMeter
-from metalforge.core.errors import PlacementError
 from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, SubstrateInfo, Workload
+from metalforge.native.cuda.engine import cuda_engine
+from metalforge.native.cuda.grid import CudaEngine
 
 from .meters import NvmlMeter
 from .prices import GENERAL_PURPOSE, Roofline
@@ -55,13 +56,9 @@ class CudaSubstrate:
         """NVML's counter of this device, readable or not."""
         return NvmlMeter(self._index)
 
-    def open_engine(self, *, threads: int | None = None) -> NoReturn:
-        """Say what is missing: cards are found and priced, and lattice fields live on the CPU."""
-        extra = "" if find_spec("cupy") else f"; cupy is not installed either ({_REMEDY})"
-        raise PlacementError(
-            f"{self.info.name} ({self.info.model}) has no engine for lattice fields: this release has no module "
-            f"metalforge.native.cuda_engine{extra}\nhint: cpu:0 has an engine"
-        )
+    def open_engine(self, *, threads: int | None = None) -> CudaEngine:
+        """The kernels on this card; threads are the host's, which it has one of."""
+        return cuda_engine(self._index)
 
 
 def discover(proc: Path = Path("/proc")) -> Discovery:

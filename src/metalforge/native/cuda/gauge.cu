@@ -7,21 +7,28 @@
 
 namespace mf::gpu {
 
-// What a kernel is told; each takes what it needs. native/cuda_grid.py has the same record.
+// What a kernel is told; each takes what it needs. native/cuda/grid.py has the same record.
 struct Work {
   Lattice lattice;
-  int parity, mu;              // of a sweep
-  const ChainRow* rows;        // one a chain, or none:
-  ChainRow one;                // then this is the only chain
-  void *links, *to, *momenta;  // fields; `to` is where links go that others still read
-  void* host;                  // complex doubles in file order
+  int parity, mu;                       // of a sweep
+  ChainRow* rows;                       // one a chain, or none:
+  ChainRow one;                         // then this is the only chain
+  u32 times, ahead;                     // random numbers are those of step * times + ahead
+  void *links, *to, *momenta, *backup;  // fields; `to` is where links go that others still read
+  void* host;                           // numbers in file order
   Sums sums;
   double keep, coefficient, eps, c1;
+  const double* energies;               // before and after a trajectory: S / beta and the kinetic energy, twice
+  double* accepted;                     // one a chain
+  u32 *slot, slots;                     // the row of results that is next, and how many there are
+  u32 always;                           // accept whatever is finite
 
   MF_INLINE const ChainRow& chain(int number) const { return rows ? rows[number] : one; }
+  MF_INLINE ChainAddress address(int number) const {
+    const ChainRow& row = chain(number);
+    return {PhiloxKeys(row.seed), row.stream, row.step * times + ahead};
+  }
 };
-
-MF_INLINE ChainAddress address_of(const ChainRow& row) { return {PhiloxKeys(row.seed), row.stream, row.step}; }
 
 // A thread a link: a block has 32 sites by 4 directions; even and odd blocks take turns, which share links.
 inline constexpr int link_threads = 4 * block_sites;
@@ -87,7 +94,7 @@ __device__ __forceinline__ void set_hot(const Work& w) {
   const LinkShare share(w.lattice);
   if (!share.live) return;
   const u32 number = number_in_file(w.lattice, coordinates_of(w.lattice, share.site.i, share.site.parity));
-  const Matrix3<T> m = haar_link<T>(address_of(w.chain(blockIdx.y)), &number, share.mu);
+  const Matrix3<T> m = haar_link<T>(w.address(blockIdx.y), &number, share.mu);
   Links<T>(w.links, w.lattice).store(m, share.site, share.mu);
 }
 
@@ -96,7 +103,7 @@ __device__ __forceinline__ void refresh_momenta(const Work& w) {
   const LinkShare share(w.lattice);
   if (!share.live) return;
   const u32 number = number_in_file(w.lattice, coordinates_of(w.lattice, share.site.i, share.site.parity));
-  const Algebra<T> pi = fresh_momenta<T>(address_of(w.chain(blockIdx.y)), &number, share.mu);
+  const Algebra<T> pi = fresh_momenta<T>(w.address(blockIdx.y), &number, share.mu);
   Momenta<T>(w.momenta, w.lattice).store(pi, share.site, share.mu);
 }
 
@@ -127,12 +134,15 @@ __device__ __forceinline__ void sweep(const Work& w, Rotation rotation) {
 
 // A call: three copies of the draw in line are more code than the instruction cache holds.
 template <class T>
-__device__ __noinline__ Quaternion<T> drawn_rotation(Quaternion<T> part, ChainRow row, u32 number, int mu, int subgroup) {
-  return heatbath_rotation(part, row.beta, address_of(row), &number, mu, subgroup);
+__device__ __noinline__ Quaternion<T> drawn_rotation(Quaternion<T> part, ChainRow row, u32 number, int mu,
+                                                    int subgroup) {
+  const ChainAddress address{PhiloxKeys(row.seed), row.stream, row.step};
+  return heatbath_rotation(part, row.beta, address, &number, mu, subgroup);
 }
 template <class T>
 __device__ __forceinline__ void heatbath(const Work& w) {
-  const ChainRow row = w.chain(blockIdx.y);
+  ChainRow row = w.chain(blockIdx.y);
+  row.step = row.step * w.times + w.ahead;
   sweep<T>(w, [&](u32 number, int subgroup, const Quaternion<T>& part) {
     return drawn_rotation(part, row, number, w.mu, subgroup);
   });
@@ -226,6 +236,36 @@ __device__ __forceinline__ void sum_kinetic(const Work& w) {
   sum_up<link_threads>(w.sums, share.live, {0.5 * sum});
 }
 
+// Chains that are moved without the host. The end of a trajectory, a thread a chain: the Metropolis test of
+// lattice/hmc.py; the row gets dH and whether it was accepted.
+__device__ __forceinline__ void decide(const Work& w) {
+  const int chain = blockIdx.y;
+  const double* e = w.energies + 4 * chain;
+  const double beta = w.chain(chain).beta, before = beta * e[0] + e[1], after = beta * e[2] + e[3];
+  const double delta_h = after - before;
+  const ChainAddress at = w.address(chain);
+  const double u = philox_uniform2(at.keys, PhiloxAddress<u64>{accept_draws, 0, at.step, at.stream}).first;
+  // A trajectory that went astray is a rejection: comparisons with what is not a number are false.
+  const bool accepted = log_positive(u) < -delta_h || (w.always && delta_h - delta_h == 0.0);
+  w.accepted[chain] = accepted ? 1.0 : 0.0;
+  w.sums.row(chain)[0] = delta_h;
+  w.sums.row(chain)[1] = w.accepted[chain];
+}
+// links <- `to` where that was accepted, else the backup.
+template <class T>
+__device__ __forceinline__ void settle(const Work& w) {
+  const LinkShare share(w.lattice);
+  if (!share.live) return;
+  void* from = w.accepted[blockIdx.y] != 0.0 ? w.to : w.backup;
+  if (from != w.links)
+    Links<T>(w.links, w.lattice).store(Links<T>(from, w.lattice).load(share.site, share.mu), share.site, share.mu);
+}
+// The end of an update.
+__device__ __forceinline__ void advance(const Work& w) {
+  w.rows[blockIdx.y].step += 1;
+  if (blockIdx.y == 0) *w.slot = (*w.slot + 1) % w.slots;
+}
+
 KERNEL(set_unit, link_threads, 1, 1, set_unit<T>)
 KERNEL(pack_links, link_threads, 1, 1, copy_links<T, true>)
 KERNEL(unpack_links, link_threads, 1, 1, copy_links<T, false>)
@@ -246,5 +286,8 @@ KERNEL(sum_rectangle, site_threads, 2, 2, sum_rectangle<T>)
 KERNEL(sum_clover, site_threads, 2, 3, sum_clover<T>)
 KERNEL(sum_polyakov, site_threads, 1, 1, sum_polyakov<T>)
 KERNEL(sum_kinetic, link_threads, 1, 1, sum_kinetic<T>)
+KERNEL(decide_all, 1, 1, 1, decide)
+KERNEL(settle_links, link_threads, 1, 1, settle<T>)
+KERNEL(advance_all, 1, 1, 1, advance)
 
 }  // namespace mf::gpu

@@ -11,13 +11,15 @@ from numpy.typing import NDArray
 from metalforge.core.errors import PlacementError
 from metalforge.native.engine import ActionKernel, BufferKind, Dims, Floats, Precision
 
-from .card import BLOCK, CHAIN_ROW, LATTICE, LINK_THREADS, SUMS, Card, DeviceBuffer, Launcher
+from .batch import CudaBatch
+from .card import BLOCK, CHAIN_ROW, LATTICE, LINK_THREADS, SITE_THREADS, SUMS, Card, DeviceBuffer, Launcher
+from .stages import FUSED, action_of, stages_of
 from .staggered import ColourKernels, CudaStaggered
 
 __all__ = ["CudaEngine"]
 
-SITE_THREADS, SWEEP_THREADS = 128, 64
-"""Threads of a block of the kernels that have a thread a site, or a site of one parity."""
+SWEEP_THREADS = 64
+"""Threads of a block of the kernels that have a thread a site of one parity."""
 WORK = np.dtype(
     [
         *LATTICE,
@@ -25,9 +27,14 @@ WORK = np.dtype(
         ("mu", "i4"),
         ("rows", "u8"),
         ("one", CHAIN_ROW),
-        *((name, "u8") for name in ("links", "to", "momenta", "host")),
+        ("times", "u4"),
+        ("ahead", "u4"),
+        *((name, "u8") for name in ("links", "to", "momenta", "backup", "host")),
         *SUMS,
         *((name, "f8") for name in ("keep", "coefficient", "eps", "c1")),
+        *((name, "u8") for name in ("energies", "accepted", "next_slot")),
+        ("slots", "u4"),
+        ("always", "u4"),
     ],
     align=True,
 )
@@ -57,6 +64,11 @@ class CudaEngine:
             )
         return _grid(self, dims, precision)
 
+    def batch(self, dims: Dims, precision: Precision, chains: int) -> CudaBatch:
+        """Return room for so many quenched chains of one lattice, which move together."""
+        sites = math.prod(dims) * 4 * 18 * (8 if precision == "f64" else 4)
+        return CudaBatch(lambda n: CudaGrid(self, dims, precision, n), chains, self.card.cache_bytes, sites)
+
 
 @lru_cache(maxsize=32)
 def _grid(engine: CudaEngine, dims: Dims, precision: Precision) -> "CudaGrid":
@@ -79,8 +91,8 @@ class CudaGrid:
             "colours": chains * padded * 6,
         }
         self.link_blocks = 2 * padded // BLOCK
-        self._site_blocks = 2 * -(-half // SITE_THREADS)
-        self._line_blocks = 2 * -(-half // dims[3] // SITE_THREADS)
+        self.site_blocks = 2 * -(-half // SITE_THREADS)
+        self.line_blocks = 2 * -(-half // dims[3] // SITE_THREADS)
         self._sweep_blocks = -(-half // SWEEP_THREADS)
         # No kernel has more blocks than those with a thread a link, nor more than four sums.
         self.sums = {
@@ -88,7 +100,8 @@ class CudaGrid:
             "sums": DeviceBuffer(card, chains * 4, np.float64),
             "arrived": DeviceBuffer(card, chains, np.uint32),
         }
-        self._launch = Launcher(self, "gauge.cu", WORK)
+        self.launch = Launcher(self, "gauge.cu", WORK)
+        self.launch.record["times"] = 1
         self._colours = ColourKernels(self)
         self._elsewhere: DeviceBuffer | None = None
         self._staging: DeviceBuffer | None = None
@@ -98,7 +111,7 @@ class CudaGrid:
     def new(self, kind: BufferKind) -> DeviceBuffer:
         buffer = DeviceBuffer(self.card, self._numbers[kind], self._real)
         if kind == "links":
-            self._on_links("set_unit", links=buffer)
+            self.on_links("set_unit", links=buffer)
         return buffer
 
     def assign(self, target: DeviceBuffer, source: DeviceBuffer) -> None:
@@ -128,7 +141,7 @@ class CudaGrid:
         if kind == "colours":
             self._colours.on_sites(kernel, out=buffer, host=self._stage(), parity=parity)
         else:
-            self._on_links(kernel, host=self._stage(), **{kind: buffer})
+            self.on_links(kernel, host=self._stage(), **{kind: buffer})
 
     def _stage(self) -> DeviceBuffer:
         """Numbers on their way, in file order."""
@@ -138,8 +151,9 @@ class CudaGrid:
 
     # Kernels.
 
-    def _on_links(self, kernel: str, **values: Any) -> None:
-        self._launch(kernel, self.link_blocks, LINK_THREADS, **values)
+    def on_links(self, kernel: str, **values: Any) -> None:
+        """Launch a kernel with a thread a link."""
+        self.launch(kernel, self.link_blocks, LINK_THREADS, **values)
 
     def summed(self, numbers: int) -> NDArray[np.float64]:
         """Return what the last kernel summed."""
@@ -148,39 +162,40 @@ class CudaGrid:
     # Links.
 
     def set_hot(self, links: DeviceBuffer, seed: int, stream: int, step: int) -> None:
-        self._on_links("set_hot", links=links, one=(0.0, seed, stream, step))
+        self.on_links("set_hot", links=links, one=(0.0, seed, stream, step))
 
     def heatbath(self, links: DeviceBuffer, beta: float, seed: int, stream: int, step: int, selection: int) -> None:
-        self._sweep("heatbath", links, selection, one=(beta, seed, stream, step))
+        self.sweep("heatbath", links, selection, one=(beta, seed, stream, step))
 
     def overrelax(self, links: DeviceBuffer, selection: int) -> None:
-        self._sweep("overrelax", links, selection)
+        self.sweep("overrelax", links, selection)
 
-    def _sweep(self, kernel: str, links: DeviceBuffer, selection: int, **values: Any) -> None:
+    def sweep(self, kernel: str, links: DeviceBuffer, selection: int, **values: Any) -> None:
+        """One launch a direction and parity, so that no link changes while its staple is in use."""
         for mu in range(4):
             for parity in range(2):
                 if selection >> (2 * mu + parity) & 1:
-                    self._launch(kernel, self._sweep_blocks, SWEEP_THREADS, links=links, mu=mu, parity=parity, **values)
+                    self.launch(kernel, self._sweep_blocks, SWEEP_THREADS, links=links, mu=mu, parity=parity, **values)
 
     def reunitarise(self, links: DeviceBuffer) -> None:
-        self._on_links("reunitarise", links=links)
+        self.on_links("reunitarise", links=links)
 
     def plaquette_sums(self, links: DeviceBuffer) -> tuple[float, float]:
-        self._launch("sum_plaquettes", self._site_blocks, SITE_THREADS, links=links)
+        self.launch("sum_plaquettes", self.site_blocks, SITE_THREADS, links=links)
         spatial, temporal = self.summed(2)
         return float(spatial), float(temporal)
 
     def action_energy(self, links: DeviceBuffer, action: ActionKernel) -> float:
-        kernel, c1 = _action(action)
-        self._launch(f"sum_{kernel}", self._site_blocks, SITE_THREADS, links=links, c1=c1)
+        kernel, c1 = action_of(action)
+        self.launch(f"sum_{kernel}", self.site_blocks, SITE_THREADS, links=links, c1=c1)
         return float(self.summed(1)[0])
 
     def polyakov(self, links: DeviceBuffer) -> complex:
-        self._launch("sum_polyakov", self._line_blocks, SITE_THREADS, links=links)
+        self.launch("sum_polyakov", self.line_blocks, SITE_THREADS, links=links)
         return complex(*self.summed(2))
 
     def clover_sums(self, links: DeviceBuffer) -> tuple[float, float]:
-        self._launch("sum_clover", self._site_blocks, SITE_THREADS, links=links)
+        self.launch("sum_clover", self.site_blocks, SITE_THREADS, links=links)
         energy, charge = self.summed(2)
         return float(energy), float(charge)
 
@@ -190,60 +205,33 @@ class CudaGrid:
     # Momenta.
 
     def refresh_momenta(self, momenta: DeviceBuffer, seed: int, stream: int, step: int) -> None:
-        self._on_links("refresh_momenta", momenta=momenta, one=(0.0, seed, stream, step))
+        self.on_links("refresh_momenta", momenta=momenta, one=(0.0, seed, stream, step))
 
     def kinetic(self, momenta: DeviceBuffer) -> float:
-        self._on_links("sum_kinetic", momenta=momenta)
+        self.on_links("sum_kinetic", momenta=momenta)
         return float(self.summed(1)[0])
 
     def evolve(
         self, links: DeviceBuffer, momenta: DeviceBuffer, beta: float, stages: Floats, action: ActionKernel
     ) -> None:
-        kernel, c1 = _action(action)
-        one = (beta, 0, 0, 0)
-        steps = [(bool(kind), float(coefficient)) for kind, coefficient in stages]
-        while steps:
-            is_kick, coefficient = steps.pop(0)
-            if not is_kick:
-                self._on_links("move_links", links=links, momenta=momenta, eps=coefficient)
-                continue
-            move = kernel == "wilson" and bool(steps) and not steps[0][0]
-            if not move:
-                self._on_links(
-                    f"kick_{kernel}", links=links, momenta=momenta, one=one, keep=1.0, coefficient=coefficient, c1=c1
-                )
-                continue
+        if self._elsewhere is None:
+            self._elsewhere = DeviceBuffer(self.card, self._numbers["links"], self._real)
+        for kernel, values in stages_of(stages, action):
             # Kick and move in one pass: links go to other memory, which the buffer then has.
-            if self._elsewhere is None:
-                self._elsewhere = DeviceBuffer(self.card, self._numbers["links"], self._real)
-            self._on_links(
-                "kick_move",
-                links=links,
-                to=self._elsewhere,
-                momenta=momenta,
-                one=one,
-                keep=1.0,
-                coefficient=coefficient,
-                eps=steps.pop(0)[1],
+            self.on_links(
+                kernel, links=links, to=self._elsewhere, momenta=momenta, one=(beta, 0, 0, 0), keep=1.0, **values
             )
-            links.memory, self._elsewhere.memory = self._elsewhere.memory, links.memory
+            if kernel == FUSED:
+                links.memory, self._elsewhere.memory = self._elsewhere.memory, links.memory
 
     def kick_momenta(
         self, links: DeviceBuffer, momenta: DeviceBuffer, keep: float, coefficient: float, action: ActionKernel
     ) -> None:
-        kernel, c1 = _action(action)
-        self._on_links(
-            f"kick_{kernel}",
-            links=links,
-            momenta=momenta,
-            one=(1.0, 0, 0, 0),
-            keep=keep,
-            coefficient=coefficient,
-            c1=c1,
-        )
+        for kernel, values in stages_of(np.array([[1.0, coefficient]]), action):
+            self.on_links(kernel, links=links, momenta=momenta, one=(1.0, 0, 0, 0), keep=keep, **values)
 
     def move_links(self, links: DeviceBuffer, momenta: DeviceBuffer, eps: float) -> None:
-        self._on_links("move_links", links=links, momenta=momenta, eps=eps)
+        self.on_links("move_links", links=links, momenta=momenta, eps=eps)
 
     # Colours.
 
@@ -273,8 +261,3 @@ class CudaGrid:
 
 _HOST_NUMBERS: dict[BufferKind, int] = {"links": 72, "momenta": 32, "colours": 6}
 """Reals of a site, in file order."""
-
-
-def _action(action: ActionKernel) -> tuple[str, float]:
-    """The kernels of an action, by their name, and its coefficient."""
-    return ("wilson", 0.0) if action is None or action[0] == "wilson" else (action[0], float(action[1][0]))

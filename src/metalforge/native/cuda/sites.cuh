@@ -194,10 +194,18 @@ __device__ __forceinline__ double block_sum(double x) {
   return sum;
 }
 
-// Where sums are made: parts of blocks, the sums, and how many blocks of a chain have brought their part.
+// Where sums are made: parts of blocks, how many blocks of a chain have brought theirs, and the sums. Those are a row of
+// `width` numbers a chain, from `column` on; several rows follow each other where a slot says which one is next.
 struct Sums {
-  double *partial, *sums;
+  double* partial;
   u32* arrived;
+  double* sums;
+  const u32* slot;
+  int width, column;
+
+  __device__ __forceinline__ double* row(int chain) const {
+    return sums + (static_cast<i64>(slot ? *slot : 0) * gridDim.y + chain) * width + column;
+  }
 };
 // Adds up N numbers of all threads of a chain, in a fixed order: the last block to come joins the parts of all, and its
 // thread 0 calls then(sums). Once a kernel.
@@ -231,7 +239,7 @@ __device__ __forceinline__ void join(const Sums& s, bool live, const double (&mi
 template <int Threads, int N>
 __device__ __forceinline__ void sum_up(const Sums& s, bool live, const double (&mine)[N]) {
   join<Threads>(s, live, mine, [&](const double (&sums)[N]) {
-    for (int n = 0; n < N; ++n) s.sums[blockIdx.y * N + n] = sums[n];
+    for (int n = 0; n < N; ++n) s.row(blockIdx.y)[n] = sums[n];
   });
 }
 

@@ -305,7 +305,7 @@ __device__ __forceinline__ void cg_directions(const Work& w) {
 __device__ __forceinline__ void cg_report(const Work& w) {
   const Solve& s = *w.solve;
   const double report[4] = {s.done, s.recurrence.residual2, static_cast<double>(s.state), s.updates};
-  for (int n = 0; n < 4; ++n) w.sums.sums[n] = report[n];
+  for (int n = 0; n < 4; ++n) w.sums.row(0)[n] = report[n];
 }
 
 KERNEL(pack_colours, colour_threads, 1, 1, copy_colours<T, true>)

@@ -1,0 +1,171 @@
+"""Many quenched chains of one lattice in one launch, updated without the host: recorded once, then repeated.
+
+Couplings, addresses of random numbers and steps are a table on the card, results a ring of rows: what an update
+launches does not depend on them. Chains stand in groups whose links the card's cache holds, and the groups take turns.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.native.engine import BatchRow, ChainPlace, Sweeps, Trajectory
+
+from .card import CHAIN_ROW, SITE_THREADS, DeviceBuffer
+from .stages import FUSED, action_of, stages_of
+
+if TYPE_CHECKING:
+    from .grid import CudaGrid
+
+__all__ = ["CudaBatch"]
+
+COLUMNS = 6
+"""Of a row of results: those of a `BatchRow`."""
+SLOTS = 256
+"""Rows of a chain that wait to be read."""
+TURN = 8
+"""Updates of a group before the next one's turn."""
+SHARE = 0.66
+"""Of the cache, for the links of a group: the rest is for what else is read."""
+
+Plan = Sweeps | Trajectory
+
+
+class CudaBatch:
+    """Chains of one lattice on one card: a `Batch` of native/engine.py."""
+
+    def __init__(self, make_grid: Callable[[int], "CudaGrid"], chains: int, cache_bytes: int, links_bytes: int) -> None:
+        most = max(1, int(SHARE * cache_bytes / links_bytes))
+        groups = -(-chains // most)
+        sizes = [len(part) for part in np.array_split(np.arange(chains), groups)]
+        self._groups = [_Group(make_grid(size)) for size in sizes]
+        self._where = [(group, i) for group in self._groups for i in range(group.chains)]
+        self._pending = 0
+
+    def place(self, number: int, place: ChainPlace, links: DeviceBuffer | None = None) -> None:
+        """Say what a chain is and, with `links` of a grid of this lattice, where it stands."""
+        group, i = self._where[number]
+        group.place(i, place, links)
+
+    def fetch(self, number: int, links: DeviceBuffer) -> None:
+        """Copy the links of a chain into a buffer of a grid of this lattice."""
+        group, i = self._where[number]
+        group.card.copy(links.memory, group.links_of(i))
+
+    def start(self, plan: Plan, updates: int) -> None:
+        """Ask for so many updates of all chains; the call does not wait for them."""
+        if self._pending + updates > SLOTS:
+            raise ValueError(f"rows of {self._pending} updates wait to be read; the ring has room for {SLOTS}")
+        for begin in range(0, updates, TURN):
+            for group in self._groups:
+                group.run(plan, min(TURN, updates - begin))
+        self._pending += updates
+
+    def rows(self) -> list[list[BatchRow]]:
+        """Wait for what was started, and return it: of each update, a row a chain."""
+        updates, self._pending = self._pending, 0
+        parts = [group.rows(updates) for group in self._groups]
+        table = np.concatenate(parts, axis=1) if parts else np.empty((updates, 0, COLUMNS))
+        return [[BatchRow(*(float(x) for x in row)) for row in update] for update in table]
+
+
+class _Group:
+    """Chains that are launched together."""
+
+    def __init__(self, grid: "CudaGrid") -> None:
+        self._grid, self.card, self.chains = grid, grid.card, grid.chains
+        self._links: DeviceBuffer = grid.new("links")
+        self._trajectory_buffers: dict[str, DeviceBuffer] | None = None
+        self._table = np.zeros(self.chains, CHAIN_ROW)
+        self._rows = DeviceBuffer(self.card, self.chains * CHAIN_ROW.itemsize, np.uint8)
+        self._ring = DeviceBuffer(self.card, SLOTS * self.chains * COLUMNS, np.float64)
+        self._slot = DeviceBuffer(self.card, 1, np.uint32)
+        self._read = 0
+        self._replays: dict[tuple[Plan, int], Callable[[], None] | None] = {}
+        self._update: dict[str, Any] = {"rows": self._rows, "next_slot": self._slot, "slots": SLOTS}
+        self._result: dict[str, Any] = {"sums": self._ring, "slot": self._slot, "width": COLUMNS}
+
+    def links_of(self, i: int) -> Any:
+        share = len(self._links.memory) // self.chains
+        return self._links.memory[i * share : (i + 1) * share]
+
+    def place(self, i: int, place: ChainPlace, links: DeviceBuffer | None) -> None:
+        self._table[i] = place
+        self.card.write(self._rows.memory, self._table.view(np.uint8))
+        if links is not None:
+            self.card.copy(self.links_of(i), links.memory)
+
+    def run(self, plan: Plan, updates: int) -> None:
+        key, work = (plan, updates), partial(self._updates, plan, updates)
+        if key not in self._replays:
+            # The first time kernels are loaded and memory is taken, which cannot be recorded; then nothing changes.
+            self._replays[key] = None
+            work()
+        else:
+            replay = self._replays[key] = self._replays[key] or self.card.capture(work)
+            replay()
+        self._table["step"] += updates
+
+    def rows(self, updates: int) -> NDArray[np.float64]:
+        ring = self.card.read(self._ring.memory).reshape(SLOTS, self.chains, COLUMNS)
+        slots = (self._read + np.arange(updates)) % SLOTS
+        self._read = (self._read + updates) % SLOTS
+        return ring[slots]
+
+    def _updates(self, plan: Plan, updates: int) -> None:
+        grid = self._grid
+        for _ in range(updates):
+            if isinstance(plan, Sweeps):
+                self._sweep(plan)
+            else:
+                self._trajectory(plan)
+            grid.launch("sum_plaquettes", grid.site_blocks, SITE_THREADS, links=self._links, **self._result)
+            grid.launch("sum_polyakov", grid.line_blocks, SITE_THREADS, links=self._links, column=2, **self._result)
+            grid.launch("advance_all", 1, 1, **self._update)
+
+    def _sweep(self, plan: Sweeps) -> None:
+        for n in range(plan.heatbath):
+            self._grid.sweep("heatbath", self._links, 255, times=plan.heatbath, ahead=n + 1, **self._update)
+        for _ in range(plan.overrelax):
+            self._grid.sweep("overrelax", self._links, 255)
+        self._grid.reunitarise(self._links)
+
+    def _trajectory(self, plan: Trajectory) -> None:
+        grid, buffers = self._grid, self._make_trajectory_buffers()
+        momenta, backup, elsewhere = buffers["momenta"], buffers["backup"], buffers["elsewhere"]
+        grid.reunitarise(self._links)
+        grid.assign(backup, self._links)
+        grid.on_links("refresh_momenta", momenta=momenta, ahead=1, **self._update)
+        here, there = self._links, elsewhere
+        self._energies(plan, here, momenta, 0)
+        for kernel, values in stages_of(np.array(plan.stages).reshape(-1, 2), plan.action_kernel):
+            grid.on_links(kernel, links=here, to=there, momenta=momenta, keep=1.0, **self._update, **values)
+            if kernel == FUSED:
+                here, there = there, here
+        self._energies(plan, here, momenta, 2)
+        test = {"energies": buffers["energies"], "accepted": buffers["accepted"]}
+        grid.launch(
+            "decide_all", 1, 1, ahead=1, column=4, always=plan.accept_always, **test, **self._update, **self._result
+        )
+        grid.on_links("settle_links", links=self._links, to=here, backup=backup, **test)
+
+    def _energies(self, plan: Trajectory, links: DeviceBuffer, momenta: DeviceBuffer, column: int) -> None:
+        grid = self._grid
+        into = {"sums": self._make_trajectory_buffers()["energies"], "width": 4}
+        name, c1 = action_of(plan.action_kernel)
+        grid.launch(f"sum_{name}", grid.site_blocks, SITE_THREADS, links=links, c1=c1, column=column, **into)
+        grid.on_links("sum_kinetic", momenta=momenta, column=column + 1, **into)
+
+    def _make_trajectory_buffers(self) -> dict[str, DeviceBuffer]:
+        if self._trajectory_buffers is None:
+            grid = self._grid
+            self._trajectory_buffers = {
+                "momenta": grid.new("momenta"),
+                "backup": grid.new("links"),
+                "elsewhere": grid.new("links"),
+                "energies": DeviceBuffer(self.card, 4 * self.chains, np.float64),
+                "accepted": DeviceBuffer(self.card, self.chains, np.float64),
+            }
+        return self._trajectory_buffers

@@ -1,0 +1,126 @@
+"""Cards of NVIDIA through CuPy: memory, launches, one stream. The only place, besides discovery, that knows CuPy."""
+
+import importlib
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import MetalforgeError, PlacementError
+from metalforge.native.engine import Precision
+
+from .card import Memory
+from .grid import CudaEngine
+from .nvrtc import compiled
+
+__all__ = ["cuda_engine"]
+
+OLDEST = 70
+"""The first compute capability with the warp operations that kernels use."""
+
+
+class CupyCard:
+    """A CUDA device. Everything is put into one stream of its own, in the order it is asked for."""
+
+    def __init__(self, index: int) -> None:
+        self.name = f"cuda:{index}"
+        self._cupy = cupy = importlib.import_module("cupy")
+        self._device = cupy.cuda.Device(index)
+        capability = self._device.compute_capability
+        if int(capability) < OLDEST:
+            raise PlacementError(f"{self.name} has compute capability {capability}; kernels need {OLDEST} or newer")
+        self.architecture = f"sm_{capability}"
+        with self._device:
+            # Not the null stream: that one waits for others, and cannot be recorded.
+            self._stream = cupy.cuda.Stream(non_blocking=True)
+        self._kernels: dict[tuple[str, str, str], Any] = {}
+
+    def zeros(self, count: int, kind: Any) -> Memory:
+        needed = count * np.dtype(kind).itemsize
+        with self._device, self._stream:
+            try:
+                return self._cupy.zeros(count, kind)
+            except self._cupy.cuda.memory.OutOfMemoryError as error:
+                free, there = self._cupy.cuda.runtime.memGetInfo()
+                raise PlacementError(
+                    f"{self.name} has {free / 2**30:,.1f} of its {there / 2**30:,.1f} GiB free; "
+                    f"a field would take {needed / 2**30:,.2f} GiB"
+                ) from error
+
+    def address(self, memory: Memory) -> int:
+        return int(memory.data.ptr)
+
+    def write(self, memory: Memory, host: NDArray[Any]) -> None:
+        with self._device, self._stream:
+            memory.set(host)
+
+    def read(self, memory: Memory) -> NDArray[Any]:
+        with self._device, self._stream:
+            result: NDArray[Any] = memory.get()
+            return result
+
+    def copy(self, target: Memory, source: Memory) -> None:
+        with self._device, self._stream:
+            target.data.copy_from_device_async(source.data, source.nbytes, self._stream)
+
+    def clear(self, memory: Memory) -> None:
+        with self._device, self._stream:
+            memory.data.memset_async(0, memory.nbytes, self._stream)
+
+    def launch(
+        self, file: str, precision: Precision, kernel: str, blocks: tuple[int, int], threads: int, record: NDArray[Any]
+    ) -> None:
+        function = self._kernels.get((file, precision, kernel))
+        with self._device, self._stream:
+            if function is None:
+                function = self._module(file, precision).get_function(kernel)
+                self._kernels[file, precision, kernel] = function
+            function(blocks, (threads,), (record,))
+
+    def capture(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Return what repeats all the launches and copies of `work`, which are recorded and not done."""
+        with self._device, self._stream:
+            self._stream.begin_capture()
+            try:
+                work()
+            finally:
+                graph = self._stream.end_capture()
+
+        def replay() -> None:
+            with self._device, self._stream:
+                graph.launch(self._stream)
+
+        return replay
+
+    @property
+    def cache_bytes(self) -> int:
+        with self._device:
+            return int(self._cupy.cuda.runtime.getDeviceProperties(self._device.id)["l2CacheSize"])
+
+    def wait(self) -> None:
+        """Return when all that was asked for is done."""
+        self._stream.synchronize()
+
+    def _module(self, file: str, precision: Precision) -> Any:
+        key = (file, precision, "")
+        if key not in self._kernels:
+            self._kernels[key] = self._cupy.RawModule(path=str(compiled(file, precision, self.architecture)))
+        return self._kernels[key]
+
+
+@cache
+def cuda_engine(index: int = 0) -> CudaEngine:
+    """Return the engine of a card; raises a `PlacementError` that says what is missing."""
+    if find_spec("cupy") is None:
+        raise PlacementError(f"cuda:{index} needs cupy, which is not installed\nhint: pip install 'metalforge[cuda]'")
+    try:
+        card = CupyCard(index)
+    except MetalforgeError:
+        raise
+    except Exception as error:  # no driver, an old one, no such card: CuPy has an error of its own for each
+        first = str(error).partition("\n")[0]
+        raise PlacementError(f"cuda:{index} cannot be opened: {type(error).__name__}: {first}") from error
+    return CudaEngine(card, (cuda_engine, (index,)))

@@ -1,0 +1,298 @@
+"""Chains on a GPU have the CPU's bits: on the host as a card, where kernels and indices are the same, and on a card.
+
+`pytest -m cuda` runs them on a card; what takes long on the host is in `make test-long` and `make check-cuda`.
+"""
+
+import hashlib
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from metalforge import native
+from metalforge.core import PlacementError, SpecError
+from metalforge.lattice import (
+    Chain,
+    ChainSpec,
+    FermionSpec,
+    GaugeField,
+    HmcSpec,
+    Inverter,
+    gradient_flow,
+    pion_correlator,
+)
+from metalforge.lattice.batch import ChainBatch
+from metalforge.lattice.field import Momenta
+from metalforge.lattice.staggered import ColourField, StaggeredOperator
+from metalforge.native.cpu_engine import cpu_engine, family_of_level
+from metalforge.native.cuda.engine import cuda_engine
+from reference.cuda_host import host_engine
+
+ON_CARD = pytest.param("card", marks=pytest.mark.cuda)
+BITS = json.loads((Path(__file__).parents[2] / "golden/quenched_bits.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory):
+    """Engines by name, made when they are asked for."""
+    made = {}
+
+    def engine(name):
+        if name not in made:
+            if name == "host":
+                made[name] = host_engine(tmp_path_factory.mktemp("cuda"))
+            else:
+                made[name] = cuda_engine(0)
+        return made[name]
+
+    return engine
+
+
+@pytest.fixture(params=["host", ON_CARD])
+def engine(engines, request):
+    """The host as a card, and a card."""
+    return engines(request.param)
+
+
+@pytest.fixture(params=[pytest.param("host", marks=pytest.mark.long), ON_CARD])
+def slow_engine(engines, request):
+    """The same, for what takes the host long."""
+    return engines(request.param)
+
+
+@pytest.fixture
+def cpu():
+    return cpu_engine(threads=1)
+
+
+def digest(field):
+    """The bits of links in file order, as the sign of zero is none of theirs."""
+    return hashlib.sha256((field.to_links() + 0.0).tobytes()).hexdigest()[:32]
+
+
+def same_links(one, other):
+    return np.array_equal(one.to_links(), other.to_links())
+
+
+SPECS = {
+    "heatbath": {"algorithm": "heatbath"},
+    "leapfrog": {"algorithm": "hmc", "hmc": HmcSpec(n_steps=8, integrator="leapfrog")},
+    "omelyan2": {"algorithm": "hmc", "hmc": HmcSpec(n_steps=4)},
+    "omelyan4": {"algorithm": "hmc", "hmc": HmcSpec(n_steps=3, integrator="omelyan4")},
+    "symanzik": {"algorithm": "hmc", "action": "symanzik", "beta": 4.0, "hmc": HmcSpec(n_steps=5)},
+    "rough": {"algorithm": "hmc", "hmc": HmcSpec(n_steps=2, integrator="leapfrog")},
+}
+
+
+def spec_of(name, dims, **more):
+    return ChainSpec(**({"dims": dims, "beta": 5.6, "seed": 9, "stream": 2} | SPECS[name] | more))
+
+
+def check_chain(spec, cpu, engine, updates):
+    here, there = Chain(spec, engine=cpu), Chain(spec, engine=engine)
+    assert same_links(here.field, there.field)
+    for _ in range(updates):
+        one, other = here.update(), there.update()
+        assert one.accepted == other.accepted
+        if one.delta_h is not None:
+            assert one.delta_h == pytest.approx(other.delta_h, abs=1e-9)
+    assert same_links(here.field, there.field)
+    for name in ("plaquette_spatial", "plaquette_temporal", "polyakov_re", "polyakov_im"):
+        assert getattr(here.measure(), name) == pytest.approx(getattr(there.measure(), name), abs=1e-13)
+    return here, there
+
+
+@pytest.mark.parametrize("dims", [(4, 4, 4, 2), (6, 2, 4, 2)])
+@pytest.mark.parametrize("name", SPECS)
+def test_a_quenched_chain_has_the_bits_of_the_cpu(engine, cpu, name, dims):
+    check_chain(spec_of(name, dims), cpu, engine, 3)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("precision", ["f64", "f32"])
+@pytest.mark.parametrize("dims", [(4, 4, 4, 2), (6, 6, 6, 6), (8, 8, 8, 4), (12, 12, 12, 4)])
+def test_fifty_updates_and_twenty_trajectories(engines, cpu, dims, precision):
+    """Hot start, 50 heat-bath updates, then 20 trajectories from there, with the same decisions."""
+    card = engines("card")
+    chains = check_chain(spec_of("heatbath", dims, precision=precision), cpu, card, 50)
+    spec = spec_of("omelyan2", dims, precision=precision, start="file", hmc=HmcSpec(n_steps=5))
+    here, there = (Chain(spec, field=chain.field) for chain in chains)
+    decisions = [(here.update().accepted, there.update().accepted) for _ in range(20)]
+    assert all(one == other for one, other in decisions)
+    assert same_links(here.field, there.field)
+
+
+@pytest.mark.parametrize("precision", ["f64", "f32"])
+def test_single_precision_and_copies(slow_engine, cpu, precision):
+    for name in ("heatbath", "omelyan2"):
+        check_chain(spec_of(name, (4, 4, 2, 6), precision=precision), cpu, slow_engine, 2)
+    field = GaugeField.hot((6, 2, 4, 2), seed=1, precision=precision, engine=slow_engine)
+    assert same_links(GaugeField.from_links(field.to_links(), precision=precision, engine=slow_engine), field)
+    momenta = Momenta(field)
+    momenta.refresh(seed=3, stream=1, step=4)
+    values = field.grid.download("momenta", momenta.values)
+    other = Momenta(field)
+    field.grid.upload("momenta", other.values, values)
+    assert other.kinetic() == momenta.kinetic() == pytest.approx(float((values**2).sum() / 2), rel=1e-12)
+    assert field.distance(field.copy()) == 0.0
+
+
+def test_flow_and_clover(engine, cpu):
+    here, there = (gradient_flow(GaugeField.hot((4, 4, 4, 2), seed=4, engine=x), 0.1, step=0.05) for x in (cpu, engine))
+    for one, other in zip(here, there, strict=True):
+        assert list(one) == pytest.approx(list(other), abs=1e-12)
+
+
+@pytest.mark.parametrize("case", BITS, ids=[case["name"] for case in BITS])
+def test_the_bits_that_are_kept(engines, request, case):
+    """Digests of links that levels v3 and v4 gave: every engine of the family `fma` gives them."""
+    levels = [cpu_engine(name, threads=1) for name in native.available_levels() if family_of_level(name) == "fma"]
+    for engine in [*levels, *request.getfixturevalue("cards")]:
+        chain = Chain(ChainSpec(**_spec(case)), engine=engine)
+        chain.run(case["updates"])
+        assert digest(chain.field) == case["digest"], engine.name
+
+
+@pytest.fixture(params=[pytest.param("none"), ON_CARD])
+def cards(engines, request):
+    """No card, or one."""
+    return [] if request.param == "none" else [engines("card")]
+
+
+def _spec(case):
+    spec = dict(case["spec"])
+    if "hmc" in spec:
+        spec["hmc"] = HmcSpec(**spec["hmc"])
+    return spec
+
+
+@pytest.mark.parametrize("name", ["heatbath", "leapfrog", "symanzik"])
+def test_chains_of_a_batch_are_what_they_are_alone(engine, cpu, name):
+    """Five couplings in groups of two; the second run repeats what the first recorded."""
+    if hasattr(engine.card, "launches"):
+        engine.card.cache_bytes = 300_000
+    specs = [spec_of(name, (4, 4, 4, 2), beta=5.3 + 0.1 * n, seed=n, stream=7 - n) for n in range(5)]
+    alone, together = (ChainBatch([Chain(spec, engine=x) for spec in specs]) for x in (cpu, engine))
+    for _ in range(3):
+        for mine, its in zip(alone.run(2), together.run(2), strict=True):
+            for one, other in zip(mine, its, strict=True):
+                assert (one.info.step, one.info.accepted) == (other.info.step, other.info.accepted)
+                assert one.observed.plaquette == pytest.approx(other.observed.plaquette, abs=1e-13)
+                assert one.observed.polyakov == pytest.approx(other.observed.polyakov, abs=1e-13)
+    together.bring_back()
+    for one, other in zip(alone.chains, together.chains, strict=True):
+        assert one.step == other.step == 6
+        assert same_links(one.field, other.field)
+
+
+def test_a_batch_takes_other_couplings_on_the_way(engine, cpu):
+    specs = [spec_of("heatbath", (4, 4, 4, 2), seed=n) for n in range(2)]
+    batches = [ChainBatch([Chain(spec, engine=x) for spec in specs]) for x in (cpu, engine)]
+    for batch in batches:
+        batch.run(2)
+        batch.chains[1].hold(6.1, batch.chains[1].spec.hmc)
+        batch.couple()
+        batch.run(2)
+        batch.bring_back()
+    for one, other in zip(*(batch.chains for batch in batches), strict=True):
+        assert same_links(one.field, other.field)
+
+
+def test_a_batch_says_what_does_not_belong_to_it(engine, cpu):
+    chains = [Chain(spec_of("heatbath", (4, 4, 4, 2), seed=n), engine=engine) for n in range(2)]
+    with pytest.raises(SpecError, match="one kind"):
+        ChainBatch([*chains, Chain(spec_of("omelyan2", (4, 4, 4, 2)), engine=engine)])
+    with pytest.raises(SpecError, match="one kind"):
+        ChainBatch([*chains, Chain(spec_of("heatbath", (4, 4, 4, 2)), engine=cpu)])
+    with pytest.raises(SpecError, match="none"):
+        ChainBatch([])
+    batch = ChainBatch(chains)
+    batch.start(1)
+    with pytest.raises(SpecError, match="not collected"):
+        batch.bring_back()
+
+
+def test_checkpoints_move_both_ways(engine, cpu, tmp_path):
+    """A chain that changes engines twice is one that never did."""
+    spec = spec_of("omelyan2", (4, 4, 4, 2))
+    stays = Chain(spec, engine=cpu)
+    stays.run(6)
+    chain = Chain(spec, engine=cpu)
+    for next_engine in (engine, cpu):
+        chain.run(2)
+        chain.save(tmp_path / "c.h5")
+        chain = Chain.load(tmp_path / "c.h5", engine=next_engine)
+    chain.run(2)
+    assert chain.step == stays.step
+    assert same_links(chain.field, stays.field)
+
+
+def test_an_engine_and_its_fields_can_be_pickled(engine):
+    field = GaugeField.hot((4, 4, 4, 2), seed=5, engine=engine)
+    assert same_links(pickle.loads(pickle.dumps(field)), field)
+
+
+@pytest.mark.parametrize("dims", [(4, 4, 4, 2), (6, 2, 4, 6)])
+@pytest.mark.parametrize("precision", ["f64", "f32"])
+def test_the_staggered_operator(slow_engine, cpu, dims, precision):
+    eps = 1e-12 if precision == "f64" else 1e-5
+    results = []
+    for engine in (cpu, slow_engine):
+        field = GaugeField.hot(dims, seed=4, engine=engine)
+        operator = StaggeredOperator(field, 0.3, precision=precision)
+        source, out, normal = (ColourField(field, parity, precision) for parity in (0, 1, 0))
+        source.gaussian(seed=5, stream=2, step=3, draw=7)
+        operator.hop(out, source)
+        norm2 = operator.residual(normal, source, source, shift=0.1)
+        results.append((source.to_host(), out.to_host(), normal.to_host(), norm2, source.dot(normal)))
+    (source, *here), (its, *there) = results
+    assert np.array_equal(source, its)
+    for one, other in zip(here, there, strict=True):
+        assert np.allclose(one, other, rtol=eps, atol=eps)
+
+
+def test_solves_and_forces(slow_engine, cpu):
+    correlators, kicks = [], []
+    for engine in (cpu, slow_engine):
+        field = GaugeField.hot((4, 4, 4, 4), seed=4, engine=engine)
+        correlators.append(pion_correlator(Inverter(field, 0.5), 0.5))
+        fields = [ColourField(field, 0) for _ in range(3)]
+        for n, colours in enumerate(fields):
+            colours.gaussian(seed=n, stream=2, step=3, draw=7)
+        momenta = Momenta(field)
+        StaggeredOperator(field, 0.3).force(momenta, fields, [0.2, -0.3, 0.5])
+        kicks.append(field.grid.download("momenta", momenta.values))
+    assert correlators[0] == pytest.approx(correlators[1], rel=1e-10)
+    assert np.allclose(*kicks, rtol=1e-12, atol=1e-12)
+
+
+SEAS = {
+    "four flavours": FermionSpec(flavors=(4,), masses=(0.3,), mixed_precision=True, noise_vectors=1),
+    "two flavours": FermionSpec(flavors=(2,), masses=(0.3,), noise_vectors=1),
+}
+
+
+@pytest.mark.parametrize("name", SEAS)
+def test_chains_with_sea_quarks(slow_engine, cpu, name):
+    spec = ChainSpec(
+        dims=(4, 4, 4, 2), beta=5.0, algorithm="rhmc", start="cold", hmc=HmcSpec(n_steps=3), fermions=SEAS[name]
+    )
+    here, there = (Chain(spec, engine=x) for x in (cpu, slow_engine))
+    for n in range(3):
+        one, other = (chain.update(adapting=n < 1) for chain in (here, there))
+        assert one.accepted == other.accepted
+        assert one.delta_h == pytest.approx(other.delta_h, abs=1e-6)
+    assert here.measure().condensate == pytest.approx(there.measure().condensate, rel=1e-6)
+
+
+def test_a_lattice_that_is_too_large_is_refused(engine):
+    with pytest.raises(PlacementError, match="2\\^29"):
+        engine.grid((256, 256, 256, 256), "f64")
+
+
+def test_without_cupy_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("metalforge.native.cuda.engine.find_spec", lambda name: None)
+    with pytest.raises(PlacementError, match=r"(?s)cuda:3.*metalforge\[cuda\]"):
+        cuda_engine(3)
