@@ -3,6 +3,7 @@
 // those of a card. Compile with -include of this file, fused operations on and contraction off.
 #pragma once
 
+#include <setjmp.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 
@@ -10,7 +11,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <vector>
 
 #define __CUDACC__ 1
 #define __host__
@@ -38,55 +38,59 @@ inline Three threadIdx, blockIdx, blockDim, gridDim;
 
 namespace cuda_host {
 
+// Fibres stay: each runs a thread of one block after the other. A jump costs nothing; a context, which makes the stack
+// of a fibre at its first start, asks the system twice.
 struct Fibre {
-  ucontext_t context;
-  bool done;
+  jmp_buf place;
+  bool started, done;
 };
 inline constexpr std::size_t stack_bytes = 256 << 10;
-inline std::vector<Fibre> fibres;
-inline std::vector<char*> stacks;
-inline ucontext_t scheduler;
+inline Fibre fibres[1024];
+inline jmp_buf scheduler;
 inline unsigned current;
 inline double slots[1024];
 inline void (*entry)(const void*);
 inline const void* argument;
 
-inline void run_fibre() {
-  entry(argument);
-  fibres[current].done = true;
-  swapcontext(&fibres[current].context, &scheduler);
-}
-
-// Where a thread waits: the others of its block come here first.
+// Hands over to the scheduler; goes on when it is this fibre's turn again.
 inline void meet() {
   const Three me = threadIdx;
-  swapcontext(&fibres[current].context, &scheduler);
+  if (_setjmp(fibres[me.x].place) == 0) _longjmp(scheduler, 1);
   threadIdx = me;
 }
-
+inline void run_fibre() {
+  for (;;) {
+    entry(argument);
+    fibres[threadIdx.x].done = true;
+    meet();
+  }
+}
+inline void start_fibre(Fibre& fibre) {
+  fibre.started = true;
+  // A page below each stack that nobody may touch: one that is too small is a fault, not a riddle.
+  char* memory = static_cast<char*>(
+      mmap(nullptr, stack_bytes + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  mprotect(memory, 4096, PROT_NONE);
+  ucontext_t context;
+  getcontext(&context);
+  context.uc_stack.ss_sp = memory + 4096;
+  context.uc_stack.ss_size = stack_bytes;
+  context.uc_link = nullptr;
+  makecontext(&context, run_fibre, 0);
+  setcontext(&context);
+}
 inline void run_block(unsigned threads) {
-  if (fibres.size() < threads) fibres.resize(threads);
-  while (stacks.size() < threads) {
-    // A page below each stack that nobody may touch: one that is too small is a fault, not a riddle.
-    char* p = static_cast<char*>(mmap(nullptr, stack_bytes + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    mprotect(p, 4096, PROT_NONE);
-    stacks.push_back(p + 4096);
-  }
-  for (unsigned t = 0; t < threads; ++t) {
-    Fibre& f = fibres[t];
-    f.done = false;
-    getcontext(&f.context);
-    f.context.uc_stack.ss_sp = stacks[t];
-    f.context.uc_stack.ss_size = stack_bytes;
-    f.context.uc_link = nullptr;
-    makecontext(&f.context, run_fibre, 0);
-  }
-  for (bool any = true; any;) {
+  for (unsigned t = 0; t < threads; ++t) fibres[t].done = false;
+  for (volatile bool any = true; any;) {
     any = false;
     for (current = 0; current < threads; ++current) {
-      if (fibres[current].done) continue;
+      Fibre& fibre = fibres[current];
+      if (fibre.done) continue;
       threadIdx.x = current;
-      swapcontext(&scheduler, &fibres[current].context);
+      if (_setjmp(scheduler) == 0) {
+        if (fibre.started) _longjmp(fibre.place, 1);
+        start_fibre(fibre);
+      }
       any = any || !fibres[current].done;
     }
   }
