@@ -26,18 +26,28 @@ struct Position {
   MF_INLINE Position stepped(Neighbour to) const { return {table, to.vector, mask ^ to.mask}; }
 };
 
-// Calls all(swap) for every bit of `mask`; swap(x) is x with the lanes of that bit exchanged.
-template <class V, class All>
-MF_INLINE void exchange_lanes(int mask, All all) {
+template <int Bit, class V>
+MF_INLINE void exchange_lanes(Matrix3<V>& m) {
+  MF_UNROLL
+  for (int i = 0; i < 9; ++i) {
+    auto& z = m.e[i / 3][i % 3];
+    z = {xor_lanes<Bit>(z.re), xor_lanes<Bit>(z.im)};
+  }
+}
+
+// Exchanges the lanes of x for every bit of `mask`. Without lambdas: NVRTC of CUDA 12 and 13.0 takes generic ones for the
+// host's, even where they are discarded.
+template <template <class> class X, class V>
+MF_INLINE void exchange(X<V>& x, int mask) {
   constexpr int lanes = LaneTraits<V>::lanes;
   if constexpr (lanes > 1)
-    if (mask & 1) all([](V x) { return xor_lanes<1>(x); });
+    if (mask & 1) exchange_lanes<1>(x);
   if constexpr (lanes > 2)
-    if (mask & 2) all([](V x) { return xor_lanes<2>(x); });
+    if (mask & 2) exchange_lanes<2>(x);
   if constexpr (lanes > 4)
-    if (mask & 4) all([](V x) { return xor_lanes<4>(x); });
+    if (mask & 4) exchange_lanes<4>(x);
   if constexpr (lanes > 8)
-    if (mask & 8) all([](V x) { return xor_lanes<8>(x); });
+    if (mask & 8) exchange_lanes<8>(x);
 }
 
 // The gauge field: link mu of vector v is 18 numbers of V, re and im of the rows in turn.
@@ -55,16 +65,7 @@ struct Links {
     MF_UNROLL
     for (int i = 0; i < 9; ++i)
       m.e[i / 3][i % 3] = {LaneTraits<V>::load(p + 2 * i * lanes), LaneTraits<V>::load(p + (2 * i + 1) * lanes)};
-    if constexpr (lanes > 1) {
-      if (x.mask != 0)
-        exchange_lanes<V>(x.mask, [&](auto swap) {
-          MF_UNROLL
-          for (int i = 0; i < 9; ++i) {
-            auto& z = m.e[i / 3][i % 3];
-            z = {swap(z.re), swap(z.im)};
-          }
-        });
-    }
+    if (x.mask != 0) exchange(m, x.mask);
     return m;
   }
   MF_INLINE void store(const Matrix3<V>& m, i64 vector, int mu) const {

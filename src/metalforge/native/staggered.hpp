@@ -27,12 +27,10 @@ struct ColourVector {
   }
 };
 
-template <class V>
-MF_INLINE void exchange(ColourVector<V>& x, int mask) {
-  exchange_lanes<V>(mask, [&](auto swap) {
-    MF_UNROLL
-    for (auto& z : x.c) z = {swap(z.re), swap(z.im)};
-  });
+template <int Bit, class V>
+MF_INLINE void exchange_lanes(ColourVector<V>& x) {
+  MF_UNROLL
+  for (auto& z : x.c) z = {xor_lanes<Bit>(z.re), xor_lanes<Bit>(z.im)};
 }
 
 // The real part of a^dagger b.
