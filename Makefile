@@ -19,7 +19,7 @@ help:
 	@echo "                make test-docs, test-physics, test-experiments, test-chaos: minutes each"
 	@echo "                make test-long PART=...: an hour or two, of $(PARTS)"
 	@echo "make check      formatting, lint, types, import direction, licences"
-	@echo "make check-cuda compile every kernel header as CUDA; no GPU needed"
+	@echo "make check-cuda compile every kernel as CUDA, run them on the host; no GPU needed"
 	@echo "make bench      compare speed with peers and ceilings; make docs, format, install, clean"
 
 $(BIN)/python:
@@ -91,8 +91,9 @@ check: $(VENV)/.group-test
 	$(BIN)/clang-format --dry-run -Werror $(NATIVE_FORMATTED)
 	$(BIN)/python tools/check_licences.py
 
-check-cuda: $(VENV)/.group-cuda-check
+check-cuda: $(VENV)/.group-cuda-check $(VENV)/.group-test
 	$(BIN)/python tools/check_cuda.py
+	$(BIN)/python -m pytest -m long tests/unit/native/test_cuda_engine.py
 
 bench: $(VENV)/.group-bench
 	$(BIN)/metalforge bench all

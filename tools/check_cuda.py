@@ -7,6 +7,7 @@ hand these files to NVRTC as they are.
 """
 
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,8 +17,9 @@ from metalforge.native.cuda.nvrtc import KERNEL_FILES, REALS, Nvrtc
 __all__ = ["PROBES", "headers", "main"]
 
 NATIVE = Path(__file__).resolve().parent.parent / "src/metalforge/native"
-PROBED, COMPILED = ("sm_75", "sm_90"), ("sm_75", "sm_80", "sm_90")
-"""The oldest that CUDA 13 knows, Ampere and Hopper; CUDA 12 begins at sm_70."""
+COMPILERS = {"nvidia-cuda-nvrtc": ("sm_75", "sm_80", "sm_90"), "nvidia-cuda-nvrtc-cu12": ("sm_70",)}
+"""Wheels, in the oldest versions that the extras allow, and what kernels are compiled for: the oldest cards that CUDA
+and this package can use, Ampere, Hopper. Headers alone are compiled for the first and the last of them."""
 
 
 PROBES = {
@@ -173,41 +175,40 @@ def headers() -> list[str]:
 
 
 def main() -> int:
-    """Compile the probes; return how many did not compile."""
+    """Compile headers and kernels; return how many did not compile."""
     if missing := set(headers()) ^ set(PROBES):
         print(f"tools/check_cuda.py needs a probe for each header of {NATIVE.name}/. Unmatched: {sorted(missing)}")
         return 1
-    try:
-        nvrtc = Nvrtc()
-    except KernelError as error:
-        raise SystemExit(f"{error}; `make check-cuda` installs its wheel") from None
-    oldest = f"sm_{min(nvrtc.architectures())}"
-    probed, compiled = ((oldest, *architectures[1:]) for architectures in (PROBED, COMPILED))
-    sources: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
-        header: (KERNEL.format(header=header, body=PROBES[header]), probed, ()) for header in headers()
-    }
-    for file in KERNEL_FILES:
-        for precision, real in REALS.items():
-            text = (NATIVE / "cuda" / file).read_text()
-            sources[f"{file} {precision}"] = (text, compiled, (f"-DMF_REAL={real}",))
-    print(f"NVRTC of CUDA {nvrtc.version()}, bytes of machine code for {', '.join(probed)};")
-    print(f"of kernels for {', '.join(compiled)}:")
     failures = 0
     with ThreadPoolExecutor(2) as pool:
-        jobs = {
-            name: [pool.submit(nvrtc.compile, text, architecture, *options) for architecture in architectures]
-            for name, (text, architectures, options) in sources.items()
-        }
-        for name, results in jobs.items():
-            codes, logs = zip(*(job.result() for job in results), strict=True)
-            print(f"  {name:18}" + "".join(f"{len(code) or 'FAILED':>10}" for code in codes))
-            failures += b"" in codes
-            for code, log in zip(codes, logs, strict=True):
+        for wheel, architectures in COMPILERS.items():
+            try:
+                nvrtc = Nvrtc([wheel])
+            except KernelError as error:
+                raise SystemExit(f"{error}; `make check-cuda` installs its wheel") from None
+            print(f"NVRTC of CUDA {nvrtc.version()}, bytes of machine code:")
+            jobs = {
+                (name, architecture): pool.submit(nvrtc.compile, text, architecture, *options)
+                for name, text, options in _sources()
+                for architecture in (architectures if options else dict.fromkeys((architectures[0], architectures[-1])))
+            }
+            for (name, architecture), job in jobs.items():
+                code, log = job.result()
+                print(f"  {name:18}{architecture:>6}{len(code) or 'FAILED':>10}", flush=True)
                 if not code:
+                    failures += 1
                     print(log)
-                    break
-    print(f"{len(jobs) - failures} compile, {failures} do not")
+    print(f"{failures} do not compile")
     return failures
+
+
+def _sources() -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Name, text and options of what is compiled."""
+    for header in headers():
+        yield header, KERNEL.format(header=header, body=PROBES[header]), ()
+    for file in KERNEL_FILES:
+        for precision, real in REALS.items():
+            yield f"{file} {precision}", (NATIVE / "cuda" / file).read_text(), (f"-DMF_REAL={real}",)
 
 
 if __name__ == "__main__":

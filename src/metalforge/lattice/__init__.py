@@ -15,6 +15,7 @@ Conventions, the same everywhere:
 """
 
 from .actions import SYMANZIK, WILSON, Action
+from .batch import BatchUpdate, ChainBatch
 from .chain import Chain, ChainSpec, HeatbathSpec, HmcSpec, UpdateInfo
 from .eigenvalues import largest_eigenvalue, lowest_eigenvalues
 from .field import GaugeField
@@ -41,7 +42,9 @@ __all__ = [
     "SYMANZIK",
     "WILSON",
     "Action",
+    "BatchUpdate",
     "Chain",
+    "ChainBatch",
     "ChainSpec",
     "EnergyProbe",
     "FermionSpec",

@@ -35,8 +35,8 @@ MF_INLINE void exchange_lanes(Matrix3<V>& m) {
   }
 }
 
-// Exchanges the lanes of x for every bit of `mask`. Without lambdas: NVRTC of CUDA 12 and 13.0 takes generic ones for the
-// host's, even where they are discarded.
+// Exchanges the lanes of x for every bit of `mask`. Without lambdas: NVRTC of CUDA 12 and 13.0 takes generic ones for
+// the host's, even where they are discarded.
 template <template <class> class X, class V>
 MF_INLINE void exchange(X<V>& x, int mask) {
   constexpr int lanes = LaneTraits<V>::lanes;

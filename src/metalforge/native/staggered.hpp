@@ -65,7 +65,8 @@ MF_INLINE ColourVector<V> scale(V s, const ColourVector<V>& x) {
 
 // keep y + factor x, of complex numbers
 template <class V>
-MF_INLINE ColourVector<V> blend(Complex<V> keep, const ColourVector<V>& y, Complex<V> factor, const ColourVector<V>& x) {
+MF_INLINE ColourVector<V> blend(Complex<V> keep, const ColourVector<V>& y, Complex<V> factor,
+                                const ColourVector<V>& x) {
   ColourVector<V> r;
   for (int c = 0; c < 3; ++c) r.c[c] = mul_acc(factor, x.c[c], keep * y.c[c]);
   return r;

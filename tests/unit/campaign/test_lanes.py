@@ -31,6 +31,18 @@ class Mute(NoEngine, Card):
     """The same without an engine."""
 
 
+class Wide(Card):
+    """One whose engine moves many chains at once."""
+
+    def open_engine(self, *, threads=None):
+        return WideEngine()
+
+
+class WideEngine:
+    def batch(self, dims, precision, chains):
+        raise AssertionError("lanes have no batches")
+
+
 def here(monkeypatch, *more):
     monkeypatch.setattr(lanes, "discover", lambda: Discovery(substrates=(CpuSubstrate(), *more)))
     return lanes.producer_here()
@@ -51,6 +63,10 @@ def test_a_faster_substrate_is_taken_if_fields_can_live_there(monkeypatch):
     assert card.info.name == "card:0"
     assert lanes.lanes_of(card.info, PRESETS["tiny"]) == ("card:0",)
     assert here(monkeypatch, Mute()).info.name == "cpu:0"
+
+
+def test_an_engine_for_many_chains_at_once_is_no_lane(monkeypatch):
+    assert here(monkeypatch, Wide()).info.name == "cpu:0"
 
 
 def test_no_engine_anywhere_is_an_error(monkeypatch):

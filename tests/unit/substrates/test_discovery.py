@@ -206,11 +206,12 @@ def test_discovery_imports_no_device_library_on_a_machine_without_devices(monkey
     assert discover().substrates
 
 
-def test_the_cpu_opens_an_engine_and_says_who_has_none():
+def test_the_cpu_opens_an_engine_and_says_who_has_none(monkeypatch):
     engine = cpu.CpuSubstrate().open_engine(threads=1)
     assert (engine.name, engine.threads) == (f"cpu:{native.level()}", 1)
     card = cuda_.CudaSubstrate(1, "a card", {})
-    with pytest.raises(PlacementError, match=r"cuda:1.*"):
+    monkeypatch.setattr("metalforge.native.cuda.engine.find_spec", lambda name: None)
+    with pytest.raises(PlacementError, match=r"(?s)cuda:1 needs cupy.*hint: .*metalforge\[cuda\]"):
         card.open_engine()
     with pytest.raises(PlacementError, match="akd1000-emulated"):
         npu.EmulatedNpu().open_engine()

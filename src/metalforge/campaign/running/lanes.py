@@ -9,6 +9,7 @@ from metalforge.core.errors import PlacementError, SpecError
 from metalforge.core.memory import check_memory
 from metalforge.core.substrate import Substrate, SubstrateInfo
 from metalforge.native._level import MAX_THREADS
+from metalforge.native.engine import BatchEngine
 from metalforge.substrates import discover, route, workload
 
 WORKLOAD = "lattice_cg"
@@ -18,8 +19,8 @@ OWN_BYTES = {"thread": 8 << 20, "process": 64 << 20}
 
 
 def producer_here() -> Substrate:
-    """Return the substrate of this machine that runs chains: of those with an engine, the one that `route` takes."""
-    able = {s.info.name: s for s in discover().substrates if _has_engine(s)}
+    """Return what runs chains on this machine: of substrates that move one chain at a time, that which `route` takes."""
+    able = {s.info.name: s for s in discover().substrates if _runs_chains_alone(s)}
     return able[route(workload(WORKLOAD), list(able.values())).substrate.name]
 
 
@@ -44,9 +45,9 @@ def check_room(spec: CampaignSpec, lanes: Sequence[str]) -> None:
     check_memory(what, len(lanes) * (chain + OWN_BYTES[spec.running.isolation]))
 
 
-def _has_engine(substrate: Substrate) -> bool:
+def _runs_chains_alone(substrate: Substrate) -> bool:
+    """Whether it has an engine for lanes, which move one chain at a time: a GPU needs thirty at once to be busy."""
     try:
-        substrate.open_engine()
+        return not isinstance(substrate.open_engine(), BatchEngine)
     except PlacementError:
         return False
-    return True

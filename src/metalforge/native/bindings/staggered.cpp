@@ -143,8 +143,7 @@ void combine(const FieldLayout<Real>& layout, nb::handle out_object, nb::handle 
     };
     const Complex<V> a = complex(keep), b = complex(factor);
     const Colours<V> to{out.data()}, from{const_cast<Real*>(field.data())};
-    for_each_of_parity(layout, 0, threads,
-                       [&](i64, i64 i) { to.store(blend(a, to.load(i), b, from.load(i)), i); });
+    for_each_of_parity(layout, 0, threads, [&](i64, i64 i) { to.store(blend(a, to.load(i), b, from.load(i)), i); });
     return 0;
   });
 }

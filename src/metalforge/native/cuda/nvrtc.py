@@ -8,6 +8,7 @@ import ctypes
 import ctypes.util
 import hashlib
 import os
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
@@ -16,7 +17,7 @@ from metalforge.core.errors import KernelError, MetalforgeError
 from metalforge.core.files import cache_folder, replacing
 from metalforge.native.engine import Precision
 
-__all__ = ["KERNEL_FILES", "OPTIONS", "REALS", "Nvrtc", "compiled"]
+__all__ = ["KERNEL_FILES", "OPTIONS", "REALS", "WHEELS", "Nvrtc", "compiled"]
 
 HERE = Path(__file__).parent
 NATIVE = HERE.parent
@@ -24,14 +25,19 @@ KERNEL_FILES = tuple(sorted(path.name for path in HERE.glob("*.cu")))
 REALS: dict[Precision, str] = {"f64": "double", "f32": "float"}
 OPTIONS = ("--std=c++20", "-fmad=false", f"--include-path={NATIVE}", f"--include-path={HERE}")
 """Contraction is off as on CPUs (CMakeLists.txt), where the same headers give the same bits."""
-_WHEELS = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
+WHEELS = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
+"""Of CUDA 13, and of CUDA 12, the last that knows sm_70."""
 
 
 class Nvrtc:
-    """NVIDIA's run-time compiler."""
+    """NVIDIA's run-time compiler, of the first of `wheels` that is installed, else of a toolkit."""
 
-    def __init__(self) -> None:
-        self._library = ctypes.CDLL(_library_path())
+    def __init__(self, wheels: Sequence[str] = WHEELS) -> None:
+        path = Path(_library_path(wheels))
+        if path.is_absolute():  # its other half is looked for by name alone, and found where it is loaded already
+            for half in path.parent.glob("libnvrtc-builtins.so*"):
+                ctypes.CDLL(str(half))
+        self._library = ctypes.CDLL(str(path))
         self._library.nvrtcGetErrorString.restype = ctypes.c_char_p
 
     def _call(self, name: str, *arguments: object) -> int:
@@ -109,8 +115,8 @@ def _sources() -> str:
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in texts)).hexdigest()
 
 
-def _library_path() -> str:
-    for wheel in _WHEELS:
+def _library_path(wheels: Sequence[str]) -> str:
+    for wheel in wheels:
         try:
             found = [entry for entry in files(wheel) or () if entry.name.startswith("libnvrtc.so")]
         except PackageNotFoundError:
