@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # list: the install points at src/.
 PACKAGES := $(shell find src/metalforge -name '__init__.py')
 NATIVE_SOURCES := CMakeLists.txt $(shell find src/metalforge/native -name '*.hpp' -o -name '*.cpp')
-NATIVE_FORMATTED := $(filter-out CMakeLists.txt,$(NATIVE_SOURCES))
+NATIVE_FORMATTED := $(filter-out CMakeLists.txt,$(NATIVE_SOURCES)) $(wildcard src/metalforge/native/cuda/*.cu*)
 
 .PHONY: help install demo test test-docs test-physics test-experiments test-chaos test-long check check-cuda bench docs format clean
 help:

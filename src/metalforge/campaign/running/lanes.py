@@ -19,7 +19,7 @@ OWN_BYTES = {"thread": 8 << 20, "process": 64 << 20}
 
 
 def producer_here() -> Substrate:
-    """Return what runs chains on this machine: of substrates that move one chain at a time, that which `route` takes."""
+    """Return what runs chains here: of substrates that move one chain at a time, the one `route` takes."""
     able = {s.info.name: s for s in discover().substrates if _runs_chains_alone(s)}
     return able[route(workload(WORKLOAD), list(able.values())).substrate.name]
 

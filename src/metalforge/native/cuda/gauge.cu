@@ -18,10 +18,10 @@ struct Work {
   void* host;                           // numbers in file order
   Sums sums;
   double keep, coefficient, eps, c1;
-  const double* energies;               // before and after a trajectory: S / beta and the kinetic energy, twice
-  double* accepted;                     // one a chain
-  u32 *slot, slots;                     // the row of results that is next, and how many there are
-  u32 always;                           // accept whatever is finite
+  const double* energies;  // before and after a trajectory: S / beta and the kinetic energy, twice
+  double* accepted;        // one a chain
+  u32 *slot, slots;        // the row of results that is next, and how many there are
+  u32 always;              // accept whatever is finite
 
   MF_INLINE const ChainRow& chain(int number) const { return rows ? rows[number] : one; }
   MF_INLINE ChainAddress address(int number) const {
@@ -126,16 +126,16 @@ __device__ __forceinline__ void sweep(const Work& w, Rotation rotation) {
   const Hops hops(w.lattice, c);
   const Links<T> links(w.links, w.lattice);
   const u32 number = number_in_file(w.lattice, c);
-  const Matrix3<T> u = updated_by_subgroups(links, Near{&hops, share.site}, w.mu, [&](int subgroup, const Quaternion<T>& part) {
-    return rotation(number, subgroup, part);
-  });
+  const Matrix3<T> u =
+      updated_by_subgroups(links, Near{&hops, share.site}, w.mu,
+                           [&](int subgroup, const Quaternion<T>& part) { return rotation(number, subgroup, part); });
   if (share.live) links.store(u, share.site, w.mu);
 }
 
 // A call: three copies of the draw in line are more code than the instruction cache holds.
 template <class T>
 __device__ __noinline__ Quaternion<T> drawn_rotation(Quaternion<T> part, ChainRow row, u32 number, int mu,
-                                                    int subgroup) {
+                                                     int subgroup) {
   const ChainAddress address{PhiloxKeys(row.seed), row.stream, row.step};
   return heatbath_rotation(part, row.beta, address, &number, mu, subgroup);
 }

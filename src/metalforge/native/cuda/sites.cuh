@@ -1,9 +1,9 @@
 // Where the numbers of a lattice lie on a GPU, and which thread has which site.
 //
-// Sites of one parity are numbered as in a file (x fastest), halved; they lie in blocks of 32, the even ones of a chain,
-// then its odd ones, then the next chain. The last block of a parity may be part empty. In a block, numbers of the same
-// kind of all 32 sites follow each other, so that a warp reads whole lines. A site's number is a sum of one term a
-// direction: a step adds a difference, and no tables are needed.
+// Sites of one parity are numbered as in a file (x fastest), halved; they lie in blocks of 32, the even ones of a
+// chain, then its odd ones, then the next chain. The last block of a parity may be part empty. In a block, numbers of
+// the same kind of all 32 sites follow each other, so that a warp reads whole lines. A site's number is a sum of one
+// term a direction: a step adds a difference, and no tables are needed.
 #pragma once
 
 #include "su3.hpp"
@@ -85,9 +85,7 @@ struct Far {
   const Lattice* lattice;
   Site site;
 
-  MF_INLINE Far forward(int mu) const {
-    return {lattice, {site.i + hops().forward(mu), site.parity ^ 1, site.first}};
-  }
+  MF_INLINE Far forward(int mu) const { return {lattice, {site.i + hops().forward(mu), site.parity ^ 1, site.first}}; }
   MF_INLINE Far backward(int mu) const {
     return {lattice, {site.i + hops().backward(mu), site.parity ^ 1, site.first}};
   }
@@ -160,8 +158,7 @@ struct Momenta {
   Blocks<T, 4, 4> blocks;
   const Lattice& lattice;
 
-  MF_INLINE Momenta(void* data, const Lattice& l)
-      : blocks{static_cast<typename Element<T>::type*>(data)}, lattice(l) {}
+  MF_INLINE Momenta(void* data, const Lattice& l) : blocks{static_cast<typename Element<T>::type*>(data)}, lattice(l) {}
   MF_INLINE Algebra<T> load(const Site& x, int mu) const {
     const auto* at = blocks.at(x.place(lattice), mu);
     Algebra<T> a;
@@ -194,8 +191,8 @@ __device__ __forceinline__ double block_sum(double x) {
   return sum;
 }
 
-// Where sums are made: parts of blocks, how many blocks of a chain have brought theirs, and the sums. Those are a row of
-// `width` numbers a chain, from `column` on; several rows follow each other where a slot says which one is next.
+// Where sums are made: parts of blocks, how many blocks of a chain have brought theirs, and the sums. Those are a row
+// of `width` numbers a chain, from `column` on; several rows follow each other where a slot says which one is next.
 struct Sums {
   double* partial;
   u32* arrived;

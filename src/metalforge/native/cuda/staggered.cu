@@ -18,14 +18,14 @@ struct Solve {
 // What a kernel is told; each takes what it needs. native/cuda_staggered.py has the same record.
 struct Work {
   Lattice lattice;
-  int parity, count;            // of the result; how many fields or shifts
+  int parity, count;  // of the result; how many fields or shifts
   ChainRow one;
   u64 draw;
-  void *links, *hopping;        // the gauge field, and W of it
+  void *links, *hopping;  // the gauge field, and W of it
   void *out, *source, *x, *middle, *momenta, *host;
   Sums sums;
   Solve* solve;
-  i64 stride;                   // of the directions of shifts, in elements
+  i64 stride;  // of the directions of shifts, in elements
   double keep[2], factor[2], diagonal, target2;
   void *first[max_shifts], *second[max_shifts];
   double numbers[max_shifts];
@@ -163,7 +163,8 @@ __device__ __forceinline__ void take_up(const Work& w) {
   const int mu = threadIdx.x / block_sites;
   const u32 number = number_in_file(w.lattice, coordinates_of(w.lattice, share.site.i, share.site.parity));
   const T sign = static_cast<T>(hopping_sign(number, w.lattice.extent, mu));
-  Links<T>(w.hopping, w.lattice).store(hopping_link(Links<From, T>(w.links, w.lattice).load(share.site, mu), sign), share.site, mu);
+  Links<T>(w.hopping, w.lattice)
+      .store(hopping_link(Links<From, T>(w.links, w.lattice).load(share.site, mu), sign), share.site, mu);
 }
 
 template <class T>
@@ -171,7 +172,8 @@ __device__ __forceinline__ void apply_hop(const Work& w) {
   const ColourShare share(w.lattice, w.parity);
   if (!share.live) return;
   const Field<T> psi = field_of<T>(w.source, w.lattice, blockIdx.y);
-  field_of<T>(w.out, w.lattice, blockIdx.y).store(hop_onto<T>(w, w.parity, blockIdx.y, psi, share.site.i), share.site.i);
+  field_of<T>(w.out, w.lattice, blockIdx.y)
+      .store(hop_onto<T>(w, w.parity, blockIdx.y, psi, share.site.i), share.site.i);
 }
 
 // out <- (diagonal - H H) x, or source minus that, given middle = H x.
@@ -193,7 +195,8 @@ __device__ __forceinline__ void hop_fields(const Work& w) {
   if (!share.live) return;
   for (int k = 0; k < w.count; ++k) {
     const Field<T> psi = field_of<T>(w.first[k], w.lattice, blockIdx.y);
-    field_of<T>(w.second[k], w.lattice, blockIdx.y).store(hop_onto<T>(w, 1, blockIdx.y, psi, share.site.i), share.site.i);
+    field_of<T>(w.second[k], w.lattice, blockIdx.y)
+        .store(hop_onto<T>(w, 1, blockIdx.y, psi, share.site.i), share.site.i);
   }
 }
 template <class T>
@@ -204,7 +207,8 @@ __device__ __forceinline__ void force(const Work& w) {
   const Hops hops(w.lattice, coordinates_of(w.lattice, i, parity));
   Matrix3<T> outer = Matrix3<T>::zero();
   for (int k = 0; k < w.count; ++k) {
-    const Field<T> even = field_of<T>(w.first[k], w.lattice, blockIdx.y), odd = field_of<T>(w.second[k], w.lattice, blockIdx.y);
+    const Field<T> even = field_of<T>(w.first[k], w.lattice, blockIdx.y),
+                   odd = field_of<T>(w.second[k], w.lattice, blockIdx.y);
     const ColourVector<T> ahead = (parity ? even : odd).load(i + hops.forward(mu));
     const double c = (parity == 0 ? -2.0 : 2.0) * w.numbers[k];
     outer_acc(static_cast<T>(c), ahead, (parity ? odd : even).load(i), outer);
@@ -235,9 +239,8 @@ __device__ __forceinline__ void cg_begin(const Work& w) {
     for (int k = 0; k < w.count; ++k) direction<T>(w, k).store(p, i);
   }
   const double mine[2] = {static_cast<double>(real_dot(z, z)), static_cast<double>(real_dot(p, p))};
-  join<colour_threads>(w.sums, share.live, mine, [&](const double (&sums)[2]) {
-    w.solve->recurrence.begin(sums[0], sums[1]);
-  });
+  join<colour_threads>(w.sums, share.live, mine,
+                       [&](const double (&sums)[2]) { w.solve->recurrence.begin(sums[0], sums[1]); });
 }
 // Starts a run of iterations.
 __device__ __forceinline__ void cg_open(const Work& w) {
@@ -265,7 +268,8 @@ __device__ __forceinline__ void cg_residual(const Work& w) {
   const int i = share.site.i;
   const Field<T> r = field_of<T>(w.x, w.lattice, 0);
   const ColourVector<T> back = hop_onto<T>(w, w.parity, 0, field_of<T>(w.middle, w.lattice, 0), i);
-  const ColourVector<T> z = mf::cg_residual(static_cast<T>(s.alpha), static_cast<T>(w.diagonal), direction<T>(w, 0).load(i), back, r.load(i));
+  const ColourVector<T> z =
+      mf::cg_residual(static_cast<T>(s.alpha), static_cast<T>(w.diagonal), direction<T>(w, 0).load(i), back, r.load(i));
   if (share.live) r.store(z, i);
   join<colour_threads>(w.sums, share.live, {static_cast<double>(real_dot(z, z))}, [&](const double (&sum)[1]) {
     s.residual2 = sum[0];
