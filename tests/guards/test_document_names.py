@@ -39,4 +39,5 @@ def test_the_verbs_it_names_exist(verb):
     for word in verb.split():
         if not hasattr(known, "commands"):
             break  # an argument
+        assert word in known.commands
         known = known.commands[word]
