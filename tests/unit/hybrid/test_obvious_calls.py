@@ -114,3 +114,5 @@ def test_a_repr_fits_a_screen(weights, series):
     assert "reservoir" in printed
     assert "modelled: akd1000-published" in printed
     assert len(printed.splitlines()) < 24
+    hostile = OperationRouter().plan(graph_from_esn(weights, name="\x1b[2J"))
+    assert "\x1b" not in str(hostile) + repr(hostile)

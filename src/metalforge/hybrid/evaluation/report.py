@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from metalforge.core.escapes import escaped
 from metalforge.core.quantities import Modelled, Quantity
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.routing.plan import InputRange, aligned, short
@@ -136,7 +137,7 @@ class Evaluation(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         blocks = [self.head()]
         for table in self.tables():
             blocks += [f"{table.title}:", *aligned([table.columns, *table.rows])]
-        return "\n".join([*blocks, *self.lines()])
+        return escaped("\n".join([*blocks, *self.lines()]), lines=True)
 
 
 class Table(NamedTuple):

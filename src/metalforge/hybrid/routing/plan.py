@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from metalforge.core.errors import find
+from metalforge.core.escapes import escaped
 from metalforge.core.quantities import Modelled, Quantity
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.model.graph import OpGraph
@@ -264,7 +265,8 @@ def _head(record: PlanRecord) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= NAME_WIDTH else f"{text[: NAME_WIDTH - 3]}..."
+    shown = escaped(text)  # a file's words may hold what a terminal obeys
+    return shown if len(shown) <= NAME_WIDTH else f"{shown[: NAME_WIDTH - 3]}..."
 
 
 def paragraph(row: OpPlan) -> str:
