@@ -17,10 +17,11 @@ from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.program import Program
 from metalforge.substrates.profiles import PROFILES
 
+from .dividing import Options
 from .opening import Opened, open_model
 from .report import Evaluation, Figure, Kept, OpPlace, PrecisionRow
 from .scoring import Scorer
-from .subjects import ON_HOST, GraphSubject, NetworkSubject, Options, Subject, Trial, host_plan
+from .subjects import ON_HOST, GraphSubject, NetworkSubject, Subject, Trial, host_plan
 
 DEFAULT_TOLERANCE = 0.01
 """A point of accuracy, or a hundredth of the targets' standard deviation."""

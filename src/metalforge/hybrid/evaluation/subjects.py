@@ -4,11 +4,10 @@ Each keeps its data apart: ranges (and new readouts) come from the calibration p
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from metalforge.core.arrays import Array, Reals
 from metalforge.core.errors import SpecError, find
@@ -35,34 +34,17 @@ from metalforge.substrates.npu.ladder import ladder_of
 from metalforge.substrates.npu.program import Program
 from metalforge.substrates.profiles import profile as find_profile
 
+from .dividing import Options, at, divided, few, said, sample_part, series_part
 from .opening import DEPLOYED, Opened
 from .report import Fitting
 from .scoring import Scorer
-from .targets import are_classes, as_list, codes_of, names_of, series_task
+from .targets import are_classes, as_list, series_task
 
 AT_ONCE = 256
 """Samples of one call."""
-CALIBRATED = 2000
-"""Samples or steps that ranges are measured on at most: more would hardly show larger values."""
 RIDGES = tuple(10.0**k for k in range(-8, 3))
 FOLDS = 5
 ON_HOST = "the readout stays on the host, where it is not rounded"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What of the data is held out, and what targets and outputs are called."""
-
-    held_out: float = 0.5
-    washout: int = 0
-    labels: tuple[str, ...] | None = None
-    output: str | None = None
-    calibration: Any = None
-    """Inputs to measure ranges on, as they were given; of a graph, as it takes them."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.held_out < 1:
-            raise SpecError(f"the share that is held out must be between 0 and 1. Got {self.held_out}")
 
 
 class Answers(NamedTuple):
@@ -102,42 +84,6 @@ class Subject(Protocol):
         """Return where everything runs."""
 
 
-def chosen_rows(n: int, share: float, codes: Array | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return which of n are for calibration and which are held out: drawn by a fixed seed, classes in equal shares."""
-    order = np.random.default_rng(0).permutation(n)
-    if codes is not None:
-        order = order[np.argsort(codes[order], kind="stable")]
-    marks = np.floor(np.arange(1, n + 1) * share) > np.floor(np.arange(n) * share)
-    if marks.all() or not marks.any():
-        raise SpecError(f"{n} cannot be divided into a part for calibration and one to hold out")
-    return np.sort(order[~marks]), np.sort(order[marks])
-
-
-def divided(task: Task, share: float) -> tuple[Task, Task]:
-    """Return the part for calibration and the held-out one: whole series, or one series in the order of time.
-
-    The held-out part of one series goes on from the state that the first part left.
-    """
-    n, steps = task.inputs.shape[:2]
-    if n > 1:
-        codes = task.targets if task.classes and not task.each_step else None
-        return task.part((rows := chosen_rows(n, share, codes))[0]), task.part(rows[1])
-    cut = round((1 - share) * steps)
-    if not task.each_step or not task.washout < cut < steps:
-        raise SpecError(
-            f"one series of {steps} steps with {len(task.labels)} targets after its washout cannot be divided"
-            "\nhint: more series, or a target for every step"
-        )
-    first = replace(task, inputs=task.inputs[:, :cut], targets=task.targets[:, :cut])
-    return first, replace(task, washout=cut)
-
-
-def _said(task: Task) -> str:
-    n, steps = task.inputs.shape[:2]
-    rows = len(task.labels)
-    return f"{rows} of {steps} steps" if n == 1 else f"{n} series" + (f", {rows} steps" if task.each_step else "")
-
-
 class NetworkSubject:
     """An echo state network: the product on the chip, activation and readout on the host."""
 
@@ -160,12 +106,12 @@ class NetworkSubject:
             self.training, self.held = divided(task, options.held_out)
             ends = self.training.ends + 1
             self.seen = [one[:end] for one, end in zip(self.training.inputs, ends, strict=True)]
-            self.calibrated_on = _said(self.training)
+            self.calibrated_on = said(self.training)
         else:
             self.held = task
             self.seen = self._series("calibration", options.calibration)
             self.calibrated_on = f"{len(self.seen)} series of their own"
-        self.held_out = _said(self.held)
+        self.held_out = said(self.held)
         if self.training is None and weights.w_out is None:
             raise SpecError("the model has no readout, and nothing to fit one on\nhint: leave --calibration out")
         threshold = 0.5 if self.labels and weights.outputs == 1 else None
@@ -213,7 +159,7 @@ class NetworkSubject:
         graph = graph_from_esn(self.weights)
         pins = {node.name: "software" for node in graph.nodes if isinstance(node.op, FullyConnectedOp)}
         router = OperationRouter(objective="hw_only", profile=profile, precision=precision)
-        return router.plan(graph, pin=pins, calibration=_few([{"input": one} for one in self.seen]))  # type: ignore[arg-type]
+        return router.plan(graph, pin=pins, calibration=few([{"input": one} for one in self.seen]))  # type: ignore[arg-type]
 
     def _answers(self, esn: HybridEsn) -> Answers:
         features = features_of(esn, self.held)
@@ -261,7 +207,7 @@ class GraphSubject:
         if opened.heads is not None:
             width = opened.heads.width
         single = are_classes(given) and width == 1  # one output that tells two classes apart
-        part = _series_part if graph.stateful else _sample_part
+        part = series_part if graph.stateful else sample_part
         self._part = part(graph, found, given, self.output, 2 if single else width, options)
         self.labels, self.calibrated_on, self.held_out = self._part.labels, *self._part.said
         producer = graph.producer(self.output)
@@ -312,7 +258,7 @@ class GraphSubject:
             if part.task is not None:
                 return part.task.seen(self._named(executor.run(part.inputs)))
             starts = range(0, part.n, AT_ONCE)
-            calls = (_at(self.graph, part.inputs, slice(start, start + AT_ONCE)) for start in starts)
+            calls = (at(self.graph, part.inputs, slice(start, start + AT_ONCE)) for start in starts)
             whole = np.concatenate([self._named(executor.forward(call)) for call in calls])
         return whole.reshape(-1, whole.shape[-1]) if whole.ndim > 1 else whole
 
@@ -322,99 +268,6 @@ class GraphSubject:
             joined = np.concatenate([parts[name] for name in self.graph.outputs], axis=-1)
             return read_heads(heads, joined, activated=True)
         return np.asarray(outputs[self.output] if isinstance(outputs, Mapping) else outputs)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Part:
-    """Data of a graph: examples to measure ranges on, and held-out inputs with what should come of them."""
-
-    calibration: list[dict[str, Array]]
-    inputs: dict[str, Array]
-    n: int
-    task: Task | None
-    wanted: Array
-    groups: NDArray[np.int64]
-    labels: tuple[str, ...]
-    said: tuple[str, str]
-
-
-def _series_part(
-    graph: OpGraph, found: list[dict[str, Array]], given: Any, output: str, width: int, options: Options
-) -> _Part:
-    if len(graph.inputs) > 1:
-        raise SpecError(f"a model with a state and {len(graph.inputs)} inputs cannot be evaluated: one is wanted")
-    (name,) = graph.inputs
-    task, labels = series_task([one[name] for one in found], given, width, options.labels, options.washout)
-    if options.calibration is None:
-        first, held = divided(task, options.held_out)
-        seen = [{name: one[:end]} for one, end in zip(first.inputs, first.ends + 1, strict=True)]
-        said = _said(first), _said(held)
-    else:
-        held, seen = task, options.calibration
-        said = f"{len(seen)} series of their own", _said(held)
-    return _Part(
-        calibration=_few(seen),
-        inputs={name: held.inputs},
-        n=len(held.inputs),
-        task=held,
-        wanted=held.labels,
-        groups=held.groups,
-        labels=labels,
-        said=said,
-    )
-
-
-def _sample_part(
-    graph: OpGraph, found: list[dict[str, Array]], given: Any, output: str, width: int, options: Options
-) -> _Part:
-    if not isinstance(given, np.ndarray):
-        raise SpecError("the model keeps no state, so its targets are one array, not one for each series")
-    (inputs,), shape = found, graph.shapes[output]
-    n = next((len(inputs[name]) for name, extents in graph.inputs.items() if extents[:1] == (None,)), 1)
-    labels = names_of(given, width, options.labels) if are_classes(given) else ()
-    open_extents = dict(enumerate(given.shape))
-    lead = (n, *(open_extents.get(i, 1) if m is None else m for i, m in enumerate(shape[1:-1], 1)))
-    given = given[..., 0] if given.shape == (*lead, 1) else given
-    wanted_shape = lead if labels or width == 1 else (*lead, width)
-    if given.shape != wanted_shape:
-        hint = "" if labels or given.shape != lead else "\nhint: whole numbers or words are classes: y.astype(int)"
-        raise SpecError(f"targets of shape {wanted_shape} are wanted for {n} samples. Got {given.shape}{hint}")
-    truth = codes_of(given, labels) if labels else given.astype(np.float64).reshape(*lead, width)
-    if not np.all(np.isfinite(truth)):
-        raise SpecError("targets must be finite. Got NaN or infinity")
-    if options.calibration is None:
-        codes = truth if labels and truth.ndim == 1 else None
-        first, held = chosen_rows(n, options.held_out, codes)
-        seen, said = _at(graph, inputs, first[:CALIBRATED]), f"{len(first)} samples"
-    else:
-        (seen,), held = options.calibration, np.arange(n)
-        said = "samples of their own"
-    rows = truth[held]
-    return _Part(
-        calibration=[seen],
-        inputs=_at(graph, inputs, held),
-        n=len(held),
-        task=None,
-        wanted=rows.reshape(-1) if labels else rows.reshape(-1, width),
-        groups=np.repeat(np.arange(len(held)), int(np.prod(lead[1:]))),
-        labels=labels,
-        said=(said, f"{len(held)} others"),
-    )
-
-
-def _at(graph: OpGraph, inputs: Mapping[str, Array], rows: Any) -> dict[str, Array]:
-    """Return some samples; inputs without a batch axis are the same for all."""
-    return {name: x[rows] if graph.inputs[name][:1] == (None,) else x for name, x in inputs.items()}
-
-
-def _few(series: list[dict[str, Array]]) -> list[dict[str, Array]]:
-    """Return as many steps as ranges are measured on, of whole series as far as they go."""
-    left, found = CALIBRATED, []
-    for one in series:
-        if left > 0:
-            found.append({name: values[:left] for name, values in one.items()})
-            left -= min(len(values) for values in one.values())
-    return found
 
 
 def _output(graph: OpGraph, asked: str | None, targets: Any) -> str:
