@@ -3,10 +3,13 @@
 `pytest -m cuda` runs them on a card, `make check-cuda` on the host.
 """
 
+import contextlib
 import hashlib
 import json
 import pickle
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,7 +30,8 @@ from metalforge.lattice.batch import ChainBatch
 from metalforge.lattice.field import Momenta
 from metalforge.lattice.staggered import ColourField, StaggeredOperator
 from metalforge.native.cpu_engine import cpu_engine, family_of_level
-from metalforge.native.cuda.engine import cuda_engine
+from metalforge.native.cuda.card import CardLostError
+from metalforge.native.cuda.engine import CupyCard, cuda_engine
 from reference.cuda_host import host_engine
 
 ON_CARD = pytest.param("card", marks=pytest.mark.cuda)
@@ -287,6 +291,36 @@ def test_chains_with_sea_quarks(engine, cpu, name):
 def test_a_lattice_that_is_too_large_is_refused(engine):
     with pytest.raises(PlacementError, match="2\\^29"):
         engine.grid((256, 256, 256, 256), "f64")
+
+
+class DriverError(RuntimeError):
+    """As CuPy's errors of the driver are."""
+
+
+class LostCupy:
+    """CuPy on a card that vanishes when memory is asked for."""
+
+    class cuda:  # noqa: N801
+        class Device(contextlib.nullcontext):
+            compute_capability = "90"
+
+        class Stream(contextlib.nullcontext):
+            def __init__(self, *, non_blocking):
+                super().__init__()
+
+        runtime = SimpleNamespace(CUDARuntimeError=DriverError)
+        driver = SimpleNamespace(CUDADriverError=DriverError)
+        memory = SimpleNamespace(OutOfMemoryError=MemoryError)
+
+    @staticmethod
+    def zeros(count, kind):
+        raise DriverError("cudaErrorDevicesUnavailable")
+
+
+def test_a_card_that_vanishes_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", LostCupy)
+    with pytest.raises(CardLostError, match=r"(?s)cuda:2.*DevicesUnavailable.*hint: .*checkpoints"):
+        CupyCard(2).zeros(8, "f8")
 
 
 def test_without_cupy_the_error_says_what_to_install(monkeypatch):

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.errors import MetalforgeError
 from metalforge.native.engine import Dims, Precision
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "SITE_THREADS",
     "SUMS",
     "Card",
+    "CardLostError",
     "DeviceBuffer",
     "Launcher",
     "Memory",
@@ -39,8 +41,15 @@ SUMS = [*((name, "u8") for name in ("partial", "arrived", "sums", "slot")), ("wi
 """Where sums are made (sites.cuh)."""
 
 
+class CardLostError(MetalforgeError):
+    """A card does not answer any more: what it held is lost, and chains go on from their checkpoints."""
+
+
 class Card(Protocol):
-    """A device: memory, kernels, and one stream in which all that is asked for happens in turn."""
+    """A device: memory, kernels, and one stream in which all that is asked for happens in turn.
+
+    Any of it may raise a `CardLostError`, also for what was asked for before.
+    """
 
     @property
     def name(self) -> str:

@@ -1,7 +1,8 @@
 """Cards of NVIDIA through CuPy: memory, launches, one stream. The only place, besides discovery, that knows CuPy."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from metalforge.core.errors import MetalforgeError, PlacementError
 from metalforge.native.engine import Precision
 
-from .card import Memory
+from .card import CardLostError, Memory
 from .grid import CudaEngine
 from .nvrtc import compiled
 
@@ -38,9 +39,22 @@ class CupyCard:
             self._stream = cupy.cuda.Stream(non_blocking=True)
         self._kernels: dict[tuple[str, str, str], Any] = {}
 
+    @contextmanager
+    def _here(self) -> Iterator[None]:
+        """The card and its stream; what the driver says against it is an error of ours."""
+        cuda = self._cupy.cuda
+        try:
+            with self._device, self._stream:
+                yield
+        except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
+            raise CardLostError(
+                f"{self.name} failed: {error}\nhint: a new process can open it again; checkpoints continue there "
+                "and on cores"
+            ) from error
+
     def zeros(self, count: int, kind: Any) -> Memory:
         needed = count * np.dtype(kind).itemsize
-        with self._device, self._stream:
+        with self._here():
             try:
                 return self._cupy.zeros(count, kind)
             except self._cupy.cuda.memory.OutOfMemoryError as error:
@@ -54,27 +68,27 @@ class CupyCard:
         return int(memory.data.ptr)
 
     def write(self, memory: Memory, host: NDArray[Any]) -> None:
-        with self._device, self._stream:
+        with self._here():
             memory.set(host)
 
     def read(self, memory: Memory) -> NDArray[Any]:
-        with self._device, self._stream:
+        with self._here():
             result: NDArray[Any] = memory.get()
             return result
 
     def copy(self, target: Memory, source: Memory) -> None:
-        with self._device, self._stream:
+        with self._here():
             target.data.copy_from_device_async(source.data, source.nbytes, self._stream)
 
     def clear(self, memory: Memory) -> None:
-        with self._device, self._stream:
+        with self._here():
             memory.data.memset_async(0, memory.nbytes, self._stream)
 
     def launch(
         self, file: str, precision: Precision, kernel: str, blocks: tuple[int, int], threads: int, record: NDArray[Any]
     ) -> None:
         function = self._kernels.get((file, precision, kernel))
-        with self._device, self._stream:
+        with self._here():
             if function is None:
                 function = self._module(file, precision).get_function(kernel)
                 self._kernels[file, precision, kernel] = function
@@ -82,7 +96,7 @@ class CupyCard:
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         """Return what repeats all the launches and copies of `work`, which are recorded and not done."""
-        with self._device, self._stream:
+        with self._here():
             self._stream.begin_capture()
             try:
                 work()
@@ -90,7 +104,7 @@ class CupyCard:
                 graph = self._stream.end_capture()
 
         def replay() -> None:
-            with self._device, self._stream:
+            with self._here():
                 graph.launch(self._stream)
 
         return replay
@@ -102,7 +116,8 @@ class CupyCard:
 
     def wait(self) -> None:
         """Return when all that was asked for is done."""
-        self._stream.synchronize()
+        with self._here():
+            self._stream.synchronize()
 
     def _module(self, file: str, precision: Precision) -> Any:
         key = (file, precision, "")
