@@ -8,6 +8,7 @@ import random
 import string
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -18,7 +19,10 @@ from onnx import helper
 from safetensors.numpy import load
 
 from metalforge.core.schema import HeadLayout, HeadSpec
+from metalforge.hybrid.deployed import deploy, record
+from metalforge.hybrid.model.onnx_import import load_onnx
 from metalforge.hybrid.model.onnx_import.operators import REASONS
+from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.reservoir import hotspring, tensors
 from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.matrices import Kind
@@ -36,13 +40,18 @@ WORDS = ("", "x", "y", "w", "Relu", "MatMul", "tanh", "a" * 5000, COLOURED, "../
 LINES = {
     "onnx": (("explain", "{}"), ("explain", "{}", "--json"), ("compile", "{}", "-o", "out.mfp")),
     "npy": (("explain", "{}"), ("compile", "{}", "-o", "out.mfp"), ("run", "good.mfp", "{}")),
-    "npz": (("run", "good.mfp", "{}"), ("explain", "good.onnx", "--calibration", "{}")),
+    "npz": (
+        ("run", "good.mfp", "{}"),
+        ("explain", "good.onnx", "--calibration", "{}"),
+        ("evaluate", "good.onnx", "--inputs", "{}", "--targets", "y.npy", "--precision", "W4A4"),
+    ),
     "mfp": (("inspect", "{}"), ("run", "{}", "x.npy"), ("explain", "{}")),
     "safetensors": (("explain", "{}"), ("compile", "{}", "-o", "out.mfp")),
     "json": (("explain", "{}"), ("compile", "{}", "-o", "out.mfp")),
+    "mfd": (("run", "{}", "--input", "x.npy"),),
 }
 """Verbs of `npu` that read each kind."""
-WEIGHTS = {"onnx": 6, "npy": 3, "npz": 2, "mfp": 3, "safetensors": 3, "json": 2}
+WEIGHTS = {"onnx": 6, "npy": 3, "npz": 2, "mfp": 3, "safetensors": 3, "json": 2, "mfd": 3}
 """How often each kind is taken."""
 
 
@@ -66,11 +75,13 @@ class Nursery:
             "npz": [_saved(np.savez, _arrays()[0]), _saved(np.savez_compressed, *_arrays())],
             "mfp": [wire.to_bytes(program) for program in _programs()],
             "safetensors": [tensors.encode(one) for one in _networks()],
+            "mfd": _deployed(folder),
             "json": [msgspec.json.format(hotspring.encode(one)) for one in _networks()[:1]],
         }
         for kind, (first, *_) in self._originals.items():
             (folder / f"good.{kind}").write_bytes(first)
         np.save(folder / "x.npy", np.ones((2, 6)))
+        np.save(folder / "y.npy", np.arange(60) % 3)
 
     def rights(self) -> list[Came]:
         """Return what comes of the right files, by every verb that reads them."""
@@ -99,6 +110,17 @@ def _line(line: tuple[str, ...], name: str) -> tuple[str, ...]:
     return ("npu", *(word.format(name) for word in line))
 
 
+def _deployed(folder: Path) -> list[bytes]:
+    """Return a plan with parts on the chip and on the host, and a network."""
+    found, path = [], folder / "deployed.mfd"
+    graph = replace(load_onnx(_models()[0]), ranges={"x": 3.0})
+    for source in (OperationRouter(objective="hw_only").plan(graph), _networks()[1]):
+        deploy(source, path)
+        found.append(path.read_bytes())
+    path.unlink()
+    return found
+
+
 def _saved(save: Callable[..., None], *arrays: Any) -> bytes:
     stream = io.BytesIO()
     save(stream, *arrays)
@@ -108,7 +130,7 @@ def _saved(save: Callable[..., None], *arrays: Any) -> bytes:
 def _arrays() -> list[Any]:
     rng = np.random.default_rng(3)
     return [
-        rng.normal(size=(5, 6)),
+        rng.normal(size=(60, 6)),
         np.arange(12, dtype=np.uint8).reshape(2, 6),
         np.array(["a", "bc"]),
         np.ones(6, "f4"),
@@ -165,6 +187,22 @@ def _models() -> list[Any]:
         node("Concat", ["p", "s"], ["c"], axis=1),
         node("ReduceMean", ["c", "axis"], ["y"], keepdims=0),
     ]
+    mixed = [
+        node("Gather", ["table", "ids"], ["e"], axis=0),
+        node("MatMul", ["e", "w"], ["p"]),
+        node("MatMul", ["x", "v"], ["q"]),
+        node("Add", ["p", "q"], ["z"]),
+        node("Tanh", ["z"], ["y"]),
+    ]
+    ids = model(mixed, {"x": ["n", 4], "ids": ["n"]}, ["y"], [reals("table", 9, 2), reals("w", 2, 3), reals("v", 4, 3)])
+    ids.graph.input[1].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    learned = node(
+        "LinearClassifier", ["x"], ["label", "y"], domain="ai.onnx.ml", coefficients=[0.5] * 12, intercepts=[0.1] * 3,
+        classlabels_ints=[0, 1, 2], post_transform="SOFTMAX",
+    )  # fmt: skip
+    cell = [node("RNN", ["x", "w", "r", "", "", "h"], ["s"], hidden_size=4), node("MatMul", ["s", "v"], ["y"])]
+    first = [reals("w", 1, 4, 3), reals("r", 1, 4, 4), reals("h", 1, 1, 4), reals("v", 4, 2)]
+    half = constant("w", np.ones((4, 3), np.float16))
     numbers = [i64("parts", 2, 4), i64("pads", 0, 1, 0, 1), i64("twice", 1, 2), i64("from", 1), i64("to", 5)]
     return [
         model(layers, {"x": ["n", 6]}, ["y"], [reals("w", 5, 6), reals("b", 5), reals("v", 5, 3)]),
@@ -177,6 +215,10 @@ def _models() -> list[Any]:
         ),
         model(gates, {"x": [5, "n", 3]}, ["y"], [reals("w", 1, 6, 3), reals("r", 1, 6, 2), i64("axes", 0)]),
         called,
+        ids,
+        model([learned], {"x": ["n", 4]}, ["label", "y"], domains=["ai.onnx.ml"]),
+        model(cell, {"x": [5, "n", 3]}, ["y"], first),
+        model([node("MatMul", ["x", "w"], ["y"])], {"x": ["n", "t", 4]}, ["y"], [half], dtype=np.float16, opset=13),
         model(shuffled, {"x": ["n", 6]}, ["y"], [*numbers, i64("axis", 1)]),
     ]
 
@@ -301,6 +343,35 @@ def tensors_changed(data: bytes, rng: random.Random) -> bytes:
     return len(text).to_bytes(8, "little") + text + data[8 + length :]
 
 
+def plan_changed(data: bytes, rng: random.Random) -> bytes:
+    """A deployed model with another value somewhere in its record, and a checksum that is right."""
+    length = int.from_bytes(data[:8], "little")
+    header = msgspec.json.decode(data[8 : 8 + length])
+    texts = header["__metadata__"]
+    found = msgspec.json.decode(texts[record.ENTRY])
+    places: list[tuple[Any, Any]] = []
+    waiting = [found["model"]]
+    while waiting:
+        one = waiting.pop()
+        for key, value in one.items() if isinstance(one, dict) else enumerate(one):
+            places.append((one, key))
+            waiting += [value] if isinstance(value, dict | list) else []
+    one, key = rng.choice(places)
+    old = one[key]
+    if isinstance(old, dict | list) or rng.random() < 0.2:
+        one[key] = rng.choice([None, [], {}, 0, "x", {"%is": "Node", "fields": {}}, {"%onnx": "a0"}, {"%array": "a1"}])
+    else:
+        one[key] = _value(old, rng) if old is not None else rng.choice([0, "x", []])
+    arrays = load(data)
+    with suppress(msgspec.MsgspecError, KeyError):
+        model = msgspec.convert(found["model"], record.EsnRecord | record.PlanFile)
+        below = record._digest(arrays) if isinstance(model, record.PlanFile) else texts[tensors.ENTRY].encode()
+        found["sha256"] = record._checksum(model, below)
+    texts[record.ENTRY] = msgspec.json.encode(found).decode()
+    text = msgspec.json.encode(header)
+    return len(text).to_bytes(8, "little") + text + data[8 + length :]
+
+
 def values_changed(data: bytes, rng: random.Random) -> bytes:
     """JSON with another value in a field, one field more or less, or lists within lists."""
     record = msgspec.json.decode(data)
@@ -325,4 +396,5 @@ BY_MEANING: dict[str, Callable[[bytes, random.Random], bytes]] = {
     "mfp": program_changed,
     "safetensors": tensors_changed,
     "json": values_changed,
+    "mfd": plan_changed,
 }

@@ -12,7 +12,10 @@ PLAN = {
     "damages": ("10,000 damages", "damaged journals, checkpoints, locks and specs: refused by name, or the same end"),
     "schedules": ("100,000 schedules", "random graphs under seeded schedules: every item accounted for"),
     "soak": ("60 minutes", "a rewiring a second, a kill every ten: no item lost or doubled, memory flat"),
-    "files": ("100,000 files", "changed .onnx, .npy, .npz, .mfp, .safetensors, .json: no traceback, 512 MB, 5 s each"),
+    "files": (
+        "100,000 files",
+        "changed .onnx, .npy, .npz, .mfp, .mfd, .safetensors, .json: no traceback, 512 MB, 5 s each",
+    ),
 }
 """Attacks, what is planned of each, and what each is."""
 UNITS = {"soak": "minutes", "schedules": "ran"}

@@ -10,6 +10,7 @@ from onnx import helper
 
 from metalforge.core.errors import PluginError, SpecError
 from metalforge.hybrid.model.onnx_import import load_onnx, reading
+from metalforge.hybrid.model.onnx_import.host import HostPart
 from reference.onnx_models import constant, int4, model, node
 
 RNG = np.random.default_rng(13)
@@ -199,6 +200,21 @@ def test_a_tensor_that_says_another_size_than_it_has_is_refused():
     short.graph.initializer[0].raw_data = short.graph.initializer[0].raw_data[:-1]
     with pytest.raises(SpecError, match=r"breaks a rule|does not hold"):
         load_onnx(short)
+
+
+@pytest.mark.parametrize(
+    ("made", "word"),
+    [
+        (with_external_data(), "another file"),
+        (with_branch(), "graphs inside"),
+        (REFUSED["unknown operator"][0], "`Det`"),
+        (changed(lambda m: m.graph.ClearField("node")), "has nodes"),
+    ],
+    ids=["external", "branch", "operator", "empty"],
+)
+def test_a_part_for_the_host_is_held_to_the_same_rules(made, word):
+    with pytest.raises(SpecError, match=word):
+        HostPart(made.SerializeToString())
 
 
 def test_without_the_library_the_way_to_it_is_said(monkeypatch):

@@ -5,10 +5,12 @@ do not change what a deployed model computes. Records are dataclasses and are wr
 plain value is an object with one key that begins with `%`. Equal objects that are shared are written once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import Any
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import numpy as np
@@ -94,6 +96,36 @@ def _check_job(job: DeviceJob, graph: OpGraph) -> None:
         raise SpecError(f"job `{job.name}` does not fit the nodes {', '.join(job.nodes)}")
 
 
+@cache
+def _hints(record: type) -> dict[str, Any]:
+    """Return the types of a record's fields, by name."""
+    return get_type_hints(record)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of the type that a field has: a dataclass takes whatever it is given."""
+    origin, inside = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (Union, UnionType):
+        return any(_fits(value, one) for one in inside)
+    if origin is Literal:
+        return value in inside
+    if origin is tuple:
+        each = inside[:1] * len(value) if isinstance(value, tuple) and inside[-1:] == (...,) else inside
+        return isinstance(value, tuple) and len(value) == len(each) and all(map(_fits, value, each))
+    if origin in (dict, Mapping):
+        return isinstance(value, Mapping) and all(_fits(k, inside[0]) and _fits(v, inside[1]) for k, v in value.items())
+    kind = origin or hint
+    if kind is Callable or isinstance(kind, str):
+        return callable(value) or isinstance(kind, str)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return value in list(kind)
+    if kind in (int, float):
+        return isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
+    return isinstance(value, kind) if isinstance(kind, type) else True
+
+
 class _Writer:
     def __init__(self) -> None:
         self.arrays: Arrays = {}
@@ -162,13 +194,16 @@ class _Reader:
             return tuple(self.value(one) for one in given)
         if not isinstance(given, dict):
             return given
-        kind, held = next(iter(given.items()))
+        held: Any
+        kind, held = next(iter(given.items()), ("", None))
         match kind:
             case "%slice":
                 start, stop = (int(end) for end in held)
                 return slice(start, stop)
             case "%array":
-                return self._arrays[held].astype(np.dtype(given["dtype"]), copy=False)
+                if (dtype := np.dtype(given["dtype"])).kind not in "biuf":
+                    raise SpecError(f"arrays of a plan hold numbers. Got {dtype}")
+                return self._arrays[held].astype(dtype, copy=False)
             case "%program":
                 return self._once(held, wire.from_bytes)
             case "%onnx":
@@ -184,7 +219,12 @@ class _Reader:
                 return msgspec.convert(given["value"], find("schema", held, _STRUCTS))
             case "%is":
                 parts = {name: self.value(one) for name, one in given["fields"].items()}
-                return find("record of a plan", held, _RECORDS)(**parts)
+                made = find("record of a plan", held, _RECORDS)
+                hints = _hints(made)
+                for name, part in parts.items():
+                    if not _fits(part, hints.get(name, Any)):
+                        raise SpecError(f"`{name}` of a {held} cannot be {type(part).__name__}")
+                return made(**parts)
         raise SpecError(f"`{kind}` is no kind of value")
 
     def _once(self, name: str, make: Any) -> Any:

@@ -14,7 +14,7 @@ from metalforge.core.arrays import Array
 from metalforge.core.errors import SpecError
 
 from .operators import onnx_library, onnx_runtime
-from .reading import RECURRENT, attributes_of
+from .reading import RECURRENT, attributes_of, numbers_of, read_part
 from .shapes import Sized, walk
 
 Run: TypeAlias = Callable[[list[str], dict[str, Array]], Sequence[Any]]
@@ -34,12 +34,12 @@ class HostPart:
     def __init__(self, model: bytes) -> None:
         self.model = model
         onnx = onnx_library()
-        content = onnx.ModelProto.FromString(model)
+        content = read_part(model)
         self.operators = tuple(node.op_type for node in content.graph.node)
         self._inputs = {value.name: value.type.tensor_type.elem_type for value in content.graph.input}
         self._outputs = [value.name for value in content.graph.output]
         self._nodes, self._opsets = tuple(content.graph.node), tuple(content.opset_import)
-        self._constants = {t.name: Sized.of(onnx.numpy_helper.to_array(t)) for t in content.graph.initializer}
+        self._constants = {t.name: Sized.of(numbers_of(onnx, t, t.name)) for t in content.graph.initializer}
         self._walked: set[tuple[tuple[int, ...], ...]] = set()
         self._run = self._session(onnx_runtime()) or self._reference()
 

@@ -85,6 +85,20 @@ def read_onnx(source: str | PathLike[str] | bytes | Any, name: str | None, outpu
         raise SpecError(f"not an ONNX model: a name in it is no text ({error})") from error
 
 
+def read_part(data: bytes) -> Any:
+    """Return a part of a model that the host runs, whoever wrote it, with no more in it than the importer makes."""
+    onnx = onnx_library()
+    model = _parsed(onnx, data)
+    opset, graph = _opset(model), model.graph
+    if model.functions or not graph.node:
+        raise SpecError("a part of a model has nodes and no functions")
+    _check_count(model)
+    _check_tensors(onnx, graph, graph.initializer, graph.node)
+    for node in graph.node:
+        _check_supported(node, opset, model)
+    return model
+
+
 def titled(node: Any) -> str:
     """Return a node as error messages name it."""
     return f"node `{node.name}` ({node.op_type})"
@@ -151,7 +165,7 @@ def _content(onnx: Any, model: Any, name: str | None, outputs: Sequence[str] | N
         inputs=shapes,
         trials=trials,
         dtype=_common_type({value: kind for value, kind in kinds.items() if kind in REALS}),
-        constants={tensor.name: _numbers(onnx, tensor, tensor.name) for tensor in tensors} | rewriting.constants,
+        constants={tensor.name: numbers_of(onnx, tensor, tensor.name) for tensor in tensors} | rewriting.constants,
         nodes=tuple(rewriting.cast(integers, nodes)),
         outputs=wanted,
         opsets=tuple(model.opset_import),
@@ -311,7 +325,7 @@ def _check_tensors(onnx: Any, graph: Any, initializers: Iterable[Any], nodes: It
                 "\nhint: onnx.save(onnx.load(path), new_path, save_as_external_data=False)"
             )
     for name, tensor in inside:
-        _numbers(onnx, tensor, name)
+        numbers_of(onnx, tensor, name)
 
 
 def _check_rules(onnx: Any, model: Any) -> None:
@@ -387,7 +401,7 @@ def _common_type(kinds: Mapping[str, str]) -> str:
     return KINDS[found.pop()] if found else "float32"
 
 
-def _numbers(onnx: Any, tensor: Any, name: str) -> Array:
+def numbers_of(onnx: Any, tensor: Any, name: str) -> Array:
     """Return the numbers of a tensor; raises for NaN, unknown types and sizes that do not fit."""
     kind = kind_name(onnx, tensor.data_type)
     if kind not in (*KINDS, *HALVES):
