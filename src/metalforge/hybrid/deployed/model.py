@@ -77,6 +77,8 @@ class Deployed(Closing):
         """Return the names of the largest outputs, where the model has names."""
         if self.record.labels is None:
             return outputs
+        if np.shape(outputs)[-1:] != (len(self.record.labels),):
+            raise SpecError(f"{len(self.record.labels)} labels for outputs of shape {np.shape(outputs)}: each has one")
         return np.asarray(np.asarray(self.record.labels)[np.argmax(outputs, axis=-1)])
 
 
