@@ -17,6 +17,7 @@ from metalforge.core.phases import PHASES, Phase
 from metalforge.core.substrate import spelled
 
 from .observables import OrderName, order_of
+from .physics.evidence import EXCHANGE
 from .physics.series import PointSeries
 from .spec import CampaignSpec, Dims
 from .store import records
@@ -309,9 +310,15 @@ class CampaignState:
         # Blocks of a ladder are written chain by chain: of the last one some chains may be there and some not.
         names = {point.ladder for point in series}
         ends = {name: min(len(p.plaquette) for p in series if p.ladder == name) for name in names if name}
-        exchanged = any(point.ladder and len(point.plaquette) for point in series)
+        exchanged = any(ends.values()) and self.exchanging(dims)
         whole = [p.up_to(ends[p.ladder]) if p.ladder else p._replace(superseded=exchanged) for p in series]
         return [point for point in whole if len(point.plaquette)]
+
+    def exchanging(self, dims: Dims) -> bool:
+        """Return whether chains of a volume are to exchange couplings: by the spec, or by its last look."""
+        look, mode = self.last_look(dims), self.spec.running.exchange
+        asked = look is not None and any(want.start == EXCHANGE for want in look.wants)
+        return mode == "on" or (mode == "auto" and asked)
 
     def together(self, chain: str) -> list[ChainLog]:
         """Return the chains of a ladder in order of beta, by its first one; a chain without one is alone."""

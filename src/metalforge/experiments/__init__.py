@@ -4,6 +4,7 @@ from . import (  # noqa: F401  # registers them
     adaptation,
     classifier,
     coverage,
+    exchange,
     hybrid_tanh,
     orderings,
     parity,

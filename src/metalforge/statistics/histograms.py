@@ -114,8 +114,12 @@ class Joint:
         return np.asarray((weights @ samples) ** 2 / (weights**2 @ samples), dtype=np.float64)
 
     def n_blocks(self, beta: float) -> float:
-        """Return B, how many blocks of equal weight carry the average at beta."""
+        """Return B, how many blocks of equal weight carry the average at beta; one time in a group is one block."""
         return float(1 / np.sum(np.bincount(self.draw_of_block, self.shares(beta)) ** 2))
+
+    def n_single_blocks(self, beta: float) -> float:
+        """Return how many blocks of single runs carry the average at beta, whether or not they are drawn together."""
+        return float(1 / np.sum(self.shares(beta) ** 2))
 
     def spread_to_error(self, beta: float) -> float:
         """Return what the spread of replicas is multiplied by to be an error; infinite for a single block."""

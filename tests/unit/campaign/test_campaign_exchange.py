@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from metalforge.campaign.physics.evidence import EXCHANGE, PlannedPoints, Want, finding_of
+from metalforge.campaign.physics.evidence import EXCHANGE, PlannedPoints, Want, exchange_pays, finding_of
 from metalforge.campaign.physics.selection import prepare
 from metalforge.campaign.physics.series import PointSeries
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
@@ -161,19 +161,23 @@ def estimate_with(*wants):
     )
 
 
-def test_exchange_begins_by_itself_where_the_evidence_asks_for_it(tmp_path):
-    spec = msgspec.structs.replace(LADDERS, running=msgspec.structs.replace(LADDERS.running, exchange="auto"))
+@pytest.mark.parametrize("mode", ["auto", "off"])
+def test_exchange_begins_by_itself_where_the_evidence_asks_for_it_and_ends_where_it_does_no_more(tmp_path, mode):
+    spec = msgspec.structs.replace(LADDERS, running=msgspec.structs.replace(LADDERS.running, exchange=mode))
     with Campaign.open(spec, tmp_path / "run") as campaign:
         state = campaign.state
-        assert couplings_of(state, spec, (4, 4, 4, 2), []) is None
+        assert couplings_of(state, (4, 4, 4, 2), []) is None
         state.apply(estimate_with(Want(beta=5.1, reach=0.02, start=EXCHANGE, item="crossings between the phases")))
-        found = couplings_of(state, spec, (4, 4, 4, 2), [])
+        found = couplings_of(state, (4, 4, 4, 2), [])
+        if mode == "off":
+            assert found is None
+            return
         assert found is not None
         assert found.betas[0] >= 5.04
         assert found.betas[-1] <= 5.16
         assert "tunnel" in found.reason
-        off = msgspec.structs.replace(spec, running=msgspec.structs.replace(spec.running, exchange="off"))
-        assert couplings_of(state, off, (4, 4, 4, 2), []) is None
+        state.apply(estimate_with())
+        assert couplings_of(state, (4, 4, 4, 2), []) is None
 
 
 def two_phases(rng, beta, *, crossings, rows=1200, first=0):
@@ -192,6 +196,30 @@ def test_chains_that_do_not_tunnel_ask_for_exchange(crossings, asked):
     points[2] = two_phases(rng, 5.095, crossings=0, first=1)
     finding = finding_of(points, PlannedPoints(), seed=1, n_bootstrap=20)
     assert any(want.start == EXCHANGE for want in finding.wants) == asked
+
+
+@pytest.mark.parametrize(
+    ("alone", "together", "rows", "asked"),
+    # So many crossings of each chain, so many of each replica, in so many rows of a ladder of three.
+    [
+        (0, None, 0, True),  # none in 3,600 updates is rare beyond doubt,
+        (2, None, 0, False),  # six are not
+        (20, 1, 900, True),  # on trial
+        (4, 2, 1200, False),
+        (4, 8, 1200, True),
+        (0, 0, 2000, True),
+    ],
+)
+def test_the_way_with_more_crossings_for_the_same_work_is_kept_once_both_had_as_much(alone, together, rows, asked):
+    rng = np.random.default_rng(3)
+    points = [two_phases(rng, beta, crossings=alone, first=i % 2) for i, beta in enumerate((5.088, 5.09, 5.092))]
+    ladder = [
+        two_phases(rng, beta, crossings=together, first=i % 2, rows=rows)._replace(
+            ladder="c9", start="", replica=np.full(rows, float(i))
+        )
+        for i, beta in enumerate((5.088, 5.09, 5.092) if together is not None else ())
+    ]
+    assert exchange_pays(points, [*points, *ladder], 0.2, 0.3) == asked
 
 
 def test_chains_from_before_are_left_out_with_a_word(tmp_path):

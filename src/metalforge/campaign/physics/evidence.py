@@ -21,12 +21,13 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import pdtr
 
 from metalforge.core.threads import one_thread
 from metalforge.statistics.histograms import Joint
 from metalforge.statistics.mbar import NotLocated
 
-from .phases import Shape, crossings, phase_changes, shape_at
+from .phases import Shape, phase_changes, shape_at
 from .selection import MeasuredChain, neighbours, overlap
 from .series import PointSeries
 from .transition import Located, Transition, locate_with
@@ -45,6 +46,10 @@ MIN_EFFECTIVE = 100.0
 MIN_BLOCKS = 150.0
 """Blocks of 3 tau_int that carry the peak: tau_int, and with it the error, is then known to a fifth. With 100, errors
 of campaigns that stop as soon as they may came out a tenth too small on a model with two phases."""
+JOINT = 3.0
+"""How often a block of time of a ladder counts at most: it holds one of each replica, and errors are from such blocks,
+so that fifty of them are needed whatever they hold: of so many the spread, and with it the error, is known to a
+tenth."""
 MAX_PULL = 4.0
 """Largest disagreement of a chain with the curve, in standard errors: of 20 pulls of a Gaussian one in 800 is larger;
 those of short chains have longer tails."""
@@ -56,8 +61,8 @@ MIN_OVERLAP = 0.1
 
 SLOW = 500.0
 """Updates per crossing beyond which chains do not tunnel: the crossings needed would take ten thousand updates."""
-LONG_ENOUGH = 1500
-"""Updates near the peak from which that can be told."""
+DOUBT = 0.05
+"""Probability of as few crossings as were seen, at one in so many updates, below which chains do not tunnel."""
 APART = 3.0
 """Distance of the order parameter at the ends of the range, in its standard deviations there, from which there are two
 phases to sit in."""
@@ -130,23 +135,24 @@ def _finding(points: Sequence[PointSeries], plan: PlannedPoints, seed: int, n_bo
         nowhere = Evidence(name="peak located", holds=False, value=0.0, needed=1.0, text="; ".join([reason, *hint]))
         wants = _apart(points) if visited.holds else ()
         return Finding(transition=None, reason=reason, evidence=(visited, nowhere), wants=wants)
-    items, wants = _weigh(found)
+    items, wants = _weigh(found, points)
     return Finding(transition=found.transition, reason="", evidence=(visited, *items), wants=wants, located=found)
 
 
-def _weigh(found: Located) -> tuple[list[Evidence], tuple[Want, ...]]:
+def _weigh(found: Located, points: Sequence[PointSeries]) -> tuple[list[Evidence], tuple[Want, ...]]:
     peak = found.transition
     near = [chain for chain in found.chains if abs(chain.beta - peak.beta_c) <= peak.width]
     judged = [chain for chain in found.chains if chain.energy.size >= JUDGED_TAU * chain.tau]
     shape = shape_at(found.joint, found.chains, peak.beta_c)
     order = found.chains[0].point.order_name
     around, wants = _around(peak, near)
-    changes, slow = _crossings(found, near, shape, order)
+    changes, slow = _crossings(found, near, shape, order, points)
+    blocks = min(found.joint.n_single_blocks(peak.beta_c), JOINT * peak.n_blocks)
     items = [
         *around,
         changes,
         _at_least("effective samples", peak.n_effective, MIN_EFFECTIVE, f"more updates near beta = {peak.beta_c:.5g}"),
-        _at_least("independent blocks", peak.n_blocks, MIN_BLOCKS, f"more updates near beta = {peak.beta_c:.5g}"),
+        _at_least("independent blocks", blocks, MIN_BLOCKS, f"more updates near beta = {peak.beta_c:.5g}"),
         _largest("pull of chi", judged, chi_pulls(found.joint, judged)),
         _largest(f"pull of E and {order}", judged, _joint_pulls(found, judged)),
         _overlap(peak, near),
@@ -204,25 +210,35 @@ def _kind(peak: Transition, shape: Shape, order: str) -> Evidence:
 
 
 def _crossings(
-    found: Located, near: Sequence[MeasuredChain], shape: Shape, order: str
+    found: Located, near: Sequence[MeasuredChain], shape: Shape, order: str, points: Sequence[PointSeries]
 ) -> tuple[Evidence, tuple[Want, ...]]:
-    """Return the item of crossings, and that chains should exchange couplings where it is far from holding."""
+    """Return the item of crossings, and whether chains should exchange couplings because of them."""
     peak, (low, high) = found.transition, shape.thresholds
-    count = phase_changes(near, found.chains, low, high)
+    count = phase_changes([chain.point for chain in near], points, low, high)
     name, where = "crossings between the phases", f"{order} from below {low:.3g} to above {high:.3g} or back"
     if not shape.two_phases:
         text = f"one phase: {count} times {where}"
         return Evidence(name=name, holds=True, value=NOT_APPLICABLE, needed=MIN_CROSSINGS, text=text), ()
-    updates = sum(chain.energy.size for chain in near)
     help = f"longer chains near beta = {peak.beta_c:.5g}, or exchange; {where}"
-    wants = _exchange(count, updates, peak.beta_c, peak.width, name)
-    return _at_least(name, count, MIN_CROSSINGS, help), wants
+    pays = exchange_pays([p for p in points if abs(p.beta - peak.beta_c) <= peak.width], points, low, high)
+    want = Want(beta=peak.beta_c, reach=peak.width, start=EXCHANGE, item=name)
+    return _at_least(name, count, MIN_CROSSINGS, help), (want,) if pays else ()
 
 
-def _exchange(count: int, updates: int, beta: float, reach: float, item: str) -> tuple[Want, ...]:
-    """Return that chains should exchange couplings, where so few crossings in as many updates say so."""
-    slow = updates >= LONG_ENOUGH and count * SLOW < updates
-    return (Want(beta=beta, reach=reach, start=EXCHANGE, item=item),) if slow else ()
+def exchange_pays(near: Sequence[PointSeries], points: Sequence[PointSeries], low: float, high: float) -> bool:
+    """Return whether chains should exchange couplings, by how often those `near` the peak crossed alone.
+
+    They may do so rarely by chance: alone they go on until as few crossings would come in one case of twenty if there
+    were one in 500 updates. Ladders are then on trial until they had as many updates; from then on the way with more
+    crossings per update is the better one, in either direction.
+    """
+    alone = [p for p in near if not p.ladder]
+    ladders = [p for p in points if p.ladder]
+    updates, tried = (sum(p.plaquette.size for p in chains) for chains in (alone, ladders))
+    count, moved = (phase_changes(chains, points, low, high) for chains in (alone, ladders))
+    if not ladders:
+        return bool(pdtr(count, updates / SLOW) < DOUBT)
+    return tried < updates or moved * updates >= count * tried
 
 
 def _apart(points: Sequence[PointSeries]) -> tuple[Want, ...]:
@@ -230,19 +246,19 @@ def _apart(points: Sequence[PointSeries]) -> tuple[Want, ...]:
 
     The phases are those of the outermost chains; a third and two thirds of the way between them count as crossed.
     """
-    chains = sorted((p for p in points if p.plaquette.size and not p.superseded), key=lambda p: p.beta)
-    if len(chains) < 2 or chains[0].ladder:
+    chains = sorted((p for p in points if p.plaquette.size), key=lambda p: p.beta)
+    if len(chains) < 2:
         return ()
     first, last = chains[0].order, chains[-1].order
     low, distance = float(first.mean()), float(last.mean() - first.mean())
     if distance <= APART * max(first.std(), last.std()):  # also where all rows of all are the same
         return ()
-    count = sum(crossings(p.order, low + distance / 3, low + 2 * distance / 3) for p in chains)
     below = [p.beta for p in chains if p.order.mean() < low + distance / 2]
     above = [p.beta for p in chains if p.order.mean() >= low + distance / 2]
     ends = sorted((max(below), min(above)))
     middle, reach = (ends[0] + ends[1]) / 2, max((ends[1] - ends[0]) / 2, (above[-1] - below[0]) / 20)
-    return _exchange(count, sum(p.plaquette.size for p in chains), middle, reach, "peak located")
+    pays = exchange_pays(chains, chains, low + distance / 3, low + 2 * distance / 3)
+    return (Want(beta=middle, reach=reach, start=EXCHANGE, item="peak located"),) if pays else ()
 
 
 # -- agreement ------------------------------------------------------------------------------------------------------

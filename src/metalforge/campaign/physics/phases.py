@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from metalforge.statistics.histograms import Joint
 
 from .selection import MeasuredChain
+from .series import PointSeries
 
 Floats = NDArray[np.float64]
 TWO_PEAKS = 0.7
@@ -109,21 +110,21 @@ def crossings(order: Floats, low: float, high: float) -> int:
     return int(np.count_nonzero(side[1:] != side[:-1]))
 
 
-def phase_changes(near: Sequence[MeasuredChain], chains: Sequence[MeasuredChain], low: float, high: float) -> int:
+def phase_changes(near: Sequence[PointSeries], points: Sequence[PointSeries], low: float, high: float) -> int:
     """Return how often some of the chains crossed; those of ladders along their replicas, at all couplings.
 
     By coupling, a ladder crosses whenever replicas swap: that moves a configuration and makes none.
     """
-    tracks = [chain.order for chain in near if not chain.point.ladder]
-    for ladder in {chain.point.ladder for chain in near} - {""}:
-        tracks += replica_tracks([chain for chain in chains if chain.point.ladder == ladder])
+    tracks = [point.order for point in near if not point.ladder]
+    for ladder in {point.ladder for point in near} - {""}:
+        tracks += replica_tracks([point for point in points if point.ladder == ladder])
     return sum(crossings(track, low, high) for track in tracks)
 
 
-def replica_tracks(rungs: Sequence[MeasuredChain]) -> list[Floats]:
+def replica_tracks(rungs: Sequence[PointSeries]) -> list[Floats]:
     """Return the order parameter along each replica of a ladder, in time; where its coupling is not here, a gap."""
-    replicas = np.array([chain.point.replica for chain in rungs])
-    orders = np.array([chain.order for chain in rungs])
+    replicas = np.array([point.replica for point in rungs])
+    orders = np.array([point.order for point in rungs])
     tracks = []
     for replica in np.unique(replicas):
         here = replicas == replica
@@ -142,7 +143,7 @@ def remembering(
     """
     shape = shape_at(joint, chains, beta)
     near = [chain for chain in chains if abs(chain.beta - beta) <= width]
-    count = phase_changes(near, chains, *shape.thresholds)
+    count = phase_changes([c.point for c in near], [c.point for c in chains], *shape.thresholds)
     if not shape.two_phases or count < FEWEST:
         return list(chains), None
     tau = sum(chain.energy.size for chain in near) / (2 * count)

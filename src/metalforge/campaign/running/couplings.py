@@ -17,7 +17,7 @@ import numpy as np
 
 from metalforge.campaign.findings import traffic_of
 from metalforge.campaign.physics.evidence import EXCHANGE
-from metalforge.campaign.spec import CampaignSpec, Dims
+from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState, ChainLog, ladders_of
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Estimated
@@ -56,11 +56,13 @@ def by_couplings(chains: Sequence[ChainLog]) -> dict[tuple[float, ...], list[lis
     return found
 
 
-def couplings_of(state: CampaignState, spec: CampaignSpec, dims: Dims, chains: Sequence[ChainLog]) -> Couplings | None:
+def couplings_of(state: CampaignState, dims: Dims, chains: Sequence[ChainLog]) -> Couplings | None:
     """Return the couplings at which a volume exchanges now; None where it does not."""
+    if not (state.exchanging(dims) and find_steerer(state.spec.steering.steerer).adaptive):
+        return None
     made = by_couplings(chains)
     if not made:
-        return _first(state, spec, dims, chains)
+        return _first(state, dims, chains)
     moved = {betas: found for betas, same in made.items() if (found := _traffic(same)) is not None}
     last = list(made)[-1]
     if last not in moved:
@@ -80,18 +82,15 @@ def couplings_of(state: CampaignState, spec: CampaignSpec, dims: Dims, chains: S
     return Couplings(best, "another ladder at the couplings with the most round trips")
 
 
-def _first(state: CampaignState, spec: CampaignSpec, dims: Dims, chains: Sequence[ChainLog]) -> Couplings | None:
-    low, high, mode = spec.lattice.beta_min, spec.lattice.beta_max, spec.running.exchange
-    if mode == "off" or not find_steerer(spec.steering.steerer).adaptive:
-        return None
+def _first(state: CampaignState, dims: Dims, chains: Sequence[ChainLog]) -> Couplings:
+    spec = state.spec
+    low, high = spec.lattice.beta_min, spec.lattice.beta_max
     look = state.last_look(dims)
     want = None if look is None else next((want for want in look.wants if want.start == EXCHANGE), None)
     fewest = FEWEST
-    if mode == "on":
+    if spec.running.exchange == "on" or want is None:
         reason, want = "asked for: chains exchange couplings", None
         fewest = max(fewest, find_steerer(spec.steering.steerer).first_points(spec.scan(dims)))
-    elif want is None:
-        return None
     else:
         reason = f"chains do not tunnel ({want.item}): from now on they exchange couplings"
         low, high = max(low, want.beta - REACH * want.reach), min(high, want.beta + REACH * want.reach)

@@ -25,6 +25,8 @@ from .couplings import by_couplings, couplings_of
 SNAP = 0.01
 """Part of the range within which a suggestion continues a chain that is there: a new one would have to warm up, and
 reweighting makes no difference between the two."""
+NO_GAIN = "; chains go on alone: a ladder crossed between the phases no more often for the same work"
+"""Said of visits after a trial of exchange that did not pay."""
 
 Sleep = Callable[[Dims], str | None]
 """Whether a volume is known well enough to let the producers sleep, and why."""
@@ -94,7 +96,8 @@ class VisitPlan:
                 continue
             chain = wish.chain
             if chain is None and not wish.start and not wish.betas:
-                chain = self._chain_for(wish.beta, here, {visit.chain for visit in pending})
+                alone = [c for c in here if not c.ladder]
+                chain = self._chain_for(wish.beta, alone, {visit.chain for visit in pending})
             updates = self._affordable(state, pending, fresh=chain is None, rungs=max(len(wish.betas), 1))
             if updates is None:
                 return Nothing("trajectories")
@@ -142,7 +145,8 @@ class VisitPlan:
         if who.follows is not None:
             return self._follow(who.follows, state, here, pending)
         ladder = self._ladder(state, dims, here, pending)
-        if ladder is None and (wanted := self._wanted(state, dims, here, pending)) is not None:
+        alone = [c for c in here if not c.ladder]
+        if ladder is None and (wanted := self._wanted(state, dims, alone, pending)) is not None:
             return wanted
         if self.sleep is not None and (why := self.sleep(dims)) is not None:
             return Nothing("asleep", why)
@@ -151,8 +155,9 @@ class VisitPlan:
         asked = self.steerers[dims].ask(1, [visit.beta for visit in pending])
         if asked:
             found = asked[0]
-            return Wish(found.beta, found.reason, found.by or self.steerers[dims].name, score=found.score)
-        idle = [c for c in here if c.id not in {visit.chain for visit in pending}]
+            reason = found.reason + (NO_GAIN if len(alone) < len(here) else "")
+            return Wish(found.beta, reason, found.by or self.steerers[dims].name, score=found.score)
+        idle = [c for c in alone if c.id not in {visit.chain for visit in pending}]
         if not idle:
             return None
         least = min(idle, key=lambda c: (c.complete, c.id))
@@ -192,7 +197,7 @@ class VisitPlan:
 
         A ladder that nobody runs is continued; where all are under way, another one begins beside them.
         """
-        plan = couplings_of(state, self.spec, dims, here)
+        plan = couplings_of(state, dims, here)
         if plan is None:
             return None
         busy = {visit.chain for visit in pending}
