@@ -68,6 +68,9 @@ CROSSOVER = ExactModel("exact, one phase")
 FIRST_ORDER = ExactModel("exact, two phases", a=1780.0, d=-2500.0, f=10000.0, s=35.0, step=0.03, low=5.47, high=5.67)
 """Like 8^3 x 2: phases 212 apart in E, as E of that lattice depends on |L|, and a crossing in 200 steps."""
 
+RARE = ExactModel("exact, rare crossings", a=3560.0, d=-5000.0, f=20000.0, s=49.5, step=0.03, low=5.52, high=5.62)
+"""The same in twice the volume: a valley of one in eighty, and a crossing in 1,500 steps."""
+
 
 class ExactRows(NamedTuple):
     """What chains gave, each of shape (rows, chains); `replica` counts them as they were added."""

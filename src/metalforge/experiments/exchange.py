@@ -50,17 +50,17 @@ class Place(NamedTuple):
     couplings: int
     updates: int
     repeats: int
+    warmup: int = 400
 
 
 PLACES = (
-    Place((8, 8, 8, 2), 5.0921, 0.0075, 6, 10_000, 5),
-    Place((12, 12, 12, 2), 5.0942, 0.0025, 6, 6_000, 5),
-    Place((12, 12, 12, 4), 5.6905, 0.006, 6, 3_000, 5),
+    Place((8, 8, 8, 2), 5.0921, 0.0075, 6, 6_000, 5),
+    Place((12, 12, 12, 2), 5.0942, 0.0025, 6, 3_000, 5),
+    Place((12, 12, 12, 4), 5.6905, 0.006, 6, 1_500, 5),
 )
-QUICK = (Place((4, 4, 4, 2), 5.07, 0.06, 3, 300, 2),)
+QUICK = (Place((4, 4, 4, 2), 5.07, 0.06, 3, 200, 2, 40),)
 REACH = 2.0
 """Ends of the ladder, in half widths from the peak."""
-WARMUP = 400
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,6 +69,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     dims: Dims
     betas: tuple[float, ...]
     exchange: bool
+    warmup: int
     updates: int
     seed: int
     stream: int
@@ -80,7 +81,13 @@ def recipe_of(place: Place, way: str, repeat: int, seed: int) -> Recipe:
     betas = tuple(np.linspace(place.beta - reach, place.beta + reach, place.couplings).round(6).tolist())
     stream = 1000 * (len(WAYS) * repeat + WAYS.index(way))
     return Recipe(
-        dims=place.dims, betas=betas, exchange=way == "exchange", updates=place.updates, seed=seed, stream=stream
+        dims=place.dims,
+        betas=betas,
+        exchange=way == "exchange",
+        warmup=place.warmup,
+        updates=place.updates,
+        seed=seed,
+        stream=stream,
     )
 
 
@@ -95,16 +102,16 @@ def _run(r: Recipe) -> dict[str, Floats]:
         msgspec.structs.replace(first, beta=beta, stream=r.stream + k, start=STARTS[k % 2])
         for k, beta in enumerate(r.betas)
     ]
-    runs = [sweeping(spec, warmup=WARMUP, observed=(*TAPED, "replica")) for spec in specs]
+    runs = [sweeping(spec, warmup=r.warmup, observed=(*TAPED, "replica")) for spec in specs]
     ladder = ReplicaLadder(runs) if r.exchange else None
     began = time.thread_time()
-    for _ in range(WARMUP + r.updates):
+    for _ in range(r.warmup + r.updates):
         if ladder is not None:
             ladder.exchange()
         for run in runs:
             run.step()
     seconds = time.thread_time() - began
-    columns = {name: np.array([run.log.columns[name][WARMUP:] for run in runs]).T for name in runs[0].log.columns}
+    columns = {name: np.array([run.log.columns[name][r.warmup :] for run in runs]).T for name in runs[0].log.columns}
     return columns | {"seconds": np.array([seconds])}
 
 
@@ -157,7 +164,7 @@ def run(settings: Settings, progress: Progress) -> Result:
             figures = figures_of(repeats, ways[WAYS[0]])
             rows += [row_of(shape(place), way, name, figure, precision="f64") for name, figure in figures.items()]
             table.append((shape(place), way, *cells(repeats, figures)))
-    return Result.of(rows, table, words("exchange.all", warmup=WARMUP, reach=REACH))
+    return Result.of(rows, table, words("exchange.all", warmup=places[0].warmup, reach=REACH))
 
 
 HEAD = (
