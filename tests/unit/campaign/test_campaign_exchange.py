@@ -207,7 +207,8 @@ def test_chains_that_do_not_tunnel_ask_for_exchange(crossings, asked):
         (20, 1, 900, True),  # on trial
         (4, 2, 1200, False),
         (4, 8, 1200, True),
-        (0, 0, 2000, True),
+        (0, 0, 2000, False),
+        (0, 1, 2000, True),
     ],
 )
 def test_the_way_with_more_crossings_for_the_same_work_is_kept_once_both_had_as_much(alone, together, rows, asked):

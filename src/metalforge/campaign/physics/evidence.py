@@ -229,8 +229,8 @@ def exchange_pays(near: Sequence[PointSeries], points: Sequence[PointSeries], lo
     """Return whether chains should exchange couplings, by how often those `near` the peak crossed alone.
 
     They may do so rarely by chance: alone they go on until as few crossings would come in one case of twenty if there
-    were one in 500 updates. Ladders are then on trial until they had as many updates; from then on the way with more
-    crossings per update is the better one, in either direction.
+    were one in 500 updates. Ladders are then on trial until they had as many updates, and go on where they had more
+    crossings per update.
     """
     alone = [p for p in near if not p.ladder]
     ladders = [p for p in points if p.ladder]
@@ -238,13 +238,15 @@ def exchange_pays(near: Sequence[PointSeries], points: Sequence[PointSeries], lo
     count, moved = (phase_changes(chains, points, low, high) for chains in (alone, ladders))
     if not ladders:
         return bool(pdtr(count, updates / SLOW) < DOUBT)
-    return tried < updates or moved * updates >= count * tried
+    return tried < updates or moved * updates > count * tried
 
 
 def _apart(points: Sequence[PointSeries]) -> tuple[Want, ...]:
-    """Return that chains should exchange couplings where no peak is found because they hardly leave their phases.
+    """Return that chains should exchange couplings where no peak is found because they do not leave their phases.
 
-    The phases are those of the outermost chains; a third and two thirds of the way between them count as crossed.
+    The phases are those of the outermost chains; a third and two thirds of the way between them count as crossed. At
+    couplings delta from the transition the other phase has a part exp(-delta dE) in the weight, with dE the distance of
+    the phases in E: only chains with delta dE < 2 on either side can be expected to cross.
     """
     chains = sorted((p for p in points if p.plaquette.size), key=lambda p: p.beta)
     if len(chains) < 2:
@@ -253,11 +255,14 @@ def _apart(points: Sequence[PointSeries]) -> tuple[Want, ...]:
     low, distance = float(first.mean()), float(last.mean() - first.mean())
     if distance <= APART * max(first.std(), last.std()):  # also where all rows of all are the same
         return ()
-    below = [p.beta for p in chains if p.order.mean() < low + distance / 2]
-    above = [p.beta for p in chains if p.order.mean() >= low + distance / 2]
-    ends = sorted((max(below), min(above)))
-    middle, reach = (ends[0] + ends[1]) / 2, max((ends[1] - ends[0]) / 2, (above[-1] - below[0]) / 20)
-    pays = exchange_pays(chains, chains, low + distance / 3, low + 2 * distance / 3)
+    below = max((p for p in chains if p.order.mean() < low + distance / 2), key=lambda p: p.beta)
+    above = min((p for p in chains if p.order.mean() >= low + distance / 2), key=lambda p: p.beta)
+    middle, reach = (
+        (below.beta + above.beta) / 2,
+        2 / max(abs(float(below.energy.mean() - above.energy.mean())), 1e-300),
+    )
+    near = [p for p in chains if abs(p.beta - middle) <= reach]
+    pays = exchange_pays(near, chains, low + distance / 3, low + 2 * distance / 3)
     return (Want(beta=middle, reach=reach, start=EXCHANGE, item="peak located"),) if pays else ()
 
 
