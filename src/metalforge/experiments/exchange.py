@@ -190,8 +190,9 @@ def figures_of(repeats: Sequence[Seen], at_peak: Sequence[Seen]) -> dict[str, In
         "crossings / CPU s": mean_of([s.crossings / s.seconds for s in repeats]),
         "round trips / CPU s": mean_of([s.round_trips / s.seconds for s in repeats]),
     }
-    own, other = ([s.error**2 * s.updates for s in way if s.error is not None] for way in (repeats, at_peak))
-    if own and other:
+    # A chain that saw one phase may quote any error: only where every repeat found a peak is it compared.
+    if all(s.error is not None for s in (*repeats, *at_peak)):
+        own, other = ([(s.error or 0.0) ** 2 * s.updates for s in way] for way in (repeats, at_peak))
         figures["error^2 x updates"] = mean_of([cost / float(np.mean(other)) for cost in own])
     return figures
 
@@ -216,7 +217,6 @@ def cells(repeats: Sequence[Seen], figures: dict[str, Interval]) -> Iterator[str
         elif name == "round trips / CPU s" and not rates.size:
             yield "-"
         elif name in figures:
-            missing = f", {located} of {len(repeats)}" if name == HEAD[-1] and located < len(repeats) else ""
-            yield shown(figures[name], ".3g") + missing
+            yield shown(figures[name], ".3g")
         else:
-            yield "no peak found"
+            yield f"peak found in {located} of {len(repeats)}"
