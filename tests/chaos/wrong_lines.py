@@ -105,7 +105,7 @@ BASES: dict[str, dict[str, str]] = {
     "lattice measure": {"files": "links.h5"},
     "npu compile": {"model": "m.npy", "output": "out.mfp"},
     "npu inspect": {"program": "m.mfp"},
-    "npu run": {"program": "m.mfp", "inputs": "x.npy"},
+    "npu run": {"model": "m.mfp", "inputs": "x.npy"},
     "npu explain": {"model": "m.npy"},
     "experiment run": {"name": "parity", "quick": ""},
     "conductor corpus": {"out": "corpus.h5", "quick": "", "workers": "1"},

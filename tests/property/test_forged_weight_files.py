@@ -21,7 +21,7 @@ from metalforge.reservoir.matrices import to_kind
 from metalforge.reservoir.sparse import to_dense
 from metalforge.reservoir.weights import EsnWeights
 
-TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]).filter(str.isprintable), max_size=12)
 NUMBERS = st.floats(-1e6, 1e6)
 MEMORY = 64, 1 << 20
 """Bytes a reader may use: this many for each byte of the file, and this many besides."""

@@ -203,7 +203,8 @@ def test_random_recurrent_networks_agree(data, seed, op, direction, dtype):
     results = RECURRENT[op](*values, hidden_size=units, direction=direction, **attributes)
     wanted = {name: value for name, value in zip(outputs, results, strict=True) if name}
     graph = agree(made, feeds, wanted=wanted)
-    assert [n.op.kind for n in graph.nodes] == [op]
+    # What a chip can run step by step is an op of its own, whichever way it reads.
+    assert [n.op.kind for n in graph.nodes] in ([op], ["recurrent_step"] if op == "RNN" else [op])
 
 
 @settings(max_examples=120)

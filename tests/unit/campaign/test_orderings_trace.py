@@ -6,7 +6,7 @@ orderings do must not depend on what heads say.
 
 import re
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -29,6 +29,7 @@ from metalforge.conductor.heads_training import reservoir
 from metalforge.conductor.layouts import CONDUCTOR_11
 from metalforge.core.errors import UnknownNameError
 from metalforge.pipeline import Bounded, Edits, EfficiencyWindow, Filtered, GraphError, Pipeline, Run, Unbounded
+from metalforge.reservoir.weights import Ranges
 
 TARGET, SCOUT = (4, 4, 4, 2), (2, 2, 2, 2)
 SPEC = CampaignSpec(
@@ -59,7 +60,7 @@ def quiet_heads(spec):
         blank, np.zeros(CONDUCTOR_11.width, np.float32), passthrough=True, heads=CONDUCTOR_11
     )
     return Heads(
-        weights=network,
+        weights=replace(network, ranges=Ranges(5.0, 1.0)),
         scores=(),
         skill={},
         trusted={},

@@ -131,7 +131,7 @@ def _parsed(onnx: Any, data: bytes) -> Any:
 def _content(onnx: Any, model: Any, name: str | None, outputs: Sequence[str] | None) -> OnnxModel:
     """Return the content of a parsed model."""
     _check_size(model.ByteSize())
-    if not all(text.isprintable() for text in _texts(model)):
+    if not all(text.isprintable() for text in list(_texts(model))):  # the list: each of them is looked at
         model = _spelled(onnx, model)
     outputs = None if outputs is None else [escaped(output) for output in outputs]
     if not model.graph.node or not model.opset_import:
