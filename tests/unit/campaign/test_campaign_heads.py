@@ -131,6 +131,7 @@ def trusting(monkeypatch):
     monkeypatch.setattr(running_heads, "default_scores", lambda: shown)
 
 
+@pytest.mark.chaos
 @pytest.mark.usefixtures("trusting")
 def test_a_trusted_head_ends_warm_ups_and_a_resumed_campaign_ends_them_alike(tmp_path):
     """Interrupted in every warm-up it comes to: the heads are told the past again and say the same."""

@@ -72,6 +72,7 @@ def test_a_killed_producer_is_replaced_from_its_checkpoint(threads, tmp_path, mo
     assert rows == threads[1]
 
 
+@pytest.mark.chaos
 def test_heads_are_judged_and_read_alike_in_processes(tmp_path):
     """Trajectories, whose heads are asked inside the producers' own processes."""
     spec = msgspec.structs.replace(ROUNDS, lattice=HMC, budget=msgspec.structs.replace(ROUNDS.budget, trajectories=600))
@@ -86,6 +87,7 @@ def test_heads_are_judged_and_read_alike_in_processes(tmp_path):
     assert "rejection" in found[0][2]
 
 
+@pytest.mark.chaos
 def test_an_interrupted_campaign_of_processes_goes_on_with_threads_to_the_same_end(threads, tmp_path):
     directory = tmp_path / "run"
     with Campaign.open(PROCESSES, directory) as campaign:

@@ -61,6 +61,7 @@ def test_a_finished_campaign_goes_on_with_more_updates_volumes_and_points(copy):
     assert sum(isinstance(record, Finished) for record in records) == 2
 
 
+@pytest.mark.chaos
 def test_killed_in_new_processes_an_extended_campaign_ends_as_one_left_alone(copy, tmp_path):
     other = shutil.copytree(copy, tmp_path / "killed")
     with Campaign.resume(copy, more=MORE) as campaign:

@@ -33,6 +33,7 @@ def _blocks(chain, first, count):
         yield Estimated(dims=(8, 8, 8, 4), trajectories=end, beta_c=5.69, error=0.01)
 
 
+@pytest.mark.chaos
 def test_a_million_updates_more_take_no_more_memory(tmp_path):
     state = fold(records_of(spec_of(), betas=(5.68,), rows=100), tmp_path)
     (log,) = state.chains.values()

@@ -111,6 +111,7 @@ def test_heads_are_judged_alike_in_every_run(tmp_path):
     assert one["rejection"][0] is not None
 
 
+@pytest.mark.chaos
 def test_heads_are_judged_where_producers_are_processes_and_nobody_screens(tmp_path):
     threads, processes = _pairs(tmp_path, "D", "thread", "process")
     assert processes == threads

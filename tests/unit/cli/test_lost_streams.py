@@ -77,6 +77,7 @@ def test_a_campaign_without_streams_runs_to_its_end(redirected, folder):
     assert "Traceback" not in done.stdout + done.stderr
 
 
+@pytest.mark.chaos
 @pytest.mark.usefixtures("undrawn")
 def test_a_disk_fault_is_one_line_and_the_campaign_goes_on_later(folder):
     def little_room():
