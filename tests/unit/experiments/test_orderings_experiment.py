@@ -1,5 +1,7 @@
 """Experiment 018 runs every strategy on the same campaign and reports what its journal says."""
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from metalforge.conductor.layouts import CONDUCTOR_11
 from metalforge.experiments import orderings
 from metalforge.experiments.orderings import SEQUENTIAL, SINGLE, strategies
 from metalforge.experiments.protocol import Settings, quiet, rows_of
+from metalforge.reservoir.weights import Ranges
 
 SETTINGS = Settings(quick=True)
 
@@ -23,6 +26,7 @@ def blank_heads(spec):
         blank, np.zeros(CONDUCTOR_11.width, np.float32), passthrough=True, heads=CONDUCTOR_11
     )
     stop = EarlyStop(0.9, 3, 2.0)
+    network = replace(network, ranges=Ranges(5.0, 1.0))
     return Heads(weights=network, scores=(), skill={}, trusted={}, unused={}, stop=stop, domain="nothing was learned")
 
 
