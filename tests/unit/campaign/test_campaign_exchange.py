@@ -115,6 +115,7 @@ def test_a_ladder_that_is_killed_anywhere_goes_on_bit_for_bit(spec, tmp_path, mo
             assert campaign.run().digest() == state.digest()
 
 
+@pytest.mark.chaos
 def test_ladders_run_on_processes_as_on_threads(whole, tmp_path):
     running = msgspec.structs.replace(LADDERS.running, isolation="process")
     apart = ran(msgspec.structs.replace(LADDERS, running=running), tmp_path / "run")

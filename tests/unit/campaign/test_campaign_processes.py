@@ -56,6 +56,7 @@ def test_processes_give_the_rows_of_threads_bit_for_bit(threads, tmp_path):
     assert any(heads[0].values())
 
 
+@pytest.mark.chaos
 def test_a_killed_producer_is_replaced_from_its_checkpoint(threads, tmp_path, monkeypatch):
     """Every process is killed once with chains in its memory and an order under way: nothing is lost or doubled."""
     request, killed = Child.request, []

@@ -70,6 +70,7 @@ def test_a_file_opened_later_does_not_get_the_number_of_a_closed_stream(folder):
 
 
 @pytest.mark.parametrize("redirected", ["2>/dev/full >&-", "2>&1 | head -1"])
+@pytest.mark.chaos
 def test_a_campaign_without_streams_runs_to_its_end(redirected, folder):
     done = shell(f"set -o pipefail; M scan spec.toml --out run {redirected}", folder, UNDRAWN)
     assert done.returncode == 75
