@@ -389,6 +389,7 @@ def _predicted(model: Path, arrays: dict[str, NDArray[Any]], profile: str | None
 
 def _ranged(path: Path, input_range: float | None, calibration: Path | None) -> tuple["OpGraph", Any]:
     """Return the graph of a model and its calibration data; without any, its inputs are taken to be in a range."""
+    from metalforge.hybrid.deployed.model import scaled_inputs
     from metalforge.hybrid.model.inputs import load_inputs
     from metalforge.hybrid.model.opening import as_graph
 
@@ -399,9 +400,8 @@ def _ranged(path: Path, input_range: float | None, calibration: Path | None) -> 
     if input_range is not None:
         raise SpecError("the range of the inputs is given, or measured on data: `--range` or `--calibration`, not both")
     data = load_inputs(graph, calibration)
-    if (schema := _scaling(path).get("features")) is not None:
-        data = [{name: schema.scaled(one) for name, one in batch.items()} for batch in data]
-    return replace(graph, ranges={}), data
+    schema = _scaling(path).get("features")
+    return replace(graph, ranges={}), [scaled_inputs(schema, batch) for batch in data]
 
 
 def _line_ranges(input_range: float | None, calibration: Path | None) -> float | NDArray[Any]:

@@ -168,6 +168,15 @@ def test_the_command_line_runs_what_was_deployed(found):
     assert "once" in call("npu", "run", "net.mfd", cwd=folder, code=2).stderr
 
 
+def test_inputs_by_name_are_raw_too(found):
+    folder, _, wanted = found
+    with load(folder / "esn.mfd") as model:
+        assert np.allclose(model.predict({"input": RAW}), wanted["esn.mfd"])
+    np.save(folder / "input.npy", RAW)  # the stem is the input's name
+    call("npu", "run", "esn.mfd", "--input", "input.npy", "-o", "by_name.npy", cwd=folder)
+    assert np.allclose(np.load(folder / "by_name.npy"), wanted["esn.mfd"])
+
+
 def test_what_a_file_holds_is_shown(found):
     folder, _, _ = found
     shown = msgspec.json.decode(call("npu", "inspect", "linear.safetensors", "--json", cwd=folder).stdout)

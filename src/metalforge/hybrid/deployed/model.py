@@ -23,6 +23,7 @@ from metalforge.core.schema import FeatureSchema, HeadLayout
 from metalforge.hybrid.chunking import ChunkedEsn, plan_chunks
 from metalforge.hybrid.esn.network import CarriedState, HybridEsn
 from metalforge.hybrid.esn.paths import LastLayer
+from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.onnx_import import load_onnx
 from metalforge.hybrid.routing.encodings import precision_of
 from metalforge.hybrid.routing.plan import Plan
@@ -211,14 +212,15 @@ class DeployedPlan(Deployed):
 
     def predict(self, inputs: ArrayLike | Mapping[str, ArrayLike]) -> Outputs:
         """Return the outputs: an array, or several by name where the graph has more than one."""
-        if not isinstance(inputs, Mapping) and self.record.features is not None:
-            inputs = self.record.features.scaled(inputs)
+        graph, schema = self.plan.graph, self.record.features
+        if isinstance(inputs, Mapping):
+            inputs = scaled_inputs(schema, inputs)
+        elif schema is not None:
+            inputs = schema.scaled(inputs)
         self.executor.reset()
-        found = (self.executor.run if self.plan.graph.stateful else self.executor.forward)(inputs)
-        if self.record.heads is not None:
-            parts = found if isinstance(found, dict) else {self.plan.graph.outputs[0]: found}
-            joined = np.concatenate([parts[name] for name in self.plan.graph.outputs], axis=-1)
-            found = read_heads(self.record.heads, joined, activated=True)
+        found = read_graph(
+            self.record.heads, graph, (self.executor.run if graph.stateful else self.executor.forward)(inputs)
+        )
         return found if isinstance(found, dict) else self._classed(found)
 
     def _release(self) -> None:
@@ -363,6 +365,19 @@ def _chunk_ranges(esn: ChunkedEsn) -> Ranges | None:
     known = esn.weights.ranges
     on_host = known.u if known is not None else 1.0
     return Ranges(float(lines[0]) if esn.plan.inputs == "device" else on_host, float(lines[-1]))
+
+
+def scaled_inputs(schema: FeatureSchema | None, inputs: Mapping[str, ArrayLike]) -> dict[str, Any]:
+    """Return raw inputs by name as a graph sees them."""
+    return dict(inputs) if schema is None else {name: schema.scaled(values) for name, values in inputs.items()}
+
+
+def read_graph(layout: HeadLayout | None, graph: OpGraph, outputs: Outputs) -> Outputs:
+    """Return what the heads of a graph say, which has applied their activations itself; without any, its outputs."""
+    if layout is None:
+        return outputs
+    joined = np.concatenate([outputs[name] for name in graph.outputs], -1) if isinstance(outputs, dict) else outputs
+    return read_heads(layout, joined, activated=True)
 
 
 def read_heads(layout: HeadLayout | None, outputs: Array, *, activated: bool = False) -> Array:

@@ -3,7 +3,7 @@
 Each keeps its data apart: ranges (and new readouts) come from the calibration part, scores from the held-out part.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
@@ -13,7 +13,7 @@ from metalforge.core.arrays import Array, Reals
 from metalforge.core.errors import SpecError, find
 from metalforge.core.substrate import Cost
 from metalforge.core.threads import one_thread
-from metalforge.hybrid.deployed.model import read_heads
+from metalforge.hybrid.deployed.model import read_graph, read_heads, scaled_inputs
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.paths import LastLayer
 from metalforge.hybrid.esn.tasks import Task, features_of
@@ -24,6 +24,7 @@ from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.hybrid.routing.plan import Plan
 from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.hybrid.running.executor import HybridExecutor
+from metalforge.hybrid.running.values import Outputs
 from metalforge.reservoir.readout import select_ridge
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu import mesh
@@ -198,9 +199,9 @@ class GraphSubject:
         self.graph, self.unit = graph, "step" if graph.stateful else "sample"
         shapes = ", ".join(f"{name} {_shape(shape)}" for name, shape in graph.inputs.items())
         self.kind = f"graph of {len(graph.nodes)} ops, input {shapes}"
-        found, given = _scaled(opened, model_inputs(graph, inputs)), as_list(targets)
+        found, given = self._scaled(inputs), as_list(targets)
         if options.calibration is not None:
-            options = replace(options, calibration=_scaled(opened, model_inputs(graph, options.calibration)))
+            options = replace(options, calibration=self._scaled(options.calibration))
         self.output = _output(graph, options.output, given)
         shape = graph.shapes[self.output]
         width = (shape[-1] or 1) if len(shape) > 1 else 1
@@ -251,6 +252,10 @@ class GraphSubject:
         on = tuple(_fitting_of_jobs(chip, name) for name in profiles)
         return Trial(Answers(self._rows(chip), None), sum(job.passes for job in chip.jobs), on)
 
+    def _scaled(self, given: Given) -> list[dict[str, Array]]:
+        """Return inputs as the graph sees them."""
+        return [scaled_inputs(self._opened.features, one) for one in model_inputs(self.graph, given)]
+
     def _rows(self, plan: Plan) -> Reals:
         """Return the held-out rows of the output."""
         part = self._part
@@ -262,12 +267,9 @@ class GraphSubject:
             whole = np.concatenate([self._named(executor.forward(call)) for call in calls])
         return whole.reshape(-1, whole.shape[-1]) if whole.ndim > 1 else whole
 
-    def _named(self, outputs: Any) -> Array:
-        heads, parts = self._opened.heads, outputs if isinstance(outputs, Mapping) else {self.output: outputs}
-        if heads is not None:
-            joined = np.concatenate([parts[name] for name in self.graph.outputs], axis=-1)
-            return read_heads(heads, joined, activated=True)
-        return np.asarray(outputs[self.output] if isinstance(outputs, Mapping) else outputs)
+    def _named(self, outputs: Outputs) -> Array:
+        said = read_graph(self._opened.heads, self.graph, outputs)
+        return np.asarray(said[self.output] if isinstance(said, dict) else said)
 
 
 def _output(graph: OpGraph, asked: str | None, targets: Any) -> str:
@@ -322,12 +324,6 @@ def _fitting_of_jobs(plan: Plan, profile: str) -> Fitting:
     rows = [job.positions * (job.encoding.activation_bits // 4) for job in plan.jobs]
     cost = Cost.total(programs_cost(job.programs, n, chip) for job, n in zip(plan.jobs, rows, strict=True))
     return Fitting(profile=profile, fits=True, reason="", cost=cost)
-
-
-def _scaled(opened: Opened, given: list[dict[str, Array]]) -> list[dict[str, Array]]:
-    """Return inputs as the model sees them."""
-    schema = opened.features
-    return given if schema is None else [{name: schema.scaled(x) for name, x in one.items()} for one in given]
 
 
 def _refused(profile: str, error: Exception) -> Fitting:
