@@ -106,7 +106,7 @@ def evaluate(
     from metalforge.conductor.layouts import layout as find_layout
     from metalforge.conductor.predicting import train_ensemble
     from metalforge.conductor.report import as_markdown, tables
-    from metalforge.conductor.scores import Evaluation
+    from metalforge.conductor.scores import HeadsEvaluation
     from metalforge.conductor.stopping import choose_factor, stop_study
     from metalforge.reservoir.files import load_weights
 
@@ -118,7 +118,7 @@ def evaluate(
     heads = tuple(evaluate(trained, learn, held_out))
     factor = choose_factor(ensemble.members[0], learn)
     stop = stop_study(trained, made, factor=factor, quick=quick, chains=chains, workers=_cores(workers))
-    found = Evaluation(heads=heads, thermalisation_stop=stop)
+    found = HeadsEvaluation(heads=heads, thermalisation_stop=stop)
     shown = tables(
         found,
         calibration(ensemble, held_out),

@@ -18,7 +18,7 @@ from metalforge.core.errors import SpecError
 from .output import Json, Threads, print_json, print_records, print_table, print_text
 
 if TYPE_CHECKING:
-    from metalforge.lattice.generate import ChainSummary, Generation
+    from metalforge.lattice.generate import Generation, GenerationSummary
     from metalforge.lattice.run import Row
 
 app = typer.Typer(help="SU(3) gauge fields: generate and measure.", no_args_is_help=True, rich_markup_mode=None)
@@ -227,7 +227,7 @@ def _run(run: "Generation") -> bool:
             trace.close()
 
 
-def _show_summary(summary: "ChainSummary") -> None:
+def _show_summary(summary: "GenerationSummary") -> None:
     from metalforge.lattice.registered import Value
 
     spec, sea = summary.spec, ""

@@ -24,7 +24,7 @@ from metalforge import __version__
 from metalforge.core.errors import SpecError
 from metalforge.core.files import PathLike, opened, replacing
 
-from .features import ChainContext, Trajectory
+from .features import ChainContext, ObservedUpdate
 
 FORMAT, FORMAT_VERSION = "metalforge-conductor-corpus", "2"
 Doubles: TypeAlias = NDArray[np.float64]
@@ -105,7 +105,7 @@ class ChainRecord:
         within = (index >= entry.fault_from) & (index < entry.fault_from + entry.fault_length)
         return within & (entry.fault is not None)
 
-    def trajectories(self) -> list[Trajectory]:
+    def trajectories(self) -> list[ObservedUpdate]:
         """Return what an observer saw, in order; the step size is the one that was asked for, fault or not."""
         entry = self.entry
         seen = []
@@ -113,7 +113,7 @@ class ChainRecord:
             known = {name: float(x) for name, x in zip(SERIES, row, strict=True) if not np.isnan(x)}
             accepted = known.pop("accepted", None)
             seen.append(
-                Trajectory(
+                ObservedUpdate(
                     phase="warmup" if t < entry.untested else "measure",
                     accepted=None if accepted is None else bool(accepted),
                     step_size=entry.tau / entry.n_steps,

@@ -54,7 +54,7 @@ class MetaRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     susceptibility: float
 
 
-class Trajectory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ObservedUpdate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One update of a chain as an observer saw it; None where the algorithm has no such number.
 
     `delta_h_quarter` is the energy error at a quarter of the steps. The plaquettes are those of the configuration that
@@ -115,7 +115,7 @@ class FrameBuilder:
     def __init__(self, context: ChainContext, meta: Sequence[MetaRow] = ()) -> None:
         self._context = context
         self._fixed = _context_frame(context) | _meta_frame(context.beta, meta)
-        self._seen: deque[Trajectory] = deque(maxlen=LONG)
+        self._seen: deque[ObservedUpdate] = deque(maxlen=LONG)
         self._count = 0
         self._windows: Frame = {}
         """Statistics of what was seen; empty until they are asked for again."""
@@ -126,7 +126,7 @@ class FrameBuilder:
         self._windows = self._windows or self._window()
         return self._fixed | flags | {"log_index": float(np.log1p(self._count))} | self._windows
 
-    def push(self, trajectory: Trajectory) -> Frame:
+    def push(self, trajectory: ObservedUpdate) -> Frame:
         """Return the frame at the end of a trajectory, before its Metropolis test and its solves are taken up.
 
         What its test and solves gave is in the next frame.
@@ -137,7 +137,7 @@ class FrameBuilder:
         self._windows = {}
         return frame
 
-    def midway(self, trajectory: Trajectory) -> Frame:
+    def midway(self, trajectory: ObservedUpdate) -> Frame:
         """Return the frame that `push` will give for this trajectory while it still runs; nothing is taken up.
 
         From a quarter of its steps on the two are the same: no frame has the outcome of its own trajectory.

@@ -18,7 +18,7 @@ from metalforge.core.errors import SpecError
 from metalforge.core.phases import Phase
 from metalforge.core.schema import HeadLayout
 
-from .features import ChainContext, MetaRow, Trajectory
+from .features import ChainContext, MetaRow, ObservedUpdate
 from .trust import Loss
 
 
@@ -39,7 +39,7 @@ class HeadQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     head: str
     chain: str = ""
-    of: int | Trajectory | PlannedRun
+    of: int | ObservedUpdate | PlannedRun
     baseline: float | None = None
     """What answers where the head does not; None where the asker has a rule of its own."""
     loss: Loss | None = None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from metalforge.core.pages import Paragraphs, markdown_table
 
 from .evaluation import HeadCalibration, NeitherPhase
-from .scores import Evaluation, HeadScore, StopStudy, least_seen
+from .scores import HeadScore, HeadsEvaluation, StopStudy, least_seen
 
 _notes = Paragraphs(Path(__file__).with_name("data") / "notes.toml")
 
@@ -22,7 +22,10 @@ class ReportTable(NamedTuple):
 
 
 def tables(
-    found: Evaluation, calibration: Sequence[HeadCalibration], neither: NeitherPhase | None, untested: Sequence[str]
+    found: HeadsEvaluation,
+    calibration: Sequence[HeadCalibration],
+    neither: NeitherPhase | None,
+    untested: Sequence[str],
 ) -> list[ReportTable]:
     """Return all tables; `untested` are heads of the layout that no chain of the corpus has labels for."""
     made = [_heads(found.heads, untested), _calibration(calibration), stop_table(found.thermalisation_stop)]

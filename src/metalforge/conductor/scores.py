@@ -113,7 +113,7 @@ class StopStudy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     rules: tuple[StopRule, ...]
 
 
-class Evaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HeadsEvaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that `conductor evaluate --json` prints."""
 
     heads: tuple[HeadScore, ...]

@@ -19,7 +19,7 @@ from metalforge.reservoir import tensors
 from metalforge.reservoir.files import load_weights
 from metalforge.reservoir.weights import EsnWeights
 
-from .scores import Evaluation
+from .scores import HeadsEvaluation
 
 ENTRY = "provenance"
 
@@ -67,9 +67,9 @@ def default_weights() -> EsnWeights:
 
 
 @cache
-def default_scores() -> Evaluation:
+def default_scores() -> HeadsEvaluation:
     """Return what `conductor evaluate` measured of the shipped network."""
-    return msgspec.json.decode(SCORES.read_bytes(), type=Evaluation)
+    return msgspec.json.decode(SCORES.read_bytes(), type=HeadsEvaluation)
 
 
 def default_provenance() -> Provenance:

@@ -29,7 +29,7 @@ from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout
 
-from .features import ChainContext, FrameBuilder, MetaRow, Trajectory
+from .features import ChainContext, FrameBuilder, MetaRow, ObservedUpdate
 from .questions import Conductor, Future, HeadAnswer, HeadQuestion, HeadReading, PlannedRun, Tally, WorkerStatistics
 from .trust import Trust, trust_of
 
@@ -51,7 +51,7 @@ class _ChainReader:
         self._said: dict[int, Readings] = {}
         conductor.end(chain)
 
-    def take(self, row: int, trajectory: Trajectory) -> None:
+    def take(self, row: int, trajectory: ObservedUpdate) -> None:
         self._said[row] = self._conductor.observe(self._chain, self._builder.push(trajectory))
         if len(self._said) > KEPT:
             del self._said[next(iter(self._said))]
@@ -61,7 +61,7 @@ class _ChainReader:
             raise SpecError(f"row {row} of chain {self._chain} was not told, or too long ago")
         return self._said[row]
 
-    def coming(self, trajectory: Trajectory) -> Readings:
+    def coming(self, trajectory: ObservedUpdate) -> Readings:
         return self._conductor.read(self._builder.midway(trajectory), chain=self._chain)
 
 
@@ -126,7 +126,7 @@ class Worker(Closing):
         """Take up a chain before its first row; what was known of it is forgotten."""
         self._put(partial(self._begin, chain, context, meta))
 
-    def tell(self, chain: str, rows: Sequence[tuple[int, Trajectory]]) -> None:
+    def tell(self, chain: str, rows: Sequence[tuple[int, ObservedUpdate]]) -> None:
         """Take a chain's next rows, each with its number; never waits."""
         self._put(partial(self._take, chain, rows))
 
@@ -221,7 +221,7 @@ class Worker(Closing):
     def _begin(self, chain: str, context: ChainContext, meta: Sequence[MetaRow]) -> None:
         self._chains[chain] = _ChainReader(self._conductor, chain, context, meta)
 
-    def _take(self, chain: str, rows: Sequence[tuple[int, Trajectory]]) -> None:
+    def _take(self, chain: str, rows: Sequence[tuple[int, ObservedUpdate]]) -> None:
         """Move a chain by rows; one that misses a row is not spoken of until it is begun again."""
         for row, trajectory in rows:
             reader = self._chains.get(chain, "it was not begun")

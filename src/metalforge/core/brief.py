@@ -25,7 +25,7 @@ _SHORTENED.maxtuple = _SHORTENED.maxlist = _SHORTENED.maxdict = 3
 _SHORTENED.maxlevel = 2
 
 
-class Brief:
+class BriefRepr:
     """Base of a dataclass (made with ``repr=False``) whose `repr` is short whatever it holds."""
 
     __slots__ = ()

@@ -40,7 +40,7 @@ ALLOWED = 0.3
 """The bias to be seen, in errors of a measurement: what the early stop of the conductor is held to."""
 
 
-class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WarmUpRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The chains of one coupling: `stream`, `stream + 1` and so on, hot and cold in turn, all rows from update 1 on."""
 
     dims: tuple[int, int, int, int]
@@ -62,11 +62,11 @@ class WarmUpPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     late: int
     policy: WarmUpPolicy
 
-    def recipes(self, seed: int) -> list[Recipe]:
+    def recipes(self, seed: int) -> list[WarmUpRecipe]:
         """Return the chains of every coupling."""
         updates = self.late + self.visit
         return [
-            Recipe(dims=self.dims, beta=b, chains=self.chains, updates=updates, stream=1000 * i, seed=seed)
+            WarmUpRecipe(dims=self.dims, beta=b, chains=self.chains, updates=updates, stream=1000 * i, seed=seed)
             for i, b in enumerate(self.betas)
         ]
 
@@ -92,7 +92,7 @@ QUICK = WarmUpPlan(
 )
 
 
-class Place(NamedTuple):
+class CouplingChains(NamedTuple):
     """The chains of one coupling: plaquette and |L| (chains, updates) of each; the even ones are hot."""
 
     beta: float
@@ -107,13 +107,13 @@ class Bias(NamedTuple):
     cold: CouplingInterval
 
 
-def recorded(recipe: Recipe) -> Place:
+def recorded(recipe: WarmUpRecipe) -> CouplingChains:
     """Return the chains of one coupling, from the cache if they were made before."""
     rows = cached_arrays("warmup", recipe, lambda: {"rows": _run(recipe)})["rows"]
-    return Place(recipe.beta, {"plaquette": rows[:, :, 0], "|L|": np.hypot(rows[:, :, 1], rows[:, :, 2])})
+    return CouplingChains(recipe.beta, {"plaquette": rows[:, :, 0], "|L|": np.hypot(rows[:, :, 1], rows[:, :, 2])})
 
 
-def _run(r: Recipe) -> Doubles:
+def _run(r: WarmUpRecipe) -> Doubles:
     # Single precision changes the links in their seventh digit and takes 0.6 of the time; rows are kept as on a tape.
     starts: tuple[Start, Start] = ("hot", "cold")
     first = ChainSpec(dims=r.dims, beta=r.beta, seed=r.seed, precision="f32")
@@ -130,7 +130,7 @@ def rule_length(monitor: Monitor, plaquette: Doubles, loop: Doubles) -> int:
     return longest
 
 
-def bias_of(lengths: Sequence[Lengths], places: Sequence[Place], plan: WarmUpPlan) -> dict[str, Bias]:
+def bias_of(lengths: Sequence[Lengths], places: Sequence[CouplingChains], plan: WarmUpPlan) -> dict[str, Bias]:
     """Return what is left of the start, by observable, when the chains of each place are measured after `lengths`."""
     found = {}
     for name in OBSERVABLES:
@@ -179,7 +179,7 @@ def run(settings: Settings, progress: Progress) -> Result:
     return Result.of(_rows(plan, found), _table(found), _words(plan, found), _checks(found))
 
 
-def judge(plan: WarmUpPlan, places: Sequence[Place]) -> dict[str, JudgedRule]:
+def judge(plan: WarmUpPlan, places: Sequence[CouplingChains]) -> dict[str, JudgedRule]:
     """Return every rule's figures by its name, the campaign's own first and the control last."""
     monitor, least, most = Monitor(plan.policy), plan.policy.shortest, plan.policy.longest
     ends = [

@@ -65,7 +65,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         return Path(self.out) / "checkpoint.h5" if self.out else Path("metalforge-checkpoint.h5")
 
 
-class ChainSummary(msgspec.Struct, frozen=True, kw_only=True):
+class GenerationSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What a run found; entries that do not apply to the algorithm are None."""
 
     plaquette: Value
@@ -215,7 +215,7 @@ class Generation:
             values["chiral_susceptibility_connected"] = Value.of(parts.connected)
         return values
 
-    def summary(self) -> ChainSummary:
+    def summary(self) -> GenerationSummary:
         """Return means with Gamma-method errors; needs at least one measurement."""
         loop = np.hypot(self.series["polyakov_re"], self.series["polyakov_im"])
         volume = self.chain.field.spatial_volume
@@ -223,7 +223,7 @@ class Generation:
         chi = _value(loop, lambda values: susceptibility(values, volume), lambda values: volume * float(values.var()))
         hmc = self.chain.spec.has_trajectories
         also = (*_own(self.chain), *self.job.observables)
-        return ChainSummary(
+        return GenerationSummary(
             plaquette=_value(self.series["plaquette"]),
             polyakov_abs=absolute,
             # How far apart measurements must be is a property of |L|, so its autocorrelation time is the one shown.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from metalforge.core.arrays import Reals
-from metalforge.core.brief import Brief
+from metalforge.core.brief import BriefRepr
 from metalforge.core.errors import SpecError
 
 BLOCK = 16
@@ -21,7 +21,7 @@ BLOCK = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class BlockSparse(Brief):
+class BlockSparse(BriefRepr):
     """A matrix (rows, columns): entry r of block b in column `columns[b, k]` is `values[b, k, r]`.
 
     `columns` is int32 of shape (blocks, per_block), each row increasing; `values` is (blocks, per_block, 16). Rows past

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.sparse import csr_array, issparse
 
 from metalforge.core.arrays import Reals
-from metalforge.core.brief import Brief
+from metalforge.core.brief import BriefRepr
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import FeatureSchema, HeadLayout
 from metalforge.core.threads import one_thread
@@ -50,7 +50,7 @@ class Ranges:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class EsnWeights(Brief):
+class EsnWeights(BriefRepr):
     """A network: immutable, of one real type (float32 or float64), with or without a readout.
 
     Arrays are kept as they come (no copies) and must not be changed afterwards; `replace` makes a changed one. `ranges`

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from metalforge.conductor.features import FEATURES, LARGEST, ChainContext, FrameBuilder, MetaRow, Trajectory, scaled
+from metalforge.conductor.features import FEATURES, LARGEST, ChainContext, FrameBuilder, MetaRow, ObservedUpdate, scaled
 from metalforge.core.errors import SpecError, UnknownNameError
 
 CONTEXT = ChainContext(beta=5.69, dims=(8, 8, 8, 4))
@@ -22,7 +22,7 @@ def trajectory(i, **more):
         "n_steps": 10,
         "cg_iterations": float(rng.integers(50, 80)),
     }
-    return Trajectory(**(values | more))
+    return ObservedUpdate(**(values | more))
 
 
 def test_there_are_fifty_with_names_of_their_own():

@@ -8,7 +8,7 @@ import pytest
 
 from metalforge.conductor.corpus import build_corpus
 from metalforge.conductor.corpus_spec import CorpusGrid, CorpusSpec
-from metalforge.conductor.features import FEATURES, LARGEST, ChainContext, FrameBuilder, Trajectory
+from metalforge.conductor.features import FEATURES, LARGEST, ChainContext, FrameBuilder, ObservedUpdate
 from metalforge.conductor.heads_training import reservoir, train_heads
 from metalforge.conductor.heuristics import rejection_probability
 from metalforge.conductor.labels import examples, frames_of, meta_rows
@@ -197,7 +197,7 @@ class Producer:
 
     def _trajectory(self, quarter, **more):
         spatial, temporal = self.plaquettes
-        return Trajectory(
+        return ObservedUpdate(
             phase=self.phase,
             plaquette_spatial=spatial,
             plaquette_temporal=temporal,
@@ -273,6 +273,6 @@ def test_a_chain_that_ended_is_forgotten_by_the_network_too(conductor, frames):
     with Worker(conductor) as worker:
         for name in ("a", "b"):
             worker.begin(name, CONTEXT)
-            worker.tell(name, [(0, Trajectory(phase="measure", plaquette_spatial=0.5, plaquette_temporal=0.5))])
+            worker.tell(name, [(0, ObservedUpdate(phase="measure", plaquette_spatial=0.5, plaquette_temporal=0.5))])
         worker.end("a")
     assert conductor.chains == ("b",)

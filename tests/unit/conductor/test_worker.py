@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from metalforge.conductor.features import ChainContext, Trajectory
+from metalforge.conductor.features import ChainContext, ObservedUpdate
 from metalforge.conductor.questions import Future, HeadQuestion, HeadReading, PlannedRun
 from metalforge.conductor.trust import Trust
 from metalforge.conductor.worker import KEPT, Worker, WorkerStuckWarning
@@ -91,7 +91,7 @@ def trusted(heads=HEADS):
 
 
 def row(plaquette):
-    return Trajectory(phase="warmup", plaquette_spatial=plaquette, plaquette_temporal=plaquette)
+    return ObservedUpdate(phase="warmup", plaquette_spatial=plaquette, plaquette_temporal=plaquette)
 
 
 def planned(beta=5.5, **more):

@@ -7,7 +7,7 @@ import pytest
 from metalforge.campaign.running.monitor import Monitor
 from metalforge.campaign.spec import WarmUpPolicy
 from metalforge.experiments.protocol import EXPERIMENTS, Settings, quiet, rows_of
-from metalforge.experiments.warmup import ALLOWED, FULL, QUICK, RULE, Place, bias_of, judge, rule_length, run
+from metalforge.experiments.warmup import ALLOWED, FULL, QUICK, RULE, CouplingChains, bias_of, judge, rule_length, run
 
 NOISE, TAU = 0.01, 20.0
 
@@ -29,7 +29,7 @@ def plan():
 def places(plan):
     updates = plan.late + plan.visit
     return [
-        Place(
+        CouplingChains(
             beta,
             {"plaquette": relaxing(plan.chains, updates, 2 * i), "|L|": relaxing(plan.chains, updates, 2 * i + 1)},
         )

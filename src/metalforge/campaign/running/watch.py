@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from metalforge.conductor.early_stop import EarlyStop
-from metalforge.conductor.features import ChainContext, MetaRow, Trajectory
+from metalforge.conductor.features import ChainContext, MetaRow, ObservedUpdate
 from metalforge.conductor.heuristics import rejection_probability
 from metalforge.conductor.questions import Future, HeadQuestion
 from metalforge.conductor.worker import Worker
@@ -66,7 +66,7 @@ class HeadWatch:
     def begin(self, history: Iterable[tuple[Phase, Mapping[str, float]]], n_steps: int | None) -> None:
         """Take a chain's past; `n_steps` is for rows of journals that do not say with how many steps they were made."""
         self._begin_again()
-        measured: list[tuple[int, Trajectory]] = []
+        measured: list[tuple[int, ObservedUpdate]] = []
         for phase, values in history:
             if phase == "measure":
                 measured += self._next(phase, values, n_steps)
@@ -122,7 +122,7 @@ class HeadWatch:
             if self._every == 1 and phase != "measure":
                 self._at.asked.append(self._ask(THERMALISED, row))
 
-    def _next(self, phase: Phase, values: Mapping[str, float], n_steps: int | None) -> list[tuple[int, Trajectory]]:
+    def _next(self, phase: Phase, values: Mapping[str, float], n_steps: int | None) -> list[tuple[int, ObservedUpdate]]:
         """Return what the worker is told of the next row: it, or nothing."""
         row, self._at.row = self._at.row, self._at.row + 1
         if row % self._every:
@@ -138,14 +138,16 @@ class HeadWatch:
         self._at.cg = values.get("cg_iterations", self._at.cg) or self._at.cg
         return [(row, told)]
 
-    def _trajectory(self, phase: Phase, n_steps: int | None, **seen: Any) -> Trajectory:
+    def _trajectory(self, phase: Phase, n_steps: int | None, **seen: Any) -> ObservedUpdate:
         """Return a trajectory with the plaquettes of the configuration it starts from, and what was seen of it."""
         plaquette, spatial = self._at.before
         if n_steps is not None:
             seen |= {"step_size": self._tau / n_steps, "n_steps": n_steps}
-        return Trajectory(phase=phase, plaquette_spatial=spatial, plaquette_temporal=2 * plaquette - spatial, **seen)
+        return ObservedUpdate(
+            phase=phase, plaquette_spatial=spatial, plaquette_temporal=2 * plaquette - spatial, **seen
+        )
 
-    def _ask(self, head: str, of: int | Trajectory, **more: object) -> Future:
+    def _ask(self, head: str, of: int | ObservedUpdate, **more: object) -> Future:
         return self._worker.ask(HeadQuestion(head=head, chain=self._chain, of=of, **more))  # type: ignore[arg-type]
 
     def _begin_again(self) -> None:

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from metalforge.core.brief import Brief
+from metalforge.core.brief import BriefRepr
 from metalforge.core.errors import PlacementError, SpecError
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.esn.network import HybridEsn
@@ -41,7 +41,7 @@ FEW = (1, 2, 3, 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Chunk(Brief):
+class Chunk(BriefRepr):
     """Some rows and where they go. On the device it has programs; `cost` is one step's, without reloads."""
 
     name: str
@@ -70,7 +70,7 @@ class Swaps:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class ChunkPlan(Brief):
+class ChunkPlan(BriefRepr):
     """A reservoir over a device and the host: printable (`str`), and all that `ChunkedEsn` needs."""
 
     units: int

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.arrays import Array, Reals
-from metalforge.core.brief import Brief
+from metalforge.core.brief import BriefRepr
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.metrics import nrmse
 from metalforge.reservoir.readout import ridge as ridge_readout
@@ -35,7 +35,7 @@ MOST_PADDED = 1 << 27
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Task(Brief):
+class Task(BriefRepr):
     """Series of inputs, each from rest, and what a network should say: at every step, or at the end of each series.
 
     `inputs` are (series, steps, inputs). Targets of whole numbers are classes, (series,) or (series, steps); real ones

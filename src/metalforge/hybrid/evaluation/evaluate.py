@@ -18,7 +18,7 @@ from metalforge.substrates.npu.program import Program
 from metalforge.substrates.profiles import PROFILES
 
 from .dividing import Options
-from .opening import Opened, open_model
+from .opening import OpenedModel, open_model
 from .report import Evaluation, Figure, Kept, OpPlace, PrecisionRow
 from .scoring import Scorer
 from .subjects import ON_HOST, GraphSubject, NetworkSubject, Subject, Trial, host_plan
@@ -112,7 +112,7 @@ def evaluate(
     )
 
 
-def _subject(opened: Opened, inputs: Any, targets: Any, options: Options) -> Subject:
+def _subject(opened: OpenedModel, inputs: Any, targets: Any, options: Options) -> Subject:
     """Return the model with its data; errors of a file's data name the file."""
     make: Callable[..., Subject] = NetworkSubject if isinstance(opened.model, EsnWeights) else GraphSubject
     given, wanted = _data(inputs), _data(targets)
@@ -124,7 +124,7 @@ def _data(given: Any) -> Any:
     return loaded(given) if isinstance(given, str | os.PathLike) else given
 
 
-def _ladder(precision: str | Sequence[str], opened: Opened) -> tuple[tuple[str, ...], bool]:
+def _ladder(precision: str | Sequence[str], opened: OpenedModel) -> tuple[tuple[str, ...], bool]:
     """Return the precisions to try, and whether to stop at the first that is good enough."""
     if precision in ("all", "auto"):
         own = (opened.precision,) if opened.on_chip is not None else ()

@@ -34,7 +34,7 @@ KINDS = (".onnx", ".safetensors", ".json", ".mfd", ".mfp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class OpenedModel:
     """A model, and how it reads and names things."""
 
     model: EsnWeights | OpGraph
@@ -54,43 +54,43 @@ class Opened:
         return f"{DEPLOYED} {known}" if known else DEPLOYED
 
 
-def open_model(model: Any) -> Opened:
+def open_model(model: Any) -> OpenedModel:
     """Return a model by its path, or of any object that is one."""
     if isinstance(model, str | os.PathLike):
         return _of_file(Path(model))
     if isinstance(model, Deployed):
         return _of_deployed(model)
     if isinstance(model, Plan):
-        return Opened(model=model.graph, on_chip=model)
+        return OpenedModel(model=model.graph, on_chip=model)
     if isinstance(model, OpGraph):
-        return Opened(model=model)
+        return OpenedModel(model=model)
     if isinstance(model, HybridEsn):
         return _of_network(model)
     weights, classes = as_weights(model), getattr(model, "classes_", None)
     rows = getattr(model, "rows", None) or getattr(model, "ROWS", None)
     labels = None if classes is None else tuple(map(str, classes))
-    return Opened(
+    return OpenedModel(
         model=weights, labels=labels, samples=rows == "samples", features=weights.features, heads=weights.heads
     )
 
 
-def _of_file(path: Path) -> Opened:
+def _of_file(path: Path) -> OpenedModel:
     if not path.is_dir() and path.exists() and path.suffix not in KINDS:
         raise SpecError(f"{path}: a model is a folder of `search --out` or a file of kind {', '.join(KINDS)}")
     if path.suffix == ".onnx":
-        return Opened(model=as_graph(path))
+        return OpenedModel(model=as_graph(path))
     if path.suffix != ".mfp":
         return _of_deployed(load(path))
     program = wire.load(path)
     with naming(path):
-        return Opened(model=_graph_of(program), on_chip=program)
+        return OpenedModel(model=_graph_of(program), on_chip=program)
 
 
-def _of_deployed(model: Deployed) -> Opened:
+def _of_deployed(model: Deployed) -> OpenedModel:
     labels = None if model.record.labels is None else tuple(map(str, model.record.labels))
     if isinstance(model, DeployedPlan):
         record = model.record
-        return Opened(
+        return OpenedModel(
             model=model.plan.graph,
             on_chip=model.plan if model.plan.jobs else None,
             labels=labels,
@@ -101,8 +101,8 @@ def _of_deployed(model: Deployed) -> Opened:
     return _of_network(model.esn, labels=labels, samples=model.record.rows == "samples")
 
 
-def _of_network(esn: CarriedState, *, labels: tuple[str, ...] | None = None, samples: bool = False) -> Opened:
-    return Opened(
+def _of_network(esn: CarriedState, *, labels: tuple[str, ...] | None = None, samples: bool = False) -> OpenedModel:
+    return OpenedModel(
         model=esn.weights,
         on_chip=esn if isinstance(esn, HybridEsn) and esn.mode != "software" else None,
         labels=labels,

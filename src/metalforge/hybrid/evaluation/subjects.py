@@ -36,7 +36,7 @@ from metalforge.substrates.npu.program import Program
 from metalforge.substrates.profiles import profile as find_profile
 
 from .dividing import Options, at, divided, few, said, sample_part, series_part
-from .opening import DEPLOYED, Opened
+from .opening import DEPLOYED, OpenedModel
 from .report import Fitting
 from .scoring import Scorer
 from .targets import are_classes, as_list, series_task
@@ -90,7 +90,7 @@ class NetworkSubject:
 
     unit = "step"
 
-    def __init__(self, opened: Opened, inputs: Given, targets: Given, options: Options) -> None:
+    def __init__(self, opened: OpenedModel, inputs: Given, targets: Given, options: Options) -> None:
         weights = opened.model
         assert isinstance(weights, EsnWeights)
         if weights.w_fb is not None:
@@ -192,7 +192,7 @@ class NetworkSubject:
 class GraphSubject:
     """A graph as it is: what maps goes to the chip at the precision, everything else is the host's."""
 
-    def __init__(self, opened: Opened, inputs: Given, targets: Given, options: Options) -> None:
+    def __init__(self, opened: OpenedModel, inputs: Given, targets: Given, options: Options) -> None:
         graph = opened.model
         assert isinstance(graph, OpGraph)
         self._opened = opened

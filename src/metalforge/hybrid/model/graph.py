@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias, TypeVar
 
 from metalforge.core.arrays import Reals
-from metalforge.core.brief import Brief
+from metalforge.core.brief import BriefRepr
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.weights import EsnWeights
 
@@ -31,7 +31,7 @@ def of_node(title: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Node(Brief):
+class Node(BriefRepr):
     """An op with a name, the values it reads and the values it gives."""
 
     name: str
@@ -45,7 +45,7 @@ class Node(Brief):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class OpGraph(Brief):
+class OpGraph(BriefRepr):
     """Inputs by name with their shapes, nodes in any order, outputs by name.
 
     `nodes` come out sorted so that every value is made before it is read; `shapes` has the shape of every value.

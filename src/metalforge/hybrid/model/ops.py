@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 import numpy as np
 
 from metalforge.core.arrays import Array, Reals
-from metalforge.core.brief import Brief
+from metalforge.core.brief import BriefRepr
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.sparse import weights_of
 from metalforge.reservoir.weights import EsnWeights
@@ -48,7 +48,7 @@ class Precision(StrEnum):
     """Must stay as they are."""
 
 
-class Op(Brief):
+class Op(BriefRepr):
     """Base of all ops. `kind` names the row of the routing table; `arity` is the number of inputs, None for any."""
 
     kind: str

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.arrays import Doubles, Reals
-from metalforge.core.brief import Brief
+from metalforge.core.brief import BriefRepr
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.ops import Elementwise, FullyConnectedOp
 from metalforge.substrates.npu.certificate import overflow_certificate
@@ -51,7 +51,7 @@ LARGEST_STEP = 65535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class DeviceJob(Brief):
+class DeviceJob(BriefRepr):
     """Some nodes of a graph as work for the device."""
 
     name: str
@@ -102,7 +102,7 @@ class ChainJob(DeviceJob):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class ChainStage(Brief):
+class ChainStage(BriefRepr):
     """One layer of a chain: y = W x + b, and whether a bounded ReLU follows."""
 
     name: str

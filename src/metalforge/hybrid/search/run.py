@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from metalforge.core.brief import Brief
+from metalforge.core.brief import BriefRepr
 from metalforge.core.files import naming, replacing
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.hybrid.deployed import deploy
@@ -64,7 +64,7 @@ class SearchReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Deployment(Brief):
+class Deployment(BriefRepr):
     """A search's network, ready to run: `esn` on an emulated device, `weights` and `programs` as they are written."""
 
     report: SearchReport

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.arrays import Array, Doubles
-from metalforge.core.brief import Brief
+from metalforge.core.brief import BriefRepr
 
 from .certificate import split_lines
 from .ladder import Ladder, build_ladder, ladder_of
@@ -26,7 +26,7 @@ Infer: TypeAlias = Callable[[Program, NDArray[np.uint8]], Array]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class CompiledLinear(Brief):
+class CompiledLinear(BriefRepr):
     """y = matrix @ x on the chip: program c takes the inputs `columns[c]`, in the encoding of `ladders[c]`.
 
     For an x within its ranges, each output is within `error_bound` of the real product.

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.arrays import Array, Doubles
-from metalforge.core.brief import Brief
+from metalforge.core.brief import BriefRepr
 
 from .program import Encoding, Program, ProgramError
 from .quantize import Clip, Per, Quantized, quantize_to
@@ -141,7 +141,7 @@ def quantize_digits(weights: ArrayLike, digits: int, *, per: Per = "row", clip: 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Ladder(Brief):
+class Ladder(BriefRepr):
     """One integer matrix under one encoding: what the chip is given, and what its potentials mean.
 
     `integers` is int64 of shape (outputs, inputs), `scales` what one unit of each output's integer is worth,

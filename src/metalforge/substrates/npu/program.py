@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.arrays import Doubles
-from metalforge.core.brief import Brief
+from metalforge.core.brief import BriefRepr
 from metalforge.core.errors import MetalforgeError
 
 MAX_INPUTS = 57334
@@ -44,7 +44,7 @@ def weight_limits(bits: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class FullyConnected(Brief):
+class FullyConnected(BriefRepr):
     """One layer: potentials = inputs @ weights, in integers.
 
     `weights` is int8 of shape (inputs, units) within `weight_limits(weight_bits)`; inputs are unsigned integers of
@@ -140,7 +140,7 @@ class Encoding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Program(Brief):
+class Program(BriefRepr):
     """A chain of layers with what the host needs to use them.
 
     `scales` has one float64 an output (after digits are joined): what one unit of the joined integer is worth.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.arrays import Array, Doubles
-from metalforge.core.brief import Brief
+from metalforge.core.brief import BriefRepr
 
 from .program import ProgramError
 
@@ -43,7 +43,7 @@ class QuantizationReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Quantized(Brief):
+class Quantized(BriefRepr):
     """Weights as integers of shape (outputs, inputs) with one scale a row, or one in all.
 
     `values` are int8 where the limits fit, else int16; `error` is `weights - dequantize()`.

@@ -24,7 +24,7 @@ from .host import HostPart
 from .native import Known, Open, Value, bias_row, dequantised, native_op, turned
 from .operators import REASONS, onnx_library, operations
 from .reading import RECURRENT, OnnxModel, attributes_of, read_onnx, titled
-from .shapes import Budget, Sized, computed, inferred, model_of, sized, walk
+from .shapes import ImportBudget, Sized, computed, inferred, model_of, sized, walk
 
 STATES = (5, 6)
 """Places of first states among the inputs of a recurrent operator."""
@@ -72,7 +72,7 @@ class _Lowering:
         self.pieces: dict[str, _Piece] = {}  # by their first output
         self.names: set[str] = set()  # of pieces
         self.numbers: dict[str, count[int]] = {}  # for those that would have the same
-        self.budget = Budget(model.size)
+        self.budget = ImportBudget(model.size)
 
     def graph(self) -> OpGraph:
         """Return the graph, once every node is taken."""

@@ -49,7 +49,7 @@ class Sized:
         return cls(kind, array.shape, array if array.size <= SMALL else None)
 
 
-class Budget:
+class ImportBudget:
     """What may be made and done before a model is read, by how many bytes it has; `spend` is asked before it is."""
 
     def __init__(self, size: int) -> None:
@@ -88,7 +88,7 @@ def sized(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def walk(
-    nodes: Iterable[Any], opsets: Sequence[Any], known: Mapping[str, Sized], budget: Budget | None = None
+    nodes: Iterable[Any], opsets: Sequence[Any], known: Mapping[str, Sized], budget: ImportBudget | None = None
 ) -> dict[str, Sized]:
     """Return every value with its type and extents, for inputs and constants that are known.
 
