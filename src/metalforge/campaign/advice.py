@@ -1,4 +1,4 @@
-"""What is said about a campaign before it runs: lattices whose answer is blurred or that run slowly, and what is known.
+"""What is said about a campaign before it runs: lattices whose answer is blurred, and what is known.
 
 What is known of the transition with sea quarks has citations, and stands in the report, too. It says what to expect and
 what to compare with; nothing is fitted to it, and no range is derived from it.
@@ -6,10 +6,8 @@ what to compare with; nothing is fitted to it, and no range is derived from it.
 
 from typing import NamedTuple
 
-from metalforge.native.cpu_engine import slow_extents
-
 from .report.words import lattice_name, say
-from .spec import CampaignSpec, Dims, Lattice
+from .spec import CampaignSpec, Lattice
 
 LEAST_ASPECT = 2
 """N_s / N_t below which finite-size effects are as large as what is looked for: at 2 the peak is shifted by about
@@ -24,29 +22,6 @@ def size_cautions(spec: CampaignSpec) -> tuple[str, ...]:
         for dims, aspect in aspects.items()
         if aspect < LEAST_ASPECT
     )
-
-
-def speed_cautions(spec: CampaignSpec) -> tuple[str, ...]:
-    """Return a sentence for every volume that this machine's kernels run one site at a time."""
-    said = []
-    for dims in spec.lattice.volumes:
-        if not slow_extents(dims, spec.lattice.precision):
-            continue
-        better = [lattice_name(other) for other in _fast(dims, spec.lattice.precision)]
-        instead = f": {' or '.join(better)} would not" if better else ""
-        said.append(say("cautions.slow", name=lattice_name(dims), instead=instead))
-    return tuple(said)
-
-
-def _fast(dims: Dims, precision: str) -> list[Dims]:
-    """Return the nearest lattices, smaller and larger in space, whose extents the kernels take in vectors."""
-    t = dims[3]
-    found = []
-    for up in (0, 1):
-        x, y, z = (n if n % 4 == 0 else n // 4 * 4 + 4 * up for n in dims[:3])
-        if min(x, y, z) >= 4 and not slow_extents((x, y, z, t), precision):
-            found.append((x, y, z, t))
-    return found
 
 
 class KnownFact(NamedTuple):

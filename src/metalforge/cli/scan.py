@@ -247,13 +247,13 @@ def _spec(
 def _run(campaign: "Campaign", as_json: bool) -> None:
     """Run with a live view; end by its result, or with the exit code of an interruption."""
     from metalforge.campaign import Results
-    from metalforge.campaign.advice import size_cautions, speed_cautions
+    from metalforge.campaign.advice import size_cautions
     from metalforge.pipeline import PipelineError
 
     from .live import LiveView
 
     if campaign.state.finished is None:
-        for caution in (*size_cautions(campaign.spec), *speed_cautions(campaign.spec)):
+        for caution in size_cautions(campaign.spec):
             sys.stderr.write(f"note: {caution}\n")
 
     def stop(number: int, frame: FrameType | None) -> None:

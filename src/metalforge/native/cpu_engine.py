@@ -5,7 +5,7 @@ A buffer is a NumPy array in the layout of the kernels, (vectors, ..., lanes) as
 
 import atexit
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, cached_property, lru_cache
 from types import ModuleType
 from typing import Any
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from metalforge.core.memory import check_memory
 
 from ._level import kernels, level, thread_count
-from .engine import BufferKind, Dims, Precision, check_dims
+from .engine import BufferKind, Dims, Precision
 
-__all__ = ["CpuEngine", "cpu_engine", "family_of_level", "slow_extents"]
+__all__ = ["CpuEngine", "cpu_engine", "family_of_level"]
 
 Kernel = Callable[..., Any]
 _REALS: dict[str, type[np.float64] | type[np.float32]] = {"f64": np.float64, "f32": np.float32}
@@ -177,17 +177,6 @@ class _CpuSolver:
         bind = _binder(grid.engine, grid.precision, operator, workspace)
         self.begin = bind("cg_begin")
         self.iterate = bind("cg_iterate")
-
-
-def slow_extents(dims: Sequence[int], precision: str = "f64") -> tuple[int, ...]:
-    """Return the extents for which the kernels run this lattice one site at a time; none where they run it in vectors.
-
-    A direction is cut in two, to fill the lanes of a vector, only when its extent is a multiple of four: a vector of
-    2^n lanes wants n such directions. How wide vectors are is the build level's.
-    """
-    lanes = getattr(kernels(), f"layout_{precision}")((4, 4, 4, 4)).lanes
-    slow = [n for n in check_dims(dims) if n % 4]
-    return tuple(sorted(set(slow))) if 2 ** (4 - len(slow)) < lanes else ()
 
 
 def _binder(engine: CpuEngine, precision: Precision, *subject: Any) -> Callable[[str], Kernel]:

@@ -275,28 +275,37 @@ MF_INLINE Simd<float, L> from_bits(Simd<u32, L> x) {
   return bit_cast<typename Simd<float, L>::Storage>(x.v);
 }
 
+// Whether a vector has instructions of its own: it fills the register, or half of one of AVX-512.
+template <class S>
+inline constexpr bool in_one_register = sizeof(S) == vector_bytes || (vector_bytes == 64 && sizeof(S) == 32);
+
 template <class T, int L>
 MF_INLINE Simd<T, L> sqrt(Simd<T, L> x) {
 #if MF_X86
   using S = typename Simd<T, L>::Storage;
-  if constexpr (sizeof(S) == vector_bytes) {
 #if defined(__AVX512F__)
+  if constexpr (sizeof(S) == 64) {
     if constexpr (sizeof(T) == 8)
       return S(_mm512_sqrt_pd(__m512d(x.v)));
     else
       return S(_mm512_sqrt_ps(__m512(x.v)));
-#elif defined(__AVX2__)
+  }
+#endif
+#if defined(__AVX2__)
+  if constexpr (sizeof(S) == 32) {
     if constexpr (sizeof(T) == 8)
       return S(_mm256_sqrt_pd(__m256d(x.v)));
     else
       return S(_mm256_sqrt_ps(__m256(x.v)));
+  }
 #else
+  if constexpr (sizeof(S) == 16) {
     if constexpr (sizeof(T) == 8)
       return S(_mm_sqrt_pd(__m128d(x.v)));
     else
       return S(_mm_sqrt_ps(__m128(x.v)));
-#endif
   }
+#endif
 #endif
   for (int i = 0; i < L; ++i) x.set(i, sqrt(x[i]));
   return x;
@@ -306,18 +315,19 @@ template <class T, int L>
 MF_INLINE Simd<T, L> fma(Simd<T, L> a, Simd<T, L> b, Simd<T, L> c) {
 #if MF_X86 && defined(__FMA__)
   using S = typename Simd<T, L>::Storage;
-  if constexpr (sizeof(S) == vector_bytes) {
 #if defined(__AVX512F__)
+  if constexpr (sizeof(S) == 64) {
     if constexpr (sizeof(T) == 8)
       return S(_mm512_fmadd_pd(__m512d(a.v), __m512d(b.v), __m512d(c.v)));
     else
       return S(_mm512_fmadd_ps(__m512(a.v), __m512(b.v), __m512(c.v)));
-#else
+  }
+#endif
+  if constexpr (sizeof(S) == 32) {
     if constexpr (sizeof(T) == 8)
       return S(_mm256_fmadd_pd(__m256d(a.v), __m256d(b.v), __m256d(c.v)));
     else
       return S(_mm256_fmadd_ps(__m256(a.v), __m256(b.v), __m256(c.v)));
-#endif
   }
 #endif
   for (int i = 0; i < L; ++i) c.set(i, fma(a[i], b[i], c[i]));
@@ -327,14 +337,14 @@ MF_INLINE Simd<T, L> fma(Simd<T, L> a, Simd<T, L> b, Simd<T, L> c) {
 // Vectors wider than a register have no instruction of their own: there mul_add is a product and a sum.
 template <class T, int L>
 MF_INLINE Simd<T, L> mul_add(Simd<T, L> a, Simd<T, L> b, Simd<T, L> c) {
-  if constexpr (has_fma && sizeof(a.v) == vector_bytes)
+  if constexpr (has_fma && in_one_register<decltype(a.v)>)
     return fma(a, b, c);
   else
     return a * b + c;
 }
 template <class T, int L>
 MF_INLINE Simd<T, L> neg_mul_add(Simd<T, L> a, Simd<T, L> b, Simd<T, L> c) {
-  if constexpr (has_fma && sizeof(a.v) == vector_bytes)
+  if constexpr (has_fma && in_one_register<decltype(a.v)>)
     return fma(-a, b, c);
   else
     return c - a * b;
@@ -415,7 +425,7 @@ MF_INLINE Simd<To, L> convert(Simd<T, L> x) {
 template <class T, int L>
 MF_INLINE Simd<T, L> in_register(Simd<T, L> x) {
 #if MF_X86
-  if constexpr (sizeof(x.v) == vector_bytes) asm("" : "+v"(x.v));
+  if constexpr (in_one_register<decltype(x.v)>) asm("" : "+v"(x.v));
 #endif
   return x;
 }

@@ -1,6 +1,7 @@
 """Every kernel against the NumPy twin, at every build level, on lattices that take every split of the lanes."""
 
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ from metalforge.lattice import GaugeField
 from metalforge.lattice.field import Momenta
 from reference import gauge as twin
 
-# Together these cut no, some and all directions in two, at the seams of even and odd pieces, and with extents of two,
-# where both neighbours are one site; (6, 4, 2, 8) and (4, 8, 2, 6) do not fill the widest registers.
+# Together these cut no, some and all directions in two, plainly and with twists, at the seams of even and odd pieces,
+# and with extents of two, where both neighbours are one site; (6, 4, 2, 8) and (4, 8, 2, 6) do not fill the widest
+# registers.
 SHAPES = [(2, 2, 2, 2), (4, 4, 4, 4), (8, 8, 8, 4), (6, 4, 2, 8), (4, 8, 2, 6), (16, 4, 4, 2), (2, 2, 2, 8)]
 SMALL = [(2, 2, 2, 2), (4, 4, 4, 4), (6, 4, 2, 8), (2, 2, 2, 8)]
 PRECISIONS = ["f64", "f32"]
@@ -443,6 +445,17 @@ def test_a_heat_bath_at_infinite_temperature_gives_one_field_at_every_level(monk
         field.heatbath(0.0, seed=5, stream=0, step=1)
         fields.append(field.to_links())
     assert all(np.max(np.abs(other - fields[0])) <= 1e-12 for other in fields[1:])
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_every_lattice_fills_the_vectors(isa, precision):
+    """Up to eight lanes, whatever the extents; each site lies in one of them."""
+    kernels = native.kernels(isa)
+    room = kernels.vector_bytes // (8 if precision == "f64" else 4)
+    for dims in product((2, 4, 6), (2, 4, 10), (4, 6), (2, 4)):
+        layout = getattr(kernels, f"layout_{precision}")(dims)
+        assert layout.lanes == (room if all(n % 4 == 0 for n in dims) else min(room, 8))
+        assert layout.lanes * layout.vectors == np.prod(dims)
 
 
 STAGES = np.array([[1.0, 0.1], [0.0, 0.2], [1.0, 0.2], [0.0, 0.2], [1.0, 0.1]])

@@ -20,12 +20,15 @@ struct FieldLayout : Layout {
   }
 };
 
-// Calls work(V{}) with the lane type of the layout: the native vector, or the plain real for lattices that cannot be
-// cut.
+// Calls work(V{}) with the lane type of the layout: the native vector, or half of it where a lattice has not so many
+// lanes, which happens to the sixteen floats of AVX-512 alone.
 template <class Real, class Work>
-auto with_lanes(const FieldLayout<Real>& layout, Work work) {
-  if (layout.lanes() == native_lanes<Real>) return work(Simd<Real, native_lanes<Real>>{});
-  return work(Real{});
+auto with_lanes([[maybe_unused]] const FieldLayout<Real>& layout, Work work) {
+  constexpr int native = native_lanes<Real>;
+  static_assert(native <= 2 * Layout::certain_lanes);
+  if constexpr (native > Layout::certain_lanes)
+    if (layout.lanes() < native) return work(Simd<Real, Layout::certain_lanes>{});
+  return work(Simd<Real, native>{});
 }
 
 inline ChainAddress chain_argument(nb::handle seed, nb::handle stream, nb::handle step) {

@@ -40,7 +40,8 @@ struct StaggeredOperator {
   const Neighbour* around_of(int parity, i64 i) const { return around[parity].data() + 8 * i; }
 
  private:
-  // The extent of a piece in x is even, so vectors 2 i and 2 i + 1 are the i-th of either parity.
+  // The extent of a piece in x is even (x is never cut with a twist), so vectors 2 i and 2 i + 1 are the i-th of either
+  // parity.
   static Neighbour halved(Neighbour n) { return {n.vector / 2, n.mask}; }
 };
 
@@ -71,12 +72,10 @@ template <class Real, class Work>
 void with_hopping(const StaggeredOperator<Real>& op, int threads, Work work) {
   const i64 bytes_of_thread = op.vectors * 2 * 4 * 18 * op.layout.lanes() * static_cast<i64>(sizeof(Real)) / threads;
   with_lanes(op.layout, [&](auto tag) {
-    if constexpr (LaneTraits<decltype(tag)>::lanes > 1)
-      if (bytes_of_thread > (i64{2} << 20)) {
-        work(tag, std::true_type{});
-        return 0;
-      }
-    work(tag, std::false_type{});
+    if (bytes_of_thread > (i64{2} << 20))
+      work(tag, std::true_type{});
+    else
+      work(tag, std::false_type{});
     return 0;
   });
 }

@@ -133,11 +133,9 @@ template <class V>
 class LaneSum {
  public:
   MF_INLINE void add(V x) {
-    if constexpr (LaneTraits<V>::lanes == 1)
-      low_ += static_cast<double>(x);
-    else if constexpr (wide)
+    if constexpr (wide) {
       low_ = low_ + x;
-    else {
+    } else {
       low_ = low_ + convert<double>(half_of<0>(x));
       high_ = high_ + convert<double>(half_of<1>(x));
     }
@@ -145,14 +143,9 @@ class LaneSum {
   MF_INLINE double value() const { return horizontal_sum(wide ? low_ : low_ + high_); }
 
  private:
-  static constexpr bool wide = LaneTraits<V>::lanes == 1 || sizeof(typename LaneTraits<V>::Real) == sizeof(double);
-  static auto zero() {
-    if constexpr (LaneTraits<V>::lanes == 1)
-      return 0.0;
-    else
-      return Simd<double, wide ? LaneTraits<V>::lanes : LaneTraits<V>::lanes / 2>(0.0);
-  }
-  decltype(zero()) low_ = zero(), high_ = zero();
+  static constexpr bool wide = sizeof(typename LaneTraits<V>::Real) == sizeof(double);
+  using Sum = Simd<double, wide ? LaneTraits<V>::lanes : LaneTraits<V>::lanes / 2>;
+  Sum low_ = Sum(0.0), high_ = Sum(0.0);
 };
 
 }  // namespace mf::bindings
