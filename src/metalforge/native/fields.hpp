@@ -78,6 +78,22 @@ struct Links {
   }
 };
 
+#if !MF_CUDA
+// Links that are not read but fetched: what a function loads comes to a core's own cache. Its result means nothing, and
+// without a use of it nothing is computed.
+template <class V>
+struct FetchedLinks {
+  Links<V> links;
+
+  MF_INLINE Matrix3<V> load(const Position& x, int mu) const {
+    const char* p = reinterpret_cast<const char*>(links.address(x.vector, mu));
+    MF_UNROLL
+    for (int line = 0; line < 18 * static_cast<int>(sizeof(V)); line += 64) __builtin_prefetch(p + line, 0, 2);
+    return Matrix3<V>::zero();
+  }
+};
+#endif
+
 // Momenta: eight numbers of V a link.
 template <class V>
 struct Momenta {

@@ -416,6 +416,17 @@ class TestSelection:
         self.update(kind, parts, 0)
         assert np.array_equal(whole.links, parts.links)
 
+    @pytest.mark.parametrize("dims", [(8, 8, 8, 32), (16, 8, 18, 8), (32, 16, 16, 2)])
+    @pytest.mark.parametrize("selection", [255, 0b10101101])
+    def test_a_field_too_large_for_a_cache_is_updated_in_the_same_order(self, dims, selection):
+        """It is walked through by time slices; one part at a time leaves no choice of the order."""
+        whole, parts = (GaugeField.hot(dims, seed=1, threads=threads) for threads in (2, 1))
+        assert whole.links.nbytes > 8 << 20
+        self.update("overrelax", whole, selection)
+        for bit in range(8):
+            self.update("overrelax", parts, selection & 1 << bit)
+        assert np.array_equal(whole.links, parts.links)
+
 
 @pytest.mark.parametrize(
     "kind",

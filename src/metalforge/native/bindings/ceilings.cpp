@@ -7,8 +7,9 @@
 namespace mf::bindings {
 namespace {
 
-// Sixteen independent chains of multiply-adds: enough to hide the latency of four cycles on two pipes.
-constexpr int chains = 16;
+// Twelve independent chains of multiply-adds: enough to hide the latency of four cycles on two pipes, and with their
+// constants no more than sixteen registers.
+constexpr int chains = 12;
 
 template <class T>
 double multiply_add_chains(i64 rounds, int threads) {

@@ -1,6 +1,7 @@
 // Drivers of everything that changes a gauge field: starts, molecular dynamics, heat bath, overrelaxation.
 #include "actions.hpp"
 #include "lattice.hpp"
+#include "team.hpp"
 #include "update.hpp"
 
 namespace mf::bindings {
@@ -158,27 +159,52 @@ void reunitarise_links(const FieldLayout<Real>& layout, nb::handle u_object, nb:
   });
 }
 
+// Calls work(mu, parity, slice) in an order that gives what all of (0, 0), then all of (0, 1), (1, 0), ... (3, 1)
+// would, but goes through the time slices once, as a wave: phase 2 mu + parity is `lag` slices behind the first one.
+// Where a link is updated its staple reaches, for mu < 3, links mu of the other parity and links t in the slices beside
+// it, and for mu = 3 spatial links in the next slice; so phase (mu, 1) of a slice comes when (mu, 0) is done on both
+// sides of it, (3, 0) when (2, 1) is done in the next one, and all else when the phase before is done in the same
+// slice. The slices are a ring: `first` is where a phase begins, far enough from the seam, and the wave runs on over it
+// to the end.
+template <class Work>
+void walk_sweep(u64 selection, i64 slices, Work work) {
+  constexpr int lag[8] = {0, 1, 1, 2, 2, 3, 4, 4}, first[8] = {0, 1, 1, 2, 2, 3, 3, 3};
+  for (i64 wave = 0; wave < slices + lag[7] + first[7]; ++wave)
+    for (int phase = 0; phase < 8; ++phase) {
+      const i64 t = wave - lag[phase] - first[phase];
+      if (t >= 0 && t < slices && selection >> phase & 1) work(phase / 2, phase % 2, (t + first[phase]) % slices);
+    }
+}
+
 // Updates links by direction and parity, so that none changes while its staple is in use. Bit 2 mu + parity of
 // `selection` chooses which; 255 is every link. rotate(sites, mu, subgroup, part) is the update of a subgroup.
+// A field that no cache holds would come from memory once a direction and parity: it is walked through by slices. Sites
+// of one parity are further apart than a page, which prefetchers do not follow: links are fetched two vectors ahead.
 template <class Real, class Rotate>
 void sweep(const FieldLayout<Real>& layout, Real* data, u64 selection, int threads, Rotate rotate) {
+  constexpr i64 cached_bytes = i64{8} << 20, fetched_ahead = 2;
+  const i64 bytes = layout.sites() * 4 * 18 * static_cast<i64>(sizeof(Real));
+  const i64 slices = bytes > cached_bytes ? layout.local()[3] : 1;
   with_lanes(layout, [&](auto tag) {
     using V = decltype(tag);
     const Links<V> links{data};
-    for (int mu = 0; mu < 4; ++mu)
-      for (int parity = 0; parity < 2; ++parity) {
-        if (!(selection >> (2 * mu + parity) & 1)) continue;
-        const std::vector<i32>& list = layout.parity(parity);
-        const i64 n = static_cast<i64>(list.size());
-#pragma omp parallel for schedule(static) num_threads(threads) if (threads > 1)
-        for (i64 i = 0; i < n; ++i) {
-          const i64 v = list[static_cast<std::size_t>(i)];
+    run_team(threads, [&](const Team& team) {
+      walk_sweep(selection, slices, [&](int mu, int parity, i64 slice) {
+        const i32* list = layout.parity(parity).data();
+        const i64 n = layout.vectors() / 2 / slices;
+        const Team::Range range = team.share(n);
+        const i64 end = slice * n + range.end;
+        for (i64 i = slice * n + range.begin; i < end; ++i) {
+          const i64 v = list[i];
+          if (i + fetched_ahead < end) staple(FetchedLinks<V>{links}, layout.at(list[i + fetched_ahead]), mu);
           const auto rotation = [&](int subgroup, const Quaternion<V>& part) {
             return rotate(layout.sites_of(v), mu, subgroup, part);
           };
           links.store(updated_by_subgroups(links, layout.at(v), mu, rotation), v, mu);
         }
-      }
+        team.barrier();
+      });
+    });
     return 0;
   });
 }
