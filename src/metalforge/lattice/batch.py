@@ -5,14 +5,21 @@ couplings, seeds and streams are each chain's own.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
 
 from metalforge.core.errors import SpecError
-from metalforge.native.engine import Batch, BatchEngine, BatchRow, ChainPlace, Sweeps, Trajectory
+from metalforge.native.engine import Batch, BatchEngine, ChainPlace, Sweeps, Trajectory
 
 from .chain import Chain, UpdateInfo
 from .integrators import scheme
-from .observables import Observables, observables_of
+from .observables import Observables
+
+Columns: TypeAlias = dict[str, list[float]]
+"""What updates of one chain gave, by observable."""
+COLUMNS = (*Observables.__struct_fields__, "delta_h", "accepted")
+"""What a batch measures; sweeps have no accept test."""
 
 
 class BatchUpdate(NamedTuple):
@@ -32,34 +39,36 @@ class ChainBatch:
     def __init__(self, chains: Sequence[Chain]) -> None:
         if not chains:
             raise SpecError("a batch needs at least one chain. Got none")
-        self.chains = list(chains)
-        first = self.chains[0]
-        wanted = _kind(first)
-        for chain in self.chains[1:]:
-            if _kind(chain) != wanted:
-                raise SpecError(f"chains of a batch must be of one kind, {wanted}. Got {_kind(chain)}")
+        first = chains[0]
+        self.kind = kind_of(first)
         engine = first.field.engine
         self._batch: Batch | None = None
         if isinstance(engine, BatchEngine) and first.spec.fermions is None:
-            self._batch = engine.batch(first.field.dims, first.field.precision, len(self.chains))
+            self._batch = engine.batch(first.field.dims, first.field.precision, len(chains))
         self._started = 0
         self._alone: list[list[BatchUpdate]] = []
+        self.chains = list(chains)
         self.take_up()
 
     def __len__(self) -> int:
         return len(self.chains)
 
-    def take_up(self) -> None:
-        """Take the chains as they are now: their links, steps and couplings."""
+    def take_up(self, chains: Sequence[Chain] | None = None) -> None:
+        """Take chains as they are now, links, steps and couplings: those of the batch, or as many others in place."""
+        others = self.chains if chains is None else list(chains)
+        if len(others) != len(self.chains):
+            raise SpecError(f"this batch has room for {len(self.chains)} chains. Got {len(others)}")
+        for chain in others:
+            if kind_of(chain) != self.kind:
+                raise SpecError(f"chains of a batch must be of one kind, {self.kind}. Got {kind_of(chain)}")
+        self.chains = others
         if self._batch is not None:
-            for n, chain in enumerate(self.chains):
-                self._batch.place(n, _place(chain), chain.field.links)
+            self._batch.place([_place(chain) for chain in others], [chain.field.links for chain in others])
 
     def couple(self) -> None:
         """Take the couplings that the chains have now (`Chain.hold`); their links stay where they are."""
         if self._batch is not None:
-            for n, chain in enumerate(self.chains):
-                self._batch.place(n, _place(chain))
+            self._batch.place([_place(chain) for chain in self.chains])
 
     def start(self, updates: int, *, accept_always: bool = False) -> None:
         """Ask for so many updates of every chain; they run while the caller does something else."""
@@ -74,8 +83,27 @@ class ChainBatch:
         if self._batch is None:
             done, self._alone = self._alone, []
             return done
-        rows, self._started = self._batch.rows(), 0
-        return [[_result(chain, row) for chain, row in zip(self.chains, update, strict=True)] for update in rows]
+        updates, found = self._started, self.collect_columns()
+        return [
+            [_update(chain, columns, i - updates) for chain, columns in zip(self.chains, found, strict=True)]
+            for i in range(updates)
+        ]
+
+    def collect_columns(self) -> list[Columns]:
+        """Wait for what was started, and return what every chain gave: its observables, a number an update."""
+        if self._batch is None:
+            return [_joined([update[n] for update in self.collect()]) for n in range(len(self))]
+        table, self._started = np.moveaxis(self._batch.rows(), 2, 0), 0
+        field = self.chains[0].field
+        spatial, temporal = (sums / (3 * field.volume) for sums in table[:2])
+        loops = table[2:4] / field.spatial_volume
+        values = [(spatial + temporal) / 2, spatial, temporal, *loops]
+        if self.chains[0].spec.has_trajectories:
+            values += [*table[4:6]]
+        for chain in self.chains:
+            chain.step += table.shape[1]
+        by_chain = [found.T.tolist() for found in values]
+        return [dict(zip(COLUMNS, columns, strict=False)) for columns in zip(*by_chain, strict=True)]
 
     def run(self, updates: int, *, accept_always: bool = False) -> list[list[BatchUpdate]]:
         """Move every chain by so many updates, and return what each of them did."""
@@ -91,8 +119,8 @@ class ChainBatch:
                 self._batch.fetch(n, chain.field.links)
 
 
-def _kind(chain: Chain) -> tuple[object, ...]:
-    """What chains of a batch have in common."""
+def kind_of(chain: Chain) -> tuple[object, ...]:
+    """Return what chains of a batch have in common."""
     spec = chain.spec
     update = spec.hmc if spec.has_trajectories else spec.heatbath
     return chain.field.engine.name, tuple(spec.dims), spec.precision, spec.algorithm, update, spec.action, spec.fermions
@@ -112,13 +140,21 @@ def _plan(chain: Chain, accept_always: bool) -> Sweeps | Trajectory:
     return Trajectory(tuple(float(x) for x in stages.reshape(-1)), action, accept_always)
 
 
-def _result(chain: Chain, row: BatchRow) -> BatchUpdate:
-    """Move a chain's count on by an update that the batch made."""
-    chain.step += 1
-    info = UpdateInfo(step=chain.step)
-    if chain.spec.has_trajectories:
-        info = UpdateInfo(step=chain.step, accepted=bool(row.accepted), delta_h=row.delta_h)
-    return BatchUpdate(info, observables_of(chain.field, row[:2], complex(row.polyakov_re, row.polyakov_im)))
+def _update(chain: Chain, columns: Columns, i: int) -> BatchUpdate:
+    """Return an update of those that led to where the chain is: the last one is number -1."""
+    numbers = {name: values[i] for name, values in columns.items()}
+    info = UpdateInfo(step=chain.step + i + 1)
+    if "delta_h" in numbers:
+        accepted, delta_h = bool(numbers.pop("accepted")), numbers.pop("delta_h")
+        info = UpdateInfo(step=info.step, accepted=accepted, delta_h=delta_h)
+    return BatchUpdate(info, Observables(**numbers))
+
+
+def _joined(updates: Sequence[BatchUpdate]) -> Columns:
+    joined = {name: [getattr(update.observed, name) for update in updates] for name in COLUMNS[:5]}
+    if updates and updates[0].info.accepted is not None:
+        joined |= {name: [float(getattr(update.info, name)) for update in updates] for name in COLUMNS[5:]}
+    return joined
 
 
 def _updated(chain: Chain, accept_always: bool) -> BatchUpdate:

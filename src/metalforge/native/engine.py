@@ -240,8 +240,8 @@ class BatchRow(NamedTuple):
 class Batch(Protocol):
     """Quenched chains of one lattice that an engine moves together; each has the bits it would have alone."""
 
-    def place(self, number: int, place: ChainPlace, links: Buffer | None = None, /) -> None:
-        """Say what a chain is and, with links of a grid of the lattice, where it stands."""
+    def place(self, chains: Sequence[ChainPlace], links: Sequence[Buffer] = (), /) -> None:
+        """Say what every chain is and, with their links on a grid of the lattice, where they stand."""
 
     def fetch(self, number: int, links: Buffer, /) -> None:
         """Copy the links of a chain into a buffer of a grid of the lattice."""
@@ -249,8 +249,8 @@ class Batch(Protocol):
     def start(self, plan: Sweeps | Trajectory, updates: int, /) -> None:
         """Ask for so many updates of all chains, at most 256; the call need not wait for them."""
 
-    def rows(self) -> list[list[BatchRow]]:
-        """Wait for what was started, and return it: of each update, a row a chain."""
+    def rows(self) -> Floats:
+        """Wait for what was started, and return it: (updates, chains, columns), the columns those of a `BatchRow`."""
 
 
 class Engine(Protocol):

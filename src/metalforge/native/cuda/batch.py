@@ -4,7 +4,7 @@ Couplings, addresses of random numbers and steps are a table on the card, result
 launches does not depend on them. Chains stand in groups whose links the card's cache holds, and the groups take turns.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CudaBatch"]
 
-COLUMNS = 6
+COLUMNS = len(BatchRow._fields)
 """Of a row of results: those of a `BatchRow`."""
 SLOTS = 256
 """Rows of a chain that wait to be read."""
@@ -40,35 +40,34 @@ class CudaBatch:
         most = max(1, int(SHARE * cache_bytes / links_bytes))
         groups = -(-chains // most)
         sizes = [len(part) for part in np.array_split(np.arange(chains), groups)]
-        self._groups = [_Group(make_grid(size)) for size in sizes]
-        self._where = [(group, i) for group in self._groups for i in range(group.chains)]
+        self._groups = [(_Group(make_grid(size)), sum(sizes[:n])) for n, size in enumerate(sizes)]
+        """With the number of the first chain of each."""
         self._pending = 0
 
-    def place(self, number: int, place: ChainPlace, links: DeviceBuffer | None = None) -> None:
-        """Say what a chain is and, with `links` of a grid of this lattice, where it stands."""
-        group, i = self._where[number]
-        group.place(i, place, links)
+    def place(self, chains: Sequence[ChainPlace], links: Sequence[DeviceBuffer] = ()) -> None:
+        """Say what every chain is and, with `links` of a grid of this lattice, where they stand."""
+        for group, first in self._groups:
+            part = slice(first, first + group.chains)
+            group.place(chains[part], links[part])
 
     def fetch(self, number: int, links: DeviceBuffer) -> None:
         """Copy the links of a chain into a buffer of a grid of this lattice."""
-        group, i = self._where[number]
-        group.card.copy(links.memory, group.links_of(i))
+        group, first = next((g, first) for g, first in reversed(self._groups) if first <= number)
+        group.card.copy(links.memory, group.links_of(number - first))
 
     def start(self, plan: Plan, updates: int) -> None:
         """Ask for so many updates of all chains; the call does not wait for them."""
         if self._pending + updates > SLOTS:
             raise ValueError(f"rows of {self._pending} updates wait to be read; the ring has room for {SLOTS}")
         for begin in range(0, updates, TURN):
-            for group in self._groups:
+            for group, _ in self._groups:
                 group.run(plan, min(TURN, updates - begin))
         self._pending += updates
 
-    def rows(self) -> list[list[BatchRow]]:
-        """Wait for what was started, and return it: of each update, a row a chain."""
+    def rows(self) -> NDArray[np.float64]:
+        """Wait for what was started, and return it: (updates, chains, columns of a `BatchRow`)."""
         updates, self._pending = self._pending, 0
-        parts = [group.rows(updates) for group in self._groups]
-        table = np.concatenate(parts, axis=1) if parts else np.empty((updates, 0, COLUMNS))
-        return [[BatchRow(*(float(x) for x in row)) for row in update] for update in table]
+        return np.concatenate([group.rows(updates) for group, _ in self._groups], axis=1)
 
 
 class _Group:
@@ -91,11 +90,11 @@ class _Group:
         share = len(self._links.memory) // self.chains
         return self._links.memory[i * share : (i + 1) * share]
 
-    def place(self, i: int, place: ChainPlace, links: DeviceBuffer | None) -> None:
-        self._table[i] = place
+    def place(self, chains: Sequence[ChainPlace], links: Sequence[DeviceBuffer]) -> None:
+        self._table[:] = chains
         self.card.write(self._rows.memory, self._table.view(np.uint8))
-        if links is not None:
-            self.card.copy(self.links_of(i), links.memory)
+        for i, one in enumerate(links):
+            self.card.copy(self.links_of(i), one.memory)
 
     def run(self, plan: Plan, updates: int) -> None:
         key, work = (plan, updates), partial(self._updates, plan, updates)
