@@ -22,7 +22,7 @@ FLAGS = ["-std=c++20", "-O1", "-march=native", "-ffp-contract=off", "-fno-math-e
 class HostCard:
     """What `Card` asks for, done at once."""
 
-    name, cache_bytes = "cuda:0", 1 << 20
+    name, cache_bytes, multiprocessors = "cuda:0", 1 << 20, 1
 
     def __init__(self, folder):
         self._folder, self._libraries = folder, {}

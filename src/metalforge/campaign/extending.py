@@ -19,13 +19,14 @@ ENDED_BY = {"target": "target_error", "trajectories": "trajectories", "seconds":
 
 
 class Extension(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is asked: budgets, lattices, and couplings that every volume visits before anything else."""
+    """What is asked: budgets, lattices, couplings that every volume visits before anything else, where it runs."""
 
     seconds: float | None = None
     trajectories: int | None = None
     target_error: float | None = None
     volumes: tuple[Dims, ...] = ()
     betas: tuple[float, ...] = ()
+    substrate: str | None = None
 
     @property
     def asks(self) -> bool:
@@ -42,7 +43,7 @@ def asked_beside(spec: CampaignSpec, more: Extension) -> CampaignSpec:
         if {dims[3] for dims in more.volumes} != {dims[3] for dims in spec.lattice.volumes}:
             del lattice["beta_min"], lattice["beta_max"]
         spec = msgspec.structs.replace(spec, lattice=type(spec.lattice)(**lattice))
-    return _visiting(spec, more.betas)
+    return _placed(_visiting(spec, more.betas), more.substrate)
 
 
 def extended(state: CampaignState, more: Extension) -> CampaignSpec:
@@ -68,7 +69,7 @@ def extended(state: CampaignState, more: Extension) -> CampaignSpec:
     spec = _changed(spec, "budget", changes)
     if more.volumes:
         spec = _changed(spec, "lattice", {"volumes": _with_volumes(spec, more.volumes)})
-    return _visiting(spec, more.betas)
+    return _placed(_visiting(spec, more.betas), more.substrate)
 
 
 def _with_volumes(spec: CampaignSpec, added: tuple[Dims, ...]) -> tuple[Dims, ...]:
@@ -97,6 +98,11 @@ def _visiting(spec: CampaignSpec, betas: tuple[float, ...]) -> CampaignSpec:
     points = tuple(dict.fromkeys((*spec.steering.points, *betas)))
     steering = msgspec.structs.replace(spec.steering, points=points)
     return msgspec.structs.replace(spec, lattice=lattice, steering=steering)
+
+
+def _placed(spec: CampaignSpec, substrate: str | None) -> CampaignSpec:
+    """Return the spec with another place to run, lane by lane or not."""
+    return spec if substrate is None else _changed(spec, "running", {"substrate": substrate, "lanes": ()})
 
 
 def _changed(spec: CampaignSpec, table: str, changes: dict[str, Any]) -> CampaignSpec:

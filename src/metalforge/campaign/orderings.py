@@ -4,8 +4,9 @@ One is added by a line of `ORDERINGS`, and where its lanes are new by a function
 the spec, the command line, `auto` and the graph follow from there. A spec may say the letter or the name.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Literal, NamedTuple, TypeAlias
 
 from metalforge.core.errors import SpecError, UnknownNameError
@@ -22,12 +23,18 @@ AUTO = "auto"
 class Assignee(NamedTuple):
     """Who a visit is for: a substrate and the volumes it may run.
 
-    `follows` makes it run only at beta that chains of another volume have flagged.
+    `follows` makes it run only at beta that chains of another volume have flagged. `sites` are what keeps it busy:
+    it is given as many chains at once; without, one.
     """
 
     substrate: str
     volumes: Volumes
     follows: Dims | None = None
+    sites: int = 0
+
+    def share(self, dims: Dims) -> float:
+        """Return the part of the substrate that a chain keeps busy."""
+        return 1 / max(-(-self.sites // prod(dims)), 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +79,22 @@ class Ordering(NamedTuple):
     volumes: int = 1
     every_volume: bool = False
     tried: bool = True
+    wide_last: bool = False
+    """Whether silicon that runs many chains at once comes after the rest."""
 
 
 ORDERINGS: dict[str, Ordering] = {
     one.letter: one
     for one in (
         Ordering("A", "check-flagged", "produce, screen, check what is flagged in higher precision", checks="flagged"),
-        Ordering("B", "scout", "a small volume scouts, the large one runs where it flagged", _scout, volumes=2),
+        Ordering(
+            "B",
+            "scout",
+            "a small volume scouts, the large one runs where it flagged",
+            _scout,
+            volumes=2,
+            wide_last=True,
+        ),
         Ordering("C", "all-produce", "all produce, the posterior picks each beta", _all_produce, every_volume=True),
         Ordering(
             "D", "check-all", "every configuration is evaluated again in higher precision", checks="all", screens=False
@@ -105,9 +121,13 @@ def ordering_of(text: str) -> str:
     return names[text]
 
 
-def arrange(ordering: str, volumes: Volumes, substrates: Substrates) -> Arrangement:
-    """Return an ordering over logical substrates, in the order of preference; with one only, they share it."""
+def arrange(ordering: str, volumes: Volumes, sites: Mapping[str, int]) -> Arrangement:
+    """Return an ordering over logical substrates, in the order of preference; with one only, they share it.
+
+    `sites` says of each how many keep it busy; 0 where it runs a chain at a time.
+    """
     chosen = ORDERINGS[ordering]
+    substrates = tuple(sorted(sites, key=lambda name: sites[name] > 0) if chosen.wide_last else sites)
     if len(volumes) < chosen.volumes:
         raise SpecError(
             f"ordering {ordering} wants {chosen.volumes} volumes, of which the first is the one that beta_c is quoted "
@@ -115,7 +135,10 @@ def arrange(ordering: str, volumes: Volumes, substrates: Substrates) -> Arrangem
         )
     return Arrangement(
         ordering=ordering,
-        lanes=chosen.lanes(volumes, substrates),
+        lanes=tuple(
+            who._replace(sites=sites.get(who.substrate, sites[substrates[0]]))
+            for who in chosen.lanes(volumes, substrates)
+        ),
         checks=chosen.checks,
         checker=None if chosen.checks == "none" else substrates[1 % len(substrates)],
         screens=chosen.screens,

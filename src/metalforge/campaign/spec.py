@@ -33,7 +33,7 @@ PLACEMENTS: dict[str, str] = {"A": EARLY, "B": FULL, "C": FULL, "D": FULL, "E": 
 LATER: dict[str, dict[str, Any]] = {
     "budget": {"target_of": "first"},
     "lattice": {"observable": "auto", "also_measure": (), "action": "wilson"},
-    "running": {"isolation": "thread", "exchange": "auto"},
+    "running": {"isolation": "thread", "exchange": "auto", "substrate": "auto", "lanes": ()},
     "steering": {"points": ()},
 }
 """Fields that journals of this version may lack, with their defaults: a spec that has these hashes as it did before."""
@@ -230,8 +230,15 @@ class Screening(_Part, frozen=True, kw_only=True):
     device: Literal["npu", "software"] = "npu"
 
 
+class LaneSpec(_Part, frozen=True, kw_only=True):
+    """A producer by name: the silicon it is on, and the volumes it runs, all of them without."""
+
+    substrate: str
+    volumes: tuple[Dims, ...] = ()
+
+
 class Running(_Part, frozen=True, kw_only=True):
-    """How it runs: chains at a time, whether it is bitwise reproducible, threads or processes."""
+    """How it runs: on which silicon, chains at a time, whether it is bitwise reproducible, threads or processes."""
 
     LEAST = {"running.producers": 0, "running.block": 1, "running.checkpoint_s": 0, "running.threads": 1}
 
@@ -243,6 +250,16 @@ class Running(_Part, frozen=True, kw_only=True):
     threads: int = 1
     isolation: Literal["thread", "process"] = "thread"
     exchange: Literal["auto", "on", "off"] = "auto"
+    substrate: str = "auto"
+    lanes: tuple[LaneSpec, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.lanes and self.substrate != "auto":
+            raise SpecError(
+                "`running.lanes` says where everything runs, and leaves nothing for `running.substrate`. "
+                f"Got {self.substrate}\nhint: give one of them"
+            )
 
 
 class CampaignSpec(_Part, frozen=True, kw_only=True):
@@ -275,12 +292,18 @@ class CampaignSpec(_Part, frozen=True, kw_only=True):
         if self.running.deterministic and self.ordering == AUTO:
             raise SpecError("`running.deterministic` cannot choose an ordering by the clock: name one of A to E")
         if self.ordering != AUTO:
-            arrange(self.ordering, self.lattice.volumes, ("cpu:0",))  # says what it misses
+            arrange(self.ordering, self.lattice.volumes, {"cpu:0": 0})  # says what it misses
         if budget.target_of == "infinite" and len(on_the_line(self)) < 2:
             raise SpecError(
                 '`budget.target_of = "infinite"` wants two volumes at least with one N_t and N_s > 2 N_t. '
                 f"Got {len(on_the_line(self))}"
             )
+        for lane in self.running.lanes:
+            if unknown := [dims for dims in lane.volumes if dims not in self.lattice.volumes]:
+                raise SpecError(f"`running.lanes` may run volumes of `lattice.volumes` only. Got {unknown[0]}")
+        served = [dims for lane in self.running.lanes for dims in lane.volumes or self.lattice.volumes]
+        if self.running.lanes and (idle := [dims for dims in self.lattice.volumes if dims not in served]):
+            raise SpecError(f"`running.lanes` leave a volume to nobody: {idle[0]}\nhint: name it in one of them")
         outside = [b for b in self.steering.points if not self.lattice.beta_min <= b <= self.lattice.beta_max]
         if outside:
             raise SpecError(

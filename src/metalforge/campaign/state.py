@@ -84,6 +84,8 @@ class ChainLog:
     spool: Spool = field(default_factory=Spool)
     """Where columns that are long go."""
     visits: list[int] = field(default_factory=list)
+    substrates: set[str] = field(default_factory=set)
+    """Where its rows were made."""
     step: int = 0
     """The last update that was closed by a block."""
     complete: int = 0
@@ -171,6 +173,7 @@ class ChainLog:
             self.unchecked |= steps - self.checked_ahead
             self.checked_ahead -= steps
         self.step, self.substrate = block.step, block.substrate
+        self.substrates.add(block.substrate)
         if block.done:
             self.complete, self.links = block.step, block.links
             self.ends[block.visit] = block.step
@@ -398,6 +401,12 @@ class CampaignState:
     def build_levels(self) -> set[str]:
         """Build levels of the kernels that it was run with."""
         return {self.opened.isa, *(record.isa for record in self.resumed)}
+
+    def engines_of(self, chain: ChainLog) -> set[str]:
+        """Return the engines on which the rows of a chain were made, by name: cores have one a build level."""
+        cores = {f"cpu:{isa}" for isa in self.build_levels}
+        devices = {name.partition(".")[0] for name in chain.substrates}
+        return {name for device in devices for name in (cores if device.startswith("cpu") else {device})}
 
     def elapsed(self, now: float) -> float:
         """Return seconds of compute until `now`: a pause between two processes does not count."""

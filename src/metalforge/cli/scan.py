@@ -19,14 +19,16 @@ if TYPE_CHECKING:
     from metalforge.campaign.extending import Extension
 
 VOLUMES = "A lattice x,y,z,t, as in 12,12,12,4; may be given several times."
+SUBSTRATES = "Where chains run: auto, all, cpu or a name such as cuda:0."
 BETAS = "Couplings that every volume visits first, as in 5.68,5.70."
 
 
-def asked(volume: list[str] | None, beta: str | None, **budget: float | None) -> "Extension":
+def asked(volume: list[str] | None, beta: str | None, substrate: str | None, **budget: float | None) -> "Extension":
     """Return what the options ask for."""
     from metalforge.campaign.extending import Extension
 
     return Extension(
+        substrate=substrate,
         **budget,  # type: ignore[arg-type]
         volumes=tuple(_volume(text) for text in volume or ()),
         betas=() if beta is None else tuple(_numbers("--beta", beta, "numbers as in 5.68,5.70")),
@@ -121,6 +123,7 @@ def scan(
     target_error: Annotated[float | None, typer.Option(help="Error on beta_c at which it is done.")] = None,
     volume: Annotated[list[str] | None, typer.Option(help=f"{VOLUMES} They replace those of the spec.")] = None,
     beta: Annotated[str | None, typer.Option(help=BETAS)] = None,
+    substrate: Annotated[str | None, typer.Option(help=SUBSTRATES)] = None,
     print_spec: Annotated[bool, typer.Option("--print-spec", help="Write the spec, commented, and stop.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -133,7 +136,8 @@ def scan(
     from metalforge.campaign.report.spec_text import spec_text
     from metalforge.campaign.running.campaign import Campaign
 
-    more = asked(seconds=seconds, trajectories=trajectories, target_error=target_error, volume=volume, beta=beta)
+    budget = {"seconds": seconds, "trajectories": trajectories, "target_error": target_error}
+    more = asked(volume, beta, substrate, **budget)
     wanted = asked_beside(_spec(spec, preset, ordering, seed, energy), more)
     if print_spec:
         print_text(spec_text(wanted))
@@ -152,6 +156,7 @@ def resume(
     target_error: Annotated[float | None, typer.Option(help="Another error on beta_c at which it is done.")] = None,
     volume: Annotated[list[str] | None, typer.Option(help=f"{VOLUMES} They are added.")] = None,
     beta: Annotated[str | None, typer.Option(help=BETAS)] = None,
+    substrate: Annotated[str | None, typer.Option(help=SUBSTRATES)] = None,
     as_json: Json = False,
 ) -> None:
     """Go on with a campaign that was interrupted or killed, or extend one, finished or not.
@@ -162,7 +167,8 @@ def resume(
     from metalforge.campaign.report.words import ENDINGS
     from metalforge.campaign.running.campaign import Campaign
 
-    more = asked(seconds=seconds, trajectories=trajectories, target_error=target_error, volume=volume, beta=beta)
+    budget = {"seconds": seconds, "trajectories": trajectories, "target_error": target_error}
+    more = asked(volume, beta, substrate, **budget)
     with Campaign.resume(directory, more=more, command=("metalforge", *sys.argv[1:])) as campaign:
         if campaign.message:
             sys.stderr.write(campaign.message + "\n")

@@ -16,7 +16,7 @@ from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.running.book import Book
 from metalforge.campaign.running.equipment import steerer_of
 from metalforge.campaign.running.estimator import Estimator
-from metalforge.campaign.running.orders import Block, Order
+from metalforge.campaign.running.orders import Block, Order, Volley
 from metalforge.campaign.running.planner import Planner
 from metalforge.campaign.running.recording import records_of
 from metalforge.campaign.running.visits import VisitPlan
@@ -159,10 +159,10 @@ def _campaign(spec: CampaignSpec) -> Generator[_Step, list[Block], CampaignState
     return book.state
 
 
-def _to_run(planner: Planner, orders: Sequence[Order]) -> list[Order]:
+def _to_run(planner: Planner, volleys: Sequence[Volley]) -> list[Order]:
     """Return the orders that run chains: these are in nobody's hands, and released as soon as that is asked."""
     wanted = []
-    for order in orders:
+    for order in (order for volley in volleys for order in volley.orders):
         if order.release:
             at = planner.state.chains[order.chain].rows
             free = Block(visit=order.visit, chain=order.chain, substrate=order.substrate, step=at, released=True)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from metalforge.core.errors import MetalforgeError, SpecError
 from metalforge.core.phases import PHASES, Phase
 
+from .batch import COLUMNS, Columns
 from .chain import Chain
 from .hmc import EnergyProbe, MidEnergy
 from .registered import Look, named
@@ -225,6 +226,32 @@ class ChainRun:
         self.log.add(row)
         return row
 
+    @property
+    def in_batches(self) -> bool:
+        """Whether its updates are sweeps whose rows a `ChainBatch` has all of: only then `extend` may take them."""
+        chain = self.chain
+        return not chain.spec.has_trajectories and chain.sea is None and set(self.log.columns) <= {*COLUMNS, "replica"}
+
+    def extend(self, columns: Columns, replicas: Sequence[float] | None = None) -> None:
+        """Take the rows of sweeps that a batch made of this chain, all of the phase it is in.
+
+        `replicas` says which replica of a ladder made each; the chain's own without.
+        """
+        phase, log = self.phase, self.log
+        whole = np.logical_and.reduce([np.isfinite(columns[name]) for name in NEVER_INFINITE])
+        count = len(whole) if whole.all() else int(np.argmin(whole))
+        log.phases += [phase] * count
+        for name, column in log.columns.items():
+            if name == "replica":
+                column += (replicas or [float(self.chain.spec.stream)] * count)[:count]
+            else:
+                column += columns[name][:count]
+        self.updates += count
+        if phase != "measure":
+            self.warmup = msgspec.structs.replace(self.warmup, done=self.warmup.done + count)
+        if count < len(whole):
+            raise self._infinite()
+
     def measure(self, updates: int) -> NDArray[np.float64]:
         """Make so many measured updates, after the rest of the warm-up, and return their rows; none are kept."""
         while self.phase != "measure":
@@ -297,10 +324,13 @@ class ChainRun:
             return {}
         values = {o.name: v for o in self._of_links if phase in o.phases and (v := o.measure(look)) is not None}
         if not all(math.isfinite(values.get(name, 0.0)) for name in NEVER_INFINITE):
-            raise ChainFaultError(
-                f"the chain at beta {self.chain.spec.beta:g}: update {self.log.end} gave no finite observables"
-            )
+            raise self._infinite()
         return values
+
+    def _infinite(self) -> ChainFaultError:
+        return ChainFaultError(
+            f"the chain at beta {self.chain.spec.beta:g}: update {self.log.end} gave no finite observables"
+        )
 
     def _probe(self, look: Look, at_quarter: Callable[[float], None] | None) -> EnergyProbe | None:
         if at_quarter is None and "delta_h_quarter" not in self.log.columns:

@@ -276,6 +276,10 @@ class Engine(Protocol):
 class BatchEngine(Protocol):
     """An engine that moves many chains at once."""
 
+    @property
+    def busy_sites(self) -> int:
+        """Sites of all chains together below which part of it has nothing to do."""
+
     def batch(self, dims: Dims, precision: Precision, chains: int) -> Batch:
         """Return room for so many chains."""
 

@@ -11,9 +11,10 @@ from metalforge.campaign.running import pool as pools
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.equipment import Tools
 from metalforge.campaign.running.monitor import Monitor
-from metalforge.campaign.running.orders import Brief, Order
+from metalforge.campaign.running.orders import Brief, Order, Volley
 from metalforge.campaign.running.pool import ChainPool
 from metalforge.campaign.running.producer import Producer
+from metalforge.campaign.running.together import Together
 from metalforge.campaign.spec import Budget
 from metalforge.campaign.store.records import Assigned, Migrated
 from metalforge.core.errors import SpecError
@@ -104,10 +105,16 @@ def pool(tmp_path, brief):
     return pool
 
 
+def move(chain, updates):
+    """Run an order of so many updates."""
+    chain.begin(updates, 100)
+    assert Together().advance([chain], lambda: False) == {}
+    chain.take_segments()
+
+
 def test_a_chain_that_moves_to_another_producer_goes_on_bit_for_bit(pool, brief, tmp_path):
     stays = pool.take("c0000")
-    stays.begin_block()
-    stays.advance(30, 100, lambda: False)
+    move(stays, 30)
     assert pool.release("c0000") == 30
     assert "c0000" not in pool
     other = ChainPool(tools(tmp_path / "run"))
@@ -115,7 +122,7 @@ def test_a_chain_that_moves_to_another_producer_goes_on_bit_for_bit(pool, brief,
     moved = other.take("c0000")
     assert moved.points[0].links_digest() == stays.points[0].links_digest()
     for chain in (stays, moved):
-        chain.advance(30, 100, lambda: False)
+        move(chain, 30)
     assert moved.points[0].links_digest() == stays.points[0].links_digest()
     assert moved.rows == stays.rows == 60
 
@@ -123,8 +130,7 @@ def test_a_chain_that_moves_to_another_producer_goes_on_bit_for_bit(pool, brief,
 def test_a_decision_that_the_journal_lacks_comes_from_the_checkpoint(pool, brief, tmp_path):
     """A process that is killed between the checkpoint and the journal: the end of the warm-up is not forgotten."""
     chain = pool.take("c0000")
-    chain.begin_block()
-    chain.advance(100, 100, lambda: False)
+    move(chain, 100)
     assert chain.points[0].measured > 0
     (made,) = chain.points[0].take_decisions()
     pool.save("c0000")
@@ -153,7 +159,7 @@ def test_checkpoints_take_no_more_than_their_share_of_the_time(pool, brief, monk
     monkeypatch.setattr(pools.time, "monotonic", lambda: now[0])
     pool.open(brief)
     chain = pool.take("c0000")
-    chain.advance(1, 100, lambda: False)
+    move(chain, 1)
     saves = []
     save = type(chain).save
 
@@ -215,7 +221,7 @@ def test_a_brief_does_not_replace_a_chain_that_is_held(tmp_path, brief):
     """After a crash the orders that were waiting each come again with a brief: the first takes the chain up."""
     producer = Producer(tools(tmp_path / "run"), "cpu:0", stopping=lambda: False)
     order = Order(visit=0, chain="c0000", updates=10, until=100, substrate="cpu:0", brief=brief)
-    first, second = (producer.step(None, order)[1][0].payload for _ in range(2))
+    first, second = (producer.step(None, Volley((order,)))[1][0].payload for _ in range(2))
     assert (first.segments[0].first, first.step) == (0, 10)
     assert (second.segments[0].first, second.step) == (10, 20)
     assert first.took is brief

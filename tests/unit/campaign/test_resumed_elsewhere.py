@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from metalforge import native
-from metalforge.campaign.running import campaign as room
+from metalforge.campaign.running import lanes
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget
 from metalforge.core.errors import MetalforgeError, SpecError
@@ -55,7 +55,7 @@ def interrupted(tmp_path):
 def test_it_ends_as_it_would_have_here(interrupted, tmp_path, monkeypatch, checkpoints):
     if not checkpoints:
         shutil.rmtree(interrupted / "chains")  # every row is computed again, and held against the journal
-    monkeypatch.setattr(room, "producer_here", lambda: Elsewhere(1e-15))
+    monkeypatch.setattr(lanes, "producer_here", lambda: Elsewhere(1e-15))
     with Campaign.resume(interrupted) as campaign:
         there = campaign.run()
     monkeypatch.undo()
@@ -69,13 +69,13 @@ def test_it_ends_as_it_would_have_here(interrupted, tmp_path, monkeypatch, check
 
 def test_rows_that_are_off_by_more_than_rounding_are_refused(interrupted, monkeypatch):
     shutil.rmtree(interrupted / "chains")
-    monkeypatch.setattr(room, "producer_here", lambda: Elsewhere(1e-6))
+    monkeypatch.setattr(lanes, "producer_here", lambda: Elsewhere(1e-6))
     with Campaign.resume(interrupted) as campaign, pytest.raises(MetalforgeError, match=r"differs.*journal"):
         campaign.run()
 
 
 def test_another_family_is_refused(interrupted, monkeypatch):
-    monkeypatch.setattr(room, "producer_here", lambda: Elsewhere(0.0, family="another"))
+    monkeypatch.setattr(lanes, "producer_here", lambda: Elsewhere(0.0, family="another"))
     here = native.level()
     with pytest.raises(SpecError, match=rf"{here}.*cpu:elsewhere.*\nhint.*METALFORGE_ISA={here}"):
         Campaign.resume(interrupted)

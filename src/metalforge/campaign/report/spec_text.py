@@ -92,6 +92,8 @@ def _choices(kind: Any) -> tuple[Any, ...]:
 
 def _value(value: Any) -> str:
     """Return a value as TOML writes it, arrays on one line."""
+    if isinstance(value, msgspec.Struct):
+        return "{ " + ", ".join(f"{k} = {_value(v)}" for k, v in msgspec.structs.asdict(value).items()) + " }"
     if isinstance(value, tuple | list):
         return "[" + ", ".join(_value(entry) for entry in value) + "]"
     return tomli_w.dumps({"x": value}).removeprefix("x = ").rstrip("\n")

@@ -8,6 +8,7 @@
     DIR/lock             one process a directory
 """
 
+import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,13 +22,22 @@ import metalforge
 from metalforge import __version__, native
 from metalforge.campaign.extending import Extension, extended
 from metalforge.campaign.findings import target_met
-from metalforge.campaign.orderings import AUTO, arrange
+from metalforge.campaign.orderings import AUTO
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.spec import CampaignSpec, load_spec
 from metalforge.campaign.state import CampaignState, Fold, fold
 from metalforge.campaign.store.directory import DirectoryLock, sweep, writable_directory
 from metalforge.campaign.store.journal import Journal
-from metalforge.campaign.store.records import Extended, Finished, Interrupted, Opened, Record, Resumed, StoppedBy
+from metalforge.campaign.store.records import (
+    Decided,
+    Extended,
+    Finished,
+    Interrupted,
+    Opened,
+    Record,
+    Resumed,
+    StoppedBy,
+)
 from metalforge.campaign.view import View, view_of
 from metalforge.core.closing import Closing
 from metalforge.core.energy import EnergyMeter
@@ -43,7 +53,7 @@ from .estimator import Estimator
 from .graph import build_graph, silicon_of
 from .halting import StopFlag
 from .heads import PROFILE, load_heads, neighbours_of
-from .lanes import check_room, lanes_of, producer_here
+from .lanes import Lane, arranged, check_room, lanes_here
 from .monitor import Monitor
 from .notes import EnergyNotes, note_heads, note_judged, note_use
 from .orders import pass_over
@@ -69,9 +79,10 @@ class Campaign(Closing):
         self.directory, self._lock, self.book = directory, lock, book
         self.spec = book.state.spec
         self._halt: str | None = None
+        self._lost: set[str] = set()
         self._stop = StopFlag(directory / "stop")
-        self._producer = producer_here()
-        self.metered_by(self._producer.meter())
+        self._lanes = lanes_here(self.spec)
+        self._use(self._lanes)
         self._wall = time.monotonic()
         self.message = "\n".join(said for said in (book.journal.message, edited) if said) or None
         """What was found amiss in the directory, for people."""
@@ -86,12 +97,11 @@ class Campaign(Closing):
         clock: Callable[[], float] = time.time,
     ) -> Self:
         """Begin a campaign in a new or empty directory; what this machine cannot run is refused before it is made."""
-        producer = producer_here()
-        cpu, lanes = producer.info, lanes_of(producer.info, spec)
+        lanes = lanes_here(spec)
         check_room(spec, lanes)
+        cpu = lanes[-1].substrate.info
         with _locked(directory) as lock:
-            ordering = "C" if spec.ordering == AUTO else spec.ordering
-            arrangement = arrange(ordering, spec.lattice.volumes, lanes)
+            arrangement = arranged("C" if spec.ordering == AUTO else spec.ordering, spec, lanes)
             opened = Opened(
                 at=clock(),
                 spec=spec,
@@ -101,11 +111,13 @@ class Campaign(Closing):
                 command=tuple(command),
                 ordering=spec.ordering,
                 silicon=silicon_of(
-                    arrangement, cpu.name, cpu.model, emulated=PROFILE if spec.screening.device == "npu" else None
+                    arrangement,
+                    {lane.name: lane.substrate.info for lane in lanes},
+                    emulated=PROFILE if spec.screening.device == "npu" else None,
                 ),
                 python=platform.python_version(),
                 versions={name: version(name) for name in VERSIONS},
-                host=f"{platform.node() or 'unnamed'}: {cpu.model}, {cpu.properties['cores']} cores",
+                host=f"{platform.node() or 'unnamed'}: {cpu.model}, {os.cpu_count() or 1} cores",
                 commit=checked_out_commit(Path(metalforge.__file__).parent),
             )
             journal: Journal[Record] = Journal.open(directory / JOURNAL, Record, mode="create")
@@ -145,15 +157,15 @@ class Campaign(Closing):
                     f"{directory}: was begun with another spec (sha256 {state.opened.spec_sha256[:12]}, this one "
                     f"{spec.sha256[:12]})\nhint: resume without a spec, or begin in another directory"
                 )
-            build, engine = state.opened.isa, producer_here().open_engine()
-            dynamical = state.spec.lattice.flavors > 0
-            if not continues(engine, f"cpu:{build}", family_of_level(build), links_see_sums=dynamical):
-                raise SpecError(
-                    f"{directory}: was run at build level {build}, this is {engine.name}: chains would not continue "
-                    f"bit for bit\nhint: set METALFORGE_ISA={build}"
-                )
             edited = _edited(directory, state.spec)
             in_force = extended(state, more) if more is not None and more.asks else None
+            build, dynamical = state.opened.isa, state.spec.lattice.flavors > 0
+            for engine in {lane.engine.name: lane.engine for lane in lanes_here(in_force or state.spec)}.values():
+                if not continues(engine, f"cpu:{build}", family_of_level(build), links_see_sums=dynamical):
+                    raise SpecError(
+                        f"{directory}: was run at build level {build}, this is {engine.name}: chains would not "
+                        f"continue bit for bit\nhint: set METALFORGE_ISA={build}"
+                    )
             book = Book(journal, state, clock)
             if state.finished is None or in_force is not None:
                 book.write(Resumed(package_version=__version__, isa=native.level(), cut=journal.message or ""))
@@ -169,10 +181,16 @@ class Campaign(Closing):
         """What the journal says."""
         return self.book.state
 
+    def _use(self, lanes: Sequence[Lane]) -> None:
+        """Run on these lanes, and take their joules from the meters of their silicon."""
+        self._lanes = tuple(lanes)
+        self._meters = {lane.substrate.info.name: lane.substrate.meter() for lane in lanes}
+        self._energy = EnergyNotes(self.book, self._meters)
+
     def metered_by(self, meter: EnergyMeter) -> None:
-        """Take the joules of the producers from this meter; by default the processor's own."""
-        self._meter = meter
-        self._energy = EnergyNotes(self.book, meter, self._producer.info.name)
+        """Take the joules of every producer from this meter instead."""
+        self._meters = dict.fromkeys(self._meters, meter)
+        self._energy = EnergyNotes(self.book, self._meters)
 
     def view(self) -> View:
         """Return what a person watches, from any thread."""
@@ -198,7 +216,7 @@ class Campaign(Closing):
         if self.state.finished is not None:
             return self.state
         if self.spec.budget.joules is not None:
-            self._joules()
+            self.joules()
         heads = load_heads(self.spec)
         note_heads(self.book, heads)
         with HeadReader(self.spec, heads) as reader:
@@ -218,9 +236,20 @@ class Campaign(Closing):
     def segment(
         self, ordering: str, reader: HeadReader, *, until: Callable[[], bool] | None = None
     ) -> StoppedBy | None:
-        """Run the graph of an ordering until the campaign stops, or `until` says so."""
+        """Run the graph of an ordering until the campaign stops, or `until` says so; what is lost goes on elsewhere."""
+        while True:
+            planner = self._graph(ordering, reader, until)
+            if not planner.lost:
+                return planner.stopped_by
+            for name, reason in planner.lost.items():
+                self.book.write(Decided(what="lane", by=name, reason=f"lost, its chains go on elsewhere: {reason}"))
+            self._lost |= set(planner.lost)
+            self._use(lanes_here(self.spec, self._lost))
+
+    def _graph(self, ordering: str, reader: HeadReader, until: Callable[[], bool] | None) -> Planner:
+        """Run the graph of an ordering to its end; return what planned it."""
         spec = self.spec
-        arrangement = arrange(ordering, spec.lattice.volumes, lanes_of(self._producer.info, spec))
+        arrangement = arranged(ordering, spec, self._lanes)
         plan = VisitPlan(
             spec=spec,
             steerers={dims: steerer_of(spec, dims, reader.worker) for dims in spec.lattice.volumes},
@@ -245,12 +274,14 @@ class Campaign(Closing):
             screen = Screen(spec, reader.worker, reader.substrate, unused=unused, hear=hear)
         early, trusted = spec.ends_warm_up_early, reader.heads.acts("thermalization")
 
+        engines = {lane.name: lane.engine for lane in self._lanes}
+
         def produce(substrate: str, core: int | None) -> Producer:
             tools = Tools(
                 spec=spec,
                 directory=self.directory,
                 monitor=Monitor(spec.warmup, early=early, head_trusted=trusted),
-                engine=self._producer.open_engine(threads=spec.running.threads),
+                engine=engines.get(substrate, self._lanes[0].engine),
                 lines=OwnReader(spec, reader.heads) if apart else reader,
                 checks=arrangement.checks,
             )
@@ -267,7 +298,7 @@ class Campaign(Closing):
             note_use(self.book, run, time.monotonic() - began)
         for chain in self.state.chains.values():
             settle(chain_file(self.directory, chain.id), chain.settled)
-        return planner.stopped_by
+        return planner
 
     def _look(self) -> None:
         """However long a block takes, what was written is synced in time, and the wall time does not run out."""
@@ -290,24 +321,30 @@ class Campaign(Closing):
             return "exhausted"
         if budget.seconds is not None and state.elapsed(self.book.clock()) >= budget.seconds:
             return "seconds"
-        if budget.joules is not None and self._joules() >= budget.joules:
+        if budget.joules is not None and self.joules() >= budget.joules:
             return "joules"
         return "target" if target_met(state) else None
 
-    def _joules(self) -> float:
-        reason = self._meter.unavailable()
-        if reason is not None:
-            raise SpecError(f"`budget.joules` needs an energy meter: {reason}\nhint: use seconds or trajectories")
-        return float(self._meter.total().value)
+    def joules(self) -> float:
+        """Return what the producers have spent since this process took the campaign up."""
+        for name, meter in self._meters.items():
+            if (reason := meter.unavailable()) is not None:
+                raise SpecError(
+                    f"`budget.joules` needs an energy meter of {name}: {reason}\nhint: use seconds or trajectories"
+                )
+        return sum(float(meter.total().value) for meter in self._meters.values())
 
     def why_no_joules(self) -> str:
-        """Return why orderings are not compared by joules."""
-        reason = self._meter.unavailable()
-        if reason is None:
-            return "orderings A to D keep the same cores busy, of which one meter reads the sum"
+        """Return why orderings are not compared by joules; nothing where they are."""
+        dark = {name: why.split(":")[0] for name, meter in self._meters.items() if (why := meter.unavailable())}
+        if not dark and len(self._meters) == 1:
+            return "all of them keep the same silicon busy, of which one meter reads the sum"
+        if not dark:
+            return ""
+        name, why = next(iter(dark.items()))
         if self.spec.running.energy == "modelled":
-            return f"no profile states the power of this CPU, and its meter cannot be read ({reason.split(':')[0]})"
-        return f"{self._producer.info.name} is not metered ({reason.split(':')[0]})"
+            return f"no profile states the power of {name}, and its meter cannot be read ({why})"
+        return f"{name} is not metered ({why})"
 
     def close(self) -> None:
         """Close the journal and give the directory back."""

@@ -1,11 +1,11 @@
 r"""`ordering = "auto"`: try the orderings that the spec allows, in turns, and keep the best.
 
-    figure = effective samples of the order parameter of the first volume / seconds,       ESS = n / (2 tau_int)
+    figure = effective samples of the order parameter of the first volume / cost,       ESS = n / (2 tau_int)
 
-Each ordering gets `ROUNDS` windows of equal length, in turns (`pipeline.calibrate` takes them and judges). By
-joules only where every substrate is metered, or where the spec asks for modelled ones and says so. All that was
-measured meanwhile counts for beta_c; nothing is thrown away. A CPU without a readable meter has no joules, and no
-device profile states a CPU's power, so that there the seconds decide, and the reason says so.
+Each ordering gets `ROUNDS` windows of equal length, in turns (`pipeline.calibrate` takes them and judges). The cost is
+measured joules where several kinds of silicon run chains and each has a meter that can be read: which of them an
+ordering keeps busy is then what it costs. Otherwise it is seconds, and the reason says why. All that was measured
+meanwhile counts for beta_c; nothing is thrown away.
 """
 
 import time
@@ -53,20 +53,23 @@ def pooled_tau_of(state: CampaignState) -> float:
 
 
 def choose_ordering(campaign: "Campaign", reader: HeadReader) -> str:
-    """Return the ordering with the most effective samples per second, and write why."""
+    """Return the ordering with the most effective samples per joule or second, and write why."""
     volumes = len(campaign.spec.lattice.volumes)
     candidates = [one.letter for one in ORDERINGS.values() if one.tried and volumes >= one.volumes]
     budget = campaign.spec.budget.seconds
     window = WINDOW_S if budget is None else min(WINDOW_S, SHARE * budget / (ROUNDS * len(candidates)))
 
-    def rows_per_second(ordering: str) -> float:
+    unmetered = campaign.why_no_joules()
+    spent = time.monotonic if unmetered else campaign.joules
+
+    def rows_per_cost(ordering: str) -> float:
         if campaign.halted:
             return 0.0
-        before, began = measured_rows(campaign.state), time.monotonic()
+        before, had, began = measured_rows(campaign.state), spent(), time.monotonic()
         campaign.segment(ordering, reader, until=lambda: time.monotonic() >= began + window)
-        return (measured_rows(campaign.state) - before) / (time.monotonic() - began)
+        return (measured_rows(campaign.state) - before) / (spent() - had)
 
-    turns = take_turns(candidates, rows_per_second, ROUNDS)
+    turns = take_turns(candidates, rows_per_cost, ROUNDS)
     if campaign.halted:
         return "C"
     # The chains are the same whoever runs them: one tau for all, or its noise would decide.
@@ -78,8 +81,8 @@ def choose_ordering(campaign: "Campaign", reader: HeadReader) -> str:
         Decided(
             what="ordering",
             by=outcome.best,
-            reason=f"effective samples per second, measured over {ROUNDS} windows of {window:.2g} s each: {said}; "
-            f"{outcome.words}; not per joule: {campaign.why_no_joules()}",
+            reason=f"effective samples per {'second' if unmetered else 'joule'}, measured over {ROUNDS} windows of "
+            f"{window:.2g} s each: {said}; {outcome.words}" + (f"; not per joule: {unmetered}" if unmetered else ""),
             value=figures[outcome.best],
         )
     )

@@ -1,4 +1,4 @@
-"""beta_c while a campaign runs: estimated after visits, but never for more than a small part of the time."""
+"""beta_c while a campaign runs: estimated after visits, but seldom for more than a small part of the time."""
 
 import time
 
@@ -11,6 +11,9 @@ from .book import Book
 
 SHARE = 0.05
 """Part of the run time that estimates may take."""
+GROWTH = 1.5
+"""Factor by which the updates must have grown for an estimate whatever its share: where chains are fast, waiting for
+the share would be most of the time, and there are few such estimates."""
 REPLICAS = 60
 """Bootstrap replicas while it runs: errors to 9 %."""
 
@@ -20,13 +23,15 @@ class Estimator:
 
     def __init__(self, spec: CampaignSpec, book: Book) -> None:
         self._spec, self._book = spec, book
-        self._ended, self._cost = -1e9, 0.0
+        self._ended, self._cost, self._made = -1e9, 0.0, 0
 
     def __call__(self) -> None:
         """Estimate if it is due; a deterministic campaign estimates every time."""
-        began = time.monotonic()
-        if not self._spec.running.deterministic and began - self._ended < self._cost / SHARE:
+        began, made = time.monotonic(), self._book.state.trajectories
+        due = began - self._ended >= self._cost / SHARE or made >= GROWTH * self._made
+        if not (self._spec.running.deterministic or due):
             return
+        self._made = made
         for dims in self._spec.lattice.volumes:
             with self._book.reading() as state:
                 points = state.points(dims, complete=self._spec.running.deterministic)

@@ -1,10 +1,11 @@
 """An arrangement as a pipeline: plan -> steer -> producers -> screen -> journal -> steer, with checks beside it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from metalforge.campaign.orderings import Arrangement
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import EMULATED_NPU, Silicon
+from metalforge.core.substrate import SubstrateInfo
 from metalforge.pipeline import Bounded, Filtered, Pipeline, PipelineBuilder, Unbounded
 
 from .book import Book
@@ -60,20 +61,24 @@ def _core(substrate: str) -> int | None:
 
 
 def silicon_of(
-    arrangement: Arrangement, device: str, model: str, *, emulated: str | None = None
+    arrangement: Arrangement, of: Mapping[str, SubstrateInfo], *, emulated: str | None = None
 ) -> tuple[Silicon, ...]:
-    """Return what each logical substrate does; `emulated` is the profile of the board that screens, if one does."""
+    """Return what each logical substrate does, and which one it is; `emulated` is the board that screens, if one does.
+
+    A name that an ordering made up shares the first.
+    """
+    first = next(iter(of.values()))
+
+    def silicon(name: str, role: str) -> Silicon:
+        info = of.get(name, first)
+        return Silicon(name=name, device=info.name, model=info.model, role=role)
+
     rows = [
-        Silicon(
-            name=lane.substrate,
-            device=device,
-            model=model,
-            role="follows the scout" if lane.follows is not None else "produces",
-        )
+        silicon(lane.substrate, "follows the scout" if lane.follows is not None else "produces")
         for lane in arrangement.lanes
     ]
     if arrangement.checker is not None:
-        rows.append(Silicon(name=arrangement.checker, device=device, model=model, role=f"checks {arrangement.checks}"))
+        rows.append(silicon(arrangement.checker, f"checks {arrangement.checks}"))
     if arrangement.screens and emulated is not None:
         rows.append(Silicon(name=EMULATED_NPU, device="host", model=f"{emulated}, emulated", role="screens"))
     return tuple(rows)

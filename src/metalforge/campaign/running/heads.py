@@ -143,4 +143,4 @@ def _route(spec: CampaignSpec) -> str:
 
 def screens(spec: CampaignSpec) -> bool:
     """Return whether a campaign may have a screen: one that tries all orderings has."""
-    return spec.ordering == AUTO or arrange(spec.ordering, spec.lattice.volumes, ("",)).screens
+    return spec.ordering == AUTO or arrange(spec.ordering, spec.lattice.volumes, {"": 0}).screens

@@ -1,6 +1,6 @@
 """Chains of a campaign that a producer moves together: one, or the replicas of a ladder that exchange couplings."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -20,6 +20,8 @@ class PointLadder:
 
     def __init__(self, points: Sequence[PointChain]) -> None:
         self.points = tuple(points)
+        self._exchange: ReplicaLadder | None = None
+        self._end = self._until = 0
 
     @property
     def rows(self) -> int:
@@ -33,30 +35,42 @@ class PointLadder:
         alike = all(a.rows == b.rows and a.measured == b.measured for a, b in pairwise(self.points))
         return alike and len(replicas) == len(self.points)
 
-    def begin_block(self) -> None:
-        """Say that a block begins: checkpoints keep the rows of the last few."""
-        for point in self.points:
-            point.begin_block()
+    def begin(self, updates: int, until: int) -> None:
+        """Take an order: at most so many updates, or until so many are measured.
 
-    def advance(self, updates: int, until: int, stopping: Callable[[], bool]) -> list[list[Segment]]:
-        """Move all on by at most `updates`, or until so many are measured; return the rows that the journal lacks.
-
-        The replicas of a ladder exchange couplings before every update. Updates that only lead back to where the
-        journal is do not count.
+        Updates that only lead back to where the journal is do not count.
         """
-        points, first = self.points, self.points[0]
+        points = self.points
         if any(point.measured > until for point in points):
             # A checkpoint from beyond what the journal knows (it lost its end): decisions must be taken in order.
             for point in points:
                 point.begin_again()
-        ladder = ReplicaLadder([point.run for point in points]) if len(points) > 1 else None
-        end = max(max(point.rows, point.emitted) for point in points) + updates
-        while first.rows < end and first.measured < until and not stopping():
-            if ladder is not None:
-                ladder.exchange()
-            for point in points:
-                point.update()
-        return [point.take_segments() for point in points]
+        self._exchange = ReplicaLadder([point.run for point in points]) if len(points) > 1 else None
+        self._until = until
+        self._end = max(max(point.rows, point.emitted) for point in points) + updates
+        for point in points:
+            point.begin_block()
+
+    @property
+    def room(self) -> int:
+        """Updates that are left of the order, as many as may be made at once; 0 where it has arrived."""
+        return max(min(self._end - self.rows, min(point.room(self._until) for point in self.points)), 0)
+
+    @property
+    def in_batches(self) -> bool:
+        """Whether a batch may move it."""
+        return len(self.points) == 1 and self.points[0].run.in_batches
+
+    def update(self) -> None:
+        """Move all on by one update; the replicas of a ladder exchange couplings before it."""
+        if self._exchange is not None:
+            self._exchange.exchange()
+        for point in self.points:
+            point.update()
+
+    def take_segments(self) -> list[list[Segment]]:
+        """Return the rows that the journal lacks."""
+        return [point.take_segments() for point in self.points]
 
     def save(self, path: Path) -> None:
         """Write a checkpoint; that of a ladder holds one of each chain, so that all are of the same update."""

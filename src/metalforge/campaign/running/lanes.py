@@ -1,15 +1,22 @@
-"""Where a campaign's chains run: the part of this machine that can hold their fields, and its lanes."""
+"""Where a campaign's chains run: the silicon of this machine that can hold their fields, and its lanes.
 
-from collections.abc import Sequence
+A lane is one producer. Cores run a chain each; a card runs as many at once as keep it busy. Which of them a campaign
+takes is said by `running.substrate`, or lane by lane by `running.lanes`.
+"""
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from math import prod
 
+from metalforge.campaign.orderings import Arrangement, arrange
 from metalforge.campaign.report.words import lattice_name
-from metalforge.campaign.spec import CampaignSpec
-from metalforge.core.errors import PlacementError, SpecError
+from metalforge.campaign.spec import CampaignSpec, Dims, LaneSpec
+from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
 from metalforge.core.memory import check_memory
-from metalforge.core.substrate import Substrate, SubstrateInfo
+from metalforge.core.substrate import Substrate
 from metalforge.native._level import MAX_THREADS
-from metalforge.native.engine import BatchEngine
+from metalforge.native.engine import BatchEngine, Engine, continues
 from metalforge.substrates import discover, route, workload
 
 WORKLOAD = "lattice_cg"
@@ -18,22 +25,69 @@ OWN_BYTES = {"thread": 8 << 20, "process": 64 << 20}
 """What a producer takes besides its chains: the stack of a thread, an interpreter with its libraries."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Lane:
+    """A producer: its logical name, the silicon it is on and the engine there, and the volumes it may run."""
+
+    name: str
+    substrate: Substrate
+    engine: Engine
+    volumes: tuple[Dims, ...] = ()
+
+    @property
+    def sites(self) -> int:
+        """Sites that keep it busy; 0 for one that runs a chain at a time."""
+        return self.engine.busy_sites if isinstance(self.engine, BatchEngine) else 0
+
+
+def lanes_here(spec: CampaignSpec, without: Collection[str] = ()) -> tuple[Lane, ...]:
+    """Return the lanes of a campaign on this machine, cards first, `without` those that were lost.
+
+    Raises
+    ------
+    PlacementError
+        What the spec names is not here, or chains could not go from one of its lanes to another bit for bit.
+    """
+    running = spec.running
+    if running.lanes:
+        found = [lane for n, told in enumerate(running.lanes) for lane in _told(told, n, spec)]
+    elif running.substrate == "auto":
+        cards = [] if why_no_cards(spec) else [lane for card in _cards() for lane in _lanes(card, spec)]
+        cores = _lanes(producer_here(), spec)
+        found = [lane for lane in cards if lane.engine.family == cores[0].engine.family] + cores
+    elif running.substrate == "all":
+        found = [lane for one in (*_cards(), producer_here()) for lane in _lanes(one, spec)]
+    else:
+        found = _lanes(_named(running.substrate), spec)
+    # What ran on cards alone goes on on cores.
+    found = [lane for lane in found if lane.name not in without] or _lanes(producer_here(), spec)
+    _check_bits(spec, found)
+    return tuple(found)
+
+
+def why_no_cards(spec: CampaignSpec) -> str:
+    """Return why a campaign that is not told where to run leaves cards alone; nothing where it takes them."""
+    if spec.running.deterministic:
+        return "a deterministic campaign gives the same rows on every machine"
+    if spec.lattice.flavors:
+        return "chains with sea quarks stay on one kind of engine"
+    return ""
+
+
 def producer_here() -> Substrate:
-    """Return what runs chains here: of substrates that move one chain at a time, the one `route` takes."""
-    able = {s.info.name: s for s in discover().substrates if _runs_chains_alone(s)}
+    """Return what runs chains here one at a time: of substrates that do, the one `route` takes."""
+    able = {one.info.name: one for one in _with_engines() if not isinstance(one.open_engine(), BatchEngine)}
     return able[route(workload(WORKLOAD), list(able.values())).substrate.name]
 
 
-def lanes_of(producer: SubstrateInfo, spec: CampaignSpec) -> tuple[str, ...]:
-    """Return the lanes of a substrate: one a core (``cpu:0``, ``cpu:1``) or as many as the spec wants."""
-    cores = producer.properties.get("cores")
-    if cores is None:
-        return (producer.name,)
-    count = spec.running.producers or max(int(cores) // spec.running.threads, 1)
-    return tuple(f"{producer.kind}:{i}" for i in range(count))
+def arranged(ordering: str, spec: CampaignSpec, lanes: Sequence[Lane]) -> Arrangement:
+    """Return an ordering over lanes, each with its own volumes where it was given some."""
+    made = arrange(ordering, spec.lattice.volumes, {lane.name: lane.sites for lane in lanes})
+    own = {lane.name: lane.volumes for lane in lanes if lane.volumes}
+    return replace(made, lanes=tuple(who._replace(volumes=own.get(who.substrate, who.volumes)) for who in made.lanes))
 
 
-def check_room(spec: CampaignSpec, lanes: Sequence[str]) -> None:
+def check_room(spec: CampaignSpec, lanes: Sequence[Lane]) -> None:
     """Return if all producers can hold a chain at a time, in memory; otherwise raise and say what they would take."""
     lattice, threads = spec.lattice, spec.running.threads
     if threads > MAX_THREADS:
@@ -41,13 +95,69 @@ def check_room(spec: CampaignSpec, lanes: Sequence[str]) -> None:
     largest = max(lattice.volumes, key=prod)
     # Four links of 18 reals a site; a trajectory has momenta and the links before it besides.
     chain = prod(largest) * 72 * (8 if lattice.precision == "f64" else 4) * (3 if lattice.algorithm == "hmc" else 1)
-    what = f"{len(lanes)} producer{'s' * (len(lanes) != 1)} with a chain on {lattice_name(largest)} each"
-    check_memory(what, len(lanes) * (chain + OWN_BYTES[spec.running.isolation]))
+    here = [lane for lane in lanes if not lane.sites]
+    what = f"{len(here)} producer{'s' * (len(here) != 1)} with a chain on {lattice_name(largest)} each"
+    check_memory(what, len(here) * (chain + OWN_BYTES[spec.running.isolation]))
+    for lane in lanes:
+        there = lane.substrate.info.properties.get("memory_bytes")
+        if lane.sites and isinstance(there, int | float) and 2 * chain > there:
+            raise PlacementError(
+                f"a chain on {lattice_name(largest)} takes {2 * chain / 2**30:,.2f} GiB of {lane.name}, which has "
+                f"{there / 2**30:,.2f} GiB\nhint: run it on cores: --substrate cpu"
+            )
 
 
-def _runs_chains_alone(substrate: Substrate) -> bool:
-    """Whether it has an engine for lanes, which move one chain at a time: a GPU needs thirty at once to be busy."""
-    try:
-        return not isinstance(substrate.open_engine(), BatchEngine)
-    except PlacementError:
-        return False
+def _lanes(substrate: Substrate, spec: CampaignSpec) -> list[Lane]:
+    """Return the lanes of a substrate: one a core (``cpu:0``, ``cpu:1``) or as many as the spec wants; one a card."""
+    info, engine = substrate.info, substrate.open_engine(threads=spec.running.threads)
+    names, cores = [info.name], info.properties.get("cores")
+    if cores is not None:
+        count = spec.running.producers or max(int(cores) // spec.running.threads, 1)
+        names = [f"{info.kind}:{i}" for i in range(count)]
+    return [Lane(name=name, substrate=substrate, engine=engine) for name in names]
+
+
+def _told(told: LaneSpec, number: int, spec: CampaignSpec) -> list[Lane]:
+    """Return the lanes of an entry of `running.lanes`; the second one on a card has a name of its own."""
+    earlier = sum(other.substrate == told.substrate for other in spec.running.lanes[:number])
+    lanes = _lanes(_named(told.substrate), spec)
+    return [replace(one, name=f"{one.name}.{earlier}" if earlier else one.name, volumes=told.volumes) for one in lanes]
+
+
+def _with_engines() -> list[Substrate]:
+    """Return the substrates of this machine that fields can live on."""
+    found = []
+    for one in discover().substrates:
+        with suppress(PlacementError):
+            one.open_engine()
+            found.append(one)
+    return found
+
+
+def _cards() -> list[Substrate]:
+    """Return the substrates that move many chains at once."""
+    return [one for one in _with_engines() if isinstance(one.open_engine(), BatchEngine)]
+
+
+def _named(name: str) -> Substrate:
+    """Return a substrate by its name; `cpu` is the one of the cores."""
+    if name == "cpu":
+        return producer_here()
+    known = {one.info.name: one for one in discover().substrates}
+    if name not in known:
+        raise UnknownNameError("substrate of this machine", name, ["auto", "all", "cpu", *known])
+    known[name].open_engine()  # says what is missing
+    return known[name]
+
+
+def _check_bits(spec: CampaignSpec, lanes: Sequence[Lane]) -> None:
+    """Raise where a chain could not go on bit for bit on another lane."""
+    first = lanes[0].engine
+    for lane in lanes[1:]:
+        engine = lane.engine
+        if not continues(engine, first.name, first.family, links_see_sums=spec.lattice.flavors > 0):
+            raise PlacementError(
+                f"chains cannot go from {lanes[0].name} ({first.name}) to {lane.name} ({engine.name}) bit for bit: "
+                "sums of sea quarks and products without fused multiply-adds have other bits there"
+                "\nhint: run it on one of them: --substrate cpu, or cuda:0"
+            )

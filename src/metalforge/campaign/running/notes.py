@@ -1,5 +1,6 @@
 """What a campaign writes about itself: which heads it uses, how they did, how busy its stages were, what it spent."""
 
+from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
@@ -66,8 +67,8 @@ def note_use(book: Book, run: Run, window_s: float) -> None:
 class EnergyNotes:
     """The ledger by (substrate, source), over all processes that worked on a campaign; sources are never added up."""
 
-    def __init__(self, book: Book, meter: EnergyMeter, metered: str) -> None:
-        self._book, self._meter, self._metered = book, meter, metered
+    def __init__(self, book: Book, meters: Mapping[str, EnergyMeter]) -> None:
+        self._book, self._meters = book, meters
         self._before = dict(book.state.energy)
         self._board: Energy | None = None
         self._emulation_s = 0.0
@@ -92,11 +93,12 @@ class EnergyNotes:
 
     def write(self) -> None:
         """Write every line as it stands."""
-        try:
-            self._write(Energy(substrate=self._metered, source="measured", energy=self._meter.total()))
-        except MeterUnavailableError as error:
-            reason = str(error).splitlines()[0]
-            self._book.write(Energy(substrate=self._metered, source="unknown", reason=reason))
+        for name, meter in self._meters.items():
+            try:
+                self._write(Energy(substrate=name, source="measured", energy=meter.total()))
+            except MeterUnavailableError as error:
+                reason = str(error).splitlines()[0]
+                self._book.write(Energy(substrate=name, source="unknown", reason=reason))
         if self._board is not None:
             self._write(self._board)
         if self._emulation_s:

@@ -110,6 +110,13 @@ class Order:
     """Updates of the chain that the journal has with all their checks."""
 
 
+@dataclass(frozen=True, slots=True)
+class Volley:
+    """Orders for one producer that are run together, each for a chain or a ladder of its own."""
+
+    orders: tuple[Order, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Snapshot:
     """One configuration to be evaluated again, with what was measured on it."""
@@ -156,6 +163,10 @@ class Block:
     promised: Promise = "none"
     """Which of its configurations are checked; snapshots of earlier ones may come with them."""
     screened: list[Record] = field(default_factory=list)
+    more: int = 0
+    """Blocks of the same volley that come after it."""
+    lost: str = ""
+    """Why the producer cannot run anything any more: what it held goes on elsewhere, from files."""
 
     @property
     def rows(self) -> int:

@@ -1,14 +1,16 @@
 """Lanes fed with orders: visits are decided, written before they begin, and handed to producers block by block.
 
 A visit is a decision (a volume, a beta, so many measured updates); an order is one block of it. Two orders wait on
-every lane, so that no producer stands still while the next visit is decided. In a deterministic campaign there is one
-order at a time and visits are decided in rounds: all of a round are over before the next is planned, so that decisions
+every lane, so that no producer stands still while the next visit is decided; where a producer runs many chains at once
+these are two volleys of orders, one for each of its visits. In a deterministic campaign there is one order of a visit
+at a time and visits are decided in rounds: all of a round are over before the next is planned, so that decisions
 depend on what was measured and not on which chain was faster.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
 
 from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.physics.selection import observe
@@ -19,11 +21,13 @@ from metalforge.conductor.features import MetaRow
 from metalforge.core.errors import SpecError
 
 from .book import Book
-from .orders import Block, Brief, Order
-from .visits import Nothing, VisitPlan
+from .orders import Block, Brief, Order, Volley
+from .visits import AskAhead, Nothing, VisitPlan
 
 DEPTH = 2
 """Orders on a lane: one that runs and one that waits."""
+WIDE_BLOCK = 256
+"""Updates of an order on a wide lane, at least: it makes tens of thousands a second, and a block is a few records."""
 
 
 @dataclass(slots=True)
@@ -33,7 +37,21 @@ class ProducerLane:
     who: Assignee
     waiting: deque[int] = field(default_factory=deque)
     """Visits of the orders that have not been answered."""
-    visit: Assigned | None = None
+    visits: dict[int, Assigned] = field(default_factory=dict)
+    """Those that lack orders still."""
+    outbox: list[Order] = field(default_factory=list)
+    """Orders that have not been sent."""
+    flying: int = 0
+    """Volleys that have not been answered."""
+
+    @property
+    def wide(self) -> bool:
+        """Whether it runs many chains at once."""
+        return self.who.sites > 0
+
+    def load(self, visits: Iterable[Assigned]) -> float:
+        """Return how much of it visits keep busy: 1 is all of it."""
+        return round(sum(self.who.share(visit.dims) for visit in visits), 6)
 
 
 class Planner:
@@ -62,6 +80,10 @@ class Planner:
         self._moving: dict[str, list[tuple[int, ProducerLane]]] = {}
         """Chains that another producer was asked to release, with the orders that wait for them."""
         self.stopped_by: StoppedBy | None = None
+        self._news = False
+        """Whether a visit was completed since the last estimate."""
+        self.lost: dict[str, str] = {}
+        """A lane whose silicon is gone, and why: what runs here ends, to begin again without it."""
 
     @property
     def state(self) -> CampaignState:
@@ -70,23 +92,52 @@ class Planner:
 
     # -- the two calls of the steering stage ------------------------------------------------------------------------
 
-    def begin(self) -> list[Order]:
+    def begin(self) -> list[Volley]:
         """Return the first orders: visits that were begun before, then new ones."""
         for chain in self.state.chains.values():
             self._tell(chain)
         for visit in self._open():
             self._give(visit)
         orders = [order for lane in self.lanes for v in lane.waiting for order in self._order(v, lane)]
-        again = self._check_again()
+        orders += self._check_again()
         if self.spec.running.deterministic:
-            return again + self._begin_round(orders)
-        return again + orders + self._feed_all()
+            return self._send(self._begin_round(orders))
+        return self._send(orders + self._feed_all())
 
-    def take(self, block: Block) -> list[Order]:
+    def take(self, block: Block) -> list[Volley]:
         """Return the orders that follow from a block that has been written."""
+        lane = next(lane for lane in self.lanes if lane.who.substrate == block.substrate)
+        if not block.more:
+            lane.flying -= 1
+        orders = self._after(block, lane)
+        # Orders that follow from the other blocks of a volley go with those that follow from the last one.
+        return self._send(orders, held=lane if block.more else None)
+
+    def _send(self, orders: Sequence[Order], held: ProducerLane | None = None) -> list[Volley]:
+        """Return what can be sent now: on a wide lane orders wait for each other, and volleys for those before."""
+        for order in orders:
+            next(lane for lane in self.lanes if lane.who.substrate == order.substrate).outbox.append(order)
+        volleys = []
+        for lane in self.lanes:
+            while lane.outbox and not (lane.wide and (lane is held or lane.flying >= DEPTH)):
+                sent: dict[str, Order] = {}
+                for order in list(lane.outbox):
+                    if lane.load(self.state.visits[one.visit] for one in sent.values()) >= 1:
+                        break
+                    if order.chain not in sent:
+                        sent[order.chain] = order
+                        lane.outbox.remove(order)
+                lane.flying += 1
+                volleys.append(Volley(tuple(sent.values())))
+        return volleys
+
+    def _after(self, block: Block, lane: ProducerLane) -> list[Order]:
         if block.rung:
             return []  # the first chain of a ladder, whose block comes last, speaks for all of them
-        lane = next(lane for lane in self.lanes if lane.who.substrate == block.substrate)
+        if block.lost and not self.lost:
+            self.lost[lane.who.substrate] = block.lost
+        if self.lost:
+            return []  # the campaign begins again without it
         given_up = self.state.chains[block.chain].abandoned
         if block.released or (block.missing and not given_up):
             return [] if self._halted() else self._again(block, lane)
@@ -100,20 +151,21 @@ class Planner:
         if block.done:
             for chain in self.state.together(block.chain):
                 self._tell(chain)
-            if lane.visit is not None and lane.visit.visit == block.visit:
-                lane.visit = None
+            lane.visits.pop(block.visit, None)
+            self._news = True
         if self._halted():
             return []
         if self.spec.running.deterministic:
             return self._in_round(lane, block)
-        if block.done:
+        if self._news and not block.more:
+            self._news = False
             self._estimate()
         orders: list[Order] = []
         if not (block.done or given_up or block.visit in lane.waiting or self._stops()):
             # Its warm-up was longer than expected: the visit goes on before anything new.
             lane.waiting.append(block.visit)
             orders += self._order(block.visit, lane)
-        return orders + self._feed_all()
+        return orders if block.more else orders + self._feed_all()
 
     def _check_again(self) -> list[Order]:
         """Return orders that move nothing, for chains that lack checks and have no visit: they are made on the way."""
@@ -135,35 +187,53 @@ class Planner:
     def _feed_all(self) -> list[Order]:
         orders: list[Order] = []
         for lane in self.lanes:
-            while len(lane.waiting) < DEPTH and not self._stops():
-                if lane.visit is None or self._fed(lane, lane.visit):
-                    visit = self._decide(lane)
-                    if visit is None:
-                        break
-                    lane.visit = visit
-                lane.waiting.append(lane.visit.visit)
-                orders += self._order(lane.visit.visit, lane)
+            while self._depth(lane) < DEPTH and not self._stops() and (layer := self._layer(lane)):
+                lane.waiting.extend(visit.visit for visit in layer)
+                orders += [order for visit in layer for order in self._order(visit.visit, lane)]
         return orders
+
+    def _depth(self, lane: ProducerLane) -> float:
+        """Return how often over the orders that wait would keep a lane busy."""
+        return lane.load(self.state.visits[visit] for visit in lane.waiting)
+
+    def _layer(self, lane: ProducerLane) -> list[Assigned]:
+        """Return the visits that get an order now: one, or as many as keep a wide lane busy."""
+        lane.visits = {n: visit for n, visit in lane.visits.items() if not self._fed(lane, visit)}
+        if lane.load(lane.visits.values()) < 1:
+            for visit in self._decide(lane):
+                lane.visits[visit.visit] = visit
+        return list(lane.visits.values()) if lane.wide else list(lane.visits.values())[:1]
 
     def _fed(self, lane: ProducerLane, visit: Assigned) -> bool:
         """Return whether the orders that wait will complete the visit."""
         chain = self.state.chains[visit.chain]
         remaining = self._until[visit.visit] - chain.measured
-        return lane.waiting.count(visit.visit) * self._block(visit) >= remaining
+        return lane.waiting.count(visit.visit) * self._block(visit, lane) >= remaining
 
-    def _block(self, visit: Assigned) -> int:
+    def _block(self, visit: Assigned, lane: ProducerLane) -> int:
         """Return the updates of one order: those of a ladder are shared by its replicas."""
-        return max(1, self.spec.running.block // max(len(visit.betas), 1))
+        updates = self.spec.running.block
+        return max(updates, WIDE_BLOCK) if lane.wide else max(1, updates // max(len(visit.betas), 1))
 
-    def _decide(self, lane: ProducerLane) -> Assigned | None:
-        """Decide one visit for a lane and write it; None where there is nothing to do."""
-        found = self._plan.next(lane.who, self.state, self._open(), rounds=0, number=len(self.state.visits))
-        if isinstance(found, Nothing):
-            self._note(found)
-            return None
-        self._book.write(found)
-        self._remember(found)
-        return found
+    def _decide(self, lane: ProducerLane) -> list[Assigned]:
+        """Decide visits for a lane and write them, until it is busy or there is nothing to do."""
+        made: list[Assigned] = []
+        ahead = self._ahead(lane, lane.load(lane.visits.values()))
+        while lane.load([*lane.visits.values(), *made]) < 1:
+            state = self.state
+            found = self._plan.next(lane.who, state, self._open(), rounds=0, number=len(state.visits), ahead=ahead)
+            if isinstance(found, Nothing):
+                self._note(found)
+                break
+            self._book.write(found)
+            self._remember(found)
+            made.append(found)
+        return made
+
+    def _ahead(self, lane: ProducerLane, load: float = 0.0) -> AskAhead:
+        """Return what asks for as many points as a lane has room for, at least one."""
+        smallest = min(lane.who.share(dims) for dims in lane.who.volumes)
+        return AskAhead(max(ceil((1 - load) / smallest), 1))
 
     # -- round by round ---------------------------------------------------------------------------------------------
 
@@ -209,11 +279,13 @@ class Planner:
         planned: list[Assigned] = []
         first = len(self.state.visits) - len(without)
         for lane in self.lanes:
-            at = first + len(planned)
-            found = self._plan.next(lane.who, self.state, planned, rounds=number, number=at, skip=skip)
-            if isinstance(found, Nothing):
-                self._note(found)
-            else:
+            ahead, mine = self._ahead(lane), len(planned)
+            while lane.load(planned[mine:]) < 1:
+                at = first + len(planned)
+                found = self._plan.next(lane.who, self.state, planned, rounds=number, number=at, skip=skip, ahead=ahead)
+                if isinstance(found, Nothing):
+                    self._note(found)
+                    break
                 planned.append(found)
         return planned
 
@@ -233,7 +305,7 @@ class Planner:
         """Put a visit on its lane; where its substrate is gone, on one that may run its volume."""
         self._remember(visit)
         lane = self._lane(visit.substrate, visit.dims)
-        lane.visit = visit
+        lane.visits[visit.visit] = visit
         lane.waiting.append(visit.visit)
         return lane
 
@@ -242,7 +314,7 @@ class Planner:
             if lane.who.substrate == substrate:
                 return lane
         able = [lane for lane in self.lanes if dims in lane.who.volumes] or self.lanes
-        return min(able, key=lambda lane: len(lane.waiting))
+        return min(able, key=lambda lane: len(lane.waiting) * lane.who.share(dims))
 
     def _remember(self, visit: Assigned) -> None:
         """Note at which measured update a visit is complete."""
@@ -266,11 +338,12 @@ class Planner:
         brief = None
         if holder is None:
             with self._book.reading() as state:
-                engines = [f"cpu:{isa}" for isa in state.build_levels]
-                first, *others = (Brief.of(c, self._beside(state, c), engines) for c in state.together(chain))
+                first, *others = (
+                    Brief.of(c, self._beside(state, c), sorted(state.engines_of(c))) for c in state.together(chain)
+                )
                 brief = replace(first, others=others)
             self._held[chain] = lane
-        updates = self._block(self.state.visits[visit])
+        updates = self._block(self.state.visits[visit], lane)
         return [
             Order(
                 visit=visit, chain=chain, updates=updates, until=self._until[visit], substrate=lane.who.substrate,

@@ -6,7 +6,9 @@ was.
 """
 
 import hashlib
+import sys
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -19,6 +21,7 @@ from metalforge.campaign.observables import order_of
 from metalforge.campaign.store.records import Decided
 from metalforge.conductor.heuristics import check_interval
 from metalforge.core.errors import SpecError
+from metalforge.lattice.batch import Columns
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.field import GaugeField
 from metalforge.lattice.run import ChainRun, Segment
@@ -194,14 +197,55 @@ class PointChain:
         row = run.step(at_quarter=at_quarter)
         if row.update < self._known.rows:
             run.verify(row.update, self._known, self.id, exact=self._exact)
-        if self._tools.checks != "none" and (
-            self.rows in self._known.unchecked or (self._tools.checks == "all" and self.rows > self._known.closed)
-        ):
+        if self._is_checked(self.rows):
             self.snap()
         if watch is not None:
             watch.push(phase, row.values, steps, tested=row.tested)
         if phase == "warmup":
             self._look()
+
+    def room(self, until: int) -> int:
+        """Return how many sweeps a batch may make of it at once: up to a configuration that is checked, or the end."""
+        left = until - self.measured
+        if self._tools.checks == "none":
+            return left
+        return next((n for n in range(1, left) if self._is_checked(self.rows + n)), left)
+
+    def absorb(self, columns: Columns, replicas: Sequence[float] | None = None) -> None:
+        """Take sweeps that a batch made; the warm-up ends among them where it would have ended alone."""
+        begin, end = 0, len(columns["plaquette"])
+        while begin < end:
+            phase, first = self.run.phase, self.rows
+            part = slice(begin, min(end, begin + self._unlooked()))
+            taken = {name: values[part] for name, values in columns.items()}
+            self.run.extend(taken, None if replicas is None else replicas[part])
+            for update in range(first, min(self.rows, self._known.rows)):
+                self.run.verify(update, self._known, self.id, exact=self._exact)
+            if self._watch is not None:
+                self._watch.push_sweeps(phase, taken)
+            if phase == "warmup":
+                self._look()
+            begin = part.stop
+        if self._is_checked(self.rows):
+            self.snap()
+
+    def _is_checked(self, update: int) -> bool:
+        """Return whether the configuration after so many updates is to be checked."""
+        every = self._tools.checks == "all" and update > self._known.closed
+        return self._tools.checks != "none" and (update in self._known.unchecked or every)
+
+    def _unlooked(self) -> int:
+        """Return after how many updates something is to be decided; sweeps of either phase are the same updates."""
+        warmup, ends = self.run.warmup, self._known.warmup_ends
+        if self.run.phase == "measure":
+            return sys.maxsize
+        left = warmup.total - warmup.done
+        if ends is not None:
+            return max(min(left, ends - warmup.done), 1)
+        if self._known.exchanges:
+            return left
+        updates = warmup.done - warmup.quenched
+        return next((n for n in range(1, left) if self._tools.monitor.due(updates + n)), left)
 
     def _look(self) -> None:
         """End the warm-up where that was decided, or may be decided now."""

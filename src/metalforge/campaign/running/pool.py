@@ -92,6 +92,10 @@ class ChainPool:
         """Forget a chain as it is; return the update it is at."""
         return self._held.pop(chain).rows
 
+    def forget(self) -> None:
+        """Drop all chains as they are: what held their fields is gone."""
+        self._held.clear()
+
 
 def settle(path: Path, updates: int) -> None:
     """Say of the chain that is kept at `path` that the journal has so many of its updates with all their checks.

@@ -1,25 +1,30 @@
-"""The stage that runs chains: an order in, a block of rows out."""
+"""The stage that runs chains: orders in, blocks of rows out."""
 
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from metalforge.campaign.store.records import Promise
-from metalforge.lattice.run import ChainFaultError, Segment
+from metalforge.campaign.store.records import Decided, Promise
+from metalforge.lattice.run import Segment
+from metalforge.native.cuda.card import CardLostError
+from metalforge.native.engine import BatchEngine
 from metalforge.pipeline import Emit, Stage
 
 from .equipment import Tools
-from .orders import Block, Brief, Order
+from .ladder import PointLadder
+from .orders import Block, Brief, Order, Volley
 from .point import PointChain
 from .pool import ChainPool, settle
+from .together import Together
 
 
-class Producer(Stage[Order, Block]):
-    """Runs the chains it is ordered to run on one logical substrate, pinned to a core of its own.
+class Producer(Stage[Volley, Block]):
+    """Runs the chains it is ordered to run on one logical substrate; on cores pinned to one of its own.
 
     Chains are its own, and messages are all that it has of the rest of the campaign. In a process of its own it comes
     back empty after a crash, says so of every chain it is asked for, and takes them up again from their files.
@@ -27,25 +32,37 @@ class Producer(Stage[Order, Block]):
 
     def __init__(self, tools: Tools, substrate: str, *, stopping: Callable[[], bool], core: int | None = None) -> None:
         self._tools, self._substrate, self._stopping, self._core = tools, substrate, stopping, core
-        self._pool = ChainPool(tools)
+        self._pool, self._together = ChainPool(tools), Together()
+        self._took: dict[str, Brief | None] = {}
+        """The briefs with which the chains of the orders under way were taken up."""
         self._pinned = False
 
-    def step(self, state: Any, item: Order) -> tuple[Any, Any]:
-        """Run one order."""
+    def step(self, state: Any, item: Volley) -> tuple[Any, Any]:
+        """Run orders."""
         self._pin()
+        try:
+            answered = [block for order in item.orders if (block := self._prepare(order)) is not None]
+            waiting = {block.chain for block in answered}
+            blocks = answered + self._run([order for order in item.orders if order.chain not in waiting])
+        except CardLostError as error:
+            self._pool.forget()
+            blocks = [self._answer(order, lost=str(error).partition("\n")[0]) for order in item.orders]
+        last = len(blocks) - 1
+        return state, [self._emit(replace(block, more=last - i)) for i, block in enumerate(blocks)]
+
+    def _prepare(self, order: Order) -> Block | None:
+        """Take up the chain of an order; return the answer to one that moves nothing."""
         # Orders that waited for a process that died all come again with a brief: the first of them takes the chain up.
-        took = item.brief if item.chain not in self._pool else None
-        if took is not None:
+        self._took[order.chain] = order.brief if order.chain not in self._pool else None
+        if (took := self._took[order.chain]) is not None:
             self._pool.open(took)
         if self._tools.checks != "none":
-            settle(self._tools.path(item.chain), item.settled)
-        if item.chain not in self._pool:
-            blocks = [self._answer(item, missing=not item.release, released=item.release)]
-        elif item.release:
-            blocks = [self._answer(item, step=self._pool.release(item.chain), saved=True, released=True)]
-        else:
-            blocks = self._run(item, took)
-        return state, [self._emit(block) for block in blocks]
+            settle(self._tools.path(order.chain), order.settled)
+        if order.chain not in self._pool:
+            return self._answer(order, missing=not order.release, released=order.release)
+        if order.release:
+            return self._answer(order, step=self._pool.release(order.chain), saved=True, released=True)
+        return None
 
     def _emit(self, block: Block) -> Emit:
         # Configurations that are checked now because nobody knows of an earlier check were flagged then.
@@ -55,7 +72,10 @@ class Producer(Stage[Order, Block]):
 
     def finish(self, state: Any) -> Any:
         """Write all chains to their files: whoever goes on with the campaign takes them up there."""
-        self._pool.save_all()
+        try:
+            self._pool.save_all()
+        except CardLostError:
+            self._pool.forget()  # they go on from the files that are there
 
     def close(self) -> None:
         """Give back what reads heads here."""
@@ -64,32 +84,42 @@ class Producer(Stage[Order, Block]):
     def _answer(self, order: Order, chain: str = "", **what: Any) -> Block:
         return Block(visit=order.visit, chain=chain or order.chain, substrate=self._substrate, **what)
 
-    def _run(self, item: Order, took: Brief | None) -> list[Block]:
-        """Return the blocks of an order, one for each chain that was moved; the first chain's comes last."""
-        held = self._pool.take(item.chain)
-        held.begin_block()
-        began = time.thread_time()
-        fault = ""
-        segments: list[list[Segment]] = [[] for _ in held.points]
-        try:
-            segments = held.advance(item.updates, item.until, self._stopping)
-        except ChainFaultError as error:
-            fault = str(error)
+    def _run(self, orders: Sequence[Order]) -> list[Block]:
+        """Return the blocks of orders, one for each chain that was moved; of a ladder the first chain's comes last."""
+        held = [self._pool.take(order.chain) for order in orders]
+        for one, order in zip(held, orders, strict=True):
+            one.begin(order.updates, order.until)
+        clock = time.monotonic if isinstance(self._tools.engine, BatchEngine) else time.thread_time
+        began = clock()
+        faults = self._together.advance(held, self._stopping)
+        seconds = (clock() - began) / max(sum(len(one.points) for one in held), 1)
+        judged, said = self._tools.lines.judged(), self._together.take_said()
+        blocks: list[Block] = []
+        for one, order in zip(held, orders, strict=True):
+            blocks += self._blocks(order, one, faults.get(one, ""), seconds)[::-1]
+        if blocks:
+            # The last one speaks for the volley.
+            lane = [Decided(what="lane", by=self._substrate, reason=reason) for reason in said]
+            blocks[-1] = replace(blocks[-1], judged=judged, decisions=[*blocks[-1].decisions, *lane])
+        return blocks
+
+    def _blocks(self, order: Order, held: PointLadder, fault: str, seconds: float) -> list[Block]:
+        """Return the blocks of one order, by coupling."""
+        segments = held.take_segments() if not fault else [[] for _ in held.points]
         chis = [susceptibility_of(point, self._tools.spec.screening.window) for point in held.points]
         promised: list[Promise] = [
             self._promised(point, made, chi) for point, made, chi in zip(held.points, segments, chis, strict=True)
         ]
-        seconds = (time.thread_time() - began) / len(held.points)
         if fault:
-            self._pool.drop(item.chain)
-        saved = not fault and self._pool.keep(item.chain)
-        judged = self._tools.lines.judged()
+            self._pool.drop(order.chain)
+        saved = not fault and self._pool.keep(order.chain)
+        took = self._took.pop(order.chain)
         briefs = [None] * len(held.points) if took is None else [took, *took.others]
         blocks = []
         for rung, point in enumerate(held.points):
-            done = point.measured >= item.until or bool(fault)
+            done = point.measured >= order.until or bool(fault)
             block = self._answer(
-                item,
+                order,
                 chain=point.id,
                 rung=rung,
                 step=point.rows,
@@ -102,14 +132,13 @@ class Producer(Stage[Order, Block]):
                 chi=chis[rung],
                 fault=fault if rung == 0 else "",
                 decisions=point.take_decisions(),
-                judged=judged if rung == 0 else [],
                 took=briefs[rung],
                 saved=saved and rung == 0,
                 snapshots=[] if fault else point.take_snapshots(),
                 promised=promised[rung],
             )
             blocks.append(block)
-        return blocks[::-1]
+        return blocks
 
     def _promised(self, chain: PointChain, made: list[Segment], chi: float) -> Promise:
         """Return which configurations of a block are to be checked; one that is flagged is kept for it."""

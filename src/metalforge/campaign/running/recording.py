@@ -7,7 +7,7 @@ from metalforge.campaign.store.records import BlockDone, Checked, Record, Rows
 from metalforge.pipeline import Emit, Stage
 
 from .book import Book
-from .orders import Block, Hear, Order, Snapshot, pass_over, stage_of
+from .orders import Block, Hear, Snapshot, Volley, pass_over, stage_of
 from .planner import Planner
 
 
@@ -68,7 +68,7 @@ def records_of(block: Block) -> list[Record]:
     return records
 
 
-class Steer(Stage[Any, Order]):
+class Steer(Stage[Any, Volley]):
     """Turns blocks into orders, by the planner."""
 
     def __init__(self, planner: Planner) -> None:
@@ -76,5 +76,6 @@ class Steer(Stage[Any, Order]):
 
     def step(self, state: Any, item: Block | None) -> tuple[Any, Any]:
         """Return orders, each for the producer of its substrate; without a block the first ones."""
-        orders = self._planner.begin() if item is None else self._planner.take(item)
-        return state, [Emit(order, to=stage_of(order.substrate), chain=order.chain) for order in orders]
+        volleys = self._planner.begin() if item is None else self._planner.take(item)
+        first = ((volley, volley.orders[0]) for volley in volleys)
+        return state, [Emit(volley, to=stage_of(order.substrate), chain=order.chain) for volley, order in first]

@@ -18,7 +18,7 @@ from metalforge.campaign.state import CampaignState, ChainLog, Start, chain_name
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Assigned, StoppedBy
 from metalforge.conductor.heuristics import quenched_length
-from metalforge.core.steering import Steerer
+from metalforge.core.steering import Steerer, Suggestion
 
 from .couplings import by_couplings, couplings_of
 
@@ -37,6 +37,22 @@ class Nothing(NamedTuple):
 
     ends: StoppedBy | None = None
     reason: str = ""
+
+
+class AskAhead:
+    """What steerers suggest for visits that are decided together: asked once for all of them, they spread them."""
+
+    def __init__(self, count: int = 1) -> None:
+        self._left = count
+        self._found: dict[Dims, list[Suggestion]] = {}
+
+    def next(self, dims: Dims, steerer: Steerer, pending: Sequence[float]) -> Suggestion | None:
+        """Return the next suggestion for a volume; None where its steerer has no wish."""
+        found = self._found.setdefault(dims, [])
+        if not found:
+            found += steerer.ask(max(self._left, 1), pending)
+        self._left -= 1
+        return found.pop(0) if found else None
 
 
 class Wish(NamedTuple):
@@ -80,8 +96,13 @@ class VisitPlan:
         rounds: int,
         number: int,
         skip: AbstractSet[int] = frozenset(),
+        ahead: AskAhead | None = None,
     ) -> Assigned | Nothing:
-        """Return the next visit; `pending` ones are under way, those of `skip` are taken as not there."""
+        """Return the next visit; `pending` ones are under way, those of `skip` are taken as not there.
+
+        `ahead` is for visits that are decided one after the other with nothing told in between.
+        """
+        ahead = ahead or AskAhead()
         chains = [c for c in state.chains.values() if not (c.visits and c.visits[0] in skip)]
         made = {v.visit: v.dims for v in (*state.visits, *pending) if v.visit not in skip}
         asked = {dims: self._requested(dims, chains, pending) for dims in who.volumes}
@@ -89,7 +110,7 @@ class VisitPlan:
         for dims in sorted(who.volumes, key=lambda d: (asked[d] is None, need[d])):
             here = [c for c in chains if c.dims == dims and not c.abandoned]
             waiting = [visit for visit in pending if visit.dims == dims]
-            wish = asked[dims] or self._wish(who, state, dims, here, waiting)
+            wish = asked[dims] or self._wish(who, state, dims, here, waiting, ahead)
             if isinstance(wish, Nothing):
                 return wish
             if wish is None:
@@ -141,6 +162,7 @@ class VisitPlan:
         dims: Dims,
         here: Sequence[ChainLog],
         pending: Sequence[Assigned],
+        ahead: AskAhead,
     ) -> Wish | Nothing | None:
         if who.follows is not None:
             return self._follow(who.follows, state, here, pending)
@@ -152,9 +174,8 @@ class VisitPlan:
             return Nothing("asleep", why)
         if ladder is not None:
             return ladder
-        asked = self.steerers[dims].ask(1, [visit.beta for visit in pending])
-        if asked:
-            found = asked[0]
+        found = ahead.next(dims, self.steerers[dims], [visit.beta for visit in pending])
+        if found is not None:
             reason = found.reason + (NO_GAIN if len(alone) < len(here) else "")
             return Wish(found.beta, reason, found.by or self.steerers[dims].name, score=found.score)
         idle = [c for c in alone if c.id not in {visit.chain for visit in pending}]

@@ -100,6 +100,14 @@ class HeadWatch:
             self._worker.outcome(id_, 1 - values["accepted"])
         self._observe(phase, values, n_steps)
 
+    def push_sweeps(self, phase: Phase, columns: Mapping[str, Sequence[float]]) -> None:
+        """Take the rows of sweeps at once: of them only every so many are told."""
+        first, count = self._at.row, len(columns["plaquette"])
+        for row in range(first + -first % self._every, first + count, self._every):
+            self._at.row = row
+            self._observe(phase, {name: values[row - first] for name, values in columns.items()}, None)
+        self._at.row = first + count
+
     def says(self) -> tuple[bool, float] | None:
         """Return whether the thermalisation head may end the warm-up now, and its last probability.
 

@@ -80,6 +80,10 @@ class Card(Protocol):
     def cache_bytes(self) -> int:
         """The cache that all of it shares."""
 
+    @property
+    def multiprocessors(self) -> int:
+        """How many blocks of threads have a processor of their own."""
+
     def launch(
         self, file: str, precision: Precision, kernel: str, blocks: tuple[int, int], threads: int, record: NDArray[Any]
     ) -> None:

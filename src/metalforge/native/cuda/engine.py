@@ -114,6 +114,10 @@ class CupyCard:
         with self._device:
             return int(self._cupy.cuda.runtime.getDeviceProperties(self._device.id)["l2CacheSize"])
 
+    @property
+    def multiprocessors(self) -> int:
+        return int(self._device.attributes["MultiProcessorCount"])
+
     def wait(self) -> None:
         """Return when all that was asked for is done."""
         with self._here():

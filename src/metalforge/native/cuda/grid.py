@@ -39,6 +39,8 @@ WORK = np.dtype(
     align=True,
 )
 """The record of gauge.cu."""
+SITES_OF_A_MULTIPROCESSOR = 496
+"""In flight, that keep one busy: 32 chains of 8^3x4 on the 132 of an H200, beyond which nothing is gained."""
 MOST_SITES = 1 << 29
 """Of a lattice: kernels count sites of all chains in 31 bits."""
 
@@ -55,6 +57,11 @@ class CudaEngine:
 
     def __reduce__(self) -> tuple[Callable[..., "CudaEngine"], tuple[Any, ...]]:
         return self._reopen
+
+    @property
+    def busy_sites(self) -> int:
+        """Sites of all chains together below which part of the card has nothing to do."""
+        return SITES_OF_A_MULTIPROCESSOR * self.card.multiprocessors
 
     def grid(self, dims: Dims, precision: Precision) -> "CudaGrid":
         """Return a lattice in one precision, with its kernels."""

@@ -1,0 +1,97 @@
+"""Silicon that moves many chains at once, made of this CPU: for what runs above batches, where there is no card."""
+
+import copy
+
+import numpy as np
+
+from metalforge.core import Cost, Discovery, Kind, Modelled, PlacementError, SubstrateInfo
+from metalforge.native.cpu_engine import cpu_engine
+from metalforge.native.cuda.card import CardLostError
+from metalforge.substrates import workload
+from metalforge.substrates.cpu import CpuSubstrate
+
+
+class WideEngine:
+    """The CPU's kernels under the name of a card, which loses its memory or itself when it is told to."""
+
+    def __init__(self, name="cuda:0", busy_sites=512):
+        self._cpu = cpu_engine(threads=1)
+        self.name, self.family, self.threads, self.busy_sites = name, self._cpu.family, 1, busy_sites
+        self.sizes, self.fits, self.lost_after = [], 1000, None
+
+    def grid(self, dims, precision):
+        grid = copy.copy(self._cpu.grid(dims, precision))
+        grid.engine = self
+        return grid
+
+    def batch(self, dims, precision, chains):
+        if chains > self.fits:
+            raise PlacementError(f"{self.name} has no room for {chains} chains")
+        return WideBatch(self, dims, precision, chains)
+
+
+class WideBatch:
+    """A `Batch` of chains that are moved one after the other."""
+
+    def __init__(self, engine, dims, precision, chains):
+        self._engine, self._grid = engine, engine.grid(dims, precision)
+        self._links = [self._grid.new("links") for _ in range(chains)]
+        self._rows = []
+
+    def place(self, chains, links=()):
+        self._chains = list(chains)
+        for here, there in zip(self._links, links, strict=False):
+            self._grid.assign(here, there)
+
+    def fetch(self, number, links):
+        self._grid.assign(links, self._links[number])
+
+    def start(self, plan, updates):
+        self._engine.sizes.append(len(self._links))
+        if self._engine.lost_after is not None:
+            self._engine.lost_after -= updates
+            if self._engine.lost_after < 0:
+                raise CardLostError(f"{self._engine.name} failed: device unavailable\nhint: none")
+        for _ in range(updates):
+            self._rows.append([self._updated(n, plan) for n in range(len(self._links))])
+
+    def rows(self):
+        rows, self._rows = self._rows, []
+        return np.array(rows, np.float64)
+
+    def _updated(self, n, plan):
+        grid, links, (beta, seed, stream, step) = self._grid, self._links[n], self._chains[n]
+        for sweep in range(plan.heatbath):
+            grid.heatbath(links, beta, seed, stream, step * plan.heatbath + sweep + 1, 255)
+        for _ in range(plan.overrelax):
+            grid.overrelax(links, 255)
+        grid.reunitarise(links)
+        self._chains[n] = self._chains[n]._replace(step=step + 1)
+        loop = grid.polyakov(links)
+        return [*grid.plaquette_sums(links), loop.real, loop.imag, 0.0, 0.0]
+
+
+class WideCard:
+    """A substrate with such an engine."""
+
+    def __init__(self, engine):
+        self.engine = engine
+        needs = workload("lattice_cg").needs
+        self.info = SubstrateInfo(kind=Kind.GPU, name=engine.name, model="a card", capabilities=needs)
+
+    def cost(self, workload):
+        return Cost(latency=Modelled(value=1e-9, unit="s", profile="test"), unknown="no power")
+
+    def meter(self):
+        return CpuSubstrate().meter()
+
+    def open_engine(self, *, threads=None):
+        return self.engine
+
+
+def with_cards(monkeypatch, *engines):
+    """Let the machine have cards with these engines besides its cores."""
+    from metalforge.campaign.running import lanes
+
+    found = Discovery(substrates=(CpuSubstrate(), *(WideCard(engine) for engine in engines)))
+    monkeypatch.setattr(lanes, "discover", lambda: found)

@@ -1,0 +1,183 @@
+"""Campaigns on silicon that runs many chains at once, alone and beside cores."""
+
+import hashlib
+from collections import Counter
+
+import msgspec
+import pytest
+
+from metalforge.campaign.running import lanes
+from metalforge.campaign.running.campaign import Campaign
+from metalforge.campaign.spec import Budget, CampaignSpec, LaneSpec, Lattice, Running
+from metalforge.campaign.steerers import GaussianProcess
+from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
+from metalforge.lattice import Chain
+from reference.small_campaigns import QUICK, ROUNDS, WITH_QUARKS, run_until
+from reference.wide_engine import WideEngine, with_cards
+
+CARD = Running(block=30, checkpoint_s=0.0, substrate="cuda:0")
+WIDE = msgspec.structs.replace(QUICK, running=CARD, budget=Budget(trajectories=1400))
+
+
+def run(spec, folder, updates=None):
+    with Campaign.open(spec, folder) as campaign:
+        return campaign.run() if updates is None else run_until(campaign, updates)
+
+
+def links_of(spec, log):
+    """Return the digest of a chain's links after its complete visits, run on one core."""
+    chain = Chain(spec.lattice.chain(log.dims, log.beta, seed=spec.seed, stream=log.stream, start=log.start))
+    chain.run(log.complete)
+    return hashlib.sha256(chain.field.to_links().tobytes()).hexdigest()[:32]
+
+
+def check_links(state):
+    complete = [log for log in state.chains.values() if log.complete]
+    assert complete
+    assert [log.links for log in complete] == [links_of(state.spec, log) for log in complete]
+
+
+def test_four_chains_run_at_once_and_each_has_the_bits_it_has_alone(tmp_path, monkeypatch):
+    engine = WideEngine()
+    with_cards(monkeypatch, engine)
+    state = run(WIDE, tmp_path / "run")
+    assert state.finished.stopped_by == "trajectories"
+    assert Counter(engine.sizes).most_common(1)[0][0] == 4  # 512 sites of 128
+    assert {log.substrate for log in state.chains.values()} == {"cuda:0"}
+    assert [silicon.device for silicon in state.opened.silicon if silicon.role == "produces"] == ["cuda:0"]
+    check_links(state)
+    assert all(log.phase == "measure" for log in state.chains.values())
+
+
+@pytest.mark.chaos
+def test_rounds_on_a_card_are_the_same_every_time(tmp_path, monkeypatch):
+    spec = msgspec.structs.replace(WIDE, running=msgspec.structs.replace(CARD, deterministic=True))
+    with_cards(monkeypatch, WideEngine())
+    one, other = (run(spec, tmp_path / name) for name in ("one", "other"))
+    assert {log.id: (log.beta, log.links) for log in one.chains.values()} == {
+        log.id: (log.beta, log.links) for log in other.chains.values()
+    }
+    assert max(Counter(visit.round for visit in one.visits).values()) == 4
+
+
+def test_points_for_a_volley_are_asked_at_once_and_spread(tmp_path, monkeypatch):
+    asked, ask = [], GaussianProcess.ask
+
+    def asking(self, n=1, pending=()):
+        asked.append((n, found := ask(self, n, pending)))
+        return found
+
+    monkeypatch.setattr(GaussianProcess, "ask", asking)
+    with_cards(monkeypatch, WideEngine())
+    run(WIDE, tmp_path / "run")
+    assert asked[0][0] == 4
+    assert any(n > 1 for n, _ in asked[1:])
+    for _, found in asked:
+        betas = [one.beta for one in found]
+        assert len(set(betas)) == len(betas)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_began_on_a_card_goes_on_on_cores(tmp_path, monkeypatch, killed):
+    with_cards(monkeypatch, WideEngine())
+    before = run(msgspec.structs.replace(WIDE, running=Running(block=30, producers=1)), tmp_path / "run", 600)
+    assert before.finished is None
+    assert {"cuda:0"} <= {log.substrate for log in before.chains.values()}
+    if killed:  # no checkpoint was written in time: all rows are computed again and held against the journal
+        for file in (tmp_path / "run" / "chains").glob("*.h5"):
+            file.unlink()
+    with_cards(monkeypatch)
+    with Campaign.resume(tmp_path / "run") as campaign:
+        after = campaign.run()
+    assert after.finished is not None
+    assert {log.substrate for log in after.chains.values() if log.rows > before.chains.get(log.id, log).rows} <= {
+        "cpu:0"
+    }
+    check_links(after)
+
+
+def test_a_card_that_vanishes_leaves_its_chains_to_the_cores(tmp_path, monkeypatch):
+    engine = WideEngine()
+    engine.lost_after = 150
+    with_cards(monkeypatch, engine)
+    state = run(WIDE, tmp_path / "run")
+    assert state.finished.stopped_by == "trajectories"
+    (lost,) = [d for d in state.decisions if d.what == "lane"]
+    assert (lost.by, "device unavailable" in lost.reason) == ("cuda:0", True)
+    assert any(log.substrates == {"cuda:0", "cpu:0"} for log in state.chains.values())
+    check_links(state)
+
+
+@pytest.mark.chaos
+def test_a_batch_that_does_not_fit_is_halved_and_that_is_said(tmp_path, monkeypatch):
+    engine = WideEngine()
+    engine.fits = 2
+    with_cards(monkeypatch, engine)
+    state = run(WIDE, tmp_path / "run")
+    assert state.finished.stopped_by == "trajectories"
+    assert max(engine.sizes) == 2
+    assert "2 are tried: cuda:0 has no room for 4" in next(d.reason for d in state.decisions if d.what == "lane")
+    check_links(state)
+
+
+def test_a_card_and_cores_run_together_unless_told_otherwise(tmp_path, monkeypatch):
+    with_cards(monkeypatch, WideEngine())
+    both = msgspec.structs.replace(WIDE, running=Running(block=30, producers=1))
+    state = run(both, tmp_path / "run")
+    assert {log.substrate for log in state.chains.values()} == {"cuda:0", "cpu:0"}
+    check_links(state)
+    assert [lane.name for lane in lanes.lanes_here(both)] == ["cuda:0", "cpu:0"]
+    assert [lane.name for lane in lanes.lanes_here(ROUNDS)] == ["cpu:0", "cpu:1"]  # the same rows on every machine
+    cores = msgspec.structs.replace(both, running=msgspec.structs.replace(both.running, substrate="cpu"))
+    assert [lane.name for lane in lanes.lanes_here(cores)] == ["cpu:0"]
+
+
+@pytest.mark.chaos
+def test_two_lanes_on_a_card_run_a_volume_each(tmp_path, monkeypatch):
+    volumes = ((4, 4, 4, 2), (4, 4, 8, 2))
+    told = tuple(LaneSpec(substrate="cuda:0", volumes=(dims,)) for dims in volumes)
+    spec = msgspec.structs.replace(
+        WIDE,
+        lattice=Lattice(volumes=volumes, beta_min=4.9, beta_max=5.3),
+        running=Running(block=30, checkpoint_s=0.0, lanes=told),
+    )
+    with_cards(monkeypatch, WideEngine())
+    state = run(spec, tmp_path / "run")
+    assert {(log.dims, log.substrate) for log in state.chains.values()} == {
+        (volumes[0], "cuda:0"),
+        (volumes[1], "cuda:0.1"),
+    }
+    check_links(state)
+
+
+def test_a_card_produces_and_a_core_checks_every_configuration(tmp_path, monkeypatch):
+    with_cards(monkeypatch, WideEngine())
+    running = Running(block=30, producers=1, checkpoint_s=0.0)
+    state = run(
+        msgspec.structs.replace(WIDE, ordering="D", running=running, budget=Budget(trajectories=300)), tmp_path / "run"
+    )
+    assert not any(log.unchecked for log in state.chains.values())
+    (drift,) = state.drift.values()
+    assert (drift.substrate, drift.checks) == ("cpu:0", state.trajectories)
+    assert max(drift.action, drift.plaquette, drift.polyakov) < 1e-12
+
+
+def test_what_cannot_run_is_refused_by_name(monkeypatch):
+    with_cards(monkeypatch, WideEngine())
+
+    def lanes_of(**running):
+        return lanes.lanes_here(CampaignSpec(running=Running(**running)))
+
+    with pytest.raises(UnknownNameError, match="cuda:3"):
+        lanes_of(substrate="cuda:3")
+    quarks = CampaignSpec(lattice=WITH_QUARKS, running=Running(substrate="all"))
+    with pytest.raises(PlacementError, match="sea quarks"):
+        lanes.lanes_here(quarks)
+    with pytest.raises(SpecError, match="nobody"):
+        CampaignSpec(
+            lattice=Lattice(volumes=((8, 8, 8, 4), (4, 4, 4, 4))),
+            running=Running(lanes=(LaneSpec(substrate="cpu", volumes=((8, 8, 8, 4),)),)),
+        )
+    with pytest.raises(SpecError, match=r"running\.lanes"):
+        Running(substrate="cpu", lanes=(LaneSpec(substrate="cpu"),))
