@@ -328,7 +328,7 @@ def test_chains_of_the_same_decisions_have_the_same_bits(tmp_path):
 
 def test_the_topology_is_typed(runs):
     graph = runs["C"].graphs[-1].graph
-    with pytest.raises(GraphError, match=r"Block.*Order"):
+    with pytest.raises(GraphError, match=r"Block.*Volley"):
         Pipeline(Edits().add_edge("screen", "produce-cpu.0", Bounded(1), feedback=True).apply(graph))
 
 
