@@ -7,7 +7,9 @@ where there are any. The same network gives the same bytes.
 
 import hashlib
 import os
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -26,6 +28,7 @@ from .matrices import Kind, kind_of
 from .sparse import BlockSparse, Matrix, arrays_of
 from .weights import EsnWeights, Ranges
 
+T = TypeVar("T")
 FORMAT: Final = "metalforge.esn"
 VERSION = 1
 ENTRY = "metalforge"
@@ -110,18 +113,14 @@ def encode(weights: EsnWeights) -> bytes:
 
 def read(path: PathLike) -> EsnWeights:
     """Return the network in a file; raises SpecError for anything that `encode` did not write."""
-    try:
-        with safe_open(os.fspath(path), framework="numpy") as file:
-            record = _record(file.metadata() or {})
-            _check_names(record, set(file.keys()))
-            # Types and dimensions first: nothing is read of a file that is refused for them.
-            for name in file.keys():  # noqa: SIM118  # not a dict
-                _check_array(record, name, file.get_slice(name))
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise SpecError(f"not a safetensors file, or a damaged one ({escaped(str(error))})") from error
-    if _checksum(record, arrays) != record.sha256:
-        raise SpecError("`sha256` does not match the content: the file is damaged; get a fresh copy")
+    with opened_tensors(path) as file:
+        record = _record(file.metadata() or {})
+        _check_names(record, set(file.keys()))
+        # Types and dimensions first: nothing is read of a file that is refused for them.
+        for name in file.keys():  # noqa: SIM118  # not a dict
+            _check_array(record, name, file.get_slice(name))
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    check_sha256(record.sha256, _checksum(record, arrays))
     return EsnWeights(
         w_in=arrays["w_in"],
         w_res=_to_matrix(record.kind, arrays, len(arrays["w_in"])),
@@ -142,19 +141,7 @@ def read(path: PathLike) -> EsnWeights:
 def _record(metadata: dict[str, str]) -> _Record:
     if ENTRY not in metadata:
         raise SpecError(f"no metadata entry `{ENTRY}`: these arrays do not say what network they make")
-    text = metadata[ENTRY]
-    try:
-        tag = msgspec.json.decode(text, type=_Tag)
-        if tag.format != FORMAT:
-            raise SpecError(f"`format` must be {FORMAT}. Got {tag.format!r}")
-        if tag.version != VERSION:
-            raise SpecError(
-                f"this is version {tag.version} of {FORMAT}; this metalforge reads version {VERSION}"
-                + ("\nhint: a newer metalforge wrote it" if tag.version > VERSION else "")
-            )
-        record = msgspec.json.decode(text, type=_Record)
-    except msgspec.MsgspecError as error:
-        raise SpecError(f"metadata entry `{ENTRY}`: {escaped(str(error))}") from error
+    record = decoded_entry(ENTRY, metadata[ENTRY], _Record, FORMAT, VERSION)
     for name, schema, mark in (
         ("features", record.features, record.features_fingerprint),
         ("heads", record.heads, record.heads_fingerprint),
@@ -213,11 +200,48 @@ def _to_matrix(kind: Kind, arrays: dict[str, NDArray[Any]], units: int) -> Matri
 
 def _checksum(record: _Record, arrays: dict[str, NDArray[Any]]) -> str:
     """Return the SHA-256 of the record, but for this field, and of all arrays by name: type, shape and bytes."""
-    digest = hashlib.sha256(msgspec.structs.replace(record, sha256="").encoded())
+    return arrays_digest(msgspec.structs.replace(record, sha256="").encoded(), arrays).hex()
+
+
+@contextmanager
+def opened_tensors(path: PathLike) -> Iterator[Any]:
+    """Give an open safetensors file."""
+    try:
+        with safe_open(os.fspath(path), framework="numpy") as file:
+            yield file
+    except SafetensorError as error:
+        raise SpecError(f"not a safetensors file, or a damaged one ({escaped(str(error))})") from error
+
+
+def decoded_entry(entry: str, text: str, kind: type[T], format: str, version: int) -> T:
+    """Return the record that an entry of metadata holds; raises for another format or version than these."""
+    try:
+        tag = msgspec.json.decode(text, type=_Tag)
+        if tag.format != format:
+            raise SpecError(f"`format` must be {format}. Got {tag.format!r}")
+        if tag.version != version:
+            raise SpecError(
+                f"this is version {tag.version} of {format}; this metalforge reads version {version}"
+                + ("\nhint: a newer metalforge wrote it" if tag.version > version else "")
+            )
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.MsgspecError as error:
+        raise SpecError(f"metadata entry `{entry}`: {escaped(str(error))}") from error
+
+
+def arrays_digest(first: bytes, arrays: dict[str, NDArray[Any]]) -> bytes:
+    """Return the SHA-256 of some bytes and of all arrays by name: type, shape and bytes."""
+    digest = hashlib.sha256(first)
     for name, array in sorted(arrays.items()):
         digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
         digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
+    return digest.digest()
+
+
+def check_sha256(said: str, found: str) -> None:
+    """Raise where a file's checksum is not that of its content."""
+    if said != found:
+        raise SpecError("`sha256` does not match the content: the file is damaged; get a fresh copy")
 
 
 def metadata(data: bytes) -> dict[str, str]:

@@ -5,12 +5,9 @@ schema and its heads, calibration in its `ranges`. The entry adds how it is run.
 """
 
 import hashlib
-import os
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
-import numpy as np
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from metalforge import __version__
@@ -69,11 +66,6 @@ class PlanFile(_Common, frozen=True, kw_only=True, forbid_unknown_fields=True, t
     heads: HeadLayout | None = None
 
 
-class _Tag(msgspec.Struct, frozen=True):
-    format: str
-    version: Annotated[int, msgspec.Meta(ge=0, le=1 << 31)]
-
-
 class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     format: Literal["metalforge.deployed"] = FORMAT
     version: int = VERSION
@@ -94,7 +86,7 @@ def write_network(weights: EsnWeights, record: EsnRecord, path: PathLike) -> Non
 def write_plan(record: PlanFile, arrays: dict[str, Array], path: PathLike) -> None:
     """Write a plan and its arrays."""
     with naming(path, "written"):
-        data = save(arrays, metadata={ENTRY: _text(record, _digest(arrays))})
+        data = save(arrays, metadata={ENTRY: _text(record, tensors.arrays_digest(b"", arrays))})
     with replacing(path) as stream:
         stream.write(data)
 
@@ -102,36 +94,20 @@ def write_plan(record: PlanFile, arrays: dict[str, Array], path: PathLike) -> No
 def read_entry(path: PathLike) -> tuple[EsnRecord | PlanFile | None, dict[str, Array]]:
     """Return what a safetensors file says of its deployment, and the arrays of a plan; None for plain weights."""
     with opened(path):
-        try:
-            with safe_open(os.fspath(path), framework="numpy") as file:
-                metadata = file.metadata() or {}
-                if ENTRY not in metadata:
-                    return None, {}
-                found, arrays = _decoded(metadata[ENTRY]), {}
-                if isinstance(found.model, PlanFile):
-                    names = list(file.keys())
-                    strange = {kind for name in names if (kind := file.get_slice(name).get_dtype()) not in _TYPES}
-                    if strange:
-                        raise SpecError(f"holds numbers of type {', '.join(sorted(strange))}, which no plan has")
-                    arrays = {name: file.get_tensor(name) for name in names}
-        except SafetensorError as error:
-            raise SpecError(f"not a safetensors file, or a damaged one ({error})") from error
-        below = _digest(arrays) if arrays else metadata.get(tensors.ENTRY, "").encode()
-        if _checksum(found.model, below) != found.sha256:
-            raise SpecError("`sha256` does not match the content: the file is damaged; get a fresh copy")
+        with tensors.opened_tensors(path) as file:
+            metadata = file.metadata() or {}
+            if ENTRY not in metadata:
+                return None, {}
+            found, arrays = tensors.decoded_entry(ENTRY, metadata[ENTRY], _File, FORMAT, VERSION), {}
+            if isinstance(found.model, PlanFile):
+                names = list(file.keys())
+                strange = {kind for name in names if (kind := file.get_slice(name).get_dtype()) not in _TYPES}
+                if strange:
+                    raise SpecError(f"holds numbers of type {', '.join(sorted(strange))}, which no plan has")
+                arrays = {name: file.get_tensor(name) for name in names}
+        below = tensors.arrays_digest(b"", arrays) if arrays else metadata.get(tensors.ENTRY, "").encode()
+        tensors.check_sha256(found.sha256, _checksum(found.model, below))
         return found.model, arrays
-
-
-def _decoded(text: str) -> _File:
-    try:
-        tag = msgspec.json.decode(text, type=_Tag)
-        if tag.format != FORMAT or tag.version != VERSION:
-            raise SpecError(
-                f"this is version {tag.version} of {tag.format!r}; this metalforge reads version {VERSION} of {FORMAT}"
-            )
-        return msgspec.json.decode(text, type=_File)
-    except msgspec.MsgspecError as error:
-        raise SpecError(f"metadata entry `{ENTRY}`: {error}") from error
 
 
 def _text(model: EsnRecord | PlanFile, below: bytes) -> str:
@@ -140,11 +116,3 @@ def _text(model: EsnRecord | PlanFile, below: bytes) -> str:
 
 def _checksum(model: EsnRecord | PlanFile, below: bytes) -> str:
     return hashlib.sha256(msgspec.json.encode(model) + below).hexdigest()
-
-
-def _digest(arrays: dict[str, Array]) -> bytes:
-    digest = hashlib.sha256()
-    for name, array in sorted(arrays.items()):
-        digest.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.digest()
