@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
-from metalforge.core.arrays import Array, Doubles
+from metalforge.core.arrays import Array, Reals
 from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError
 from metalforge.core.files import PathLike, naming
@@ -24,6 +24,7 @@ from metalforge.hybrid.chunking import ChunkedEsn, plan_chunks
 from metalforge.hybrid.esn.network import CarriedState, HybridEsn
 from metalforge.hybrid.esn.paths import LastLayer
 from metalforge.hybrid.model.graph import OpGraph
+from metalforge.hybrid.model.inputs import as_series_of
 from metalforge.hybrid.model.onnx_import import load_onnx
 from metalforge.hybrid.routing.encodings import precision_of
 from metalforge.hybrid.routing.plan import Plan
@@ -127,30 +128,18 @@ class DeployedEsn(Deployed):
             "provenance": self.provenance,
         }
 
-    def _tables(self, inputs: Series) -> tuple[list[Doubles], str]:
+    def _tables(self, inputs: Series) -> tuple[list[Reals], str]:
         """Return series (steps, inputs) as the network sees them, and the form in which they came."""
-        width, form = self.esn.weights.inputs, "list"
         several = isinstance(inputs, list | tuple) and all(np.ndim(one) >= 2 for one in inputs)
-        if not several and np.asarray(inputs).dtype != object:
-            given = np.asarray(inputs)
-            if given.ndim == 1 and width == 1:
-                given = given[:, np.newaxis]
-            if given.ndim not in (2, 3):
-                raise SpecError(f"inputs must be (steps, {width}) or (series, steps, {width}). Got {given.shape}")
-            form = "array" if given.ndim == 3 else "samples" if self.record.rows == "samples" else "one"
-            inputs = list(given) if form == "array" else list(given[:, np.newaxis]) if form == "samples" else [given]
-        tables = [np.asarray(one) for one in inputs]  # type: ignore[union-attr]
-        for one in tables:
-            if one.ndim != 2 or one.shape[1] != width or not len(one) or one.dtype.kind not in "iufb":
-                raise SpecError(
-                    f"a series must be numbers of shape (steps, {width}), not empty. Got {one.dtype} of {one.shape}"
-                )
-        if not tables:
-            raise SpecError("at least one series is wanted. Got none")
-        schema = self.esn.weights.features
-        return [one.astype(np.float64) if schema is None else schema.scaled(one) for one in tables], form
+        given = inputs if several else np.asarray(inputs)
+        samples = self.record.rows == "samples"
+        found = network_series("input", given, self.esn.weights, np.float64, samples=samples)
+        if not isinstance(given, np.ndarray) or given.dtype == object:
+            return found, "list"
+        form = "samples" if samples and given.ndim == 2 else "one"
+        return found, "array" if given.ndim == 3 or (form == "one" and len(found) > 1) else form
 
-    def _outputs(self, tables: list[Doubles]) -> list[Array]:
+    def _outputs(self, tables: list[Reals]) -> list[Array]:
         """Return (steps, outputs) of each series; those of one length run side by side."""
         found: list[Array] = [np.zeros(0)] * len(tables)
         for length in {len(one) for one in tables}:
@@ -365,6 +354,14 @@ def _chunk_ranges(esn: ChunkedEsn) -> Ranges | None:
     known = esn.weights.ranges
     on_host = known.u if known is not None else 1.0
     return Ranges(float(lines[0]) if esn.plan.inputs == "device" else on_host, float(lines[-1]))
+
+
+def network_series(name: str, given: Any, weights: EsnWeights, dtype: Any, *, samples: bool) -> list[Reals]:
+    """Return raw series as a network sees them; a table of `samples` is as many series of one step."""
+    if samples and isinstance(given, np.ndarray) and given.ndim == 2:
+        given = given[:, np.newaxis]
+    found = as_series_of(name, given, weights.inputs, dtype)
+    return found if weights.features is None else [weights.features.scaled(one).astype(dtype) for one in found]
 
 
 def scaled_inputs(schema: FeatureSchema | None, inputs: Mapping[str, ArrayLike]) -> dict[str, Any]:

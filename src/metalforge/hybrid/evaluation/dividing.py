@@ -1,16 +1,17 @@
 """What of a user's data is for calibration and what is held out: scores never come from what ranges are measured on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.arrays import Array
+from metalforge.core.arrays import Array, Reals
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.esn.tasks import Task
 from metalforge.hybrid.model.graph import OpGraph
+from metalforge.hybrid.model.inputs import Given
 
 from .targets import are_classes, codes_of, names_of, series_task
 
@@ -71,6 +72,28 @@ def said(task: Task) -> str:
     return f"{rows} of {steps} steps" if n == 1 else f"{n} series" + (f", {rows} steps" if task.each_step else "")
 
 
+class SeriesData(NamedTuple):
+    """Series and names of classes: what ranges are measured on, what is held out, and what readouts are fitted to."""
+
+    seen: list[Reals]
+    held: Task
+    training: Task | None
+    labels: tuple[str, ...]
+    said: tuple[str, str]
+
+
+def series_data(
+    series: Sequence[Reals], targets: Given, width: int, options: Options, apart: list[Reals] | None
+) -> SeriesData:
+    """Return series divided; where ranges are measured on others `apart`, all of them are held out."""
+    task, labels = series_task(series, targets, width, options.labels, options.washout)
+    if apart is not None:
+        return SeriesData(apart, task, None, labels, (f"{len(apart)} series of their own", said(task)))
+    first, held = divided(task, options.held_out)
+    seen = [one[:end] for one, end in zip(first.inputs, first.ends + 1, strict=True)]
+    return SeriesData(seen, held, first, labels, (said(first), said(held)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GraphPart:
     """Data of a graph: examples to measure ranges on, and held-out inputs with what should come of them."""
@@ -91,24 +114,18 @@ def series_part(
     """Return the data of a graph with a state: series."""
     if len(graph.inputs) > 1:
         raise SpecError(f"a model with a state and {len(graph.inputs)} inputs cannot be evaluated: one is wanted")
-    (name,) = graph.inputs
-    task, labels = series_task([one[name] for one in found], given, width, options.labels, options.washout)
-    if options.calibration is None:
-        first, held = divided(task, options.held_out)
-        seen = [{name: one[:end]} for one, end in zip(first.inputs, first.ends + 1, strict=True)]
-        shown = said(first), said(held)
-    else:
-        held, seen = task, options.calibration
-        shown = f"{len(seen)} series of their own", said(held)
+    (name,), other = graph.inputs, options.calibration
+    apart = None if other is None else [one[name] for one in other]
+    data = series_data([one[name] for one in found], given, width, options, apart)
     return GraphPart(
-        calibration=few(seen),
-        inputs={name: held.inputs},
-        n=len(held.inputs),
-        task=held,
-        wanted=held.labels,
-        groups=held.groups,
-        labels=labels,
-        said=shown,
+        calibration=few([{name: one} for one in data.seen]),
+        inputs={name: data.held.inputs},
+        n=len(data.held.inputs),
+        task=data.held,
+        wanted=data.held.labels,
+        groups=data.held.groups,
+        labels=data.labels,
+        said=data.said,
     )
 
 
@@ -156,7 +173,7 @@ def at(graph: OpGraph, inputs: Mapping[str, Array], rows: Any) -> dict[str, Arra
     return {name: x[rows] if graph.inputs[name][:1] == (None,) else x for name, x in inputs.items()}
 
 
-def few(series: list[dict[str, Array]]) -> list[dict[str, Array]]:
+def few(series: Sequence[dict[str, Array]]) -> list[dict[str, Array]]:
     """Return as many steps as ranges are measured on, of whole series as far as they go."""
     left, found = CALIBRATED, []
     for one in series:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from metalforge.core.escapes import escaped
-from metalforge.core.quantities import Modelled, Quantity
+from metalforge.core.quantities import Modelled
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.routing.plan import InputRange, aligned, short
 from metalforge.reservoir.metrics import Interval
@@ -174,18 +174,15 @@ def _signed(figure: Figure) -> str:
 
 
 def _prices(found: Evaluation) -> Table:
-    rows = [("software", "-", _host_name(found), "-", short(found.host.latency), short(found.host.energy))]
+    host = [short(figure) for figure in (found.host.latency, found.host.energy)]
+    rows = [("software", "-", _host_name(found), "-", *host)]
     for row in found.rows:
         for one in row.on:
             fits = "yes" if one.fits else f"no: {one.reason}"
-            cost = (_or_unknown(one.cost.latency, one), _or_unknown(one.cost.energy, one))
+            cost = [short(figure) if one.fits else "-" for figure in (one.cost.latency, one.cost.energy)]
             rows.append((row.precision, str(row.chip_rows or "-"), one.profile, fits, *cost))
     title = f"Per {found.unit}, modelled from the profile that is named"
     return Table(title, ("precision", "chip rows", "profile", "fits", "latency", "energy"), rows)
-
-
-def _or_unknown(quantity: Quantity | None, one: Fitting) -> str:
-    return short(quantity) if one.fits else "-"
 
 
 def _host_name(found: Evaluation) -> str:

@@ -13,12 +13,12 @@ from metalforge.core.arrays import Array, Reals
 from metalforge.core.errors import SpecError, find
 from metalforge.core.substrate import Cost
 from metalforge.core.threads import one_thread
-from metalforge.hybrid.deployed.model import read_graph, read_heads, scaled_inputs
+from metalforge.hybrid.deployed.model import network_series, read_graph, read_heads, scaled_inputs
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.paths import LastLayer
-from metalforge.hybrid.esn.tasks import Task, features_of
+from metalforge.hybrid.esn.tasks import features_of
 from metalforge.hybrid.model.graph import OpGraph, graph_from_esn
-from metalforge.hybrid.model.inputs import Given, as_series_of, model_inputs
+from metalforge.hybrid.model.inputs import Given, model_inputs
 from metalforge.hybrid.model.ops import Elementwise, FullyConnectedOp
 from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.hybrid.routing.plan import Plan
@@ -35,11 +35,11 @@ from metalforge.substrates.npu.ladder import ladder_of
 from metalforge.substrates.npu.program import Program
 from metalforge.substrates.profiles import profile as find_profile
 
-from .dividing import Options, at, divided, few, said, sample_part, series_part
+from .dividing import Options, at, few, sample_part, series_data, series_part
 from .opening import DEPLOYED, OpenedModel
 from .report import Fitting
 from .scoring import Scorer
-from .targets import are_classes, as_list, series_task
+from .targets import are_classes, as_list
 
 AT_ONCE = 256
 """Samples of one call."""
@@ -100,19 +100,9 @@ class NetworkSubject:
             )
         self.weights, self._opened = weights, opened
         self.kind = f"reservoir, {weights.inputs} inputs, {weights.units} units, {weights.outputs} outputs"
-        series = self._series("input", inputs)
-        task, self.labels = series_task(series, targets, weights.outputs, options.labels, options.washout)
-        self.training: Task | None = None
-        if options.calibration is None:
-            self.training, self.held = divided(task, options.held_out)
-            ends = self.training.ends + 1
-            self.seen = [one[:end] for one, end in zip(self.training.inputs, ends, strict=True)]
-            self.calibrated_on = said(self.training)
-        else:
-            self.held = task
-            self.seen = self._series("calibration", options.calibration)
-            self.calibrated_on = f"{len(self.seen)} series of their own"
-        self.held_out = said(self.held)
+        apart = None if options.calibration is None else self._series("calibration", options.calibration)
+        data = series_data(self._series("input", inputs), targets, weights.outputs, options, apart)
+        self.seen, self.held, self.training, self.labels, (self.calibrated_on, self.held_out) = data
         if self.training is None and weights.w_out is None:
             raise SpecError("the model has no readout, and nothing to fit one on\nhint: leave --calibration out")
         threshold = 0.5 if self.labels and weights.outputs == 1 else None
@@ -121,11 +111,7 @@ class NetworkSubject:
 
     def _series(self, name: str, given: Given) -> list[Reals]:
         """Return series as the network sees them."""
-        if self._opened.samples and isinstance(given, np.ndarray) and given.ndim == 2:
-            given = given[:, np.newaxis]
-        found = as_series_of(name, given, self.weights.inputs, self.weights.dtype)
-        schema = self._opened.features
-        return found if schema is None else [schema.scaled(one).astype(self.weights.dtype) for one in found]
+        return network_series(name, given, self.weights, self.weights.dtype, samples=self._opened.samples)
 
     def software(self) -> Answers:
         """Return the answers in software."""
@@ -137,7 +123,7 @@ class NetworkSubject:
             esn = self._opened.on_chip
             assert isinstance(esn, HybridEsn)
             rows = esn.path.rows_per_step if esn.path is not None else 0
-            fitting = tuple(_fitting(esn.programs.programs, rows, name) for name in profiles)
+            fitting = tuple(_fitting([(esn.programs.programs, rows)], name) for name in profiles)
             return Trial(Answers(self._own(features_of(esn, self.held)), None), rows, fitting)
         rows, on_host = encoding_of(precision).activation_bits // 4, False
         answers, on = None, []
@@ -149,7 +135,7 @@ class NetworkSubject:
                     on.append(_refused(name, error))
                     continue
                 assert isinstance(esn.path, LastLayer)
-                on.append(_fitting(esn.path.programs, rows, name))
+                on.append(_fitting([(esn.path.programs, rows)], name))
                 on_host = esn.path.place == "host"
                 answers = self._answers(esn) if answers is None else answers
         return Trial(answers, rows, tuple(on), on_host)
@@ -247,9 +233,10 @@ class GraphSubject:
             with EmulatedDevice(profiles[0]) as device:
                 device.load(chip)
                 said = ladder.decode(device.infer_linear(ladder.encode(self._part.inputs["input"])))
-            return Trial(Answers(said, None), rows, tuple(_fitting([chip], rows, name) for name in profiles))
+            return Trial(Answers(said, None), rows, tuple(_fitting([([chip], rows)], name) for name in profiles))
         assert isinstance(chip, Plan)
-        on = tuple(_fitting_of_jobs(chip, name) for name in profiles)
+        work = [(job.programs, job.positions * (job.encoding.activation_bits // 4)) for job in chip.jobs]
+        on = tuple(_fitting(work, name) for name in profiles)
         return Trial(Answers(self._rows(chip), None), sum(job.passes for job in chip.jobs), on)
 
     def _scaled(self, given: Given) -> list[dict[str, Array]]:
@@ -297,13 +284,15 @@ def _shape(shape: Sequence[int | None]) -> str:
     return " x ".join("N" if n is None else str(n) for n in shape)
 
 
-def _fitting(programs: Sequence[Program], rows: int, profile: str) -> Fitting:
+def _fitting(work: Sequence[tuple[Sequence[Program], int]], profile: str) -> Fitting:
+    """Return whether programs fit a profile side by side, and what so many rows for each of them cost there."""
     chip = find_profile(profile)
     try:
-        mesh.side_by_side(programs, chip)
+        mesh.side_by_side([program for programs, _ in work for program in programs], chip)
     except ResourceError as error:
         return _refused(profile, error)
-    return Fitting(profile=profile, fits=True, reason="", cost=programs_cost(programs, rows, chip))
+    cost = Cost.total(programs_cost(programs, rows, chip) for programs, rows in work)
+    return Fitting(profile=profile, fits=True, reason="", cost=cost)
 
 
 def _fitting_of(plan: Plan) -> Fitting:
@@ -312,18 +301,6 @@ def _fitting_of(plan: Plan) -> Fitting:
     return Fitting(
         profile=plan.record.profile, fits=not lost, reason="; ".join(lost[:2]), cost=plan.record.device_total
     )
-
-
-def _fitting_of_jobs(plan: Plan, profile: str) -> Fitting:
-    """Return whether the programs of a plan fit another profile than its own, and what they cost there."""
-    chip = find_profile(profile)
-    try:
-        mesh.side_by_side([program for job in plan.jobs for program in job.programs], chip)
-    except ResourceError as error:
-        return _refused(profile, error)
-    rows = [job.positions * (job.encoding.activation_bits // 4) for job in plan.jobs]
-    cost = Cost.total(programs_cost(job.programs, n, chip) for job, n in zip(plan.jobs, rows, strict=True))
-    return Fitting(profile=profile, fits=True, reason="", cost=cost)
 
 
 def _refused(profile: str, error: Exception) -> Fitting:
