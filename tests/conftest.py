@@ -1,5 +1,11 @@
+import os
+
 import pytest
 from hypothesis import settings
+
+# Before NumPy is loaded, here and in every program that a test starts: files run side by side and fill the cores, where
+# threads of BLAS only wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from metalforge import native
 

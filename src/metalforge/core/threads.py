@@ -2,9 +2,12 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
+
+SMALL = 1024
+"""Features up to which sums and solutions keep to one core: more threads would mostly wait for each other."""
 
 
 @cache
@@ -46,3 +49,8 @@ def one_thread() -> Iterator[None]:
             _LIMIT.blocks -= 1
             if _LIMIT.blocks == 0:
                 _LIMIT.held.restore_original_limits()
+
+
+def cores_for(width: int) -> AbstractContextManager[object]:
+    """Return a context for linear algebra of so many features: on one core where they are few."""
+    return one_thread() if width <= SMALL else nullcontext()

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dtrtrs
 
 from metalforge.core.arrays import Doubles
+from metalforge.core.threads import cores_for
 
 from .series import DivergenceError
 
@@ -33,6 +34,11 @@ class LeastSquares(NamedTuple):
 
 def absorb(state: LeastSquares, x: Doubles, y: Doubles, forgetting: float) -> LeastSquares:
     """Return the state after rows x (rows, width), y (rows, outputs), the oldest first."""
+    with cores_for(x.shape[1]):
+        return _absorbed(state, x, y, forgetting)
+
+
+def _absorbed(state: LeastSquares, x: Doubles, y: Doubles, forgetting: float) -> LeastSquares:
     rows = len(x)
     kept = forgetting**rows
     left = y - x @ state.w_out.T

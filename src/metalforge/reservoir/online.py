@@ -16,6 +16,7 @@ import numpy as np
 
 from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import SpecError
+from metalforge.core.threads import cores_for
 
 from .least_squares import LeastSquares, absorb
 from .series import DivergenceError, SeriesError, as_steps
@@ -132,8 +133,9 @@ def learn(rule: Lms | Rls, features: Reals, targets: Reals, state: Any = None) -
         raise SeriesError(f"features have {len(x)} rows, targets {len(y)}: they must be as many")
     state = rule.init(x.shape[1], y.shape[1]) if state is None else state
     predictions = np.empty(y.shape)
-    for row in range(len(x)):
-        state, predictions[row] = rule.step(state, x[row], y[row])
+    with cores_for(x.shape[1]):
+        for row in range(len(x)):
+            state, predictions[row] = rule.step(state, x[row], y[row])
     return state, predictions
 
 

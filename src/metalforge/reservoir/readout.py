@@ -12,7 +12,7 @@ of reservoirpy and scikit-learn: it is not multiplied by the number of rows.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
@@ -23,7 +23,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import SpecError
-from metalforge.core.threads import one_thread
+from metalforge.core.threads import cores_for
 
 from .series import SeriesError, as_steps
 
@@ -33,8 +33,6 @@ ROWS_AT_ONCE = 8192
 """Rows that are turned to float64 at a time: a long float32 series is never copied whole."""
 ROWS_TOGETHER = 512
 """Rows of short series that are added at once."""
-SMALL = 1024
-"""Features up to which sums and solutions keep to one core: more threads would mostly wait for each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -99,7 +97,7 @@ class NormalEquations:
             y = as_steps("targets", targets[rows], self.outputs, np.float64)
             mean_x, mean_y = x.mean(axis=0), y.mean(axis=0)
             x, y = x - mean_x, y - mean_y
-            with _cores(self.width):
+            with cores_for(self.width):
                 xx, xy = x.T @ x, x.T @ y
             self._absorb(len(x), mean_x, mean_y, xx, xy, (y * y).sum(axis=0))
         return self
@@ -142,15 +140,11 @@ class NormalEquations:
             moment = moment + self.rows * np.outer(self._mean_x, self._mean_y)
         found = []
         for penalty in _ridges(ridges):
-            with _cores(self.width):
+            with cores_for(self.width):
                 w_out = np.ascontiguousarray(_solved(gram, moment, penalty).T)
             out_bias = self._mean_y - w_out @ self._mean_x if fit_bias else np.zeros(self.outputs)
             found.append(Readout(w_out=w_out, out_bias=out_bias, ridge=penalty))
         return tuple(found)
-
-
-def _cores(width: int) -> AbstractContextManager[object]:
-    return one_thread() if width <= SMALL else nullcontext()
 
 
 def ridge(states: Reals, targets: Reals, ridge: float, *, fit_bias: bool = True) -> Readout:

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Measured, Modelled
+from metalforge.core.threads import cores_for
 from metalforge.hybrid.running.device_matrix import Push
 from metalforge.hybrid.running.executor import HybridExecutor
 from metalforge.reservoir.losses import LossName, LossSlope, as_targets, check_loss, loss_and_slope
@@ -183,12 +184,13 @@ class OnlineTrainer:
                 f"Got {rows.shape} and {len(wanted)} targets"
             )
         outputs, losses = np.full((len(rows), self.outputs), np.nan), np.full(len(rows), np.nan)
-        for t, (u, target) in enumerate(zip(rows, wanted, strict=True)):
-            info = self.step(u, target, learn=learn)
-            losses[t] = info.loss
-            if info.output is not None:
-                outputs[t] = info.output
-        self.flush()
+        with cores_for(self._master.w_out.shape[1]):
+            for t, (u, target) in enumerate(zip(rows, wanted, strict=True)):
+                info = self.step(u, target, learn=learn)
+                losses[t] = info.loss
+                if info.output is not None:
+                    outputs[t] = info.output
+            self.flush()
         return Training(outputs, losses, self.statistics())
 
     # The device.
