@@ -1,6 +1,7 @@
-// CUDA's words for a C++ compiler: kernels run on the host, block after block, each thread of a block a fibre that hands
-// over where threads wait for each other. Slow, and the same arithmetic: what indices reach and what bits come out are
-// those of a card. Compile with -include of this file, fused operations on and contraction off.
+// CUDA's words for a C++ compiler: kernels run on the host, each thread a fibre that hands over where it waits for
+// others. Blocks come one after the other, those that meet (clusters, cooperative launches) at once. Slow, and the same
+// arithmetic: what indices reach and what bits come out are those of a card. Compile with -include of this file, fused
+// operations on and contraction off.
 #pragma once
 
 #include <setjmp.h>
@@ -11,8 +12,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
 #define __CUDACC__ 1
+#define MF_CUDA_ON_HOST 1
 #define __host__
 #define __device__
 #define __global__
@@ -21,6 +24,7 @@
 #define __shared__ static
 #define __grid_constant__
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 
 struct double2 {
   double x, y;
@@ -28,8 +32,12 @@ struct double2 {
 struct float2 {
   float x, y;
 };
+struct float4 {
+  float x, y, z, w;
+};
 inline double2 make_double2(double x, double y) { return {x, y}; }
 inline float2 make_float2(float x, float y) { return {x, y}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
 struct Three {
   unsigned x = 0, y = 0, z = 0;
@@ -43,33 +51,64 @@ namespace cuda_host {
 struct Fibre {
   jmp_buf place;
   bool started, done;
+  Three thread, block;
+};
+// Those who wait for each other; who ends is not waited for.
+struct Barrier {
+  unsigned members = 0, arrived = 0, generation = 0;
+
+  void open() {
+    arrived = 0;
+    ++generation;
+  }
+  void leave() {
+    if (--members > 0 && arrived == members) open();
+  }
 };
 inline constexpr std::size_t stack_bytes = 256 << 10;
-inline Fibre fibres[1024];
+inline Fibre fibres[4096];
 inline jmp_buf scheduler;
-inline unsigned current;
-inline double slots[1024];
+inline unsigned current;  // fibre; those of a block follow each other
+inline union {
+  double real;
+  std::uint64_t bits;
+} slots[4096];
+inline std::vector<Barrier> of_block, of_warp;
+inline Barrier of_all;
+inline std::vector<unsigned char> shared_memory;
+inline std::size_t shared_bytes;
 inline void (*entry)(const void*);
 inline const void* argument;
 
+inline unsigned my_block() { return current / blockDim.x; }
+inline Barrier& block_barrier() { return of_block[my_block()]; }
+inline Barrier& warp_barrier() { return of_warp[my_block() * ((blockDim.x + 31) / 32) + threadIdx.x / 32]; }
+
 // Hands over to the scheduler; goes on when it is this fibre's turn again.
-inline void meet() {
-  const Three me = threadIdx;
-  if (_setjmp(fibres[me.x].place) == 0) _longjmp(scheduler, 1);
-  threadIdx = me;
+inline void hand_over() {
+  const unsigned me = current;
+  if (_setjmp(fibres[me].place) == 0) _longjmp(scheduler, 1);
+}
+inline void meet(Barrier& barrier) {
+  if (++barrier.arrived == barrier.members) return barrier.open();
+  const unsigned now = barrier.generation;
+  while (barrier.generation == now) hand_over();
 }
 inline void run_fibre() {
   for (;;) {
     entry(argument);
-    fibres[threadIdx.x].done = true;
-    meet();
+    fibres[current].done = true;
+    block_barrier().leave();
+    warp_barrier().leave();
+    of_all.leave();
+    hand_over();
   }
 }
 inline void start_fibre(Fibre& fibre) {
   fibre.started = true;
   // A page below each stack that nobody may touch: one that is too small is a fault, not a riddle.
-  char* memory = static_cast<char*>(
-      mmap(nullptr, stack_bytes + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  char* memory =
+      static_cast<char*>(mmap(nullptr, stack_bytes + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   mprotect(memory, 4096, PROT_NONE);
   ucontext_t context;
   getcontext(&context);
@@ -79,14 +118,27 @@ inline void start_fibre(Fibre& fibre) {
   makecontext(&context, run_fibre, 0);
   setcontext(&context);
 }
-inline void run_block(unsigned threads) {
-  for (unsigned t = 0; t < threads; ++t) fibres[t].done = false;
+// Runs `blocks` blocks from (x, y) on, at once.
+inline void run_blocks(unsigned x, unsigned y, unsigned blocks) {
+  const unsigned threads = blockDim.x, warps = (threads + 31) / 32;
+  if (blocks * threads > 4096) std::abort();
+  of_block.assign(blocks, {threads});
+  of_warp.assign(blocks * warps, {});
+  of_all = {blocks * threads};
+  shared_memory.assign(blocks * shared_bytes, 0xff);  // not numbers
+  for (unsigned n = 0; n < blocks * threads; ++n) {
+    ++of_warp[n / threads * warps + n % threads / 32].members;
+    fibres[n].done = false;
+    fibres[n].thread = {n % threads, 0, 0};
+    fibres[n].block = {x + n / threads, y, 0};
+  }
   for (volatile bool any = true; any;) {
     any = false;
-    for (current = 0; current < threads; ++current) {
+    for (current = 0; current < blocks * threads; ++current) {
       Fibre& fibre = fibres[current];
       if (fibre.done) continue;
-      threadIdx.x = current;
+      threadIdx = fibre.thread;
+      blockIdx = fibre.block;
       if (_setjmp(scheduler) == 0) {
         if (fibre.started) _longjmp(fibre.place, 1);
         start_fibre(fibre);
@@ -96,34 +148,77 @@ inline void run_block(unsigned threads) {
   }
 }
 
-}  // namespace cuda_host
-
-inline void __syncthreads() { cuda_host::meet(); }
-inline void __syncwarp() { cuda_host::meet(); }
-inline void __threadfence() {}
-inline double __ldcg(const double* p) { return *p; }
-inline unsigned atomicAdd(unsigned* p, unsigned n) { return (*p += n) - n; }
-inline double __shfl_down_sync(unsigned, double x, int distance) {
-  cuda_host::slots[threadIdx.x] = x;
-  cuda_host::meet();
-  const unsigned from = threadIdx.x + distance;
-  const double r = from / 32 == threadIdx.x / 32 && from < blockDim.x ? cuda_host::slots[from] : x;
-  cuda_host::meet();
-  return r;
+// What another lane of the warp has.
+inline double of_lane(double x, unsigned lane) {
+  const unsigned first = current - threadIdx.x % 32;
+  slots[current].real = x;
+  meet(warp_barrier());
+  const double its = slots[first + lane].real;
+  meet(warp_barrier());
+  return its;
 }
 
-// A kernel takes one record by value; on x86-64 that is a copy on the stack, which `entry` makes.
-#define CUDA_HOST_RUNNER(RECORD)                                                                              \
-  extern "C" void run(void* kernel, const void* record, unsigned grid_x, unsigned grid_y, unsigned threads) { \
-    static void (*chosen)(RECORD);                                                                            \
-    chosen = reinterpret_cast<void (*)(RECORD)>(kernel);                                                      \
-    cuda_host::entry = [](const void* r) { chosen(*static_cast<const RECORD*>(r)); };                         \
-    cuda_host::argument = record;                                                                             \
-    gridDim = {grid_x, grid_y, 1};                                                                            \
-    blockDim = {threads, 1, 1};                                                                               \
-    for (unsigned y = 0; y < grid_y; ++y)                                                                     \
-      for (unsigned x = 0; x < grid_x; ++x) {                                                                 \
-        blockIdx = {x, y, 0};                                                                                 \
-        cuda_host::run_block(threads);                                                                        \
-      }                                                                                                       \
+// What together.cuh asks for.
+inline unsigned char* dynamic_shared() { return shared_memory.data() + my_block() * shared_bytes; }
+inline void gpu_fence() {}
+inline double look_at(const double* slot) {
+  hand_over();
+  return *static_cast<const volatile double*>(slot);
+}
+using FarPlace = std::uintptr_t;
+inline FarPlace far_place(const void* mine, int rank) {
+  const std::ptrdiff_t offset = static_cast<const unsigned char*>(mine) - dynamic_shared();
+  return reinterpret_cast<FarPlace>(shared_memory.data() + rank * shared_bytes + offset);
+}
+template <class E>
+inline void far_load(FarPlace at, E& v) {
+  v = *reinterpret_cast<const E*>(at);
+}
+inline void far_store(FarPlace at, double x) { *reinterpret_cast<double*>(at) = x; }
+inline void cluster_meet() { meet(of_all); }
+
+}  // namespace cuda_host
+
+inline void __syncthreads() { cuda_host::meet(cuda_host::block_barrier()); }
+inline void __syncwarp() { cuda_host::meet(cuda_host::warp_barrier()); }
+inline void __threadfence() {}
+template <class E>
+inline E __ldcg(const E* p) {
+  return *p;
+}
+template <class E>
+inline E __ldcs(const E* p) {
+  return *p;
+}
+inline unsigned atomicAdd(unsigned* p, unsigned n) { return (*p += n) - n; }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __ffs(unsigned x) { return __builtin_ffs(static_cast<int>(x)); }
+inline double __shfl_sync(unsigned, double x, int lane) { return cuda_host::of_lane(x, static_cast<unsigned>(lane)); }
+inline double __shfl_xor_sync(unsigned, double x, int bits) {
+  return cuda_host::of_lane(x, (threadIdx.x % 32) ^ static_cast<unsigned>(bits));
+}
+inline double __shfl_down_sync(unsigned, double x, int distance) {
+  const unsigned lane = threadIdx.x % 32 + static_cast<unsigned>(distance);
+  return cuda_host::of_lane(x, lane < 32 ? lane : threadIdx.x % 32);
+}
+inline unsigned __ballot_sync(unsigned, bool mine) {
+  unsigned all = 0;
+  for (int lane = 0; lane < 32; ++lane) all |= unsigned{__shfl_sync(0, mine, lane) != 0} << lane;
+  return all;
+}
+
+// A kernel takes one record by value; on x86-64 that is a copy on the stack, which `entry` makes. So many blocks of a
+// row of the grid are at once as `together` says.
+#define CUDA_HOST_RUNNER(RECORD)                                                                            \
+  extern "C" void run(void* kernel, const void* record, unsigned grid_x, unsigned grid_y, unsigned threads, \
+                      unsigned shared, unsigned together) {                                                 \
+    static void (*chosen)(RECORD);                                                                          \
+    chosen = reinterpret_cast<void (*)(RECORD)>(kernel);                                                    \
+    cuda_host::entry = [](const void* r) { chosen(*static_cast<const RECORD*>(r)); };                       \
+    cuda_host::argument = record;                                                                           \
+    cuda_host::shared_bytes = shared;                                                                       \
+    gridDim = {grid_x, grid_y, 1};                                                                          \
+    blockDim = {threads, 1, 1};                                                                             \
+    for (unsigned y = 0; y < grid_y; ++y)                                                                   \
+      for (unsigned x = 0; x < grid_x; x += together) cuda_host::run_blocks(x, y, together);                \
   }

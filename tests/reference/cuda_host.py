@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from metalforge.native.cuda.card import CardLimits
 from metalforge.native.cuda.grid import CudaEngine
+from metalforge.native.cuda.solver import CLUSTER_BLOCKS
 
 HERE = Path(__file__).parent
 NATIVE = Path(__file__).parents[2] / "src/metalforge/native"
@@ -22,7 +24,8 @@ FLAGS = ["-std=c++20", "-O1", "-march=native", "-ffp-contract=off", "-fno-math-e
 class HostCard:
     """What `Card` asks for, done at once."""
 
-    name, cache_bytes, multiprocessors = "cuda:0", 1 << 20, 1
+    name, cache_bytes = "cuda:0", 1 << 20
+    limits = CardLimits(multiprocessors=4, shared_bytes=227 << 10, clusters=True)
 
     def __init__(self, folder):
         self._folder, self._libraries = folder, {}
@@ -49,11 +52,12 @@ class HostCard:
     def capture(self, work):
         return work
 
-    def launch(self, file, precision, kernel, blocks, threads, record):
+    def launch(self, file, precision, kernel, blocks, threads, record, shared=0, meeting=""):
         library = self._library(file, precision)
         function = ctypes.cast(getattr(library, kernel), ctypes.c_void_p)
         self.launches += 1
-        library.run(function, record.ctypes.data_as(ctypes.c_void_p), *blocks, threads)
+        together = {"": 1, "cluster": CLUSTER_BLOCKS, "grid": blocks[0]}[meeting]
+        library.run(function, record.ctypes.data_as(ctypes.c_void_p), *blocks, threads, shared, together)
 
     def _library(self, file, precision):
         if (file, precision) not in self._libraries:

@@ -178,23 +178,26 @@ class Solve:
         unit2 = self.norm2 if unit2 is None else unit2
         buffers, diagonal, parity = [x.values for x in solutions], operator.diagonal(shift), self.source.parity
         while True:
-            wanted = min(self._checked + self.interval, self.max_iterations) - self.iterations
+            budget, since = self.max_iterations - self.iterations, self.iterations - self._checked
+            # Where nobody looks, the solver need not come back at every check.
+            wanted = budget if self.on_check is None else min(self.interval - since, budget)
             if wanted <= 0 or self.interrupted:
                 return RUNNING
-            done, residual2, state, updates = solver.iterate(buffers, differences, diagonal, target2, wanted, parity)
-            self.iterations += done
-            self.broken = state == BROKEN
-            if done:
-                self._count(done, *iteration_cost(self.source.sites, operator.precision, updates / done))
-            if self.iterations == self._checked + self.interval:
+            did = solver.iterate(buffers, differences, diagonal, target2, wanted, parity, self.interval, since)
+            self.iterations += did.iterations
+            self.broken = did.state == BROKEN
+            if did.iterations:
+                cost = iteration_cost(self.source.sites, operator.precision, did.updates / did.iterations)
+                self._count(did.iterations, *cost)
+            for residual2 in did.checks:
                 self._check(float(np.sqrt(residual2 / unit2)))
-            if state != RUNNING:
-                return state
+            if did.state != RUNNING:
+                return did.state
 
     def _check(self, residual: float) -> None:
-        self._checked = self.iterations
-        self.history.append((self.iterations, residual))
-        answer = self.on_check(self.iterations, residual) if self.on_check else None
+        self._checked += self.interval
+        self.history.append((self._checked, residual))
+        answer = self.on_check(self._checked, residual) if self.on_check else None
         if answer == "stop":
             self.interrupted = True
         elif answer is not None:

@@ -5,7 +5,7 @@ A buffer is a NumPy array in the layout of the kernels, (vectors, ..., lanes) as
 
 import atexit
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property, lru_cache
 from types import ModuleType
 from typing import Any
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from metalforge.core.memory import check_memory
 
 from ._level import kernels, level, thread_count
-from .engine import BufferKind, Dims, Precision
+from .engine import Buffer, BufferKind, Dims, Floats, Iterated, Precision
 
 __all__ = ["CpuEngine", "cpu_engine", "family_of_level"]
 
@@ -176,7 +176,22 @@ class _CpuSolver:
         workspace = getattr(grid.engine.module, f"cg_{grid.precision}")(operator, shifts)
         bind = _binder(grid.engine, grid.precision, operator, workspace)
         self.begin = bind("cg_begin")
-        self.iterate = bind("cg_iterate")
+        self._iterate = bind("cg_iterate")
+
+    def iterate(
+        self,
+        solutions: Sequence[Buffer],
+        shifts: Floats,
+        diagonal: float,
+        target2: float,
+        most: int,
+        parity: int,
+        every: int,
+        since: int,
+    ) -> Iterated:
+        wanted = min(most, every - since)
+        done, residual2, state, updates = self._iterate(solutions, shifts, diagonal, target2, wanted, parity)
+        return Iterated(done, residual2, state, updates, [residual2] if done == every - since else [])
 
 
 def _binder(engine: CpuEngine, precision: Precision, *subject: Any) -> Callable[[str], Kernel]:

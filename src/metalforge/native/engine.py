@@ -52,6 +52,20 @@ Host: TypeAlias = NDArray[Any]
 """In file order: complex links (Nt, Nz, Ny, Nx, 4, 3, 3) and colours (Nt, Nz, Ny, Nx, 3), real momenta (..., 4, 8)."""
 
 
+class Iterated(NamedTuple):
+    """What a run of iterations did."""
+
+    iterations: int
+    residual2: float
+    """|r|^2 of the first shift."""
+    state: int
+    """0 while there is more to do, 1 when the target is reached, 2 when a number is not finite."""
+    updates: int
+    """Of solutions."""
+    checks: Sequence[float]
+    """|r|^2 where it was wanted on the way."""
+
+
 class Solver(Protocol):
     """Conjugate gradients for one or several shifts: the vectors of the recurrence."""
 
@@ -59,12 +73,21 @@ class Solver(Protocol):
         """Start from a residual; `keep` goes on in the last search direction."""
 
     def iterate(
-        self, solutions: Sequence[Buffer], shifts: Floats, diagonal: float, target2: float, most: int, parity: int, /
-    ) -> tuple[int, float, int, int]:
-        """Iterate until |r|^2 <= target2, at `most` so often; return (iterations, |r|^2, state, updates of solutions).
+        self,
+        solutions: Sequence[Buffer],
+        shifts: Floats,
+        diagonal: float,
+        target2: float,
+        most: int,
+        parity: int,
+        every: int,
+        since: int,
+        /,
+    ) -> Iterated:
+        """Iterate until |r|^2 <= target2, at `most` so often; an engine may stop before, to be asked again.
 
-        The matrix is diagonal - H H + shift, shifts counted from the first. The state is 0 while there is more to do,
-        1 when the target is reached, 2 when a number is not finite.
+        The matrix is diagonal - H H + shift, shifts counted from the first. |r|^2 is wanted each time that `since` and
+        the iterations of this call are a multiple of `every`.
         """
 
 

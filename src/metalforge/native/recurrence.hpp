@@ -21,6 +21,26 @@ struct ShiftStep {
   double x_step, r_factor, p_factor;
 };
 
+// alpha for |r|^2, |p|^2 and |H p|^2 = middle2, so that p^dagger A p = diagonal |p|^2 + middle2; not a number where
+// that is not positive.
+MF_INLINE double step_length(double residual2, double direction2, double diagonal, double middle2) {
+  const double curvature = diagonal * direction2 + middle2;
+  const double found = residual2 / curvature;
+  return curvature > 0 ? found : bit_cast<double>(u64{0x7ff8000000000000});
+}
+// Takes c_k and zeta_k of a shift an iteration further.
+MF_INLINE ShiftStep next_shift_step(double& ratio, double& zeta, double delta, double new_alpha, double new_beta,
+                                    double alpha, double beta) {
+  const double c = 1 / (1 + delta * new_alpha + new_alpha * beta / alpha * (1 - ratio));
+  ratio = c;
+  zeta *= c;
+  return {new_alpha * c, zeta, new_beta * c * c};
+}
+MF_INLINE bool still_active(double zeta, double residual2, double target2) { return zeta * zeta * residual2 > target2; }
+MF_INLINE SolveState state_of(double residual2, double target2) {
+  return !is_finite(residual2) ? broken : residual2 <= target2 ? converged : running;
+}
+
 struct Recurrence {
   double residual2, direction2;  // |r|^2, |p|^2 of the smallest shift
   double alpha, beta;            // of the iteration before
@@ -37,18 +57,11 @@ struct Recurrence {
       active[k] = true;
     }
   }
-  // alpha of an iteration with |H p|^2 = middle2, so that p^dagger A p = diagonal |p|^2 + middle2; not a number where
-  // that is not positive.
   MF_INLINE double step(double diagonal, double middle2) const {
-    const double curvature = diagonal * direction2 + middle2;
-    const double found = residual2 / curvature;
-    return curvature > 0 ? found : bit_cast<double>(u64{0x7ff8000000000000});
+    return step_length(residual2, direction2, diagonal, middle2);
   }
   MF_INLINE ShiftStep shift_step(int k, double delta, double new_alpha, double new_beta) {
-    const double c = 1 / (1 + delta * new_alpha + new_alpha * beta / alpha * (1 - ratio[k]));
-    ratio[k] = c;
-    zeta[k] *= c;
-    return {new_alpha * c, zeta[k], new_beta * c * c};
+    return next_shift_step(ratio[k], zeta[k], delta, new_alpha, new_beta, alpha, beta);
   }
   // The end of an iteration.
   MF_INLINE SolveState finish(double new_alpha, double new_beta, double new_residual2, double new_direction2,
@@ -57,8 +70,8 @@ struct Recurrence {
     direction2 = new_direction2;
     alpha = new_alpha;
     beta = new_beta;
-    for (int k = 1; k < shifts; ++k) active[k] = active[k] && zeta[k] * zeta[k] * residual2 > target2;
-    return !is_finite(residual2) ? broken : residual2 <= target2 ? converged : running;
+    for (int k = 1; k < shifts; ++k) active[k] = active[k] && still_active(zeta[k], residual2, target2);
+    return state_of(residual2, target2);
   }
 };
 

@@ -6,6 +6,7 @@
 import contextlib
 import hashlib
 import json
+import math
 import pickle
 import sys
 from pathlib import Path
@@ -28,10 +29,13 @@ from metalforge.lattice import (
 )
 from metalforge.lattice.batch import ChainBatch
 from metalforge.lattice.field import Momenta
+from metalforge.lattice.solvers import multishift_cg
 from metalforge.lattice.staggered import ColourField, StaggeredOperator
 from metalforge.native.cpu_engine import cpu_engine, family_of_level
-from metalforge.native.cuda.card import CardLostError
+from metalforge.native.cuda.card import CardLimits, CardLostError
 from metalforge.native.cuda.engine import CupyCard, cuda_engine
+from metalforge.native.cuda.grid import CudaGrid
+from metalforge.native.cuda.solver import way_of
 from reference.cuda_host import host_engine
 
 ON_CARD = pytest.param("card", marks=pytest.mark.cuda)
@@ -267,6 +271,157 @@ def test_solves_and_forces(engine, cpu):
         kicks.append(field.grid.download("momenta", momenta.values))
     assert correlators[0] == pytest.approx(correlators[1], rel=1e-10)
     assert np.allclose(*kicks, rtol=1e-12, atol=1e-12)
+
+
+WAYS = {"cluster": {}, "grid": {"clusters": False}, "": {"shared_bytes": 0}}
+"""How blocks meet in a solve, and what a card lacks that goes that way. On a card, lattices below decide."""
+
+
+def check_solve(field, source, mass, shifts, tolerance, precision="f64", **options):
+    """Solve; returns the solutions on the host, what the solve did, and how its blocks met."""
+    operator = StaggeredOperator(field, mass, precision=precision)
+    outs = [ColourField(field, 0, precision) for _ in shifts]
+    options = {"tolerance": tolerance, "max_iterations": 2000} | options
+    info = multishift_cg(operator, source, outs, shifts, **options)
+    with operator.borrowed_solver(len(shifts)) as solver:
+        met = solver.way.meeting if hasattr(solver, "way") else None
+    return [out.to_host() for out in outs], info, met
+
+
+@pytest.mark.parametrize("dims", [(4, 4, 4, 4), (6, 2, 4, 6)])
+@pytest.mark.parametrize("precision", ["f64", "f32"])
+def test_all_ways_of_a_solve_have_the_same_bits(engine, cpu, monkeypatch, dims, precision):
+    """One cluster, resident blocks, passes: the sums have one order. Several shifts; looks at any interval."""
+    tolerance = 1e-11 if precision == "f64" else 1e-5
+    shifts = [0.2, 0.0, 0.7, 3.0]
+    results = {}
+    for one, ways in ((cpu, {"cpu": {}}), (engine, WAYS)):
+        field = GaugeField.hot(dims, seed=4, engine=one)
+        source = ColourField(field, 0, precision)
+        source.gaussian(seed=5, stream=2, step=3, draw=7)
+        for name, lacks in ways.items():
+            if one is engine:
+                limits = CardLimits(multiprocessors=4, shared_bytes=227 << 10, clusters=True)
+                monkeypatch.setattr(engine.card, "limits", limits._replace(**lacks))
+            options = {"check_interval": 3 if name else 7, "on_check": (lambda n, r: None) if name == "grid" else None}
+            solutions, info, met = check_solve(field, source, 0.4, shifts, tolerance, precision, **options)
+            assert met == (None if one is cpu else name)
+            assert info.converged
+            assert [n for n, _ in info.history] == [*range(options["check_interval"], info.iterations + 1)][
+                :: options["check_interval"]
+            ]
+            results[name] = solutions, info
+    (here, told), *there = results.values()
+    for solutions, info in there:
+        assert abs(info.iterations - told.iterations) <= 1
+        for one, other in zip(here, solutions, strict=True):
+            assert np.allclose(one, other, rtol=0, atol=10 * tolerance * np.abs(one).max())
+    for solutions, info in there[1:]:
+        assert all(np.array_equal(one, other) for one, other in zip(there[0][0], solutions, strict=True))
+        assert info.iterations == there[0][1].iterations
+    assert results["cluster"][1].history == results["grid"][1].history
+
+
+def test_a_solve_that_is_stopped_goes_on(engine):
+    """In runs of four iterations, as in one: nothing of the recurrence is lost between two launches."""
+    field = GaugeField.hot((4, 4, 4, 4), seed=4, engine=engine)
+    source = ColourField(field, 0)
+    source.gaussian(seed=5, stream=2, step=3, draw=7)
+    whole, at_once, _ = check_solve(field, source, 0.4, [0.0, 0.3], 1e-10)
+    parts, watched, _ = check_solve(field, source, 0.4, [0.0, 0.3], 1e-10, check_interval=4, on_check=lambda n, r: None)
+    assert at_once.iterations == watched.iterations
+    assert np.allclose(whole, parts, rtol=0, atol=1e-12)
+    _, stopped, _ = check_solve(field, source, 0.4, [0.0, 0.3], 1e-10, on_check=lambda n, r: "stop")
+    assert stopped.interrupted
+    assert stopped.iterations == 10
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    ("dims", "precision", "met"),
+    [
+        ((8, 8, 8, 4), "f64", "cluster"),
+        ((8, 8, 8, 8), "f32", "cluster"),
+        ((12, 12, 12, 4), "f64", "grid"),
+        ((16, 16, 16, 8), "f64", "grid"),
+        ((16, 16, 16, 16), "f32", "grid"),
+        ((24, 24, 24, 6), "f64", ""),
+    ],
+)
+def test_solves_of_lattices_that_go_different_ways(engines, cpu, dims, precision, met):
+    """On a card of Hopper's kind; the CPU's solution, and the bits of passes."""
+    card, tolerance = engines("card"), 1e-10 if precision == "f64" else 1e-5
+    solutions = []
+    for one in (cpu, card):
+        field = GaugeField.hot(dims, seed=4, engine=one)
+        source = ColourField(field, 0, precision)
+        source.gaussian(seed=5, stream=2, step=3, draw=7)
+        (x,), _, way = check_solve(field, source, 0.5, [0.0], tolerance, precision)
+        solutions.append(x)
+    assert way == met
+    assert np.allclose(*solutions, rtol=0, atol=10 * tolerance * np.abs(solutions[0]).max())
+    limits = card.card.limits
+    try:
+        card.card.limits = limits._replace(shared_bytes=0)
+        (x,), _, way = check_solve(field, source, 0.5, [0.0], tolerance, precision)
+    finally:
+        card.card.limits = limits
+    assert way == ""
+    assert np.array_equal(x, solutions[1])
+
+
+def test_each_chain_of_a_grid_is_solved_for_itself(engine):
+    """Three chains of a lattice in one launch, with links, sources and ends of their own."""
+    dims, chains = (4, 4, 4, 2), 3
+    together = CudaGrid(engine, dims, "f64", chains)
+    alone = engine.grid(dims, "f64")
+    big = {name: together.new(name) for name in ("links", "colours")}
+    x = together.new("colours")
+    expected = []
+    for n in range(chains):
+        small = {name: alone.new(name) for name in ("links", "colours")}
+        alone.set_hot(small["links"], n, 1, 2)
+        alone.gaussian(small["colours"], 0, n, 2, 3, 4)
+        for name, buffer in small.items():
+            size = len(buffer.memory)
+            engine.card.copy(big[name].memory[n * size : (n + 1) * size], buffer.memory)
+        operator, y = alone.staggered(), alone.new("colours")
+        operator.refresh(small["links"], "f64")
+        solver = operator.solver(1)
+        solver.begin(small["colours"], False)
+        did = solver.iterate([y], np.zeros(1), 0.25, 1e-12 * 10**n, 500, 0, 10, 0)
+        expected.append((did, engine.card.read(y.memory)))
+    operator = together.staggered()
+    operator.refresh(big["links"], "f64")
+    solver = operator.solver(1)
+    for n in range(chains):
+        together.clear(x)
+        solver.begin(big["colours"], False)
+        done = solver.iterate_chains([x], np.zeros(1), 0.25, 1e-12 * 10**n, 500, 0, 10, 0)
+        did, y = expected[n]
+        assert done[n] == did
+        assert np.array_equal(engine.card.read(x.memory)[n * len(y) : (n + 1) * len(y)], y)
+
+
+def test_the_way_of_a_solve_follows_the_card():
+    hopper = CardLimits(multiprocessors=132, shared_bytes=227 << 10, clusters=True)
+    ampere, turing = CardLimits(108, 163 << 10, False), CardLimits(68, 64 << 10, False)
+
+    def met(limits, dims, precision="f64", chains=1):
+        way = way_of(limits, math.prod(dims) // 2, precision, chains)
+        return way.meeting, way.blocks, way.warps
+
+    assert met(hopper, (8, 8, 8, 4)) == ("cluster", 8, 4)
+    assert met(hopper, (8, 8, 8, 4), "f32") == ("cluster", 8, 4)
+    assert met(hopper, (8, 8, 8, 8)) == ("grid", 64, 1)
+    assert met(hopper, (16, 16, 16, 8)) == ("grid", 128, 4)
+    assert met(hopper, (16, 16, 16, 16), "f32") == ("grid", 128, 8)
+    assert met(hopper, (16, 16, 16, 8), chains=2) == ("", 64, 8)
+    assert met(hopper, (32, 32, 32, 32)) == ("", 264, 8)
+    assert met(ampere, (8, 8, 8, 4)) == ("grid", 32, 1)
+    assert met(ampere, (12, 12, 12, 4)) == ("grid", 108, 1)
+    assert met(turing, (8, 8, 8, 4)) == ("grid", 32, 1)
+    assert met(turing, (12, 12, 12, 4)) == ("", 14, 8)
 
 
 SEAS = {

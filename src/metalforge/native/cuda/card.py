@@ -4,7 +4,7 @@ A kernel takes one record, which has the same members in C++ and here; each read
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +20,19 @@ __all__ = [
     "SITE_THREADS",
     "SUMS",
     "Card",
+    "CardLimits",
     "CardLostError",
     "DeviceBuffer",
     "Launcher",
+    "Meeting",
     "Memory",
 ]
 
 Memory: TypeAlias = Any
 """What a card's `zeros` returns: it can be sliced."""
+
+Meeting: TypeAlias = Literal["", "cluster", "grid"]
+"""Which blocks of a launch meet: none, those of a cluster, all of them."""
 
 BLOCK = 32
 """Sites of a block of memory (sites.cuh)."""
@@ -43,6 +48,15 @@ SUMS = [*((name, "u8") for name in ("partial", "arrived", "sums", "slot")), ("wi
 
 class CardLostError(MetalforgeError):
     """A card does not answer any more: what it held is lost, and chains go on from their checkpoints."""
+
+
+class CardLimits(NamedTuple):
+    """What a launch has room for."""
+
+    multiprocessors: int
+    shared_bytes: int
+    """Of a block, at most."""
+    clusters: bool
 
 
 class Card(Protocol):
@@ -81,13 +95,21 @@ class Card(Protocol):
         """The cache that all of it shares."""
 
     @property
-    def multiprocessors(self) -> int:
-        """How many blocks of threads have a processor of their own."""
+    def limits(self) -> CardLimits:
+        """What a launch has room for."""
 
     def launch(
-        self, file: str, precision: Precision, kernel: str, blocks: tuple[int, int], threads: int, record: NDArray[Any]
+        self,
+        file: str,
+        precision: Precision,
+        kernel: str,
+        blocks: tuple[int, int],
+        threads: int,
+        record: NDArray[Any],
+        shared: int = 0,
+        meeting: Meeting = "",
     ) -> None:
-        """Start a kernel of a file of `native/cuda`."""
+        """Start a kernel of a file of `native/cuda`, with so many bytes of shared memory a block besides its own."""
 
 
 class DeviceBuffer:
@@ -128,8 +150,17 @@ class Launcher:
 
     def __call__(self, kernel: str, blocks: int, threads: int, **values: Any) -> None:
         """Launch a kernel for every chain, with so many blocks for each."""
+        self._card.launch(
+            self._file, self._grid.precision, kernel, (blocks, self._grid.chains), threads, self._filled(values)
+        )
+
+    def together(self, kernel: str, meeting: Meeting, blocks: int, threads: int, shared: int, **values: Any) -> None:
+        """Launch a kernel whose blocks meet, with so many bytes of shared memory each."""
+        shape, record = (blocks, self._grid.chains), self._filled(values)
+        self._card.launch(self._file, self._grid.precision, kernel, shape, threads, record, shared, meeting)
+
+    def _filled(self, values: dict[str, Any]) -> NDArray[Any]:
         record = self.record.copy()
         for name, value in values.items():
             record[name] = value.address if isinstance(value, DeviceBuffer) else value
-        chains = self._grid.chains
-        self._card.launch(self._file, self._grid.precision, kernel, (blocks, chains), threads, record)
+        return record

@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from metalforge.core.errors import MetalforgeError, PlacementError
 from metalforge.native.engine import Precision
 
-from .card import CardLostError, Memory
+from .card import CardLimits, CardLostError, Meeting, Memory
 from .grid import CudaEngine
 from .nvrtc import compiled
 
@@ -21,6 +21,8 @@ __all__ = ["cuda_engine"]
 
 OLDEST = 70
 """The first compute capability with the warp operations that kernels use."""
+
+FIRST_WITH_CLUSTERS = 90
 
 
 class CupyCard:
@@ -85,14 +87,24 @@ class CupyCard:
             memory.data.memset_async(0, memory.nbytes, self._stream)
 
     def launch(
-        self, file: str, precision: Precision, kernel: str, blocks: tuple[int, int], threads: int, record: NDArray[Any]
+        self,
+        file: str,
+        precision: Precision,
+        kernel: str,
+        blocks: tuple[int, int],
+        threads: int,
+        record: NDArray[Any],
+        shared: int = 0,
+        meeting: Meeting = "",
     ) -> None:
         function = self._kernels.get((file, precision, kernel))
         with self._here():
             if function is None:
-                function = self._module(file, precision).get_function(kernel)
-                self._kernels[file, precision, kernel] = function
-            function(blocks, (threads,), (record,))
+                raw = self._module(file, precision).get_function(kernel)
+                if meeting:  # more shared memory than a block has unasked
+                    raw.max_dynamic_shared_size_bytes = self.limits.shared_bytes
+                function = self._kernels[file, precision, kernel] = raw.kernel
+            function(blocks, (threads,), (record,), shared, None, meeting == "grid")
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         """Return what repeats all the launches and copies of `work`, which are recorded and not done."""
@@ -114,9 +126,15 @@ class CupyCard:
         with self._device:
             return int(self._cupy.cuda.runtime.getDeviceProperties(self._device.id)["l2CacheSize"])
 
-    @property
-    def multiprocessors(self) -> int:
-        return int(self._device.attributes["MultiProcessorCount"])
+    @cached_property
+    def limits(self) -> CardLimits:
+        with self._device:
+            properties = self._cupy.cuda.runtime.getDeviceProperties(self._device.id)
+        return CardLimits(
+            int(properties["multiProcessorCount"]),
+            int(properties["sharedMemPerBlockOptin"]),
+            int(self._device.compute_capability) >= FIRST_WITH_CLUSTERS,
+        )
 
     def wait(self) -> None:
         """Return when all that was asked for is done."""

@@ -61,7 +61,7 @@ class CudaEngine:
     @property
     def busy_sites(self) -> int:
         """Sites of all chains together below which part of the card has nothing to do."""
-        return SITES_OF_A_MULTIPROCESSOR * self.card.multiprocessors
+        return SITES_OF_A_MULTIPROCESSOR * self.card.limits.multiprocessors
 
     def grid(self, dims: Dims, precision: Precision) -> "CudaGrid":
         """Return a lattice in one precision, with its kernels."""
@@ -263,7 +263,7 @@ class CudaGrid:
         self._colours.on_sites("widen_colours", out=wide, source=narrow, keep=(keep, 0.0), factor=(factor, 0.0))
 
     def staggered(self) -> CudaStaggered:
-        return CudaStaggered(self._colours, self.new("links"))
+        return CudaStaggered(self._colours, DeviceBuffer(self.card, self._numbers["links"] * 2 // 3, self._real))
 
 
 _HOST_NUMBERS: dict[BufferKind, int] = {"links": 72, "momenta": 32, "colours": 6}

@@ -260,3 +260,10 @@ struct Share {
     using T = MF_REAL;                                                                                        \
     mf::gpu::__VA_ARGS__(w);                                                                                  \
   }
+// One whose blocks, so many, are a cluster (together.cuh); one of them on a multiprocessor.
+#define CLUSTER_KERNEL(NAME, BLOCKS, THREADS, ...)                                        \
+  extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THREADS, 1) \
+      NAME(const __grid_constant__ Work w) {                                              \
+    using T = MF_REAL;                                                                    \
+    mf::gpu::__VA_ARGS__(w);                                                              \
+  }
