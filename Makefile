@@ -81,7 +81,7 @@ PART ?= $(PARTS)
 UNKNOWN_PARTS = $(filter-out $(PARTS),$(PART))
 test-long: $(VENV)/.group-test
 	@$(if $(UNKNOWN_PARTS),echo "PART must be of: $(PARTS). Got $(UNKNOWN_PARTS)" && exit 2,:)
-	$(BIN)/python -m pytest -m "long" $(foreach part,$(PART),$(LONG_$(part)))
+	$(BIN)/python -m pytest -m "long and not cuda" $(foreach part,$(PART),$(LONG_$(part)))
 
 check: $(VENV)/.group-test
 	$(BIN)/ruff format --check .
@@ -93,7 +93,7 @@ check: $(VENV)/.group-test
 
 check-cuda: $(VENV)/.group-cuda-check $(VENV)/.group-test
 	$(BIN)/python tools/check_cuda.py
-	$(BIN)/python -m pytest -m long tests/unit/native/test_cuda_engine.py
+	$(BIN)/python -m pytest -m "long and not cuda" tests/unit/native/test_cuda_engine.py tests/unit/native/test_fp64_strategies.py
 
 bench: $(VENV)/.group-bench
 	$(BIN)/metalforge bench all

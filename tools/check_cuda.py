@@ -44,8 +44,8 @@ PROBES = {
         out[i] = mf::normals<T>(chain, &site, mf::hot_draws).second;""",
     "df64.hpp": """
         const mf::Df64<float> a{static_cast<float>(u[0]), static_cast<float>(u[1])}, b{static_cast<float>(u[2])};
-        const auto c = mf::sqrt(mf::fma(a, b, a / b)) - mf::mul_add(a, b, a);
-        out[i] = T(c.hi) + T(c.lo);""",
+        const auto c = mf::sqrt(mf::neg_mul_add(a, b, a / b)) - mf::mul_add(a, b, mf::Df64<float>(0.1));
+        out[i] = T(double(mf::select(a < b, c, mf::Df64<float>(1))));""",
     "reduce.hpp": """
         const auto term = [=](mf::i64 k) { return double(u[k]); };
         const auto wide = [=](mf::i64 k) {
@@ -206,9 +206,9 @@ def _sources() -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Name, text and options of what is compiled."""
     for header in headers():
         yield header, KERNEL.format(header=header, body=PROBES[header]), ()
-    for file in KERNEL_FILES:
-        for precision, real in REALS.items():
-            yield f"{file} {precision}", (NATIVE / "cuda" / file).read_text(), (f"-DMF_REAL={real}",)
+    for file, precisions in KERNEL_FILES.items():
+        for precision in precisions:
+            yield f"{file} {precision}", (NATIVE / "cuda" / file).read_text(), (f"-DMF_REAL={REALS[precision]}",)
 
 
 if __name__ == "__main__":

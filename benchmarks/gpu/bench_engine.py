@@ -2,9 +2,10 @@
 
 On a machine with a CUDA device, CuPy and this package:
 
-    python benchmarks/gpu/bench_engine.py [--json FILE] [--quick] [--only ceilings gauge staggered batches]
+    python benchmarks/gpu/bench_engine.py [--json FILE] [--quick] [--only ceilings gauge strategies staggered batches]
 
-A force counts 2,808 flop a link; bytes are the fewest that must come from memory. Goals are those of an H200.
+A force counts 2,808 flop a link, Symanzik's 14,472; bytes are the fewest that must come from memory. Goals are those
+of an H200.
 """
 
 import argparse
@@ -25,11 +26,12 @@ from metalforge.lattice.solving import SolveInfo
 from metalforge.lattice.staggered import ColourField, StaggeredOperator
 from metalforge.native.cuda.card import DeviceBuffer
 from metalforge.native.cuda.engine import cuda_engine
-from metalforge.native.cuda.grid import CudaGrid
+from metalforge.native.cuda.grid import STEPS, CudaGrid, measured_choice
+from metalforge.native.cuda.precision import SHARES
 from metalforge.native.cuda.staggered import CudaStaggered
 from metalforge.native.engine import Dims, Precision
 
-FORCE_FLOPS = 2808
+FORCE_FLOPS, RECTANGLE_FLOPS = 2808, 14472
 SMALL, MIDDLE, WIDE, LARGE = (8, 8, 8, 4), (16, 16, 16, 8), (32, 32, 32, 8), (32, 32, 32, 32)
 CEILINGS = r"""
 template <class T> __device__ void rounds(T* out, int n) {
@@ -132,8 +134,10 @@ def gauge(quick: bool) -> Iterator[Row]:
         took = seconds(lambda g=grid, k=kick: g.on_links("kick_wilson", **k))
         yield Row(f"force {shape}", n * FORCE_FLOPS / took / 1e12, "TF/s", goal, f"{took * 1e6:.1f} us")
         took = seconds(lambda g=grid, k=kick, t=to: g.on_links("kick_move", to=t, eps=1e-4, **k))
-        yield Row(f"kick + move {shape}", took * 1e6, "us", "260" if dims == WIDE else "")
-        took = seconds(lambda g=grid, u=links, p=momenta: g.on_links("move_links", links=u, momenta=p, eps=1e-4))
+        yield Row(f"kick + move {shape}", took * 1e6, "us", "")
+        took = seconds(lambda g=grid, k=kick: g.on_links("kick_rectangle", c1=-1 / 12, **k), 2)
+        yield Row(f"force, Symanzik's {shape}", n * RECTANGLE_FLOPS / took / 1e12, "TF/s", "", f"{took * 1e6:.1f} us")
+        took = seconds(lambda g=grid, u=links, p=momenta: g.move_links(u, p, 1e-4))
         rate = n / 4 * 1408 * (1 if precision == "f64" else 0.5) / took / 1e12
         yield Row(f"link move {shape}", rate, "TB/s", "4.0" if dims == LARGE else "")
         if precision == "f64":
@@ -143,10 +147,20 @@ def gauge(quick: bool) -> Iterator[Row]:
             took = seconds(lambda g=grid, u=links: g.sweep("heatbath", u, 255, one=(5.7, 1, 0, 9)), 2)
             goal = {(LARGE, 1): "0.50 (0.43)", (SMALL, 32): "0.55 (0.46)"}.get((dims, chains), "")
             yield Row(f"heat bath {shape}", took / n * 1e9, "ns a link", goal)
-            took = seconds(lambda g=grid, u=links: g.launch("sum_plaquettes", g.site_blocks, 128, links=u, width=2))
+            took = seconds(lambda g=grid, u=links: g.sum_plaquettes(links=u, width=2))
             yield Row(f"plaquettes {shape}", took * 1e6, "us", "")
             took = seconds(lambda g=grid, u=links: g.launch("sum_polyakov", g.line_blocks, 128, links=u, width=2))
             yield Row(f"Polyakov loops {shape}", took * 1e6, "us", "")
+
+
+def strategies(quick: bool) -> Iterator[Row]:
+    """Trajectories in doubles, in pairs of floats, and with every share of the blocks in either."""
+    choice = measured_choice(card, "auto")
+    for share, took in choice.measured.items():
+        name = {0: "native", SHARES: "hybrid"}.get(share, f"concurrent {share}/{SHARES}")
+        rate = 4 * 16**4 * FORCE_FLOPS * STEPS / took / 1e12
+        yield Row(f"10 kicks and moves, 16x16x16x16, {name}", took * 1e6, "us", "", f"force alone: {rate:.2f} TF/s")
+    print(f"auto: {choice.line}", flush=True)
 
 
 def staggered(quick: bool) -> Iterator[Row]:
@@ -285,7 +299,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--json")
     parser.add_argument("--quick", action="store_true", help="leave out the largest lattices")
-    parts = {part.__name__: part for part in (ceilings, gauge, staggered, batches)}
+    parts = {part.__name__: part for part in (ceilings, gauge, strategies, staggered, batches)}
     parser.add_argument("--only", nargs="+", choices=parts, default=list(parts))
     arguments = parser.parse_args()
     table = []

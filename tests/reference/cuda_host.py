@@ -12,6 +12,7 @@ import numpy as np
 
 from metalforge.native.cuda.card import CardLimits
 from metalforge.native.cuda.grid import CudaEngine
+from metalforge.native.cuda.precision import Fp64Choice
 from metalforge.native.cuda.solver import CLUSTER_BLOCKS
 
 HERE = Path(__file__).parent
@@ -52,6 +53,9 @@ class HostCard:
     def capture(self, work):
         return work
 
+    def wait(self):
+        pass
+
     def launch(self, file, precision, kernel, blocks, threads, record, shared=0, meeting=""):
         library = self._library(file, precision)
         function = ctypes.cast(getattr(library, kernel), ctypes.c_void_p)
@@ -87,6 +91,7 @@ def compiled(folder, file, precision):
     return target
 
 
-def host_engine(folder):
+def host_engine(folder, strategy="native", pair_share=None):
     """Return an engine on the host card; the libraries go to `folder`."""
-    return CudaEngine(HostCard(folder), (host_engine, (folder,)))
+    choice = Fp64Choice.of(strategy, pair_share)
+    return CudaEngine(HostCard(folder), (host_engine, (folder, strategy, pair_share)), choice)

@@ -1,11 +1,12 @@
-// df64: a real number as an unevaluated pair of floats, hi + lo with |lo| <= ulp(hi)/2. About twice the precision of
-// float (48 bits) on hardware whose doubles are slow. F is float or Simd<float, L>; a df64 is "just another real
-// type" for every kernel.
+// df64: a real number as an unevaluated pair of floats, hi + lo with |lo| <= ulp(hi)/2: 48 bits on hardware whose
+// doubles are slow. F is float or Simd<float, L>; a df64 is "just another real type" for every kernel.
 //
-// Error-free transformations: Dekker 1971 (split, two_prod), Knuth TAOCP 2 4.2.2 (two_sum). Bounds: Joldes, Muller,
-// Popescu, "Tight and rigorous error bounds for basic building blocks of double-word arithmetic", ACM TOMS 44 (2017),
-// with u = 2^-24: add 3 u^2, mul 5 u^2 (algorithms 6 and 12), div 15 u^2. Every operation here keeps at least 44 bits
-// as long as nothing overflows or becomes subnormal.
+// Few operations rather than the tightest bounds: a multiply-add takes 15, a product 7, a sum 11. Error-free
+// transformations: Knuth TAOCP 2 4.2.2 (two_sum), the product by a fused multiply-add. Bounds: Joldes, Muller, Popescu,
+// "Tight and rigorous error bounds for basic building blocks of double-word arithmetic", ACM TOMS 44 (2017), with
+// u = 2^-24: a product is off by less than 5 u^2 (algorithm 11), typically by u^2 / 4; a sum by less than 3 u^2 of its
+// terms' magnitudes (algorithm 5), which says little where they cancel. So 45 bits always and 48 as a rule, as long as
+// nothing overflows or becomes subnormal.
 #pragma once
 
 #include "simd.hpp"
@@ -32,91 +33,70 @@ MF_INLINE TwoTerm<F> quick_two_sum(F a, F b) {
   return {s, b - (s - a)};
 }
 
-// a * b exactly: with FMA the error is one operation; without it Dekker's product on 12-bit halves gives the same
-// two floats (the split overflows for |a| > 2^115).
-template <class F>
-MF_INLINE TwoTerm<F> two_prod(F a, F b) {
-  const F p = a * b;
-  if constexpr (has_fma) {
-    return {p, fma(a, b, -p)};
-  } else {
-    const F split(4097.0f);  // 2^12 + 1
-    const F a_scaled = split * a, b_scaled = split * b;
-    const F a_high = a_scaled - (a_scaled - a), b_high = b_scaled - (b_scaled - b);
-    const F a_low = a - a_high, b_low = b - b_high;
-    return {p, ((a_high * b_high - p) + a_high * b_low + a_low * b_high) + a_low * b_low};
-  }
-}
-
 template <class F>
 struct Df64 {
   F hi, lo;
 
   Df64() = default;
   MF_INLINE Df64(F high, F low) : hi(high), lo(low) {}
+  MF_INLINE explicit Df64(TwoTerm<F> t) : hi(t.sum), lo(t.error) {}
   MF_INLINE explicit Df64(F value) : hi(value), lo(F(0.0f)) {}
+  MF_INLINE explicit Df64(int value) : hi(F(static_cast<float>(value))), lo(F(0.0f)) {}
+  // Both halves: through float alone a constant would keep 24 bits.
+  MF_INLINE explicit Df64(double value)
+      : hi(F(static_cast<float>(value))),
+        lo(F(static_cast<float>(value - static_cast<double>(static_cast<float>(value))))) {}
+  MF_INLINE explicit operator double() const { return static_cast<double>(hi) + static_cast<double>(lo); }
 
   friend MF_INLINE Df64 operator-(Df64 a) { return {-a.hi, -a.lo}; }
-
   friend MF_INLINE Df64 operator+(Df64 a, Df64 b) {
     const TwoTerm<F> high = two_sum(a.hi, b.hi);
-    const TwoTerm<F> low = two_sum(a.lo, b.lo);
-    const TwoTerm<F> middle = quick_two_sum(high.sum, high.error + low.sum);
-    const TwoTerm<F> r = quick_two_sum(middle.sum, middle.error + low.error);
-    return {r.sum, r.error};
+    return Df64(quick_two_sum(high.sum, high.error + (a.lo + b.lo)));
   }
   friend MF_INLINE Df64 operator-(Df64 a, Df64 b) { return a + (-b); }
-
   friend MF_INLINE Df64 operator*(Df64 a, Df64 b) {
-    const TwoTerm<F> p = two_prod(a.hi, b.hi);
-    const F cross = a.hi * b.lo + a.lo * b.hi;
-    const TwoTerm<F> r = quick_two_sum(p.sum, p.error + cross);
-    return {r.sum, r.error};
+    const TwoTerm<F> p = product(a, b);
+    return Df64(quick_two_sum(p.sum, p.error));
   }
-
-  // Long division: a float quotient, then two corrections from exact remainders.
+  // A float quotient, then a correction from its remainder.
   friend MF_INLINE Df64 operator/(Df64 a, Df64 b) {
-    const F q1 = a.hi / b.hi;
-    Df64 remainder = a - b * Df64(q1);
-    const F q2 = remainder.hi / b.hi;
-    remainder = remainder - b * Df64(q2);
-    const F q3 = remainder.hi / b.hi;
-    const TwoTerm<F> q = quick_two_sum(q1, q2);
-    return Df64(q.sum, q.error) + Df64(q3);
+    const F quotient = a.hi / b.hi;
+    const Df64 remainder = neg_mul_add(Df64(quotient), b, a);
+    return Df64(quick_two_sum(quotient, remainder.hi / b.hi));
   }
+  friend MF_INLINE auto operator<(Df64 a, Df64 b) { return (a - b).hi < F(0.0f); }
 
-  MF_INLINE Df64& operator+=(Df64 b) { return *this = *this + b; }
-  MF_INLINE Df64& operator-=(Df64 b) { return *this = *this - b; }
-  MF_INLINE Df64& operator*=(Df64 b) { return *this = *this * b; }
+  // a b as a float and what it lacks.
+  static MF_INLINE TwoTerm<F> product(Df64 a, Df64 b) {
+    const F p = a.hi * b.hi;
+    return {p, fma(a.hi, b.lo, fma(a.lo, b.hi, fma(a.hi, b.hi, -p)))};
+  }
 };
 
-// a * b + c with the product kept to three floats before the sum.
 template <class F>
-MF_INLINE Df64<F> fma(Df64<F> a, Df64<F> b, Df64<F> c) {
-  const TwoTerm<F> p = two_prod(a.hi, b.hi);
-  const TwoTerm<F> q = two_prod(a.hi, b.lo);
-  const TwoTerm<F> r = two_prod(a.lo, b.hi);
-  const Df64<F> cross = Df64<F>(q.sum, q.error) + Df64<F>(r.sum, r.error + a.lo * b.lo);
-  // The largest two terms are added first, so that a cancellation between p and c happens exactly.
-  const Df64<F> main = Df64<F>(p.sum, F(0.0f)) + c;
-  return main + (Df64<F>(p.error, F(0.0f)) + cross);
+MF_INLINE Df64<F> mul_add(Df64<F> a, Df64<F> b, Df64<F> c) {
+  const TwoTerm<F> p = Df64<F>::product(a, b), s = two_sum(p.sum, c.hi);
+  return Df64<F>(quick_two_sum(s.sum, s.error + (p.error + c.lo)));
+}
+template <class F>
+MF_INLINE Df64<F> neg_mul_add(Df64<F> a, Df64<F> b, Df64<F> c) {
+  return mul_add(-a, b, c);
 }
 
 // sqrt(a) for a >= 0: one Newton step on x = sqrt(a.hi), x + (a - x^2) / (2 x). Zero stays zero.
 template <class F>
 MF_INLINE Df64<F> sqrt(Df64<F> a) {
   const F x = sqrt(a.hi);
-  const TwoTerm<F> square = two_prod(x, x);
-  const Df64<F> remainder = a - Df64<F>(square.sum, square.error);
+  const Df64<F> remainder = neg_mul_add(Df64<F>(x), Df64<F>(x), a);
   const auto is_zero = x == F(0.0f);
   const F correction = select(is_zero, F(0.0f), remainder.hi / select(is_zero, F(1.0f), x + x));
-  const TwoTerm<F> r = quick_two_sum(x, correction);
-  return {r.sum, r.error};
+  return Df64<F>(quick_two_sum(x, correction));
 }
 
-template <class F>
-MF_INLINE Df64<F> mul_add(Df64<F> a, Df64<F> b, Df64<F> c) {
-  return a * b + c;
+template <class Condition, class F>
+MF_INLINE Df64<F> select(Condition condition, Df64<F> a, Df64<F> b) {
+  return {select(condition, a.hi, b.hi), select(condition, a.lo, b.lo)};
 }
+MF_INLINE bool any_above(Df64<float> x, double bound) { return static_cast<double>(x.hi) > bound; }
 
 }  // namespace mf

@@ -32,11 +32,14 @@ MF_INLINE R log_positive(R x) {
   return exponent * R(ln2_high) + (R(2.0) * s + (R(2.0) * atanh_tail + exponent * R(ln2_low)));
 }
 
-// 1/n!, correctly rounded for n <= 22: the factorial is exact in a double.
+// 1/n! for n <= 18, correctly rounded: the factorial is exact in a double. A table, since GPU compilers leave a loop
+// over its factors, and the division after it, to every thread.
 MF_INLINE constexpr double inverse_factorial(int n) {
-  double product = 1;
-  for (int k = 2; k <= n; ++k) product *= k;
-  return 1 / product;
+  // clang-format off
+  constexpr double factorial[] = {1, 1, 2, 6, 24, 120, 720, 5040, 40320, 362880, 3628800, 39916800, 479001600, 6227020800,
+                                  87178291200, 1307674368000, 20922789888000, 355687428096000, 6402373705728000};
+  // clang-format on
+  return 1 / factorial[n];
 }
 
 // What differs between the two real types: log 2 in two parts (n * high is exact), the number that rounds to an integer

@@ -7,12 +7,14 @@
 #define MF_FUNCTION __host__ __device__ inline
 #define MF_UNROLL _Pragma("unroll")
 #define MF_ROLLED_ON_CPU _Pragma("unroll")
+#define MF_ROLLED_ON_GPU _Pragma("unroll 1")
 #else
 #define MF_CUDA 0
 #define MF_INLINE inline __attribute__((always_inline))
 #define MF_FUNCTION inline
 #define MF_UNROLL _Pragma("GCC unroll 16")
 #define MF_ROLLED_ON_CPU _Pragma("GCC unroll 1")
+#define MF_ROLLED_ON_GPU
 #endif
 
 #if !MF_CUDA && (defined(__x86_64__) || defined(_M_X64))

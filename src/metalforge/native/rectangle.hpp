@@ -54,32 +54,38 @@ struct RectangleAction {
     const V plain(static_cast<Real>(c0())), bent(static_cast<Real>(c1));
     const Position ahead = x.forward(mu), behind = x.backward(mu);
     M sum = M::zero();
-    for (int nu = 0; nu < 4; ++nu) {
-      if (nu == mu) continue;
+    // Links are loaded where they are used, some of them twice: five matrices at once are what registers hold.
+    MF_ROLLED_ON_GPU
+    for (int other = 0; other < 3; ++other) {
+      const int nu = other < mu ? other : other + 1;
       {
-        const Position up = x.forward(nu), up2 = up.forward(nu), up_ahead = up.forward(mu), up_behind = up.backward(mu);
-        const M n = links.load(ahead, nu), l = links.load(x, nu), across = links.load(up, mu);
-        const M right =
-            mul_adj(mul(links.load(ahead, mu), links.load(ahead.forward(mu), nu)), links.load(up_ahead, mu));
-        const M left = mul(adj_mul(links.load(behind, mu), links.load(behind, nu)), links.load(up_behind, mu));
-        const M far = mul_adj(mul(links.load(up, nu), links.load(up2, mu)), links.load(up_ahead, nu));
-        M way = mul(left, across);
-        mul_acc(l, far, way);
-        mul_adj_acc(blend(plain, n, bent, right), mul(l, across), sum);
-        mul_adj_acc(scaled(bent, n), way, sum);
+        const Position up = x.forward(nu), up_ahead = up.forward(mu);
+        {
+          const M right =
+              mul_adj(mul(links.load(ahead, mu), links.load(ahead.forward(mu), nu)), links.load(up_ahead, mu));
+          const M n = blend(plain, links.load(ahead, nu), bent, right);
+          mul_adj_acc(n, mul(links.load(x, nu), links.load(up, mu)), sum);
+        }
+        const M left = mul(adj_mul(links.load(behind, mu), links.load(behind, nu)), links.load(up.backward(mu), mu));
+        M way = mul(left, links.load(up, mu));
+        const M far = mul_adj(mul(links.load(up, nu), links.load(up.forward(nu), mu)), links.load(up_ahead, nu));
+        mul_acc(links.load(x, nu), far, way);
+        mul_adj_acc(scaled(bent, links.load(ahead, nu)), way, sum);
       }
       {
-        const Position down = x.backward(nu), down2 = down.backward(nu), down_ahead = down.forward(mu),
-                       down_behind = down.backward(mu);
-        const M n = links.load(down_ahead, nu), l = links.load(down, nu), across = links.load(down, mu);
-        const M right =
-            mul_adj(mul(links.load(down_ahead, mu), links.load(down_ahead.forward(mu), nu)), links.load(ahead, mu));
+        const Position down = x.backward(nu), down_ahead = down.forward(mu);
+        {
+          const M right =
+              mul_adj(mul(links.load(down_ahead, mu), links.load(down_ahead.forward(mu), nu)), links.load(ahead, mu));
+          const M n = blend(plain, links.load(down_ahead, nu), bent, right);
+          adj_mul_acc(mul(links.load(down, mu), n), links.load(down, nu), sum);
+        }
+        const Position down_behind = down.backward(mu), down2 = down.backward(nu);
         const M left = mul(adj_mul(links.load(down_behind, mu), links.load(down_behind, nu)), links.load(behind, mu));
+        M way = adj_mul(links.load(down, mu), left);
         const M far = mul(adj_mul(links.load(down2, nu), links.load(down2, mu)), links.load(down2.forward(mu), nu));
-        M way = adj_mul(across, left);
-        adj_mul_acc(far, l, way);
-        adj_mul_acc(mul(across, blend(plain, n, bent, right)), l, sum);
-        adj_mul_acc(scaled(bent, n), way, sum);
+        adj_mul_acc(far, links.load(down, nu), way);
+        adj_mul_acc(scaled(bent, links.load(down_ahead, nu)), way, sum);
       }
     }
     return sum;

@@ -55,8 +55,10 @@ def _double_float() -> tuple[bool, str]:
     out = np.empty_like(a)
     kernels().df64("mul", a, a, a, out, 1)
     exact = from_df64(a).astype(np.longdouble) ** 2
-    bits = -float(np.log2(np.max(np.abs(from_df64(out) - exact) / exact)))
-    return bits >= 44, f"products right to {bits:.1f} bits (44 promised)"
+    error = np.abs(from_df64(out) - exact) / exact
+    worst, typical = (-float(np.log2(x)) for x in (np.max(error), np.sqrt(np.mean(error**2))))
+    passed = worst >= 45 and typical >= 48
+    return passed, f"products right to {typical:.1f} bits (48 promised), to {worst:.1f} at the worst (45)"
 
 
 _CHECKS: dict[str, Callable[[], tuple[bool, str]]] = {

@@ -44,7 +44,8 @@ MF_INLINE Matrix3<V> link_step(const Algebra<V>& momentum, V eps) {
 // The force of an action over beta / 3 at U = U_mu(x): Im tr(T_a U A), with its staple A.
 template <class Action, class Links, class Position>
 MF_INLINE auto force_over_beta_third(const Action& action, const Links& links, const Position& x, int mu) {
-  return im_trace_generators(mul(links.load(x, mu), action.staple(links, x, mu)));
+  const auto a = action.staple(links, x, mu);  // before its link is loaded: registers are short
+  return im_trace_generators(mul(links.load(x, mu), a));
 }
 
 // pi <- keep pi - factor force. In place, and with momenta that are loaded when the force is there: registers are
@@ -58,8 +59,9 @@ MF_INLINE void kick_by(const Algebra<V>& force, V keep, V factor, Algebra<V>& pi
 // is the subgroup's part of U A (heatbath.hpp: su2_part).
 template <class Links, class Position, class Rotate>
 MF_INLINE auto updated_by_subgroups(const Links& links, const Position& x, int mu, Rotate rotate) {
+  const auto a = staple(links, x, mu);
   auto u = links.load(x, mu);
-  auto w = mul(u, staple(links, x, mu));
+  auto w = mul(u, a);
   for (int s = 0; s < 3; ++s) {
     const int i = s < 2 ? 0 : 1, j = s < 1 ? 1 : 2;  // rows (0, 1), (0, 2), (1, 2)
     const auto g = rotate(s, su2_part(w, i, j));

@@ -61,7 +61,7 @@ void df64(nb::str op_name, nb::handle a_object, nb::handle b_object, nb::handle 
   else if (name == "div")
     run([](D x, D y, D) { return x / y; });
   else if (name == "fma")
-    run([](D x, D y, D z) { return fma(x, y, z); });
+    run([](D x, D y, D z) { return mul_add(x, y, z); });
   else if (name == "sqrt")
     run([](D x, D, D) { return sqrt(x); });
   else

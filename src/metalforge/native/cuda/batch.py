@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from metalforge.native.engine import BatchRow, ChainPlace, Sweeps, Trajectory
 
 from .card import CHAIN_ROW, SITE_THREADS, DeviceBuffer
-from .stages import FUSED, action_of, stages_of
 
 if TYPE_CHECKING:
     from .grid import CudaGrid
@@ -120,7 +119,7 @@ class _Group:
                 self._sweep(plan)
             else:
                 self._trajectory(plan)
-            grid.launch("sum_plaquettes", grid.site_blocks, SITE_THREADS, links=self._links, **self._result)
+            grid.sum_plaquettes(links=self._links, **self._result)
             grid.launch("sum_polyakov", grid.line_blocks, SITE_THREADS, links=self._links, column=2, **self._result)
             grid.launch("advance_all", 1, 1, **self._update)
 
@@ -133,38 +132,20 @@ class _Group:
 
     def _trajectory(self, plan: Trajectory) -> None:
         grid, buffers = self._grid, self._make_trajectory_buffers()
-        momenta, backup, elsewhere = buffers["momenta"], buffers["backup"], buffers["elsewhere"]
-        grid.reunitarise(self._links)
-        grid.assign(backup, self._links)
-        grid.on_links("refresh_momenta", momenta=momenta, ahead=1, **self._update)
-        here, there = self._links, elsewhere
-        self._energies(plan, here, momenta, 0)
-        for kernel, values in stages_of(np.array(plan.stages).reshape(-1, 2), plan.action_kernel):
-            grid.on_links(kernel, links=here, to=there, momenta=momenta, keep=1.0, **self._update, **values)
-            if kernel == FUSED:
-                here, there = there, here
-        self._energies(plan, here, momenta, 2)
-        test = {"energies": buffers["energies"], "accepted": buffers["accepted"]}
-        grid.launch(
-            "decide_all", 1, 1, ahead=1, column=4, always=plan.accept_always, **test, **self._update, **self._result
-        )
-        grid.on_links("settle_links", links=self._links, to=here, backup=backup, **test)
-
-    def _energies(self, plan: Trajectory, links: DeviceBuffer, momenta: DeviceBuffer, column: int) -> None:
-        grid = self._grid
-        into = {"sums": self._make_trajectory_buffers()["energies"], "width": 4}
-        name, c1 = action_of(plan.action_kernel)
-        grid.launch(f"sum_{name}", grid.site_blocks, SITE_THREADS, links=links, c1=c1, column=column, **into)
-        grid.on_links("sum_kinetic", momenta=momenta, column=column + 1, **into)
+        momenta, energies = buffers["momenta"], buffers["energies"]
+        into = {"momenta": momenta, "sums": energies, "width": 4}
+        grid.on_links("begin_trajectory", links=self._links, momenta=momenta, ahead=1, **self._update)
+        grid.sum_energies(plan.action_kernel, links=self._links, **into)
+        stages = np.array(plan.stages).reshape(-1, 2)
+        moved = grid.walker.walk(self._links, momenta, stages, plan.action_kernel, keep=True, **self._update)
+        grid.sum_energies(plan.action_kernel, links=moved, column=2, **into)
+        test = {"energies": energies, "always": plan.accept_always, "ahead": 1, "column": 4}
+        grid.on_links("settle_links", links=self._links, to=moved, **test, **self._update, **self._result)
 
     def _make_trajectory_buffers(self) -> dict[str, DeviceBuffer]:
         if self._trajectory_buffers is None:
-            grid = self._grid
             self._trajectory_buffers = {
-                "momenta": grid.new("momenta"),
-                "backup": grid.new("links"),
-                "elsewhere": grid.new("links"),
+                "momenta": self._grid.new("momenta"),
                 "energies": DeviceBuffer(self.card, 4 * self.chains, np.float64),
-                "accepted": DeviceBuffer(self.card, self.chains, np.float64),
             }
         return self._trajectory_buffers

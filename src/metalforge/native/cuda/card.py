@@ -17,6 +17,7 @@ __all__ = [
     "CHAIN_ROW",
     "LATTICE",
     "LINK_THREADS",
+    "PLANE_THREADS",
     "SITE_THREADS",
     "SUMS",
     "Card",
@@ -36,8 +37,8 @@ Meeting: TypeAlias = Literal["", "cluster", "grid"]
 
 BLOCK = 32
 """Sites of a block of memory (sites.cuh)."""
-LINK_THREADS, SITE_THREADS = 4 * BLOCK, 128
-"""Threads of a block of the kernels that have a thread a link, or a thread a site."""
+LINK_THREADS, PLANE_THREADS, SITE_THREADS = 4 * BLOCK, 6 * BLOCK, 128
+"""Threads of a block of the kernels that have a thread a link, a plane of a site, or a site."""
 
 LATTICE = [("extent", "4i4"), ("half", "i4"), ("padded", "i4")]
 CHAIN_ROW = np.dtype([("beta", "f8"), ("seed", "u8"), ("stream", "u4"), ("step", "u4")], align=True)
@@ -89,6 +90,9 @@ class Card(Protocol):
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         """Return what repeats all launches, copies and clearings of `work`; they may be recorded without being done."""
+
+    def wait(self) -> None:
+        """Return when all that was asked for is done."""
 
     @property
     def cache_bytes(self) -> int:

@@ -14,8 +14,9 @@ from metalforge.core.errors import MetalforgeError, PlacementError
 from metalforge.native.engine import Precision
 
 from .card import CardLimits, CardLostError, Meeting, Memory
-from .grid import CudaEngine
+from .grid import CudaEngine, measured_choice
 from .nvrtc import compiled
+from .precision import Fp64Choice
 
 __all__ = ["cuda_engine"]
 
@@ -148,16 +149,35 @@ class CupyCard:
         return self._kernels[key]
 
 
+def cuda_engine(index: int = 0, strategy: str = "native", pair_share: int | None = None) -> CudaEngine:
+    """Return the engine of a card; raises a `PlacementError` that says what is missing.
+
+    The strategy, by its name in `Fp64Strategy`, is how trajectories in double precision use the card. `auto`, and
+    `concurrent` without its share of 64 blocks, are measured, which takes seconds; `engine.fp64` says what was chosen
+    and why. The same question has the same answer within a process; a chain that must go on bit for bit elsewhere
+    opens `engine.fp64.strategy` and `pair_share` by name.
+    """
+    Fp64Choice.of(strategy, pair_share)
+    return _engine(index, strategy, pair_share)
+
+
 @cache
-def cuda_engine(index: int = 0) -> CudaEngine:
-    """Return the engine of a card; raises a `PlacementError` that says what is missing."""
+def _engine(index: int, strategy: str, pair_share: int | None) -> CudaEngine:
+    card = _card(index)
+    choice = Fp64Choice.of(strategy, pair_share) or measured_choice(card, strategy)
+    share = choice.pair_share if choice.strategy == "concurrent" else None
+    return CudaEngine(card, (cuda_engine, (index, str(choice.strategy), share)), choice)
+
+
+@cache
+def _card(index: int) -> CupyCard:
+    """One stream a card, whatever the engines on it: what one wrote another may read."""
     if find_spec("cupy") is None:
         raise PlacementError(f"cuda:{index} needs cupy, which is not installed\nhint: pip install 'metalforge[cuda]'")
     try:
-        card = CupyCard(index)
+        return CupyCard(index)
     except MetalforgeError:
         raise
     except Exception as error:  # no driver, an old one, no such card: CuPy has an error of its own for each
         first = str(error).partition("\n")[0]
         raise PlacementError(f"cuda:{index} cannot be opened: {type(error).__name__}: {first}") from error
-    return CudaEngine(card, (cuda_engine, (index,)))

@@ -12,11 +12,24 @@ from metalforge.core.errors import PlacementError
 from metalforge.native.engine import ActionKernel, BufferKind, Dims, Floats, Precision
 
 from .batch import CudaBatch
-from .card import BLOCK, CHAIN_ROW, LATTICE, LINK_THREADS, SITE_THREADS, SUMS, Card, DeviceBuffer, Launcher
-from .stages import FUSED, action_of, stages_of
+from .card import (
+    BLOCK,
+    CHAIN_ROW,
+    LATTICE,
+    LINK_THREADS,
+    PLANE_THREADS,
+    SITE_THREADS,
+    SUMS,
+    Card,
+    DeviceBuffer,
+    Launcher,
+)
+from .precision import Fp64Choice, choose
+from .stages import action_of, stages_of
 from .staggered import ColourKernels, CudaStaggered
+from .walker import Walker
 
-__all__ = ["CudaEngine"]
+__all__ = ["CudaEngine", "measured_choice"]
 
 SWEEP_THREADS = 64
 """Threads of a block of the kernels that have a thread a site of one parity."""
@@ -29,30 +42,44 @@ WORK = np.dtype(
         ("one", CHAIN_ROW),
         ("times", "u4"),
         ("ahead", "u4"),
-        *((name, "u8") for name in ("links", "to", "momenta", "backup", "host")),
+        *((name, "u8") for name in ("links", "to", "momenta", "pairs", "pairs_to", "pair_momenta", "host")),
         *SUMS,
         *((name, "f8") for name in ("keep", "coefficient", "eps", "c1")),
-        *((name, "u8") for name in ("energies", "accepted", "next_slot")),
-        ("slots", "u4"),
-        ("always", "u4"),
+        *((name, "u8") for name in ("energies", "next_slot")),
+        *((name, "u4") for name in ("slots", "always", "pair_share")),
     ],
     align=True,
 )
-"""The record of gauge.cu."""
+"""The record of motion.cuh."""
 SITES_OF_A_MULTIPROCESSOR = 496
 """In flight, that keep one busy: 32 chains of 8^3x4 on the 132 of an H200, beyond which nothing is gained."""
 MOST_SITES = 1 << 29
 """Of a lattice: kernels count sites of all chains in 31 bits."""
 
 
+MEASURED = (16, 16, 16, 16)
+"""The lattice that strategies are measured on: it fills a card."""
+STEPS = 10
+"""Kicks and moves of a walk that is measured."""
+
+
 class CudaEngine:
-    """A card as an engine: links of quenched chains have the bits of CPUs that fuse multiply-adds."""
+    """A card as an engine: links of quenched chains have the bits of CPUs that fuse multiply-adds.
 
-    family, threads = "fma", 1
+    By another strategy than `native` (precision.py) trajectories have bits of their own, and the engine another name.
+    """
 
-    def __init__(self, card: Card, reopen: tuple[Callable[..., "CudaEngine"], tuple[Any, ...]]) -> None:
-        self.card = card
-        self.name = card.name
+    threads = 1
+
+    def __init__(
+        self,
+        card: Card,
+        reopen: tuple[Callable[..., "CudaEngine"], tuple[Any, ...]],
+        fp64: Fp64Choice = Fp64Choice(),  # noqa: B008 - a value
+    ) -> None:
+        self.card, self.fp64 = card, fp64
+        self.name = card.name + fp64.suffix
+        self.family = fp64.suffix.removeprefix(":") or "fma"
         self._reopen = reopen
 
     def __reduce__(self) -> tuple[Callable[..., "CudaEngine"], tuple[Any, ...]]:
@@ -75,6 +102,25 @@ class CudaEngine:
         """Return room for so many quenched chains of one lattice, which move together."""
         sites = math.prod(dims) * 4 * 18 * (8 if precision == "f64" else 4)
         return CudaBatch(lambda n: CudaGrid(self, dims, precision, n), chains, self.card.cache_bytes, sites)
+
+
+def measured_choice(card: Card, asked: str, dims: Dims = MEASURED) -> Fp64Choice:
+    """Return the fastest strategy that `asked` allows on a card, by walks on `dims`."""
+
+    def walk_with(choice: Fp64Choice) -> Callable[[], None]:
+        grid = CudaGrid(CudaEngine(card, (CudaEngine, ()), choice), dims, "f64")
+        links, momenta = grid.new("links"), grid.new("momenta")
+        grid.set_hot(links, 1, 0, 0)
+        grid.refresh_momenta(momenta, 1, 0, 0)
+        stages = np.array([[1.0, 1e-4], [0.0, 1e-4]] * STEPS)
+
+        def walk() -> None:
+            grid.evolve(links, momenta, 5.7, stages, None)
+            card.wait()
+
+        return walk
+
+    return choose(asked, walk_with)
 
 
 @lru_cache(maxsize=32)
@@ -109,14 +155,18 @@ class CudaGrid:
         }
         self.launch = Launcher(self, "gauge.cu", WORK)
         self.launch.record["times"] = 1
+        self.walker = Walker(self, engine.fp64, WORK)
         self._colours = ColourKernels(self)
-        self._elsewhere: DeviceBuffer | None = None
         self._staging: DeviceBuffer | None = None
 
     # Buffers.
 
+    def memory(self, kind: BufferKind) -> DeviceBuffer:
+        """Return room for a field."""
+        return DeviceBuffer(self.card, self._numbers[kind], self._real)
+
     def new(self, kind: BufferKind) -> DeviceBuffer:
-        buffer = DeviceBuffer(self.card, self._numbers[kind], self._real)
+        buffer = self.memory(kind)
         if kind == "links":
             self.on_links("set_unit", links=buffer)
         return buffer
@@ -188,14 +238,23 @@ class CudaGrid:
         self.on_links("reunitarise", links=links)
 
     def plaquette_sums(self, links: DeviceBuffer) -> tuple[float, float]:
-        self.launch("sum_plaquettes", self.site_blocks, SITE_THREADS, links=links)
+        self.sum_plaquettes(links=links)
         spatial, temporal = self.summed(2)
         return float(spatial), float(temporal)
 
+    def sum_plaquettes(self, **values: Any) -> None:
+        """Launch the sums of spatial and temporal plaquettes."""
+        self.launch("sum_plaquettes", self.link_blocks, PLANE_THREADS, **values)
+
     def action_energy(self, links: DeviceBuffer, action: ActionKernel) -> float:
-        kernel, c1 = action_of(action)
-        self.launch(f"sum_{kernel}", self.site_blocks, SITE_THREADS, links=links, c1=c1)
+        self.sum_energies(action, links=links)
         return float(self.summed(1)[0])
+
+    def sum_energies(self, action: ActionKernel, **values: Any) -> None:
+        """Launch the sums of S / beta and, with momenta, of their energy."""
+        name, c1 = action_of(action)
+        shape = (self.link_blocks, PLANE_THREADS) if name == "wilson" else (self.site_blocks, SITE_THREADS)
+        self.launch(f"sum_{name}", *shape, c1=c1, **values)
 
     def polyakov(self, links: DeviceBuffer) -> complex:
         self.launch("sum_polyakov", self.line_blocks, SITE_THREADS, links=links)
@@ -221,15 +280,9 @@ class CudaGrid:
     def evolve(
         self, links: DeviceBuffer, momenta: DeviceBuffer, beta: float, stages: Floats, action: ActionKernel
     ) -> None:
-        if self._elsewhere is None:
-            self._elsewhere = DeviceBuffer(self.card, self._numbers["links"], self._real)
-        for kernel, values in stages_of(stages, action):
-            # Kick and move in one pass: links go to other memory, which the buffer then has.
-            self.on_links(
-                kernel, links=links, to=self._elsewhere, momenta=momenta, one=(beta, 0, 0, 0), keep=1.0, **values
-            )
-            if kernel == FUSED:
-                links.memory, self._elsewhere.memory = self._elsewhere.memory, links.memory
+        there = self.walker.walk(links, momenta, stages, action, keep=False, one=(beta, 0, 0, 0))
+        if there is not links:
+            links.memory, there.memory = there.memory, links.memory
 
     def kick_momenta(
         self, links: DeviceBuffer, momenta: DeviceBuffer, keep: float, coefficient: float, action: ActionKernel
@@ -238,7 +291,7 @@ class CudaGrid:
             self.on_links(kernel, links=links, momenta=momenta, one=(1.0, 0, 0, 0), keep=keep, **values)
 
     def move_links(self, links: DeviceBuffer, momenta: DeviceBuffer, eps: float) -> None:
-        self.on_links("move_links", links=links, momenta=momenta, eps=eps)
+        self.on_links("move_links", links=links, to=links, momenta=momenta, eps=eps)
 
     # Colours.
 

@@ -21,8 +21,11 @@ __all__ = ["KERNEL_FILES", "OPTIONS", "REALS", "WHEELS", "Nvrtc", "compiled"]
 
 HERE = Path(__file__).parent
 NATIVE = HERE.parent
-KERNEL_FILES = tuple(sorted(path.name for path in HERE.glob("*.cu")))
 REALS: dict[Precision, str] = {"f64": "double", "f32": "float"}
+KERNEL_FILES: dict[str, tuple[Precision, ...]] = {
+    path.name: ("f64",) if path.name == "pairs.cu" else tuple(REALS) for path in sorted(HERE.glob("*.cu"))
+}
+"""With the precisions of what each works on."""
 OPTIONS = ("--std=c++20", "-fmad=false", f"--include-path={NATIVE}", f"--include-path={HERE}")
 """Contraction is off as on CPUs (CMakeLists.txt), where the same headers give the same bits."""
 WHEELS = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")

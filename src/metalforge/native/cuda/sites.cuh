@@ -6,6 +6,7 @@
 // term a direction: a step adds a difference, and no tables are needed.
 #pragma once
 
+#include "df64.hpp"
 #include "su3.hpp"
 
 namespace mf::gpu {
@@ -30,11 +31,10 @@ struct Coordinates {
 };
 
 MF_INLINE Coordinates coordinates_of(const Lattice& l, int i, int parity) {
-  const int row_length = l.extent[0] / 2;
-  int rest = i / row_length;
-  const int column = i - rest * row_length, y = rest % l.extent[1];
-  rest /= l.extent[1];
-  const int z = rest % l.extent[2], t = rest / l.extent[2];
+  // Unsigned: division by what the compiler does not know is half as long.
+  const u32 row_length = static_cast<u32>(l.extent[0]) / 2, n_y = l.extent[1], n_z = l.extent[2];
+  const u32 row = i / row_length, plane = row / n_y, time = plane / n_z;
+  const int column = i - row * row_length, y = row - plane * n_y, z = plane - time * n_z, t = time;
   return {{2 * column + ((y + z + t + parity) & 1), y, z, t}};
 }
 MF_INLINE u32 number_in_file(const Lattice& l, const Coordinates& c) {
@@ -80,18 +80,33 @@ struct Near {
   MF_INLINE Near backward(int mu) const { return {hops, {site.i + hops->backward(mu), site.parity ^ 1, site.first}}; }
 };
 
-// A position that goes anywhere.
+// A position that goes anywhere, with its coordinates.
 struct Far {
   const Lattice* lattice;
   Site site;
+  Coordinates at;
 
-  MF_INLINE Far forward(int mu) const { return {lattice, {site.i + hops().forward(mu), site.parity ^ 1, site.first}}; }
-  MF_INLINE Far backward(int mu) const {
-    return {lattice, {site.i + hops().backward(mu), site.parity ^ 1, site.first}};
-  }
+  MF_INLINE Far(const Lattice& l, const Site& s) : lattice(&l), site(s), at(coordinates_of(l, s.i, s.parity)) {}
+  MF_INLINE Far forward(int mu) const { return stepped(mu, true); }
+  MF_INLINE Far backward(int mu) const { return stepped(mu, false); }
 
  private:
-  MF_INLINE Hops hops() const { return Hops(*lattice, coordinates_of(*lattice, site.i, site.parity)); }
+  MF_INLINE Far stepped(int mu, bool up) const {
+    Far to = *this;
+    to.site.parity ^= 1;
+    int stride = 1;
+    MF_UNROLL
+    for (int nu = 0; nu < 4; ++nu) {
+      const int n = lattice->extent[nu], c = at.x[nu];
+      if (nu == mu) {
+        const int next = up ? (c == n - 1 ? 0 : c + 1) : (c == 0 ? n - 1 : c - 1);
+        to.at.x[nu] = next;
+        to.site.i += nu == 0 ? (next >> 1) - (c >> 1) : (next - c) * stride;
+      }
+      stride *= nu == 0 ? n / 2 : n;
+    }
+    return to;
+  }
 };
 
 // A complex number in memory.
@@ -101,11 +116,19 @@ template <>
 struct Element<double> {
   using type = double2;
   static MF_INLINE double2 of(Complex<double> z) { return make_double2(z.re, z.im); }
+  static MF_INLINE Complex<double> from(double2 e) { return {e.x, e.y}; }
 };
 template <>
 struct Element<float> {
   using type = float2;
   static MF_INLINE float2 of(Complex<float> z) { return make_float2(z.re, z.im); }
+  static MF_INLINE Complex<float> from(float2 e) { return {e.x, e.y}; }
+};
+template <>
+struct Element<Df64<float>> {
+  using type = float4;
+  static MF_INLINE float4 of(Complex<Df64<float>> z) { return make_float4(z.re.hi, z.re.lo, z.im.hi, z.im.lo); }
+  static MF_INLINE Complex<Df64<float>> from(float4 e) { return {{e.x, e.y}, {e.z, e.w}}; }
 };
 
 // N complex numbers for each of K things at a site.
@@ -117,63 +140,72 @@ struct Blocks {
   MF_INLINE E* at(int place, int k) const {
     return data + (static_cast<i64>(place / block_sites) * K + k) * (N * block_sites) + place % block_sites;
   }
-  static MF_INLINE Complex<T> get(const E* at, int n) {
-    const E e = at[n * block_sites];
-    return {e.x, e.y};
-  }
+  static MF_INLINE Complex<T> get(const E* at, int n) { return Element<T>::from(at[n * block_sites]); }
   static MF_INLINE void set(E* at, int n, Complex<T> z) { at[n * block_sites] = Element<T>::of(z); }
 };
 
-// The gauge field, stored in T and computed with in As.
-template <class T, class As = T>
-struct Links {
-  Blocks<T, 9, 4> blocks;
+// N complex numbers a link, stored in T and computed with in As.
+template <class T, class As, int N>
+struct LinkNumbers {
+  Blocks<T, N, 4> blocks;
   const Lattice& lattice;
 
-  MF_INLINE Links(void* data, const Lattice& l) : blocks{static_cast<typename Element<T>::type*>(data)}, lattice(l) {}
+  MF_INLINE LinkNumbers(void* data, const Lattice& l)
+      : blocks{static_cast<typename Element<T>::type*>(data)}, lattice(l) {}
+
+  // take(n, z) gets each of them, give(n) says it.
+  template <class Take>
+  MF_INLINE void each(const Site& x, int mu, Take take) const {
+    const auto* at = blocks.at(x.place(lattice), mu);
+    MF_UNROLL
+    for (int n = 0; n < N; ++n) {
+      const Complex<T> z = blocks.get(at, n);
+      take(n, Complex<As>{static_cast<As>(z.re), static_cast<As>(z.im)});
+    }
+  }
+  template <class Give>
+  MF_INLINE void set(const Site& x, int mu, Give give) const {
+    auto* at = blocks.at(x.place(lattice), mu);
+    MF_UNROLL
+    for (int n = 0; n < N; ++n) {
+      const Complex<As> z = give(n);
+      blocks.set(at, n, {static_cast<T>(z.re), static_cast<T>(z.im)});
+    }
+  }
+};
+
+// The gauge field.
+template <class T, class As = T>
+struct Links : LinkNumbers<T, As, 9> {
+  using LinkNumbers<T, As, 9>::LinkNumbers;
   template <class Position>
   MF_INLINE Matrix3<As> load(const Position& x, int mu) const {
     return load(x.site, mu);
   }
   MF_INLINE Matrix3<As> load(const Site& x, int mu) const {
-    const auto* at = blocks.at(x.place(lattice), mu);
     Matrix3<As> m;
-    MF_UNROLL
-    for (int n = 0; n < 9; ++n) {
-      const Complex<T> z = blocks.get(at, n);
-      m.e[n / 3][n % 3] = {static_cast<As>(z.re), static_cast<As>(z.im)};
-    }
+    this->each(x, mu, [&](int n, Complex<As> z) { m.e[n / 3][n % 3] = z; });
     return m;
   }
-  MF_INLINE void store(const Matrix3<T>& m, const Site& x, int mu) const {
-    auto* at = blocks.at(x.place(lattice), mu);
-    MF_UNROLL
-    for (int n = 0; n < 9; ++n) blocks.set(at, n, m.e[n / 3][n % 3]);
+  MF_INLINE void store(const Matrix3<As>& m, const Site& x, int mu) const {
+    this->set(x, mu, [&](int n) { return m.e[n / 3][n % 3]; });
   }
 };
 
 // Eight reals a link, two in an element.
-template <class T>
-struct Momenta {
-  Blocks<T, 4, 4> blocks;
-  const Lattice& lattice;
-
-  MF_INLINE Momenta(void* data, const Lattice& l) : blocks{static_cast<typename Element<T>::type*>(data)}, lattice(l) {}
-  MF_INLINE Algebra<T> load(const Site& x, int mu) const {
-    const auto* at = blocks.at(x.place(lattice), mu);
-    Algebra<T> a;
-    MF_UNROLL
-    for (int n = 0; n < 4; ++n) {
-      const Complex<T> z = blocks.get(at, n);
+template <class T, class As = T>
+struct Momenta : LinkNumbers<T, As, 4> {
+  using LinkNumbers<T, As, 4>::LinkNumbers;
+  MF_INLINE Algebra<As> load(const Site& x, int mu) const {
+    Algebra<As> a;
+    this->each(x, mu, [&](int n, Complex<As> z) {
       a.c[2 * n] = z.re;
       a.c[2 * n + 1] = z.im;
-    }
+    });
     return a;
   }
-  MF_INLINE void store(const Algebra<T>& a, const Site& x, int mu) const {
-    auto* at = blocks.at(x.place(lattice), mu);
-    MF_UNROLL
-    for (int n = 0; n < 4; ++n) blocks.set(at, n, {a.c[2 * n], a.c[2 * n + 1]});
+  MF_INLINE void store(const Algebra<As>& a, const Site& x, int mu) const {
+    this->set(x, mu, [&](int n) { return Complex<As>{a.c[2 * n], a.c[2 * n + 1]}; });
   }
 };
 

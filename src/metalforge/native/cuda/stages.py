@@ -4,10 +4,12 @@ from collections.abc import Iterator
 
 from metalforge.native.engine import ActionKernel, Floats
 
-__all__ = ["FUSED", "action_of", "stages_of"]
+__all__ = ["FUSED", "MOVE", "action_of", "stages_of"]
 
 FUSED = "kick_move"
 """Kicks momenta and moves links in one pass, into other memory: others still read where they were."""
+MOVE = "move_links"
+"""Moves links, each by itself."""
 
 
 def stages_of(stages: Floats, action: ActionKernel) -> Iterator[tuple[str, dict[str, float]]]:
@@ -23,7 +25,7 @@ def stages_of(stages: Floats, action: ActionKernel) -> Iterator[tuple[str, dict[
             yield f"kick_{name}", {"coefficient": kick, "c1": c1}
         kick = None if kind == 0.0 else float(coefficient)
         if kick is None:
-            yield "move_links", {"eps": float(coefficient)}
+            yield MOVE, {"eps": float(coefficient)}
     if kick is not None:
         yield f"kick_{name}", {"coefficient": kick, "c1": c1}
 
