@@ -10,7 +10,7 @@ with A = D^+ D: the rest of D^-1 = D^+ A^-1 joins sites of opposite parity, and 
 
 import cmath
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Unpack
 
 import msgspec
@@ -75,12 +75,26 @@ def wilson_loops(links: NDArray[np.complex128], r_max: int, t_max: int) -> NDArr
 
     `links` are host links; entry [r - 1, t - 1] is averaged over sites and the three spatial directions.
     """
+    sizes = [(r, t) for r in range(1, r_max + 1) for t in range(1, t_max + 1)]
+    return np.array(list(_loops(links, sizes, (r_max, t_max)))).reshape(r_max, t_max)
+
+
+def wilson_loop(links: NDArray[np.complex128], r: int, t: int) -> float:
+    """Return W(r, t) of one size, as `wilson_loops` has it."""
+    return next(_loops(links, [(r, t)], (r, t)))
+
+
+def _loops(
+    links: NDArray[np.complex128], sizes: Sequence[tuple[int, int]], largest: tuple[int, int]
+) -> Iterator[float]:
     n_t, n_z, n_y, n_x = links.shape[:4]
-    if not (1 <= r_max <= min(n_x, n_y, n_z) and 1 <= t_max <= n_t):
+    (r_max, t_max), space = largest, min(n_x, n_y, n_z)
+    if not (1 <= r_max <= space and 1 <= t_max <= n_t):
         raise SpecError(f"loops of {r_max} x {t_max} do not fit a lattice of {(n_x, n_y, n_z, n_t)}")
 
     def shift(field: NDArray[np.complex128], mu: int, distance: int) -> NDArray[np.complex128]:
-        return np.roll(field, -distance, axis=3 - mu)
+        there = np.arange(distance, distance + field.shape[3 - mu])
+        return field.take(there, axis=3 - mu, mode="wrap")
 
     def lines(mu: int, longest: int) -> list[NDArray[np.complex128]]:
         """Products of 1 .. longest links in direction mu, starting at each site."""
@@ -90,15 +104,14 @@ def wilson_loops(links: NDArray[np.complex128], r_max: int, t_max: int) -> NDArr
             products.append(products[-1] @ shift(u, mu, n))
         return products
 
-    loops = np.zeros((r_max, t_max))
-    temporal = lines(3, t_max)
-    for mu in range(3):
-        for r, side in enumerate(lines(mu, r_max), start=1):
-            for t, up in enumerate(temporal, start=1):
-                there = side @ shift(up, mu, r)
-                back = up @ shift(side, 3, t)
-                loops[r - 1, t - 1] += np.einsum("...ij,...ij->...", there, back.conj()).real.mean() / 9
-    return loops
+    temporal, spatial = lines(3, t_max), [lines(mu, r_max) for mu in range(3)]
+    for r, t in sizes:
+        mean, up = 0.0, temporal[t - 1]
+        for mu, sides in enumerate(spatial):
+            there = sides[r - 1] @ shift(up, mu, r)
+            back = up @ shift(sides[r - 1], 3, t)
+            mean += float(np.einsum("...ij,...ij->...", there, back.conj()).real.mean() / 9)
+        yield mean
 
 
 def creutz_ratio(loops: NDArray[np.float64], r: int, t: int) -> float:

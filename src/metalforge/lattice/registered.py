@@ -20,7 +20,7 @@ from metalforge.core.phases import PHASES, Phase
 from metalforge.statistics import Estimate, gamma_method
 from metalforge.statistics.estimate import MIN_LENGTH, with_error
 
-from .observables import Observables, SeaObservables, measure, wilson_loops, z3_projection
+from .observables import Observables, SeaObservables, measure, wilson_loop, z3_projection
 
 if TYPE_CHECKING:
     from .chain import Chain, UpdateInfo
@@ -183,7 +183,7 @@ for _observable in (
     Observable(
         name="wilson_loop",
         label="W(2,1)",
-        measure=lambda look: float(wilson_loops(look.chain.field.to_links(), 2, 1)[1, 0]),
+        measure=lambda look: wilson_loop(look.chain.field.to_links(), 2, 1),
     ),
     _of_update("delta_h", "exp(-dH)", transform=lambda delta_h: np.exp(-delta_h)),
     _of_update("accepted", "accepted", error=False, text=lambda mean, error: f"{mean:.0%}"),
