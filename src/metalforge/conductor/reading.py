@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.closing import Closing
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, require_at_least
 from metalforge.core.schema import HeadLayout
 from metalforge.reservoir.files import expect_features
 from metalforge.reservoir.weights import EsnWeights
@@ -61,8 +61,7 @@ class NetworkConductor(Closing):
         spreads: Mapping[str, float] | None = None,
         chains: int = 1000,
     ) -> None:
-        if chains < 1:
-            raise SpecError(f"`chains` must be at least 1. Got {chains}")
+        require_at_least(1, chains=chains)
         expect_features(weights, FEATURES)
         program = ConductorProgram(weights=weights)
         self.layout: HeadLayout = program.heads

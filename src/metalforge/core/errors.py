@@ -64,10 +64,10 @@ def find(what: str, name: str, known: Mapping[str, T]) -> T:
     return known[name]
 
 
-def require_positive(**values: float) -> None:
-    """Raise an error that names the first of these numbers that is not above 0 or not finite."""
+def require_positive(**values: float | None) -> None:
+    """Raise an error that names the first of these numbers that is not above 0 or not finite; None is no number."""
     for name, value in values.items():
-        if not 0 < value < inf:
+        if value is not None and not 0 < value < inf:
             raise SpecError(f"`{name}` must be above 0 and finite. Got {value}")
 
 
@@ -76,6 +76,27 @@ def require_not_negative(**values: float) -> None:
     for name, value in values.items():
         if not 0 <= value < inf:
             raise SpecError(f"`{name}` must be 0 or more, and finite. Got {value}")
+
+
+def require_shares(**values: float) -> None:
+    """Raise an error that names the first of these numbers that is not above 0 and at most 1."""
+    for name, value in values.items():
+        if not 0 < value <= 1:
+            raise SpecError(f"`{name}` must be above 0 and at most 1. Got {value}")
+
+
+def require_at_least(least: int, **values: int | None) -> None:
+    """Raise an error that names the first of these numbers that is less than that; None is no number."""
+    for name, value in values.items():
+        if value is not None and value < least:
+            raise SpecError(f"`{name}` must be at least {least}. Got {value}")
+
+
+def require_one_of(*known: str, **values: str) -> None:
+    """Raise an error that names the first of these words that is not known."""
+    for name, value in values.items():
+        if value not in known:
+            raise SpecError(f"`{name}` must be {', '.join(known[:-1])} or {known[-1]}. Got `{value}`")
 
 
 class PluginError(MetalforgeError):

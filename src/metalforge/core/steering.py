@@ -18,7 +18,7 @@ from typing import ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from .errors import SpecError
+from .errors import SpecError, require_at_least
 
 Setting: TypeAlias = int | float | str | None
 SAME_BETA = 1e-9
@@ -240,8 +240,7 @@ def steer_adaptive(
     is left, or nothing scores them, the midpoint of the widest gap takes over.
     """
     width = _width(beta_min, beta_max)
-    if n_candidates < 1:
-        raise SpecError(f"`n_candidates` must be at least 1. Got {n_candidates}")
+    require_at_least(1, n_candidates=n_candidates)
     step = width / (n_candidates + 1)
     radius = EXCLUSION * step if exclusion is None else exclusion
     if not (isfinite(radius) and radius >= 0):

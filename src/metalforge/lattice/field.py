@@ -8,7 +8,7 @@ from typing import Any, Self, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, require_one_of
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.engine import Buffer, Dims, Engine, Grid, Precision, check_dims
 
@@ -27,8 +27,7 @@ class Address(TypedDict):
 
 def grid_of(engine: Engine, dims: Sequence[int], precision: Precision) -> Grid:
     """Return an engine's grid of a lattice that it can have."""
-    if precision not in ("f64", "f32"):
-        raise SpecError(f"`precision` must be f64 or f32. Got `{precision}`")
+    require_one_of("f64", "f32", precision=precision)
     return engine.grid(check_dims(dims), precision)
 
 

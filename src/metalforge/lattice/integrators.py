@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError, find
+from metalforge.core.errors import find, require_at_least
 
 MOVE, GAUGE = 0, 1
 """Codes of the stages that the gauge kernels walk themselves; other parts of an action have codes from 2 on."""
@@ -69,8 +69,7 @@ class TrajectoryPlan(NamedTuple):
 def nested(tau: float, levels: Sequence[Level]) -> TrajectoryPlan:
     """Return a trajectory of length `tau`, the outermost level first: its moves are trajectories of the next level."""
     for level in levels:
-        if level.n_steps < 1:
-            raise SpecError(f"`n_steps` must be at least 1. Got {level.n_steps}")
+        require_at_least(1, n_steps=level.n_steps)
     kicks: list[dict[int, float]] = [{}]
     moves: list[float] = []
     borders: list[tuple[int, tuple[tuple[int, float], ...]]] = [(0, ())]

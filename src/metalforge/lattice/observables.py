@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, require_at_least
 
 from .field import Address, GaugeField
 from .solvers import Inverter
@@ -173,8 +173,7 @@ def measure_condensate(
 
     Noise is (+-1 +- i) / sqrt 2 for each component, so that only off-diagonal elements of A^-1 make it noisy.
     """
-    if n_vectors < 1:
-        raise SpecError(f"`n_vectors` must be at least 1. Got {n_vectors}")
+    require_at_least(1, n_vectors=n_vectors)
     noise, found = inverter.fresh(), inverter.fresh()
     volume = inverter.operator.volume
     condensate, connected = [], []

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, Required, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import MetalforgeError, SpecError
+from metalforge.core.errors import MetalforgeError, SpecError, require_one_of
 from metalforge.native.engine import Solver
 
 from .staggered import ColourField, StaggeredOperator
@@ -95,8 +95,7 @@ class Solve:
         self.tolerance = tolerance
         if not (np.isfinite(tolerance) and 0 < tolerance < 1):
             raise SpecError(f"`tolerance` must be a number in (0, 1). Got {tolerance}")
-        if on_failure not in ("raise", "report"):
-            raise SpecError(f"`on_failure` must be raise or report. Got {on_failure!r}")
+        require_one_of("raise", "report", on_failure=on_failure)
         self.raises = on_failure == "raise"
         self.max_iterations = _positive(max_iterations, "max_iterations")
         self.interval = _positive(check_interval, "check_interval")

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.errors import SpecError, UnknownNameError, require_at_least
 
 from .expressions import Expression
 from .lanes import BoundedLane, Inbox, Lane, LossyLane, OverwritingLane, UnboundedLane
@@ -53,11 +53,6 @@ class ChannelKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_f
         return msgspec.convert(fields, cls)
 
 
-def _at_least_one(name: str, value: int | None) -> None:
-    if value is not None and value < 1:
-        raise SpecError(f"`{name}` must be at least 1. Got {value}")
-
-
 class Bounded(ChannelKind, frozen=True, tag="bounded"):
     """A queue of `capacity` items and, when given, of `max_bytes`; an item larger than that travels alone.
 
@@ -70,8 +65,7 @@ class Bounded(ChannelKind, frozen=True, tag="bounded"):
     drop: Literal["oldest", "newest"] | None = None
 
     def __post_init__(self) -> None:
-        _at_least_one("capacity", self.capacity)
-        _at_least_one("max_bytes", self.max_bytes)
+        require_at_least(1, capacity=self.capacity, max_bytes=self.max_bytes)
         if self.drop is not None and self.max_bytes is not None:
             raise SpecError("a channel that drops is limited by items; leave `max_bytes` or `drop` out")
 
@@ -101,7 +95,7 @@ class Unbounded(ChannelKind, frozen=True, tag="unbounded"):
     warn_at: int = 10_000
 
     def __post_init__(self) -> None:
-        _at_least_one("warn_at", self.warn_at)
+        require_at_least(1, warn_at=self.warn_at)
 
     def open(self, source: str, target: str, inbox: Inbox, *, droppable: bool = False) -> Lane:
         """Return a lane without a limit."""
@@ -119,7 +113,7 @@ class Broadcast(ChannelKind, frozen=True, tag="broadcast"):
     slow: Literal["block", "drop", "disconnect"] = "block"
 
     def __post_init__(self) -> None:
-        _at_least_one("capacity", self.capacity)
+        require_at_least(1, capacity=self.capacity)
 
     @property
     def blocks(self) -> bool:

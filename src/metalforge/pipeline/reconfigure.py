@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import require_one_of
 
 from .checks import check
 from .errors import GraphError, PipelineError, failure_of
@@ -76,8 +76,7 @@ def reconfigure(run: "Run", new: PipelineGraph, queued: str, timeout: float | No
     """Change a running graph into `new`; on any error the old one runs on as it was."""
     if run.status not in ("running", "paused"):
         raise PipelineError(f"a run that is {run.status} cannot be rewired")
-    if queued not in ("carry", "drain"):
-        raise SpecError(f"`queued` must be carry or drain. Got {queued!r}")
+    require_one_of("carry", "drain", queued=queued)
     check(new)
     plan = _Plan(run.graph, new.resolved())
     _refuse(run, plan)

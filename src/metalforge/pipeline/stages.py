@@ -17,7 +17,7 @@ import msgspec
 
 from metalforge.core.capabilities import Capability
 from metalforge.core.energy import EnergyMeter
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, require_at_least, require_not_negative, require_positive
 from metalforge.core.substrate import SubstrateInfo
 
 from .errors import PipelineError
@@ -60,15 +60,11 @@ class StageConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Whether this stage, when nothing follows it, is a sink of results: no droppable stage may lie before it."""
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("buffer_depth", 1), ("concurrency", 1), ("retries", 0), ("checkpoint_every", 1), ("restarts", 0),
-        ):  # fmt: skip
-            if getattr(self, name) < least:
-                raise SpecError(f"`{name}` must be at least {least}. Got {getattr(self, name)}")
-        if self.backoff_s < 0 or (self.timeout_s is not None and self.timeout_s <= 0):
-            raise SpecError("`backoff_s` must not be negative and `timeout_s` must be positive")
-        if self.power_budget_mw is not None and self.power_budget_mw <= 0:
-            raise SpecError(f"`power_budget_mw` must be positive. Got {self.power_budget_mw}")
+        counts = {"buffer_depth": self.buffer_depth, "concurrency": self.concurrency}
+        require_at_least(1, checkpoint_every=self.checkpoint_every, **counts)
+        require_at_least(0, retries=self.retries, restarts=self.restarts)
+        require_not_negative(backoff_s=self.backoff_s)
+        require_positive(timeout_s=self.timeout_s, power_budget_mw=self.power_budget_mw)
 
 
 @runtime_checkable

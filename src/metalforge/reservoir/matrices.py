@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from metalforge.core.arrays import Doubles, Reals
-from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.errors import SpecError, UnknownNameError, require_positive
 
 from .sparse import BLOCK, BlockSparse, Matrix, to_dense
 from .weights import spectral_radius
@@ -65,8 +65,7 @@ def with_spectral_radius(matrix: Matrix, radius: float) -> Matrix:
 
     Raises SpecError when no factor can: when there is no cycle of connections, or the eigenvalues cancel to nothing.
     """
-    if not 0 < radius < np.inf:
-        raise SpecError(f"`radius` must be above 0 and finite. Got {radius}")
+    require_positive(radius=radius)
     return scaled(matrix, radius / nonzero_radius(matrix))
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from metalforge.core.arrays import Doubles, Reals
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, require_positive, require_shares
 from metalforge.core.threads import cores_for
 
 from .least_squares import LeastSquares, absorb
@@ -94,10 +94,8 @@ class Rls:
     fit_bias: bool = True
 
     def __post_init__(self) -> None:
-        if not 0 < self.alpha < float("inf"):
-            raise SpecError(f"`alpha` must be above 0: it is the ridge of the start. Got {self.alpha}")
-        if not 0 < self.forgetting <= 1:
-            raise SpecError(f"`forgetting` must be above 0 and at most 1. Got {self.forgetting}")
+        require_positive(alpha=self.alpha)
+        require_shares(forgetting=self.forgetting)
 
     def init(self, width: int, outputs: int) -> RlsState:
         """Return a readout of zeros that knows only its penalty."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from metalforge.core.arrays import Reals
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, require_at_least
 
 from .engine import Engine
 from .series import DivergenceError, Series, SeriesError, as_series, is_one, like_given
@@ -63,8 +63,7 @@ def generate(weights: EsnWeights, n: int, warmup: Reals, *, state: Reals | None 
         raise SpecError(
             f"outputs can be fed back as inputs only where they are as many. Got {weights.outputs} and {weights.inputs}"
         )
-    if n < 1:
-        raise SpecError(f"`n` must be at least 1. Got {n}")
+    require_at_least(1, n=n)
     given = np.stack(as_series("warmup", warmup, weights.inputs, weights.dtype))
     if is_one(warmup):
         given = given[0]

@@ -24,7 +24,7 @@ from typing import TypeAlias
 import numpy as np
 
 from metalforge.core.arrays import Reals
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, require_at_least
 
 from .victim import Labels, Objective, Victim
 
@@ -107,8 +107,7 @@ def square_attack(
 ) -> Reals:
     """Return perturbed sequences after at most `queries` questions for each; a sequence once misread is left alone."""
     size = checked_epsilon(u, epsilon)
-    if queries < 1:
-        raise SpecError(f"`queries` must be 1 or more. Got {queries}")
+    require_at_least(1, queries=queries)
     rng, coin = np.random.default_rng(seed), SIGNS.astype(u.dtype)
     n, steps, inputs = u.shape
     at: Reals = u + size * rng.choice(coin, (n, 1, inputs))

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from metalforge.core.brief import BriefRepr
-from metalforge.core.errors import PlacementError, SpecError
+from metalforge.core.errors import PlacementError, SpecError, require_one_of
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.paths import InputPlace, device_lines, input_errors, input_place
@@ -138,8 +138,7 @@ def plan_chunks(
     first `device_units` rows go to the device (None: all that may). `ranges` are the largest |u| and |s| that lines
     show, as `HybridEsn.ranges`.
     """
-    if overflow not in ("software", "swap"):
-        raise SpecError(f"`overflow` must be software or swap. Got `{overflow}`")
+    require_one_of("software", "swap", overflow=overflow)
     rows = _Rows(weights, find_profile(profile), precision, inputs, ranges)
     wanted = weights.units if device_units is None else device_units
     if wanted <= 0 or chunk_units is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from metalforge.core.arrays import Reals
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, require_not_negative
 from metalforge.core.files import naming
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.inputs import Given, loaded
@@ -67,8 +67,7 @@ def evaluate(
     calibration
         Inputs to measure ranges on; all of the data is then held out, and no readout is fitted.
     """
-    if not 0 <= tolerance < float("inf"):
-        raise SpecError(f"`tolerance` must be a number from 0 on. Got {tolerance}")
+    require_not_negative(tolerance=tolerance)
     opened = open_model(model)
     ladder, until = _ladder(precision, opened)
     chips = list(PROFILES) if profiles is None else list(profiles)

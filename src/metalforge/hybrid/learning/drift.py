@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from metalforge.core.arrays import Doubles
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, require_at_least
 from metalforge.reservoir.losses import as_targets
 from metalforge.reservoir.series import SeriesError
 
@@ -85,11 +85,10 @@ class DriftMonitor:
     ) -> None:
         if not 0 < slow < fast < 1:
             raise SpecError(f"rates must be 0 < slow < fast < 1. Got slow = {slow}, fast = {fast}")
-        if channels < 1 or not threshold > 0 or (warmup is not None and warmup < 2):
-            raise SpecError(
-                "`channels` must be at least 1, `threshold` above 0 and `warmup` at least 2. "
-                f"Got {channels}, {threshold} and {warmup}"
-            )
+        require_at_least(1, channels=channels)
+        require_at_least(2, warmup=warmup)
+        if not threshold > 0:
+            raise SpecError(f"`threshold` must be above 0. Got {threshold}")
         self.channels, self.threshold, self._rates = channels, threshold, np.array([fast, slow])
         self.warmup = round(3 / fast) if warmup is None else warmup
         self.alarms = self.skipped = 0
@@ -187,8 +186,7 @@ class DriftResponse:
     def __init__(self, trainer: OnlineTrainer, monitor: DriftMonitor, *, adapt_steps: int) -> None:
         if monitor.channels != trainer.outputs:
             raise SpecError(f"errors want a monitor of {trainer.outputs} channels. Got {monitor.channels}")
-        if adapt_steps < 1:
-            raise SpecError(f"`adapt_steps` must be at least 1. Got {adapt_steps}")
+        require_at_least(1, adapt_steps=adapt_steps)
         self.trainer, self.monitor, self.adapt_steps = trainer, monitor, adapt_steps
         self.counts: Counter[Action] = Counter()
         self._left = self._steps = 0

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.arrays import Doubles
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, require_at_least, require_one_of, require_shares
 from metalforge.reservoir.losses import LossName, check_loss, loss_and_slope
 from metalforge.reservoir.series import SeriesError
 
@@ -104,8 +104,7 @@ class StreamWindow:
     """Keeps the last `rows` of a stream that runs through a network."""
 
     def __init__(self, network: DeviceNetwork, rows: int) -> None:
-        if rows < 1:
-            raise SpecError(f"`rows` must be at least 1. Got {rows}")
+        require_at_least(1, rows=rows)
         if network.weights.w_fb is not None:
             raise SpecError("a window asks a readout of rows that are past: with output feedback they would be others")
         self._network = network
@@ -147,12 +146,9 @@ class Evolution:
         fit_bias: bool = True,
     ) -> None:
         check_loss(loss)
-        if what not in ("readout", "reservoir"):
-            raise SpecError(f"`what` must be readout or reservoir. Got `{what}`")
-        if children < 1 or not 0 < rate <= 1 or not 0 < sigma <= 1:
-            raise SpecError(
-                f"`children` must be at least 1, `rate` and `sigma` in (0, 1]. Got {children}, {rate}, {sigma}"
-            )
+        require_one_of("readout", "reservoir", what=what)
+        require_at_least(1, children=children)
+        require_shares(rate=rate, sigma=sigma)
         self.children, self.rate, self.sigma = children, rate, sigma
         self.network, self.loss, self.what = network, loss, what
         self.fit_bias = fit_bias and loss == "mse" and what == "readout"

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.closing import Closing
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, require_one_of
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.paths import LastLayer, device_lines
 from metalforge.hybrid.model.ops import Concat, FanOutOp, FullyConnectedOp
@@ -91,8 +91,7 @@ class DeviceNetwork(Closing):
     ) -> None:
         if weights.w_out is None or weights.out_bias is None:
             raise SpecError("a network that learns wants a readout to start from\nhint: weights.with_readout(zeros)")
-        if on_gone not in ("reconnect", "raise"):
-            raise SpecError(f"`on_gone` must be reconnect or raise. Got `{on_gone}`")
+        require_one_of("reconnect", "raise", on_gone=on_gone)
         self.weights, self.device, self.on_gone = weights, device, on_gone
         self.inputs = weights.inputs
         """Size of an input, feedback not counted."""

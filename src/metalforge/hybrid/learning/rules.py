@@ -22,7 +22,14 @@ from typing import ClassVar, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from metalforge.core.arrays import Doubles
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import (
+    SpecError,
+    require_at_least,
+    require_not_negative,
+    require_one_of,
+    require_positive,
+    require_shares,
+)
 from metalforge.reservoir.least_squares import LeastSquares, absorb
 from metalforge.reservoir.losses import LossName, LossSlope
 from metalforge.reservoir.readout import ridge as ridge_readout
@@ -58,10 +65,8 @@ class GradientStep:
     error: ErrorOf = "auto"
 
     def __post_init__(self) -> None:
-        if not 0 < self.rate < float("inf"):
-            raise SpecError(f"`rate` must be a positive number. Got {self.rate}")
-        if self.error not in ("auto", "device", "master"):
-            raise SpecError(f"`error` must be auto, device or master. Got `{self.error}`")
+        require_positive(rate=self.rate)
+        require_one_of("auto", "device", "master", error=self.error)
 
     def init(self, master: Master) -> float:
         """Return the rate, which a rollback may lower."""
@@ -96,10 +101,8 @@ class RecursiveLeastSquares:
     inverse: Doubles | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.alpha < float("inf"):
-            raise SpecError(f"`alpha` must be a positive number. Got {self.alpha}")
-        if not 0 < self.forgetting <= 1:
-            raise SpecError(f"`forgetting` must be above 0 and at most 1. Got {self.forgetting}")
+        require_positive(alpha=self.alpha)
+        require_shares(forgetting=self.forgetting)
         p = self.inverse
         if p is not None and (p.ndim != 2 or p.shape[0] != p.shape[1] or not np.all(np.isfinite(p))):
             raise SpecError(f"`inverse` must be a square matrix of finite numbers. Got shape {p.shape}")
@@ -139,11 +142,9 @@ class RidgeRefit:
     least: int | None = None
 
     def __post_init__(self) -> None:
-        if self.window < 2 or self.every < 1 or not 0 <= self.ridge < float("inf"):
-            raise SpecError(
-                "a refit wants a window of 2 rows or more, `every` of 1 or more and a finite ridge. "
-                f"Got {self.window}, {self.every} and {self.ridge}"
-            )
+        require_at_least(2, window=self.window)
+        require_at_least(1, every=self.every)
+        require_not_negative(ridge=self.ridge)
         if self.least is not None and not 2 <= self.least <= self.window:
             raise SpecError(f"`least` must lie in 2 .. {self.window}, the window. Got {self.least}")
 
@@ -215,10 +216,10 @@ class DivergenceGuard:
     most: int = 10
 
     def __post_init__(self) -> None:
-        if not self.factor > 1 or not 0 < self.backoff <= 1:
-            raise SpecError(f"`factor` must be above 1, `backoff` in (0, 1]. Got {self.factor} and {self.backoff}")
-        if self.most < 0:
-            raise SpecError(f"`most` must be at least 0. Got {self.most}")
+        if not self.factor > 1:
+            raise SpecError(f"`factor` must be above 1. Got {self.factor}")
+        require_shares(backoff=self.backoff)
+        require_at_least(0, most=self.most)
 
     def step(self, state: GuardState, present: Master, loss: float, kept_loss: float) -> tuple[GuardState, bool]:
         """Return the state after a row, and whether to go back to its kept readout.

@@ -15,7 +15,7 @@ from math import ceil
 
 import msgspec
 
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, require_at_least
 from metalforge.core.quantities import Modelled
 from metalforge.substrates.npu.costs import call_seconds, update_cost
 from metalforge.substrates.npu.device import PowerMode
@@ -39,8 +39,7 @@ class PushSchedule:
     def __post_init__(self) -> None:
         if self.every is None and self.changed is None:
             raise SpecError("a schedule wants `every`, `changed` or both: without them nothing would be pushed")
-        if self.every is not None and self.every < 1:
-            raise SpecError(f"`every` must be at least 1. Got {self.every}")
+        require_at_least(1, every=self.every)
         if self.changed is not None and not 0 < self.changed <= 1:
             raise SpecError(f"`changed` is a share of the integers, above 0 and at most 1. Got {self.changed}")
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from metalforge.core.arrays import Doubles
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, require_at_least, require_one_of
 from metalforge.core.quantities import Measured, Modelled
 from metalforge.core.threads import cores_for
 from metalforge.hybrid.running.device_matrix import Push
@@ -110,10 +110,9 @@ class OnlineTrainer:
         check_loss(loss)
         if loss not in rule.losses:
             raise SpecError(f"{type(rule).__name__} learns {', '.join(rule.losses)}. Got `{loss}`\nhint: GradientStep")
-        if on_nan not in ("skip", "stop"):
-            raise SpecError(f"`on_nan` must be skip or stop. Got `{on_nan}`")
-        if washout < 0 or (verify_every is not None and verify_every < 1):
-            raise SpecError("`washout` must be at least 0 and `verify_every` at least 1, or None")
+        require_one_of("skip", "stop", on_nan=on_nan)
+        require_at_least(0, washout=washout)
+        require_at_least(1, verify_every=verify_every)
         self.network: Trainable = ExecutorReadout(network) if isinstance(network, HybridExecutor) else network
         self.loss, self.schedule, self.guard = loss, schedule, guard
         self.on_nan, self.washout, self.verify_every = on_nan, washout, verify_every

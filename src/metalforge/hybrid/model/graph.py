@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from metalforge.core.arrays import Reals
 from metalforge.core.brief import BriefRepr
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, require_one_of
 from metalforge.reservoir.weights import EsnWeights
 
 from . import ops
@@ -65,8 +65,7 @@ class OpGraph(BriefRepr):
     def __post_init__(self) -> None:
         if not self.inputs or not self.nodes or not self.outputs:
             raise SpecError("a graph wants at least one input, one node and one output")
-        if self.dtype not in ("float32", "float64"):
-            raise SpecError(f"`dtype` must be float32 or float64. Got {self.dtype}")
+        require_one_of("float32", "float64", dtype=self.dtype)
         for name, shape in self.inputs.items():
             if any(n is not None and n < 1 for n in shape):
                 raise SpecError(f"input `{name}` must have positive extents. Got {shape}")

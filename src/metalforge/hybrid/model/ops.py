@@ -14,7 +14,7 @@ import numpy as np
 
 from metalforge.core.arrays import Array, Reals
 from metalforge.core.brief import BriefRepr
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, require_positive
 from metalforge.reservoir.sparse import weights_of
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.quantize import Quantized, quantize
@@ -282,8 +282,7 @@ class GradientUpdate(Op):
     rate: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.rate < float("inf"):
-            raise SpecError(f"`rate` must be a positive number. Got {self.rate}")
+        require_positive(rate=self.rate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

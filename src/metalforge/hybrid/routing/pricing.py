@@ -11,7 +11,7 @@ charge them again.
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.errors import UnknownNameError, require_at_least, require_positive
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.ops import Elementwise, FanOutOp, entries
@@ -72,9 +72,7 @@ class Wishes:
             raise UnknownNameError("policy", self.policy, get_args(Policy))
         if self.objective not in get_args(Objective):
             raise UnknownNameError("objective", self.objective, get_args(Objective))
-        if not 0 < self.tolerance < float("inf"):
-            raise SpecError(f"`tolerance` must be a positive number. Got {self.tolerance}")
+        require_positive(tolerance=self.tolerance)
+        require_at_least(1, batch=self.batch)
         if self.precision is not None:
             encoding_of(self.precision)  # raises for what is none
-        if self.batch < 1:
-            raise SpecError(f"`batch` must be at least 1. Got {self.batch}")

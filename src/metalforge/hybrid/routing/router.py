@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal, TypeAlias, get_args
 
-from metalforge.core.errors import PlacementError, SpecError, UnknownNameError, find
+from metalforge.core.errors import PlacementError, UnknownNameError, find, require_positive
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.opening import Model, as_graph
 from metalforge.substrates.placing import choose
@@ -56,8 +56,7 @@ class OperationRouter:
         host_power_w: float | None = None,
         batch: int = 1,
     ) -> None:
-        if host_power_w is not None and not 0 < host_power_w < float("inf"):
-            raise SpecError(f"`host_power_w` must be a positive number or None. Got {host_power_w}")
+        require_positive(host_power_w=host_power_w)
         self.wishes = Wishes(
             policy=policy,
             objective=objective,

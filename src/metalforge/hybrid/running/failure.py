@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable
 from typing import Literal, TypeAlias, TypeVar
 
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import require_one_of
 from metalforge.substrates.npu.device import DeviceGoneError, DeviceTimeoutError
 
 OnFailure: TypeAlias = Literal["fallback", "raise"]
@@ -23,8 +23,7 @@ class DeviceGuard:
     """
 
     def __init__(self, policy: OnFailure) -> None:
-        if policy not in ("fallback", "raise"):
-            raise SpecError(f"`on_device_failure` must be fallback or raise. Got `{policy}`")
+        require_one_of("fallback", "raise", on_device_failure=policy)
         self.policy = policy
         self.lost = False
         self.retries = self.fallbacks = 0

@@ -19,7 +19,7 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 
-from metalforge.core.errors import PlacementError, SpecError
+from metalforge.core.errors import PlacementError, require_positive
 from metalforge.core.quantities import Modelled
 from metalforge.core.threads import one_thread
 from metalforge.hybrid.esn.network import HybridEsn
@@ -54,10 +54,7 @@ class SearchBudget(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     energy_j: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("latency_s", "energy_j"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise SpecError(f"`{name}` must be a finite number above 0. Got {value}")
+        require_positive(latency_s=self.latency_s, energy_j=self.energy_j)
 
     def allows(self, latency: Modelled, energy: Modelled) -> bool:
         """Return whether a step of this price is within the budget."""

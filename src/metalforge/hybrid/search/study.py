@@ -23,7 +23,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.exceptions import ExperimentalWarning
 from optuna.trial import Trial, TrialState
 
-from metalforge.core.errors import SpecError
+from metalforge.core.errors import SpecError, require_at_least
 from metalforge.core.quantities import Measured
 from metalforge.core.threads import one_thread
 from metalforge.native import thread_count
@@ -234,8 +234,7 @@ def run_study(
 
     On Ctrl-C everything told so far is in the file, and the KeyboardInterrupt goes on to the caller.
     """
-    if trials < 1 or batch < 1:
-        raise SpecError(f"a search wants at least one trial and one a batch. Got {trials} and {batch}")
+    require_at_least(1, trials=trials, batch=batch)
     started = time.perf_counter()
     book = StudyBook(task, space or Space(), seed, storage)
     before = len(book.finished())
