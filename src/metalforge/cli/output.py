@@ -13,6 +13,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from metalforge.core.escapes import escaped
+from metalforge.core.pages import aligned
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Default: all cores of this process.")]
@@ -61,8 +62,4 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         console.width = max(console.width, needed)
         console.print(table, markup=False)
         return
-    widths = [max(len(line[i]) for line in (columns, *rows)) for i in range(len(columns))]
-    print_text(title)
-    for line in (columns, *rows):
-        print_text("  " + "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip())
-    print_text()
+    print_text("\n".join([title, *(f"  {line}".rstrip() for line in aligned([columns, *rows])), ""]))

@@ -6,24 +6,20 @@ offset + scale * activation(output), all in one operation; names are made when t
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
-from typing import get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from metalforge.core.arrays import Doubles, Reals
+from metalforge.core.arrays import Reals
 from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError
-from metalforge.core.schema import HeadActivation, HeadLayout
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.hybrid.running.device_matrix import DeviceMatrix
 from metalforge.hybrid.running.exact_steps import ExactReadout
-from metalforge.native import kernels
 from metalforge.reservoir.engine import Affine, Engine, init
+from metalforge.reservoir.heads import HeadValues, decoder_of
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.compile import CompiledLinear, compile_linear
 from metalforge.substrates.npu.device import NpuDevice
@@ -32,68 +28,6 @@ from metalforge.substrates.npu.residency import DevicePrograms
 
 READOUT_PRECISION = "W12A12"
 """Plain int4 readouts break regression (three digits lose 0.05 %): the merged layer takes three."""
-
-
-class HeadValues(Mapping[str, Doubles]):
-    """A value or several a head, by name; (width,) for one input, (batch, width) for a batch.
-
-    All are views of `vector`, which has them in the layout's order; a head is looked up when it is asked for.
-    """
-
-    __slots__ = ("_places", "vector")
-
-    def __init__(self, vector: Doubles, places: Mapping[str, slice]) -> None:
-        self.vector, self._places = vector, places
-
-    def __getitem__(self, name: str) -> Doubles:
-        return np.asarray(self.vector[..., self._places[name]])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __repr__(self) -> str:
-        """Return the heads as a dictionary would be shown."""
-        return repr(dict(self))
-
-
-class Decoder:
-    """Decodes the outputs of one layout, all heads in one native call."""
-
-    def __init__(self, layout: HeadLayout) -> None:
-        spans = [(head, layout.span(head.name)) for head in layout.heads]
-        of = [(head, span) for head, span in spans for _ in range(head.width)]
-        self.width = layout.width
-        self.places = {head.name: span for head, span in spans}
-        kinds = [get_args(HeadActivation).index(head.activation) for head, _ in of]
-        self.native = kernels().HeadDecoder(
-            np.array(kinds, np.int32),
-            np.array([span.start for _, span in of], np.int32),
-            np.array([head.width for head, _ in of], np.int32),
-            np.array([head.scale for head, _ in of], np.float64),
-            np.array([head.offset for head, _ in of], np.float64),
-        )
-
-    def values(self, outputs: Reals) -> Doubles:
-        """Return the values of outputs (..., width of the layout), of the same shape."""
-        given = np.ascontiguousarray(outputs, np.float32 if outputs.dtype == np.float32 else np.float64)
-        found = np.empty(given.shape)
-        if given.size:
-            decode = self.native.decode_f32 if given.dtype == np.float32 else self.native.decode_f64
-            decode(given.reshape(-1, self.width), found.reshape(-1, self.width))
-        return found
-
-    def __call__(self, outputs: Reals) -> HeadValues:
-        """Return each head's value from outputs (..., width of the layout), as views of one new array."""
-        return HeadValues(self.values(outputs), self.places)
-
-
-@lru_cache(maxsize=64)
-def decoder_of(layout: HeadLayout) -> Decoder:
-    """Return the decoder of a layout; made once, since that takes longer than decoding."""
-    return Decoder(layout)
 
 
 class ConductorRun(Closing):

@@ -26,11 +26,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from metalforge.core.errors import SpecError
+from metalforge.core.pages import aligned
 from metalforge.core.quantities import Quantity
 from metalforge.core.schema import FeatureSchema, HeadLayout, HeadSpec
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.reservoir.generate import make_esn
+from metalforge.reservoir.heads import HeadValues, decoder_of
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu import costs, mesh
 from metalforge.substrates.npu.compile import compile_linear
@@ -38,7 +40,7 @@ from metalforge.substrates.npu.device import NpuDevice, ResourceError
 from metalforge.substrates.npu.program import Activation, FullyConnected, Head, Program
 from metalforge.substrates.profiles import PROFILES, DeviceProfile, NeuronMesh
 
-from .passes import READOUT_PRECISION, ConductorRun, DevicePass, HeadValues, SoftwarePass, decoder_of
+from .passes import READOUT_PRECISION, ConductorRun, DevicePass, SoftwarePass
 
 SCALED_HEADS = (2, 4, 8, 11, 20, 55)
 """The rows of design document 004's scaling table; heads of one output each."""
@@ -78,11 +80,7 @@ class Explanation(tuple[Scaling, ...]):
                 what = [_figure(q) for q in (row.step.latency, row.query.latency, energy)]
             taken = "-" if row.refused else f"{row.taken} {row.unit}"
             cells.append((str(row.heads), str(row.outputs), row.profile, taken, str(row.free), *what))
-        widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
-        note = "modelled from the profile of the row; energy is of a step and a query"
-        return f"{note}\n" + "\n".join(
-            "  ".join(f"{c:<{w}}" for c, w in zip(line, widths, strict=True)).rstrip() for line in cells
-        )
+        return "\n".join(["modelled from the profile of the row; energy is of a step and a query", *aligned(cells)])
 
 
 def _row(inputs: int, units: int, heads: int, outputs: int, seen: int, chip: DeviceProfile) -> Scaling:

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-from metalforge.core.pages import Paragraphs, markdown_table
+from metalforge.core.pages import Paragraphs, TextTable, markdown_table
 
 from .evaluation import HeadCalibration, NeitherPhase
 from .scores import HeadScore, HeadsEvaluation, StopStudy, least_seen
@@ -12,21 +11,12 @@ from .scores import HeadScore, HeadsEvaluation, StopStudy, least_seen
 _notes = Paragraphs(Path(__file__).with_name("data") / "notes.toml")
 
 
-class ReportTable(NamedTuple):
-    """A title, what is to be known to read the table, names of columns, and rows of text."""
-
-    title: str
-    note: str
-    columns: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-
-
 def tables(
     found: HeadsEvaluation,
     calibration: Sequence[HeadCalibration],
     neither: NeitherPhase | None,
     untested: Sequence[str],
-) -> list[ReportTable]:
+) -> list[TextTable]:
     """Return all tables; `untested` are heads of the layout that no chain of the corpus has labels for."""
     made = [_heads(found.heads, untested), _calibration(calibration), stop_table(found.thermalisation_stop)]
     if neither is not None:
@@ -34,7 +24,7 @@ def tables(
     return made
 
 
-def as_markdown(tables: Sequence[ReportTable], command: str) -> str:
+def as_markdown(tables: Sequence[TextTable], command: str) -> str:
     """Return a page with all tables; `command` is what makes it."""
     lines = ["# The conductor on held-out chains", "", f"Made by `{command}`. Do not edit.", ""]
     for table in tables:
@@ -42,12 +32,12 @@ def as_markdown(tables: Sequence[ReportTable], command: str) -> str:
     return "\n".join(lines)
 
 
-def _table(title: str, notes: Sequence[str], rows: Sequence[dict[str, str]]) -> ReportTable:
+def _table(title: str, notes: Sequence[str], rows: Sequence[dict[str, str]]) -> TextTable:
     """Return the table of rows with the same keys, which are the names of its columns."""
-    return ReportTable(title, "".join(notes), tuple(rows[0]) if rows else (), [tuple(row.values()) for row in rows])
+    return TextTable(title, tuple(rows[0]) if rows else (), [tuple(row.values()) for row in rows], "".join(notes))
 
 
-def _heads(scores: Sequence[HeadScore], untested: Sequence[str]) -> ReportTable:
+def _heads(scores: Sequence[HeadScore], untested: Sequence[str]) -> TextTable:
     missing = _notes("heads.untested", names=", ".join(untested)) if untested else []
     rows = [
         {
@@ -65,7 +55,7 @@ def _heads(scores: Sequence[HeadScore], untested: Sequence[str]) -> ReportTable:
     return _table("Heads", _notes("heads.note") + missing, rows)
 
 
-def _neither(found: NeitherPhase) -> ReportTable:
+def _neither(found: NeitherPhase) -> TextTable:
     known = found.value is not None and found.baseline is not None
     row = {
         "head": found.name,
@@ -76,7 +66,7 @@ def _neither(found: NeitherPhase) -> ReportTable:
     return _table("Chains of neither phase", _notes("neither.note"), [row])
 
 
-def _calibration(found: Sequence[HeadCalibration]) -> ReportTable:
+def _calibration(found: Sequence[HeadCalibration]) -> TextTable:
     def shown(x: float | None) -> str:
         return "" if x is None else f"{x:.2f}"
 
@@ -93,7 +83,7 @@ def _calibration(found: Sequence[HeadCalibration]) -> ReportTable:
     return _table("Calibration", _notes("calibration.note"), rows)
 
 
-def stop_table(study: StopStudy) -> ReportTable:
+def stop_table(study: StopStudy) -> TextTable:
     """Return the early stop of warm-up: every rule with its length and what it leaves of the start."""
     dims, betas = "x".join(map(str, study.dims)), ", ".join(f"{beta:g}" for beta in study.betas)
     seen = least_seen(2 / study.chains)

@@ -4,13 +4,11 @@ Command, seed, package version and corpus are the metadata entry `provenance` of
 the network's own checksum does not cover it, and nothing that is read depends on it.
 """
 
-import os
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
 
 import msgspec
-from safetensors import SafetensorError, safe_open
 
 from metalforge import __version__
 from metalforge.core.errors import SpecError
@@ -47,12 +45,9 @@ def save_with_provenance(weights: EsnWeights, provenance: Provenance, path: Path
 
 def read_provenance(path: PathLike) -> Provenance | None:
     """Return what a weight file says of its making; None where it says nothing."""
-    try:
-        with safe_open(os.fspath(path), framework="numpy") as file:
-            text = (file.metadata() or {}).get(ENTRY)
+    with naming(path), tensors.opened_tensors(path) as file:
+        text = (file.metadata() or {}).get(ENTRY)
         return None if text is None else msgspec.json.decode(text, type=Provenance)
-    except (SafetensorError, msgspec.MsgspecError, OSError) as error:
-        raise SpecError(f"{path}: no provenance can be read ({error})") from error
 
 
 FOLDER = files("metalforge.conductor") / "data"

@@ -1,9 +1,9 @@
-"""Text for readers that is kept beside the code: paragraphs with places for figures, and tables as Markdown."""
+"""Text for readers: paragraphs that are kept beside the code, with places for figures, and tables."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from string import Formatter
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -33,3 +33,18 @@ def markdown_table(lines: Sequence[Sequence[str]]) -> str:
     """Return a table whose first line is its head; a bar within a cell, as in |L|, would end it and is escaped."""
     head, *body = [[cell.replace("|", "\\|") for cell in line] for line in lines]
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *body])
+
+
+class TextTable(NamedTuple):
+    """A title, names of columns, rows of text, and what is to be known to read them."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    note: str = ""
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table in plain text."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]

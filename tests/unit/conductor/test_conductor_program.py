@@ -6,11 +6,11 @@ import scipy.special
 
 from metalforge.conductor.features import FEATURES
 from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11, LAYOUTS, layout, migrate
-from metalforge.conductor.passes import Decoder
 from metalforge.conductor.program import ConductorProgram
 from metalforge.core.errors import SpecError, UnknownNameError
 from metalforge.core.schema import HeadLayout, HeadSpec
 from metalforge.reservoir import load_weights, make_esn, save_weights
+from metalforge.reservoir.heads import Decoder
 from metalforge.substrates.npu import EmulatedDevice
 
 CONDUCTOR = (

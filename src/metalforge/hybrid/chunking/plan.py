@@ -16,11 +16,12 @@ import numpy as np
 
 from metalforge.core.brief import BriefRepr
 from metalforge.core.errors import PlacementError, SpecError, require_one_of
+from metalforge.core.pages import aligned
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.paths import InputPlace, device_lines, input_errors, input_place
 from metalforge.hybrid.routing.encodings import encoding_of
-from metalforge.hybrid.routing.plan import aligned, short
+from metalforge.hybrid.routing.plan import short
 from metalforge.reservoir.weights import EsnWeights, Ranges
 from metalforge.substrates.npu import costs
 from metalforge.substrates.npu.compile import CompiledLinear, compile_linear

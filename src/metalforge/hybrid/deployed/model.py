@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import softmax
 
 from metalforge.core.arrays import Array, Reals
 from metalforge.core.closing import Closing
@@ -32,8 +31,8 @@ from metalforge.hybrid.routing.router import OperationRouter
 from metalforge.hybrid.running.executor import HybridExecutor
 from metalforge.hybrid.running.failure import OnFailure
 from metalforge.hybrid.running.values import Outputs
-from metalforge.reservoir.activations import activation
 from metalforge.reservoir.files import load_weights
+from metalforge.reservoir.heads import decoder_of
 from metalforge.reservoir.weights import EsnWeights, Ranges
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
@@ -381,15 +380,8 @@ def read_heads(layout: HeadLayout | None, outputs: Array, *, activated: bool = F
     """Return readout outputs (..., width) as the values of their heads, offset + scale * activation(output)."""
     if layout is None:
         return outputs
-    values = np.array(outputs, np.float64)
-    for head in layout.heads:
-        part = values[..., layout.span(head.name)]
-        if not activated and head.activation != "identity":
-            active = softmax(part, axis=-1) if head.activation == "softmax" else activation(head.activation).value(part)
-            part[...] = active
-        part *= head.scale
-        part += head.offset
-    return values
+    decoder = decoder_of(layout)
+    return decoder.scaled(outputs) if activated else decoder.values(outputs)
 
 
 def _fitted(model: Any, kind: dict[str, Any], common: dict[str, Any]) -> tuple[EsnWeights, dict[str, Any]]:

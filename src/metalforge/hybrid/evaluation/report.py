@@ -1,14 +1,12 @@
 """What an evaluation found, as data and as text: scores and losses with intervals, fit and price on every profile."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
 import msgspec
 
 from metalforge.core.escapes import escaped
+from metalforge.core.pages import TextTable, aligned
 from metalforge.core.quantities import Modelled
 from metalforge.core.substrate import Cost
-from metalforge.hybrid.routing.plan import InputRange, aligned, short
+from metalforge.hybrid.routing.plan import InputRange, short
 from metalforge.reservoir.metrics import Interval
 
 
@@ -101,7 +99,7 @@ class Evaluation(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ranges: tuple[InputRange, ...]
     notes: tuple[str, ...]
 
-    def tables(self) -> "list[Table]":
+    def tables(self) -> list[TextTable]:
         """Return what a person reads, as tables."""
         return [_accuracy(self), _prices(self), _places(self)]
 
@@ -140,14 +138,6 @@ class Evaluation(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return escaped("\n".join([*blocks, *self.lines()]), lines=True)
 
 
-class Table(NamedTuple):
-    """A title, the names of columns, and rows of text."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-
-
 def _better(found: Evaluation, row: PrecisionRow) -> bool:
     """Whether the fitted readout of a row is better than the model's own."""
     if row.as_is is None or row.refitted is None:
@@ -156,7 +146,7 @@ def _better(found: Evaluation, row: PrecisionRow) -> bool:
     return gain > 0 if found.measure == "accuracy" else gain < 0
 
 
-def _accuracy(found: Evaluation) -> Table:
+def _accuracy(found: Evaluation) -> TextTable:
     refits = found.software_refitted is not None
     columns = ("precision", found.measure, "lost", *((f"{found.measure}, new readout", "lost") if refits else ()))
     software = ["software", str(found.software or "-"), "-"] + [str(found.software_refitted), "-"] * refits
@@ -166,14 +156,16 @@ def _accuracy(found: Evaluation) -> Table:
         for kept in (row.as_is, row.refitted)[: 1 + refits]:
             cells += ["-", "-"] if kept is None else [str(kept.score), _signed(kept.lost)]
         rows.append(tuple(cells))
-    return Table(f"{found.measure} on held-out data, with 95 % intervals; lost: worse than software by", columns, rows)
+    return TextTable(
+        f"{found.measure} on held-out data, with 95 % intervals; lost: worse than software by", columns, rows
+    )
 
 
 def _signed(figure: Figure) -> str:
     return f"{figure.value:+.4f} ({figure.low:+.4f} to {figure.high:+.4f})"
 
 
-def _prices(found: Evaluation) -> Table:
+def _prices(found: Evaluation) -> TextTable:
     host = [short(figure) for figure in (found.host.latency, found.host.energy)]
     rows = [("software", "-", _host_name(found), "-", *host)]
     for row in found.rows:
@@ -182,7 +174,7 @@ def _prices(found: Evaluation) -> Table:
             cost = [short(figure) if one.fits else "-" for figure in (one.cost.latency, one.cost.energy)]
             rows.append((row.precision, str(row.chip_rows or "-"), one.profile, fits, *cost))
     title = f"Per {found.unit}, modelled from the profile that is named"
-    return Table(title, ("precision", "chip rows", "profile", "fits", "latency", "energy"), rows)
+    return TextTable(title, ("precision", "chip rows", "profile", "fits", "latency", "energy"), rows)
 
 
 def _host_name(found: Evaluation) -> str:
@@ -190,6 +182,6 @@ def _host_name(found: Evaluation) -> str:
     return latency.profile if isinstance(latency, Modelled) else "this host"
 
 
-def _places(found: Evaluation) -> Table:
+def _places(found: Evaluation) -> TextTable:
     rows = [(row.op, row.kind, row.substrate, row.encoding or "-", row.reason) for row in found.ops]
-    return Table(f"Where it runs, at {found.ops_at}", ("op", "kind", "substrate", "encoding", "why"), rows)
+    return TextTable(f"Where it runs, at {found.ops_at}", ("op", "kind", "substrate", "encoding", "why"), rows)

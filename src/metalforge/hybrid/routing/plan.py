@@ -4,7 +4,6 @@ The records are what travels (JSON, tables); `Plan` adds the graph and the compi
 of the device and of the host are kept apart, each modelled from a profile that it names: nothing here was measured.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +11,7 @@ import msgspec
 
 from metalforge.core.errors import find
 from metalforge.core.escapes import escaped
+from metalforge.core.pages import aligned
 from metalforge.core.quantities import Modelled, Quantity
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.model.graph import OpGraph
@@ -286,12 +286,6 @@ def paragraph(row: OpPlan) -> str:
     }
     known = [f"{name}: {fact}" for name, fact in facts.items() if fact]
     return "\n".join([f"{row.op} ({row.kind}): {row.substrate}", *known])
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
-    return ["  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[-1]]) for row in rows]
 
 
 def short(quantity: Quantity | None) -> str:
