@@ -117,24 +117,28 @@ __device__ __forceinline__ void overrelax(const Work& w) {
   sweep<T>(w, [](u32, int, const Quaternion<T>& part) { return overrelaxation_rotation(part); });
 }
 
-// Sums of plaquettes: a thread a plane of a site, a warp a plane of 32 sites.
+// Sums of plaquettes: a thread a site, or, where sites are few, a thread a plane and a warp a plane of 32 sites.
 inline constexpr int plane_threads = 6 * block_sites;
-struct PlaneShare : Share {
-  int plane, mu, nu;
-  __device__ __forceinline__ explicit PlaneShare(const Lattice& l)
-      : Share(l, (blockIdx.x >> 1) * block_sites + threadIdx.x % block_sites, blockIdx.x & 1, blockIdx.y),
-        plane(threadIdx.x / block_sites),
-        mu(plane < 3   ? 0
-           : plane < 5 ? 1
-                       : 2),
-        nu(plane < 3   ? plane + 1
-           : plane < 5 ? plane - 1
-                       : 3) {}
+struct AllPlanes : SiteShare {
+  static constexpr int threads = site_threads, first = 0, count = 6;
+  using SiteShare::SiteShare;
 };
-template <class T>
-__device__ __forceinline__ double plaquette_of(const Work& w, const PlaneShare& share) {
+struct OnePlane : Share {
+  static constexpr int threads = plane_threads, count = 1;
+  int first;
+  __device__ __forceinline__ explicit OnePlane(const Lattice& l)
+      : Share(l, (blockIdx.x >> 1) * block_sites + threadIdx.x % block_sites, blockIdx.x & 1, blockIdx.y),
+        first(threadIdx.x / block_sites) {}
+};
+// use(Re tr U_p, whether time is in it) of each plane that a thread has.
+template <class T, class Planes, class Use>
+__device__ __forceinline__ void each_plaquette(const Work& w, const Planes& share, Use use) {
   const Hops hops(w.lattice, coordinates_of(w.lattice, share.site.i, share.site.parity));
-  return plaquette(Links<T, double>(w.links, w.lattice), Near{&hops, share.site}, share.mu, share.nu);
+  const Links<T, double> links(w.links, w.lattice);
+  for (int plane = share.first; plane < share.first + Planes::count; ++plane) {
+    const int mu = plane < 3 ? 0 : plane < 5 ? 1 : 2, nu = plane < 3 ? plane + 1 : plane < 5 ? plane - 1 : 3;
+    use(plaquette(links, Near{&hops, share.site}, mu, nu), nu == 3);
+  }
 }
 template <class T>
 __device__ __forceinline__ double kinetic_of(const Work& w, const Share& share, int mu) {
@@ -143,28 +147,34 @@ __device__ __forceinline__ double kinetic_of(const Work& w, const Share& share, 
   for (int c = 0; c < 8; ++c) sum += pi.c[c] * pi.c[c];
   return 0.5 * sum;
 }
-template <class T>
+// The same of a thread's directions: those of its first planes.
+template <class T, class Planes>
+__device__ __forceinline__ double kinetic_of(const Work& w, const Planes& share) {
+  double sum = 0;
+  if (w.momenta)
+    for (int mu = share.first; mu < 4 && mu < share.first + Planes::count; ++mu) sum += kinetic_of<T>(w, share, mu);
+  return sum;
+}
+template <class T, class Planes>
 __device__ __forceinline__ void sum_plaquettes(const Work& w) {
-  const PlaneShare share(w.lattice);
-  const double third = plaquette_of<T>(w, share) / 3.0;
-  sum_up<plane_threads>(w.sums, share.live, {share.nu == 3 ? 0.0 : third, share.nu == 3 ? third : 0.0});
+  const Planes share(w.lattice);
+  double space = 0, time = 0;
+  each_plaquette<T>(w, share, [&](double trace, bool temporal) { (temporal ? time : space) += trace; });
+  sum_up<Planes::threads>(w.sums, share.live, {space / 3.0, time / 3.0});
 }
 // S / beta and, where there are momenta, their energy.
-template <class T>
+template <class T, class Planes>
 __device__ __forceinline__ void sum_wilson(const Work& w) {
-  const PlaneShare share(w.lattice);
-  const double action = one_minus_third(plaquette_of<T>(w, share));
-  sum_up<plane_threads>(w.sums, share.live,
-                        {action, w.momenta && share.plane < 4 ? kinetic_of<T>(w, share, share.plane) : 0.0});
+  const Planes share(w.lattice);
+  double action = 0;
+  each_plaquette<T>(w, share, [&](double trace, bool) { action += one_minus_third(trace); });
+  sum_up<Planes::threads>(w.sums, share.live, {action, kinetic_of<T>(w, share)});
 }
 template <class T>
 __device__ __forceinline__ void sum_rectangle(const Work& w) {
-  const SiteShare share(w.lattice);
-  const Links<T, double> links(w.links, w.lattice);
-  double kinetic = 0;
-  if (w.momenta)
-    for (int mu = 0; mu < 4; ++mu) kinetic += kinetic_of<T>(w, share, mu);
-  sum_up<site_threads>(w.sums, share.live, {RectangleAction{w.c1}.energy(links, Far(w.lattice, share.site)), kinetic});
+  const AllPlanes share(w.lattice);
+  const double action = RectangleAction{w.c1}.energy(Links<T, double>(w.links, w.lattice), Far(w.lattice, share.site));
+  sum_up<site_threads>(w.sums, share.live, {action, kinetic_of<T>(w, share)});
 }
 template <class T>
 __device__ __forceinline__ void sum_clover(const Work& w) {
@@ -225,13 +235,17 @@ KERNEL(refresh_momenta, link_threads, 1, 1, refresh_momenta<T>)
 KERNEL(reunitarise, link_threads, 1, 1, reunitarise_links<T>)
 KERNEL(begin_trajectory, link_threads, 1, 1, begin<T>)
 KERNEL(heatbath, sweep_threads, 4, 8, heatbath<T>)
-KERNEL(overrelax, sweep_threads, 6, 8, overrelax<T>)
+KERNEL(overrelax, sweep_threads, 4, 8, overrelax<T>)
 KERNEL(kick_wilson, link_threads, 3, 4, kick_wilson<Alone<T>, false>)
 KERNEL(kick_move, link_threads, 3, 4, kick_wilson<Alone<T>, true>)
+KERNEL(kick_wilson_few, link_threads, 2, 2, kick_wilson<Alone<T>, false>)
+KERNEL(kick_move_few, link_threads, 2, 2, kick_wilson<Alone<T>, true>)
 KERNEL(kick_rectangle, link_threads, 2, 3, kick_rectangle<Alone<T>>)
 KERNEL(move_links, link_threads, 1, 1, move_links<Alone<T>>)
-KERNEL(sum_plaquettes, plane_threads, 2, 2, sum_plaquettes<T>)
-KERNEL(sum_wilson, plane_threads, 2, 2, sum_wilson<T>)
+KERNEL(sum_plaquettes, site_threads, 3, 3, sum_plaquettes<T, AllPlanes>)
+KERNEL(sum_plaquettes_few, plane_threads, 2, 2, sum_plaquettes<T, OnePlane>)
+KERNEL(sum_wilson, site_threads, 3, 3, sum_wilson<T, AllPlanes>)
+KERNEL(sum_wilson_few, plane_threads, 2, 2, sum_wilson<T, OnePlane>)
 KERNEL(sum_rectangle, site_threads, 2, 2, sum_rectangle<T>)
 KERNEL(sum_clover, site_threads, 2, 3, sum_clover<T>)
 KERNEL(sum_polyakov, site_threads, 1, 1, sum_polyakov<T>)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -51,12 +51,12 @@ WORK = np.dtype(
     align=True,
 )
 """The record of motion.cuh."""
+FORMS = ("kick_wilson", "kick_move", "sum_wilson", "sum_plaquettes")
+"""Kernels that have another form for few sites."""
 SITES_OF_A_MULTIPROCESSOR = 496
 """In flight, that keep one busy: 32 chains of 8^3x4 on the 132 of an H200, beyond which nothing is gained."""
 MOST_SITES = 1 << 29
 """Of a lattice: kernels count sites of all chains in 31 bits."""
-
-
 MEASURED = (16, 16, 16, 16)
 """The lattice that strategies are measured on: it fills a card."""
 STEPS = 10
@@ -112,10 +112,13 @@ def measured_choice(card: Card, asked: str, dims: Dims = MEASURED) -> Fp64Choice
         links, momenta = grid.new("links"), grid.new("momenta")
         grid.set_hot(links, 1, 0, 0)
         grid.refresh_momenta(momenta, 1, 0, 0)
-        stages = np.array([[1.0, 1e-4], [0.0, 1e-4]] * STEPS)
+        stages = np.array([[1.0, 1e-4], [0.0, 1e-4]] * STEPS)  # an even number: links end where they began
+        work = partial(grid.evolve, links, momenta, 5.7, stages, None)
+        work()
+        replay = card.capture(work)
 
         def walk() -> None:
-            grid.evolve(links, momenta, 5.7, stages, None)
+            replay()
             card.wait()
 
         return walk
@@ -147,6 +150,7 @@ class CudaGrid:
         self.site_blocks = 2 * -(-half // SITE_THREADS)
         self.line_blocks = 2 * -(-half // dims[3] // SITE_THREADS)
         self._sweep_blocks = -(-half // SWEEP_THREADS)
+        self._few = chains * self.link_blocks <= card.limits.multiprocessors
         # No kernel has more blocks than those with a thread a link, nor more than four sums.
         self.sums = {
             "partial": DeviceBuffer(card, chains * 4 * self.link_blocks, np.float64),
@@ -210,7 +214,11 @@ class CudaGrid:
 
     def on_links(self, kernel: str, **values: Any) -> None:
         """Launch a kernel with a thread a link."""
-        self.launch(kernel, self.link_blocks, LINK_THREADS, **values)
+        self.launch(kernel + self._form(kernel), self.link_blocks, LINK_THREADS, **values)
+
+    def _form(self, kernel: str) -> str:
+        """Which form of a kernel it is: where no multiprocessor has two blocks, a thread may have all its registers."""
+        return "_few" if self._few and kernel in FORMS else ""
 
     def summed(self, numbers: int) -> NDArray[np.float64]:
         """Return what the last kernel summed."""
@@ -244,7 +252,7 @@ class CudaGrid:
 
     def sum_plaquettes(self, **values: Any) -> None:
         """Launch the sums of spatial and temporal plaquettes."""
-        self.launch("sum_plaquettes", self.link_blocks, PLANE_THREADS, **values)
+        self._sum("sum_plaquettes", **values)
 
     def action_energy(self, links: DeviceBuffer, action: ActionKernel) -> float:
         self.sum_energies(action, links=links)
@@ -253,8 +261,12 @@ class CudaGrid:
     def sum_energies(self, action: ActionKernel, **values: Any) -> None:
         """Launch the sums of S / beta and, with momenta, of their energy."""
         name, c1 = action_of(action)
-        shape = (self.link_blocks, PLANE_THREADS) if name == "wilson" else (self.site_blocks, SITE_THREADS)
-        self.launch(f"sum_{name}", *shape, c1=c1, **values)
+        self._sum(f"sum_{name}", c1=c1, **values)
+
+    def _sum(self, kernel: str, **values: Any) -> None:
+        form = self._form(kernel)
+        shape = (self.link_blocks, PLANE_THREADS) if form else (self.site_blocks, SITE_THREADS)
+        self.launch(kernel + form, *shape, **values)
 
     def polyakov(self, links: DeviceBuffer) -> complex:
         self.launch("sum_polyakov", self.line_blocks, SITE_THREADS, links=links)

@@ -25,9 +25,17 @@ using Pairs = Alone<Pair64>;
 using OfPairs = Both<Pair64, true>;
 using OfDoubles = Both<double, false>;
 
-// Blocks of either kind are spread over the lattice: 37 is odd, so every 64 blocks take all places once.
+// Which kind a block is. Of the kind that has fewer, blocks are among the first, one in three (or in two) as both are
+// to be at work at once: what is left at the end would hold up the others, and a block of the slower kind takes long.
 inline constexpr u32 shares = 64;
-__device__ __forceinline__ bool in_pairs(const Work& w) { return (blockIdx.x >> 1) * 37 % shares < w.pair_share; }
+__device__ __forceinline__ bool in_pairs(const Work& w) {
+  const u32 block = blockIdx.x >> 1, blocks = gridDim.x >> 1;
+  const bool pairs_are_few = w.pair_share <= shares / 2;
+  const u32 share = pairs_are_few ? w.pair_share : shares - w.pair_share;
+  const u32 few = (share * blocks + shares - 1) / shares, every = 3 * few <= blocks ? 3 : 2;
+  const bool is_of_few = block % every == 0 && block / every < few;
+  return is_of_few == pairs_are_few;
+}
 
 template <bool Move>
 __device__ __forceinline__ void shared_kick_wilson(const Work& w) {

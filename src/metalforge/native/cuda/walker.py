@@ -23,8 +23,8 @@ class Walker:
         self._grid = grid
         # Single precision has no pairs: its walks are its own.
         self._choice = choice if grid.precision == "f64" else Fp64Choice()
-        self._launch = Launcher(grid, "pairs.cu", record) if self._choice.pair_share else grid.launch
-        self._launch.record["pair_share"] = self._choice.pair_share
+        self._in_pairs = Launcher(grid, "pairs.cu", record)
+        self._in_pairs.record["pair_share"] = self._choice.pair_share
         self._spares: dict[str, DeviceBuffer] = {}
 
     def walk(
@@ -81,7 +81,10 @@ class Walker:
         return {name: self._spare(f"{name} {number}") for name in start} if number else start
 
     def _on_links(self, kernel: str, **values: Any) -> None:
-        self._launch(kernel, self._grid.link_blocks, LINK_THREADS, **values)
+        if self._choice.strategy == Fp64Strategy.NATIVE:
+            self._grid.on_links(kernel, **values)
+        else:
+            self._in_pairs(kernel, self._grid.link_blocks, LINK_THREADS, **values)
 
     def _spare(self, name: str, kind: BufferKind = "links") -> DeviceBuffer:
         """Memory of a name, as much as a field of that kind takes: a pair of floats is as long as a double."""
