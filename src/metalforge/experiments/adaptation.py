@@ -25,13 +25,12 @@ from metalforge.hybrid.learning.trainer import OnlineTrainer
 from metalforge.reservoir.datasets import narma
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.generate import make_esn
-from metalforge.reservoir.metrics import Interval, nrmse, wilson
+from metalforge.reservoir.metrics import Interval, mean_interval, nrmse, wilson
 from metalforge.reservoir.readout import ridge
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
-from .problems import student_interval
-from .protocol import Check, Progress, Result, ResultRow, Settings, exactly, experiment, row_of, shown, words
+from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, shown, words
 
 Doubles = NDArray[np.float64]
 BEFORE, AFTER = (0.3, 0.05, 1.5, 0.1), (0.2, 0.04, 1.0, 0.25)
@@ -209,17 +208,12 @@ def _figures(traces: list[list[_Point]], goals: list[float]) -> _Figures:
     arrived = [next((p for p in trace if p.error <= goal), None) for trace, goal in zip(traces, goals, strict=True)]
     ends = [found or trace[-1] for found, trace in zip(arrived, traces, strict=True)]
     return _Figures(
-        error=_mean([trace[-1].error for trace in traces]),
-        steps=_mean([float(end.step) for end in ends]),
-        seconds=_mean([end.device_s for end in ends]),
+        error=mean_interval([trace[-1].error for trace in traces]),
+        steps=mean_interval([float(end.step) for end in ends]),
+        seconds=mean_interval([end.device_s for end in ends]),
         reached=sum(found is not None for found in arrived),
         pushes=float(np.mean([end.pushes for end in ends])),
     )
-
-
-def _mean(values: list[float]) -> Interval:
-    """Return the mean with its interval; of one value nothing is known of the spread, of none not even a mean."""
-    return student_interval(values) if len(values) > 1 else exactly(values[0] if values else inf)
 
 
 def _drift(size: _Size, seed: int) -> tuple[list[ResultRow], list[str]]:
@@ -249,7 +243,11 @@ def _drift(size: _Size, seed: int) -> tuple[list[ResultRow], list[str]]:
         delays.append(delay)
         blinded += delay is None and earlier > 0
     seen = [delay for delay in delays if delay is not None]
-    false, missed, late = wilson(alarms, runs), wilson(len(delays) - len(seen), len(delays)), _mean(seen)
+    false, missed, late = (
+        wilson(alarms, runs),
+        wilson(len(delays) - len(seen), len(delays)),
+        mean_interval(seen or [inf]),
+    )
     of = partial(row_of, "drift", precision=PRECISION)
     rows = [of("false alarms", "share", false, FALSE_ALARM), of("missed", "share", missed), of("delay", "steps", late)]
     seen_by_monitor = {"false": false, "missed": missed, "late": late, "blinded": blinded}

@@ -22,18 +22,17 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from metalforge.campaign.physics.phases import crossings
 from metalforge.campaign.physics.series import Dims, PointSeries
 from metalforge.campaign.physics.transition import locate
 from metalforge.lattice.chain import ChainSpec
 from metalforge.lattice.exchange import ReplicaLadder, Traffic, traffic
-from metalforge.reservoir.metrics import Interval
+from metalforge.reservoir.metrics import Interval, mean_interval
 from metalforge.statistics import NotLocated
 
 from .cache import cached_arrays
-from .protocol import Progress, Result, ResultRow, Settings, exactly, experiment, row_of, shown, spread, words
+from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of, shown, spread, words
 from .virtual_campaign import TAPED, sweeping
 
 Floats = NDArray[np.float64]
@@ -186,24 +185,15 @@ def shape(place: Place) -> str:
 def figures_of(repeats: Sequence[Seen], at_peak: Sequence[Seen]) -> dict[str, Interval]:
     """Return every figure of a way with its 95 % interval, from the scatter of its repeats."""
     figures = {
-        "crossings / 1,000 updates": mean_of([1000 * s.crossings / s.updates for s in repeats]),
-        "crossings / CPU s": mean_of([s.crossings / s.seconds for s in repeats]),
-        "round trips / CPU s": mean_of([s.round_trips / s.seconds for s in repeats]),
+        "crossings / 1,000 updates": mean_interval([1000 * s.crossings / s.updates for s in repeats]),
+        "crossings / CPU s": mean_interval([s.crossings / s.seconds for s in repeats]),
+        "round trips / CPU s": mean_interval([s.round_trips / s.seconds for s in repeats]),
     }
     # A chain that saw one phase may quote any error: only where every repeat found a peak is it compared.
     if all(s.error is not None for s in (*repeats, *at_peak)):
         own, other = ([(s.error or 0.0) ** 2 * s.updates for s in way] for way in (repeats, at_peak))
-        figures["error^2 x updates"] = mean_of([cost / float(np.mean(other)) for cost in own])
+        figures["error^2 x updates"] = mean_interval([cost / float(np.mean(other)) for cost in own])
     return figures
-
-
-def mean_of(values: Sequence[float]) -> Interval:
-    """Return the mean with its 95 % interval by Student's t; of one value, that value."""
-    mean = float(np.mean(values))
-    if len(values) < 2:
-        return exactly(mean)
-    reach = float(stdtrit(len(values) - 1, 0.975) * np.std(values, ddof=1) / len(values) ** 0.5)
-    return Interval(mean, mean - reach, mean + reach)
 
 
 def cells(repeats: Sequence[Seen], figures: dict[str, Interval]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from metalforge.substrates.npu.program import Activation
 from metalforge.substrates.npu.registers import linear_probe, probe_program
 
 from .problems import METRICS, PROBLEMS, Problem, Scores
-from .protocol import Check, Progress, Result, ResultRow, Settings, exactly, experiment, row_of, rows_of, shown, words
+from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, rows_of, shown, words
 
 INSTANCES = 5
 """Reservoirs and data sets a task; intervals are over these."""
@@ -93,7 +93,7 @@ def _task_rows(problems: list[Problem], profile: str) -> list[ResultRow]:
         divergence = Interval(float(np.mean(apart)), min(apart), max(apart))
         more += [
             row_of(first.name, approach, "state_divergence", divergence, precision=precision),
-            row_of(first.name, approach, "repeat_identical", exactly(float(same)), 1.0, precision=precision),
+            row_of(first.name, approach, "repeat_identical", Interval.around(float(same)), 1.0, precision=precision),
         ]
     return [*first.rows(scores, ("software", "f64", False)), *more]
 
@@ -158,7 +158,7 @@ def _overhead_rows(problem: Problem, profile: str) -> list[ResultRow]:
     shares = ((looped, step), (looped, modelled), (alone, modelled), (looped, claimed), (alone, claimed))
     values = (looped, alone, step, modelled, claimed, *(100 * part / whole for part, whole in shares))
     figures = zip(OVERHEAD, values, strict=True)
-    return [row_of("overhead", "last-layer", name, exactly(value), precision="W8A8") for name, value in figures]
+    return [row_of("overhead", "last-layer", name, Interval.around(value), precision="W8A8") for name, value in figures]
 
 
 def _probe_rows(profile: str) -> list[ResultRow]:
@@ -168,7 +168,7 @@ def _probe_rows(profile: str) -> list[ResultRow]:
         with EmulatedDevice(profile) as device:
             device.load(probe_program(activation))
             found = linear_probe(device).negative
-        rows.append(row_of("probe", approach, "output_for_minus_one", exactly(found), -1.0, precision="W4A4"))
+        rows.append(row_of("probe", approach, "output_for_minus_one", Interval.around(found), -1.0, precision="W4A4"))
     return rows
 
 

@@ -38,7 +38,7 @@ from metalforge.campaign.store.records import Record, Rows
 from metalforge.reservoir.metrics import Interval
 from metalforge.statistics import NotLocated, gamma_method
 
-from .protocol import Check, Progress, Result, ResultRow, Settings, exactly, experiment, row_of, words
+from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, words
 
 SEQUENTIAL = "sequential"
 SINGLE = "D in f32"
@@ -151,10 +151,10 @@ def run_strategy(name: str, spec: CampaignSpec, directory: Path) -> StrategyOutc
     effective = _effective(state)
     figures = {
         "updates_per_s": _rate(read_journal(directory / JOURNAL, Record).records, state),
-        "updates_per_core_s": exactly(state.trajectories / core_s if core_s else 0.0),
+        "updates_per_core_s": Interval.around(state.trajectories / core_s if core_s else 0.0),
         EFFECTIVE: effective,
-        "effective_samples_per_core_s": exactly(effective.value / cores if cores else 0.0),
-        "cores": exactly(cores),
+        "effective_samples_per_core_s": Interval.around(effective.value / cores if cores else 0.0),
+        "cores": Interval.around(cores),
     }
     return StrategyOutcome(name=name, state=state, found=found, reason=reason, figures=figures)
 
@@ -164,11 +164,11 @@ def _rate(records: Sequence[Record], state: CampaignState) -> Interval:
     began, lasted = state.opened.at, state.seconds
     rows = [(record.at, len(next(iter(record.columns.values())))) for record in records if isinstance(record, Rows)]
     if not rows or lasted <= 0:
-        return _around(0.0, inf)
+        return Interval.around(0.0, inf)
     at, counts = np.array(rows).T
     updates, _ = np.histogram(at, bins=WINDOWS, range=(began, began + lasted), weights=counts)
     half = student.ppf(0.975, WINDOWS - 1) * updates.std(ddof=1) / sqrt(WINDOWS) * WINDOWS / lasted
-    return _around(state.trajectories / lasted, float(half))
+    return Interval.around(state.trajectories / lasted, float(half))
 
 
 def _effective(state: CampaignState) -> Interval:
@@ -179,8 +179,8 @@ def _effective(state: CampaignState) -> Interval:
             tau = gamma_method(point.order)
             variance += (len(point.polyakov) / (2 * tau.tau_int) * tau.tau_int_error / tau.tau_int) ** 2
     if state.seconds <= 0:
-        return _around(0.0, inf)
-    return _around(effective_samples(state) / state.seconds, 1.96 * sqrt(variance) / state.seconds)
+        return Interval.around(0.0, inf)
+    return Interval.around(effective_samples(state) / state.seconds, 1.96 * sqrt(variance) / state.seconds)
 
 
 def pull(outcome: StrategyOutcome, other: StrategyOutcome) -> float | None:
@@ -313,26 +313,22 @@ def _rows(outcome: StrategyOutcome, base: StrategyOutcome, plan: OrderingPlan) -
         beta_c, error, usual = outcome.found.beta_c, outcome.found.error, base.found or outcome.found
         # A spread of n replicas is known to 1 / sqrt(2 (n - 1)) of itself.
         half = 1.96 * error / sqrt(2 * (REPLICAS - 1))
-        yield of("beta_c_error", _around(error, half), usual.error, less=True)
-        yield of("beta_c", _around(beta_c, 1.96 * error), usual.beta_c)
+        yield of("beta_c_error", Interval.around(error, half), usual.error, less=True)
+        yield of("beta_c", Interval.around(beta_c, 1.96 * error), usual.beta_c)
     pulled = pull(outcome, base)
     if pulled is not None and outcome is not base:
-        yield of("beta_c_pull", _around(pulled, 1.96))
+        yield of("beta_c_pull", Interval.around(pulled, 1.96))
     for name, share in sorted(outcome.utilisation.items()):
-        yield of(f"utilisation {name}", exactly(share), 1.0)
-    yield of("checks", exactly(outcome.state.checked))
+        yield of(f"utilisation {name}", Interval.around(share), 1.0)
+    yield of("checks", Interval.around(outcome.state.checked))
     if outcome.drift is not None:
-        yield of("largest_drift", exactly(outcome.drift), less=True)
+        yield of("largest_drift", Interval.around(outcome.drift), less=True)
     for (where, source), entry in sorted(outcome.state.energy.items()):
         if entry.energy is not None:
-            yield of(f"energy_J {where} {source}", exactly(entry.energy.value), less=True)
+            yield of(f"energy_J {where} {source}", Interval.around(entry.energy.value), less=True)
         elif entry.emulation_s is not None:
-            yield of(f"emulation_s {where}", exactly(entry.emulation_s), less=True)
+            yield of(f"emulation_s {where}", Interval.around(entry.emulation_s), less=True)
 
 
 def _with_half(figure: Interval, form: str) -> str:
     return f"{figure.value:{form}} +- {figure.high - figure.value:{form}}"
-
-
-def _around(value: float, half: float) -> Interval:
-    return Interval(value, value - half, value + half)

@@ -81,12 +81,12 @@ class Findings:
 
     def of_all(self, saved: Interval) -> Interval:
         """Return saved trajectories as a share of a standard chain."""
-        return _times(saved, 1 / self.whole)
+        return saved.times(1 / self.whole)
 
     @property
     def saved_mid_run(self) -> Interval:
         """Steps of warm-up saved at a quarter of trajectories, as a share of a standard chain's."""
-        return _times(self.mid_run.saved, self.standard / self.whole)
+        return self.mid_run.saved.times(self.standard / self.whole)
 
     def saved_together(self, steered: Steered) -> Interval:
         """Return 1 - (trajectories of steering over an even scan) (what A and E leave of a chain), ends with ends."""
@@ -139,16 +139,12 @@ def _words(found: Findings) -> Iterator[str]:
     yield from words("020.end", found=found, trusted="is" if priority and priority.trusted else "is not")
 
 
-def _times(figure: Interval, factor: float) -> Interval:
-    return Interval(*(factor * x for x in figure))
-
-
 def _percent(figure: Interval) -> str:
     return shown(figure, ".1%")
 
 
-def _two(judged: Judged, what: str = "added") -> str:
-    return shown(getattr(judged, what), "+.2f")
+def _two(judged: Judged) -> str:
+    return shown(judged.added, "+.2f")
 
 
 def _score(score: HeadScore | None) -> str:
@@ -282,7 +278,7 @@ def _rows(found: Findings) -> Iterator[ResultRow]:
     for name, place in places.items():
         judged = found.judged[name]
         yield of(place, name, "saved_trajectories_a_chain", judged.saved)
-        yield of(place, name, "saved_share_of_warmup", _times(judged.saved, 1 / found.standard))
+        yield of(place, name, "saved_share_of_warmup", judged.saved.times(1 / found.standard))
         yield of(place, name, "premature_share", judged.premature, usual, less=True)
         yield of(place, name, "bias_left", judged.left, less=True)
         yield of(place, name, "bias_added", judged.added, less=True)

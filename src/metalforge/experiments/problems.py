@@ -9,22 +9,20 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import sqrt
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
 from sklearn.linear_model import LogisticRegression
 
 from metalforge.hybrid.esn.tasks import Task
 from metalforge.reservoir.datasets import mackey_glass, narma, sequence_classification, to_forecasting
 from metalforge.reservoir.generate import make_esn
-from metalforge.reservoir.metrics import Interval, Proportion, nrmse_interval, wilson
+from metalforge.reservoir.metrics import Interval, Proportion, mean_interval, nrmse_interval, wilson
 from metalforge.reservoir.weights import EsnWeights
 
 from .corpus import PhaseCorpusSpec, phase_windows
-from .protocol import ResultRow, exactly, row_of
+from .protocol import ResultRow, row_of
 
 Metric: TypeAlias = Literal["accuracy", "nrmse"]
 METRICS = ("accuracy", "nrmse")
@@ -44,20 +42,13 @@ def figure_of(scores: Sequence[Proportion], metric: Metric, *, shared_test: bool
         value = pooled(scores)
         cases = scores[0].n if shared_test else sum(s.n for s in scores)
         return Interval(value, *wilson(round(value * cases), cases)[1:3])
-    return Interval(*scores[0][:3]) if len(scores) == 1 else student_interval([s.value for s in scores])
+    return Interval(*scores[0][:3]) if len(scores) == 1 else mean_interval([s.value for s in scores])
 
 
 def pooled(scores: Sequence[Proportion]) -> float:
     """Return the mean weighted by cases; of one score exactly its value."""
     cases = sum(s.n for s in scores)
     return float(sum(s.value * (s.n / cases) for s in scores))
-
-
-def student_interval(values: Sequence[float]) -> Interval:
-    """Return the mean of at least two values with Student's interval of 95 %."""
-    mean = float(np.mean(values))
-    half = float(student.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / sqrt(len(values)))
-    return Interval(mean, mean - half, mean + half)
 
 
 UNITS = 128
@@ -93,7 +84,7 @@ class Problem:
 
     def baseline_scores(self, cases: int) -> dict[str, Proportion]:
         """Return what is simpler, by the name of its approach."""
-        return {f"baseline: {name}": Proportion(*exactly(value), cases) for name, value in self.baselines.items()}
+        return {f"baseline: {name}": Proportion(value, value, value, cases) for name, value in self.baselines.items()}
 
     def rows(self, scores: Scores, reference: tuple[str, str, bool]) -> Iterator[ResultRow]:
         """Give a row for every approach, of all instances together; gaps are those to the reference."""

@@ -27,11 +27,6 @@ Check = tuple[str, str, bool]
 """What was asked, what came, and whether it holds."""
 
 
-def exactly(value: float) -> Interval:
-    """Return a figure without a spread."""
-    return Interval(value, value, value)
-
-
 class ResultRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One figure. `low` .. `high` is its 95 % interval; `gap` is how much worse than `reference` it is."""
 

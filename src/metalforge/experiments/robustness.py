@@ -269,7 +269,7 @@ def _told_apart(rows: Sequence[ResultRow]) -> dict[str, int]:
 
 
 def _percent(row: ResultRow) -> Interval:
-    return Interval(100 * row.value, 100 * row.low, 100 * row.high)
+    return Interval(row.value, row.low, row.high).times(100)
 
 
 def _table(rows: Sequence[ResultRow]) -> Iterator[tuple[str, ...]]:

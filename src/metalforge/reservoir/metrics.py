@@ -5,12 +5,12 @@ a metric of bad data is worse than none. Shares of right labels have intervals t
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import ndtri
+from scipy.special import ndtri, stdtrit
 
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError, find
@@ -28,6 +28,15 @@ class Interval(NamedTuple):
     value: float
     low: float
     high: float
+
+    @classmethod
+    def around(cls, value: float, half: float = 0.0) -> "Interval":
+        """Return a value and as much on either side of it."""
+        return cls(value, value - half, value + half)
+
+    def times(self, factor: float) -> "Interval":
+        """Return it in another unit; the factor is not negative."""
+        return Interval(*(factor * x for x in self))
 
 
 def rmse(y_true: ArrayLike, y_pred: ArrayLike) -> float:
@@ -143,6 +152,12 @@ def _series(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[Doubles, Doubles]:
         # (T,) against (T, 1) is not let through either: broadcasting would compare every time with every other.
         raise SpecError(f"`y_true` and `y_pred` must have one shape. Got {truth.shape} and {predicted.shape}")
     return truth.reshape(len(truth), -1), predicted.reshape(len(predicted), -1)
+
+
+def mean_interval(values: Sequence[float]) -> Interval:
+    """Return the mean with its 95 % interval by Student's t; of one value, that value."""
+    mean, n = float(np.mean(values)), len(values)
+    return Interval.around(mean, float(stdtrit(n - 1, 0.975) * np.std(values, ddof=1) / math.sqrt(n)) if n > 1 else 0.0)
 
 
 class Proportion(NamedTuple):

@@ -6,7 +6,7 @@ orderings do must not depend on what heads say.
 
 import re
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -16,7 +16,6 @@ from metalforge.campaign.orderings import ORDERINGS, Assignee, Ordering
 from metalforge.campaign.physics.transition import locate
 from metalforge.campaign.running import campaign as running
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
-from metalforge.campaign.running.heads import Heads
 from metalforge.campaign.running.producer import Producer
 from metalforge.campaign.running.recording import Check
 from metalforge.campaign.running.sleeping import predictive_variance
@@ -24,12 +23,9 @@ from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Running, Scr
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import Assigned, BlockDone, Checked, Decided, Record, Rows, Screened
-from metalforge.conductor.early_stop import EarlyStop
-from metalforge.conductor.heads_training import reservoir
-from metalforge.conductor.layouts import CONDUCTOR_11
 from metalforge.core.errors import UnknownNameError
 from metalforge.pipeline import Bounded, Edits, EfficiencyWindow, Filtered, GraphError, Pipeline, Run, Unbounded
-from metalforge.reservoir.weights import Ranges
+from reference.untaught_heads import untaught_heads
 
 TARGET, SCOUT = (4, 4, 4, 2), (2, 2, 2, 2)
 SPEC = CampaignSpec(
@@ -51,23 +47,6 @@ def changed(spec=SPEC, **parts):
         for name, value in parts.items()
     }
     return msgspec.structs.replace(spec, **tables)
-
-
-def quiet_heads(spec):
-    weights = reservoir(1, units=16)
-    blank = np.zeros((CONDUCTOR_11.width, weights.units + weights.inputs), np.float32)
-    network = weights.with_readout(
-        blank, np.zeros(CONDUCTOR_11.width, np.float32), passthrough=True, heads=CONDUCTOR_11
-    )
-    return Heads(
-        weights=replace(network, ranges=Ranges(5.0, 1.0)),
-        scores=(),
-        skill={},
-        trusted={},
-        unused={},
-        stop=EarlyStop(0.9, 3, 2.0),
-        domain="nothing was learned",
-    )
 
 
 @dataclass
@@ -120,7 +99,7 @@ def trace(spec, directory, *, during=None):
         return step(self, state, item)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "load_heads", quiet_heads)
+        patch.setattr(running, "load_heads", untaught_heads)
         patch.setattr(running, "build_graph", noted)
         patch.setattr(Check, "step", noting)
         with Campaign.open(spec, directory) as campaign:

@@ -1,39 +1,21 @@
 """Experiment 018 runs every strategy on the same campaign and reports what its journal says."""
 
-from dataclasses import replace
-
 import msgspec
-import numpy as np
 import pytest
 
 from metalforge.campaign.running import campaign as running
-from metalforge.campaign.running.heads import Heads
-from metalforge.conductor.early_stop import EarlyStop
-from metalforge.conductor.heads_training import reservoir
-from metalforge.conductor.layouts import CONDUCTOR_11
 from metalforge.experiments import orderings
 from metalforge.experiments.orderings import SEQUENTIAL, SINGLE, strategies
 from metalforge.experiments.protocol import Settings, quiet, rows_of
-from metalforge.reservoir.weights import Ranges
+from reference.untaught_heads import untaught_heads
 
 SETTINGS = Settings(quick=True)
-
-
-def blank_heads(spec):
-    weights = reservoir(1, units=16)
-    blank = np.zeros((CONDUCTOR_11.width, weights.units + weights.inputs), np.float32)
-    network = weights.with_readout(
-        blank, np.zeros(CONDUCTOR_11.width, np.float32), passthrough=True, heads=CONDUCTOR_11
-    )
-    stop = EarlyStop(0.9, 3, 2.0)
-    network = replace(network, ranges=Ranges(5.0, 1.0))
-    return Heads(weights=network, scores=(), skill={}, trusted={}, unused={}, stop=stop, domain="nothing was learned")
 
 
 @pytest.fixture(scope="module")
 def result():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running, "load_heads", blank_heads)
+        patch.setattr(running, "load_heads", untaught_heads)
         patch.setattr(orderings, "QUICK", orderings.QUICK._replace(seconds=0.4))
         yield orderings.run(SETTINGS, quiet)
 
