@@ -21,9 +21,7 @@ struct ChainAddress {
     if constexpr (sizeof(W) == sizeof(u64)) {
       return {W(0), W(u64{sites[0]}), W(step), W(stream)};
     } else {
-      W site;
-      for (int lane = 0; lane < W::lanes; ++lane) site.set(lane, u64{sites[lane]});
-      return {W(u64{0}), site, W(step), W(stream)};
+      return {W(u64{0}), convert<u64>(Simd<u32, W::lanes>::load(sites)), W(step), W(stream)};
     }
   }
 };

@@ -136,4 +136,24 @@ MF_INLINE SinCos<R> sincos_2pi(R u) {
   return {from_bits(as_bits(swapped_sin) ^ sign_sin), from_bits(as_bits(swapped_cos) ^ sign_cos)};
 }
 
+// The cosine of 2 pi u alone, the same bits: one series, of the sine or of the cosine as the quadrant wants.
+template <class R>
+MF_INLINE R cos_2pi(R u) {
+  using B = decltype(as_bits(u));
+  const R magic(0x1.8p52);
+  const R shifted = u * R(4.0) + magic;
+  const B quadrant = as_bits(shifted);
+  const R r = u - (shifted - magic) * R(0.25);
+  const R theta = r * R(6.283185307179586476925);
+  const R z = theta * theta;
+  const auto odd = (quadrant & B(1)) == B(1);
+  R series(1.0);
+  MF_UNROLL
+  for (int n = 16; n >= 2; n -= 2)
+    series = R(1.0) - series * z * select(odd, R(1.0 / (n * (n + 1))), R(1.0 / (n * (n - 1))));
+  const R size = series * select(odd, theta, R(1.0));
+  const B sign = ((quadrant + B(1)) & B(2)) << 62;
+  return from_bits(as_bits(size) ^ sign);
+}
+
 }  // namespace mf

@@ -7,23 +7,29 @@
 
 namespace mf {
 
+// U_mu(x) as a factor of products: the matrix, or where to find it (fields.hpp).
+template <class Links, class Position>
+MF_INLINE auto factor(const Links& links, const Position& x, int mu) {
+  return links.load(x, mu);
+}
+
 // The sum A of the six staples of U_mu(x): the part of sum_p Re tr U_p that holds U_mu(x) is Re tr(U_mu(x) A).
 //   upper: U_nu(x+mu) [U_nu(x) U_mu(x+nu)]^dagger      lower: [U_mu(x-nu) U_nu(x-nu+mu)]^dagger U_nu(x-nu)
 template <class Links, class Position>
 MF_INLINE auto staple(const Links& links, const Position& x, int mu) {
-  using M = decltype(links.load(x, mu));
+  using M = decltype(mul(factor(links, x, mu), factor(links, x, mu)));
   M sum = M::zero();
   const Position x_mu = x.forward(mu);
   for (int nu = 0; nu < 4; ++nu) {
     if (nu == mu) continue;
     {
-      const M side = mul(links.load(x, nu), links.load(x.forward(nu), mu));
-      mul_adj_acc(links.load(x_mu, nu), side, sum);
+      const M side = mul(factor(links, x, nu), factor(links, x.forward(nu), mu));
+      mul_adj_acc(factor(links, x_mu, nu), side, sum);
     }
     {
       const Position below = x.backward(nu);
-      const M side = mul(links.load(below, mu), links.load(x_mu.backward(nu), nu));
-      adj_mul_acc(side, links.load(below, nu), sum);
+      const M side = mul(factor(links, below, mu), factor(links, x_mu.backward(nu), nu));
+      adj_mul_acc(side, factor(links, below, nu), sum);
     }
   }
   return sum;

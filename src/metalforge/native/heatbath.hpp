@@ -54,13 +54,16 @@ MF_INLINE u64 heatbath_draw(int mu, int subgroup, int attempt) {
 }
 
 MF_INLINE bool all_set(bool mask) { return mask; }
+MF_INLINE bool any_set(bool mask) { return mask; }
 MF_INLINE bool either(bool a, bool b) { return a || b; }
 #if !MF_CUDA
 template <class T, int L>
 MF_INLINE bool all_set(Simd<T, L> mask) {
-  bool all = true;
-  for (int i = 0; i < L; ++i) all = all && mask[i] != 0;
-  return all;
+  return sign_bits(mask) == (1 << L) - 1;
+}
+template <class T, int L>
+MF_INLINE bool any_set(Simd<T, L> mask) {
+  return sign_bits(mask) != 0;
 }
 template <class T, int L>
 MF_INLINE Simd<T, L> either(Simd<T, L> a, Simd<T, L> b) {
@@ -68,43 +71,81 @@ MF_INLINE Simd<T, L> either(Simd<T, L> a, Simd<T, L> b) {
 }
 #endif
 
+// What an attempt to draw x0 needs of four uniforms (r, an angle), (s, t): log r, log r + cos^2 log s, and t.
+template <class R>
+struct HeatbathAttempt {
+  R log_first, exponent, uniform;
+};
+template <class R>
+MF_INLINE R exponent_from(R log_first, R cosine, R log_second) {
+  return log_first + cosine * cosine * log_second;
+}
+template <class R>
+MF_INLINE HeatbathAttempt<R> attempt_from(const Pair<R>& u, const Pair<R>& v) {
+  const R log_first = log_positive(u.first);
+  return {log_first, exponent_from(log_first, cos_2pi(u.second), log_positive(v.first)), v.second};
+}
+// A direction in space by two uniforms: its height and its angle.
+template <class R>
+struct HeatbathDirection {
+  R height;
+  SinCos<R> angle;
+};
+template <class R>
+MF_INLINE R height_from(R uniform) {
+  return R(2.0) * uniform - R(1.0);
+}
+template <class R>
+MF_INLINE HeatbathDirection<R> direction_from(const Pair<R>& d) {
+  return {height_from(d.first), sincos_2pi(d.second)};
+}
+
+template <class W>
+MF_INLINE auto heatbath_attempt(const PhiloxKeys& keys, PhiloxAddress<W> address, int mu, int subgroup, int attempt) {
+  address.draw = W(heatbath_draw(mu, subgroup, attempt));
+  const auto u = philox_uniform2(keys, address);
+  address.draw = address.draw + W(u64{1});
+  return attempt_from(u, philox_uniform2(keys, address));
+}
+template <class W>
+MF_INLINE auto heatbath_direction(const PhiloxKeys& keys, PhiloxAddress<W> address, int mu, int subgroup) {
+  address.draw = W(heatbath_draw(mu, subgroup, heatbath_attempts));
+  return direction_from(philox_uniform2(keys, address));
+}
+
 // X in SU(2) with density sqrt(1 - x0^2) exp(alpha x0) dx0 and uniform direction, alpha > 0. R is double or a Simd of
-// doubles; W its lane type for random bits. Rejected lanes draw again until all have accepted.
+// doubles. Rejected lanes draw again until all have accepted: attempt(n) is the n-th, direction() comes at the end.
 // Kennedy-Pendleton for alpha >= 3/2; below, x0 uniform, accepted with sqrt(1 - x0^2) exp(alpha (x0 - 1)).
-template <class R, class W>
-MF_INLINE Quaternion<R> su2_heatbath(R alpha, const PhiloxKeys& keys, PhiloxAddress<W> address, int mu, int subgroup) {
+template <class R, class Attempt, class Direction>
+MF_INLINE Quaternion<R> su2_heatbath(R alpha, Attempt attempt, Direction direction) {
   R x0(1.0);
   auto done = alpha < R(0.0);
   const auto weak = alpha < R(1.5);
   const R inverse = R(1.0) / alpha;
-  int attempt = 0;
-  for (; attempt < heatbath_attempts; ++attempt) {
-    address.draw = W(heatbath_draw(mu, subgroup, attempt));
-    const auto u = philox_uniform2(keys, address);
-    address.draw = address.draw + W(u64{1});
-    const auto v = philox_uniform2(keys, address);
-    const R cosine = sincos_2pi(u.second).cos;
-    const R log_first = log_positive(u.first);
-    const R delta = -(log_first + cosine * cosine * log_positive(v.first)) * inverse;
-    const auto accept_strong = v.second * v.second < R(1.0) - R(0.5) * delta;
-    // The weak proposal: log r < log(1 - x0^2) / 2 + alpha (x0 - 1), written without the logarithm of zero.
-    const R flat = R(2.0) * v.second - R(1.0);
-    const auto accept_weak = R(2.0) * log_first < log_positive(R(1.0) - flat * flat) + R(2.0) * alpha * (flat - R(1.0));
-    const R proposal = select(weak, flat, R(1.0) - delta);
-    const auto accepted = either(select(weak, accept_weak, accept_strong), done);
+  for (int n = 0; n < heatbath_attempts; ++n) {
+    const HeatbathAttempt<R>& a = attempt(n);
+    const R delta = -a.exponent * inverse;
+    R proposal = R(1.0) - delta;
+    auto accepted = a.uniform * a.uniform < R(1.0) - R(0.5) * delta;
+    if (any_set(weak)) {
+      // log r < log(1 - x0^2) / 2 + alpha (x0 - 1), written without the logarithm of zero.
+      const R flat = R(2.0) * a.uniform - R(1.0);
+      const auto accept_weak =
+          R(2.0) * a.log_first < log_positive(R(1.0) - flat * flat) + R(2.0) * alpha * (flat - R(1.0));
+      proposal = select(weak, flat, proposal);
+      accepted = select(weak, accept_weak, accepted);
+    }
     x0 = select(done, x0, proposal);
-    done = accepted;
+    done = either(accepted, done);
     if (all_set(done)) break;
   }
-  address.draw = W(heatbath_draw(mu, subgroup, heatbath_attempts));
-  const auto d = philox_uniform2(keys, address);
+  const HeatbathDirection<R>& d = direction();
   const R radius2 = R(1.0) - x0 * x0;
   const R radius = sqrt(select(radius2 < R(0.0), R(0.0), radius2));
-  const R x3 = radius * (R(2.0) * d.first - R(1.0));
+  const R x3 = radius * d.height;
   const R rest2 = radius * radius - x3 * x3;
   const R rest = sqrt(select(rest2 < R(0.0), R(0.0), rest2));
-  const SinCos<R> angle = sincos_2pi(d.second);
-  return {x0, rest * angle.cos, rest * angle.sin, x3};
+  return {x0, rest * d.angle.cos, rest * d.angle.sin, x3};
 }
 
 template <class V>
@@ -124,20 +165,29 @@ MF_INLINE Quaternion<V> direction_of(const Quaternion<V>& part, V k) {
           select(degenerate, zero, inverse * part.a2), select(degenerate, zero, inverse * part.a3)};
 }
 
-// The g of a heat bath at `beta`: X V^dagger, where `part` is k V.
+// The g of a heat bath at `beta`: X V^dagger, where `part` is k V; draw(alpha, round) gives the X of a round of lanes.
+template <class V, class Draw>
+MF_INLINE Quaternion<V> heatbath_rotation(const Quaternion<V>& part, double beta, Draw draw) {
+  using R = typename Draws<V>::R;
+  const V k = length(part);
+  Quaternion<R> drawn[2];
+  for (int round = 0; round < Draws<V>::rounds; ++round)
+    drawn[round] = draw(R(2.0 / 3.0 * beta) * lanes_of_round(k, round), round);
+  const Quaternion<V> x{joined<V>([&](int r) { return drawn[r].a0; }), joined<V>([&](int r) { return drawn[r].a1; }),
+                        joined<V>([&](int r) { return drawn[r].a2; }), joined<V>([&](int r) { return drawn[r].a3; })};
+  return x * adjoint(direction_of(part, k));
+}
+// With numbers that are drawn when they are wanted.
 template <class V>
 MF_INLINE Quaternion<V> heatbath_rotation(const Quaternion<V>& part, double beta, const ChainAddress& chain,
                                           const u32* sites, int mu, int subgroup) {
   using R = typename Draws<V>::R;
-  using W = typename Draws<V>::W;
-  const V k = length(part);
-  Quaternion<R> drawn[2];
-  for (int round = 0; round < Draws<V>::rounds; ++round)
-    drawn[round] = su2_heatbath(R(2.0 / 3.0 * beta) * lanes_of_round(k, round), chain.keys,
-                                chain.template at<W>(sites + round * native_lanes<double>), mu, subgroup);
-  const Quaternion<V> x{joined<V>([&](int r) { return drawn[r].a0; }), joined<V>([&](int r) { return drawn[r].a1; }),
-                        joined<V>([&](int r) { return drawn[r].a2; }), joined<V>([&](int r) { return drawn[r].a3; })};
-  return x * adjoint(direction_of(part, k));
+  return heatbath_rotation(part, beta, [&](R alpha, int round) {
+    const auto address = chain.template at<typename Draws<V>::W>(sites + round * native_lanes<double>);
+    return su2_heatbath(
+        alpha, [&](int n) { return heatbath_attempt(chain.keys, address, mu, subgroup, n); },
+        [&] { return heatbath_direction(chain.keys, address, mu, subgroup); });
+  });
 }
 
 // The g of overrelaxation: V^dagger V^dagger keeps Re tr(g V) = Re tr V.

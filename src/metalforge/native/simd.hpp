@@ -344,6 +344,23 @@ MF_INLINE Simd<T, L> mul_add(Simd<T, L> a, Simd<T, L> b, Simd<T, L> c) {
 }
 template <class T, int L>
 MF_INLINE Simd<T, L> neg_mul_add(Simd<T, L> a, Simd<T, L> b, Simd<T, L> c) {
+#if MF_X86 && defined(__FMA__)
+  using S = typename Simd<T, L>::Storage;
+#if defined(__AVX512F__)
+  if constexpr (sizeof(S) == 64) {
+    if constexpr (sizeof(T) == 8)
+      return S(_mm512_fnmadd_pd(__m512d(a.v), __m512d(b.v), __m512d(c.v)));
+    else
+      return S(_mm512_fnmadd_ps(__m512(a.v), __m512(b.v), __m512(c.v)));
+  }
+#endif
+  if constexpr (sizeof(S) == 32) {
+    if constexpr (sizeof(T) == 8)
+      return S(_mm256_fnmadd_pd(__m256d(a.v), __m256d(b.v), __m256d(c.v)));
+    else
+      return S(_mm256_fnmadd_ps(__m256(a.v), __m256(b.v), __m256(c.v)));
+  }
+#endif
   if constexpr (has_fma && in_one_register<decltype(a.v)>)
     return fma(-a, b, c);
   else
@@ -397,6 +414,28 @@ MF_INLINE void interleave_store(Simd<T, L> a, Simd<T, L> b, T* p) {
   };
   Simd<T, L>(half(std::make_index_sequence<L>{}, std::integral_constant<int, 0>{})).store(p);
   Simd<T, L>(half(std::make_index_sequence<L>{}, std::integral_constant<int, L / 2>{})).store(p + L);
+}
+
+// The sign bits of all lanes, as the bits of one number: what a mask says.
+template <class T, int L>
+MF_INLINE int sign_bits(Simd<T, L> x) {
+#if MF_X86
+  using S = typename Simd<T, L>::Storage;
+#if defined(__AVX512DQ__)
+  if constexpr (sizeof(S) == 64)
+    return sizeof(T) == 8 ? static_cast<int>(_mm512_movepi64_mask(__m512i(x.v)))
+                          : static_cast<int>(_mm512_movepi32_mask(__m512i(x.v)));
+#endif
+#if defined(__AVX2__)
+  if constexpr (sizeof(S) == 32)
+    return sizeof(T) == 8 ? _mm256_movemask_pd(__m256d(x.v)) : _mm256_movemask_ps(__m256(x.v));
+#else
+  if constexpr (sizeof(S) == 16) return sizeof(T) == 8 ? _mm_movemask_pd(__m128d(x.v)) : _mm_movemask_ps(__m128(x.v));
+#endif
+#endif
+  int bits = 0;
+  for (int i = 0; i < L; ++i) bits |= static_cast<int>(as_bits(x)[i] >> (8 * sizeof(T) - 1)) << i;
+  return bits;
 }
 
 // The two halves of a vector, and back.

@@ -71,32 +71,39 @@ struct Matrix3 {
   }
 };
 
-// acc + A B
+// Factors of products need not be in one place: all they have is entry(row, column).
 template <class T>
-MF_INLINE void mul_acc(const Matrix3<T>& a, const Matrix3<T>& b, Matrix3<T>& acc) {
+MF_INLINE Complex<T> entry(const Matrix3<T>& m, int row, int column) {
+  return m.e[row][column];
+}
+
+// acc + A B
+template <class A, class B, class T>
+MF_INLINE void mul_acc(const A& a, const B& b, Matrix3<T>& acc) {
   MF_UNROLL
   for (int i = 0; i < 3; ++i) MF_UNROLL
   for (int k = 0; k < 3; ++k) MF_UNROLL
-  for (int j = 0; j < 3; ++j) acc.e[i][j] = mul_acc(a.e[i][k], b.e[k][j], acc.e[i][j]);
+  for (int j = 0; j < 3; ++j) acc.e[i][j] = mul_acc(entry(a, i, k), entry(b, k, j), acc.e[i][j]);
 }
 // acc + A B^dagger
-template <class T>
-MF_INLINE void mul_adj_acc(const Matrix3<T>& a, const Matrix3<T>& b, Matrix3<T>& acc) {
+template <class A, class B, class T>
+MF_INLINE void mul_adj_acc(const A& a, const B& b, Matrix3<T>& acc) {
   MF_UNROLL
   for (int i = 0; i < 3; ++i) MF_UNROLL
   for (int j = 0; j < 3; ++j) MF_UNROLL
-  for (int k = 0; k < 3; ++k) acc.e[i][j] = mul_conj_acc(a.e[i][k], b.e[j][k], acc.e[i][j]);
+  for (int k = 0; k < 3; ++k) acc.e[i][j] = mul_conj_acc(entry(a, i, k), entry(b, j, k), acc.e[i][j]);
 }
 // acc + A^dagger B
-template <class T>
-MF_INLINE void adj_mul_acc(const Matrix3<T>& a, const Matrix3<T>& b, Matrix3<T>& acc) {
+template <class A, class B, class T>
+MF_INLINE void adj_mul_acc(const A& a, const B& b, Matrix3<T>& acc) {
   MF_UNROLL
   for (int i = 0; i < 3; ++i) MF_UNROLL
   for (int k = 0; k < 3; ++k) MF_UNROLL
-  for (int j = 0; j < 3; ++j) acc.e[i][j] = conj_mul_acc(a.e[k][i], b.e[k][j], acc.e[i][j]);
+  for (int j = 0; j < 3; ++j) acc.e[i][j] = conj_mul_acc(entry(a, k, i), entry(b, k, j), acc.e[i][j]);
 }
-template <class T>
-MF_INLINE Matrix3<T> mul(const Matrix3<T>& a, const Matrix3<T>& b) {
+template <class A, class B>
+MF_INLINE auto mul(const A& a, const B& b) {
+  using T = decltype(entry(a, 0, 0).re + entry(b, 0, 0).re);
   Matrix3<T> m = Matrix3<T>::zero();
   mul_acc(a, b, m);
   return m;

@@ -55,6 +55,10 @@ MF_INLINE void kick_by(const Algebra<V>& force, V keep, V factor, Algebra<V>& pi
   for (int c = 0; c < 8; ++c) pi.c[c] = neg_mul_add(factor, force.c[c], keep * pi.c[c]);
 }
 
+// The two rows of a subgroup: (0, 1), (0, 2), (1, 2).
+MF_INLINE int upper_row(int subgroup) { return subgroup < 2 ? 0 : 1; }
+MF_INLINE int lower_row(int subgroup) { return subgroup < 1 ? 1 : 2; }
+
 // U_mu(x) after an update of each of its SU(2) subgroups in turn; rotate(subgroup, w) gives the g of U <- g U, where w
 // is the subgroup's part of U A (heatbath.hpp: su2_part).
 template <class Links, class Position, class Rotate>
@@ -63,12 +67,37 @@ MF_INLINE auto updated_by_subgroups(const Links& links, const Position& x, int m
   auto u = links.load(x, mu);
   auto w = mul(u, a);
   for (int s = 0; s < 3; ++s) {
-    const int i = s < 2 ? 0 : 1, j = s < 1 ? 1 : 2;  // rows (0, 1), (0, 2), (1, 2)
+    const int i = upper_row(s), j = lower_row(s);
     const auto g = rotate(s, su2_part(w, i, j));
     rotate_rows(g, i, j, u);
     if (s < 2) rotate_rows(g, i, j, w);
   }
   return u;
+}
+
+// The same for the first n of N links at once, none of which is in the staple of another: roots and quotients, each of
+// which waits for the one before, overlap. rotate(k, subgroup, w) is for the k-th.
+template <int N, class V, class Links, class Position, class Rotate>
+MF_INLINE void update_by_subgroups(const Links& links, const Position (&x)[N], int n, int mu, Rotate rotate,
+                                   Matrix3<V> (&u)[N]) {
+  Matrix3<V> w[N];
+  Quaternion<V> g[N];
+  MF_ROLLED_ON_CPU
+  for (int k = 0; k < n; ++k) {
+    u[k] = links.load(x[k], mu);
+    w[k] = mul(u[k], staple(links, x[k], mu));
+  }
+  MF_ROLLED_ON_CPU
+  for (int s = 0; s < 3; ++s) {
+    const int i = upper_row(s), j = lower_row(s);
+    MF_ROLLED_ON_CPU
+    for (int k = 0; k < n; ++k) g[k] = rotate(k, s, su2_part(w[k], i, j));
+    MF_ROLLED_ON_CPU
+    for (int k = 0; k < n; ++k) {
+      rotate_rows(g[k], i, j, u[k]);
+      if (s < 2) rotate_rows(g[k], i, j, w[k]);
+    }
+  }
 }
 
 }  // namespace mf

@@ -1,8 +1,6 @@
 // Drivers of everything that changes a gauge field: starts, molecular dynamics, heat bath, overrelaxation.
 #include "actions.hpp"
-#include "lattice.hpp"
-#include "team.hpp"
-#include "update.hpp"
+#include "sweeps.hpp"
 
 namespace mf::bindings {
 namespace {
@@ -63,7 +61,9 @@ void kick(const Action& action, const Layout& layout, const Links<V>& links, con
           double factor, int threads) {
   using Real = typename LaneTraits<V>::Real;
   const V scale_old(static_cast<Real>(keep)), scale_new(static_cast<Real>(factor));
+  const i64 fetched = is_cached(layout, sizeof(Real)) ? 0 : layout.vectors() - fetched_ahead;
   for_each_link(layout, threads, [&](i64 v, int mu) {
+    if (v < fetched) staple(FetchedLinks<V>{links}, layout.at(v + fetched_ahead), mu);
     const Algebra<V> force = force_over_beta_third(action, links, layout.at(v), mu);
     Algebra<V> pi = momenta.load(v, mu);
     kick_by(force, scale_old, scale_new, pi);
@@ -159,56 +159,6 @@ void reunitarise_links(const FieldLayout<Real>& layout, nb::handle u_object, nb:
   });
 }
 
-// Calls work(mu, parity, slice) in an order that gives what all of (0, 0), then all of (0, 1), (1, 0), ... (3, 1)
-// would, but goes through the time slices once, as a wave: phase 2 mu + parity is `lag` slices behind the first one.
-// Where a link is updated its staple reaches, for mu < 3, links mu of the other parity and links t in the slices beside
-// it, and for mu = 3 spatial links in the next slice; so phase (mu, 1) of a slice comes when (mu, 0) is done on both
-// sides of it, (3, 0) when (2, 1) is done in the next one, and all else when the phase before is done in the same
-// slice. The slices are a ring: `first` is where a phase begins, far enough from the seam, and the wave runs on over it
-// to the end.
-template <class Work>
-void walk_sweep(u64 selection, i64 slices, Work work) {
-  constexpr int lag[8] = {0, 1, 1, 2, 2, 3, 4, 4}, first[8] = {0, 1, 1, 2, 2, 3, 3, 3};
-  for (i64 wave = 0; wave < slices + lag[7] + first[7]; ++wave)
-    for (int phase = 0; phase < 8; ++phase) {
-      const i64 t = wave - lag[phase] - first[phase];
-      if (t >= 0 && t < slices && selection >> phase & 1) work(phase / 2, phase % 2, (t + first[phase]) % slices);
-    }
-}
-
-// Updates links by direction and parity, so that none changes while its staple is in use. Bit 2 mu + parity of
-// `selection` chooses which; 255 is every link. rotate(sites, mu, subgroup, part) is the update of a subgroup.
-// A field that no cache holds would come from memory once a direction and parity: it is walked through by slices. Sites
-// of one parity are further apart than a page, which prefetchers do not follow: links are fetched two vectors ahead.
-template <class Real, class Rotate>
-void sweep(const FieldLayout<Real>& layout, Real* data, u64 selection, int threads, Rotate rotate) {
-  constexpr i64 cached_bytes = i64{8} << 20, fetched_ahead = 2;
-  const i64 bytes = layout.sites() * 4 * 18 * static_cast<i64>(sizeof(Real));
-  const i64 slices = bytes > cached_bytes ? layout.local()[3] : 1;
-  with_lanes(layout, [&](auto tag) {
-    using V = decltype(tag);
-    const Links<V> links{data};
-    run_team(threads, [&](const Team& team) {
-      walk_sweep(selection, slices, [&](int mu, int parity, i64 slice) {
-        const i32* list = layout.parity(parity).data();
-        const i64 n = layout.vectors() / 2 / slices;
-        const Team::Range range = team.share(n);
-        const i64 end = slice * n + range.end;
-        for (i64 i = slice * n + range.begin; i < end; ++i) {
-          const i64 v = list[i];
-          if (i + fetched_ahead < end) staple(FetchedLinks<V>{links}, layout.at(list[i + fetched_ahead]), mu);
-          const auto rotation = [&](int subgroup, const Quaternion<V>& part) {
-            return rotate(layout.sites_of(v), mu, subgroup, part);
-          };
-          links.store(updated_by_subgroups(links, layout.at(v), mu, rotation), v, mu);
-        }
-        team.barrier();
-      });
-    });
-    return 0;
-  });
-}
-
 template <class Real>
 void heatbath_sweep(const FieldLayout<Real>& layout, nb::handle u_object, double beta, nb::handle seed,
                     nb::handle stream, nb::handle step, nb::handle selection_object, nb::handle threads_object) {
@@ -219,10 +169,7 @@ void heatbath_sweep(const FieldLayout<Real>& layout, nb::handle u_object, double
   require_finite(&beta, 1, "beta");
   if (beta < 0) throw nb::value_error("`beta` must be >= 0");
   nb::gil_scoped_release release;
-  sweep(layout, u.data(), selection, threads,
-        [&]<class V>(const u32* sites, int mu, int subgroup, const Quaternion<V>& part) {
-          return heatbath_rotation(part, beta, chain, sites, mu, subgroup);
-        });
+  sweep(layout, u.data(), selection, threads, [&](int mu) { return HeatbathUpdate(beta, chain, mu); });
 }
 
 template <class Real>
@@ -232,8 +179,7 @@ void overrelaxation_sweep(const FieldLayout<Real>& layout, nb::handle u_object, 
   const u64 selection = unsigned_argument(selection_object, "selection", 255);
   const int threads = useful_threads(layout, threads_object);
   nb::gil_scoped_release release;
-  sweep(layout, u.data(), selection, threads,
-        []<class V>(const u32*, int, int, const Quaternion<V>& part) { return overrelaxation_rotation(part); });
+  sweep(layout, u.data(), selection, threads, [](int) { return OverrelaxationUpdate{}; });
 }
 
 template <class Real>
