@@ -9,7 +9,7 @@ import typer
 from metalforge import __version__, native, substrates
 from metalforge.core.errors import PlacementError
 from metalforge.core.installation import extras
-from metalforge.core.substrate import Cost, Discovery, Substrate, Workload
+from metalforge.core.substrate import Discovery, Substrate, Workload
 from metalforge.substrates import Decision, Policy
 
 from .output import Json, print_json, print_table, print_text
@@ -96,10 +96,10 @@ def route(
     print_text(f"{load.name}: {load.summary}")
     print_text(f"needs {', '.join(c.label for c in load.needs)}; priced for {load.size or 'one call'}")
     print_text(f"-> {decision.substrate.name} ({decision.substrate.model}): {decision.reason}")
-    print_text(f"   {_cost_text(decision.cost)}")
+    print_text(f"   {decision.cost}")
     if decision.rejected:
         print_text()
-        rows = [(r.name, r.reason, _cost_text(r.cost) if r.cost else "") for r in decision.rejected]
+        rows = [(r.name, r.reason, str(r.cost or "")) for r in decision.rejected]
         print_table("Turned down", ("substrate", "why", "cost per call"), rows)
 
 
@@ -141,13 +141,6 @@ def _show_substrates(found: Discovery) -> None:
     if found.missing:
         missing = [(m.what, m.reason, m.remedy) for m in found.missing]
         print_table("Missing", ("what", "why", "what to do"), missing)
-
-
-def _cost_text(cost: Cost) -> str:
-    parts = [str(q) for q in (cost.latency, cost.energy) if q is not None]
-    if cost.unknown:
-        parts.append(cost.unknown)
-    return "; ".join(parts)
 
 
 def _number(key: str, value: str | float | bool) -> str:

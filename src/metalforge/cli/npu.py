@@ -452,24 +452,8 @@ def _scaling(path: Path) -> dict[str, Any]:
 
 def _print_plan(plan: "Plan") -> None:
     """Write a plan: a table of ops, how to make the others map, totals and notes."""
-    from metalforge.hybrid.routing.plan import HEADER, cells
+    from metalforge.hybrid.routing.plan import remarks, table
 
-    record = plan.record
-    print_table(
-        f"{record.graph} on {record.profile}, objective {record.objective}, policy {record.policy}, "
-        f"host {record.host_profile}",
-        HEADER,
-        [cells(row) for row in record.ops],
-    )
-    for known in record.ranges:
-        print_text(f"range: {known}")
-    for row in record.ops:
-        if row.fix:
-            print_text(f"{row.op}: to make it map: {row.fix}")
-        if row.note:
-            print_text(f"{row.op}: on the chip: {row.note}")
-    print_text(f"device: {record.device_total.latency or record.device_total.unknown}")
-    print_text(f"host: {record.host_total.latency or record.host_total.unknown}")
-    for note in record.notes:
-        print_text(f"note: {note}")
-    print_text()
+    shown = table(plan.record)
+    print_table(shown.title, shown.columns, shown.rows)
+    print_text("\n".join([*remarks(plan.record), ""]))

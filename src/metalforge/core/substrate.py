@@ -93,6 +93,10 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         latency, energy = (None if figure is None else figure * part for figure in (self.latency, self.energy))
         return Cost(latency=latency, energy=energy, unknown=self.unknown)
 
+    def __str__(self) -> str:
+        """Return the figures there are, and why others are not."""
+        return ", ".join(str(part) for part in (self.latency, self.energy, self.unknown) if part)
+
     def figure(self, objective: str) -> Quantity | None:
         """Return what an objective looks at: the joules for `energy`, else the seconds."""
         return self.energy if objective == "energy" else self.latency

@@ -104,12 +104,11 @@ class ChunkPlan(BriefRepr):
         ]
         lines += aligned([HEADER, *map(_cells, self.chunks)])
         if self.device is not None:
-            lines.append(f"device, per step: {_whole(self.device)}")
-        lines.append(f"host, per step: {_whole(self.host)}")
+            lines.append(f"device, per step: {self.device}")
+        lines.append(f"host, per step: {self.host}")
         if self.swaps.reloads:
             lines.append(
-                f"reloads, per step: {self.swaps.reloads:g} programs, {self.swaps.bytes:.0f} bytes, "
-                f"{_whole(self.swaps.cost)}"
+                f"reloads, per step: {self.swaps.reloads:g} programs, {self.swaps.bytes:.0f} bytes, {self.swaps.cost}"
             )
         return "\n".join(lines)
 
@@ -276,8 +275,3 @@ def _cells(chunk: Chunk) -> tuple[str, ...]:
         short(chunk.cost.latency) if chunk.cost.latency else "unknown",
         chunk.why,
     )
-
-
-def _whole(cost: Cost) -> str:
-    parts = [str(quantity) for quantity in (cost.latency, cost.energy) if quantity is not None]
-    return ", ".join([*parts, cost.unknown] if cost.unknown else parts)

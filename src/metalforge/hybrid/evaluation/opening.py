@@ -18,7 +18,7 @@ from metalforge.hybrid.deployed import Deployed, load
 from metalforge.hybrid.deployed.model import DeployedEsn, DeployedPlan
 from metalforge.hybrid.esn.network import CarriedState, HybridEsn
 from metalforge.hybrid.model.graph import Node, OpGraph
-from metalforge.hybrid.model.opening import as_graph
+from metalforge.hybrid.model.opening import as_graph, expect_model
 from metalforge.hybrid.model.ops import FullyConnectedOp
 from metalforge.hybrid.routing.encodings import precision_of
 from metalforge.hybrid.routing.plan import Plan
@@ -30,7 +30,6 @@ from metalforge.substrates.npu.program import Program
 
 DEPLOYED = "deployed"
 """What the row of a model as it was deployed is called."""
-KINDS = (".onnx", ".safetensors", ".json", ".mfd", ".mfp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +74,8 @@ def open_model(model: Any) -> OpenedModel:
 
 
 def _of_file(path: Path) -> OpenedModel:
-    if not path.is_dir() and path.exists() and path.suffix not in KINDS:
-        raise SpecError(f"{path}: a model is a folder of `search --out` or a file of kind {', '.join(KINDS)}")
+    if not path.is_dir():
+        expect_model(path, {".mfd": "what was deployed", ".mfp": "a program"})
     if path.suffix == ".onnx":
         return OpenedModel(model=as_graph(path))
     if path.suffix != ".mfp":

@@ -11,7 +11,7 @@ import msgspec
 
 from metalforge.core.errors import find
 from metalforge.core.escapes import escaped
-from metalforge.core.pages import aligned
+from metalforge.core.pages import TextTable, aligned
 from metalforge.core.quantities import Modelled, Quantity
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.model.graph import OpGraph
@@ -147,7 +147,10 @@ class Plan:
 
     def explain(self, op: str | None = None) -> str:
         """Return the plan as a table, or all that is known of one op."""
-        return table(self.record) if op is None else paragraph(self[op])
+        if op is not None:
+            return paragraph(self[op])
+        found = table(self.record)
+        return "\n".join([found.title, *aligned([found.columns, *found.rows]), *remarks(self.record)])
 
     def to_json(self) -> str:
         """Return the record as JSON; `msgspec.json.decode(text, type=PlanRecord)` reads it back."""
@@ -229,21 +232,23 @@ def cells(row: OpPlan) -> tuple[str, ...]:
     )
 
 
-def table(record: PlanRecord) -> str:
-    """Return the whole plan: a line an op, how to make the others map, totals, notes."""
+def table(record: PlanRecord) -> TextTable:
+    """Return a line an op."""
     head = f"{record.graph}: policy {record.policy}, objective {record.objective}, device {record.profile}"
-    lines = [f"{head}, host {record.host_profile}, tolerance {record.tolerance:g}, batch {record.batch}"]
-    lines += aligned([HEADER, *map(cells, record.ops)])
-    fixes = [f"  {row.op}: {row.fix}" for row in record.ops if row.fix]
-    if fixes:
-        lines += ["how to make it map:", *fixes]
-    notes = [f"  {row.op}: {row.note}" for row in record.ops if row.note]
-    if notes:
-        lines += ["what the chip really does:", *notes]
-    lines += [f"range: {known}" for known in record.ranges]
-    lines.append(f"device: {_cost(record.device_total)}")
-    lines.append(f"host: {_cost(record.host_total)}")
-    return "\n".join([*lines, *(f"note: {note}" for note in record.notes)])
+    title = f"{head}, host {record.host_profile}, tolerance {record.tolerance:g}, batch {record.batch}"
+    return TextTable(title, HEADER, [cells(row) for row in record.ops])
+
+
+def remarks(record: PlanRecord) -> list[str]:
+    """Return what the table does not say: ranges, how to make the others map, totals, notes."""
+    lines = [f"range: {known}" for known in record.ranges]
+    lines += [f"{row.op}: to make it map: {row.fix}" for row in record.ops if row.fix]
+    lines += [f"{row.op}: on the chip: {row.note}" for row in record.ops if row.note]
+    return [*lines, *_totals(record), *(f"note: {note}" for note in record.notes)]
+
+
+def _totals(record: PlanRecord) -> list[str]:
+    return [f"device: {_cost(record.device_total)}", f"host: {_cost(record.host_total)}"]
 
 
 def summary(record: PlanRecord) -> str:
@@ -252,8 +257,7 @@ def summary(record: PlanRecord) -> str:
     lines = [_head(record), *aligned(shown)]
     if len(record.ops) > SCREEN:
         lines.append(f"... and {len(record.ops) - SCREEN} more")
-    lines += [f"device: {_cost(record.device_total)}", f"host: {_cost(record.host_total)}"]
-    return "\n".join([*lines, "plan.explain() says why, and what would make the others map"])
+    return "\n".join([*lines, *_totals(record), "plan.explain() says why, and what would make the others map"])
 
 
 def _head(record: PlanRecord) -> str:
