@@ -72,6 +72,7 @@ def field_names(kind: type) -> tuple[str, ...] | None:
     return names
 
 
+_PLAIN = {int, float, str, bool, type(None)}
 _SIZES: dict[type, Callable[[Any], int]] = {}
 
 
@@ -85,7 +86,7 @@ def payload_bytes(payload: Any) -> int:
 
 
 def _size_of(kind: type, sample: Any) -> Callable[[Any], int]:
-    if kind in (int, float, str, bool, type(None)):
+    if kind in _PLAIN:
         return lambda payload: 0
     if issubclass(kind, bytes | bytearray):
         return len
@@ -94,6 +95,7 @@ def _size_of(kind: type, sample: Any) -> Callable[[Any], int]:
     if issubclass(kind, Mapping):
         return lambda payload: sum(map(payload_bytes, payload.values()))
     if issubclass(kind, tuple | list):
-        return lambda payload: sum(map(payload_bytes, payload))
+        # A column of numbers is not looked at one by one.
+        return lambda payload: 0 if set(map(type, payload)) <= _PLAIN else sum(map(payload_bytes, payload))
     names = field_names(kind) or ()
     return lambda payload: sum(payload_bytes(getattr(payload, name)) for name in names)

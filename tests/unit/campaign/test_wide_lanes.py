@@ -8,7 +8,7 @@ import pytest
 
 from metalforge.campaign.running import lanes
 from metalforge.campaign.running.campaign import Campaign
-from metalforge.campaign.spec import Budget, CampaignSpec, LaneSpec, Lattice, Running
+from metalforge.campaign.spec import Budget, CampaignSpec, LaneSpec, Lattice, Running, Steering
 from metalforge.campaign.steerers import GaussianProcess
 from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
 from metalforge.lattice import Chain
@@ -16,7 +16,9 @@ from reference.small_campaigns import QUICK, ROUNDS, WITH_QUARKS, run_until
 from reference.wide_engine import WideEngine, with_cards
 
 CARD = Running(block=30, checkpoint_s=0.0, substrate="cuda:0")
-WIDE = msgspec.structs.replace(QUICK, running=CARD, budget=Budget(trajectories=1400))
+WIDE = msgspec.structs.replace(
+    QUICK, running=CARD, budget=Budget(trajectories=1400), steering=Steering(visit=20, initial=4)
+)
 
 
 def run(spec, folder, updates=None):

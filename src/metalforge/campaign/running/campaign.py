@@ -255,6 +255,7 @@ class Campaign(Closing):
             steerers={dims: steerer_of(spec, dims, reader.worker) for dims in spec.lattice.volumes},
             sleep=make_sleep(self.book, spec) if arrangement.sleeps else None,
         )
+        estimator = Estimator(spec, self.book)
         planner = Planner(
             spec,
             self.book,
@@ -262,7 +263,7 @@ class Campaign(Closing):
             plan,
             stop=lambda: self._stops(until),
             halted=lambda: self.halted,
-            estimate=Estimator(spec, self.book),
+            estimate=estimator,
             beside=neighbours_of,
             checks=arrangement.checker is not None,
         )
@@ -292,7 +293,7 @@ class Campaign(Closing):
         )
         began = time.monotonic()
         self._look()
-        with graph.start() as run:
+        with estimator, graph.start() as run:
             while not run.wait(LOOK_S):
                 self._look()
             note_use(self.book, run, time.monotonic() - began)

@@ -170,7 +170,7 @@ def _watch(spec: CampaignSpec, heads: Heads, worker: Worker, brief: Brief) -> He
         meta=brief.meta,
         tau=spec.lattice.tau,
         rule=heads.stop,
-        every=spec.screening.every if sweeps else 1,
+        every=brief.told_every if sweeps else 1,
     )
 
 

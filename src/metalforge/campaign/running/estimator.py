@@ -1,11 +1,13 @@
 """beta_c while a campaign runs: estimated after visits, but seldom for more than a small part of the time."""
 
 import time
+from threading import Thread
 
 from metalforge.campaign.findings import plan_of
 from metalforge.campaign.physics.evidence import finding_of
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.records import Estimated
+from metalforge.core.closing import Closing
 
 from .book import Book
 
@@ -18,20 +20,44 @@ REPLICAS = 60
 """Bootstrap replicas while it runs: errors to 9 %."""
 
 
-class Estimator:
+class Estimator(Closing):
     """Writes an estimate for every volume with new measurements."""
 
     def __init__(self, spec: CampaignSpec, book: Book) -> None:
         self._spec, self._book = spec, book
         self._ended, self._cost, self._made = -1e9, 0.0, 0
+        self._running = Thread()
+        self._failed: BaseException | None = None
 
     def __call__(self) -> None:
-        """Estimate if it is due; a deterministic campaign estimates every time."""
-        began, made = time.monotonic(), self._book.state.trajectories
-        due = began - self._ended >= self._cost / SHARE or made >= GROWTH * self._made
-        if not (self._spec.running.deterministic or due):
+        """Estimate if it is due, beside what else runs; a deterministic campaign estimates every time, and waits."""
+        if self._spec.running.deterministic:
+            self._estimate()
             return
-        self._made = made
+        made = self._book.state.trajectories
+        due = time.monotonic() - self._ended >= self._cost / SHARE or made >= GROWTH * self._made
+        if due and not self._running.is_alive():
+            self.close()
+            self._made = made
+            self._running = Thread(target=self._try, name="estimate", daemon=True)
+            self._running.start()
+
+    def close(self) -> None:
+        """Wait for the estimate that is made, and raise what went wrong with it."""
+        if self._running.ident is not None:
+            self._running.join()
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+
+    def _try(self) -> None:
+        try:
+            self._estimate()
+        except BaseException as error:  # raised by whoever waits for it
+            self._failed = error
+
+    def _estimate(self) -> None:
+        began = time.monotonic()
         for dims in self._spec.lattice.volumes:
             with self._book.reading() as state:
                 points = state.points(dims, complete=self._spec.running.deterministic)

@@ -55,6 +55,8 @@ class Brief:
     """The other chains of its ladder, in order of their couplings, where it has one."""
     exchanges: bool = False
     """Whether it belongs to a ladder."""
+    told_every: int = 1
+    """Of its sweeps, every so many are told to the heads."""
 
     @property
     def rows(self) -> int:
@@ -68,7 +70,9 @@ class Brief:
         )
 
     @classmethod
-    def of(cls, log: ChainLog, meta: Sequence[MetaRow] = (), engines: Sequence[str] = ()) -> "Brief":
+    def of(
+        cls, log: ChainLog, meta: Sequence[MetaRow] = (), engines: Sequence[str] = (), told_every: int = 1
+    ) -> "Brief":
         """Return what is known of a chain now; rows that come later do not change it."""
         ends = [d.step for d in log.decisions if d.what == "warmup-ends"]
         return cls(
@@ -88,6 +92,7 @@ class Brief:
             closed=log.step,
             settled=log.settled,
             exchanges=bool(log.ladder),
+            told_every=told_every,
         )
 
 
@@ -165,6 +170,8 @@ class Block:
     screened: list[Record] = field(default_factory=list)
     more: int = 0
     """Blocks of the same volley that come after it."""
+    told_every: int = 1
+    """Of the chain's sweeps, every so many are told to the heads."""
     lost: str = ""
     """Why the producer cannot run anything any more: what it held goes on elsewhere, from files."""
 

@@ -26,6 +26,8 @@ from .visits import AskAhead, Nothing, VisitPlan
 
 DEPTH = 2
 """Orders on a lane: one that runs and one that waits."""
+WIDE_TOLD = 1024
+"""Of the sweeps of a wide lane's chains, one in so many is told to the heads, which take a millisecond for it."""
 WIDE_BLOCK = 256
 """Updates of an order on a wide lane, at least: it makes tens of thousands a second, and a block is a few records."""
 
@@ -338,8 +340,10 @@ class Planner:
         brief = None
         if holder is None:
             with self._book.reading() as state:
+                every = max(self.spec.screening.every, WIDE_TOLD if lane.wide else 1)
                 first, *others = (
-                    Brief.of(c, self._beside(state, c), sorted(state.engines_of(c))) for c in state.together(chain)
+                    Brief.of(c, self._beside(state, c), sorted(state.engines_of(c)), every)
+                    for c in state.together(chain)
                 )
                 brief = replace(first, others=others)
             self._held[chain] = lane

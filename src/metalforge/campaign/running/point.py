@@ -41,7 +41,7 @@ class PointChain:
     """A chain at some update, counted from 0; `update` moves it."""
 
     def __init__(self, brief: Brief, tools: Tools, checkpoint: Path | None = None) -> None:
-        self.id, self.dims, self.beta = brief.id, brief.dims, brief.beta
+        self.id, self.dims, self.beta, self.told_every = brief.id, brief.dims, brief.beta, brief.told_every
         self._known, self._tools, self._spec = brief, tools, tools.spec
         self._watch = tools.lines.watch(brief)
         self._decisions: list[Decided] = []

@@ -16,7 +16,7 @@ ANOMALY = "anomaly"
 
 
 class Screen(Stage[Block, Block]):
-    """Asks the worker about every `screening.every`-th row; a chain whose chi is above the threshold is flagged."""
+    """Asks the worker about the last row of a block that it was told; chains with a chi above the threshold are flagged."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Screen(Stage[Block, Block]):
     def _read(self, block: Block) -> dict[str, float]:
         """Return what was said of the last row of a block that is looked at; nothing where no word came in time."""
         last = max(segment.first + len(segment.columns["plaquette"]) for segment in block.segments) - 1
-        row = last - last % self._spec.screening.every
+        row = last - last % block.told_every
         segment = next((s for s in reversed(block.segments) if s.first <= row), None)
         if segment is None:
             return {}

@@ -25,6 +25,8 @@ from .couplings import by_couplings, couplings_of
 SNAP = 0.01
 """Part of the range within which a suggestion continues a chain that is there: a new one would have to warm up, and
 reweighting makes no difference between the two."""
+WIDE_VISIT = 4
+"""Visits of silicon that runs many chains at once are so many times longer: deciding takes time, too."""
 NO_GAIN = "; chains go on alone: a ladder crossed between the phases no more often for the same work"
 """Said of visits after a trial of exchange that did not pay."""
 
@@ -119,7 +121,7 @@ class VisitPlan:
             if chain is None and not wish.start and not wish.betas:
                 alone = [c for c in here if not c.ladder]
                 chain = self._chain_for(wish.beta, alone, {visit.chain for visit in pending})
-            updates = self._affordable(state, pending, fresh=chain is None, rungs=max(len(wish.betas), 1))
+            updates = self._affordable(who, state, pending, fresh=chain is None, rungs=max(len(wish.betas), 1))
             if updates is None:
                 return Nothing("trajectories")
             born = {c.id for c in chains}
@@ -270,10 +272,10 @@ class VisitPlan:
         return visits >= self.spec.steering.initial, -gains(state)[dims] / (max(visits, 1) * prod(dims)), visits
 
     def _affordable(
-        self, state: CampaignState, pending: Sequence[Assigned], *, fresh: bool, rungs: int = 1
+        self, who: Assignee, state: CampaignState, pending: Sequence[Assigned], *, fresh: bool, rungs: int = 1
     ) -> int | None:
         """Return the updates of the next visit within the budget; None where it is spent."""
-        wanted = self.spec.steering.visit
+        wanted = self.spec.steering.visit * (WIDE_VISIT if who.sites and not self.spec.running.deterministic else 1)
         budget = self.spec.budget.trajectories
         if budget is None:
             return wanted

@@ -108,7 +108,7 @@ def _unspeakable(value: Any) -> str:
     if isinstance(value, list):
         return "a list"
     if isinstance(value, tuple):
-        if all(type(entry) is float for entry in value):  # columns of rows: nearly all that is written
+        if set(map(type, value)) == {float}:  # columns of rows: nearly all that is written
             return "" if all(map(isfinite, value)) else "a number that is not finite"
         parts = iter(value)
     elif isinstance(value, dict):
