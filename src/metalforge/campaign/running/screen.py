@@ -16,7 +16,7 @@ ANOMALY = "anomaly"
 
 
 class Screen(Stage[Block, Block]):
-    """Asks the worker about the last row of a block that it was told; chains with a chi above the threshold are flagged."""
+    """Asks the worker about the last row that it was told of a block; flags chains whose chi is above the threshold."""
 
     def __init__(
         self,
