@@ -12,6 +12,7 @@ from . import (  # noqa: F401  # registers them
     robustness,
     steering,
     tasks_table,
+    thermodynamics,
     warmup,
 )
 from .protocol import EXPERIMENTS, Experiment, Result, ResultRow, Settings, find_experiment

@@ -10,7 +10,6 @@ their lines to one file. A campaign that is in the file is not run again, whoeve
 `--shard table` runs nothing and prints it.
 """
 
-import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -27,10 +26,11 @@ from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget, CampaignSpec, Dims, Lattice, Running, Screening
 from metalforge.campaign.state import CampaignState
 from metalforge.core.errors import SpecError
-from metalforge.core.files import cache_folder, naming, opened
 from metalforge.reservoir.metrics import wilson
+from metalforge.substrates import discover
 
 from .exact_model import CROSSOVER, FIRST_ORDER, RARE, ExactModel
+from .lines import TABLE, append_lines, file_of, read_lines
 from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of, shown, words
 from .rehearsal import rehearsal_spec, rehearse
 
@@ -55,6 +55,8 @@ class Case(NamedTuple):
     first_seed: int | None = None
     exchange: Literal["auto", "on", "off"] = "off"
     """Of rehearsals; a real campaign is what a scan is by default."""
+    substrate: str = "cpu"
+    """Where real campaigns run; those of a card are left out where there is none."""
 
 
 CASES = (
@@ -76,6 +78,18 @@ CASES = (
         "exact, exchange, 60,000 updates", "budget", 150, 60_000, None, FIRST_ORDER, first_seed=350_000, exchange="on"
     ),
     Case("exact, rare crossings", "budget", 60, 120_000, None, RARE, first_seed=360_000, exchange="auto"),
+    Case("8^3x4 on a card, to 0.002", "target", 150, 300_000, 0.002, first_seed=400_000, substrate="cuda:0"),
+    Case(
+        "8^3x2 on a card, to 0.002",
+        "target",
+        150,
+        300_000,
+        0.002,
+        dims=(8, 8, 8, 2),
+        beta=(5.0, 5.2),
+        first_seed=410_000,
+        substrate="cuda:0",
+    ),
 )
 QUICK_CASES = (
     Case("exact, one phase, to 0.006", "target", 20, 40_000, 0.006, CROSSOVER._replace(step=0.03)),
@@ -127,13 +141,13 @@ def run_job(job: CoverageJob, rules: str) -> list[CoverageOutcome]:
 
 
 def _real(case: Case, seed: int, rules: str) -> CoverageOutcome:
-    """Run a campaign of its own chains, as `metalforge scan` would, on one core."""
+    """Run a campaign of its own chains, as `metalforge scan` would, on one core or a card."""
     spec = CampaignSpec(
         name="coverage",
         seed=seed,
         lattice=Lattice(volumes=(case.dims,), beta_min=case.beta[0], beta_max=case.beta[1]),
         budget=Budget(trajectories=case.trajectories, target_error=case.target),
-        running=Running(deterministic=True, producers=1, checkpoint_s=1e9),
+        running=Running(deterministic=True, producers=1, checkpoint_s=1e9, substrate=case.substrate),
         # What the network says of a chain decides nothing here.
         screening=Screening(device="software", every=1000),
     )
@@ -161,8 +175,6 @@ def _outcome(case: Case, state: CampaignState, rules: str) -> CoverageOutcome:
 FILE = "coverage.jsonl"
 SHARD_S = 2400.0
 """Longest time of a shard: no campaign is begun that might end later."""
-TABLE = "table"
-"""The shard that runs nothing."""
 FAR = 4.0
 """Pulls beyond this are called wrong: a Gaussian gives 1 in 16,000."""
 ONE, TWO = (0.63, 0.73), 0.94
@@ -173,9 +185,10 @@ ONE, TWO = (0.63, 0.73), 0.94
 def run(settings: Settings, progress: Progress) -> Result:
     """Run the campaigns of this shard that are not in the file, and return the table of all that are."""
     cases = QUICK_CASES if settings.quick else CASES
-    outcomes = [] if settings.quick else read_outcomes(_file(settings))
+    outcomes = [] if settings.quick else read_outcomes(file_of(settings, FILE))
     known = {(outcome.case, outcome.seed) for outcome in outcomes}
-    mine = _shard(jobs_of(cases, settings.seed), settings.shard)
+    here = {"cpu", *(substrate.info.name for substrate in discover().substrates)}
+    mine = [job for job in _shard(jobs_of(cases, settings.seed), settings.shard) if job.case.substrate in here]
     jobs = [job for job in mine if not {(job.case.name, seed) for seed in job.seeds} <= known]
     began, longest = time.monotonic(), 0.0
     for number, job in enumerate(jobs):
@@ -186,43 +199,15 @@ def run(settings: Settings, progress: Progress) -> Result:
         found = run_job(job, __version__)
         longest = max(longest, time.monotonic() - before)
         if not settings.quick:
-            _append(_file(settings), found)
+            append_lines(file_of(settings, FILE), found)
         outcomes += found
     # Others may have added theirs meanwhile.
-    return _result(cases, outcomes if settings.quick else read_outcomes(_file(settings)))
+    return _result(cases, outcomes if settings.quick else read_outcomes(file_of(settings, FILE)))
 
 
 def read_outcomes(path: Path) -> list[CoverageOutcome]:
-    """Return the campaigns in a file, none if it is not there; lines that a kill cut off are left out."""
-    if not path.exists():
-        return []
-    with opened(path):
-        lines = [line for line in path.read_bytes().split(b"\n") if line]
-    outcomes: dict[tuple[str, int], CoverageOutcome] = {}
-    for line in lines:
-        try:
-            outcome = msgspec.json.decode(line, type=CoverageOutcome)
-        except msgspec.MsgspecError:
-            continue
-        outcomes[outcome.case, outcome.seed] = outcome
-    if lines and not outcomes:
-        raise SpecError(f"{path} is not a file of this experiment: none of its {len(lines)} lines is a campaign")
-    return list(outcomes.values())
-
-
-def _append(path: Path, outcomes: Sequence[CoverageOutcome]) -> None:
-    """Add lines in one write: two shards may add to one file, and what a killed one left begins no line of ours."""
-    with naming(path, "written"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            os.write(file, b"\n" + b"\n".join(msgspec.json.encode(outcome) for outcome in outcomes) + b"\n")
-        finally:
-            os.close(file)
-
-
-def _file(settings: Settings) -> Path:
-    return Path(settings.file) if settings.file else cache_folder() / FILE
+    """Return the campaigns in a file, each once."""
+    return list({(one.case, one.seed): one for one in read_lines(path, CoverageOutcome)}.values())
 
 
 def _shard(jobs: list[CoverageJob], shard: str) -> list[CoverageJob]:

@@ -23,6 +23,9 @@ WORKLOAD = "lattice_cg"
 """What chains are placed by: most of the time of one with sea quarks, and as bound by memory as sweeps are."""
 OWN_BYTES = {"thread": 8 << 20, "process": 64 << 20}
 """What a producer takes besides its chains: the stack of a thread, an interpreter with its libraries."""
+BESIDE_A_CARD = 4
+"""Cores that run chains beside a card unless told otherwise: a core adds half a percent to what an H200 does, and
+takes more than that from the thread that feeds it, since all threads share one interpreter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,7 +57,8 @@ def lanes_here(spec: CampaignSpec, without: Collection[str] = ()) -> tuple[Lane,
     elif running.substrate == "auto":
         cards = [] if why_no_cards(spec) else [lane for card in _cards() for lane in _lanes(card, spec)]
         cores = _lanes(producer_here(), spec)
-        found = [lane for lane in cards if lane.engine.family == cores[0].engine.family] + cores
+        cards = [lane for lane in cards if lane.engine.family == cores[0].engine.family]
+        found = [*cards, *(cores[:BESIDE_A_CARD] if cards and not spec.running.producers else cores)]
     elif running.substrate == "all":
         found = [lane for one in (*_cards(), producer_here()) for lane in _lanes(one, spec)]
     else:

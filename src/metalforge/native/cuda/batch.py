@@ -24,8 +24,8 @@ COLUMNS = len(BatchRow._fields)
 """Of a row of results: those of a `BatchRow`."""
 SLOTS = 256
 """Rows of a chain that wait to be read."""
-TURN = 8
-"""Updates of a group before the next one's turn."""
+TURNS = (64, 8, 1)
+"""Updates that are recorded as one: with several groups at most the second, which are those of a turn."""
 SHARE = 0.66
 """Of the cache, for the links of a group: the rest is for what else is read."""
 
@@ -58,10 +58,13 @@ class CudaBatch:
         """Ask for so many updates of all chains; the call does not wait for them."""
         if self._pending + updates > SLOTS:
             raise ValueError(f"rows of {self._pending} updates wait to be read; the ring has room for {SLOTS}")
-        for begin in range(0, updates, TURN):
-            for group, _ in self._groups:
-                group.run(plan, min(TURN, updates - begin))
         self._pending += updates
+        turns = TURNS if len(self._groups) == 1 else TURNS[1:]
+        while updates:
+            turn = next(turn for turn in turns if turn <= updates)
+            for group, _ in self._groups:
+                group.run(plan, turn)
+            updates -= turn
 
     def rows(self) -> NDArray[np.float64]:
         """Wait for what was started, and return it: (updates, chains, columns of a `BatchRow`)."""

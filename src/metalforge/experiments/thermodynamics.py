@@ -1,0 +1,173 @@
+r"""Experiment thermodynamics: beta_c of the quenched theory in infinite volume, from campaigns on growing lattices.
+
+Each lattice is a campaign of its own, on whatever silicon there is, with a budget in seconds; its peak counts where
+the evidence list holds. Peaks with one N_t are joined by
+
+    beta_c(N_s) = beta_c - h (N_t / N_s)^3
+
+(`campaign.physics.finite_size`), and the limit is held against published values. On a card all of it takes eight
+minutes; on cores the larger lattices are not established in their seconds, and the table says so. Lines of lattices
+that were run are in a file, and a lattice that is in it is not run again.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import msgspec
+
+from metalforge import __version__
+from metalforge.campaign.findings import finding
+from metalforge.campaign.physics.finite_size import VolumePeak, extrapolate
+from metalforge.campaign.physics.published import PUBLISHED, derived_range
+from metalforge.campaign.report.words import lattice_name
+from metalforge.campaign.running.campaign import Campaign
+from metalforge.campaign.spec import Budget, CampaignSpec, Dims, Lattice, Running, Screening, Steering, WarmUpPolicy
+from metalforge.campaign.state import CampaignState
+from metalforge.reservoir.metrics import Interval
+from metalforge.statistics.estimate import with_error
+
+from .lines import TABLE, append_lines, file_of, read_lines
+from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of, words
+
+FILE = "thermodynamics.jsonl"
+REPLICAS = 200
+WIDTH = 0.8
+"""Half of a campaign's range, in (N_t / N_s)^3: several times the shift of the peak, and its width, which falls alike.
+On 8^3x4 it is the range that is derived for a scan."""
+
+
+class Volume(NamedTuple):
+    """A lattice, the seconds and the error that it is run for, and how many chains it may have at most.
+
+    Near a transition of first order a few long chains say more than many short ones.
+    """
+
+    dims: Dims
+    seconds: float
+    target: float
+    chains: int
+
+
+VOLUMES = (
+    Volume((8, 8, 8, 4), 20.0, 0.0006, 40),
+    Volume((12, 12, 12, 4), 30.0, 0.0003, 24),
+    Volume((16, 16, 16, 4), 45.0, 0.0002, 12),
+    Volume((24, 24, 24, 4), 100.0, 0.0001, 8),
+    Volume((14, 14, 14, 6), 30.0, 0.0008, 16),
+    Volume((18, 18, 18, 6), 55.0, 0.0005, 10),
+    Volume((24, 24, 24, 6), 110.0, 0.0004, 8),
+)
+QUICK = (Volume((4, 4, 4, 2), 4.0, 0.02, 10), Volume((6, 6, 6, 2), 4.0, 0.01, 10))
+
+
+class VolumeFound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a campaign on one lattice gave: a line of the experiment's file."""
+
+    dims: Dims
+    seed: int
+    rules: str
+    silicon: str
+    updates: int
+    seconds: float
+    beta_c: float | None
+    error: float | None
+    established: bool
+    lacking: str
+    chains: int
+
+
+def spec_of(volume: Volume, seed: int) -> CampaignSpec:
+    """Return the campaign of a lattice: a range about the published coupling that narrows as the peak does."""
+    n_s, n_t = volume.dims[0], volume.dims[3]
+    low, high = derived_range(n_t) or (0.0, 0.0)
+    centre, half = PUBLISHED[n_t].beta_c, min((high - low) / 2, WIDTH * (n_t / n_s) ** 3)
+    return CampaignSpec(
+        name=f"thermodynamics {lattice_name(volume.dims)}",
+        seed=seed,
+        lattice=Lattice(volumes=(volume.dims,), beta_min=round(centre - half, 4), beta_max=round(centre + half, 4)),
+        budget=Budget(seconds=volume.seconds, target_error=volume.target),
+        warmup=WarmUpPolicy(longest=1000, shortest=100),
+        steering=Steering(most=volume.chains, initial=min(5, volume.chains)),
+        screening=Screening(device="software", every=1000),
+        # Between couplings it does not lower a barrier of first order (`experiment run exchange`).
+        running=Running(exchange="off", checkpoint_s=1e9),
+    )
+
+
+def run_volume(volume: Volume, seed: int) -> VolumeFound:
+    """Run the campaign of a lattice, and return what it found."""
+    began = time.monotonic()
+    with TemporaryDirectory() as folder, Campaign.open(spec_of(volume, seed), Path(folder)) as campaign:
+        return found_of(campaign.run(), volume, time.monotonic() - began)
+
+
+def found_of(state: CampaignState, volume: Volume, seconds: float) -> VolumeFound:
+    """Return what a campaign found on its lattice."""
+    found = finding(state, volume.dims, n_bootstrap=REPLICAS)
+    peak = found.transition
+    return VolumeFound(
+        dims=volume.dims,
+        seed=state.spec.seed,
+        rules=__version__,
+        silicon=", ".join(dict.fromkeys(s.model for s in state.opened.silicon if s.role == "produces")),
+        updates=state.trajectories,
+        seconds=seconds,
+        beta_c=None if peak is None else peak.beta_c,
+        error=None if peak is None else peak.error,
+        established=found.established,
+        lacking=found.reason or "",
+        chains=len(state.chains),
+    )
+
+
+@experiment("thermodynamics", "Where is the transition of the quenched theory in infinite volume, at N_t = 4 and 6?")
+def run(settings: Settings, progress: Progress) -> Result:
+    """Run the campaigns that are not in the file, and return the table of all that are."""
+    volumes = QUICK if settings.quick else VOLUMES
+    file = file_of(settings, FILE)
+    known = {} if settings.quick else {line.dims: line for line in read_lines(file, VolumeFound)}
+    missing = [] if settings.shard == TABLE else [volume for volume in volumes if volume.dims not in known]
+    for number, volume in enumerate(missing):
+        progress(number, len(missing), f"{lattice_name(volume.dims)}, {volume.seconds:g} s")
+        known[volume.dims] = found = run_volume(volume, settings.seed)
+        if not settings.quick:
+            append_lines(file, [found])
+    return _result([known[volume.dims] for volume in volumes if volume.dims in known])
+
+
+def _result(found: Sequence[VolumeFound]) -> Result:
+    rows, table, checks, said = [], [HEAD], [], []
+    for one in found:
+        quoted = "none found" if one.beta_c is None or one.error is None else with_error(one.beta_c, one.error)
+        verdict = "yes" if one.established else f"no: {one.lacking}"
+        table.append((lattice_name(one.dims), quoted, verdict, f"{one.updates:,}", f"{one.seconds:.0f}", one.silicon))
+        if one.beta_c is not None and one.error is not None:
+            rows.append(_row(lattice_name(one.dims), one.beta_c, one.error, one.dims[3]))
+    for n_t in sorted({one.dims[3] for one in found}):
+        known, mine = PUBLISHED[n_t], [one for one in found if one.dims[3] == n_t]
+        peaks = [VolumePeak(one.dims, one.beta_c, one.error) for one in mine if one.beta_c is not None and one.error]
+        fit, cautions = extrapolate(peaks) if peaks else (None, ())
+        said += [f"N_t = {n_t}: {caution}" for caution in cautions]
+        if fit is None:
+            continue
+        apart = abs(fit.beta_c - known.beta_c) / (fit.error**2 + known.error**2) ** 0.5
+        whole = fit.consistent and all(one.established for one in mine)
+        limit, slope = with_error(fit.beta_c, fit.error), with_error(fit.h, fit.h_error)
+        text = f"{limit}, h = {slope}, chi2 {fit.chi2:.1f} / {fit.dof}"
+        table.append((f"infinite, N_t = {n_t}", text, "yes" if whole else "no: not all of the above", "", "", ""))
+        rows.append(_row(f"infinite volume, N_t = {n_t}", fit.beta_c, fit.error, n_t))
+        asked = f"N_t = {n_t}: within two errors of {known.printed} ({known.short}), every lattice established"
+        checks.append((asked, f"{apart:.1f} errors, established: {'yes' if whole else 'no'}", apart <= 2 and whole))
+    seconds = sum(one.seconds for one in found)
+    return Result.of(rows, table, [*words("thermodynamics.all", seconds=seconds), *said], checks)
+
+
+HEAD = ("lattice", "beta_c", "established", "updates", "seconds", "on")
+
+
+def _row(task: str, beta_c: float, error: float, n_t: int) -> ResultRow:
+    figure = Interval(beta_c, beta_c - 2 * error, beta_c + 2 * error)
+    return row_of(task, "campaign", "beta_c", figure, PUBLISHED[n_t].beta_c, precision="f64")
