@@ -85,8 +85,12 @@ class WideCard:
     def meter(self):
         return CpuSubstrate().meter()
 
-    def open_engine(self, *, threads=None):
-        return self.engine
+    def open_engine(self, *, threads=None, strategy="native"):
+        if strategy == "native":
+            return self.engine
+        other = copy.copy(self.engine)
+        other.name, other.family = f"{self.engine.name}:{strategy}", strategy
+        return other
 
 
 def with_cards(monkeypatch, *engines):

@@ -24,13 +24,14 @@ class Assignee(NamedTuple):
     """Who a visit is for: a substrate and the volumes it may run.
 
     `follows` makes it run only at beta that chains of another volume have flagged. `sites` are what keeps it busy:
-    it is given as many chains at once; without, one.
+    it is given as many chains at once; without, one. Chains go on where `bits` are the same alone.
     """
 
     substrate: str
     volumes: Volumes
     follows: Dims | None = None
     sites: int = 0
+    bits: str = ""
 
     def share(self, dims: Dims) -> float:
         """Return the part of the substrate that a chain keeps busy."""

@@ -231,10 +231,14 @@ class Screening(_Part, frozen=True, kw_only=True):
 
 
 class LaneSpec(_Part, frozen=True, kw_only=True):
-    """A producer by name: the silicon it is on, and the volumes it runs, all of them without."""
+    """A producer by name: the silicon it is on, the volumes it runs, all of them without, and in which precision.
+
+    `strategy` is how a card computes trajectories in double precision; chains by one of them stay with it.
+    """
 
     substrate: str
     volumes: tuple[Dims, ...] = ()
+    strategy: Literal["native", "hybrid", "concurrent", "auto"] = "native"
 
 
 class Running(_Part, frozen=True, kw_only=True):

@@ -124,8 +124,11 @@ class Substrate(Protocol):
         """Return the best energy meter there is for this substrate, readable or not."""
         ...
 
-    def open_engine(self, *, threads: int | None = None) -> Any:
-        """Return what fields live on here, a `metalforge.native.engine.Engine`; one without raises PlacementError."""
+    def open_engine(self, *, threads: int | None = None, strategy: str = "native") -> Any:
+        """Return what fields live on here, a `metalforge.native.engine.Engine`; one without raises PlacementError.
+
+        `strategy` is how trajectories in double precision are computed, where there is a choice.
+        """
         ...
 
 
@@ -134,7 +137,7 @@ class NoEngine:
 
     info: SubstrateInfo
 
-    def open_engine(self, *, threads: int | None = None) -> NoReturn:
+    def open_engine(self, *, threads: int | None = None, strategy: str = "native") -> NoReturn:
         """Say that there is none."""
         raise PlacementError(
             f"{self.info.name} ({self.info.model}) has no engine for lattice fields\nhint: cpu:0 has one, everywhere"

@@ -8,7 +8,7 @@ from pathlib import Path
 from metalforge import native
 from metalforge.core.capabilities import Capability, Trait
 from metalforge.core.energy import EnergyMeter
-from metalforge.core.errors import MetalforgeError
+from metalforge.core.errors import MetalforgeError, PlacementError
 from metalforge.core.memory import memory_bytes
 from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, SubstrateInfo, Workload
 from metalforge.native.cpu_engine import CpuEngine, cpu_engine
@@ -70,8 +70,12 @@ class CpuSubstrate:
         """RAPL, readable or not."""
         return RaplMeter(self._sys / "class/powercap")
 
-    def open_engine(self, *, threads: int | None = None) -> CpuEngine:
+    def open_engine(self, *, threads: int | None = None, strategy: str = "native") -> CpuEngine:
         """The compiled kernels at the level in use."""
+        if strategy != "native":
+            raise PlacementError(
+                f"{self.info.name} computes trajectories in doubles. Got strategy {strategy}\nhint: it is for cards"
+            )
         return cpu_engine(threads=threads)
 
 

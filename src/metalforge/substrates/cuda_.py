@@ -56,9 +56,9 @@ class CudaSubstrate:
         """NVML's counter of this device, readable or not."""
         return NvmlMeter(self._index)
 
-    def open_engine(self, *, threads: int | None = None) -> CudaEngine:
+    def open_engine(self, *, threads: int | None = None, strategy: str = "native") -> CudaEngine:
         """The kernels on this card; threads are the host's, which it has one of."""
-        return cuda_engine(self._index)
+        return cuda_engine(self._index, strategy)
 
 
 def discover(proc: Path = Path("/proc")) -> Discovery:

@@ -23,7 +23,7 @@ class Card:
     def meter(self):
         return CpuSubstrate().meter()
 
-    def open_engine(self, *, threads=None):
+    def open_engine(self, *, threads=None, strategy="native"):
         return cpu_engine(threads=threads)
 
 

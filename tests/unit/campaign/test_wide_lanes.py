@@ -153,6 +153,32 @@ def test_two_lanes_on_a_card_run_a_volume_each(tmp_path, monkeypatch):
     check_links(state)
 
 
+def test_chains_of_two_strategies_on_a_card_do_not_mix(tmp_path, monkeypatch):
+    told = (LaneSpec(substrate="cuda:0"), LaneSpec(substrate="cuda:0", strategy="hybrid"))
+    with_cards(monkeypatch, WideEngine())
+    running = Running(block=30, checkpoint_s=0.0, lanes=told)
+    spec = msgspec.structs.replace(WIDE, running=running, budget=Budget(trajectories=2400))
+    state = run(spec, tmp_path / "run")
+    assert {frozenset(log.substrates) for log in state.chains.values()} == {
+        frozenset({"cuda:0"}),
+        frozenset({"cuda:0:hybrid.1"}),
+    }
+    assert not state.migrations
+    again = run_resumed(tmp_path / "run")
+    assert again.trajectories == state.trajectories
+
+
+def run_resumed(folder):
+    with Campaign.resume(folder) as campaign:
+        return campaign.run()
+
+
+def test_quarks_stay_where_they_are(tmp_path, monkeypatch):
+    with_cards(monkeypatch, WideEngine())
+    spec = msgspec.structs.replace(QUICK, lattice=WITH_QUARKS)
+    assert [lane.name for lane in lanes.lanes_here(spec)] == ["cpu:0", "cpu:1"]  # unless told otherwise
+
+
 def test_a_card_produces_and_a_core_checks_every_configuration(tmp_path, monkeypatch):
     with_cards(monkeypatch, WideEngine())
     running = Running(block=30, producers=1, checkpoint_s=0.0)
@@ -173,9 +199,8 @@ def test_what_cannot_run_is_refused_by_name(monkeypatch):
 
     with pytest.raises(UnknownNameError, match="cuda:3"):
         lanes_of(substrate="cuda:3")
-    quarks = CampaignSpec(lattice=WITH_QUARKS, running=Running(substrate="all"))
-    with pytest.raises(PlacementError, match="sea quarks"):
-        lanes.lanes_here(quarks)
+    with pytest.raises(PlacementError, match="hybrid"):
+        lanes_of(lanes=(LaneSpec(substrate="cpu", strategy="hybrid"),))
     with pytest.raises(SpecError, match="nobody"):
         CampaignSpec(
             lattice=Lattice(volumes=((8, 8, 8, 4), (4, 4, 4, 4))),

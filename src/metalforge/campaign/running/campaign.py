@@ -56,7 +56,7 @@ from .halting import StopFlag
 from .heads import PROFILE, load_heads, neighbours_of
 from .lanes import Lane, arranged, check_room, lanes_here
 from .monitor import Monitor
-from .notes import EnergyNotes, note_heads, note_judged, note_use
+from .notes import EnergyNotes, note_heads, note_judged, note_strategies, note_use
 from .orders import pass_over
 from .planner import Planner
 from .pool import settle
@@ -160,13 +160,7 @@ class Campaign(Closing):
                 )
             edited = _edited(directory, state.spec)
             in_force = extended(state, more) if more is not None and more.asks else None
-            build, dynamical = state.opened.isa, state.spec.lattice.flavors > 0
-            for engine in {lane.engine.name: lane.engine for lane in lanes_here(in_force or state.spec)}.values():
-                if not continues(engine, f"cpu:{build}", family_of_level(build), links_see_sums=dynamical):
-                    raise SpecError(
-                        f"{directory}: was run at build level {build}, this is {engine.name}: chains would not "
-                        f"continue bit for bit\nhint: set METALFORGE_ISA={build}"
-                    )
+            _check_bits(directory, state, lanes_here(in_force or state.spec))
             book = Book(journal, state, clock)
             if state.finished is None or in_force is not None:
                 book.write(Resumed(package_version=__version__, isa=native.level(), cut=journal.message or ""))
@@ -220,6 +214,7 @@ class Campaign(Closing):
             self.joules()
         heads = load_heads(self.spec)
         note_heads(self.book, heads)
+        note_strategies(self.book, {lane.name: lane.engine for lane in self._lanes})
         with HeadReader(self.spec, heads) as reader:
             stopped = self.segment(self._ordering(reader), reader)
         note_judged(self.book, reader.worker)
@@ -255,6 +250,7 @@ class Campaign(Closing):
             spec=spec,
             steerers={dims: steerer_of(spec, dims, reader.worker) for dims in spec.lattice.volumes},
             sleep=make_sleep(self.book, spec) if arrangement.sleeps else None,
+            bits={who.substrate: who.bits for who in arrangement.lanes},
         )
         estimator = Estimator(spec, self.book)
         planner = Planner(
@@ -377,6 +373,21 @@ def _locked(directory: Path) -> Iterator[DirectoryLock]:
     except BaseException:
         lock.close()
         raise
+
+
+def _check_bits(directory: Path, state: CampaignState, lanes: Sequence[Lane]) -> None:
+    """Raise where no lane goes on bit for bit with a chain that is there."""
+    made = {name for chain in state.chains.values() for name in state.engines_of(chain)}
+    for name in sorted(made):
+        kind, _, build = name.partition(":")
+        # Links that a card made in doubles have the bits of cores that fuse multiply-adds.
+        family = family_of_level(build) if kind == "cpu" else build.partition(":")[2] or "fma"
+        if not any(continues(one.engine, name, family, links_see_sums=state.spec.lattice.flavors > 0) for one in lanes):
+            here = ", ".join(dict.fromkeys(lane.engine.name for lane in lanes))
+            raise SpecError(
+                f"{directory}: chains were run on {name}, this is {here}: they would not continue bit for bit\nhint: "
+                + (f"set METALFORGE_ISA={build}" if kind == "cpu" else f"go on where {name} is: --substrate {name}")
+            )
 
 
 def _edited(directory: Path, spec: CampaignSpec) -> str:

@@ -16,7 +16,7 @@ from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
 from metalforge.core.memory import check_memory
 from metalforge.core.substrate import Substrate
 from metalforge.native._level import MAX_THREADS
-from metalforge.native.engine import BatchEngine, Engine, continues
+from metalforge.native.engine import BatchEngine, Engine
 from metalforge.substrates import discover, route, workload
 
 WORKLOAD = "lattice_cg"
@@ -49,7 +49,7 @@ def lanes_here(spec: CampaignSpec, without: Collection[str] = ()) -> tuple[Lane,
     Raises
     ------
     PlacementError
-        What the spec names is not here, or chains could not go from one of its lanes to another bit for bit.
+        What the spec names cannot run chains.
     """
     running = spec.running
     if running.lanes:
@@ -65,7 +65,6 @@ def lanes_here(spec: CampaignSpec, without: Collection[str] = ()) -> tuple[Lane,
         found = _lanes(_named(running.substrate), spec)
     # What ran on cards alone goes on on cores.
     found = [lane for lane in found if lane.name not in without] or _lanes(producer_here(), spec)
-    _check_bits(spec, found)
     return tuple(found)
 
 
@@ -88,7 +87,15 @@ def arranged(ordering: str, spec: CampaignSpec, lanes: Sequence[Lane]) -> Arrang
     """Return an ordering over lanes, each with its own volumes where it was given some."""
     made = arrange(ordering, spec.lattice.volumes, {lane.name: lane.sites for lane in lanes})
     own = {lane.name: lane.volumes for lane in lanes if lane.volumes}
-    return replace(made, lanes=tuple(who._replace(volumes=own.get(who.substrate, who.volumes)) for who in made.lanes))
+    bits = {lane.name: lane.engine.name if spec.lattice.flavors else lane.engine.family for lane in lanes}
+    first = bits[lanes[0].name]
+    return replace(
+        made,
+        lanes=tuple(
+            who._replace(volumes=own.get(who.substrate, who.volumes), bits=bits.get(who.substrate, first))
+            for who in made.lanes
+        ),
+    )
 
 
 def check_room(spec: CampaignSpec, lanes: Sequence[Lane]) -> None:
@@ -111,10 +118,10 @@ def check_room(spec: CampaignSpec, lanes: Sequence[Lane]) -> None:
             )
 
 
-def _lanes(substrate: Substrate, spec: CampaignSpec) -> list[Lane]:
+def _lanes(substrate: Substrate, spec: CampaignSpec, strategy: str = "native") -> list[Lane]:
     """Return the lanes of a substrate: one a core (``cpu:0``, ``cpu:1``) or as many as the spec wants; one a card."""
-    info, engine = substrate.info, substrate.open_engine(threads=spec.running.threads)
-    names, cores = [info.name], info.properties.get("cores")
+    info, engine = substrate.info, substrate.open_engine(threads=spec.running.threads, strategy=strategy)
+    names, cores = [info.name if strategy == "native" else engine.name], info.properties.get("cores")
     if cores is not None:
         count = spec.running.producers or max(int(cores) // spec.running.threads, 1)
         names = [f"{info.kind}:{i}" for i in range(count)]
@@ -124,7 +131,7 @@ def _lanes(substrate: Substrate, spec: CampaignSpec) -> list[Lane]:
 def _told(told: LaneSpec, number: int, spec: CampaignSpec) -> list[Lane]:
     """Return the lanes of an entry of `running.lanes`; the second one on a card has a name of its own."""
     earlier = sum(other.substrate == told.substrate for other in spec.running.lanes[:number])
-    lanes = _lanes(_named(told.substrate), spec)
+    lanes = _lanes(_named(told.substrate), spec, told.strategy)
     return [replace(one, name=f"{one.name}.{earlier}" if earlier else one.name, volumes=told.volumes) for one in lanes]
 
 
@@ -152,16 +159,3 @@ def _named(name: str) -> Substrate:
         raise UnknownNameError("substrate of this machine", name, ["auto", "all", "cpu", *known])
     known[name].open_engine()  # says what is missing
     return known[name]
-
-
-def _check_bits(spec: CampaignSpec, lanes: Sequence[Lane]) -> None:
-    """Raise where a chain could not go on bit for bit on another lane."""
-    first = lanes[0].engine
-    for lane in lanes[1:]:
-        engine = lane.engine
-        if not continues(engine, first.name, first.family, links_see_sums=spec.lattice.flavors > 0):
-            raise PlacementError(
-                f"chains cannot go from {lanes[0].name} ({first.name}) to {lane.name} ({engine.name}) bit for bit: "
-                "sums of sea quarks and products without fused multiply-adds have other bits there"
-                "\nhint: run it on one of them: --substrate cpu, or cuda:0"
-            )

@@ -10,6 +10,8 @@ from metalforge.campaign.store.records import EMULATED_NPU, NOT_ACTED_ON, Decide
 from metalforge.conductor.worker import Worker
 from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import MeterUnavailableError
+from metalforge.native.cuda.precision import Fp64Choice, Fp64Strategy
+from metalforge.native.engine import Engine
 from metalforge.pipeline import Run
 from metalforge.substrates.npu.costs import board_energy
 from metalforge.substrates.npu.emulator import EmulatedDevice
@@ -33,6 +35,14 @@ def note_heads(book: Book, heads: Heads) -> None:
             reason, used = f"skill {heads.skill[name]:+.2f} on held-out couplings", True
         skill = heads.skill.get(name)
         book.write(Decided(what="head", by=name, reason=reason, value=skill, trusted=used))
+
+
+def note_strategies(book: Book, engines: Mapping[str, Engine]) -> None:
+    """Write how cards compute double precision, where that was asked, with the measurement it rests on."""
+    for name, engine in engines.items():
+        fp64: Fp64Choice | None = getattr(engine, "fp64", None)  # engines of cards alone have it
+        if fp64 is not None and fp64.asked != Fp64Strategy.NATIVE:
+            book.write(Decided(what="lane", by=name, reason=f"double precision: {fp64.line}"))
 
 
 def note_judged(book: Book, worker: Worker) -> None:

@@ -6,7 +6,7 @@ a round that was half written when its process died can be planned again, and co
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Literal, NamedTuple
 
@@ -88,6 +88,8 @@ class VisitPlan:
     spec: CampaignSpec
     steerers: Mapping[Dims, Steerer]
     sleep: Sleep | None = None
+    bits: Mapping[str, str] = field(default_factory=dict)
+    """Of every lane: a chain goes on only where they are what they were."""
 
     def next(
         self,
@@ -110,7 +112,8 @@ class VisitPlan:
         asked = {dims: self._requested(dims, chains, pending) for dims in who.volumes}
         need = {dims: self._need(dims, state, list(made.values())) for dims in who.volumes}
         for dims in sorted(who.volumes, key=lambda d: (asked[d] is None, need[d])):
-            here = [c for c in chains if c.dims == dims and not c.abandoned]
+            there = [c for c in chains if c.dims == dims and not c.abandoned]
+            here = [c for c in there if self.bits.get(c.substrate, who.bits) == who.bits]
             waiting = [visit for visit in pending if visit.dims == dims]
             wish = asked[dims] or self._wish(who, state, dims, here, waiting, ahead)
             if isinstance(wish, Nothing):
