@@ -54,7 +54,8 @@ def test_lattices_in_the_file_are_not_run_again(tmp_path, monkeypatch):
 
 
 def test_the_range_of_a_campaign_narrows_with_its_peak():
-    spans = [spec.lattice.beta_max - spec.lattice.beta_min for spec in (study.spec_of(v, 1) for v in study.VOLUMES[:4])]
+    volumes = sorted(volume for volume in study.VOLUMES if volume.dims[3] == 4)
+    spans = [lattice.beta_max - lattice.beta_min for lattice in (study.spec_of(v, 1).lattice for v in volumes)]
     assert spans[0] == pytest.approx(0.2)
     assert spans[1] / spans[3] == pytest.approx(8, rel=0.05)
 
