@@ -131,6 +131,8 @@ def test_a_card_and_cores_run_together_unless_told_otherwise(tmp_path, monkeypat
     check_links(state)
     assert [lane.name for lane in lanes.lanes_here(both)] == ["cuda:0", "cpu:0"]
     assert [lane.name for lane in lanes.lanes_here(ROUNDS)] == ["cpu:0", "cpu:1"]  # the same rows on every machine
+    large = msgspec.structs.replace(both, lattice=Lattice(volumes=((16, 16, 16, 4), (8, 8, 8, 4))))
+    assert [lane.volumes for lane in lanes.lanes_here(large)] == [(), ((8, 8, 8, 4),)]
     cores = msgspec.structs.replace(both, running=msgspec.structs.replace(both.running, substrate="cpu"))
     assert [lane.name for lane in lanes.lanes_here(cores)] == ["cpu:0"]
 

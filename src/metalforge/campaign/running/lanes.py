@@ -23,9 +23,10 @@ WORKLOAD = "lattice_cg"
 """What chains are placed by: most of the time of one with sea quarks, and as bound by memory as sweeps are."""
 OWN_BYTES = {"thread": 8 << 20, "process": 64 << 20}
 """What a producer takes besides its chains: the stack of a thread, an interpreter with its libraries."""
-BESIDE_A_CARD = 4
-"""Cores that run chains beside a card unless told otherwise: a core adds half a percent to what an H200 does, and
-takes more than that from the thread that feeds it, since all threads share one interpreter."""
+BESIDE_A_CARD, SITES_BESIDE = 4, 8192
+"""Cores that run chains beside a card unless told otherwise, and the largest lattice they run there: a core adds half a
+percent to what an H200 does, takes more than that from the thread that feeds it, since all threads share one
+interpreter, and on a large lattice is still busy with its first block when the card is done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,7 +59,7 @@ def lanes_here(spec: CampaignSpec, without: Collection[str] = ()) -> tuple[Lane,
         cards = [] if why_no_cards(spec) else [lane for card in _cards() for lane in _lanes(card, spec)]
         cores = _lanes(producer_here(), spec)
         cards = [lane for lane in cards if lane.engine.family == cores[0].engine.family]
-        found = [*cards, *(cores[:BESIDE_A_CARD] if cards and not spec.running.producers else cores)]
+        found = [*cards, *(_beside(cores, spec) if cards else cores)]
     elif running.substrate == "all":
         found = [lane for one in (*_cards(), producer_here()) for lane in _lanes(one, spec)]
     else:
@@ -126,6 +127,13 @@ def _lanes(substrate: Substrate, spec: CampaignSpec, strategy: str = "native") -
         count = spec.running.producers or max(int(cores) // spec.running.threads, 1)
         names = [f"{info.kind}:{i}" for i in range(count)]
     return [Lane(name=name, substrate=substrate, engine=engine) for name in names]
+
+
+def _beside(cores: Sequence[Lane], spec: CampaignSpec) -> list[Lane]:
+    """Return the cores that run chains beside a card, and what they run."""
+    small = tuple(dims for dims in spec.lattice.volumes if prod(dims) <= SITES_BESIDE)
+    few = cores[: spec.running.producers or BESIDE_A_CARD] if small else []
+    return [replace(lane, volumes=small) for lane in few]
 
 
 def _told(told: LaneSpec, number: int, spec: CampaignSpec) -> list[Lane]:
