@@ -332,7 +332,7 @@ def _explained(program: Program, profile: str) -> dict[str, Any]:
         placement = mesh.plan(program, profile)
     except ResourceError as error:
         return {"program": program.name, "profile": profile, "refused": str(error)}
-    rows = program.encoding.activation_bits // 4
+    rows = program.encoding.rows
     priced = {batch: costs.cost(program, batch * rows, profile) for batch in BATCHES}
     return {"program": program.name, "profile": profile, "placement": placement.rows, "costs": priced}
 

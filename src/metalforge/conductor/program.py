@@ -104,11 +104,7 @@ def _as_two(
     merged = compile_linear("heads", np.broadcast_to(one, (outputs, seen)), encoding=encoding_of(READOUT_PRECISION))
     placed = mesh.side_by_side((*reservoir.programs, *merged.programs), chip)
     where = ", ".join(row.processor for placement in placed for row in placement.rows)
-    # One input: the nibbles of its activations are so many rows.
-    step, query = (
-        costs.programs_cost(layer.programs, layer.programs[0].encoding.activation_bits // 4, chip)
-        for layer in (reservoir, merged)
-    )
+    step, query = (costs.programs_cost(layer.programs, chip) for layer in (reservoir, merged))
     return sum(len(p.processors) for p in placed), where, step, query
 
 

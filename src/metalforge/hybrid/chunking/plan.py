@@ -221,7 +221,7 @@ class _Rows:
             cost = self.host.call(2.0 * len(rows) * lines, held, "f32" if w.dtype == np.float32 else "f64")
         else:
             held = sum(map(image_bytes, compiled.programs))
-            cost = costs.programs_cost(compiled.programs, self.encoding.activation_bits // 4, self.chip)
+            cost = costs.programs_cost(compiled.programs, self.chip)
         name = f"rows {rows.start} .. {rows.stop - 1}"
         return Chunk(name=name, rows=rows, compiled=compiled, processors=processors, bytes=held, cost=cost, why=why)
 
@@ -237,7 +237,7 @@ class _Rows:
     def _host_share(self, chunks: Sequence[Chunk]) -> Cost:
         """Price what the host does for the device: encode lines, join potentials, activate, W_in if it is here."""
         programs = [program for chunk in chunks if chunk.compiled for program in chunk.compiled.programs]
-        numbers = sum(p.inputs + p.layers[-1].units for p in programs) * self.encoding.activation_bits // 4
+        numbers = sum(p.inputs + p.layers[-1].units for p in programs) * self.encoding.rows
         numbers += self.weights.units * (1 + self.weights.inputs * (self.inputs == "host"))
         return self.host.call(HOST_STEPS * numbers, 8.0 * numbers, "f64")
 

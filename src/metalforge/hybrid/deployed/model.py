@@ -349,8 +349,7 @@ def _chunk_ranges(esn: ChunkedEsn) -> Ranges | None:
     compiled = next((chunk.compiled for chunk in esn.plan.chunks if chunk.compiled is not None), None)
     if compiled is None:
         return None
-    lines = np.concatenate([ladder.ranges for ladder in compiled.ladders])
-    known = esn.weights.ranges
+    lines, known = compiled.ranges, esn.weights.ranges
     on_host = known.u if known is not None else 1.0
     return Ranges(float(lines[0]) if esn.plan.inputs == "device" else on_host, float(lines[-1]))
 

@@ -123,9 +123,9 @@ class NetworkSubject:
             esn = self._opened.on_chip
             assert isinstance(esn, HybridEsn)
             rows = esn.path.rows_per_step if esn.path is not None else 0
-            fitting = tuple(_fitting([(esn.programs.programs, rows)], name) for name in profiles)
+            fitting = tuple(_fitting([(esn.programs.programs, 1)], name) for name in profiles)
             return Trial(Answers(self._own(features_of(esn, self.held)), None), rows, fitting)
-        rows, on_host = encoding_of(precision).activation_bits // 4, False
+        rows, on_host = encoding_of(precision).rows, False
         answers, on = None, []
         for name in profiles:
             with EmulatedDevice(name) as device:
@@ -135,7 +135,7 @@ class NetworkSubject:
                     on.append(_refused(name, error))
                     continue
                 assert isinstance(esn.path, LastLayer)
-                on.append(_fitting([(esn.path.programs, rows)], name))
+                on.append(_fitting([(esn.path.programs, 1)], name))
                 on_host = esn.path.place == "host"
                 answers = self._answers(esn) if answers is None else answers
         return Trial(answers, rows, tuple(on), on_host)
@@ -229,14 +229,13 @@ class GraphSubject:
         """Return the plan or program that is in the file."""
         chip = self._opened.on_chip
         if isinstance(chip, Program):
-            rows, ladder = chip.encoding.activation_bits // 4, ladder_of(chip)
+            rows, ladder = chip.encoding.rows, ladder_of(chip)
             with EmulatedDevice(profiles[0]) as device:
                 device.load(chip)
                 said = ladder.decode(device.infer_linear(ladder.encode(self._part.inputs["input"])))
-            return Trial(Answers(said, None), rows, tuple(_fitting([([chip], rows)], name) for name in profiles))
+            return Trial(Answers(said, None), rows, tuple(_fitting([([chip], 1)], name) for name in profiles))
         assert isinstance(chip, Plan)
-        work = [(job.programs, job.positions * (job.encoding.activation_bits // 4)) for job in chip.jobs]
-        on = tuple(_fitting(work, name) for name in profiles)
+        on = tuple(_fitting([(job.programs, job.positions) for job in chip.jobs], name) for name in profiles)
         return Trial(Answers(self._rows(chip), None), sum(job.passes for job in chip.jobs), on)
 
     def _scaled(self, given: Given) -> list[dict[str, Array]]:
@@ -285,13 +284,13 @@ def _shape(shape: Sequence[int | None]) -> str:
 
 
 def _fitting(work: Sequence[tuple[Sequence[Program], int]], profile: str) -> Fitting:
-    """Return whether programs fit a profile side by side, and what so many rows for each of them cost there."""
+    """Return whether programs fit a profile side by side, and what so many vectors for each of them cost there."""
     chip = find_profile(profile)
     try:
         mesh.side_by_side([program for programs, _ in work for program in programs], chip)
     except ResourceError as error:
         return _refused(profile, error)
-    cost = Cost.total(programs_cost(programs, rows, chip) for programs, rows in work)
+    cost = Cost.total(programs_cost(programs, chip, vectors) for programs, vectors in work)
     return Fitting(profile=profile, fits=True, reason="", cost=cost)
 
 

@@ -211,11 +211,10 @@ class Finder:
         except ResourceError as error:
             first, _, hint = str(error).partition("\nhint: ")
             return self._refuse(job.nodes, Verdict(first.splitlines()[0], fix=hint))
-        nibbles = job.encoding.activation_bits // 4
         # The steps of a sequence wait for each other: a call each.
         calls = job.positions if isinstance(self.graph[job.nodes[0]].op, RecurrentSequence) else 1
-        rows = self.wishes.batch * job.positions // calls * nibbles
-        device = costs.programs_cost(job.programs, rows, self.wishes.profile) * calls
+        vectors = self.wishes.batch * job.positions // calls
+        device = costs.programs_cost(job.programs, self.wishes.profile, vectors) * calls
         share = share_cost(self.wishes.host, job, self.graph, self.wishes.batch)
         software = Cost.total(
             [op_cost(self.wishes.host, self.graph[name], self.graph, self.wishes.batch) for name in job.nodes]

@@ -71,7 +71,7 @@ class DeviceJob(BriefRepr):
     @property
     def passes(self) -> int:
         """Chip rows that one sample takes, in all programs."""
-        return self.positions * len(self.programs) * (self.encoding.activation_bits // 4)
+        return self.positions * len(self.programs) * self.encoding.rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -271,7 +271,7 @@ def build_linear(
         blocks=compiled,
         rows=blocks,
         programs=tuple(program for block in compiled for program in block.programs),
-        ranges=np.concatenate([ladder.ranges for ladder in compiled[0].ladders]),
+        ranges=compiled[0].ranges,
         error_bound=np.concatenate([block.error_bound for block in compiled]),
         encoding=encoding,
         error=error,

@@ -38,7 +38,7 @@ def op_cost(host: HostModel, node: Node, graph: OpGraph, batch: int = 1) -> Cost
 
 def share_cost(host: HostModel, job: DeviceJob, graph: OpGraph, batch: int = 1) -> Cost:
     """Price what the host does for a job: encode, join, and what follows the product."""
-    nibbles = job.encoding.activation_bits // 4
+    nibbles = job.encoding.rows
     lines = sum(program.inputs for program in job.programs)
     units = sum(program.layers[-1].units for program in job.programs)
     outputs = sum(entries(graph.shapes[graph[name].outputs[0]]) for name in job.nodes)

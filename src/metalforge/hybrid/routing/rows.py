@@ -251,7 +251,7 @@ def _input_range(name: str, known: ValueRange | None) -> InputRange:
 
 def _transfer(job: DeviceJob, batch: int, profile: DeviceProfile) -> Transfer:
     """Return the bytes of one call: a byte an input line of every row, four an output."""
-    rows = batch * job.positions * (job.encoding.activation_bits // 4)
+    rows = batch * job.positions * job.encoding.rows
     down = rows * sum(program.inputs for program in job.programs)
     width = {"linear": 4, "bounded_relu": 1}
     up = rows * sum(width[p.layers[-1].activation] * p.layers[-1].units for p in job.programs)

@@ -54,7 +54,7 @@ class DeviceMatrix:
     @property
     def rows_per_sample(self) -> int:
         """Chip rows that one sample takes: nibbles of its activations, in every program."""
-        return sum(program.encoding.activation_bits // 4 for program in self.compiled.programs)
+        return sum(program.encoding.rows for program in self.compiled.programs)
 
     def __call__(self, x: ArrayLike, *, backwards: bool = False) -> Doubles:
         """Return y (batch, outputs) for x (batch, inputs); x beyond its range is clamped.
@@ -80,14 +80,13 @@ class DeviceMatrix:
                 self._made_of, self._exact = made_of, ExactMatrix.of(self.compiled, held, x.dtype.type)
             return None if self._exact is None else self._exact(x)
 
-        rows = (len(x) * self.compiled.programs[0].encoding.activation_bits // 4,) * len(self.slots)
+        rows = (len(x) * self.compiled.programs[0].encoding.rows,) * len(self.slots)
         return self.programs.compute(self.slots, work, rows, orders=(self.slots[::-1],) if backwards else ())
 
     def push(self, matrix: ArrayLike) -> Push:
         """Replace the matrix by another of the same shape and ranges, quantised with scales of its own."""
         old = self.compiled
-        ranges = np.concatenate([ladder.ranges for ladder in old.ladders])
-        new = compile_linear(old.name, matrix, encoding=old.programs[0].encoding, ranges=ranges)
+        new = compile_linear(old.name, matrix, encoding=old.programs[0].encoding, ranges=old.ranges)
         if new.columns != old.columns or new.programs[0].outputs != old.programs[0].outputs:
             raise SpecError("the new matrix does not fall into programs of the same shapes; compile it anew")
         return self.replace(new)

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 def rows_of_slots(matrices: Sequence[DeviceMatrix]) -> tuple[int, ...]:
     """Return the chip rows that a sample takes, program by program."""
-    return tuple(p.encoding.activation_bits // 4 for matrix in matrices for p in matrix.compiled.programs)
+    return tuple(p.encoding.rows for matrix in matrices for p in matrix.compiled.programs)
 
 
 class ExactReadout:

@@ -163,7 +163,7 @@ def on_chip(
     readouts = [sums.readout(p.ridge * factor) for factor in RIDGE_FACTORS]
     errors = [score(readout, states, validation) for readout in readouts]
     best = readouts[int(np.argmin(errors))]
-    cost = programs_cost(programs_of(esn), encoding_of(precision).activation_bits // 4, profile)
+    cost = programs_cost(programs_of(esn), profile)
     assert isinstance(cost.latency, Modelled)
     assert isinstance(cost.energy, Modelled)
     finalist = Finalist(

@@ -54,6 +54,11 @@ class CompiledLinear(BriefRepr):
         return first if len(self.programs) == 1 else first.removesuffix(".0")
 
     @property
+    def ranges(self) -> Doubles:
+        """The largest size of each real input."""
+        return np.concatenate([ladder.ranges for ladder in self.ladders])
+
+    @property
     def inputs(self) -> int:
         """Number of real inputs."""
         return sum(ladder.ranges.size for ladder in self.ladders)

@@ -65,16 +65,16 @@ def cost(
     return _priced(call_seconds(program, batch, device, mode), device, mode)
 
 
-def programs_cost(programs: Iterable[Program], rows: int, profile: DeviceProfile) -> Cost:
-    """Return seconds and joules of one call of each program with so many chip rows."""
-    return Cost.total(cost(program, rows, profile) for program in programs)
+def programs_cost(programs: Iterable[Program], profile: DeviceProfile, vectors: int = 1) -> Cost:
+    """Return seconds and joules of one call of each program with so many vectors, in the rows of its encoding."""
+    return Cost.total(cost(program, vectors * program.encoding.rows, profile) for program in programs)
 
 
 def shape_seconds(lines: int, outputs: int, encoding: Encoding, vectors: int, profile: DeviceProfile) -> float:
     """Return the seconds of one call of a layer that is known by its shape only."""
     layer = FullyConnected(name="shape", weights=np.zeros((lines, outputs * encoding.digits), np.int8))
-    rows = vectors * encoding.activation_bits // 4
-    return call_seconds(Program(name="shape", layers=(layer,)), rows, profile, PowerMode.PERFORMANCE)
+    shape = Program(name="shape", layers=(layer,))
+    return call_seconds(shape, vectors * encoding.rows, profile, PowerMode.PERFORMANCE)
 
 
 def update_cost(

@@ -46,7 +46,7 @@ class ExactMatrix:
 
         None where its lines are not such groups.
         """
-        encoding, ranges = compiled.programs[0].encoding, _ranges(compiled)
+        encoding, ranges = compiled.programs[0].encoding, compiled.ranges
         if first is None:
             edges = np.flatnonzero(np.diff(ranges)) + 1
             first = int(edges[0]) if edges.size else len(ranges)
@@ -98,8 +98,8 @@ def exact_loop(
     `inputs` of the lines are inputs; none where the host multiplies them by `w_in`. None where the loop cannot have
     such lines.
     """
-    encoding, ranges = blocks[0].programs[0].encoding, _ranges(blocks[0])
-    same = all(b.programs[0].encoding == encoding and np.array_equal(_ranges(b), ranges) for b in blocks)
+    encoding, ranges = blocks[0].programs[0].encoding, blocks[0].ranges
+    same = all(b.programs[0].encoding == encoding and np.array_equal(b.ranges, ranges) for b in blocks)
     if encoding.signed != "zero_point" or not same or not _one_range(ranges[:inputs], ranges[inputs:]):
         return None
     digits, parts, rest = encoding.digits, [], list(held)
@@ -122,10 +122,6 @@ def exact_loop(
         activation=activation,
         precision=precision,
     )
-
-
-def _ranges(compiled: CompiledLinear) -> Doubles:
-    return np.concatenate([ladder.ranges for ladder in compiled.ladders])
 
 
 def _one_range(*groups: Doubles) -> bool:

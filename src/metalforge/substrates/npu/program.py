@@ -130,6 +130,11 @@ class Encoding:
     digits: int = 1
     signed: str = "unsigned"
 
+    @property
+    def rows(self) -> int:
+        """Chip rows that one vector takes: a nibble of its activations in each."""
+        return self.activation_bits // 4
+
     def __post_init__(self) -> None:
         if self.activation_bits not in (4, 8, 12, 16):
             raise ProgramError(f"activations have 4, 8, 12 or 16 bits. Got {self.activation_bits}")
