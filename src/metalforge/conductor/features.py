@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.errors import SpecError, require_known
 from metalforge.core.phases import Phase
 from metalforge.core.schema import FeatureSchema
 
@@ -91,8 +91,7 @@ def scaled(frame: Mapping[str, float], schema: FeatureSchema = FEATURES) -> NDAr
     """
     names, offsets, scales = _SCALING if schema is FEATURES else _columns(schema)
     for name, value in frame.items():
-        if name not in names:
-            raise UnknownNameError(f"feature of {schema.name}", name, names)
+        require_known(f"feature of {schema.name}", name, names)
         if not isfinite(value):
             raise SpecError(f"feature `{name}` must be a finite number. Got {value}")
     values = (np.array([frame.get(name, np.nan) for name in names]) - offsets) / scales

@@ -25,7 +25,7 @@
 Messages say what was wanted, what came and what to do; a ``hint:`` line gives the command where there is one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from math import inf
 from typing import TypeVar
@@ -59,9 +59,14 @@ class UnknownNameError(MetalforgeError, KeyError):
 
 def find(what: str, name: str, known: Mapping[str, T]) -> T:
     """Return what has this name, or raise an error that lists the names there are."""
+    require_known(what, name, known)
+    return known[name]
+
+
+def require_known(what: str, name: str, known: Collection[str]) -> None:
+    """Raise an error that lists the names there are, where this is none of them."""
     if name not in known:
         raise UnknownNameError(what, name, known)
-    return known[name]
 
 
 def require_positive(**values: float | None) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-from .errors import SpecError, UnknownNameError
+from .errors import SpecError, require_known
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -104,8 +104,7 @@ class HeadLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def __getitem__(self, name: str) -> HeadSpec:
         """Return a head by name."""
-        if name not in self.names:
-            raise UnknownNameError(f"head of layout {self.name}", name, self.names)
+        require_known(f"head of layout {self.name}", name, self.names)
         return self.heads[self.names.index(name)]
 
     def span(self, name: str) -> slice:

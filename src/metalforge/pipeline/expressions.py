@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.errors import SpecError, find
 
 _MAX_CHARACTERS = 1000  # a predicate is a line; anything longer is a program
 _MAX_DEPTH = 50
@@ -155,13 +155,12 @@ def _kind(node: ast.expr, fields: Mapping[str, type], text: str) -> str:
         case ast.Constant(value=value):
             return _KINDS[type(value)]
         case ast.Name(id=name):
-            if name not in fields:
-                raise UnknownNameError(f"field in predicate `{text}`", name, fields)
-            if fields[name] not in _KINDS:
+            found = find(f"field in predicate `{text}`", name, fields)
+            if found not in _KINDS:
                 raise SpecError(
-                    f"field `{name}` is a {fields[name].__name__}: predicate `{text}` can read int, float, str, bool"
+                    f"field `{name}` is a {found.__name__}: predicate `{text}` can read int, float, str, bool"
                 )
-            return _KINDS[fields[name]]
+            return _KINDS[found]
         case ast.BoolOp(values=parts):
             for part in parts:
                 want(part, _TRUTH)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from metalforge.core.errors import UnknownNameError
+from metalforge.core.errors import find
 
 from .kinds import Bounded, ChannelKind, Latest
 from .stages import OnSubstrate, Stage, StageConfig, is_source
@@ -111,9 +111,7 @@ class PipelineGraph:
 
     def stage(self, name: str) -> StageSpec:
         """Return a stage by name."""
-        if name not in self.stages:
-            raise UnknownNameError("stage", name, self.stages)
-        return self.stages[name]
+        return find("stage", name, self.stages)
 
     def with_topology(self, topology: Graph) -> "PipelineGraph":
         """Return the stages that `topology` mentions, with its edges."""

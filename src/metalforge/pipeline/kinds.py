@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from metalforge.core.errors import SpecError, UnknownNameError, require_at_least
+from metalforge.core.errors import SpecError, find, require_at_least
 
 from .expressions import Expression
 from .lanes import BoundedLane, Inbox, Lane, LossyLane, OverwritingLane, UnboundedLane
@@ -198,10 +198,9 @@ KINDS: dict[str, type[ChannelKind]] = {
 
 def read_channel(fields: Mapping[str, Any]) -> ChannelKind:
     """Return the channel that a table of a file describes; raises `SpecError` with what is wrong in it."""
-    name = fields.get("kind", "")
-    if name not in KINDS:
-        raise UnknownNameError("channel kind", str(name), KINDS)
+    name = str(fields.get("kind", ""))
+    kind = find("channel kind", name, KINDS)
     try:
-        return KINDS[name].read(fields)
+        return kind.read(fields)
     except msgspec.ValidationError as error:
         raise SpecError(f"channel `{name}`: {error}") from error

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
+from metalforge.core.errors import PlacementError, SpecError, find
 
 from .asking import Answer, ask
 from .checks import lacking
@@ -494,9 +494,7 @@ class Run(ABC):
 
     def worker(self, stage: str) -> StageWorker:
         """Return the worker of a stage by its name."""
-        if stage not in self.workers:
-            raise UnknownNameError("stage", stage, self.workers)
-        return self.workers[stage]
+        return find("stage", stage, self.workers)
 
     # -- looking --------------------------------------------------------------------------------------------------
 

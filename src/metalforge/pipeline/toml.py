@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import tomli_w
 
-from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.errors import SpecError, find
 from metalforge.core.files import opened
 from metalforge.core.substrate import spelled
 
@@ -96,9 +96,7 @@ def from_toml(text: str, substrates: Mapping[str, OnSubstrate] | None = None) ->
     for stage in record.stages:
         where: OnSubstrate | str | None = None if stage.substrate is None else spelled(stage.substrate)
         if substrates is not None and isinstance(where, str):
-            if where not in substrates:
-                raise UnknownNameError(f"substrate of stage {stage.name}", where, substrates)
-            where = substrates[where]
+            where = find(f"substrate of stage {stage.name}", where, substrates)
         builder.stage(stage.name, where, stage.use, config=stage.config, parameters=stage.parameters)
     for edge in record.edges:
         kind = None if edge.channel is None else read_channel(edge.channel)

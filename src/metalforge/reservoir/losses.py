@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from scipy.special import log_softmax
 
 from metalforge.core.arrays import Doubles, Reals
-from metalforge.core.errors import UnknownNameError
+from metalforge.core.errors import require_known
 
 from .series import SeriesError
 
@@ -29,8 +29,7 @@ class LossSlope(NamedTuple):
 
 def check_loss(loss: str) -> None:
     """Return if a loss has this name."""
-    if loss not in get_args(LossName):
-        raise UnknownNameError("loss", loss, get_args(LossName))
+    require_known("loss", loss, get_args(LossName))
 
 
 def as_targets(targets: ArrayLike, shape: tuple[int, ...], loss: LossName) -> Doubles:

@@ -1,6 +1,6 @@
 """Random matrices from a generator: full, CSR or block-16, of a given share of connections and spectral radius."""
 
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from metalforge.core.arrays import Doubles, Reals
-from metalforge.core.errors import SpecError, UnknownNameError, require_positive
+from metalforge.core.errors import SpecError, require_known, require_positive
 
 from .sparse import BLOCK, BlockSparse, Matrix, to_dense
 from .weights import spectral_radius
@@ -38,8 +38,8 @@ def random_matrix(
     every unit listens to equally many others, and the share of non-zero entries is k / columns exactly. `dense` and
     `csr` give the same matrix for the same generator.
     """
-    _known("distribution", distribution, Distribution)
-    _known("kind of matrix", kind, Kind)
+    require_known("distribution", distribution, get_args(Distribution))
+    require_known("kind of matrix", kind, get_args(Kind))
     if rows < 1 or columns < 1:
         raise SpecError(f"a matrix wants at least one row and one column. Got {rows} and {columns}")
     if not 0 < connectivity <= 1:
@@ -105,7 +105,7 @@ def to_kind(full: Reals, kind: Kind) -> Matrix:
 
     All blocks of a block-16 matrix have as many columns as the fullest; zeros fill the others.
     """
-    _known("kind of matrix", kind, Kind)
+    require_known("kind of matrix", kind, get_args(Kind))
     if kind == "dense":
         return full
     if kind == "csr":
@@ -143,8 +143,3 @@ def _has_cycle(matrix: csr_array) -> bool:
     """Return whether some unit reaches itself: in a loop of its own, or in a strong component with others."""
     components, _ = connected_components(matrix, directed=True, connection="strong")
     return bool(np.any(matrix.diagonal())) or components < matrix.shape[0]
-
-
-def _known(what: str, name: str, names: Any) -> None:
-    if name not in get_args(names):
-        raise UnknownNameError(what, name, get_args(names))

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from metalforge.core.capabilities import capability_from_label
-from metalforge.core.errors import UnknownNameError, find
+from metalforge.core.errors import find, require_known
 from metalforge.core.files import naming
 from metalforge.core.substrate import Kind, Workload
 
@@ -37,8 +37,7 @@ def workload(name: str) -> Workload:
 
 def _workload(raw: dict[str, Any]) -> Workload:
     for key in raw:
-        if key not in _WorkloadFile.__struct_fields__:
-            raise UnknownNameError("key", key, _WorkloadFile.__struct_fields__)
+        require_known("key", key, _WorkloadFile.__struct_fields__)
     fields = msgspec.structs.asdict(msgspec.convert(raw, _WorkloadFile))
     return Workload(**fields | {"needs": tuple(map(capability_from_label, fields["needs"]))})
 

@@ -17,7 +17,7 @@ from typing import Protocol, TypeAlias, TypeVar
 import msgspec
 
 from metalforge.core.capabilities import missing_capabilities
-from metalforge.core.errors import PlacementError, UnknownNameError
+from metalforge.core.errors import PlacementError, require_known
 from metalforge.core.substrate import Cost, Kind, Substrate, SubstrateInfo, Workload
 
 from .prices import rank
@@ -95,8 +95,7 @@ def route(
     PlacementError
         No substrate has the capabilities; the message says what each one lacks.
     """
-    if policy not in list(Policy):
-        raise UnknownNameError("policy", policy, list(Policy))
+    require_known("policy", policy, list(Policy))
     policy = Policy(policy)
     capable: list[Substrate] = []
     rejected: list[Rejection] = []

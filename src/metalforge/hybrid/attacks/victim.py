@@ -20,14 +20,14 @@ ICML 2018).
 """
 
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from metalforge.core.arrays import Reals
-from metalforge.core.errors import SpecError, UnknownNameError
+from metalforge.core.errors import SpecError, require_known
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.hybrid.esn.paths import INPUT_LEVELS, NativeLayer
 from metalforge.hybrid.routing.jobs import LEVELS
@@ -152,8 +152,7 @@ class Victim:
 
 def _loss(scores: Reals, labels: Labels, objective: Objective) -> tuple[Reals, Reals]:
     """Return losses (series,) and their slopes in the scores (series, classes)."""
-    if objective not in ("cross_entropy", "margin"):
-        raise UnknownNameError("objective", objective, ("cross_entropy", "margin"))
+    require_known("objective", objective, get_args(Objective))
     rows = np.arange(len(labels))
     right = np.zeros_like(scores)
     right[rows, labels] = 1

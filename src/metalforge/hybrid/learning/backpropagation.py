@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 
 from metalforge.core.arrays import Array, Reals
-from metalforge.core.errors import SpecError, UnknownNameError, find
+from metalforge.core.errors import SpecError, find, require_known
 from metalforge.hybrid.running.device_matrix import Push
 from metalforge.reservoir.gradient import Gradients, loss_gradient
 from metalforge.reservoir.losses import LossName, check_loss
@@ -52,8 +52,7 @@ class BackpropagationTrainer:
             )
         if not 0 < rate < float("inf") or (clip is not None and not clip > 0):
             raise SpecError(f"`rate` and `clip` must be positive numbers. Got {rate} and {clip}")
-        if optimiser not in ("plain", "adam"):
-            raise UnknownNameError("optimiser", optimiser, ("plain", "adam"))
+        require_known("optimiser", optimiser, ("plain", "adam"))
         known = {part: getattr(weights, part) for part in get_args(Part) if getattr(weights, part) is not None}
         for part in parts:
             find("part of the network", part, known)

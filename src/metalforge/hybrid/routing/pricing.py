@@ -11,7 +11,7 @@ charge them again.
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from metalforge.core.errors import UnknownNameError, require_at_least, require_positive
+from metalforge.core.errors import require_at_least, require_known, require_positive
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.model.graph import Node, OpGraph
 from metalforge.hybrid.model.ops import Elementwise, FanOutOp, entries
@@ -68,10 +68,8 @@ class Wishes:
     """Such as W4A8: the encoding of everything on the device, whatever its error."""
 
     def __post_init__(self) -> None:
-        if self.policy not in get_args(Policy):
-            raise UnknownNameError("policy", self.policy, get_args(Policy))
-        if self.objective not in get_args(Objective):
-            raise UnknownNameError("objective", self.objective, get_args(Objective))
+        require_known("policy", self.policy, get_args(Policy))
+        require_known("objective", self.objective, get_args(Objective))
         require_positive(tolerance=self.tolerance)
         require_at_least(1, batch=self.batch)
         if self.precision is not None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal, TypeAlias, get_args
 
-from metalforge.core.errors import PlacementError, UnknownNameError, find, require_positive
+from metalforge.core.errors import PlacementError, find, require_known, require_positive
 from metalforge.hybrid.model.graph import OpGraph
 from metalforge.hybrid.model.opening import Model, as_graph
 from metalforge.substrates.placing import choose
@@ -153,8 +153,7 @@ def _refuse_unknown(graph: OpGraph) -> None:
 def _check_pins(graph: OpGraph, pins: Mapping[str, Pin], verdicts: Mapping[str, Verdict]) -> None:
     for name, side in pins.items():
         verdict = find(f"op of graph {graph.name}", name, verdicts)
-        if side not in get_args(Pin):
-            raise UnknownNameError("side to pin to", side, get_args(Pin))
+        require_known("side to pin to", side, get_args(Pin))
         if side == "npu" and not verdict.ok:
             raise _cannot_pin(name, verdict)
 

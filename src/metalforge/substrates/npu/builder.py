@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from metalforge.core.arrays import Array, Doubles
-from metalforge.core.errors import UnknownNameError
+from metalforge.core.errors import require_known
 
 from .program import Activation, Encoding, FullyConnected, Head, Program, ProgramError
 
@@ -53,8 +53,7 @@ class ProgramBuilder:
 
         `threshold` (integers, 0) and `step` (1) are one number for all units or one a unit.
         """
-        if kind not in list(Activation):
-            raise UnknownNameError("activation", kind, list(Activation))
+        require_known("activation", kind, list(Activation))
         if self._activated:
             why = f"layer `{self._layers[-1].name}` has one" if self._layers else "there is no layer yet"
             raise ProgramError(f"an activation belongs to the layer before it, and {why}; call `fully_connected` first")

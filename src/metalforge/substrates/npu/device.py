@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.arrays import Array
-from metalforge.core.errors import MetalforgeError, UnknownNameError
+from metalforge.core.errors import MetalforgeError, require_known
 from metalforge.core.quantities import Modelled
 
 from .program import Activation, Program, ProgramError
@@ -212,6 +212,5 @@ def _split(program: Program, name: str) -> tuple[int, str]:
         raise ProgramError(
             f"variables are named layer/variable, such as `{program.layers[0].name}/weights`. Got `{name}`"
         )
-    if what not in VARIABLES:
-        raise UnknownNameError("variable", what, VARIABLES)
+    require_known("variable", what, VARIABLES)
     return program.layers.index(program.layer(layer)), what
