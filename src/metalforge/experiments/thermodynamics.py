@@ -118,7 +118,7 @@ def found_of(state: CampaignState, volume: Volume, seconds: float) -> VolumeFoun
         beta_c=None if peak is None else peak.beta_c,
         error=None if peak is None else peak.error,
         established=found.established,
-        lacking=found.reason or "",
+        lacking=", ".join(item.name for item in found.evidence if not item.holds) or found.reason or "",
         chains=len(state.chains),
     )
 
