@@ -93,7 +93,7 @@ check: $(VENV)/.group-test
 
 check-cuda: $(VENV)/.group-cuda-check $(VENV)/.group-test
 	$(BIN)/python tools/check_cuda.py
-	$(BIN)/python -m pytest -m "long and not cuda" tests/unit/native/test_cuda_engine.py tests/unit/native/test_fp64_strategies.py
+	$(BIN)/python -m pytest -m "long and not cuda" tests/unit/native/test_cuda_engine.py tests/unit/native/test_fp64_strategies.py tests/unit/experiments/test_precision_experiment.py
 
 bench: $(VENV)/.group-bench
 	$(BIN)/metalforge bench all

@@ -7,10 +7,12 @@ from typing import Annotated
 import typer
 
 from metalforge import __version__, native, substrates
-from metalforge.core.errors import PlacementError
+from metalforge.core.errors import MetalforgeError, PlacementError
 from metalforge.core.installation import extras
 from metalforge.core.substrate import Discovery, Substrate, Workload
+from metalforge.native.cuda.precision import Fp64Choice
 from metalforge.substrates import Decision, Policy
+from metalforge.substrates.cuda_ import fp64_choices
 
 from .output import Json, print_json, print_table, print_text
 
@@ -19,6 +21,7 @@ def doctor(as_json: Json = False) -> None:
     """Say what this machine has, what is missing and the command that adds it; test the kernels."""
     found = substrates.discover()
     checks = native.selftest()
+    strategies = fp64_choices(found.substrates)
     if as_json:
         print_json(
             {
@@ -33,6 +36,7 @@ def doctor(as_json: Json = False) -> None:
                 "missing": found.missing,
                 "extras": extras(),
                 "checks": [check._asdict() for check in checks],
+                "fp64": {name: _strategy_record(choice) for name, choice in strategies.items()},
             }
         )
     else:
@@ -46,8 +50,22 @@ def doctor(as_json: Json = False) -> None:
         print_table("Extras", ("extra", "state"), list(extras().items()))
         rows = [("passed" if c.passed else "FAILED", c.name, c.detail) for c in checks]
         print_table("Kernel self-test", ("", "check", "detail"), rows)
+        if strategies:
+            lines = [(name, str(_strategy_record(choice)["line"])) for name, choice in strategies.items()]
+            print_table("Trajectories in double precision", ("card", "strategy"), lines)
     if not all(check.passed for check in checks):
         raise typer.Exit(1)
+
+
+def _strategy_record(choice: Fp64Choice | MetalforgeError) -> dict[str, object]:
+    if isinstance(choice, MetalforgeError):
+        return {"line": f"not measured: {str(choice).partition(chr(10))[0]}"}
+    return {
+        "strategy": choice.strategy,
+        "pair_share": choice.pair_share,
+        "seconds": choice.seconds,
+        "line": choice.line,
+    }
 
 
 def devices(as_json: Json = False) -> None:

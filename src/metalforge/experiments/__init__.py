@@ -9,6 +9,7 @@ from . import (  # noqa: F401  # registers them
     orderings,
     parity,
     placements,
+    precision,
     robustness,
     steering,
     tasks_table,

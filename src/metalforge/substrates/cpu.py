@@ -14,7 +14,7 @@ from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, 
 from metalforge.native.cpu_engine import CpuEngine, cpu_engine
 
 from .meters import RaplMeter
-from .prices import GENERAL_PURPOSE, Roofline
+from .prices import DF64_OPERATIONS, GENERAL_PURPOSE, Roofline
 
 _FLOPS_PER_CYCLE = {"portable": 4, "v2": 4, "v3": 16, "v4": 16}
 """Double-precision flops a core can start each cycle: two vector multiply-adds (v2: a multiply and an add).
@@ -60,8 +60,7 @@ class CpuSubstrate:
         if not isinstance(clock, int | float) or isinstance(clock, bool):
             return Cost(unknown="the clock of this CPU could not be read")
         flops = float(known["cores"]) * clock * _FLOPS_PER_CYCLE.get(str(known["isa"]), 4)
-        # A df64 operation is 8 to 20 float operations.
-        scale = {"f64": 1.0, "f32": 2.0, "df64": 0.1}.get(workload.precision, 2.0)
+        scale = {"f64": 1.0, "f32": 2.0, "df64": 2.0 / DF64_OPERATIONS}.get(workload.precision, 2.0)
         return Roofline(
             profile="cpu-roofline", flops_per_s=flops * scale, bytes_per_s=_BYTES_PER_SECOND, call_s=1e-6
         ).cost(workload, unknown_energy="no power figure: CPUs do not state their draw")

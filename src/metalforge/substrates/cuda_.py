@@ -1,7 +1,7 @@
 """CUDA GPUs, the one home of cupy and NVML. Discovery reads NVML, else cupy's device properties: no context is made."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,14 @@ import msgspec
 
 from metalforge.core.capabilities import BatchInference, Trait
 from metalforge.core.energy import EnergyMeter
-from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, SubstrateInfo, Workload
+from metalforge.core.errors import MetalforgeError
+from metalforge.core.substrate import Cost, Discovery, Kind, Missing, Property, Substrate, SubstrateInfo, Workload
 from metalforge.native.cuda.engine import cuda_engine
 from metalforge.native.cuda.grid import CudaEngine
+from metalforge.native.cuda.precision import Fp64Choice
 
 from .meters import NvmlMeter
-from .prices import GENERAL_PURPOSE, Roofline
+from .prices import DF64_OPERATIONS, GENERAL_PURPOSE, Roofline
 
 _REMEDY = "pip install 'metalforge[cuda]'"
 
@@ -43,7 +45,7 @@ class CudaSubstrate:
         known = {k: float(v) for k, v in self.info.properties.items() if isinstance(v, int | float)}
         if "fp32_flops_per_s" not in known or "bandwidth_bytes_per_s" not in known:
             return Cost(unknown="peak rates of this GPU are not known (compute capability or clocks not readable)")
-        scale = {"f64": 1 / known["fp64_ratio"], "df64": 0.1}.get(workload.precision, 1.0)
+        scale = {"f64": 1 / known["fp64_ratio"], "df64": 1 / DF64_OPERATIONS}.get(workload.precision, 1.0)
         return Roofline(
             profile="cuda-roofline",
             flops_per_s=known["fp32_flops_per_s"] * scale,
@@ -59,6 +61,21 @@ class CudaSubstrate:
     def open_engine(self, *, threads: int | None = None, strategy: str = "native") -> CudaEngine:
         """The kernels on this card; threads are the host's, which it has one of."""
         return cuda_engine(self._index, strategy)
+
+
+def fp64_choices(found: Sequence[Substrate]) -> dict[str, Fp64Choice | MetalforgeError]:
+    """Measure how trajectories in double precision use each card; seconds, and more when kernels are compiled first.
+
+    A card that cannot be measured has the error that says why.
+    """
+    measured: dict[str, Fp64Choice | MetalforgeError] = {}
+    for one in found:
+        if isinstance(one, CudaSubstrate):
+            try:
+                measured[one.info.name] = cuda_engine(one._index, "auto").fp64
+            except MetalforgeError as error:
+                measured[one.info.name] = error
+    return measured
 
 
 def discover(proc: Path = Path("/proc")) -> Discovery:

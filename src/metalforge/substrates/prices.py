@@ -20,6 +20,8 @@ Objective: TypeAlias = Literal["latency", "energy", "accuracy", "hw_only"]
 NO_POWER = "no power figure for the host: give host_power_w"
 HOST_STEPS = 4
 """Operations that encoding an input line, or joining a potential, takes on the host: multiply, round, clip, shift."""
+DF64_OPERATIONS = 15
+"""Of floats, for a multiply-add of double-floats (native/df64.hpp)."""
 GENERAL_PURPOSE = (
     Trait.F64,
     Trait.F32,

@@ -11,6 +11,9 @@ import pytest
 
 from metalforge import __version__, native
 from metalforge.campaign.spec import PRESETS
+from metalforge.cli import machine
+from metalforge.core import PlacementError
+from metalforge.native.cuda.precision import Fp64Choice, Fp64Strategy
 from metalforge.substrates import WORKLOADS
 
 ROOT = Path(__file__).parents[3]
@@ -208,3 +211,19 @@ def test_on_a_terminal_tables_are_drawn_and_no_color_is_respected():
     colour = re.compile(r"\x1b\[[\d;]*(?:3[0-7]|38)[;m]")
     assert colour.search(coloured)
     assert not colour.search(plain)
+
+
+def test_doctor_says_how_cards_use_double_precision(monkeypatch, capsys):
+    """Strategy and figures of each card; one that fails says why, and the rest is there."""
+    choices = {
+        "cuda:0": Fp64Choice(asked=Fp64Strategy.AUTO, measured={0: 6e-4, 1: 7e-4, 64: 4e-3}),
+        "cuda:1": PlacementError("cuda:1 cannot be opened: no room\nhint: wait"),
+    }
+    monkeypatch.setattr("metalforge.cli.machine.fp64_choices", lambda found: choices)
+    machine.doctor(as_json=True)
+    fp64 = json.loads(capsys.readouterr().out)["fp64"]
+    assert fp64["cuda:0"]["strategy"] == "native"
+    assert fp64["cuda:0"]["seconds"] == {"native": 6e-4, "concurrent": 7e-4, "hybrid": 4e-3}
+    assert "no room" in fp64["cuda:1"]["line"]
+    machine.doctor(as_json=False)
+    assert "native, measured: native 0.6 ms" in capsys.readouterr().out
