@@ -147,10 +147,12 @@ MF_INLINE R cos_2pi(R u) {
   const R theta = r * R(6.283185307179586476925);
   const R z = theta * theta;
   const auto odd = (quadrant & B(1)) == B(1);
+  // 1 / (n (n + 1)) and 1 / (n (n - 1)) as tables: GPU compilers would choose a divisor first, and then divide.
+  constexpr double of_sine[] = {1.0 / 6, 1.0 / 20, 1.0 / 42, 1.0 / 72, 1.0 / 110, 1.0 / 156, 1.0 / 210, 1.0 / 272};
+  constexpr double of_cosine[] = {1.0 / 2, 1.0 / 12, 1.0 / 30, 1.0 / 56, 1.0 / 90, 1.0 / 132, 1.0 / 182, 1.0 / 240};
   R series(1.0);
   MF_UNROLL
-  for (int n = 16; n >= 2; n -= 2)
-    series = R(1.0) - series * z * select(odd, R(1.0 / (n * (n + 1))), R(1.0 / (n * (n - 1))));
+  for (int k = 7; k >= 0; --k) series = R(1.0) - series * z * select(odd, R(of_sine[k]), R(of_cosine[k]));
   const R size = series * select(odd, theta, R(1.0));
   const B sign = ((quadrant + B(1)) & B(2)) << 62;
   return from_bits(as_bits(size) ^ sign);
