@@ -133,7 +133,7 @@ PROBES = {
         const auto step = s.shift_step(1, u[4], alpha, u[5]);
         out[i] = T(step.x_step) + T(s.finish(alpha, u[5], u[6], u[7], u[8], 2));""",
     "staggered.hpp": """
-        const mf::HoppingLinks<T> here{u, 100}, there{u + 7200, 100};
+        const mf::HoppingLinks<T, 2> here{u, 100, bytes, u}, there{u + 4800, 100, bytes, u};
         const mf::Colours<T> psi{out};
         const int dims[4] = {4, 4, 4, 4};
         const auto sign = T(mf::hopping_sign(mf::u32(i), dims, 3));

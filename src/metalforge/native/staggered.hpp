@@ -110,17 +110,31 @@ struct Colours {
   }
 };
 
-// W_mu at the sites of one parity.
+// conj(a x b): the third row of an SU(3) matrix with rows a and b, in 24 operations.
 template <class V>
+MF_INLINE void cross_product(const Complex<V> (&a)[3], const Complex<V> (&b)[3], Complex<V> (&row)[3]) {
+  MF_UNROLL
+  for (int j = 0; j < 3; ++j) {
+    const int k = (j + 1) % 3, l = (j + 2) % 3;
+    row[j] = conj(mul_acc(Complex<V>{-a[l].re, -a[l].im}, b[k], a[k] * b[l]));
+  }
+}
+
+// W_mu at the sites of one parity: all three rows of each, or two. Two are two thirds of the bytes, which is what the
+// operator costs where its links come from memory; where they are in cache three are faster. The third row is
+// conj(row 0 x row 1) times +-2, whose sign, that of the hop, the rows do not know: it is one of few patterns of lanes.
+template <class V, int Rows>
 struct HoppingLinks {
   using Real = typename LaneTraits<V>::Real;
-  static constexpr int numbers = 18 * LaneTraits<V>::lanes;
+  static constexpr int lanes = LaneTraits<V>::lanes, numbers = 6 * Rows * lanes;
   Real* data;
   i64 vectors;
+  const unsigned char* pattern_of;
+  const Real* patterns;
 
   MF_INLINE Real* address(i64 i, int mu) const { return data + (mu * vectors + i) * numbers; }
-  MF_INLINE Complex<V> entry(const Real* link, int row, int column) const {
-    constexpr int lanes = LaneTraits<V>::lanes;
+  MF_INLINE V sign(i64 i, int mu) const { return LaneTraits<V>::load(patterns + pattern_of[mu * vectors + i] * lanes); }
+  static MF_INLINE Complex<V> entry(const Real* link, int row, int column) {
     const Real* p = link + (6 * row + 2 * column) * lanes;
     return {in_register(LaneTraits<V>::load(p)), in_register(LaneTraits<V>::load(p + lanes))};
   }
@@ -128,16 +142,59 @@ struct HoppingLinks {
     const Real* link = address(i, mu);
     Matrix3<V> m;
     MF_UNROLL
-    for (int k = 0; k < 9; ++k) m.e[k / 3][k % 3] = entry(link, k / 3, k % 3);
+    for (int k = 0; k < 3 * Rows; ++k) m.e[k / 3][k % 3] = entry(link, k / 3, k % 3);
+    if constexpr (Rows == 2) {
+      const V s = sign(i, mu);
+      cross_product(m.e[0], m.e[1], m.e[2]);
+      for (auto& z : m.e[2]) z = scale(s, z);
+    }
     return m;
   }
   MF_INLINE void store(const Matrix3<V>& m, i64 i, int mu) const {
-    constexpr int lanes = LaneTraits<V>::lanes;
     Real* p = address(i, mu);
     MF_UNROLL
-    for (int k = 0; k < 9; ++k) {
+    for (int k = 0; k < 3 * Rows; ++k) {
       LaneTraits<V>::store(m.e[k / 3][k % 3].re, p + 2 * k * lanes);
       LaneTraits<V>::store(m.e[k / 3][k % 3].im, p + (2 * k + 1) * lanes);
+    }
+  }
+  // sum + W x
+  MF_INLINE void add_product(i64 i, int mu, const ColourVector<V>& x, ColourVector<V>& sum) const {
+    const Real* link = address(i, mu);
+    if constexpr (Rows == 3) {
+      MF_UNROLL
+      for (int column = 0; column < 3; ++column) MF_UNROLL
+      for (int row = 0; row < 3; ++row) sum.c[row] = mul_acc(entry(link, row, column), x.c[column], sum.c[row]);
+    } else {
+      Complex<V> w[2][3];
+      MF_UNROLL
+      for (int row = 0; row < 2; ++row) MF_UNROLL
+      for (int column = 0; column < 3; ++column) {
+        w[row][column] = entry(link, row, column);
+        sum.c[row] = mul_acc(w[row][column], x.c[column], sum.c[row]);
+      }
+      const V s = sign(i, mu);
+      Complex<V> third = ColourVector<V>::zero().c[0];
+      MF_UNROLL
+      for (int column = 0; column < 3; ++column) third = conj_mul_acc(crossed(w, column), x.c[column], third);
+      sum.c[2] = {mul_add(s, third.re, sum.c[2].re), mul_add(s, third.im, sum.c[2].im)};
+    }
+  }
+  // sum - W^dagger x
+  MF_INLINE void subtract_adjoint_product(i64 i, int mu, const ColourVector<V>& x, ColourVector<V>& sum) const {
+    const Real* link = address(i, mu);
+    Complex<V> w[2][3];
+    MF_UNROLL
+    for (int row = 0; row < Rows; ++row) MF_UNROLL
+    for (int column = 0; column < 3; ++column) {
+      const Complex<V> z = entry(link, row, column);
+      if (row < 2) w[row][column] = z;
+      sum.c[column] = conj_mul_sub(z, x.c[row], sum.c[column]);
+    }
+    if constexpr (Rows == 2) {
+      const Complex<V> third = scale(sign(i, mu), x.c[2]);
+      MF_UNROLL
+      for (int column = 0; column < 3; ++column) sum.c[column] = mul_sub(crossed(w, column), third, sum.c[column]);
     }
   }
 #if !MF_CUDA
@@ -147,6 +204,13 @@ struct HoppingLinks {
     for (int line = 0; line < numbers * static_cast<int>(sizeof(Real)); line += 64) __builtin_prefetch(p + line, 0, 2);
   }
 #endif
+
+ private:
+  // Entry j of row 0 x row 1.
+  static MF_INLINE Complex<V> crossed(const Complex<V> (&w)[2][3], int j) {
+    const int k = (j + 1) % 3, l = (j + 2) % 3;
+    return mul_sub(w[0][l], w[1][k], w[0][k] * w[1][l]);
+  }
 };
 
 // How many vectors ahead links are fetched where they come from far: by then the ones before them have been used.
@@ -168,28 +232,18 @@ MF_INLINE auto hop(const Links& here, const Links& there, const Field& psi, cons
     }
     {
       const Neighbour at = around[mu];
-      const auto* link = here.address(i, mu);
       Vector x = psi.load(at.vector);
       if (at.mask != 0) exchange(x, at.mask);
-      MF_UNROLL
-      for (int column = 0; column < 3; ++column) MF_UNROLL
-      for (int row = 0; row < 3; ++row) sum.c[row] = mul_acc(here.entry(link, row, column), x.c[column], sum.c[row]);
+      here.add_product(i, mu, x, sum);
     }
     {
       const Neighbour at = around[4 + mu];
-      const auto* link = there.address(at.vector, mu);
       const Vector x = psi.load(at.vector);
-      const auto subtract = [&](Vector& from) {
-        MF_UNROLL
-        for (int row = 0; row < 3; ++row) MF_UNROLL
-        for (int column = 0; column < 3; ++column)
-          from.c[column] = conj_mul_sub(there.entry(link, row, column), x.c[row], from.c[column]);
-      };
       if (at.mask == 0) {
-        subtract(sum);
+        there.subtract_adjoint_product(at.vector, mu, x, sum);
       } else {
         Vector term = Vector::zero();
-        subtract(term);
+        there.subtract_adjoint_product(at.vector, mu, x, term);
         exchange(term, at.mask);
         MF_UNROLL
         for (int j = 0; j < 3; ++j) sum.c[j] = sum.c[j] + term.c[j];
@@ -212,16 +266,6 @@ MF_INLINE void subtract_adjoint_product(const Matrix3<V>& w, const ColourVector<
   for (int row = 0; row < 3; ++row) MF_UNROLL
   for (int column = 0; column < 3; ++column) sum.c[column] = conj_mul_sub(w.e[row][column], x.c[row], sum.c[column]);
 }
-// conj(a x b): the third row of an SU(3) matrix with rows a and b, in 24 operations.
-template <class V>
-MF_INLINE void cross_product(const Complex<V> (&a)[3], const Complex<V> (&b)[3], Complex<V> (&row)[3]) {
-  MF_UNROLL
-  for (int j = 0; j < 3; ++j) {
-    const int k = (j + 1) % 3, l = (j + 2) % 3;
-    row[j] = conj(mul_acc(Complex<V>{-a[l].re, -a[l].im}, b[k], a[k] * b[l]));
-  }
-}
-
 // acc + s b a^dagger
 template <class V>
 MF_INLINE void outer_acc(V s, const ColourVector<V>& b, const ColourVector<V>& a, Matrix3<V>& acc) {

@@ -53,6 +53,12 @@ MF_INLINE Complex<T> conj_mul_sub(Complex<T> a, Complex<T> b, Complex<T> acc) {
   return {neg_mul_add(a.im, b.im, neg_mul_add(a.re, b.re, acc.re)),
           mul_add(a.im, b.re, neg_mul_add(a.re, b.im, acc.im))};
 }
+// acc - a b
+template <class T>
+MF_INLINE Complex<T> mul_sub(Complex<T> a, Complex<T> b, Complex<T> acc) {
+  return {mul_add(a.im, b.im, neg_mul_add(a.re, b.re, acc.re)),
+          neg_mul_add(a.im, b.re, neg_mul_add(a.re, b.im, acc.im))};
+}
 template <class T>
 MF_INLINE Complex<T> operator*(Complex<T> a, Complex<T> b) {
   return {neg_mul_add(a.im, b.im, a.re * b.re), mul_add(a.im, b.re, a.re * b.im)};

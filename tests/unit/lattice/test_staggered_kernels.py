@@ -152,6 +152,27 @@ def test_links_that_come_from_far(precision, parity):
     assert np.max(np.abs(out.to_host() - hopped(dims, parity))) <= POINT[precision]
 
 
+@pytest.mark.parametrize(("precision", "dims"), [("f64", (18, 10, 14, 22)), ("f32", (18, 18, 14, 22))])
+def test_links_of_two_rows(precision, dims):
+    """Links that no cache holds are kept as two rows; cut with twists, lanes of one vector have both signs of a hop."""
+    field = GaugeField.hot(dims, seed=5, precision=precision, threads=1)
+    assert field.links.nbytes > 24 << 20
+    links = field.to_links()
+    host = staggered.noise(np.random.default_rng(1), links) * gauge.parity_mask(links, 0)[..., None]
+    operator = StaggeredOperator(field, 0.3, precision=precision)
+    even, odd, momenta = field_of(operator, host, 0, precision), ColourField(operator, 1, precision), Momenta(field)
+    operator.hop(odd, even)
+    wanted = staggered.hop(links, host)
+    assert np.max(np.abs(odd.to_host() - wanted)) <= POINT[precision]
+    operator.hop(even, odd)
+    assert np.max(np.abs(even.to_host() - staggered.hop(links, wanted))) <= 2 * POINT[precision]
+    if precision == "f64":
+        operator.force(momenta, [field_of(operator, host, 0, precision)], [1.0])
+        force = staggered.force(links, host)
+        error = np.abs(gauge.momenta_to_host(field, momenta.values) + force)
+        assert np.max(error) <= FORCE[precision] * np.max(np.abs(force))
+
+
 @pytest.mark.parametrize("dims", SHAPES)
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_force(dims, precision):

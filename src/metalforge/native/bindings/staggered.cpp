@@ -150,11 +150,9 @@ void combine(const FieldLayout<Real>& layout, nb::handle out_object, nb::handle 
 
 template <class Real>
 void hopping_signs(const FieldLayout<Real>& layout, i64 v, Real* sign) {
-  const auto& n = layout.dims();
-  const int dims[4] = {n[0], n[1], n[2], n[3]}, lanes = layout.lanes();
+  const int lanes = layout.lanes();
   for (int lane = 0; lane < lanes; ++lane)
-    for (int mu = 0; mu < 4; ++mu)
-      sign[mu * lanes + lane] = static_cast<Real>(hopping_sign(layout.sites_of(v)[lane], dims, mu));
+    for (int mu = 0; mu < 4; ++mu) sign[mu * lanes + lane] = hopping_sign_of(layout, v, mu, lane);
 }
 
 // Takes up the links of the gauge field.
@@ -164,8 +162,7 @@ void refresh(StaggeredOperator<Real>& op, nb::handle u_object, nb::handle thread
   const In<Real> u(u_object, "links", layout.links());
   const int threads = useful_threads(layout, threads_object);
   nb::gil_scoped_release release;
-  with_lanes(layout, [&](auto tag) {
-    using V = decltype(tag);
+  with_hopping(op, threads, [&]<class V, class Reach>(V, Reach) {
     const Links<V> from{const_cast<Real*>(u.data())};
     for (int parity = 0; parity < 2; ++parity)
       for_each_of_parity(layout, parity, threads, [&](i64 v, i64 i) {
@@ -173,10 +170,9 @@ void refresh(StaggeredOperator<Real>& op, nb::handle u_object, nb::handle thread
         hopping_signs(layout, v, sign);
         for (int mu = 0; mu < 4; ++mu) {
           const V s = LaneTraits<V>::load(sign + mu * LaneTraits<V>::lanes);
-          op.template links_of<V>(parity).store(hopping_link(from.load(layout.at(v), mu), s), i, mu);
+          op.template links_of<V, Reach::rows>(parity).store(hopping_link(from.load(layout.at(v), mu), s), i, mu);
         }
       });
-    return 0;
   });
 }
 
@@ -187,8 +183,8 @@ void apply_hop(const StaggeredOperator<Real>& op, nb::handle out_object, nb::han
   const In<Real> source(source_object, "source", op.colours());
   const int parity = parity_argument(parity_object), threads = useful_threads(op.layout, threads_object, share_of_pass);
   nb::gil_scoped_release release;
-  with_hopping(op, threads, [&]<class V, bool Prefetch>(V, std::bool_constant<Prefetch>) {
-    const Hopping<Prefetch, V> onto(op, parity);
+  with_hopping(op, threads, [&]<class V, class Reach>(V, Reach) {
+    const Hopping<Reach, V> onto(op, parity);
     const Colours<V> psi{const_cast<Real*>(source.data())}, result{out.data()};
     run_team(threads, [&](const Team& team) {
       const auto range = team.share(op.vectors);
@@ -212,8 +208,8 @@ double apply_normal(const StaggeredOperator<Real>& op, nb::handle out_object, nb
   const int parity = parity_argument(parity_object), threads = useful_threads(op.layout, threads_object, share_of_pass);
   nb::gil_scoped_release release;
   std::vector<double> partial(static_cast<std::size_t>(blocks_of(op.vectors)));
-  with_hopping(op, threads, [&]<class V, bool Prefetch>(V, std::bool_constant<Prefetch>) {
-    const Hopping<Prefetch, V> away(op, 1 - parity), back(op, parity);
+  with_hopping(op, threads, [&]<class V, class Reach>(V, Reach) {
+    const Hopping<Reach, V> away(op, 1 - parity), back(op, parity);
     const Colours<V> psi{const_cast<Real*>(x.data())}, middle{scratch.data()}, result{out.data()};
     const Colours<V> given{source ? const_cast<Real*>(source->data()) : nullptr};
     const V d(static_cast<Real>(diagonal));
@@ -253,8 +249,8 @@ void apply_force(const StaggeredOperator<Real>& op, nb::handle pi_object, nb::ha
   if (scratch.size() < fields.size()) throw nb::value_error("`scratch` must hold as many arrays as `fields`");
   const int threads = useful_threads(layout, threads_object);
   nb::gil_scoped_release release;
-  with_hopping(op, threads, [&]<class V, bool Prefetch>(V, std::bool_constant<Prefetch>) {
-    const Hopping<Prefetch, V> onto_odd(op, 1);
+  with_hopping(op, threads, [&]<class V, class Reach>(V, Reach) {
+    const Hopping<Reach, V> onto_odd(op, 1);
     const Momenta<V> momenta{pi.data()};
     const auto field = [&](int parity, std::size_t k) {
       return Colours<V>{parity == 0 ? const_cast<Real*>(fields[k]) : scratch[k]};
@@ -277,7 +273,8 @@ void apply_force(const StaggeredOperator<Real>& op, nb::handle pi_object, nb::ha
               const double c = (parity == 0 ? -2.0 : 2.0) * coefficients.data()[k];
               outer_acc(V(static_cast<Real>(c)), ahead, field(parity, k).load(i), outer);
             }
-            const Algebra<V> kick = im_trace_generators(mul(op.template links_of<V>(parity).load(i, mu), outer));
+            const Algebra<V> kick =
+                im_trace_generators(mul(op.template links_of<V, Reach::rows>(parity).load(i, mu), outer));
             Algebra<V> pi = momenta.load(v, mu);
             kick_by(kick, pi);
             momenta.store(pi, v, mu);
@@ -374,8 +371,8 @@ void refresh_across(StaggeredOperator<Real>& op, const PrecisionMap& map, nb::ha
         for (int mu = 0; mu < 4; ++mu) {
           const Real s = static_cast<Real>(sign[mu * lanes + lane]);
           const From* source = u.data() + (from * 4 + mu) * 18 * lanes_from + lane_from;
-          Real* target = op.links[parity].data() + (mu * op.vectors + to / 2) * 18 * lanes_to + lane_to;
-          for (int k = 0; k < 18; ++k) target[k * lanes_to] = s * static_cast<Real>(source[k * lanes_from]);
+          Real* target = op.links[parity].data() + (mu * op.vectors + to / 2) * 6 * op.rows * lanes_to + lane_to;
+          for (int k = 0; k < 6 * op.rows; ++k) target[k * lanes_to] = s * static_cast<Real>(source[k * lanes_from]);
         }
       }
     });

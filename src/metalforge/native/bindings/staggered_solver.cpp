@@ -110,9 +110,9 @@ std::tuple<i64, double, int, i64> iterate(const StaggeredOperator<Real>& op, Con
   SolveState status = running;
   Recurrence last = cg.state;
   nb::gil_scoped_release release;
-  with_hopping(op, threads, [&]<class V, bool Prefetch>(V, std::bool_constant<Prefetch>) {
+  with_hopping(op, threads, [&]<class V, class Reach>(V, Reach) {
     const auto real = [](double x) { return V(static_cast<Real>(x)); };
-    const Hopping<Prefetch, V> away(op, 1 - parity), back(op, parity);
+    const Hopping<Reach, V> away(op, 1 - parity), back(op, parity);
     const Colours<V> r{cg.residual.data()}, y{cg.middle.data()}, p{cg.directions.data()};
     const i64 blocks = blocks_of(op.vectors);
     run_team(threads, [&](const Team& team) {
