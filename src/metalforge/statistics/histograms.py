@@ -15,7 +15,7 @@ variance for an exponential autocorrelation, and B blocks scatter about a mean o
     error = spread * sqrt((B + 1) / (B - 1) / (1 - (tau / b) (1 - exp(-b / tau)))),     B = 1 / sum_b share_b^2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -97,10 +97,18 @@ class Joint:
 
     def row_weights(self, energy: Floats, beta: float) -> Floats:
         """Return the weights at beta of rows with these E, up to a common factor and to their chain's 1 / (2 tau)."""
-        # The mixture is smooth on the scale of a bin.
-        mixture = np.interp(energy - self.origin, self.energy, self.log_mixture)
-        exponents = -beta * (energy - self.origin) - mixture
+        # The weight is smooth on the scale of a bin, the mixture is not: there are rows beyond the last bin's mean.
+        exponents = np.interp(energy - self.origin, self.energy, -beta * self.energy - self.log_mixture)
         return np.asarray(np.exp(exponents - exponents.max()), dtype=np.float64)
+
+    def weigh(self, energy: Floats, columns: Iterable[Floats], betas: Floats) -> Floats:
+        """Return the sums of columns, each with a number for every row with these E, as rows weigh at each beta.
+
+        Of shape (columns, betas), up to a factor of each beta; a row's 1 / (2 tau) is for the columns to hold.
+        """
+        nearest = np.searchsorted((self.energy[1:] + self.energy[:-1]) / 2, energy - self.origin)
+        tables = np.array([np.bincount(nearest, column, minlength=self.energy.size) for column in columns])
+        return np.asarray(tables @ self._weights(betas).T, dtype=np.float64)
 
     def shares(self, beta: float) -> Floats:
         """Return the part of the weight at beta that each block carries."""

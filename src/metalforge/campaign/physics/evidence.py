@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from scipy.special import pdtr
 
 from metalforge.core.threads import one_thread
-from metalforge.statistics.histograms import Joint
 from metalforge.statistics.mbar import NotLocated
 
 from .phases import Shape, phase_changes, shape_at
@@ -140,9 +139,8 @@ def _finding(points: Sequence[PointSeries], plan: PlannedPoints, seed: int, n_bo
 
 
 def _weigh(found: Located, points: Sequence[PointSeries]) -> tuple[list[Evidence], tuple[Want, ...]]:
-    peak = found.transition
+    peak, pulls = found.transition, found.pulls
     near = [chain for chain in found.chains if abs(chain.beta - peak.beta_c) <= peak.width]
-    judged = [chain for chain in found.chains if chain.energy.size >= JUDGED_TAU * chain.tau]
     shape = shape_at(found.joint, found.chains, peak.beta_c)
     order = found.chains[0].point.order_name
     around, wants = _around(peak, near)
@@ -153,8 +151,9 @@ def _weigh(found: Located, points: Sequence[PointSeries]) -> tuple[list[Evidence
         changes,
         _at_least("effective samples", peak.n_effective, MIN_EFFECTIVE, f"more updates near beta = {peak.beta_c:.5g}"),
         _at_least("independent blocks", blocks, MIN_BLOCKS, f"more updates near beta = {peak.beta_c:.5g}"),
-        _largest("pull of chi", judged, chi_pulls(found.joint, judged)),
-        _largest(f"pull of E and {order}", judged, _joint_pulls(found, judged)),
+        _largest("pull of chi", found, pulls.chi),
+        _largest(f"pull of E and {order}", found, np.maximum(np.abs(pulls.energy), np.abs(pulls.order))),
+        _shares(found),
         _overlap(peak, near),
         _kind(peak, shape, order),
     ]
@@ -269,29 +268,26 @@ def _apart(points: Sequence[PointSeries]) -> tuple[Want, ...]:
 # -- agreement ------------------------------------------------------------------------------------------------------
 
 
-def chi_pulls(joint: Joint, chains: Sequence[MeasuredChain]) -> Floats:
-    """Return how far each chain's own chi is from the curve, in its own errors."""
-    if not chains:
-        return np.zeros(0)
-    moments = joint.moments(np.array([chain.beta for chain in chains]))[:, 0]
-    curve = chains[0].point.spatial_volume * (moments[2] - moments[1] ** 2)
-    own, error = (np.array([getattr(chain, name) for chain in chains]) for name in ("chi", "chi_error"))
-    return np.asarray((own - curve) / error, dtype=np.float64)
-
-
-def _joint_pulls(found: Located, chains: Sequence[MeasuredChain]) -> Floats:
-    """Return how far each chain's <E> or <|L|>, whichever is farther, is from the curve, in its own errors."""
-    return np.abs(found.joint.pulls([chain.rows() for chain in chains])).max(axis=0) if chains else np.zeros(0)
-
-
-def _largest(name: str, chains: Sequence[MeasuredChain], pulls: Floats) -> Evidence:
-    if not len(pulls):
+def _largest(name: str, found: Located, pulls: Floats) -> Evidence:
+    """Return the largest pull of those chains that are long enough to contradict anybody."""
+    judged = np.flatnonzero(found.pulls.length >= JUDGED_TAU)
+    if not judged.size:
         text = f"no chain is longer than {JUDGED_TAU:g} tau_int: longer chains"
         return Evidence(name=name, holds=False, value=0.0, needed=MAX_PULL, at_most=True, text=text)
-    worst = int(np.argmax(np.abs(pulls)))
+    worst = judged[np.argmax(np.abs(pulls[judged]))]
     value = float(abs(pulls[worst]))
-    text = f"the chain at beta = {chains[worst].beta:.5g} is so many standard errors from what all chains together give"
+    beta = found.chains[worst].beta
+    text = f"the chain at beta = {beta:.5g} is so many standard errors from what all chains together give"
     return Evidence(name=name, holds=value <= MAX_PULL, value=value, needed=MAX_PULL, at_most=True, text=text)
+
+
+def _shares(found: Located) -> Evidence:
+    """Return the chain whose part in a phase is the least likely."""
+    name, pulls = "pull of the phases' shares", found.pulls.share
+    if pulls is None:
+        text = "one phase, or crossings too few to say how long one lasts"
+        return Evidence(name=name, holds=True, value=NOT_APPLICABLE, needed=MAX_PULL, at_most=True, text=text)
+    return _largest(name, found, pulls)
 
 
 def _at_least(name: str, value: float, needed: float, text: str) -> Evidence:

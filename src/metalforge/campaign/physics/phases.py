@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.statistics.histograms import Joint
+from metalforge.statistics.memory import pooled_tau
 
 from .selection import MeasuredChain
 from .series import PointSeries
@@ -52,6 +53,20 @@ class Shape(NamedTuple):
     def thresholds(self) -> tuple[float, float]:
         """Below the first a chain is taken to be in one phase, above the second in the other."""
         return self.mean - self.spread / 2, self.mean + self.spread / 2
+
+
+class PhaseTrack(NamedTuple):
+    """Where a chain was: in every row whether in the upper of two phases, and whether inside one or on its way.
+
+    `between` is how long it remembers in which phase it is, in rows: the tau_int of a process with two states, None
+    where there is one or that is not known; `within` are those of E, of the order parameter and of its square, inside
+    a phase and without their means there.
+    """
+
+    upper: NDArray[np.bool_]
+    inside: NDArray[np.bool_]
+    between: float | None
+    within: tuple[float, float, float]
 
 
 def shape_at(joint: Joint, chains: Sequence[MeasuredChain], beta: float) -> Shape:
@@ -103,11 +118,27 @@ def _valley(density: Floats) -> float:
     return deepest
 
 
+def sides(order: Floats, low: float, high: float) -> NDArray[np.bool_]:
+    """Return in every row whether a series is in the upper phase: since it was above `high`, until below `low`."""
+    outside = np.flatnonzero((order < low) | (order > high))
+    if not outside.size:
+        return np.zeros(order.size, dtype=np.bool_)
+    last = np.searchsorted(outside, np.arange(order.size), side="right") - 1
+    # Rows before the first one outside count as that one does.
+    return np.asarray(order[outside[np.maximum(last, 0)]] > high, dtype=np.bool_)
+
+
+def transits(order: Floats, low: float, high: float) -> NDArray[np.int64]:
+    """Return the rows in the middle of each way from below `low` to above `high` or back."""
+    outside = np.flatnonzero((order < low) | (order > high))
+    above = order[outside] > high
+    change = np.flatnonzero(above[1:] != above[:-1])
+    return np.asarray((outside[change] + outside[change + 1]) // 2, dtype=np.int64)
+
+
 def crossings(order: Floats, low: float, high: float) -> int:
     """Return how often a series went from below `low` to above `high` or back."""
-    side = np.where(order > high, 1, np.where(order < low, -1, 0))
-    side = side[side != 0]
-    return int(np.count_nonzero(side[1:] != side[:-1]))
+    return transits(order, low, high).size
 
 
 def phase_changes(near: Sequence[PointSeries], points: Sequence[PointSeries], low: float, high: float) -> int:
@@ -135,18 +166,77 @@ def replica_tracks(rungs: Sequence[PointSeries]) -> list[Floats]:
 
 def remembering(
     joint: Joint, chains: Sequence[MeasuredChain], beta: float, width: float
-) -> tuple[list[MeasuredChain], float | None]:
-    """Return the chains, those within `width` of beta with tau_int by their crossings, and how well it is known.
+) -> tuple[list[MeasuredChain], list[PhaseTrack], float | None]:
+    """Return the chains with the tau_int that two phases at beta give them, where each was, and how well it is known.
 
-    Only where there are two phases at beta, and enough crossings to say it: elsewhere the chains are as they were, and
-    None comes with them.
+    Only where there are two phases, and enough crossings within `width` of beta to say it: elsewhere the chains are as
+    they were, everywhere in one phase, and None comes with them.
     """
     shape = shape_at(joint, chains, beta)
     near = [chain for chain in chains if abs(chain.beta - beta) <= width]
     count = phase_changes([c.point for c in near], [c.point for c in chains], *shape.thresholds)
     if not shape.two_phases or count < FEWEST:
-        return list(chains), None
-    tau = sum(chain.energy.size for chain in near) / (2 * count)
+        return list(chains), _in_one_phase(joint, chains), None
+    upper = [sides(chain.order, *shape.thresholds) for chain in chains]
+    inside = [(c.order < shape.thresholds[0]) | (c.order > shape.thresholds[1]) for c in chains]
+    slow, fast = _between(joint, chains, upper, shape), _within(joint, chains, upper, inside)
     # A ladder remembers at least as long as its couplings do together (`selection`).
-    known = {c: c.remembering(max(tau, c.tau) if c.point.ladder else tau) for c in near}
-    return [known.get(c, c) for c in chains], count**-0.5
+    together = sum(chain.energy.size for chain in near) / (2 * count)
+    known, tracks = [], []
+    for chain, above, there, between, within in zip(chains, upper, inside, slow, fast, strict=True):
+        if chain.point.ladder:
+            between = max(together, chain.tau) if chain in near else chain.tau
+        known.append(chain.remembering(between if chain.point.ladder else max(between, *within)))
+        tracks.append(PhaseTrack(above, there, between, within))
+    return known, tracks, count**-0.5
+
+
+def _in_one_phase(joint: Joint, chains: Sequence[MeasuredChain]) -> list[PhaseTrack]:
+    """Return the tracks of chains that are everywhere in the only phase."""
+    inside = [np.ones(chain.order.size, dtype=np.bool_) for chain in chains]
+    within = _within(joint, chains, inside, inside)
+    taus = [(c.tau, c.tau, of_square) for c, (_, _, of_square) in zip(chains, within, strict=True)]
+    return [PhaseTrack(~there, there, None, tau) for there, tau in zip(inside, taus, strict=True)]
+
+
+def _between(
+    joint: Joint, chains: Sequence[MeasuredChain], upper: Sequence[NDArray[np.bool_]], shape: Shape
+) -> list[float]:
+    """Return how long a chain that is alone at each one's beta remembers its phase."""
+    energy, betas = np.concatenate([chain.energy for chain in chains]), np.array([chain.beta for chain in chains])
+    # Chains of a ladder change their phase by swaps, too: they say nothing of it.
+    weight = [np.full(c.energy.size, 0.0 if c.point.ladder else 1 / (2 * c.tau)) for c in chains]
+    crossed = [np.zeros_like(one) for one in weight]
+    for chain, rows, one in zip(chains, weight, crossed, strict=True):
+        middle = transits(chain.order, *shape.thresholds)
+        one[middle] = rows[middle]
+    rows = np.concatenate(weight)
+    all, above, across = joint.weigh(energy, (rows, rows * np.concatenate(upper), np.concatenate(crossed)), betas)
+    # Half of all crossings go up.
+    return [float(tau) for tau in 2 * above * (all - above) / np.maximum(all * across, 1e-300)]
+
+
+def _within(
+    joint: Joint,
+    chains: Sequence[MeasuredChain],
+    upper: Sequence[NDArray[np.bool_]],
+    inside: Sequence[NDArray[np.bool_]],
+) -> list[tuple[float, float, float]]:
+    """Return tau_int of E, of the order parameter and of its square inside the phases, without their means there."""
+    energy, order, square = [], [], []
+    for chain, *where in zip(chains, upper, inside, strict=True):
+        energy.append(_without_means(chain.energy, *where))
+        order.append(_without_means(chain.order, *where))
+        square.append(_without_means(order[-1] ** 2, *where))
+    betas = np.array([chain.beta for chain in chains])
+    taus = [pooled_tau(betas, series, joint.spread).tolist() for series in (energy, order, square)]
+    return list(zip(*taus, strict=True))
+
+
+def _without_means(series: Floats, upper: NDArray[np.bool_], inside: NDArray[np.bool_]) -> Floats:
+    """Return a series without its mean in either phase, and 0 between them."""
+    left = np.zeros(series.size)
+    for phase in (inside & upper, inside & ~upper):
+        if phase.any():
+            left[phase] = series[phase] - series[phase].mean()
+    return left

@@ -32,6 +32,7 @@ from metalforge.statistics.mbar import NotLocated
 from metalforge.statistics.peak import half_width, refined_maxima
 from metalforge.statistics.susceptibility import kurtosis
 
+from .agreement import Pulls, pulls_of
 from .phases import remembering
 from .selection import LeftOutChain, MeasuredChain, block_lengths, clusters, prepare
 from .series import Dims, PointSeries
@@ -81,11 +82,12 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Located(NamedTuple):
-    """A peak with what it was found from: the chains that were joined, and their tables."""
+    """A peak with what it was found from: the chains that were joined, their tables, and how far each is off."""
 
     transition: Transition
     joint: Joint
     chains: tuple[MeasuredChain, ...]
+    pulls: Pulls
 
 
 def locate(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 100) -> Transition:
@@ -117,11 +119,12 @@ def locate_with(points: Sequence[PointSeries], *, seed: int, n_bootstrap: int = 
     top = int(np.argmax(curve_there))
     near = [chain for chain in chains if abs(chain.beta - grid[top]) * coarse.spread <= REACH]
     left += [c.leave_out("so far from the peak that it says nothing of it") for c in chains if c not in near]
-    near, tau_known = remembering(coarse, near, float(grid[top]), half_width(grid, curve_there, top))
+    near, tracks, tau_known = remembering(coarse, near, float(grid[top]), half_width(grid, curve_there, top))
     joint = join([chain.rows(block) for chain, block in zip(near, block_lengths(near), strict=True)], rng, n_bootstrap)
-    found = _peak(joint, near, left, n_bootstrap, tau_known)
+    pulls = pulls_of(joint, near, tracks)
+    found = _peak(joint, near, left, n_bootstrap, tau_known, pulls)
     _refuse_higher(apart, found)
-    return Located(found, joint, tuple(near))
+    return Located(found, joint, tuple(near), pulls)
 
 
 def _cluster(usable: list[MeasuredChain]) -> tuple[list[MeasuredChain], list[MeasuredChain]]:
@@ -148,7 +151,12 @@ def _search_grid(joint: Joint, low: float, high: float) -> Floats:
 
 
 def _peak(
-    joint: Joint, chains: Sequence[MeasuredChain], left: list[LeftOutChain], n_bootstrap: int, tau_known: float | None
+    joint: Joint,
+    chains: Sequence[MeasuredChain],
+    left: list[LeftOutChain],
+    n_bootstrap: int,
+    tau_known: float | None,
+    pulls: Pulls,
 ) -> Transition:
     volume = chains[0].point.spatial_volume
     grid = _search_grid(joint, joint.betas[0], joint.betas[-1])
@@ -172,7 +180,7 @@ def _peak(
             f"the peak near beta = {beta_c:.5g} needs {MIN_EFFECTIVE:g} effective samples in {MIN_BLOCKS:g} blocks. "
             f"Got {carried:.1f} in {blocks:.1f} from {covered}\nhint: add statistics near beta = {beta_c:.5g}"
         )
-    scatter = _scatter(joint, chains, beta_c)
+    scatter = _scatter(joint, chains, beta_c, pulls)
     delta_tau = np.sqrt(TAU_VARIANCE / carried) if tau_known is None else tau_known
     to_error = scatter * joint.spread_to_error(beta_c) * np.sqrt(1 + delta_tau)
     errors = to_error * np.std(np.stack([places, volume * heights])[:, 1:], axis=1, ddof=1)
@@ -200,12 +208,16 @@ def _peak(
     )
 
 
-def _scatter(joint: Joint, chains: Sequence[MeasuredChain], beta_c: float) -> float:
+def _scatter(joint: Joint, chains: Sequence[MeasuredChain], beta_c: float, pulls: Pulls) -> float:
     """Return the factor by which errors grow because the chains that carry the peak contradict each other."""
     shares = np.bincount(joint.chain_of_block, joint.shares(beta_c), minlength=len(chains))
-    carrying = [chain for chain, share in zip(chains, shares, strict=True) if share > CARRIES]
-    if len(carrying) < 2:
+    carrying = np.flatnonzero(shares > CARRIES)
+    if carrying.size < 2:
         return 1.0
-    dof = len(carrying) - 1
-    worst = float(np.max(np.sum(joint.pulls([chain.rows() for chain in carrying]) ** 2, axis=1)))
-    return float(np.sqrt(worst / dof)) if worst > chdtri(dof, BY_CHANCE / 2) else 1.0
+    if pulls.share is None:
+        found = joint.pulls([chain.rows() for chain in chains])
+    else:
+        found = np.array([pulls.energy, pulls.order, pulls.share])
+    dof = carrying.size - 1
+    worst = float(np.max(np.sum(found[:, carrying] ** 2, axis=1)))
+    return float(np.sqrt(worst / dof)) if worst > chdtri(dof, BY_CHANCE / len(found)) else 1.0

@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from metalforge.campaign.observables import ORDERS
-from metalforge.campaign.physics.evidence import JUDGED_TAU, MAX_PULL, MIN_CROSSINGS, MIN_OVERLAP, Finding, chi_pulls
+from metalforge.campaign.physics.agreement import Pulls
+from metalforge.campaign.physics.evidence import JUDGED_TAU, MAX_PULL, MIN_CROSSINGS, MIN_OVERLAP, Finding
 from metalforge.campaign.physics.phases import TWO_PEAKS, Shape, crossings, density_of, shape_at, weights_at
 from metalforge.campaign.physics.selection import MeasuredChain, neighbours, overlap
 from metalforge.campaign.physics.transition import Transition
@@ -41,6 +42,7 @@ class ReportedPeak(NamedTuple):
     transition: Transition
     joint: Joint
     chains: tuple[MeasuredChain, ...]
+    pulls: Pulls
     shape: Shape
     order: str
 
@@ -176,12 +178,13 @@ def _carried(peak: ReportedPeak) -> Floats:
 
 def _pulls(peak: ReportedPeak, axis: Axes) -> None:
     beta = np.array([chain.beta for chain in peak.chains])
-    judged = np.array([chain.energy.size >= JUDGED_TAU * chain.tau for chain in peak.chains])
-    of_energy, of_loop = peak.joint.pulls([chain.rows() for chain in peak.chains])
-    of_chi = chi_pulls(peak.joint, peak.chains)
-    # Three signs at one beta would hide each other.
+    off = peak.pulls
+    judged = off.length >= JUDGED_TAU
+    # Signs at one beta would hide each other.
     aside = 0.006 * max(float(np.ptp(beta)), 1e-3)
-    pulls = ((r"$\chi$", of_chi, "o"), ("E", of_energy, "s"), (peak.order, of_loop, "^"))
+    pulls = [(r"$\chi$", off.chi, "o"), ("E", off.energy, "s"), (peak.order, off.order, "^")]
+    if off.share is not None:
+        pulls.append(("time above", off.share, "D"))
     for i, (name, values, marker) in enumerate(pulls):
         place, colour = beta + (i - 1) * aside, COLOURS[i]
         axis.plot(place[judged], values[judged], marker, ms=5, color=colour, label=name)
@@ -193,7 +196,7 @@ def _pulls(peak: ReportedPeak, axis: Axes) -> None:
     axis.set_ylim(min(low, -1.2 * MAX_PULL), max(high, 1.2 * MAX_PULL))
     peak.mark(axis)
     axis.set(xlabel=BETA, ylabel="pull [errors]", title=peak.lattice)
-    axis.legend(ncols=3, fontsize=8, loc="lower right", bbox_to_anchor=(1, 1))
+    axis.legend(ncols=4, fontsize=8, loc="lower right", bbox_to_anchor=(1, 1))
 
 
 class Panels(NamedTuple):
