@@ -1,12 +1,15 @@
 """Evidence: a peak that nobody measured is not quoted, however small its error; one that was, with what it rests on."""
 
+from statistics import NormalDist
+
 import numpy as np
 import pytest
 
-from metalforge.campaign.physics.evidence import MIN_BLOCKS, NOT_APPLICABLE, PlannedPoints, finding_of
-from metalforge.campaign.physics.phases import crossings
+from metalforge.campaign.physics.agreement import share_pull
+from metalforge.campaign.physics.evidence import MAX_PULL, MIN_BLOCKS, NOT_APPLICABLE, PlannedPoints, finding_of
+from metalforge.campaign.physics.phases import crossings, sides, transits
 from metalforge.campaign.physics.series import PointSeries
-from metalforge.experiments.exact_model import CROSSOVER, DIMS, FIRST_ORDER, ExactChains
+from metalforge.experiments.exact_model import CROSSOVER, DIMS, FIRST_ORDER, RARE, ExactChains
 
 PLAN = PlannedPoints(5, 5)
 
@@ -168,3 +171,97 @@ def test_chains_in_two_phases_remember_as_long_as_their_crossings_say():
         taus.append(finding_of(chains, PLAN, seed=1, n_bootstrap=20).transition.tau_int)
     assert 80 < min(taus) < max(taus) < 160
     assert 95 < np.median(taus) < 140
+
+
+# -- a large volume: crossings are rare, and chains in the wings of the peak may never see the other phase -----------
+
+SHARES = "pull of the phases' shares"
+
+
+@pytest.fixture(scope="module")
+def large():
+    """16 chains over four half widths of a peak with a crossing in 1,500 updates, 320,000 updates in all."""
+    return measured(RARE, RARE.peak()[0] + 0.0045 * np.linspace(-2, 2, 16), 20_000, seed=6)
+
+
+@pytest.fixture(scope="module")
+def found_large(large):
+    return finding_of(large, PLAN, seed=1, n_bootstrap=40)
+
+
+def test_a_large_volume_is_established_though_chains_in_the_wings_missed_a_phase(found_large):
+    located = found_large.located
+    moments = located.joint.moments(np.array([chain.beta for chain in located.chains]))[:, 0]
+    curve = 512 * (moments[2] - moments[1] ** 2)
+    own = [(chain.chi - chi) / chain.chi_error for chain, chi in zip(located.chains, curve, strict=True)]
+    assert max(np.abs(own)) > MAX_PULL  # by what a chain alone knows of its error, they contradict the others
+    assert found_large.lacking == ()
+    assert abs(found_large.transition.beta_c - RARE.peak()[0]) < 3 * found_large.transition.error
+    assert found_large.transition.scatter == 1.0
+
+
+def test_pulls_of_right_chains_scatter_as_those_of_a_gaussian(found_large):
+    pulls = found_large.located.pulls
+    for values in (pulls.energy, pulls.order, pulls.chi, pulls.share):
+        assert 0.5 < np.std(values) < 1.5
+        assert np.max(np.abs(values)) < 3.7
+
+
+def inside_one_phase(point, *, upper, times=1):
+    """A chain that never left one of its phases: its rows in the other are replaced."""
+    there = np.flatnonzero((point.abs_loop > 0.27) if upper else (point.abs_loop < 0.15))
+    chosen = np.resize(there, times * point.plaquette.size)
+    return point._replace(plaquette=point.plaquette[chosen], polyakov=point.polyakov[chosen])
+
+
+def widened(point):
+    """A chain whose |L| fluctuates a twelfth too much inside its phases, with the right means."""
+    loop, upper = point.abs_loop, sides(point.abs_loop, 0.15, 0.27)
+    means = np.where(upper, loop[upper].mean(), loop[~upper].mean())
+    return point._replace(polyakov=np.abs(means + 1.08 * (loop - means)).astype(complex))
+
+
+@pytest.mark.parametrize(
+    ("fault", "item"),
+    [
+        (lambda chains: inside_one_phase(chains[8], upper=True, times=2), SHARES),  # stuck at the peak
+        (lambda chains: inside_one_phase(chains[4], upper=True)._replace(beta=chains[2].beta), SHARES),  # in a wing
+        (lambda chains: chains[14]._replace(beta=chains[8].beta), "pull of E and |L|"),  # not where it says
+        (lambda chains: widened(chains[8]), "pull of chi"),
+    ],
+)
+def test_one_wrong_chain_among_many_is_found(large, fault, item):
+    found = finding_of([*large[:8], fault(large), *large[9:]], PLAN, seed=1, n_bootstrap=20)
+    assert item in {lack.name for lack in found.lacking}
+
+
+def test_a_large_volume_that_no_chain_crosses_is_not_established(large):
+    """Each chain stays where it began: hot ones below, cold ones above, at every beta."""
+    stuck_ones = [inside_one_phase(chain, upper=chain.start == "cold") for chain in large[::3]]
+    found = finding_of(stuck_ones, PLAN, seed=1, n_bootstrap=20)
+    assert not found.established
+    assert {"crossings between the phases", "peak located"} & {item.name for item in found.lacking}
+
+
+def test_the_time_in_a_phase_is_judged_by_its_exact_distribution():
+    """Of a process with two states; the smaller tail, as a Gaussian's."""
+    rng = np.random.default_rng(6)
+    for share, tau, n in ((0.5, 50.0, 3000), (0.1, 40.0, 3000)):
+        up = rng.random(4000) < share
+        began, time, above = up.copy(), np.zeros(4000), np.zeros(4000)
+        while np.any(time < n):
+            stay = rng.exponential(tau / np.where(up, 1 - share, share))
+            stay = np.minimum(stay, n - time)
+            above, time, up = above + up * stay, time + stay, ~up
+        pulls = [share_pull(n, t / n, bool(b), share, tau) for t, b in zip(above, began, strict=True)]
+        for size, chance in ((1, 0.3173), (2, 0.0455), (3, 0.0027)):
+            assert np.mean(np.abs(pulls) > size) < 1.15 * chance + 0.002
+    # A chain that never went up is as likely as no event of a Poisson process.
+    assert share_pull(1000, 0.0, False, 0.2, 50.0) == pytest.approx(-NormalDist().inv_cdf(1 - np.exp(-4)), abs=1e-6)
+
+
+def test_where_a_chain_is_has_a_memory_and_transits_are_in_the_middle():
+    order = np.array([0.5, 0.1, 0.5, 0.5, 0.5, 0.9, 0.5, 0.9, 0.1])
+    assert sides(order, 0.3, 0.7).tolist() == [False] * 5 + [True] * 3 + [False]
+    assert transits(order, 0.3, 0.7).tolist() == [3, 7]
+    assert not sides(np.full(4, 0.5), 0.3, 0.7).any()

@@ -349,3 +349,16 @@ def test_blocks_of_one_time_in_a_group_are_one_block_with_one_weight():
     assert alone.n_blocks(1.0) == pytest.approx(alone.n_single_blocks(1.0))
     assert together.n_single_blocks(1.0) == pytest.approx(4 * together.n_blocks(1.0), rel=0.02)
     assert together.n_blocks(1.0) == pytest.approx(60, rel=0.05)
+
+
+def test_rows_at_the_ends_weigh_as_much_as_the_bins_they_are_in():
+    """There are rows beyond the mean of the outermost bin; one of them once weighed as much as all others together."""
+    rng = np.random.default_rng(8)
+    energy = rng.normal(5600.0, 50.0, size=4000)
+    energy[:40] = np.linspace(5400.0, 5401.9, 40)  # one bin, with rows on both sides of its mean
+    joint = join([ChainRows(5.57, energy, energy.copy(), 0.5, 10)], np.random.default_rng(1))
+    for beta in (5.56, 5.57, 5.58):
+        weight = joint.row_weights(energy, beta)
+        rows, first = joint.weigh(energy, (np.ones(energy.size), energy), np.array([beta]))[:, 0]
+        assert weight @ energy / weight.sum() == pytest.approx(first / rows, abs=0.5)
+        assert joint.centre + joint.moments(np.array([beta]))[1, 0, 0] == pytest.approx(first / rows, abs=0.5)

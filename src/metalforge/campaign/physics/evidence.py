@@ -8,7 +8,8 @@ phase of their own, looks as sharp as a good one and has the smallest error. So 
   <|L|> + sd / 2 or back, mean and sd those at the peak. Between two thresholds noise at a border does not count. Where
   |L| has no deep valley there are no phases to cross between, and the item reads `not applicable`;
 - enough independent samples and blocks carry it;
-- each chain's own chi, <E> and <|L|> agree with the curve, and neighbouring chains overlap.
+- each chain's own chi, <E> and <|L|> agree with the curve, and the time it spent in either phase with how often all
+  chains cross (`agreement`), and neighbouring chains overlap.
 
 The numbers needed are below, chosen on an exactly solved model and on 4^3 x 2 and then left alone;
 `metalforge experiment run coverage` measures what they are worth.

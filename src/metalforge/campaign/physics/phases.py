@@ -7,7 +7,13 @@ times in n rows has
 
 known to c^(-1/2): a few percent where its autocorrelation, summed over a window of 6 tau_int, gives it to
 (20 tau_int / n)^(1/2), a quarter. Whoever stops when there are enough independent blocks stops sooner where tau_int
-came out small; where it is taken from crossings (`remembering`) that hardly happens.
+came out small; where it is taken from crossings (`remembering`) that hardly happens. Beside the peak one phase is rarer,
+and crossings are, too:
+
+    tau_int = share (1 - share) / flux,     flux = crossings upwards in an update = <crossing in this row> / 2.
+
+Both are averages over rows, and are reweighted as any other to the beta of each chain: one that never crossed has the
+memory that its neighbours' crossings give it, and counts for as little.
 """
 
 from collections.abc import Sequence
