@@ -7,8 +7,8 @@ times in n rows has
 
 known to c^(-1/2): a few percent where its autocorrelation, summed over a window of 6 tau_int, gives it to
 (20 tau_int / n)^(1/2), a quarter. Whoever stops when there are enough independent blocks stops sooner where tau_int
-came out small; where it is taken from crossings (`remembering`) that hardly happens. Beside the peak one phase is rarer,
-and crossings are, too:
+came out small; where it is taken from crossings (`remembering`) that hardly happens. Beside the peak one phase is
+rarer, and crossings are, too:
 
     tau_int = share (1 - share) / flux,     flux = crossings upwards in an update = <crossing in this row> / 2.
 
