@@ -29,8 +29,12 @@ def spec_of(target_of="infinite", volumes=VOLUMES, **steering):
     )
 
 
+def on_line(dims):
+    return 5.6925 - 0.12 * 64 / prod(dims[:3])
+
+
 def estimate(state, dims, error, n=100, *, established=True, off=0.0):
-    beta_c = None if error is None else 5.6925 - 0.12 * 64 / prod(dims[:3]) + off
+    beta_c = None if error is None else on_line(dims) + off
     effective = 0.0 if error is None else error**-2
     state.apply(
         Estimated(
@@ -74,7 +78,7 @@ def shared(spec, visits, *, located=True):
 
 
 def error_of(counts):
-    peaks = [VolumePeak(dims, 5.69, SIGMA[dims] / n**0.5) for dims, n in counts.items() if dims[0] > 8]
+    peaks = [VolumePeak(dims, on_line(dims), SIGMA[dims] / n**0.5) for dims, n in counts.items() if dims[0] > 8]
     return extrapolate(peaks)[0].error
 
 
@@ -90,7 +94,7 @@ def test_the_error_is_that_of_the_first_volume_or_of_infinite_volume():
     assert target_error(state) is None
     estimate(state, VOLUMES[2], 0.001, n=700)
     estimate(state, VOLUMES[2], 0.0005, n=900)
-    peaks = [VolumePeak(VOLUMES[0], 5.69, 0.002), VolumePeak(VOLUMES[2], 5.69, 0.0005)]
+    peaks = [VolumePeak(dims, on_line(dims), error) for dims, error in ((VOLUMES[0], 0.002), (VOLUMES[2], 0.0005))]
     assert target_error(state) == pytest.approx(extrapolate(peaks)[0].error)
     assert [seen.trajectories for seen in target_looks(state) if seen.error] == [700, 900]
 
@@ -105,12 +109,12 @@ def test_infinite_volume_is_established_with_all_its_volumes_on_one_line():
     estimate(state, VOLUMES[3], 0.001)
     before = target_looks(state)[-1]
     assert before.established
-    # Twice the samples everywhere: half the variance, and twice what carries it.
+    # Twice the samples everywhere: half the variance but for the bend of the line, and twice what carries it.
     for dims in (VOLUMES[0], *VOLUMES[2:]):
         estimate(state, dims, 0.001 / 2**0.5)
     after = target_looks(state)[-1]
     assert after.effective == pytest.approx(2 * before.effective)
-    assert after.error**2 == pytest.approx(before.error**2 / 2)
+    assert before.error**2 / 2 < after.error**2 < 0.65 * before.error**2
     estimate(state, VOLUMES[2], 0.0005, off=0.01)
     estimate(state, VOLUMES[3], 0.0005)
     assert not target_looks(state)[-1].established

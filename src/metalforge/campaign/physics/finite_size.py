@@ -38,6 +38,8 @@ FEWEST = 2
 """Volumes for a line: as many as it has parameters. A third can contradict it, and a fourth can be contradicted."""
 BEND = 16.0
 """Standard deviation of q in units of h: with it the next term is as large as the first at N_s = 2.5 N_t."""
+LARGEST_H = 0.4
+"""h beyond which q is not larger: it is 0.33 at N_t = 2, and peaks that contradict each other have any."""
 LARGEST_PULL = 3.0
 """Standard errors from the line through all others at which a volume is named: one in 370 by chance."""
 STEPS, SETTLED = 50, 1e-6
@@ -190,7 +192,8 @@ def _solve(peaks: Sequence[VolumePeak]) -> _Line:
     straight = np.linalg.inv(design.T @ (design / errors[:, None] ** 2))
     coefficients, weight, bend = straight @ (design.T / errors**2), np.diag(errors**-2.0), 0.0
     for _ in range(STEPS):
-        before, bend = bend, BEND * float(np.sqrt((coefficients[1] @ values) ** 2 + straight[1, 1]))
+        h = float(np.sqrt((coefficients[1] @ values) ** 2 + straight[1, 1]))
+        before, bend = bend, BEND * min(h, LARGEST_H)
         weight = np.linalg.inv(np.diag(errors**2) + bend**2 * np.outer(ratios**2, ratios**2)).astype(np.float64)
         coefficients = np.linalg.inv(design.T @ weight @ design) @ design.T @ weight
         if abs(bend - before) <= SETTLED * bend:
