@@ -175,7 +175,7 @@ def test_chains_in_two_phases_remember_as_long_as_their_crossings_say():
 
 # -- a large volume: crossings are rare, and chains in the wings of the peak may never see the other phase -----------
 
-SHARES = "pull of the phases' shares"
+SHARES = "pull of the time in a phase"
 
 
 @pytest.fixture(scope="module")

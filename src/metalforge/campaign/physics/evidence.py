@@ -284,7 +284,7 @@ def _largest(name: str, found: Located, pulls: Floats) -> Evidence:
 
 def _shares(found: Located) -> Evidence:
     """Return the chain whose part in a phase is the least likely."""
-    name, pulls = "pull of the phases' shares", found.pulls.share
+    name, pulls = "pull of the time in a phase", found.pulls.share
     if pulls is None:
         text = "one phase, or crossings too few to say how long one lasts"
         return Evidence(name=name, holds=True, value=NOT_APPLICABLE, needed=MAX_PULL, at_most=True, text=text)
