@@ -36,25 +36,33 @@ class ChainBatch:
     the batch; `bring_back` (after `collect`) puts their links into their fields, for whoever saves or measures them.
     """
 
-    def __init__(self, chains: Sequence[Chain]) -> None:
+    def __init__(self, chains: Sequence[Chain], *, rungs: int = 1, energies: Sequence[float] = ()) -> None:
         if not chains:
             raise SpecError("a batch needs at least one chain. Got none")
+        if len(chains) % rungs:
+            raise SpecError(f"a batch of ladders of {rungs} chains has whole ones. Got {len(chains)} chains")
+        self.rungs = rungs
         first = chains[0]
         self.kind = kind_of(first)
         engine = first.field.engine
         self._batch: Batch | None = None
         if isinstance(engine, BatchEngine) and first.spec.fermions is None:
-            self._batch = engine.batch(first.field.dims, first.field.precision, len(chains))
+            self._batch = engine.batch(first.field.dims, first.field.precision, len(chains), ladders=rungs > 1)
+        if rungs > 1 and (self._batch is None or first.spec.has_trajectories):
+            raise SpecError("ladders run in batches as sweeps of an engine that has batches")
         self._started = 0
         self._alone: list[list[BatchUpdate]] = []
         self.chains = list(chains)
-        self.take_up()
+        self.take_up(energies=energies)
 
     def __len__(self) -> int:
         return len(self.chains)
 
-    def take_up(self, chains: Sequence[Chain] | None = None) -> None:
-        """Take chains as they are now, links, steps and couplings: those of the batch, or as many others in place."""
+    def take_up(self, chains: Sequence[Chain] | None = None, energies: Sequence[float] = ()) -> None:
+        """Take chains as they are now, links, steps and couplings: those of the batch, or as many others in place.
+
+        `energies` are E of each, for ladders that have one.
+        """
         others = self.chains if chains is None else list(chains)
         if len(others) != len(self.chains):
             raise SpecError(f"this batch has room for {len(self.chains)} chains. Got {len(others)}")
@@ -63,7 +71,10 @@ class ChainBatch:
                 raise SpecError(f"chains of a batch must be of one kind, {self.kind}. Got {kind_of(chain)}")
         self.chains = others
         if self._batch is not None:
-            self._batch.place([_place(chain) for chain in others], [chain.field.links for chain in others])
+            places = [_place(chain) for chain in others]
+            if energies:
+                places = [place._replace(energy=e) for place, e in zip(places, energies, strict=True)]
+            self._batch.place(places, [chain.field.links for chain in others])
 
     def couple(self) -> None:
         """Take the couplings that the chains have now (`Chain.hold`); their links stay where they are."""
@@ -75,7 +86,7 @@ class ChainBatch:
         if self._batch is None:
             self._alone += [[_updated(chain, accept_always) for chain in self.chains] for _ in range(updates)]
             return
-        self._batch.start(_plan(self.chains[0], accept_always), updates)
+        self._batch.start(_plan(self.chains[0], accept_always, self.rungs), updates)
         self._started += updates
 
     def collect(self) -> list[list[BatchUpdate]]:
@@ -90,7 +101,10 @@ class ChainBatch:
         ]
 
     def collect_columns(self) -> list[Columns]:
-        """Wait for what was started, and return what every chain gave: its observables, a number an update."""
+        """Wait for what was started, and return what every chain gave: its observables, a number an update.
+
+        A chain of a ladder has a column `beta`: the coupling that it held.
+        """
         if self._batch is None:
             return [_joined([update[n] for update in self.collect()]) for n in range(len(self))]
         table, self._started = np.moveaxis(self._batch.rows(), 2, 0), 0
@@ -98,12 +112,15 @@ class ChainBatch:
         spatial, temporal = (sums / (3 * field.volume) for sums in table[:2])
         loops = table[2:4] / field.spatial_volume
         values = [(spatial + temporal) / 2, spatial, temporal, *loops]
+        names = COLUMNS[:5]
         if self.chains[0].spec.has_trajectories:
-            values += [*table[4:6]]
+            names, values = (*names, *COLUMNS[5:]), [*values, *table[4:6]]
+        if self.rungs > 1:
+            names, values = (*names, "beta"), [*values, table[6]]
         for chain in self.chains:
             chain.step += table.shape[1]
         by_chain = [found.T.tolist() for found in values]
-        return [dict(zip(COLUMNS, columns, strict=False)) for columns in zip(*by_chain, strict=True)]
+        return [dict(zip(names, columns, strict=True)) for columns in zip(*by_chain, strict=True)]
 
     def run(self, updates: int, *, accept_always: bool = False) -> list[list[BatchUpdate]]:
         """Move every chain by so many updates, and return what each of them did."""
@@ -130,10 +147,10 @@ def _place(chain: Chain) -> ChainPlace:
     return ChainPlace(chain.spec.beta, chain.spec.seed, chain.spec.stream, chain.step)
 
 
-def _plan(chain: Chain, accept_always: bool) -> Sweeps | Trajectory:
+def _plan(chain: Chain, accept_always: bool, rungs: int) -> Sweeps | Trajectory:
     spec = chain.spec
     if not spec.has_trajectories:
-        return Sweeps(spec.heatbath.heatbath, spec.heatbath.overrelax)
+        return Sweeps(spec.heatbath.heatbath, spec.heatbath.overrelax, rungs)
     stages = scheme(spec.hmc.integrator).stages(spec.hmc.tau, spec.hmc.n_steps)
     kernel = chain.action.kernel
     action = None if kernel is None else (kernel[0], tuple(float(c) for c in kernel[1]))

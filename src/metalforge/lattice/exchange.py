@@ -22,6 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 from metalforge.core.errors import SpecError
 from metalforge.native import Stream
 
+from .batch import Columns
+from .chain import Chain
 from .run import ChainRun, Row
 
 Floats = NDArray[np.float64]
@@ -76,16 +78,38 @@ class ReplicaLadder:
         self.exchange()
         return [run.step() for run in self.runs]
 
+    def energies(self) -> list[float]:
+        """Return E of every replica by its last row, in order of couplings; none where there is no such row for all."""
+        if not all(run.log.phases and run.log.phases[-1] != "quench" for run in self.runs):
+            return []
+        chain = self.runs[0].chain
+        action, volume = chain.action, chain.field.volume
+        return [action.energy_of(run.log.columns[action.variable][-1], volume) for run in self.runs]
+
+    def sort(self, columns: Sequence[Columns], replicas: Sequence[Chain]) -> list[tuple[Columns, list[float]]]:
+        """Return what a batch gave of the replicas by coupling, with who held it; from now on the last holder does."""
+        betas, trajectories = self.betas, [run.chain.spec.hmc for run in self.runs]
+        holder = np.argsort([one["beta"] for one in columns], axis=0)  # (couplings, updates)
+        streams = np.array([float(chain.spec.stream) for chain in replicas])
+        names = [name for name in columns[0] if name != "beta"]
+        tables = {name: np.take_along_axis(np.array([one[name] for one in columns]), holder, axis=0) for name in names}
+        for run, last, beta, hmc in zip(self.runs, holder[:, -1], betas, trajectories, strict=True):
+            run.chain = replicas[last]
+            run.chain.hold(beta, hmc)
+        return [
+            ({name: table[k].tolist() for name, table in tables.items()}, streams[holder[k]].tolist())
+            for k in range(len(replicas))
+        ]
+
     def exchange(self) -> None:
         """Swap couplings by the last rows; before the first update, and while there are no sea quarks yet, nothing is.
 
         It comes before an update and not after it, so that links always are those of their coupling's last row.
         """
-        if not all(run.log.phases and run.log.phases[-1] != "quench" for run in self.runs):
+        if not (energies := self.energies()):
             return
         chains = [run.chain for run in self.runs]
-        at, volume, action = chains[0].step, chains[0].field.volume, chains[0].action
-        energies = [action.energy_of(run.log.columns[action.variable][-1], volume) for run in self.runs]
+        at = chains[0].step
         address = Stream(chains[0].spec.seed, STREAMS + self.first_stream)
         uniforms = address.uniform(step=at, sites=len(chains), draws=2, threads=1)[:, 0]
         betas = self.betas

@@ -8,6 +8,7 @@ shape can be handed to `Chain(spec, engine=...)`.
 Draws are addressed by (seed, stream, step, site, draw), so what a kernel draws is the same on every engine.
 """
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -219,10 +220,15 @@ class Grid(Protocol):
 
 
 class Sweeps(NamedTuple):
-    """An update of a quenched chain by so many heat-bath and overrelaxation sweeps."""
+    """An update of a quenched chain by so many heat-bath and overrelaxation sweeps.
+
+    With `rungs` every so many chains that stand together are a ladder of Wilson's action, whose couplings are exchanged
+    before every update (`lattice.exchange`).
+    """
 
     heatbath: int
     overrelax: int
+    rungs: int = 1
 
 
 class Trajectory(NamedTuple):
@@ -239,16 +245,20 @@ class Trajectory(NamedTuple):
 
 
 class ChainPlace(NamedTuple):
-    """A chain of a batch: its coupling, the address of its random numbers, and the steps it has done."""
+    """A chain of a batch: its coupling, the address of its random numbers, and the steps it has done.
+
+    Of a ladder also E after the last of them; what is not a number is not exchanged before the next.
+    """
 
     beta: float
     seed: int
     stream: int
     step: int
+    energy: float = math.nan
 
 
 class BatchRow(NamedTuple):
-    """What an update of one chain of a batch gave; the last two are 0 for sweeps."""
+    """What an update of one chain of a batch gave; dH and accepted are 0 for sweeps, beta is that of ladders alone."""
 
     plaquette_spatial: float
     """Sum of Re tr U_p / 3, as `Grid.plaquette_sums` gives it."""
@@ -258,6 +268,7 @@ class BatchRow(NamedTuple):
     polyakov_im: float
     delta_h: float
     accepted: float
+    beta: float
 
 
 class Batch(Protocol):
@@ -303,8 +314,8 @@ class BatchEngine(Protocol):
     def busy_sites(self) -> int:
         """Sites of all chains together below which part of it has nothing to do."""
 
-    def batch(self, dims: Dims, precision: Precision, chains: int) -> Batch:
-        """Return room for so many chains."""
+    def batch(self, dims: Dims, precision: Precision, chains: int, *, ladders: bool = False) -> Batch:
+        """Return room for so many chains; of ladders if so."""
 
 
 MOST_SITES = 1 << 16

@@ -4,11 +4,13 @@ import hashlib
 from collections import Counter
 
 import msgspec
+import numpy as np
 import pytest
 
 from metalforge.campaign.running import lanes
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget, CampaignSpec, LaneSpec, Lattice, Running, Steering
+from metalforge.campaign.state import ladders_of
 from metalforge.campaign.steerers import GaussianProcess
 from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
 from metalforge.lattice import Chain
@@ -168,6 +170,25 @@ def test_chains_of_two_strategies_on_a_card_do_not_mix(tmp_path, monkeypatch):
     assert not state.migrations
     again = run_resumed(tmp_path / "run")
     assert again.trajectories == state.trajectories
+
+
+def test_ladders_exchange_within_a_batch_as_they_do_on_cores(tmp_path, monkeypatch):
+    engine = WideEngine()
+    with_cards(monkeypatch, engine)
+    seen = []
+    for substrate in ("cuda:0", "cpu"):
+        running = Running(block=30, producers=1, deterministic=True, exchange="on", substrate=substrate)
+        spec = msgspec.structs.replace(
+            WIDE, running=running, steering=Steering(visit=60, initial=4), budget=Budget(trajectories=600)
+        )
+        state = run(spec, tmp_path / substrate.replace(":", ""))
+        first = ladders_of(state.chains.values())[0]
+        replicas = np.array([log.column("replica", measured=False) for log in first])
+        assert np.array_equal(np.sort(replicas, axis=0)[:, 5], np.arange(len(first)))
+        assert np.any(replicas[:, :-1] != replicas[:, 1:])
+        seen.append({log.id: (log.beta, log.links, tuple(replicas[k])) for k, log in enumerate(first)})
+    assert len(first) in engine.sizes
+    assert seen[0] == seen[1]
 
 
 def run_resumed(folder):

@@ -3,12 +3,15 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from math import nan
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from zipfile import BadZipFile, ZipFile
 
 from metalforge.core.errors import SpecError
 from metalforge.core.files import naming, replacing
+from metalforge.lattice.batch import Columns
+from metalforge.lattice.chain import Chain
 from metalforge.lattice.exchange import ReplicaLadder
 from metalforge.lattice.run import Segment
 
@@ -59,7 +62,26 @@ class PointLadder:
     @property
     def in_batches(self) -> bool:
         """Whether a batch may move it."""
-        return len(self.points) == 1 and self.points[0].run.in_batches
+        return all(point.run.in_batches for point in self.points)
+
+    @property
+    def chains(self) -> list[Chain]:
+        """The replicas, in order of the couplings they hold."""
+        return [point.run.chain for point in self.points]
+
+    def energies(self) -> list[float]:
+        """Return E of every replica, what is not a number where none is known; nothing for a chain alone."""
+        if self._exchange is None:
+            return []
+        return self._exchange.energies() or [nan] * len(self.points)
+
+    def absorb(self, columns: Sequence[Columns], replicas: Sequence[Chain]) -> None:
+        """Take sweeps that a batch made of its replicas."""
+        if self._exchange is None:
+            self.points[0].absorb(columns[0])
+            return
+        for point, (own, holders) in zip(self.points, self._exchange.sort(columns, replicas), strict=True):
+            point.absorb(own, holders)
 
     def update(self) -> None:
         """Move all on by one update; the replicas of a ladder exchange couplings before it."""

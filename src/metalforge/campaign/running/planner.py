@@ -53,7 +53,9 @@ class ProducerLane:
 
     def load(self, visits: Iterable[Assigned]) -> float:
         """Return how much of it visits keep busy: 1 is all of it."""
-        return round(sum(self.who.share(visit.dims) for visit in visits), 6)
+        if not self.wide:
+            return float(sum(1 for _ in visits))
+        return round(sum(self.who.share(visit.dims) * max(len(visit.betas), 1) for visit in visits), 6)
 
 
 class Planner:

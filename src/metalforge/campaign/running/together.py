@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 from metalforge.core.errors import PlacementError
 from metalforge.lattice.batch import ChainBatch, kind_of
-from metalforge.lattice.chain import Chain
 from metalforge.lattice.run import ChainFaultError
 from metalforge.native.engine import BatchEngine
 
@@ -43,7 +42,7 @@ class Together:
             groups: dict[Kind, list[PointLadder]] = {}
             for one in moving:
                 if one.in_batches and isinstance(one.points[0].field.engine, BatchEngine):
-                    groups.setdefault(kind_of(one.points[0].run.chain), []).append(one)
+                    groups.setdefault((*kind_of(one.chains[0]), len(one.points)), []).append(one)
                 else:
                     try:
                         one.update()
@@ -58,7 +57,7 @@ class Together:
     def _move(self, kind: Kind, members: Sequence[PointLadder], stopping: Callable[[], bool]) -> dict[PointLadder, str]:
         """Move chains of one kind by the least that is left for one of them, or to where the campaign stops."""
         faults: dict[PointLadder, str] = {}
-        batch = self._batch(kind, [one.points[0].run.chain for one in members])
+        batch = self._batch(kind, members)
         if batch is None:
             return faults
         left = min(one.room for one in members)
@@ -71,32 +70,36 @@ class Together:
                 batch.start(under_way)
             else:
                 batch.bring_back()  # whoever looks at the last rows may look at the links too
-            for one, columns in zip(members, found, strict=True):
+            for i, one in enumerate(members):
+                own = slice(i * batch.rungs, (i + 1) * batch.rungs)
                 try:
                     if one not in faults:
-                        one.points[0].absorb(columns)
+                        one.absorb(found[own], batch.chains[own])
                 except ChainFaultError as error:
                     faults[one] = str(error)
         return faults
 
-    def _batch(self, kind: Kind, chains: Sequence[Chain]) -> ChainBatch | None:
-        """Return a batch of these chains; None where they do not fit at once, and fewer are to be tried."""
-        key = kind, len(chains)
+    def _batch(self, kind: Kind, members: Sequence[PointLadder]) -> ChainBatch | None:
+        """Return a batch of these; None where they do not fit at once, and fewer are to be tried."""
+        chains = [chain for one in members for chain in one.chains]
+        energies = [energy for one in members for energy in one.energies()]
+        key = kind, len(members)
         batch = self._batches.pop(key, None)
         if batch is not None:
-            batch.take_up(chains)
+            batch.take_up(chains, energies)
         else:
             while len(self._batches) >= KEPT:
                 del self._batches[next(iter(self._batches))]
             try:
-                batch = ChainBatch(chains)
+                batch = ChainBatch(chains, rungs=len(members[0].points), energies=energies)
             except PlacementError as error:
-                if len(chains) == 1:
+                if len(members) == 1:
                     raise
                 self._batches.clear()
-                self._most[kind] = len(chains) // 2
+                self._most[kind] = half = len(members) // 2
+                what = "chains" if len(members) == len(chains) else "ladders"
                 reason = str(error).partition("\n")[0]
-                self._said.append(f"{len(chains)} chains at once do not fit, {len(chains) // 2} are tried: {reason}")
+                self._said.append(f"{len(members)} {what} at once do not fit, {half} are tried: {reason}")
                 return None
         self._batches[key] = batch  # the one that was used last comes last
         return batch
