@@ -7,6 +7,7 @@ import ctypes
 import subprocess
 from functools import cache
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 
@@ -19,6 +20,8 @@ HERE = Path(__file__).parent
 NATIVE = Path(__file__).parents[2] / "src/metalforge/native"
 RECORD = "mf::gpu::Work"
 REALS = {"f64": "double", "f32": "float"}
+ONE_AT_A_TIME = Lock()
+"""Fibres are the library's own."""
 FLAGS = ["-std=c++20", "-O1", "-march=native", "-ffp-contract=off", "-fno-math-errno", "-fPIC", "-shared"]
 
 
@@ -61,7 +64,8 @@ class HostCard:
         function = ctypes.cast(getattr(library, kernel), ctypes.c_void_p)
         self.launches += 1
         together = {"": 1, "cluster": CLUSTER_BLOCKS, "grid": blocks[0]}[meeting]
-        library.run(function, record.ctypes.data_as(ctypes.c_void_p), *blocks, threads, shared, together)
+        with ONE_AT_A_TIME:
+            library.run(function, record.ctypes.data_as(ctypes.c_void_p), *blocks, threads, shared, together)
 
     def _library(self, file, precision):
         if (file, precision) not in self._libraries:

@@ -7,6 +7,7 @@ import math
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -108,6 +109,23 @@ def test_two_strategies_at_once_and_a_checkpoint_between_them(engine, tmp_path):
     moves.update()
     assert np.array_equal(moves.field.to_links(), stays.field.to_links())
     assert not np.array_equal(other.field.to_links(), stays.field.to_links())
+
+
+def test_threads_on_one_card_do_not_disturb_each_other(engine):
+    """Two chains by one strategy and one by another, each in a thread of its own, as lanes of a campaign are."""
+    engines = [engine("native"), engine("native"), engine("hybrid")]
+
+    def run(number):
+        chain = Chain(spec_of(seed=number), engine=engines[number])
+        seen = [(chain.update().delta_h, chain.measure().plaquette) for _ in range(3)]
+        return seen, chain.field.to_links()
+
+    alone = [run(number) for number in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        together = list(pool.map(run, range(3)))
+    for (seen, links), (others, their_links) in zip(alone, together, strict=True):
+        assert seen == others
+        assert np.array_equal(links, their_links)
 
 
 def test_single_precision_has_no_strategies(engine):

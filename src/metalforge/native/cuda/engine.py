@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, cached_property
 from importlib.util import find_spec
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -41,13 +42,15 @@ class CupyCard:
             # Not the null stream: that one waits for others, and cannot be recorded.
             self._stream = cupy.cuda.Stream(non_blocking=True)
         self._kernels: dict[tuple[str, str, str], Any] = {}
+        # What another thread asks for while work is recorded would be recorded, too.
+        self._turn = RLock()
 
     @contextmanager
     def _here(self) -> Iterator[None]:
         """The card and its stream; what the driver says against it is an error of ours."""
         cuda = self._cupy.cuda
         try:
-            with self._device, self._stream:
+            with self._turn, self._device, self._stream:
                 yield
         except (cuda.runtime.CUDARuntimeError, cuda.driver.CUDADriverError) as error:
             raise CardLostError(

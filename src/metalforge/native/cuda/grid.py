@@ -1,6 +1,7 @@
 """A GPU as an engine: the buffers and kernels of gauge fields (gauge.cu), for a card that launches and copies."""
 
 import math
+import threading
 from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any
@@ -96,7 +97,7 @@ class CudaEngine:
             raise PlacementError(
                 f"{self.name}: a lattice of {'x'.join(map(str, dims))} has more than 2^29 sites, the most kernels count"
             )
-        return _grid(self, dims, precision)
+        return _grid(self, dims, precision, threading.get_ident())
 
     def batch(self, dims: Dims, precision: Precision, chains: int, *, ladders: bool = False) -> CudaBatch:
         """Return room for so many quenched chains of one lattice, which move together; of ladders in one group."""
@@ -128,7 +129,8 @@ def measured_choice(card: Card, asked: str, dims: Dims = MEASURED) -> Fp64Choice
 
 
 @lru_cache(maxsize=32)
-def _grid(engine: CudaEngine, dims: Dims, precision: Precision) -> "CudaGrid":
+def _grid(engine: CudaEngine, dims: Dims, precision: Precision, thread: int) -> "CudaGrid":
+    """One a thread: sums and spare links are the grid's, and two chains must not use them at a time."""
     return CudaGrid(engine, dims, precision)
 
 
