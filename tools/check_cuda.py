@@ -17,7 +17,7 @@ from metalforge.native.cuda.nvrtc import KERNEL_FILES, REALS, Nvrtc
 __all__ = ["PROBES", "headers", "main"]
 
 NATIVE = Path(__file__).resolve().parent.parent / "src/metalforge/native"
-COMPILERS = {"nvidia-cuda-nvrtc": ("sm_75", "sm_80", "sm_90"), "nvidia-cuda-nvrtc-cu12": ("sm_70",)}
+COMPILERS = {"nvidia-cuda-nvrtc": ("sm_75", "sm_80", "sm_90"), "nvidia-cuda-nvrtc-cu12": ("sm_70", "sm_90")}
 """Wheels, in the oldest versions that the extras allow, and what kernels are compiled for: the oldest cards that CUDA
 and this package can use, Ampere, Hopper. Headers alone are compiled for the first and the last of them."""
 

@@ -219,7 +219,7 @@ def quarks(dims: Dims, precision: Precision, chains: int = 1) -> tuple[CudaGrid,
 
 
 def iteration(grid: CudaGrid, operator: CudaStaggered, source: DeviceBuffer, shifts: int = 1) -> tuple[float, str]:
-    """The time of an iteration of conjugate gradients, and how blocks meet: long runs less short ones."""
+    """The time of an iteration of conjugate gradients, and its way: long runs less short ones."""
     solver, outs = operator.solver(shifts), [grid.new("colours") for _ in range(shifts)]
     differences, short, long = 0.01 * np.arange(shifts), 8, 40 if grid.volume > 1 << 17 else 136
     times: dict[int, list[float]] = {short: [], long: []}
@@ -232,7 +232,7 @@ def iteration(grid: CudaGrid, operator: CudaStaggered, source: DeviceBuffer, shi
         if {run.iterations for run in did} != {most}:
             raise RuntimeError(f"{most} iterations were asked for. Got {did[0]}")
     taken = [statistics.median(times[most][2:]) for most in (long, short)]
-    return (taken[0] - taken[1]) / (long - short), solver.way.meeting or "passes"
+    return (taken[0] - taken[1]) / (long - short), solver.way.kernel.removeprefix("cg_")
 
 
 def whole_solve(solve: Callable[[], SolveInfo]) -> tuple[float, SolveInfo]:

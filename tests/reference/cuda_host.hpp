@@ -165,17 +165,51 @@ inline double look_at(const double* slot) {
   hand_over();
   return *static_cast<const volatile double*>(slot);
 }
+inline void block_fence() {}
+template <class E>
+inline E strong_load(const E* at) {
+  return *at;
+}
 using FarPlace = std::uintptr_t;
+inline FarPlace near_place(const void* mine) { return reinterpret_cast<FarPlace>(mine); }
 inline FarPlace far_place(const void* mine, int rank) {
   const std::ptrdiff_t offset = static_cast<const unsigned char*>(mine) - dynamic_shared();
-  return reinterpret_cast<FarPlace>(shared_memory.data() + rank * shared_bytes + offset);
+  return near_place(shared_memory.data() + rank * shared_bytes + offset);
 }
 template <class E>
 inline void far_load(FarPlace at, E& v) {
   v = *reinterpret_cast<const E*>(at);
 }
-inline void far_store(FarPlace at, double x) { *reinterpret_cast<double*>(at) = x; }
 inline void cluster_meet() { meet(of_all); }
+// A mailbox: bytes that are awaited, whether its block said how many, and how often it was full.
+struct Mailbox {
+  int awaited;
+  bool told;
+  unsigned char phase;
+
+  void look() {
+    if (!told || awaited != 0) return;
+    told = false;
+    phase ^= 1;
+  }
+};
+static_assert(sizeof(Mailbox) == 8);
+inline void open_mailbox(void* box) { *static_cast<Mailbox*>(box) = {}; }
+inline void expect_bytes(void* box, int bytes) {
+  Mailbox& mail = *static_cast<Mailbox*>(box);
+  mail.awaited += bytes;
+  mail.told = true;
+  mail.look();
+}
+inline void far_send(const double* mine, const void* box, int rank, double x) {
+  *reinterpret_cast<double*>(far_place(mine, rank)) = x;
+  Mailbox& mail = *reinterpret_cast<Mailbox*>(far_place(box, rank));
+  mail.awaited -= static_cast<int>(sizeof x);
+  mail.look();
+}
+inline void wait_for_mail(const void* box, unsigned phase) {
+  while (static_cast<const volatile Mailbox*>(box)->phase == phase) hand_over();
+}
 
 }  // namespace cuda_host
 
@@ -193,7 +227,10 @@ inline E __ldcs(const E* p) {
 inline unsigned atomicAdd(unsigned* p, unsigned n) { return (*p += n) - n; }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
 inline int __ffs(unsigned x) { return __builtin_ffs(static_cast<int>(x)); }
-inline double __shfl_sync(unsigned, double x, int lane) { return cuda_host::of_lane(x, static_cast<unsigned>(lane)); }
+template <class X>
+inline X __shfl_sync(unsigned, X x, int lane) {
+  return static_cast<X>(cuda_host::of_lane(static_cast<double>(x), static_cast<unsigned>(lane)));
+}
 inline double __shfl_xor_sync(unsigned, double x, int bits) {
   return cuda_host::of_lane(x, (threadIdx.x % 32) ^ static_cast<unsigned>(bits));
 }
@@ -203,7 +240,7 @@ inline double __shfl_down_sync(unsigned, double x, int distance) {
 }
 inline unsigned __ballot_sync(unsigned, bool mine) {
   unsigned all = 0;
-  for (int lane = 0; lane < 32; ++lane) all |= unsigned{__shfl_sync(0, mine, lane) != 0} << lane;
+  for (int lane = 0; lane < 32; ++lane) all |= unsigned{__shfl_sync(0, mine, lane)} << lane;
   return all;
 }
 

@@ -312,22 +312,22 @@ def test_solves_and_forces(engine, cpu):
     assert np.allclose(*kicks, rtol=1e-12, atol=1e-12)
 
 
-WAYS = {"cluster": {}, "grid": {"clusters": False}, "": {"shared_bytes": 0}}
-"""How blocks meet in a solve, and what a card lacks that goes that way. On a card, lattices below decide."""
+WAYS = {"cg_cluster": {}, "cg_resident": {"clusters": False}, "cg_streamed": {"shared_bytes": 0}}
+"""Ways of a solve, and what a card lacks that goes that way. On a card, lattices below decide."""
 
 
 def check_solve(field, source, mass, shifts, tolerance, precision="f64", **options):
-    """Solve; returns the solutions on the host, what the solve did, and how its blocks met."""
+    """Solve; returns the solutions on the host, what the solve did, and the way it went."""
     operator = StaggeredOperator(field, mass, precision=precision)
     outs = [ColourField(field, 0, precision) for _ in shifts]
     options = {"tolerance": tolerance, "max_iterations": 2000} | options
     info = multishift_cg(operator, source, outs, shifts, **options)
     with operator.borrowed_solver(len(shifts)) as solver:
-        met = solver.way.meeting if hasattr(solver, "way") else None
+        met = solver.way.kernel if hasattr(solver, "way") else None
     return [out.to_host() for out in outs], info, met
 
 
-@pytest.mark.parametrize("dims", [(4, 4, 4, 4), (6, 2, 4, 6)])
+@pytest.mark.parametrize("dims", [(4, 4, 4, 10), (6, 2, 4, 6)])
 @pytest.mark.parametrize("precision", ["f64", "f32"])
 def test_all_ways_of_a_solve_have_the_same_bits(engine, cpu, monkeypatch, dims, precision):
     """One cluster, resident blocks, passes: the sums have one order. Several shifts; looks at any interval."""
@@ -342,7 +342,10 @@ def test_all_ways_of_a_solve_have_the_same_bits(engine, cpu, monkeypatch, dims, 
             if one is engine:
                 limits = CardLimits(multiprocessors=4, shared_bytes=227 << 10, clusters=True)
                 monkeypatch.setattr(engine.card, "limits", limits._replace(**lacks))
-            options = {"check_interval": 3 if name else 7, "on_check": (lambda n, r: None) if name == "grid" else None}
+            options = {
+                "check_interval": 7 if name == "cg_streamed" else 3,
+                "on_check": (lambda n, r: None) if name == "cg_resident" else None,
+            }
             solutions, info, met = check_solve(field, source, 0.4, shifts, tolerance, precision, **options)
             assert met == (None if one is cpu else name)
             assert info.converged
@@ -358,7 +361,7 @@ def test_all_ways_of_a_solve_have_the_same_bits(engine, cpu, monkeypatch, dims, 
     for solutions, info in there[1:]:
         assert all(np.array_equal(one, other) for one, other in zip(there[0][0], solutions, strict=True))
         assert info.iterations == there[0][1].iterations
-    assert results["cluster"][1].history == results["grid"][1].history
+    assert results["cg_cluster"][1].history == results["cg_resident"][1].history
 
 
 def test_a_solve_that_is_stopped_goes_on(engine):
@@ -379,12 +382,12 @@ def test_a_solve_that_is_stopped_goes_on(engine):
 @pytest.mark.parametrize(
     ("dims", "precision", "met"),
     [
-        ((8, 8, 8, 4), "f64", "cluster"),
-        ((8, 8, 8, 8), "f32", "cluster"),
-        ((12, 12, 12, 4), "f64", "grid"),
-        ((16, 16, 16, 8), "f64", "grid"),
-        ((16, 16, 16, 16), "f32", "grid"),
-        ((24, 24, 24, 6), "f64", ""),
+        ((8, 8, 8, 4), "f64", "cg_cluster"),
+        ((8, 8, 8, 8), "f32", "cg_cluster"),
+        ((12, 12, 12, 4), "f64", "cg_resident"),
+        ((16, 16, 16, 8), "f64", "cg_resident"),
+        ((16, 16, 16, 16), "f32", "cg_resident"),
+        ((24, 24, 24, 6), "f64", "cg_streamed"),
     ],
 )
 def test_solves_of_lattices_that_go_different_ways(engines, cpu, dims, precision, met):
@@ -405,7 +408,7 @@ def test_solves_of_lattices_that_go_different_ways(engines, cpu, dims, precision
         (x,), _, way = check_solve(field, source, 0.5, [0.0], tolerance, precision)
     finally:
         card.card.limits = limits
-    assert way == ""
+    assert way == "cg_streamed"
     assert np.array_equal(x, solutions[1])
 
 
@@ -448,19 +451,21 @@ def test_the_way_of_a_solve_follows_the_card():
 
     def met(limits, dims, precision="f64", chains=1):
         way = way_of(limits, math.prod(dims) // 2, precision, chains)
-        return way.meeting, way.blocks, way.warps
+        return way.kernel.removeprefix("cg_"), way.blocks, way.warps
 
     assert met(hopper, (8, 8, 8, 4)) == ("cluster", 8, 4)
     assert met(hopper, (8, 8, 8, 4), "f32") == ("cluster", 8, 4)
-    assert met(hopper, (8, 8, 8, 8)) == ("grid", 64, 1)
-    assert met(hopper, (16, 16, 16, 8)) == ("grid", 128, 4)
-    assert met(hopper, (16, 16, 16, 16), "f32") == ("grid", 128, 8)
-    assert met(hopper, (16, 16, 16, 8), chains=2) == ("", 64, 8)
-    assert met(hopper, (32, 32, 32, 32)) == ("", 264, 8)
-    assert met(ampere, (8, 8, 8, 4)) == ("grid", 32, 1)
-    assert met(ampere, (12, 12, 12, 4)) == ("grid", 108, 1)
-    assert met(turing, (8, 8, 8, 4)) == ("grid", 32, 1)
-    assert met(turing, (12, 12, 12, 4)) == ("", 14, 8)
+    assert met(hopper, (8, 8, 8, 8)) == ("resident", 32, 2)
+    assert met(hopper, (16, 16, 16, 8)) == ("resident", 128, 4)
+    assert met(hopper, (16, 16, 16, 16), "f32") == ("resident", 128, 8)
+    assert met(hopper, (16, 16, 16, 8), chains=2) == ("streamed", 64, 8)
+    assert met(hopper, (32, 32, 32, 32)) == ("streamed", 264, 8)
+    assert met(ampere, (8, 8, 8, 4)) == ("resident", 32, 1)
+    assert met(ampere, (12, 12, 12, 4)) == ("resident", 54, 2)
+    assert met(turing, (8, 8, 8, 4)) == ("resident", 32, 1)
+    assert met(turing, (12, 12, 12, 4)) == ("streamed", 14, 8)
+    with pytest.raises(PlacementError, match="300 chains"):
+        met(hopper, (32, 32, 32, 32), chains=300)
 
 
 SEAS = {

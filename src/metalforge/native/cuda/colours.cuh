@@ -133,10 +133,10 @@ __device__ __forceinline__ ColourVector<T> hopped(u32 signs, Psi psi, Links link
   }
   return scale(T(0.5), sum);
 }
-// The same at site i of a parity, with links from memory.
-template <class T>
+// The same at site i of a parity, with links from memory and psi from what loads as a field does.
+template <class T, class Psi>
 __device__ __forceinline__ ColourVector<T> hop_onto(void* hopping, const Lattice& l, int parity, int chain,
-                                                    const Field<T>& psi, int i) {
+                                                    const Psi& psi, int i) {
   const Coordinates c = coordinates_of(l, i, parity);
   const Hops hops(l, c);
   const Hopping<T> links{static_cast<typename Word<T>::type*>(hopping)};

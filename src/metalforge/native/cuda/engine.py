@@ -108,7 +108,9 @@ class CupyCard:
                 if meeting:  # more shared memory than a block has unasked
                     raw.max_dynamic_shared_size_bytes = self.limits.shared_bytes
                 function = self._kernels[file, precision, kernel] = raw.kernel
-            function(blocks, (threads,), (record,), shared, None, meeting == "grid")
+            # As plain bytes: asked where it lies, an array with named members describes them all first.
+            plain = record.view(f"V{record.nbytes}")
+            function(blocks, (threads,), (plain,), shared, None, meeting == "grid")
 
     def capture(self, work: Callable[[], None]) -> Callable[[], None]:
         """Return what repeats all the launches and copies of `work`, which are recorded and not done."""

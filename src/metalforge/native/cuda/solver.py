@@ -1,11 +1,11 @@
 """Conjugate gradients of the staggered operator on a GPU (solver.cu): which way a lattice goes on which card."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from metalforge.core.errors import PlacementError
 from metalforge.native.engine import Floats, Iterated, Precision
 
 from .card import BLOCK, LATTICE, SUMS, CardLimits, DeviceBuffer, Launcher, Meeting, Sites
@@ -14,17 +14,17 @@ __all__ = ["MOST_SHIFTS", "CudaSolver", "Way", "filled", "way_of"]
 
 MOST_SHIFTS = 64
 """Fields of one kernel (recurrence.hpp)."""
-SOLVE_BYTES = 8192
+SOLVE_BYTES = 2048
 """Room for the state of a solve of a chain, which kernels alone read."""
 REPORTED, CHECKS = 4, 256
 """Numbers of a report, and residuals on the way that it has room for."""
 CLUSTER_BLOCKS, MOST_CHUNKS = 8, 8
-"""Blocks of a cluster (together.cuh), and how often 32 resident blocks can meet (solver.cu)."""
-PASS_THREADS, PASS_WARPS = 256, 8
-PASSES = 8
-"""Iterations that are recorded together."""
-LOOK_INTERVAL = 32
-"""Iterations between two looks: those launched past the end find nothing to do."""
+"""Blocks of a cluster (together.cuh), and how many times 32 resident blocks can meet (solver.cu)."""
+STREAM_THREADS, STREAM_SITES = 256, 256
+"""Threads of a block that goes over memory, and sites of what it takes up at once."""
+STREAM_SHARED = 2 * (64 * 8 + STREAM_THREADS) * 8 + 16
+SLOTS = 3 * 2 * 16
+"""Of a resident block; blocks that go over memory have three together."""
 EMPTY = 0xFFF8_5EED_0000_0001
 """What a slot has before its block comes to a meeting (solver.cu)."""
 WORK = np.dtype(
@@ -49,9 +49,9 @@ WORK = np.dtype(
 
 
 class Way(NamedTuple):
-    """How iterations are made: by a kernel that does all of them, or by passes."""
+    """How iterations are made."""
 
-    kernel: str
+    kernel: Literal["cg_cluster", "cg_resident", "cg_streamed"]
     meeting: Meeting
     blocks: int
     warps: int
@@ -59,25 +59,29 @@ class Way(NamedTuple):
 
 
 def way_of(limits: CardLimits, sites: int, precision: Precision, chains: int = 1) -> Way:
-    """Return the way for so many sites of one parity: the first of a cluster, resident blocks, passes that has room.
+    """Return the way for so many sites of one parity: the first that has room of a cluster, resident blocks, memory.
 
     A warp has 32 sites. Two rows of its sixteen links a site are 48 KB of doubles, its four vectors 6 KB.
     """
     tiles, size = -(-sites // BLOCK), 8 if precision == "f64" else 4
-    links, vectors = 16 * 12 * BLOCK * size, 4 * 6 * BLOCK * size
-    most_warps = 4 if precision == "f64" else 8
+    of_warp, most_warps = (16 * 12 + 4 * 6) * BLOCK * size, 4 if precision == "f64" else 8
     for warps in (1, 2, 4, 8)[: most_warps.bit_length()]:
-        shared = warps * (links + vectors) + 4 * CLUSTER_BLOCKS * most_warps * 8
+        shared = warps * of_warp + 4 * CLUSTER_BLOCKS * most_warps * 8 + 16
         if limits.clusters and tiles <= CLUSTER_BLOCKS * warps and shared <= limits.shared_bytes:
             return Way("cg_cluster", "cluster", CLUSTER_BLOCKS, warps, shared)
     for warps in (1, 2, 4, 8)[: most_warps.bit_length()]:
-        shared, blocks = warps * links + 2 * (most_warps + MOST_CHUNKS) * 8, -(-tiles // warps)
-        fit = blocks * chains <= limits.multiprocessors and blocks <= BLOCK * MOST_CHUNKS
+        shared, blocks = warps * of_warp + 2 * (most_warps + MOST_CHUNKS) * 8, -(-tiles // warps)
+        # A warp watches 32 blocks at once.
+        fit = blocks * chains <= limits.multiprocessors and blocks <= BLOCK * warps
         if fit and shared <= limits.shared_bytes:
             return Way("cg_resident", "grid", blocks, warps, shared)
-    # As many blocks as are on the card at once: each goes over many tiles, and waits for its sums once.
-    at_once = limits.multiprocessors * (2 if precision == "f64" else 4)
-    return Way("", "", max(1, min(-(-tiles // PASS_WARPS), -(-at_once // chains))), PASS_WARPS, 0)
+    at_once = 2 * limits.multiprocessors
+    if chains > at_once:
+        raise PlacementError(
+            f"{chains} chains of this lattice are too many for one solve: the card has {at_once} blocks"
+        )
+    blocks = min(-(-sites // STREAM_SITES), at_once // chains)
+    return Way("cg_streamed", "grid", blocks, STREAM_THREADS // BLOCK, STREAM_SHARED)
 
 
 def filled(values: Sequence[float]) -> list[float]:
@@ -88,9 +92,9 @@ def filled(values: Sequence[float]) -> list[float]:
 class CudaSolver:
     """Conjugate gradients whose numbers stay on the card: a run of iterations is launched, then looked at.
 
-    A pass moves the fewest bytes it can: y = H p, then r, read eight links of 12 reals a site each, and six vectors
-    between them; x and p read r once and are read and written. That is 258 reals an iteration and even site for one
-    shift, 2,064 bytes in f64.
+    What goes over memory moves the fewest numbers it can: y = H p and then r read eight links of 12 reals a site each,
+    and six vectors between them; x and p are read and written, r is read. That is 258 reals an iteration and even site
+    for one shift, 2,064 bytes in f64; another shift adds 24.
     """
 
     def __init__(self, sites: Sites, hopping: DeviceBuffer, shifts: int) -> None:
@@ -108,20 +112,28 @@ class CudaSolver:
             "solve": DeviceBuffer(card, chains * SOLVE_BYTES, np.uint8),
             "report": self._report,
         }
-        if way.meeting == "grid":
+        if way.kernel == "cg_resident":
             self._kept["spare"] = DeviceBuffer(card, chains * numbers, real)
-            self._kept["slots"] = slots = DeviceBuffer(card, chains * 12 * way.blocks, np.float64)
-            card.write(slots.memory, np.full(chains * 12 * way.blocks, EMPTY, np.uint64).view(np.float64))
+        count = chains * 2 * (SLOTS * way.blocks if way.kernel == "cg_resident" else 3)
+        self._kept["slots"] = slots = DeviceBuffer(card, count, np.float64)
+        card.write(slots.memory, np.full(count, EMPTY, np.uint64).view(np.float64))
         record = self._launch.record
         for name, buffer in self._kept.items():
             record[name] = buffer.address
         record["stride"], record["count"] = chains * numbers // 2, shifts
         record["report_width"] = REPORTED + CHECKS
         self._round = 0
-        self._recorded: dict[int, Callable[[], None]] = {}
+        self._begin_blocks = min(-(-sites.half // STREAM_SITES), 2 * card.limits.multiprocessors)
 
     def begin(self, residual: DeviceBuffer, keep: bool) -> None:
-        self._pass(f"cg_begin_{'kept' if keep else 'new'}", source=residual)
+        self._launch.together(
+            f"cg_begin_{'kept' if keep else 'new'}",
+            "",
+            self._begin_blocks,
+            STREAM_THREADS,
+            STREAM_SHARED,
+            source=residual,
+        )
 
     def iterate(
         self,
@@ -149,54 +161,15 @@ class CudaSolver:
     ) -> list[Iterated]:
         """Return what each chain of the grid did; they have one mass, and end each by itself."""
         most = min(most, CHECKS * every - since)
-        values: dict[str, Any] = {
-            "first": filled([x.address for x in solutions]),
-            "numbers": filled([float(shift) for shift in shifts]),
-            "diagonal": diagonal,
-            "target2": target2,
-            "most": most,
-            "parity": parity,
-            "every": every,
-            "since": since,
-        }
-        if self.way.kernel:
-            self._round ^= 1
-            way = self.way
-            self._launch.together(
-                way.kernel + "_shifts" * (self._shifts > 1),
-                way.meeting,
-                way.blocks,
-                way.warps * BLOCK,
-                way.shared,
-                round=self._round,
-                **values,
-            )
-            return self._look(every, since)
-        self._launch("cg_start", 1, 1, **values)
-        launched = 0
-        if parity not in self._recorded:
-            # Kernels are loaded by their first launch, which a recording must not do.
-            self._passes(parity, 1)
-            launched = 1
-            self._recorded[parity] = self._sites.card.capture(partial(self._passes, parity, PASSES))
-        while True:
-            for _ in range(-(-min(most - launched, LOOK_INTERVAL) // PASSES)):
-                self._recorded[parity]()
-                launched += PASSES
-            self._launch("cg_result", 1, 1)
-            found = self._look(every, since)
-            if launched >= most or all(chain.state for chain in found):
-                return found
-
-    def _passes(self, parity: int, times: int) -> None:
-        for _ in range(times):
-            for number in (1, 2, 3):
-                self._pass(f"cg_pass_{number}", parity=parity)
-
-    def _pass(self, kernel: str, **values: Any) -> None:
-        tiles = self._sites.padded // BLOCK
-        blocks = self.way.blocks if not self.way.kernel else max(1, min(tiles // PASS_WARPS, 64))
-        self._launch(kernel, blocks, PASS_THREADS, **values)
+        record = self._launch.record
+        record["first"][: self._shifts] = [x.address for x in solutions]
+        record["numbers"][: self._shifts] = shifts
+        record["diagonal"], record["target2"], record["parity"] = diagonal, target2, parity
+        record["most"], record["every"], record["since"] = most, every, since
+        way, self._round = self.way, self._round ^ 1
+        kernel, threads = way.kernel + "_shifts" * (self._shifts > 1), way.warps * BLOCK
+        self._launch.together(kernel, way.meeting, way.blocks, threads, way.shared, round=self._round)
+        return self._look(every, since)
 
     def _look(self, every: int, since: int) -> list[Iterated]:
         found = []
