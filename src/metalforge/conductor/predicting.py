@@ -30,6 +30,7 @@ from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout
 from metalforge.hybrid.esn.network import HybridEsn
 from metalforge.reservoir.running import predict
+from metalforge.reservoir.series import side_by_side
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
@@ -151,39 +152,27 @@ def predictions(route: Route, trained: Trained, train: Sequence[Example], test: 
     return {name: [answer[name] for answer in answers] for name in trained.fits}
 
 
-def _batches(examples: Sequence[Example]) -> dict[int, list[int]]:
-    """Return which chains are equally long: they run side by side on a device."""
-    found: dict[int, list[int]] = {}
-    for i, example in enumerate(examples):
-        found.setdefault(len(example.inputs), []).append(i)
-    return found
-
-
 def _calibration_inputs(train: Sequence[Example]) -> Doubles:
     """Return some training chains of one length, to measure ranges on."""
-    longest = max(_batches(train).items(), key=lambda item: item[0])[1]
-    return np.stack([train[i].inputs for i in longest[:32]])
+    longest = max(len(example.inputs) for example in train)
+    return np.stack([example.inputs for example in train if len(example.inputs) == longest][:32])
 
 
 def _whole_on_device(
     trained: Trained, train: Sequence[Example], test: Sequence[Example]
 ) -> list[Mapping[str, Doubles]]:
     """Return what reservoir and heads say when both are on the emulated NPU, with tanh on the host."""
-    answers: list[Mapping[str, Doubles]] = [{} for _ in test]
+    layout, calibration = layout_of(trained), None if trained.weights.ranges else _calibration_inputs(train)
     program = ConductorProgram(weights=trained.weights)
-    with (
-        EmulatedDevice() as device,
-        program.run_on(
-            device, precision="W8A8", calibration=None if trained.weights.ranges else _calibration_inputs(train)
-        ) as running,
-    ):
-        for steps, members in _batches(test).items():
-            running.reset(batch=len(members))
-            inputs = np.stack([test[i].inputs for i in members])
-            said = [running.run_conductor(inputs[:, t]) for t in range(steps)]
-            for row, i in enumerate(members):
-                answers[i] = {name: np.array([heads[name][row, -1] for heads in said]) for name in trained.fits}
-    return answers
+    with EmulatedDevice() as device, program.run_on(device, precision="W8A8", calibration=calibration) as running:
+
+        def said(batch: Doubles) -> Doubles:
+            running.reset(batch=len(batch))
+            steps = range(batch.shape[1])
+            return np.stack([running.run_conductor(batch[:, t]).vector for t in steps], axis=1)
+
+        values = side_by_side([example.inputs for example in test], said)
+    return [{name: y[:, layout.span(name).stop - 1] for name in trained.fits} for y in values]
 
 
 def _refitted(
@@ -196,13 +185,8 @@ def _refitted(
         chip = place(calibrated, device)
 
         def seen(examples: Sequence[Example]) -> list[Doubles]:
-            rows: list[Doubles] = [np.zeros(0)] * len(examples)
-            for members in _batches(examples).values():
-                inputs = np.stack([examples[i].inputs for i in members]).astype(weights.dtype)
-                both = np.concatenate([chip.states(inputs), inputs], axis=2).astype(np.float64)
-                for row, i in zip(both, members, strict=True):
-                    rows[i] = row
-            return rows
+            inputs = [example.inputs.astype(weights.dtype) for example in examples]
+            return side_by_side(inputs, lambda u: np.concatenate([chip.states(u), u], axis=2).astype(np.float64))
 
         again = fit_heads(train, seen(train), weights=weights, layout=layout_of(trained))
         readout = again.weights

@@ -1,13 +1,16 @@
 """Series of steps, checked: one array, a batch of equal lengths or a list of different ones become one list."""
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metalforge.core.arrays import Reals
 from metalforge.core.errors import MetalforgeError, SpecError
 
+A = TypeVar("A", bound=np.generic)
+B = TypeVar("B", bound=np.generic)
 Series: TypeAlias = Reals | Sequence[Reals]
 """One series (steps, width), a batch (series, steps, width), or a list of (steps_i, width)."""
 
@@ -44,6 +47,15 @@ def as_series(name: str, value: Any, width: int | None, dtype: Any) -> list[Real
     if len(value) == 0:
         raise SeriesError(f"`{name}` must hold at least one series. Got none")
     return [as_steps(f"{name}[{i}]", series, width, dtype) for i, series in enumerate(value)]
+
+
+def side_by_side(series: Sequence[NDArray[A]], run: Callable[[NDArray[A]], NDArray[B]]) -> list[NDArray[B]]:
+    """Return what `run` makes of each series (steps_i, width); those of one length are given to it as one batch."""
+    found: dict[int, NDArray[B]] = {}
+    for length in dict.fromkeys(map(len, series)):
+        places = [i for i, one in enumerate(series) if len(one) == length]
+        found |= zip(places, run(np.stack([series[i] for i in places])), strict=True)
+    return [found[i] for i in range(len(series))]
 
 
 def is_one(value: Any) -> bool:

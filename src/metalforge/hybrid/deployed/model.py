@@ -33,6 +33,7 @@ from metalforge.hybrid.running.failure import OnFailure
 from metalforge.hybrid.running.values import Outputs
 from metalforge.reservoir.files import load_weights
 from metalforge.reservoir.heads import decoder_of
+from metalforge.reservoir.series import side_by_side
 from metalforge.reservoir.weights import EsnWeights, Ranges
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
@@ -102,7 +103,7 @@ class DeployedEsn(Deployed):
         name. A table of `samples` is that many series of one step.
         """
         tables, form = self._tables(inputs)
-        said = [self._said(y) for y in self._outputs(tables)]
+        said = [self._said(y) for y in side_by_side([one.astype(self.esn.weights.dtype) for one in tables], self._run)]
         if self.record.target == "series" or form == "samples":
             found = np.stack([y[-1] for y in said])
             return found[0] if form == "one" else found
@@ -137,16 +138,6 @@ class DeployedEsn(Deployed):
             return found, "list"
         form = "samples" if samples and given.ndim == 2 else "one"
         return found, "array" if given.ndim == 3 or (form == "one" and len(found) > 1) else form
-
-    def _outputs(self, tables: list[Reals]) -> list[Array]:
-        """Return (steps, outputs) of each series; those of one length run side by side."""
-        found: list[Array] = [np.zeros(0)] * len(tables)
-        for length in {len(one) for one in tables}:
-            places = [i for i, one in enumerate(tables) if len(one) == length]
-            outputs = self._run(np.stack([tables[i] for i in places]).astype(self.esn.weights.dtype))
-            for i, y in zip(places, outputs, strict=True):
-                found[i] = y
-        return found
 
     def _run(self, batch: Array) -> Array:
         esn = self.esn
