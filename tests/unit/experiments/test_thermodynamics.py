@@ -24,6 +24,12 @@ def run(tmp_path, *lines):
     return study.run(Settings(file=str(tmp_path / "lines.jsonl"), shard="table"), lambda *_: None)
 
 
+@pytest.fixture(autouse=True)
+def plan(monkeypatch):
+    """N_t = 4 alone."""
+    monkeypatch.setattr(study, "VOLUMES", [volume for volume in study.VOLUMES if volume.dims[3] == 4])
+
+
 def test_peaks_on_a_line_give_the_published_limit(tmp_path):
     result = run(tmp_path, line(8, shift=0.01), line(12), line(16), line(24))  # 8^3 is not on the line
     assert [row[0] for row in result.table[1:]] == ["8^3x4", "12^3x4", "16^3x4", "24^3x4", "infinite, N_t = 4"]
@@ -34,8 +40,14 @@ def test_peaks_on_a_line_give_the_published_limit(tmp_path):
 
 @pytest.mark.parametrize("wrong", [line(24, established=False), line(24, shift=3e-3)])
 def test_a_lattice_that_is_not_established_or_beside_the_line_is_not_passed_over(tmp_path, wrong):
-    (check,) = run(tmp_path, line(12), line(16), wrong).checks
+    (check,) = run(tmp_path, line(8), line(12), line(16), wrong).checks
     assert not check[-1]
+
+
+def test_a_lattice_that_was_not_run_is_named(tmp_path):
+    result = run(tmp_path, line(8), line(12), line(16))
+    assert not result.checks[0][-1]
+    assert any("24^3x4" in said for said in result.words)
 
 
 def test_lattices_in_the_file_are_not_run_again(tmp_path, monkeypatch):
