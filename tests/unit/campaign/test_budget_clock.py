@@ -6,6 +6,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
+from metalforge.campaign.extending import Extension
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.spec import Budget
 from metalforge.campaign.store import read_journal
@@ -54,3 +55,20 @@ def test_a_clock_that_is_set_between_two_processes(by, tmp_path):
         assert campaign.state.seconds == spent
         state = campaign.run()
     _ended_in_time(state, directory)
+
+
+def test_a_block_that_takes_longer_than_the_budget_is_cut_and_goes_on_later(tmp_path):
+    running = msgspec.structs.replace(SPEC.running, block=30_000)
+    steering = msgspec.structs.replace(SPEC.steering, visit=30_000)
+    budget = Budget(seconds=SECONDS)
+    spec = msgspec.structs.replace(SPEC, running=running, steering=steering, budget=budget)
+    with Campaign.open(spec, tmp_path / "run") as campaign:
+        state = campaign.run()
+    _ended_in_time(state, tmp_path / "run")
+    rows = state.trajectories
+    assert state.seconds < 20
+    assert 0 < rows < 30_000
+    assert state.open_visits
+    with Campaign.resume(tmp_path / "run", more=Extension(seconds=0.3)) as campaign:
+        again = campaign.run()
+    assert again.trajectories > rows

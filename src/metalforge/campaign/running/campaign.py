@@ -68,6 +68,8 @@ from .visits import VisitPlan
 JOURNAL = "journal.jsonl"
 MARGIN, MARGIN_S = 0.2, 10.0
 """Part of `max_wall`, and seconds at most, that are left for the last checkpoints."""
+GRACE, GRACE_S = 0.02, 1.0
+"""Part of `seconds`, and seconds at least, that blocks under way have to be completed."""
 LOOK_S = 0.05
 """Between two looks at the journal and the wall time while chains run."""
 VERSIONS = ("numpy", "scipy", "h5py", "msgspec", "scikit-learn")
@@ -299,9 +301,11 @@ class Campaign(Closing):
         return planner
 
     def _look(self) -> None:
-        """However long a block takes, what was written is synced in time, and the wall time does not run out."""
+        """However long a block takes, what was written is synced in time, and no budget of time is far exceeded."""
         self.book.journal.tick()
-        if self.halted:
+        budget = self.spec.budget.seconds
+        late = budget is not None and self.state.elapsed(self.book.clock()) > budget + max(GRACE_S, GRACE * budget)
+        if self.halted or late:
             self._stop.set()
 
     def _ordering(self, reader: HeadReader) -> str:
