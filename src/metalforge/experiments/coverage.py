@@ -22,6 +22,8 @@ import numpy as np
 
 from metalforge import __version__
 from metalforge.campaign.findings import finding
+from metalforge.campaign.physics.evidence import Finding, PlannedPoints, finding_of
+from metalforge.campaign.physics.series import PointSeries
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget, CampaignSpec, Dims, Lattice, Running, Screening
 from metalforge.campaign.state import CampaignState
@@ -29,10 +31,10 @@ from metalforge.core.errors import SpecError
 from metalforge.reservoir.metrics import wilson
 from metalforge.substrates import discover
 
-from .exact_model import CROSSOVER, FIRST_ORDER, RARE, ExactModel
+from .exact_model import CROSSOVER, DIMS, FIRST_ORDER, LARGE, RARE, STUCK, ExactChains, ExactModel
 from .lines import TABLE, append_lines, file_of, read_lines
 from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of, shown, words
-from .rehearsal import rehearsal_spec, rehearse
+from .rehearsal import WARM_UP, rehearsal_spec, rehearse
 
 FIRST_SEED = 50_000
 """Seeds of the experiment begin here: those below were used when the rules were chosen."""
@@ -55,6 +57,8 @@ class Case(NamedTuple):
     first_seed: int | None = None
     exchange: Literal["auto", "on", "off"] = "off"
     """Of rehearsals; a real campaign is what a scan is by default."""
+    chains: int = 0
+    """Chains side by side over two half widths either way, with the updates shared among them: no steered campaign."""
     substrate: str = "cpu"
     """Where real campaigns run; those of a card are left out where there is none."""
 
@@ -78,6 +82,11 @@ CASES = (
         "exact, exchange, 60,000 updates", "budget", 150, 60_000, None, FIRST_ORDER, first_seed=350_000, exchange="on"
     ),
     Case("exact, rare crossings", "budget", 60, 120_000, None, RARE, first_seed=360_000, exchange="auto"),
+    Case(
+        "exact, large volume, 1.2 million updates", "budget", 60, 1_200_000, None, LARGE, first_seed=570_000, chains=32
+    ),
+    Case("exact, rare crossings, 320,000 updates", "budget", 60, 320_000, None, RARE, first_seed=580_000, chains=16),
+    Case("exact, nobody crosses", "budget", 20, 160_000, None, STUCK, has_peak=False, first_seed=590_000, chains=16),
     Case("8^3x4 on a card, to 0.002", "target", 150, 300_000, 0.002, first_seed=400_000, substrate="cuda:0"),
     Case(
         "8^3x2 on a card, to 0.002",
@@ -132,12 +141,34 @@ def jobs_of(cases: Sequence[Case], seed: int) -> list[CoverageJob]:
 def run_job(job: CoverageJob, rules: str) -> list[CoverageOutcome]:
     """Return what the campaigns of a job said."""
     case = job.case
+    if case.model is not None and case.chains:
+        return _side_by_side(case, case.model, job.seeds, rules)
     if case.model is not None:
         limits = {"trajectories": case.trajectories} | ({} if case.target is None else {"target_error": case.target})
         specs = [rehearsal_spec(case.model, seed, limits, exchange=case.exchange) for seed in job.seeds]
         states = rehearse(case.model, specs, job.seeds[0])
         return [_outcome(case, state, rules) for state in states]
     return [_real(case, seed, rules) for seed in job.seeds]
+
+
+def _side_by_side(case: Case, model: ExactModel, seeds: Sequence[int], rules: str) -> list[CoverageOutcome]:
+    """Return what chains at fixed couplings say, as a card runs them, with every other one from a cold start."""
+    betas = model.peak()[0] + model.half_width() * np.linspace(-2, 2, case.chains)
+    starts = [("hot", "cold")[i % 2] for i in range(case.chains)]
+    chains = ExactChains(model, np.random.default_rng([seeds[0], 16]))
+    numbers = [chains.add(beta, start) for _ in seeds for beta, start in zip(betas, starts, strict=True)]
+    chains.advance(numbers, WARM_UP)
+    plaquette, loop, _ = chains.advance(numbers, case.trajectories // case.chains)
+    outcomes = []
+    for i, seed in enumerate(seeds):
+        mine = range(i * case.chains, (i + 1) * case.chains)
+        points = [
+            PointSeries(float(beta), DIMS, plaquette[:, k], loop[:, k].astype(np.complex128), start)
+            for k, beta, start in zip(mine, betas, starts, strict=True)
+        ]
+        found = finding_of(points, PlannedPoints(), seed=seed, n_bootstrap=200)
+        outcomes.append(_said(case, seed, found, "trajectories", case.trajectories, rules))
+    return outcomes
 
 
 def _real(case: Case, seed: int, rules: str) -> CoverageOutcome:
@@ -158,15 +189,20 @@ def _real(case: Case, seed: int, rules: str) -> CoverageOutcome:
 
 def _outcome(case: Case, state: CampaignState, rules: str) -> CoverageOutcome:
     found = finding(state, state.spec.lattice.volumes[0], n_bootstrap=200)
+    stopped_by = "" if state.finished is None else state.finished.stopped_by
+    return _said(case, state.spec.seed, found, stopped_by, state.trajectories, rules)
+
+
+def _said(case: Case, seed: int, found: Finding, stopped_by: str, updates: int, rules: str) -> CoverageOutcome:
     peak = found.transition
     return CoverageOutcome(
         case=case.name,
-        seed=state.spec.seed,
+        seed=seed,
         beta_c=None if peak is None else peak.beta_c,
         error=None if peak is None else peak.error,
         established=found.established,
-        stopped_by="" if state.finished is None else state.finished.stopped_by,
-        updates=state.trajectories,
+        stopped_by=stopped_by,
+        updates=updates,
         lacking=tuple(item.name for item in found.lacking),
         rules=rules,
     )

@@ -62,6 +62,12 @@ class ExactModel(NamedTuple):
             low, high = betas[max(top - 2, 0)], betas[min(top + 2, 400)]
         return float(betas[top]), float(chi[top])
 
+    def half_width(self) -> float:
+        """Return half of the peak's width at half of its height."""
+        betas = np.linspace(self.low, self.high, 4001)
+        high = betas[self.chi(betas) > self.peak()[1] / 2]
+        return float(high[-1] - high[0]) / 2
+
 
 CROSSOVER = ExactModel("exact, one phase")
 """Like 8^3 x 4."""
@@ -70,6 +76,12 @@ FIRST_ORDER = ExactModel("exact, two phases", a=1780.0, d=-2500.0, f=10000.0, s=
 
 RARE = ExactModel("exact, rare crossings", a=3560.0, d=-5000.0, f=20000.0, s=49.5, step=0.03, low=5.52, high=5.62)
 """The same in twice the volume: a valley of one in eighty, and a crossing in 1,500 steps."""
+
+LARGE = ExactModel("exact, large volume", a=4450.0, d=-6250.0, f=25000.0, s=55.3, step=0.03, low=5.52, high=5.62)
+"""In two and a half times the volume, like 12^3 x 2: a crossing in 5,000 steps."""
+
+STUCK = ExactModel("exact, stuck", a=12460.0, d=-17500.0, f=70000.0, s=92.6, step=0.03, low=5.57, high=5.6)
+"""In seven times the volume: nobody crosses."""
 
 
 class ExactRows(NamedTuple):

@@ -10,6 +10,7 @@ from metalforge.experiments import Settings, coverage
 from metalforge.experiments.coverage import (
     QUICK_CASES,
     Case,
+    CoverageJob,
     CoverageOutcome,
     jobs_of,
     pulls_of,
@@ -55,6 +56,15 @@ def test_a_rehearsal_is_a_campaign_that_looks_and_steers():
     assert len({chain.beta for chain in state.chains.values()}) >= spec.steering.initial
     assert state.estimates[-1].evidence
     assert finding(state, state.spec.lattice.volumes[0], n_bootstrap=200).transition is not None
+
+
+def test_chains_side_by_side_are_held_against_the_exact_peak():
+    case = Case("s", "budget", 2, 16_000, None, CROSSOVER._replace(step=0.03), chains=8)
+    first, second = run_job(CoverageJob(case, (7, 8)), "0")
+    assert (first.seed, second.seed, first.updates) == (7, 8, 16_000)
+    assert first.beta_c != second.beta_c
+    for said in (first, second):
+        assert abs(said.beta_c - CROSSOVER.peak()[0]) < 4 * said.error
 
 
 OUTCOME = CoverageOutcome(
