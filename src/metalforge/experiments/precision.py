@@ -42,7 +42,7 @@ class Accuracy(NamedTuple):
     back: float
 
 
-class Seen(NamedTuple):
+class StrategySeen(NamedTuple):
     """A card: its name, float instructions a second at most, walks measured again and again, and accuracies."""
 
     card: str
@@ -65,7 +65,7 @@ def run(settings: Settings, progress: Progress) -> Result:
     share = _best_share(walks)
     engines = {name: cuda_engine(0, name, share if name == "concurrent" else None) for name in STRATEGIES}
     rate = float(card.info.properties.get("fp32_flops_per_s", 0)) / 2
-    return report(Seen(card.info.model, rate, tuple(walks), accuracies(engines, settings.seed)))
+    return report(StrategySeen(card.info.model, rate, tuple(walks), accuracies(engines, settings.seed)))
 
 
 def _card_here() -> Substrate:
@@ -106,7 +106,7 @@ def accuracies(engines: dict[str, CudaEngine], seed: int, dims: Dims = (8, 8, 8,
     return found
 
 
-def report(seen: Seen) -> Result:
+def report(seen: StrategySeen) -> Result:
     """Return the rows of what was seen and what follows for other cards."""
     rows: list[ResultRow] = []
     table: list[tuple[str, ...]] = [HEAD]
@@ -147,7 +147,7 @@ def _times(took: Interval, native: float) -> str:
     return f"{took.value / (1e3 * native):.2f}"
 
 
-def _checks(seen: Seen) -> Iterator[tuple[str, str, bool]]:
+def _checks(seen: StrategySeen) -> Iterator[tuple[str, str, bool]]:
     fastest = seen.walks[0]
     yield "auto takes the fastest", fastest.line, fastest.seconds[fastest.strategy] == min(fastest.seconds.values())
     for name, (links, delta_h, back) in seen.accuracy.items():

@@ -3,7 +3,17 @@ import math
 import pytest
 
 from metalforge.core import PlacementError
-from metalforge.experiments.precision import DOUBLES, LINKS, STEPS, Accuracy, Seen, accuracies, modelled, report, run
+from metalforge.experiments.precision import (
+    DOUBLES,
+    LINKS,
+    STEPS,
+    Accuracy,
+    StrategySeen,
+    accuracies,
+    modelled,
+    report,
+    run,
+)
 from metalforge.experiments.protocol import EXPERIMENTS, Settings, quiet, rows_of
 from metalforge.native.cuda.engine import cuda_engine
 from metalforge.native.cuda.precision import Fp64Choice
@@ -16,7 +26,7 @@ NAMES = ("native", "hybrid", "concurrent")
 def seen(native_ms, one_ms, many_ms, hybrid_ms, accuracy=GOOD):
     walk = Fp64Choice(measured={0: native_ms / 1e3, 1: one_ms / 1e3, 16: many_ms / 1e3, 64: hybrid_ms / 1e3})
     slower = walk._replace(measured={share: 1.1 * took for share, took in walk.measured.items()})
-    return Seen("a card", 3e13, (walk, slower), dict.fromkeys(NAMES, accuracy))
+    return StrategySeen("a card", 3e13, (walk, slower), dict.fromkeys(NAMES, accuracy))
 
 
 def test_measured_and_modelled_stand_apart():

@@ -54,7 +54,7 @@ from .estimator import Estimator
 from .graph import build_graph, silicon_of
 from .halting import StopFlag
 from .heads import PROFILE, load_heads, neighbours_of
-from .lanes import Lane, arranged, check_room, lanes_here
+from .lanes import ChainLane, arranged, check_room, lanes_here
 from .monitor import Monitor
 from .notes import EnergyNotes, note_heads, note_judged, note_strategies, note_use
 from .orders import pass_over
@@ -178,7 +178,7 @@ class Campaign(Closing):
         """What the journal says."""
         return self.book.state
 
-    def _use(self, lanes: Sequence[Lane]) -> None:
+    def _use(self, lanes: Sequence[ChainLane]) -> None:
         """Run on these lanes, and take their joules from the meters of their silicon."""
         self._lanes = tuple(lanes)
         self._meters = {lane.substrate.info.name: lane.substrate.meter() for lane in lanes}
@@ -379,7 +379,7 @@ def _locked(directory: Path) -> Iterator[DirectoryLock]:
         raise
 
 
-def _check_bits(directory: Path, state: CampaignState, lanes: Sequence[Lane]) -> None:
+def _check_bits(directory: Path, state: CampaignState, lanes: Sequence[ChainLane]) -> None:
     """Raise where no lane goes on bit for bit with a chain that is there."""
     made = {name for chain in state.chains.values() for name in state.engines_of(chain)}
     for name in sorted(made):

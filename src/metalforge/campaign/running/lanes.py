@@ -30,7 +30,7 @@ interpreter, and on a large lattice is still busy with its first block when the 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Lane:
+class ChainLane:
     """A producer: its logical name, the silicon it is on and the engine there, and the volumes it may run."""
 
     name: str
@@ -44,7 +44,7 @@ class Lane:
         return self.engine.busy_sites if isinstance(self.engine, BatchEngine) else 0
 
 
-def lanes_here(spec: CampaignSpec, without: Collection[str] = ()) -> tuple[Lane, ...]:
+def lanes_here(spec: CampaignSpec, without: Collection[str] = ()) -> tuple[ChainLane, ...]:
     """Return the lanes of a campaign on this machine, cards first, `without` those that were lost.
 
     Raises
@@ -84,7 +84,7 @@ def producer_here() -> Substrate:
     return able[route(workload(WORKLOAD), list(able.values())).substrate.name]
 
 
-def arranged(ordering: str, spec: CampaignSpec, lanes: Sequence[Lane]) -> Arrangement:
+def arranged(ordering: str, spec: CampaignSpec, lanes: Sequence[ChainLane]) -> Arrangement:
     """Return an ordering over lanes, each with its own volumes where it was given some."""
     made = arrange(ordering, spec.lattice.volumes, {lane.name: lane.sites for lane in lanes})
     own = {lane.name: lane.volumes for lane in lanes if lane.volumes}
@@ -99,7 +99,7 @@ def arranged(ordering: str, spec: CampaignSpec, lanes: Sequence[Lane]) -> Arrang
     )
 
 
-def check_room(spec: CampaignSpec, lanes: Sequence[Lane]) -> None:
+def check_room(spec: CampaignSpec, lanes: Sequence[ChainLane]) -> None:
     """Return if all producers can hold a chain at a time, in memory; otherwise raise and say what they would take."""
     lattice, threads = spec.lattice, spec.running.threads
     if threads > MAX_THREADS:
@@ -119,24 +119,24 @@ def check_room(spec: CampaignSpec, lanes: Sequence[Lane]) -> None:
             )
 
 
-def _lanes(substrate: Substrate, spec: CampaignSpec, strategy: str = "native") -> list[Lane]:
+def _lanes(substrate: Substrate, spec: CampaignSpec, strategy: str = "native") -> list[ChainLane]:
     """Return the lanes of a substrate: one a core (``cpu:0``, ``cpu:1``) or as many as the spec wants; one a card."""
     info, engine = substrate.info, substrate.open_engine(threads=spec.running.threads, strategy=strategy)
     names, cores = [info.name if strategy == "native" else engine.name], info.properties.get("cores")
     if cores is not None:
         count = spec.running.producers or max(int(cores) // spec.running.threads, 1)
         names = [f"{info.kind}:{i}" for i in range(count)]
-    return [Lane(name=name, substrate=substrate, engine=engine) for name in names]
+    return [ChainLane(name=name, substrate=substrate, engine=engine) for name in names]
 
 
-def _beside(cores: Sequence[Lane], spec: CampaignSpec) -> list[Lane]:
+def _beside(cores: Sequence[ChainLane], spec: CampaignSpec) -> list[ChainLane]:
     """Return the cores that run chains beside a card, and what they run."""
     small = tuple(dims for dims in spec.lattice.volumes if prod(dims) <= SITES_BESIDE)
     few = cores[: spec.running.producers or BESIDE_A_CARD] if small else []
     return [replace(lane, volumes=small) for lane in few]
 
 
-def _told(told: LaneSpec, number: int, spec: CampaignSpec) -> list[Lane]:
+def _told(told: LaneSpec, number: int, spec: CampaignSpec) -> list[ChainLane]:
     """Return the lanes of an entry of `running.lanes`; the second one on a card has a name of its own."""
     earlier = sum(other.substrate == told.substrate for other in spec.running.lanes[:number])
     lanes = _lanes(_named(told.substrate), spec, told.strategy)
