@@ -84,8 +84,8 @@ class ChainLog:
     spool: Spool = field(default_factory=Spool)
     """Where columns that are long go."""
     visits: list[int] = field(default_factory=list)
-    substrates: set[str] = field(default_factory=set)
-    """Where its rows were made."""
+    made_on: Counter[str] = field(default_factory=Counter)
+    """Updates by the lane that made them."""
     step: int = 0
     """The last update that was closed by a block."""
     complete: int = 0
@@ -172,8 +172,8 @@ class ChainLog:
             self.promised += len(steps)
             self.unchecked |= steps - self.checked_ahead
             self.checked_ahead -= steps
+        self.made_on[block.substrate] += block.step - self.step
         self.step, self.substrate = block.step, block.substrate
-        self.substrates.add(block.substrate)
         if block.done:
             self.complete, self.links = block.step, block.links
             self.ends[block.visit] = block.step
@@ -405,7 +405,7 @@ class CampaignState:
     def engines_of(self, chain: ChainLog) -> set[str]:
         """Return the engines on which the rows of a chain were made, by name: cores have one a build level."""
         cores = {f"cpu:{isa}" for isa in self.build_levels}
-        devices = {name.partition(".")[0] for name in chain.substrates}
+        devices = {name.partition(".")[0] for name in chain.made_on}
         return {name for device in devices for name in (cores if device.startswith("cpu") else {device})}
 
     def elapsed(self, now: float) -> float:

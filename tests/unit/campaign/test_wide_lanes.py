@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from metalforge.campaign.report.sections_of_run import updates_by_lane
 from metalforge.campaign.running import lanes
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget, CampaignSpec, LaneSpec, Lattice, Running, Steering
@@ -109,7 +110,7 @@ def test_a_card_that_vanishes_leaves_its_chains_to_the_cores(tmp_path, monkeypat
     assert state.finished.stopped_by == "trajectories"
     (lost,) = [d for d in state.decisions if d.what == "lane"]
     assert (lost.by, "device unavailable" in lost.reason) == ("cuda:0", True)
-    assert any(log.substrates == {"cuda:0", "cpu:0"} for log in state.chains.values())
+    assert any(set(log.made_on) == {"cuda:0", "cpu:0"} for log in state.chains.values())
     check_links(state)
 
 
@@ -131,6 +132,8 @@ def test_a_card_and_cores_run_together_unless_told_otherwise(tmp_path, monkeypat
     state = run(both, tmp_path / "run")
     assert {log.substrate for log in state.chains.values()} == {"cuda:0", "cpu:0"}
     check_links(state)
+    (card, its, *_), (core, *_) = updates_by_lane(state)
+    assert (card, its, core) == ("cuda:0", "cuda:0, a card", "cpu:0")
     assert [lane.name for lane in lanes.lanes_here(both)] == ["cuda:0", "cpu:0"]
     assert [lane.name for lane in lanes.lanes_here(ROUNDS)] == ["cpu:0", "cpu:1"]  # the same rows on every machine
     large = msgspec.structs.replace(both, lattice=Lattice(volumes=((16, 16, 16, 4), (8, 8, 8, 4))))
@@ -163,7 +166,7 @@ def test_chains_of_two_strategies_on_a_card_do_not_mix(tmp_path, monkeypatch):
     running = Running(block=30, checkpoint_s=0.0, lanes=told)
     spec = msgspec.structs.replace(WIDE, running=running, budget=Budget(trajectories=2400))
     state = run(spec, tmp_path / "run")
-    assert {frozenset(log.substrates) for log in state.chains.values()} == {
+    assert {frozenset(log.made_on) for log in state.chains.values()} == {
         frozenset({"cuda:0"}),
         frozenset({"cuda:0:hybrid.1"}),
     }

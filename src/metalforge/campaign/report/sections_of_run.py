@@ -1,6 +1,7 @@
 """The sections of the report about the run: decisions with reasons and trust, energy, efficiency, provenance."""
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from html import escape
@@ -125,10 +126,21 @@ def efficiency_section(state: CampaignState, result: CampaignResult) -> str:
         "Efficiency",
         paragraph(said) if state.trajectories else "",
         paragraph(f"Chosen by measurement: {state.chosen.reason}") if state.chosen else "",
+        table(("lane", "device", ">updates", ">share"), updates_by_lane(state)),
         table(("stage", "on", ">items", ">busy", "=", ">waited for input [s]"), rows),
         note(f"Time of this host, over the last {used.window_s:.1f} s of running.") if rows else "",
         *map(paragraph, device_times(result)),
     )
+
+
+def updates_by_lane(state: CampaignState) -> list[tuple[str, str, str, str]]:
+    """Return which lane, on which device, made how many of the updates."""
+    made = sum((chain.made_on for chain in state.chains.values()), Counter[str]())
+    devices = {silicon.name: f"{silicon.device}, {silicon.model}" for silicon in state.opened.silicon}
+    return [
+        (substrate_text(name), devices.get(name, "-"), f"{count:,}", f"{count / made.total():.0%}")
+        for name, count in made.most_common()
+    ]
 
 
 def energy_lines(entry: EnergySpent) -> list[tuple[str, str, str, str, str]]:
