@@ -2,6 +2,15 @@
 
 import math
 
+import numpy as np
+
+
+class Mean:
+    """Independent numbers: their mean and its standard error."""
+
+    def __init__(self, values):
+        self.mean, self.error = float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))
+
 
 def sigmas(estimate, reference, reference_error=0.0):
     """How many combined standard errors apart two values are."""

@@ -14,17 +14,8 @@ from metalforge.lattice.sea import Sea
 from metalforge.lattice.solvers import Inverter
 from metalforge.lattice.staggered import StaggeredOperator
 from metalforge.statistics import chiral_susceptibility, gamma_method
-from reference.statistics import agrees, sigmas
-
-# MILC 7 (su3_hmc_naive), four flavours at beta 5.2, am 0.1: plaquette, (1/V) tr D^-1 and Re L with their errors.
-PLAQUETTE, CONDENSATE, LOOP = (0.5353, 0.0008), (0.4759, 0.0036), (0.1908, 0.0239)
-
-
-class Mean:
-    """Independent numbers: their mean and its standard error."""
-
-    def __init__(self, values):
-        self.mean, self.error = float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(len(values)))
+from reference.measured import CONDENSATE, LOOP, PLAQUETTE
+from reference.statistics import Mean, agrees, sigmas
 
 
 def sea(flavors=(4,), mass=0.3, **options):

@@ -106,7 +106,8 @@ class ChainBatch:
         A chain of a ladder has a column `beta`: the coupling that it held.
         """
         if self._batch is None:
-            return [_joined([update[n] for update in self.collect()]) for n in range(len(self))]
+            done = self.collect()
+            return [_joined([update[n] for update in done]) for n in range(len(self))]
         table, self._started = np.moveaxis(self._batch.rows(), 2, 0), 0
         field = self.chains[0].field
         spatial, temporal = (sums / (3 * field.volume) for sums in table[:2])

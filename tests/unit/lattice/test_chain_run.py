@@ -5,11 +5,12 @@ import sys
 from itertools import pairwise
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 
 from metalforge.core.errors import SpecError
-from metalforge.lattice import Chain, ChainSpec, HmcSpec, measure
+from metalforge.lattice import Chain, ChainBatch, ChainSpec, HmcSpec, measure
 from metalforge.lattice.registered import standard
 from metalforge.lattice.run import ChainFaultError, ChainRun
 from metalforge.lattice.warmup import WarmUp
@@ -157,3 +158,14 @@ def test_the_first_checkpoints_of_a_process_are_loaded_by_several_threads_at_onc
     run.save(tmp_path / "chain.h5")
     command = [sys.executable, "-c", LOADERS, str(tmp_path / "chain.h5")]
     assert subprocess.run(command, capture_output=True, check=True, text=True).stdout.split() == ["0"] * 10
+
+
+@pytest.mark.parametrize("spec", [SWEEPS, HMC])
+def test_columns_of_a_batch_are_what_its_chains_do(spec):
+    chains = [Chain(msgspec.structs.replace(spec, stream=n)) for n in range(3)]
+    one, other = ChainBatch(chains), ChainBatch([Chain(chain.spec) for chain in chains])
+    one.start(4)
+    updates, columns = other.run(4), one.collect_columns()
+    for n in range(3):
+        assert columns[n]["plaquette"] == [update[n].observed.plaquette for update in updates]
+        assert ("delta_h" in columns[n]) is (spec is HMC)

@@ -219,8 +219,8 @@ __device__ __forceinline__ void settle(const Work& w) {
   if (accepted && share.live)
     Links<T>(w.links, w.lattice).store(Links<T>(w.to, w.lattice).load(share.site, share.mu), share.site, share.mu);
 }
-// Replica exchange, a thread a ladder (lattice/exchange.py): before an update neighbours in beta are tested, those of one
-// parity of their place in turns. What is not a number is not tested: there is no update yet.
+// Replica exchange, a thread a ladder (lattice/exchange.py): before an update neighbours in beta are tested, those of
+// one parity of their place in turns. What is not a number is not tested: there is no update yet.
 inline constexpr int most_rungs = 64;
 inline constexpr u32 exchange_streams = u32{1} << 31;  // beyond those of chains
 __device__ __forceinline__ void exchange(const Work& w) {
