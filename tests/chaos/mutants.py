@@ -365,7 +365,9 @@ def plan_changed(data: bytes, rng: random.Random) -> bytes:
     arrays = load(data)
     with suppress(msgspec.MsgspecError, KeyError):
         model = msgspec.convert(found["model"], record.EsnRecord | record.PlanFile)
-        below = record._digest(arrays) if isinstance(model, record.PlanFile) else texts[tensors.ENTRY].encode()
+        below = (
+            tensors.arrays_digest(b"", arrays) if isinstance(model, record.PlanFile) else texts[tensors.ENTRY].encode()
+        )
         found["sha256"] = record._checksum(model, below)
     texts[record.ENTRY] = msgspec.json.encode(found).decode()
     text = msgspec.json.encode(header)
