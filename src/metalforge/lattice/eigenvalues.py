@@ -9,8 +9,6 @@ from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh_tridiagonal
-from scipy.sparse.linalg import LinearOperator, eigsh
 
 from metalforge.core.errors import SpecError
 
@@ -61,6 +59,8 @@ def largest_eigenvalue(
 
 def _largest_ritz(diagonal: list[float], beside: list[float]) -> tuple[float, float]:
     """The largest eigenvalue of Lanczos' matrix and the norm of its residual, beta_n |last component|."""
+    from scipy.linalg import eigh_tridiagonal  # a fifth of a second, which chains without quarks need not wait
+
     last = len(diagonal) - 1
     values, vectors = eigh_tridiagonal(diagonal, beside[:-1], select="i", select_range=(last, last))
     return float(values[0]), beside[-1] * abs(float(vectors[-1, 0]))
@@ -75,6 +75,8 @@ def lowest_eigenvalues(
     spectra rather than for production: vectors travel between host and kernels. Exactly degenerate eigenvalues, which
     free fields have, are found fewer times than they occur: a Krylov space sees each once, but for rounding.
     """
+    from scipy.sparse.linalg import LinearOperator, eigsh
+
     source, found = (ColourField(operator.gauge, 0, operator.precision) for _ in range(2))
     host = source.to_host()
     n_t, n_z, n_y, n_x = host.shape[:4]

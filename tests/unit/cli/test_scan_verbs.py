@@ -15,6 +15,7 @@ from metalforge.campaign.spec import ABOUT, PRESETS, CampaignSpec
 from metalforge.cli.main import app
 from metalforge.core.errors import MetalforgeError, SpecError
 from reference.small_campaigns import ROUNDS
+from reference.wide_engine import WideEngine, with_cards
 
 LONGER = msgspec.structs.replace(ROUNDS, budget=msgspec.structs.replace(ROUNDS.budget, trajectories=20_000))
 
@@ -171,3 +172,17 @@ def test_a_finished_campaign_says_how_to_extend_it_and_is_extended(scanned, tmp_
     said = json.loads(metalforge("resume", directory, "--trajectories", "300", "--beta", "5.07", "--json").stdout)
     assert scanned[1]["trajectories"] < said["trajectories"] <= scanned[1]["trajectories"] + 300
     assert "extended by" in (directory / "report.html").read_text()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_scan_runs_where_it_is_told_and_goes_on_elsewhere(scanned, tmp_path, monkeypatch):
+    with_cards(monkeypatch, WideEngine())
+    begun, spec = tmp_path / "run", scanned[0].parent / "spec.toml"
+    said = json.loads(metalforge("scan", spec, "--out", begun, "--substrate", "cuda:0", "--json").stdout)
+    assert said["substrates"] == ["cuda:0"]
+    with_cards(monkeypatch)  # a machine without one
+    with pytest.raises(MetalforgeError, match="cuda:0"):
+        metalforge("resume", begun, "--trajectories", 200)
+    more = json.loads(metalforge("resume", begun, "--trajectories", 200, "--substrate", "cpu", "--json").stdout)
+    assert more["trajectories"] > said["trajectories"]
+    assert metalforge("scan", spec, "--substrate", "cpu", "--print-spec").stdout.count('substrate = "cpu"') == 1
