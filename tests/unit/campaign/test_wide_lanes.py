@@ -199,6 +199,17 @@ def run_resumed(folder):
         return campaign.run()
 
 
+def test_trajectories_run_one_chain_at_a_time_on_a_card(tmp_path, monkeypatch):
+    engine = WideEngine()
+    with_cards(monkeypatch, engine)
+    lattice = msgspec.structs.replace(WIDE.lattice, algorithm="hmc", n_steps=4)
+    spec = msgspec.structs.replace(WIDE, lattice=lattice, budget=Budget(trajectories=150))
+    assert [who.sites for who in lanes.arranged("C", spec, lanes.lanes_here(spec)).lanes] == [0]
+    state = run(spec, tmp_path / "run")
+    assert not engine.sizes
+    assert {lane for log in state.chains.values() for lane in log.made_on} == {"cuda:0"}
+
+
 def test_quarks_stay_where_they_are(tmp_path, monkeypatch):
     with_cards(monkeypatch, WideEngine())
     spec = msgspec.structs.replace(QUICK, lattice=WITH_QUARKS)

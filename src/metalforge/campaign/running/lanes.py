@@ -15,6 +15,7 @@ from metalforge.campaign.spec import CampaignSpec, Dims, LaneSpec
 from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
 from metalforge.core.memory import check_memory
 from metalforge.core.substrate import Substrate
+from metalforge.lattice.batch import COLUMNS
 from metalforge.native._level import MAX_THREADS
 from metalforge.native.engine import BatchEngine, Engine
 from metalforge.substrates import discover, route, workload
@@ -86,7 +87,10 @@ def producer_here() -> Substrate:
 
 def arranged(ordering: str, spec: CampaignSpec, lanes: Sequence[ChainLane]) -> Arrangement:
     """Return an ordering over lanes, each with its own volumes where it was given some."""
-    made = arrange(ordering, spec.lattice.volumes, {lane.name: lane.sites for lane in lanes})
+    lattice = spec.lattice
+    # A batch makes sweeps and measures what every chain has; other chains run one at a time wherever they are.
+    batches = lattice.algorithm == "heatbath" and set(lattice.columns()) <= set(COLUMNS)
+    made = arrange(ordering, lattice.volumes, {lane.name: lane.sites if batches else 0 for lane in lanes})
     own = {lane.name: lane.volumes for lane in lanes if lane.volumes}
     bits = {lane.name: lane.engine.name if spec.lattice.flavors else lane.engine.family for lane in lanes}
     first = bits[lanes[0].name]
