@@ -3,6 +3,7 @@
 import msgspec
 
 from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Running, Screening, Steering, WarmUpPolicy
+from metalforge.core.quantities import Measured
 
 ROUNDS = CampaignSpec(
     name="rounds",
@@ -70,3 +71,19 @@ def run_until(campaign, updates):
 
     campaign.book.write = writing
     return campaign.run()
+
+
+class GrowingMeter:
+    """A counter that gains a joule at every reading."""
+
+    name = "test"
+
+    def __init__(self):
+        self.joules = 0.0
+
+    def unavailable(self):
+        return None
+
+    def total(self):
+        self.joules += 1.0
+        return Measured(value=self.joules, unit="J", how="test")

@@ -18,26 +18,9 @@ from metalforge.campaign.running.together import Together
 from metalforge.campaign.spec import Budget
 from metalforge.campaign.store.records import Assigned, Migrated
 from metalforge.core.errors import SpecError
-from metalforge.core.quantities import Measured
 from metalforge.lattice.run import ChainFaultError, ChainRun
 from metalforge.native.cpu_engine import cpu_engine
-from reference.small_campaigns import QUICK, ROUNDS
-
-
-class GrowingMeter:
-    """A counter that gains a joule at every reading."""
-
-    name = "test"
-
-    def __init__(self):
-        self.joules = 0.0
-
-    def unavailable(self):
-        return None
-
-    def total(self):
-        self.joules += 1.0
-        return Measured(value=self.joules, unit="J", how="test")
+from reference.small_campaigns import QUICK, ROUNDS, GrowingMeter
 
 
 def test_the_target_error_ends_a_campaign_and_it_says_so(tmp_path):

@@ -15,7 +15,7 @@ from metalforge.campaign.state import ladders_of
 from metalforge.campaign.steerers import GaussianProcess
 from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
 from metalforge.lattice import Chain
-from reference.small_campaigns import QUICK, ROUNDS, WITH_QUARKS, run_until
+from reference.small_campaigns import QUICK, ROUNDS, WITH_QUARKS, GrowingMeter, run_until
 from reference.wide_engine import WideEngine, with_cards
 
 CARD = Running(block=30, checkpoint_s=0.0, substrate="cuda:0")
@@ -208,6 +208,20 @@ def test_trajectories_run_one_chain_at_a_time_on_a_card(tmp_path, monkeypatch):
     state = run(spec, tmp_path / "run")
     assert not engine.sizes
     assert {lane for log in state.chains.values() for lane in log.made_on} == {"cuda:0"}
+
+
+def test_orderings_are_compared_by_joules_where_every_kind_of_silicon_is_metered(tmp_path, monkeypatch):
+    with_cards(monkeypatch, WideEngine())
+    running = Running(block=30, producers=1, checkpoint_s=0.0)
+    spec = msgspec.structs.replace(WIDE, ordering="auto", running=running, budget=Budget(seconds=1.5))
+    with Campaign.open(spec, tmp_path / "run") as campaign:
+        campaign.metered_by(GrowingMeter())
+        state = campaign.run()
+    assert "samples per joule" in state.chosen.reason
+    assert {name: entry.energy.value > 0 for (name, _), entry in state.energy.items()} == {
+        "cuda:0": True,
+        "cpu:0": True,
+    }
 
 
 def test_quarks_stay_where_they_are(tmp_path, monkeypatch):
