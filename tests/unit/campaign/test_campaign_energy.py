@@ -21,7 +21,7 @@ from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import EMULATED_NPU, Energy, Migrated, Record, Screened
 from metalforge.campaign.view import view_of
 from metalforge.conductor.shipped import default_weights
-from metalforge.core.quantities import Modelled
+from metalforge.core.quantities import Measured, Modelled
 from metalforge.substrates.profiles import profile
 from reference.campaigns import ending, records_of, spec_of
 from reference.small_campaigns import ROUNDS, run_until
@@ -153,6 +153,17 @@ def test_an_unknown_idle_power_is_said_and_not_zero():
 def test_samples_per_joule_count_the_idle_power_too():
     result = result_of(fold([*records_of(spec_of(), rows=60), held(energy=joules(10.0), idle=joules(30.0))]))
     assert f"{result.effective_per_second * result.seconds / 40.0:.3g} per joule" in per_joule(result)
+
+
+def test_samples_per_measured_joule_say_what_is_not_in_them():
+    records = records_of(spec_of(), rows=60)
+    card = Energy(
+        at=records[-1].at, substrate="cuda:0", source="measured", energy=Measured(value=50.0, unit="J", how="NVML")
+    )
+    result = result_of(fold([*records, card, held(energy=joules(10.0), idle=joules(30.0))]))
+    said = per_joule(result)
+    assert f"{result.effective_per_second * result.seconds / 50.0:.3g} per joule" in said
+    assert "measured on cuda:0; npu-emulated (modelled)" in said
 
 
 def test_migrations_are_counted_beside_the_chains_that_made_them():

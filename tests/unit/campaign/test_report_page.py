@@ -115,7 +115,7 @@ def test_the_numbers_are_those_of_the_result(written):
         "f64 against f80",
         "93%",
         "3.0e-16",
-        "There is no figure per joule",  # measured and modelled energy are not added
+        "per joule that was measured on cpu:0; npu-emulated (modelled) is not in it",  # they are not added
         "a <host>",
         "c0ffee",
     )

@@ -183,13 +183,21 @@ def device_times(result: CampaignResult) -> list[str]:
 
 
 def per_joule(result: CampaignResult) -> str:
-    """Return effective samples per joule, if every substrate's energy is known and from one source."""
+    """Return effective samples per joule: of all substrates if one kind of source knows them, else of metered ones."""
     entries = [entry for entry in result.energy if entry.emulation_s is None]
     kinds = {entry.source for entry in entries}
     joules = sum(part.value for entry in entries for part in (entry.energy, entry.idle) if part is not None)
     if len(kinds) == 1 and kinds <= {"measured", "modelled"} and joules > 0:
         return f"That is {result.effective_per_second * result.seconds / joules:.3g} per joule ({kinds.pop()})."
-    return say("sections.no-joules")
+    metered = {e.substrate: e.energy.value for e in entries if e.source == "measured" and e.energy is not None}
+    if not sum(metered.values()) > 0:
+        return say("sections.no-joules")
+    return say(
+        "sections.metered-joules",
+        per_joule=result.effective_per_second * result.seconds / sum(metered.values()),
+        on=", ".join(map(substrate_text, metered)),
+        others=", ".join(f"{substrate_text(e.substrate)} ({e.source})" for e in entries if e.substrate not in metered),
+    )
 
 
 def _joules(energy: Quantity | None, reason: str) -> tuple[str, str]:
