@@ -16,7 +16,7 @@ from metalforge.campaign.steerers import GaussianProcess
 from metalforge.core.errors import PlacementError, SpecError, UnknownNameError
 from metalforge.lattice import Chain
 from reference.small_campaigns import QUICK, ROUNDS, WITH_QUARKS, GrowingMeter, run_until
-from reference.wide_engine import WideEngine, with_cards
+from reference.wide_engine import WideCard, WideEngine, with_cards
 
 CARD = Running(block=30, checkpoint_s=0.0, substrate="cuda:0")
 WIDE = msgspec.structs.replace(
@@ -103,10 +103,14 @@ def test_what_began_on_a_card_goes_on_on_cores(tmp_path, monkeypatch, killed):
 
 
 def test_a_card_that_vanishes_leaves_its_chains_to_the_cores(tmp_path, monkeypatch):
-    engine = WideEngine()
+    engine, meters = WideEngine(), []
     engine.lost_after = 150
     with_cards(monkeypatch, engine)
+    monkeypatch.setattr(WideCard, "meter", lambda self: meters.append(GrowingMeter()) or meters[-1])
     state = run(WIDE, tmp_path / "run")
+    assert "a card" not in state.opened.host  # which is the machine that it is in
+    assert len(meters) == 1
+    assert state.energy["cuda:0", "measured"].energy.value == meters[0].joules  # what it spent before it was lost
     assert state.finished.stopped_by == "trajectories"
     (lost,) = [d for d in state.decisions if d.what == "lane"]
     assert (lost.by, "device unavailable" in lost.reason) == ("cuda:0", True)

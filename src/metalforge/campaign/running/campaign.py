@@ -54,7 +54,7 @@ from .estimator import Estimator
 from .graph import build_graph, silicon_of
 from .halting import StopFlag
 from .heads import PROFILE, load_heads, neighbours_of
-from .lanes import ChainLane, arranged, check_room, lanes_here
+from .lanes import ChainLane, arranged, check_room, lanes_here, producer_here
 from .monitor import Monitor
 from .notes import EnergyNotes, note_heads, note_judged, note_strategies, note_use
 from .orders import pass_over
@@ -78,14 +78,18 @@ VERSIONS = ("numpy", "scipy", "h5py", "msgspec", "scikit-learn")
 class Campaign(Closing):
     """A campaign in a directory, locked for this process."""
 
-    def __init__(self, directory: Path, lock: DirectoryLock, book: Book, edited: str = "") -> None:
+    def __init__(
+        self, directory: Path, lock: DirectoryLock, book: Book, lanes: Sequence[ChainLane], edited: str = ""
+    ) -> None:
         self.directory, self._lock, self.book = directory, lock, book
         self.spec = book.state.spec
         self._halt: str | None = None
         self._lost: set[str] = set()
         self._stop = StopFlag(directory / "stop")
-        self._lanes = lanes_here(self.spec)
-        self._use(self._lanes)
+        self._lanes = tuple(lanes)
+        self._meters: dict[str, EnergyMeter] = {}
+        self._energy = EnergyNotes(book, self._meters)
+        self._meter_lanes()
         self._wall = time.monotonic()
         self.message = "\n".join(said for said in (book.journal.message, edited) if said) or None
         """What was found amiss in the directory, for people."""
@@ -102,7 +106,7 @@ class Campaign(Closing):
         """Begin a campaign in a new or empty directory; what this machine cannot run is refused before it is made."""
         lanes = lanes_here(spec)
         check_room(spec, lanes)
-        cpu = lanes[-1].substrate.info
+        cpu = producer_here().info
         with _locked(directory) as lock:
             arrangement = arranged("C" if spec.ordering == AUTO else spec.ordering, spec, lanes)
             opened = Opened(
@@ -126,7 +130,7 @@ class Campaign(Closing):
             journal: Journal[Record] = Journal.open(directory / JOURNAL, Record, mode="create")
             journal.append(opened)
             _write_spec(directory, spec)
-            return cls(directory, lock, Book(journal, fold([opened], directory), clock))
+            return cls(directory, lock, Book(journal, fold([opened], directory), clock), lanes)
 
     @classmethod
     def resume(
@@ -162,14 +166,15 @@ class Campaign(Closing):
                 )
             edited = _edited(directory, state.spec)
             in_force = extended(state, more) if more is not None and more.asks else None
-            _check_bits(directory, state, lanes_here(in_force or state.spec))
+            lanes = lanes_here(in_force or state.spec)
+            _check_bits(directory, state, lanes)
             book = Book(journal, state, clock)
             if state.finished is None or in_force is not None:
                 book.write(Resumed(package_version=__version__, isa=native.level(), cut=journal.message or ""))
             if in_force is not None:
                 book.write(Extended(spec=in_force, command=tuple(command)))
                 _write_spec(directory, in_force)
-            return cls(directory, lock, book, edited)
+            return cls(directory, lock, book, lanes, edited)
 
     # -- running ----------------------------------------------------------------------------------------------------
 
@@ -178,16 +183,15 @@ class Campaign(Closing):
         """What the journal says."""
         return self.book.state
 
-    def _use(self, lanes: Sequence[ChainLane]) -> None:
-        """Run on these lanes, and take their joules from the meters of their silicon."""
-        self._lanes = tuple(lanes)
-        self._meters = {lane.substrate.info.name: lane.substrate.meter() for lane in lanes}
-        self._energy = EnergyNotes(self.book, self._meters)
+    def _meter_lanes(self) -> None:
+        """Take the joules of lanes from the meters of their silicon; one that counts already goes on, lost or not."""
+        for lane in self._lanes:
+            if lane.substrate.info.name not in self._meters:
+                self._meters[lane.substrate.info.name] = lane.substrate.meter()
 
     def metered_by(self, meter: EnergyMeter) -> None:
         """Take the joules of every producer from this meter instead."""
-        self._meters = dict.fromkeys(self._meters, meter)
-        self._energy = EnergyNotes(self.book, self._meters)
+        self._meters |= dict.fromkeys(self._meters, meter)
 
     def view(self) -> View:
         """Return what a person watches, from any thread."""
@@ -242,7 +246,8 @@ class Campaign(Closing):
             for name, reason in planner.lost.items():
                 self.book.write(Decided(what="lane", by=name, reason=f"lost, its chains go on elsewhere: {reason}"))
             self._lost |= set(planner.lost)
-            self._use(lanes_here(self.spec, self._lost))
+            self._lanes = lanes_here(self.spec, self._lost)
+            self._meter_lanes()
 
     def _graph(self, ordering: str, reader: HeadReader, until: Callable[[], bool] | None) -> Planner:
         """Run the graph of an ordering to its end; return what planned it."""
