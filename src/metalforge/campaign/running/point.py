@@ -206,10 +206,12 @@ class PointChain:
 
     def room(self, until: int) -> int:
         """Return how many sweeps a batch may make of it at once: up to a configuration that is checked, or the end."""
-        left = until - self.measured
-        if self._tools.checks == "none":
-            return left
-        return next((n for n in range(1, left) if self._is_checked(self.rows + n)), left)
+        ends = [self.rows + until - self.measured]
+        if self._tools.checks != "none":
+            ends += [update for update in self._known.unchecked if update > self.rows]
+        if self._tools.checks == "all":
+            ends.append(max(self.rows, self._known.closed) + 1)
+        return min(ends) - self.rows
 
     def absorb(self, columns: Columns, replicas: Sequence[float] | None = None) -> None:
         """Take sweeps that a batch made; the warm-up ends among them where it would have ended alone."""

@@ -32,7 +32,8 @@ class Producer(Stage[Volley, Block]):
 
     def __init__(self, tools: Tools, substrate: str, *, stopping: Callable[[], bool], core: int | None = None) -> None:
         self._tools, self._substrate, self._stopping, self._core = tools, substrate, stopping, core
-        self._pool, self._together = ChainPool(tools), Together()
+        self._has_batches = isinstance(tools.engine, BatchEngine)
+        self._pool, self._together = ChainPool(tools), Together(batches=self._has_batches)
         self._took: dict[str, Brief | None] = {}
         """The briefs with which the chains of the orders under way were taken up."""
         self._pinned = False
@@ -89,7 +90,7 @@ class Producer(Stage[Volley, Block]):
         held = [self._pool.take(order.chain) for order in orders]
         for one, order in zip(held, orders, strict=True):
             one.begin(order.updates, order.until)
-        clock = time.monotonic if isinstance(self._tools.engine, BatchEngine) else time.thread_time
+        clock = time.monotonic if self._has_batches else time.thread_time
         began = clock()
         faults = self._together.advance(held, self._stopping)
         seconds = (clock() - began) / max(sum(len(one.points) for one in held), 1)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from metalforge.core.errors import PlacementError
 from metalforge.lattice.batch import ChainBatch, kind_of
 from metalforge.lattice.run import ChainFaultError
-from metalforge.native.engine import BatchEngine
 
 from .ladder import PointLadder
 
@@ -22,9 +21,10 @@ Kind = tuple[object, ...]
 
 
 class Together:
-    """Moves what it is given, and remembers the batches it made."""
+    """Moves what it is given, as batches where the engine has them, and remembers those it made."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, batches: bool = False) -> None:
+        self._has_batches = batches
         self._batches: dict[tuple[Kind, int], ChainBatch] = {}
         self._most: dict[Kind, int] = {}
         """Chains of a kind that fit at once, where all that were there did not."""
@@ -38,10 +38,11 @@ class Together:
     def advance(self, held: Sequence[PointLadder], stopping: Callable[[], bool]) -> dict[PointLadder, str]:
         """Move all until each order is done or the campaign stops; return what went wrong with which of them."""
         faults: dict[PointLadder, str] = {}
+        together = {one for one in held if self._has_batches and one.in_batches}
         while not stopping() and (moving := [one for one in held if one not in faults and one.room]):
             groups: dict[Kind, list[PointLadder]] = {}
             for one in moving:
-                if one.in_batches and isinstance(one.points[0].field.engine, BatchEngine):
+                if one in together:
                     groups.setdefault((*kind_of(one.chains[0]), len(one.points)), []).append(one)
                 else:
                     try:
