@@ -5,9 +5,9 @@ the evidence list holds. Peaks with one N_t are joined by
 
     beta_c(N_s) = beta_c - h (N_t / N_s)^3
 
-(`campaign.physics.finite_size`), and the limit is held against published values. On a card all of it takes eight
-minutes; on cores the larger lattices are not established in their seconds, and the table says so. Lines of lattices
-that were run are in a file, and a lattice that is in it is not run again.
+(`campaign.physics.finite_size`), and the limit is held against published values. The budgets are a card's and add up
+to seven minutes; what is not established in its seconds the table says. Lines of lattices that were run are in a file,
+and a lattice that is in it is not run again.
 """
 
 import time
