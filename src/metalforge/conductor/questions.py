@@ -174,6 +174,12 @@ class WorkerStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Rows that were not: nothing more is said of their chain until it is begun again."""
     last_error: str
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """All of it by name: the baselines' answers by their reason (`deadline`, `lost`, ...)."""
+        own = {name: getattr(self, name) for name in ("asked", "heads", "late", "rows", "rows_lost")}
+        return own | self.baselines
+
     def __str__(self) -> str:
         by = "".join(f", {n} by a baseline ({reason})" for reason, n in sorted(self.baselines.items()))
         lost = f"; {self.rows_lost} rows lost" if self.rows_lost else ""

@@ -49,7 +49,7 @@ def note_judged(book: Book, worker: Worker) -> None:
     """Write how the heads that were judged while it ran did against their baselines, and who answered how often."""
     done = worker.statistics()
     if done.asked:
-        book.write(Decided(what="reader", by="worker", reason=str(done)))
+        book.write(Decided(what="reader", by="worker", reason=str(done), counts=done.counts))
     for name in ("cg_estimate", "rejection"):
         standing = worker.trust.standing(name)
         if standing.pairs:

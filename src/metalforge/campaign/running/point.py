@@ -30,6 +30,7 @@ from metalforge.lattice.warmup import WarmUp
 from .equipment import Tools
 from .monitor import WarmUpVerdict
 from .orders import Brief, Snapshot
+from .watch import THERMALISED
 
 KEPT_BLOCKS = 3
 """Blocks whose rows a checkpoint holds: at most two are on their way to the journal."""
@@ -285,6 +286,8 @@ class PointChain:
             value=verdict.head,
             baseline=verdict.rule,
             trusted=verdict.trusted,
+            head="" if verdict.head is None else THERMALISED,
+            done=f"measured from update {self.run.warmup.done} on",
         )
         self._decisions.append(decided)
         # A checkpoint may be written before the journal has it.

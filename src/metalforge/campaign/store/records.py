@@ -17,6 +17,8 @@ EMULATED_NPU = "npu-emulated"
 """The substrate of a screen on an emulated board. Early journals call it `npu`, when campaigns knew no other."""
 NOT_ACTED_ON = "recorded, not acted on: "
 """How the reason begins why a head that is read is not followed."""
+BY_HEAD = "head:"
+"""How `by` begins where a head decided."""
 StoppedBy: TypeAlias = Literal["target", "trajectories", "seconds", "joules", "exhausted", "asleep"]
 
 Promise: TypeAlias = Literal["none", "last", "all"]
@@ -109,6 +111,24 @@ class Decided(_Record, frozen=True, kw_only=True, tag="decided"):
     value: float | None = None
     baseline: float | None = None
     trusted: bool | None = None
+    head: str = ""
+    """The head that took part, whether its word was taken or not: `head_of` knows early journals, too."""
+    done: str = ""
+    """What was done, in words."""
+    times: int = 1
+    """How often, where one line stands for many decisions of one kind."""
+    counts: dict[str, int] = {}
+    """What was counted, of a line that says how often something happened."""
+
+
+def head_of(decision: Assigned | Decided) -> str:
+    """Return the head that took part in a decision; early journals name it in `by`, or had one that ended warm-ups."""
+    if decision.by.startswith(BY_HEAD):
+        return decision.by.removeprefix(BY_HEAD)
+    if isinstance(decision, Assigned):
+        return ""
+    early = decision.what == "warmup-ends" and decision.value is not None
+    return decision.head or ("thermalization" if early else "")
 
 
 class Rows(_Record, frozen=True, kw_only=True, tag="rows"):
