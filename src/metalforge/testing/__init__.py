@@ -1,5 +1,7 @@
-"""Conformance kits: what plug-in authors run over their own substrates to know that they keep the contract."""
+"""Conformance kits for plug-in authors, and faults for chains: what one runs over own code to know that it holds."""
+
+from metalforge.lattice.faults import FAULTS, faults_at, inject
 
 from .substrate import check_substrate
 
-__all__ = ["check_substrate"]
+__all__ = ["FAULTS", "check_substrate", "faults_at", "inject"]
