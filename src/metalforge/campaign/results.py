@@ -21,6 +21,8 @@ from metalforge.core.files import PathLike
 
 from .extending import Extension
 from .physics.evidence import Evidence, Finding
+from .report.decisions import ResultPart
+from .report.heads import HeadAccount, accounts_of
 from .report.page import write_report
 from .report.result import CampaignResult, CampaignSummary, findings_of, result_of, summary_of
 from .report.verdict import verdict_lines
@@ -30,6 +32,16 @@ from .spec import PRESETS, CampaignSpec, Dims, load_spec, preset
 from .state import CampaignState, Fold
 from .store.reading import read_journal
 from .store.records import Record, StoppedBy
+from .without_heads import NOTE, Otherwise, otherwise
+
+
+class WithoutHeads(ResultPart, frozen=True, kw_only=True):
+    """What `replay --without heads --json` prints; outcomes of decisions that differ are modelled, see `note`."""
+
+    heads: dict[str, HeadAccount]
+    decisions: tuple[Otherwise, ...]
+    different: int
+    note: str = NOTE
 
 
 class Results:
@@ -118,6 +130,15 @@ class Results:
         }
         parts = [pandas.DataFrame({**about[name], **columns}) for name, columns in self.rows.items()]
         return pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame()
+
+    def without_heads(self) -> "WithoutHeads":
+        """Return every decision that heads took part in beside what the baselines alone would have decided."""
+        if self.directory is None:
+            raise MetalforgeError("this campaign was kept nowhere, and visits are planned again from its journal")
+        found = otherwise(self.directory, self.directory / JOURNAL)
+        return WithoutHeads(
+            heads=accounts_of(self.state), decisions=tuple(found), different=sum(e.differs for e in found)
+        )
 
     def report(self, directory: PathLike | None = None) -> Path:
         """Write the report, one HTML page with its figures and tables, and return its path."""

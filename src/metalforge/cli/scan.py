@@ -181,11 +181,46 @@ def resume(
         _run(campaign, as_json)
 
 
-def replay(directory: Directory, as_json: Json = False) -> None:
-    """Derive the result again from the journal alone."""
+def replay(
+    directory: Directory,
+    without: Annotated[str | None, typer.Option(help="heads: what baselines alone would have decided, too.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Derive the result again from the journal alone; --without heads sets its decisions beside those of baselines.
+
+    Nothing is run: what would have followed from another decision is modelled, and marked so.
+    """
     from metalforge import campaign
 
-    _say(campaign.load(directory), as_json)
+    if without is None:
+        _say(campaign.load(directory), as_json)
+        return
+    if without != "heads":
+        raise _refused("--without", without, "heads")
+    from metalforge.campaign.report.words import one_line
+
+    found = campaign.load(directory).without_heads()
+    rows = [
+        (
+            entry.what,
+            entry.chain or "-",
+            entry.head,
+            "yes" if entry.trusted else "no",
+            _number(entry.decided, entry.unit),
+            _number(entry.baseline, entry.unit),
+            "other, modelled" if entry.differs else "the same",
+            one_line(entry.text),
+        )
+        for entry in found.decisions
+    ]
+    columns = ("decision", "chain", "head", "taken", "decided", "baseline", "outcome", "what the baseline says")
+    print_records(as_json, found, f"decisions with heads, and without: {directory}", columns, rows)
+    if not as_json:
+        print_text(f"{found.different} of {len(rows)} decisions would have been others; {found.note}")
+
+
+def _number(value: float | None, unit: str) -> str:
+    return "-" if value is None else f"{value:.6g} {unit}".rstrip()
 
 
 def report(directory: Directory, as_json: Json = False) -> None:

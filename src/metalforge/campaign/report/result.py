@@ -20,6 +20,7 @@ from metalforge.campaign.store.records import EnergySpent, StoppedBy
 from metalforge.lattice.registered import Value
 
 from .decisions import Decisions, ResultPart, decisions_of
+from .heads import HeadAccount, accounts_of, answers_of
 from .points import ChainResult, chain_results
 from .words import item_text, lattice_name
 
@@ -56,6 +57,9 @@ class CampaignResult(ResultPart, frozen=True, kw_only=True):
     effective_per_second: float
     chains: tuple[ChainResult, ...]
     decisions: Decisions
+    heads: dict[str, HeadAccount]
+    answers: dict[str, int] | None
+    """Of the worker that reads the heads: how many were asked for, late, lost; None where nobody counted."""
     energy: tuple[EnergySpent, ...]
     drift: tuple[Drift, ...]
     recomputed: bool
@@ -172,6 +176,8 @@ class CampaignSummary(ResultPart, frozen=True, kw_only=True):
     stopped_by: StoppedBy | None
     substrates: tuple[str, ...]
     energy: tuple[EnergySpent, ...]
+    heads: dict[str, HeadAccount]
+    answers: dict[str, int] | None
     chains: tuple[ChainSummary, ...] | msgspec.UnsetType = msgspec.UNSET
     """Where more was measured than every chain has: the means of that."""
     report: str | None
@@ -199,6 +205,8 @@ def result_of(state: CampaignState, found: Mapping[Dims, Finding] | None = None)
         effective_per_second=effective / seconds if seconds > 0 else 0.0,
         chains=chains,
         decisions=decisions_of(state),
+        heads=accounts_of(state),
+        answers=answers_of(state),
         energy=tuple(
             msgspec.convert(entry, EnergySpent, from_attributes=True) for _, entry in sorted(state.energy.items())
         ),
@@ -223,6 +231,8 @@ def summary_of(state: CampaignState, result: CampaignResult, report: Path | None
         stopped_by=state.stopped_by,
         substrates=tuple(dict.fromkeys(silicon.name for silicon in state.opened.silicon)),
         energy=result.energy,
+        heads=result.heads,
+        answers=result.answers,
         chains=tuple(_chain(chain, more) for chain in result.chains) if more else msgspec.UNSET,
         report=None if report is None else str(report),
     )

@@ -35,7 +35,7 @@ def decisions_section(state: CampaignState, result: CampaignResult, figures: Fig
             [(c.what, c.by, c.count, c.trusted or "-") for c in found.counts],
         ),
         _exchange(state),
-        _heads(state),
+        _heads(state, result),
         _warmups(result),
         _visits(state),
         _others(state),
@@ -55,13 +55,21 @@ def _exchange(state: CampaignState) -> str:
     return heading("Exchange of couplings", note(about), table(columns, rows)) if rows else ""
 
 
-def _heads(state: CampaignState) -> str:
+def _heads(state: CampaignState, result: CampaignResult) -> str:
     rows = [
-        (name, "yes" if said.trusted else "no", "-" if said.value is None else f"{said.value:+.2f}", said.reason)
-        for name, said in state.heads.items()
+        (
+            name,
+            "yes" if found.acts else "no",
+            "-" if found.skill is None else f"{found.skill:+.2f}",
+            found.effect.text if found.effect else state.heads[name].reason,
+            found.effect.measured if found.effect else "",
+        )
+        for name, found in result.heads.items()
     ]
-    shown = table(("head", "acts", ">skill", "why"), rows)
-    return heading("Heads of the conductor", note(say("sections.heads")), shown) if rows else ""
+    shown = table(("head", "acts", ">skill", "what differs (modelled), or why not", "measured in"), rows)
+    counted = result.answers
+    answered = paragraph(say("sections.answers", **counted)) if counted and counted["asked"] else ""
+    return heading("Heads of the conductor", note(say("sections.heads")), shown, answered) if rows else ""
 
 
 def _warmups(result: CampaignResult) -> str:
