@@ -236,7 +236,7 @@ def plain_lines(view: View, previous: View | None) -> list[str]:
         where = ", ".join(lattice_name(volume.dims) for volume in view.volumes)
         lines.append(f"{view.name}: {where}, beta {low:g} .. {high:g}, {view.algorithm}, ordering {view.ordering}")
         lines += [f"{budget.name}: at most {budget.limit:g} {budget.unit}" for budget in view.budgets]
-    if view.heads and view.visits and (previous is None or not previous.visits):
+    if view.heads and view.visits and (previous is None or not previous.visits or view.heads != previous.heads):
         lines.append(stamp + view.heads)
     decisions, unseen = _new_decisions(view, previous)
     if unseen:
