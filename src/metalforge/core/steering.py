@@ -20,7 +20,7 @@ import msgspec
 
 from .errors import SpecError, require_at_least
 
-Setting: TypeAlias = int | float | str | None
+Setting: TypeAlias = int | float | str | tuple[float, ...] | None
 SAME_BETA = 1e-9
 """Two beta closer than this part of the range are one: far above rounding, far below any physics."""
 Score: TypeAlias = Callable[[float], tuple[float, float | None]]

@@ -20,6 +20,7 @@ MAKERS = {
     "uniform-grid": lambda: Uniform(LOW, HIGH, points=9),
     "gaps": lambda: Gaps(LOW, HIGH),
     "gaussian-process": lambda: GaussianProcess(LOW, HIGH, grid=81, paths=64),
+    "gaussian-process-prior": lambda: GaussianProcess(LOW, HIGH, grid=81, paths=64, prior=(5.68, 0.01)),
 }
 
 

@@ -1,0 +1,121 @@
+"""A peak that is expected places the first points and weighs paths; data overrule it, and nothing else reads it."""
+
+import subprocess
+import sys
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_steerers_gaussian_process import lorentz, measure, told
+
+from metalforge.campaign.steerers import GaussianProcess, restore
+from metalforge.campaign.steerers.peak_prior import PeakPrior
+from metalforge.core.errors import SpecError
+from metalforge.core.steering import Observation, SteererState
+from metalforge.core.threads import one_thread
+
+LOW, HIGH, PEAK, REACH = 5.0, 6.5, 5.69, 0.0156
+
+
+@settings(max_examples=30)
+@given(st.floats(-0.5, 1.5), st.floats(1e-4, 2.0), st.floats(0.0, 1.0))
+def test_quantiles_invert_the_prior_and_never_leave_the_range(mean, width, share):
+    prior = PeakPrior(mean, width)
+    x = prior.at(share)
+    assert 0 <= x <= 1
+    assert prior.share(x) == pytest.approx(share, abs=1e-6)
+    assert prior.density(np.array([0.0, 0.5, 1.0])).min() >= 0.1 - 1e-12
+
+
+def test_a_prior_beyond_the_range_leaves_an_even_spread():
+    far = [s.beta for s in GaussianProcess(0.0, 1.0, prior=(40.0, 0.5)).ask(5)]
+    assert far == pytest.approx([s.beta for s in GaussianProcess(0.0, 1.0).ask(5)])
+
+
+def test_first_points_are_quantiles_on_both_flanks_whatever_is_under_way():
+    steerer = GaussianProcess(LOW, HIGH, reach=REACH, prior=(PEAK, 0.02))
+    together = sorted(s.beta for s in steerer.ask(3))
+    pending: list[float] = []
+    for _ in range(3):
+        pending.append(steerer.ask(1, pending)[0].beta)
+    assert sorted(pending) == together
+    assert together[1] == pytest.approx(PEAK, abs=0.005)
+    assert PEAK - 0.05 < together[0] < PEAK - 0.02
+    assert PEAK + 0.02 < together[2] < PEAK + 0.05
+    assert "5.690(20)" in steerer.ask(1)[0].reason
+    # A prior that knows the place exactly still looks at both flanks: a maximum is one by what is beside it.
+    sharp = sorted(s.beta for s in GaussianProcess(LOW, HIGH, reach=REACH, prior=(PEAK, 1e-9)).ask(3))
+    assert sharp[2] - sharp[0] > REACH
+    # Silicon that wants many chains before anything is known gets as many, all different.
+    assert len({s.beta for s in steerer.ask(12)}) == 12
+
+
+def test_without_a_prior_suggestions_are_what_they_were():
+    # As before there were priors, to the last bit: these are places of a grid and of an even spread.
+    assert [s.beta for s in GaussianProcess(0.0, 1.0).ask(3, [0.5])] == [0.1, 0.9, 0.3]
+    betas = np.linspace(5.45, 5.95, 9)
+    for more in ({}, {"reach": 0.03, "fresh_cost": 1.5}):
+        plain, none = (told(betas, grid=61, paths=64, **more, **prior) for prior in ({}, {"prior": None}))
+        assert plain.ask(3, [5.71]) == none.ask(3, [5.71])
+    found = [s.beta for s in told(betas, grid=61, paths=64, reach=0.03, fresh_cost=1.5).ask(3, [5.71])]
+    assert found == pytest.approx([5.7, 5.69, 5.68], abs=1e-9)
+
+
+def campaign(prior, seed, blocks=20):
+    """Return the samples that carry the peak after so many blocks, and the blocks spent, by beta."""
+    rng = np.random.default_rng([seed, 6])
+    steerer = GaussianProcess(LOW, HIGH, fresh_cost=1.4, reach=REACH, seed=seed, prior=prior, grid=101, paths=64)
+    spent: dict[float, int] = {}
+    with one_thread():
+        for _ in range(blocks):
+            beta = steerer.ask(1)[0].beta
+            spent[beta] = spent.get(beta, 0) + 1
+            seen = measure(lorentz, beta, PEAK, 0.3 / np.sqrt(spent[beta]), rng, f"{beta}")
+            steerer.tell([msgspec.structs.replace(seen, cost=spent[beta] + 0.4)])
+    return sum(n * np.exp(-(((beta - PEAK) / REACH) ** 2)) for beta, n in spent.items())
+
+
+def test_an_oracle_brings_the_samples_to_the_peak_and_a_wrong_prior_is_overruled():
+    """The error goes as the samples that carry the peak to the power -1/2."""
+    none, oracle, wrong = (
+        np.mean([campaign(prior, seed) for seed in range(2)]) for prior in (None, (PEAK, 0.005), (PEAK - 0.1, 0.02))
+    )
+    assert oracle > 1.5 * none
+    # Three of twenty blocks were spent where the peak is not.
+    assert wrong > 0.5 * none
+
+
+def test_a_prior_is_a_setting_that_another_process_restores():
+    betas = np.linspace(5.45, 5.95, 9).tolist()
+    steerer = GaussianProcess(5.4, 6.0, grid=61, paths=64, reach=0.03, prior=[5.7, 0.01])
+    steerer.tell([Observation(beta=b, value=float(lorentz(b, PEAK)), error=0.1, id=str(b)) for b in betas])
+    line = msgspec.json.encode(steerer.state())
+    assert msgspec.json.decode(line, type=SteererState).settings["prior"] == (5.7, 0.01)
+    program = (
+        "import sys, msgspec; from metalforge.core.steering import SteererState; "
+        "from metalforge.campaign.steerers import restore; "
+        "made = restore(msgspec.json.decode(sys.stdin.buffer.read(), type=SteererState)); "
+        "sys.stdout.buffer.write(msgspec.json.encode(made.ask(3, [5.66])))"
+    )
+    there = subprocess.run([sys.executable, "-c", program], input=line, capture_output=True, check=True).stdout
+    assert there == msgspec.json.encode(steerer.ask(3, [5.66]))
+
+
+def test_what_is_expected_may_change_and_is_no_part_of_what_the_data_say():
+    betas = np.linspace(5.45, 5.95, 9)
+    one, other = told(betas, reach=0.03, prior=(5.69, 0.002)), told(betas, reach=0.03)
+    assert one.peak() == other.peak()
+    assert one.ask(3) != other.ask(3)
+    one.expect(None)
+    assert one.ask(3) == other.ask(3)
+    assert restore(one.state()).ask(2) == other.ask(2)
+
+
+@pytest.mark.parametrize(
+    "prior", [(5.7, 0.0), (5.7, -1.0), (float("nan"), 0.1), (5.7, float("inf")), (5.7,), (1, 2, 3)]
+)
+def test_a_prior_that_makes_no_sense_is_refused(prior):
+    with pytest.raises(SpecError, match="`prior` must be"):
+        GaussianProcess(LOW, HIGH, prior=prior)
