@@ -1,6 +1,7 @@
 """`conductor corpus | train | evaluate | early-stop`: chains to learn from, heads fitted to them, their worth."""
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,39 +18,60 @@ Quick = Annotated[bool, typer.Option("--quick", help="A smaller corpus of the sa
 CorpusFile = Annotated[Path | None, typer.Option("--corpus", help="A file of `conductor corpus`; made anew without.")]
 Seed = Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the reservoir.")]
 Layout = Annotated[str, typer.Option(help="Head layout: conductor-11 or gpu-prep-11.")]
+
+
+class CorpusPart(StrEnum):
+    """Which chains of a corpus."""
+
+    train = "train"
+    test = "test"
+    all = "all"
+
+
 Workers = Annotated[int | None, typer.Option(min=1, max=1024, help="Processes that run chains; all cores without.")]
 
 
 @app.command()
 def corpus(
-    out: Annotated[Path, typer.Option(help="Where the HDF5 file goes.")],
+    out: Annotated[Path, typer.Option(help="Where it goes: a .h5 file, or a folder with a file for each N_t.")],
+    grid: Annotated[str, typer.Option(help="Which chains: heatbath, cores, quick, trajectories, ...")] = "cores",
+    part: Annotated[CorpusPart, typer.Option(help="Chains that train, that test, or all.")] = CorpusPart.all,
+    substrate: Annotated[str, typer.Option(help="Where they run: auto, cpu, cuda:0; links are the same.")] = "auto",
+    seed: Annotated[
+        int, typer.Option(min=0, max=MOST_SEED - 1, help="Of training chains; tests have the next.")
+    ] = 2026,
     quick: Quick = False,
-    seed: Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the chains.")] = 2026,
     workers: Workers = None,
     as_json: Json = False,
 ) -> None:
-    """Run the chains that heads are trained and tested on, and the long runs that label them."""
-    from metalforge.conductor.chains import save_corpus
-    from metalforge.conductor.labels import Labeller
+    """Run the chains that heads are trained and tested on; the same command gives the same checksums."""
+    from metalforge.campaign.running.lanes import engine_here
+    from metalforge.conductor.corpus_file import save_corpus
+    from metalforge.conductor.corpus_grids import corpus_spec
+    from metalforge.conductor.corpus_runs import make_corpus
 
-    made = _corpus(None, quick, seed, workers)
-    save_corpus(made, out)
-    labeller = Labeller(made)
-    labels = [labeller.labels(chain) for chain in made.chains]
-    summary = {
-        "file": str(out),
-        "sha256": made.sha256,
-        "chains": len(made.chains),
-        "trajectories": sum(len(chain.series) for chain in made.chains),
-        "train": len(made.part("train")),
-        "test": len(made.part("test")),
-        "faulty": sum(chain.entry.fault is not None for chain in made.chains),
-        "thermalised": sum(label.length is not None for label in labels),
-        "ambiguous": sum(label.ambiguous for label in labels),
-        "without_equilibrium": list(labeller.unknown_equilibria()),
-    }
-    lines = [(name, str(value)) for name, value in summary.items()]
-    print_records(as_json, summary, "Corpus", ("what", "value"), lines)
+    grid = "quick" if quick else grid
+    spec = corpus_spec(grid, seed=seed)
+    engine = engine_here(substrate)
+    made = make_corpus(grid, spec, part=part.value, engine=engine, workers=_cores(workers), progress=_progress)
+    files = {out: made}
+    if out.suffix != ".h5":
+        files = {out / f"{grid}-{part.value}-nt{n_t}.h5": some for n_t, some in made.by_extent().items()}
+        out.mkdir(parents=True, exist_ok=True)
+    for path, some in files.items():
+        save_corpus(some, path)
+    rows = [
+        {
+            "file": str(path),
+            "sha256": some.sha256,
+            "train": len(some.part("train")),
+            "test": len(some.part("test")),
+            "updates": sum(chain.entry.updates for chain in some.chains),
+        }
+        for path, some in files.items()
+    ]
+    summary = {"grid": grid, "seed": seed, "engine": engine.name, "files": rows}
+    print_records(as_json, summary, f"Corpus {grid}", tuple(rows[0]), [tuple(map(str, r.values())) for r in rows])
 
 
 @app.command()

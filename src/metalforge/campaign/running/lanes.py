@@ -85,6 +85,14 @@ def producer_here() -> Substrate:
     return able[route(workload(WORKLOAD), list(able.values())).substrate.name]
 
 
+def engine_here(name: str) -> Engine:
+    """Return the engine of a substrate of this machine; `auto` is a card's if it has the bits of the cores."""
+    cores: Engine = producer_here().open_engine()
+    wanted = [_named(name)] if name != "auto" else _cards()
+    found: list[Engine] = [one.open_engine() for one in wanted]
+    return next((engine for engine in found if name != "auto" or engine.family == cores.family), cores)
+
+
 def arranged(ordering: str, spec: CampaignSpec, lanes: Sequence[ChainLane]) -> Arrangement:
     """Return an ordering over lanes, each with its own volumes where it was given some."""
     lattice = spec.lattice
