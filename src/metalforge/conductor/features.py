@@ -1,242 +1,350 @@
-"""What a conductor sees of a chain: fifty named numbers a trajectory, the same in training and when it runs.
+"""What a conductor sees of a chain: named numbers a frame, the same for a corpus and for a campaign.
 
-The schema `metalforge-features-1` (`data/features.toml`) names them with unit, offset and scale; weights carry it, and
-other features are refused. A frame is made from what is known when a trajectory has ended, or is about to start: no
-quantity that defines a label is among them. The Polyakov loop, which phase and order parameter are read from, is not;
-the outcome of the Metropolis test and the iterations of a solve appear one trajectory later, as `..._before`; dH at a
-quarter of the steps is known before the outcome it helps to predict.
+A `FrameMaker` takes the columns that a run or a journal has, in pieces of any length, and gives frames: one for
+`SWEEPS` sweeps, one for each trajectory. The schema `metalforge-features-2` (`data/features.toml`) names the features
+with unit, offset and scale; weights carry it, and other features are refused.
 
-What is not known is 0 after scaling, and a flag says so.
+Numbers are made so that they mean the same on every lattice and for every algorithm:
+
+    z = (P - P^(beta)) / sigma,  sigma = s(beta) V^(-1/2)      the plaquette (`plaquette.py`)
+    l = |L| N_s^(3/2)                                           the loop
+    x = asinh((beta - b0) / width)                              the coupling from the transition (`scaling.py`)
+
+P^, b0 and x are of Wilson's action without sea quarks; for other chains z counts from its own running mean, x is not
+known, and `has_scale` is 0. Averages are exponential filters, `FAST` and `SLOW`. What is not known is 0 after scaling.
+
+A frame of sweeps has the configurations up to its last row. A frame of a trajectory has what is known at a quarter of
+its steps: the configuration it starts from, and outcomes of the one before it, so that heads may say how it will end;
+`coming` gives that frame before there is a row.
 """
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from math import isfinite
-from typing import TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import SpecError, require_known
+from metalforge.core.errors import SpecError
 from metalforge.core.phases import Phase
 from metalforge.core.schema import FeatureSchema
 
-Frame: TypeAlias = dict[str, float]
-FLAGS: dict[str, Phase] = {"is_quenched": "quench", "is_warmup": "warmup", "is_measure": "measure"}
-SHORT, LONG = 8, 32
-"""Trajectories in the two windows."""
+from .features_old import FEATURES, Frame, FrameBuilder, MetaRow, ObservedUpdate, scaled
+from .plaquette import plaquette_of
+from .scaling import Transition, scaled_coupling, transition_of
+
+__all__ = [
+    "FEATURES",
+    "SCHEMA",
+    "ChainContext",
+    "Frame",
+    "FrameBuilder",
+    "FrameMaker",
+    "Frames",
+    "MetaRow",
+    "ObservedUpdate",
+    "scaled",
+]
+Doubles: TypeAlias = NDArray[np.float64]
+SCHEMA = msgspec.toml.decode(files(__package__).joinpath("data/features.toml").read_bytes(), type=FeatureSchema)
+"""The features, in the order of a network's inputs."""
 LARGEST = 5.0
-"""Scaled features are bounded by it: an energy error of a thousand says no more than one of five,
-and would make every other input vanish on a chip whose lines have one range."""
+"""Scaled features are bounded by it: a plaquette a thousand deviations off says no more than one of some hundred, and
+would make every other input vanish on a chip whose lines have one range."""
+SWEEPS = 16
+"""Sweeps of a frame: about half an autocorrelation time of the loop near a transition."""
+FAST, SLOW = 1 / 4, 1 / 16
+"""Weights of the newest frame in the two filters."""
+SEEN = ("plaquette", "plaquette_spatial", "polyakov_re", "polyakov_im")
+OF_TRAJECTORIES = ("delta_h", "delta_h_quarter", "accepted", "n_steps", "cg_iterations")
+NO_LESS = 1e-3
+"""Under a logarithm: a loop, an energy error or a variance below it is as good as none."""
 
 
 class ChainContext(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is fixed for a chain, and which equilibrium it goes to; `mass` and `flavors` are 0 without sea quarks."""
+    """What is fixed for a chain: its equilibrium and its way there; `mass` and `flavors` are 0 without sea quarks."""
 
     beta: float
     dims: tuple[int, int, int, int]
     mass: float = 0.0
     flavors: int = 0
+    algorithm: Literal["heatbath", "hmc"] = "heatbath"
+    """Sweeps, or trajectories (of `tau`) with or without quarks."""
+    start: Literal["hot", "cold"] = "hot"
+    tau: float = 1.0
+    action: str = "wilson"
 
     @property
     def lattice(self) -> tuple[object, ...]:
         """Extents and mass: what chains of one scan share."""
         return self.dims, self.mass
 
-
-class MetaRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an earlier run found at a coupling."""
-
-    beta: float
-    plaquette: float
-    susceptibility: float
-
-
-class ObservedUpdate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One update of a chain as an observer saw it; None where the algorithm has no such number.
-
-    `delta_h_quarter` is the energy error at a quarter of the steps. The plaquettes are those of the configuration that
-    the trajectory starts from: after the Metropolis test an unchanged plaquette would tell its outcome.
-    """
-
-    phase: Phase
-    plaquette_spatial: float
-    plaquette_temporal: float
-    delta_h: float | None = None
-    delta_h_quarter: float | None = None
-    accepted: bool | None = None
-    step_size: float | None = None
-    n_steps: int | None = None
-    cg_iterations: float | None = None
-    """Mean iterations a solve."""
-    residual_rate: float | None = None
-    """log10 of the residual's decrease an iteration."""
+    @property
+    def volume(self) -> float:
+        """Sites."""
+        return float(np.prod(self.dims))
 
     @property
-    def plaquette(self) -> float:
-        """The mean of both."""
-        return (self.plaquette_spatial + self.plaquette_temporal) / 2
+    def n_s(self) -> float:
+        """The spatial extent; of three that differ, their geometric mean."""
+        return float(np.cbrt(np.prod(self.dims[:3])))
+
+    @property
+    def has_scale(self) -> bool:
+        """Whether plaquette and transition are those of the curves: Wilson's action without sea quarks."""
+        return not self.flavors and self.action == "wilson"
 
 
-FEATURES = msgspec.toml.decode(files(__package__).joinpath("data/features.toml").read_bytes(), type=FeatureSchema)
-"""The fifty features, in the order of a network's inputs."""
+class Frames(NamedTuple):
+    """Frames in order: the update that each ends with, counted from 0, and the network's inputs (frames, features)."""
+
+    rows: NDArray[np.int64]
+    values: Doubles
 
 
-def scaled(frame: Mapping[str, float], schema: FeatureSchema = FEATURES) -> NDArray[np.float64]:
-    """Return a frame as a network's input: (value - offset) / scale in the schema's order, within +-`LARGEST`.
+class _Filters(NamedTuple):
+    """Exponential filters, fast and slow: (2, 2 channels), sums of values and of the weights with which they count."""
 
-    What is not known is 0.
+    sums: Doubles
+
+    @classmethod
+    def at_rest(cls, channels: int) -> "_Filters":
+        return cls(np.zeros((2, 2 * channels)))
+
+    def over(self, values: Doubles) -> tuple["_Filters", Doubles]:
+        """Return the filters after rows of values (NaN: not known), and the means after each: (rows + 1, 2, channels).
+
+        The first are those before all rows. One row after the other, so that cutting rows into blocks changes no bit.
+        """
+        known = np.isfinite(values)
+        counted = np.concatenate([np.where(known, values, 0.0), known], axis=1)[:, None]
+        share = np.array([[FAST], [SLOW]]) * np.concatenate([known, known], axis=1)[:, None]
+        kept, added = 1.0 - share, share * counted
+        sums = np.empty((len(values) + 1, *self.sums.shape))
+        sums[0] = last = self.sums
+        for keep, add, after in zip(kept, added, sums[1:], strict=True):
+            np.multiply(last, keep, out=after)
+            last = np.add(after, add, out=after)
+        means, weights = np.split(sums, 2, axis=2)
+        return _Filters(sums[-1].copy()), np.divide(means, weights, out=np.full_like(means, np.nan), where=weights > 0)
+
+
+class _Seen(NamedTuple):
+    """All that frames to come depend on, beside the context."""
+
+    updates: int
+    """Updates taken."""
+    rows: Doubles
+    """Rows that are in no frame yet: of sweeps fewer than a frame has, of trajectories the last."""
+    base: _Filters
+    moves: _Filters
+    away: Doubles
+    """How far z and l of the last frame were from their slow means."""
+
+
+class FrameMaker:
+    """Makes the frames of one chain from its first update on.
+
+    Parameters
+    ----------
+    context
+        The chain.
+    transition
+        Where the transition is taken to be; by default where `scaling.transition_of` says.
     """
-    names, offsets, scales = _SCALING if schema is FEATURES else _columns(schema)
-    for name, value in frame.items():
-        require_known(f"feature of {schema.name}", name, names)
-        if not isfinite(value):
-            raise SpecError(f"feature `{name}` must be a finite number. Got {value}")
-    values = (np.array([frame.get(name, np.nan) for name in names]) - offsets) / scales
-    values[np.isnan(values)] = 0.0
-    return np.clip(values, -LARGEST, LARGEST, out=values)
 
+    def __init__(self, context: ChainContext, *, transition: Transition | None = None) -> None:
+        self.context = context
+        self._trajectories = context.algorithm == "hmc"
+        self._sigma = plaquette_of(context.beta).deviation / context.volume**0.5
+        self._fixed = _fixed(context, transition)
+        start = float(context.start == "cold")
+        first = np.array([[start, start, start, 0.0, *(np.nan for _ in OF_TRAJECTORIES), 0.0]])
+        none = first[:0]
+        self._seen = _Seen(0, first if self._trajectories else none, _Filters.at_rest(9), _Filters.at_rest(6), _ZEROS)
 
-def _columns(schema: FeatureSchema) -> tuple[dict[str, None], NDArray[np.float64], NDArray[np.float64]]:
-    """Return the names, in order and quick to look up, with offsets and scales."""
-    offsets, scales = np.array([(float(f.offset), float(f.scale)) for f in schema.features]).T
-    return dict.fromkeys(f.name for f in schema.features), offsets, scales
+    @property
+    def count(self) -> int:
+        """Updates taken."""
+        return self._seen.updates
 
+    def push(self, phase: Phase, columns: Mapping[str, Sequence[float]]) -> Frames:
+        """Take the next updates, by column as a run has them, and return the frames that they complete."""
+        self._seen, frames = self._after(self._rows(phase, columns), phase)
+        return frames
 
-_SCALING = _columns(FEATURES)
+    def coming(self, phase: Phase, n_steps: int, delta_h_quarter: float | None = None) -> Doubles:
+        """Return the frame (features,) of the trajectory under way; nothing is taken up.
 
-
-class FrameBuilder:
-    """Makes the frames of one chain, in the order of its trajectories."""
-
-    def __init__(self, context: ChainContext, meta: Sequence[MetaRow] = ()) -> None:
-        self._context = context
-        self._fixed = _context_frame(context) | _meta_frame(context.beta, meta)
-        self._seen: deque[ObservedUpdate] = deque(maxlen=LONG)
-        self._count = 0
-        self._windows: Frame = {}
-        """Statistics of what was seen; empty until they are asked for again."""
-
-    def before(self, phase: Phase) -> Frame:
-        """Return the context frame: what is known before a run of this phase."""
-        flags = {name: float(phase == flagged) for name, flagged in FLAGS.items()}
-        self._windows = self._windows or self._window()
-        return self._fixed | flags | {"log_index": float(np.log1p(self._count))} | self._windows
-
-    def push(self, trajectory: ObservedUpdate) -> Frame:
-        """Return the frame at the end of a trajectory, before its Metropolis test and its solves are taken up.
-
-        What its test and solves gave is in the next frame.
+        With its energy error at a quarter of the steps it is the one that `push` will give for it.
         """
-        frame = self.midway(trajectory)
-        self._seen.append(trajectory)
-        self._count += 1
-        self._windows = {}
-        return frame
+        if not self._trajectories:
+            raise SpecError("only a trajectory has a frame before it ends; these chains are sweeps")
+        known = {"n_steps": [float(n_steps)]} | {name: [0.0] for name in SEEN}
+        if delta_h_quarter is not None:
+            known["delta_h_quarter"] = [delta_h_quarter]
+        return np.asarray(self._after(self._rows(phase, known), phase)[1].values[0])
 
-    def midway(self, trajectory: ObservedUpdate) -> Frame:
-        """Return the frame that `push` will give for this trajectory while it still runs; nothing is taken up.
+    def _rows(self, phase: Phase, columns: Mapping[str, Sequence[float]]) -> Doubles:
+        """Return updates as rows: what was seen, what a trajectory has, and whether it was a quench."""
+        if missing := [name for name in SEEN if name not in columns]:
+            raise SpecError(f"frames are made of {', '.join(SEEN)}. Got no {', '.join(missing)}")
+        count = len(columns["plaquette"])
+        rows = np.full((count, len(SEEN) + len(OF_TRAJECTORIES) + 1), np.nan)
+        for i, name in enumerate(SEEN):
+            # What is no number is as far off as can be, once: it must not stay in the filters.
+            rows[:, i] = np.clip(np.nan_to_num(np.asarray(columns[name], np.float64), nan=0.0), -1.0, 1.0)
+        quench = phase == "quench"
+        if self._trajectories and not quench:
+            for i, name in enumerate(OF_TRAJECTORIES, len(SEEN)):
+                if name in columns:
+                    rows[:, i] = np.clip(np.asarray(columns[name], np.float64), -1e6, 1e6)
+        rows[:, -1] = float(quench)
+        return rows
 
-        From a quarter of its steps on the two are the same: no frame has the outcome of its own trajectory.
+    def _after(self, rows: Doubles, phase: Phase) -> tuple[_Seen, Frames]:
+        """Return what is kept after these rows, and their frames."""
+        seen, count = self._seen, self._seen.updates + len(rows)
+        joined = np.concatenate([seen.rows, rows])
+        if self._trajectories:
+            k, left = len(rows), joined[-1:]
+            looked, now = joined[:-1][:, None], rows
+            numbers = np.arange(seen.updates, count)
+            made = numbers
+        else:
+            k = len(joined) // SWEEPS
+            left = joined[k * SWEEPS :]
+            looked = joined[: k * SWEEPS].reshape(k, SWEEPS, rows.shape[1])
+            now = looked[:, -1]
+            numbers = seen.updates - len(seen.rows) + SWEEPS * np.arange(1, k + 1) - 1
+            made = numbers + 1
+        if not k:
+            empty = Frames(np.empty(0, np.int64), np.empty((0, len(SCHEMA))))
+            return seen._replace(updates=count, rows=left), empty
+        found, base, moves, away = self._values(looked, now, made.astype(np.float64))
+        kept = _Seen(count, left.copy(), base, moves, away)
+        values = np.stack([np.broadcast_to(found[name], k) for name in _NAMES], axis=1)
+        values = (values - _OFFSETS) / _SCALES
+        values[~np.isfinite(values)] = 0.0
+        return kept, Frames(numbers.astype(np.int64), np.clip(values, -LARGEST, LARGEST, out=values))
+
+    def _values(
+        self, looked: Doubles, now: Doubles, made: Doubles
+    ) -> tuple[Mapping[str, Doubles], _Filters, _Filters, Doubles]:
+        """Return the features of frames by name, and the filters after them.
+
+        `looked` are the rows of each frame, `now` the one it is named after, `made` the updates so far.
         """
-        previous = self._seen[-1] if self._seen else None
-        now = {
-            "plaquette": trajectory.plaquette,
-            "plaquette_spatial": trajectory.plaquette_spatial,
-            "plaquette_temporal": trajectory.plaquette_temporal,
-            "asymmetry": trajectory.plaquette_temporal - trajectory.plaquette_spatial,
-            **_known(
-                delta_h_quarter=trajectory.delta_h_quarter,
-                step_size=trajectory.step_size,
-                n_steps=trajectory.n_steps,
-            ),
+        context, seen = self.context, self._seen
+        plaquette, spatial, re, im = (looked[:, :, i] for i in range(4))
+        size = np.sqrt(re * re + im * im)
+        both = np.stack([(plaquette - plaquette_of(context.beta).mean) / self._sigma, size * context.n_s**1.5], axis=-1)
+        mean = both.mean(axis=1)
+        square = (both * both).mean(axis=1)
+        skew = (2 * (plaquette - spatial) / self._sigma).mean(axis=1)
+        before = looked[:, -1]
+        delta_h, quarter, accepted, n_steps, cg = (before[:, 4], now[:, 5], before[:, 6], now[:, 7], before[:, 8])
+        log_cg = np.where(cg > 0, _log(1.0 + np.where(cg > 0, cg, 0.0)), np.nan)
+        channels = [mean, square, skew, np.abs(delta_h), accepted, log_cg, log_cg * log_cg]
+        base, means = seen.base.over(np.column_stack(channels))
+        fast, slow = means[1:, 0], means[1:, 1]
+        # Deviations count from what the slow filter was before the frame; a first frame has none.
+        about = np.where(np.isfinite(means[:-1, 1, :2]), means[:-1, 1, :2], mean)
+        away = mean - about
+        earlier = np.concatenate([seen.away[None], away[:-1]])
+        off = both - about[:, None]
+        if looked.shape[1] > 1:
+            within = both.var(axis=1)
+            by_one = (off[:, 1:] * off[:, :-1]).mean(axis=1)
+        else:
+            within = np.full_like(mean, np.nan)
+            by_one = away * earlier
+        moves, moved = seen.moves.over(np.column_stack([(off * off).mean(axis=1), by_one, away * away]))
+        spread, pairs, between = (moved[1:, 1, i : i + 2] for i in (0, 2, 4))
+        lag = np.divide(pairs, spread, out=np.zeros_like(pairs), where=spread > 0)
+        bounded = np.clip(lag, 0.0, 0.99)
+        tau = (1 + bounded) / (2 * (1 - bounded))
+        cube = size * size * size
+        sector = np.divide(re * (re * re - 3 * im * im), cube, out=np.zeros_like(cube), where=cube > 0).mean(axis=1)
+        z = mean[:, 0] if context.has_scale else away[:, 0]
+        is_trajectory = np.isfinite(n_steps)
+        variance = slow[:, 2:4] - slow[:, :2] * slow[:, :2]
+        cg_variance = slow[:, 8] - slow[:, 7] * slow[:, 7]
+        found = self._fixed | {
+            "log_updates": _log(1.0 + made),
+            "log_time": _log(1.0 + made / tau[:, 1]),
+            "is_quench": now[:, -1],
+            "z": _asinh(z),
+            "shift": z * self._sigma / plaquette_of(context.beta).slope
+            if context.has_scale
+            else np.full(len(z), np.nan),
+            "z_slope": _asinh(fast[:, 0] - slow[:, 0]),
+            "z_within": _log_of(within[:, 0]),
+            "z_between": _log_of(between[:, 0]),
+            "z_variance": _log_of(variance[:, 0]),
+            "z_lag": lag[:, 0],
+            "asymmetry": _asinh(skew),
+            "asymmetry_slow": _asinh(slow[:, 4]),
+            "loop": _log_of(mean[:, 1]),
+            "loop_slow": _log_of(slow[:, 1]),
+            "loop_slope": _asinh(fast[:, 1] - slow[:, 1]),
+            "loop_within": _log_of(within[:, 1]),
+            "loop_between": _log_of(between[:, 1]),
+            "loop_variance": _log_of(variance[:, 1]),
+            "loop_lag": lag[:, 1],
+            "log_tau": _log(tau[:, 1]),
+            "sector": sector,
+            "delta_h_before": _asinh(delta_h),
+            "delta_h_quarter": _asinh(quarter),
+            "accepted_before": accepted,
+            "step": context.tau / np.where(is_trajectory & (n_steps > 0), n_steps, np.nan) * context.volume**0.25,
+            "acceptance": slow[:, 6],
+            "delta_h_size": _log_of(slow[:, 5]),
+            "cg_before": log_cg,
+            "cg_slow": slow[:, 7],
+            "cg_spread": np.sqrt(np.where(cg_variance > 0, cg_variance, 0.0 * cg_variance)),
+            "has_hmc": is_trajectory.astype(np.float64),
+            "has_quarter": np.isfinite(quarter).astype(np.float64),
+            "has_cg": np.isfinite(log_cg).astype(np.float64),
         }
-        if previous is not None:
-            cg = previous.cg_iterations
-            now |= _known(
-                delta_h_before=previous.delta_h,
-                accepted_before=previous.accepted,
-                cg_before=cg,
-                log_cg_before=None if cg is None else float(np.log1p(cg)),
-                residual_rate=previous.residual_rate,
-            )
-        flags = {
-            "has_hmc": float(trajectory.step_size is not None),
-            "has_quarter": float(trajectory.delta_h_quarter is not None),
-            "has_cg": float(previous is not None and previous.cg_iterations is not None),
-        }
-        return self.before(trajectory.phase) | now | flags
-
-    def _window(self) -> Frame:
-        """Return statistics of the trajectories before this one."""
-        frame: Frame = {"filled": len(self._seen) / LONG}
-        if len(self._seen) < 2:
-            return frame
-        plaquette = np.array([t.plaquette for t in self._seen])
-        asymmetry = np.array([t.plaquette_temporal - t.plaquette_spatial for t in self._seen])
-        half = len(plaquette) // 2
-        spread = plaquette.std()
-        frame |= _trend("short", plaquette[-SHORT:]) | _trend("long", plaquette)
-        frame |= {
-            "halves": float(plaquette[half:].mean() - plaquette[:half].mean()),
-            "lag_one": _lag_one(plaquette),
-            "largest_deviation": float(np.abs(plaquette - plaquette.mean()).max() / spread) if spread else 0.0,
-            "asymmetry_mean": float(asymmetry.mean()),
-            "asymmetry_std": float(asymmetry.std()),
-        }
-        errors = [t.delta_h for t in self._seen if t.delta_h is not None]
-        tests = [t.accepted for t in self._seen if t.accepted is not None]
-        solves = [t.cg_iterations for t in self._seen if t.cg_iterations is not None]
-        if errors:
-            frame |= {"delta_h_mean": float(np.mean(errors)), "delta_h_std": float(np.std(errors))}
-        if tests:
-            frame |= {"acceptance_short": float(np.mean(tests[-SHORT:])), "acceptance_long": float(np.mean(tests))}
-        if solves:
-            frame |= {"cg_mean": float(np.mean(solves)), "cg_std": float(np.std(solves))}
-        return frame
+        return found, base, moves, away[-1].copy()
 
 
-def _context_frame(context: ChainContext) -> Frame:
-    n_t = context.dims[3]
-    space = float(np.prod(context.dims[:3])) ** (1 / 3)
-    return {
-        "beta": context.beta,
-        "mass": context.mass,
-        "log_volume": float(np.log(np.prod(context.dims))),
-        "temporal_extent": float(n_t),
-        "aspect": space / n_t,
+_NAMES = tuple(feature.name for feature in SCHEMA.features)
+_OFFSETS, _SCALES = np.array([(feature.offset, feature.scale) for feature in SCHEMA.features]).T
+_ZEROS = np.zeros(2)
+
+
+def _fixed(context: ChainContext, transition: Transition | None) -> dict[str, Doubles]:
+    """Return the features that a chain has from the beginning; NaN where something is not known of it."""
+    n_t, n_s = context.dims[3], context.n_s
+    there = transition or transition_of(n_t, n_s)
+    fixed = {
+        "log_nt": np.log(n_t),
+        "aspect": n_s / n_t,
+        "is_hmc": float(context.algorithm == "hmc"),
+        "is_cold": float(context.start == "cold"),
         "flavors": float(context.flavors),
+        "mass": context.mass,
+        "sea_beta": np.nan if context.has_scale else context.beta,
+        "distance": context.beta - there.mean if context.has_scale else np.nan,
+        "x": scaled_coupling(context.beta, there) if context.has_scale else np.nan,
+        "has_scale": float(context.has_scale),
     }
+    return {name: np.array(value, np.float64) for name, value in fixed.items()}
 
 
-def _meta_frame(beta: float, meta: Sequence[MetaRow]) -> Frame:
-    """Return the nearest earlier results on either side; a result at this coupling counts as below."""
-    frame: Frame = {"has_meta": float(bool(meta))}
-    for side, rows in (("below", [r for r in meta if r.beta <= beta]), ("above", [r for r in meta if r.beta > beta])):
-        if rows:
-            near = min(rows, key=lambda row: abs(row.beta - beta))
-            frame |= {
-                f"{side}_distance": abs(near.beta - beta),
-                f"{side}_plaquette": near.plaquette,
-                f"{side}_susceptibility": near.susceptibility,
-            }
-    return frame
+def _log(values: Doubles) -> Doubles:
+    return np.asarray(np.log(values))
 
 
-def _known(**values: float | bool | None) -> Frame:
-    return {name: float(value) for name, value in values.items() if value is not None}
+def _log_of(values: Doubles) -> Doubles:
+    """Return the logarithm of what is not negative, from `NO_LESS` on; NaN stays."""
+    return np.asarray(np.log(np.maximum(values, NO_LESS)))
 
 
-def _trend(name: str, values: NDArray[np.float64]) -> Frame:
-    """Return mean, spread and slope over the window, the slope as change from end to end."""
-    time = np.linspace(-0.5, 0.5, len(values))
-    slope = float(time @ (values - values.mean()) / (time @ time))
-    return {f"mean_{name}": float(values.mean()), f"std_{name}": float(values.std()), f"slope_{name}": slope}
-
-
-def _lag_one(values: NDArray[np.float64]) -> float:
-    centred = values - values.mean()
-    size = float(centred @ centred)
-    return float(centred[1:] @ centred[:-1] / size) if size else 0.0
+def _asinh(values: Doubles) -> Doubles:
+    """Return what grows as the value near 0 and as its logarithm far from it."""
+    size = np.abs(values)
+    return np.asarray(np.copysign(np.log(size + np.sqrt(size * size + 1.0)), values))

@@ -22,7 +22,6 @@ from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from scipy.optimize import brentq
 
 
 class Transition(NamedTuple):
@@ -92,6 +91,8 @@ def two_loop(beta: float) -> float:
 
 def two_loop_peak(n_t: int, known: tuple[int, float]) -> float:
     """Return the coupling of the peak on N_t that asymptotic scaling gives from a `known` (N_t, coupling)."""
+    from scipy.optimize import brentq  # a fifth of a second, which campaigns need not wait
+
     n_known, beta = known
     wanted = two_loop(beta) + log(n_known / n_t)
     return float(brentq(lambda b: two_loop(b) - wanted, 1.0, 50.0))
