@@ -35,6 +35,9 @@ class CorpusGrid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     warmup: int = 0
     mass: float = 0.0
     flavors: Literal[0, 4] = 0
+    faults: tuple[str, ...] = ()
+    """One chain for each at every coupling, instead of sound ones; hot and cold in turn."""
+    fault_length: int = 64
 
     def __post_init__(self) -> None:
         both = set(self.train) & set(self.test)
@@ -62,7 +65,11 @@ class CorpusSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         stream = 0
         for grid, of in product(self.grids, PARTS):
             for beta in grid.train if of == "train" else grid.test:
-                for start, length, _ in product(STARTS, grid.lengths, range(grid.seeds)):
+                sound = [(start, length, "") for start, length, _ in product(STARTS, grid.lengths, range(grid.seeds))]
+                spoiled = [(STARTS[i % 2], grid.lengths[0], fault) for i, fault in enumerate(grid.faults)]
+                for start, length, fault in spoiled or sound:
+                    # In the second half, where a chain is in equilibrium, and not at the same place in every chain.
+                    room = max(grid.updates // 2 - 2 * grid.fault_length, 1)
                     if part in (of, "all"):
                         yield ChainEntry(
                             part=of,
@@ -78,6 +85,9 @@ class CorpusSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                             warmup=grid.warmup,
                             mass=grid.mass,
                             flavors=grid.flavors,
+                            fault=fault,
+                            fault_from=grid.updates // 2 + (37 * stream) % room if fault else 0,
+                            fault_length=grid.fault_length if fault else 0,
                         )
                     stream += 1
 

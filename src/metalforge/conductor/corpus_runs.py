@@ -9,6 +9,7 @@ This is the only module of the conductor that knows the lattice; what is run is 
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from itertools import groupby
 from multiprocessing import get_context
 from typing import Literal, TypeAlias, TypeVar
@@ -18,7 +19,8 @@ import numpy as np
 
 from metalforge.lattice.batch import ChainBatch
 from metalforge.lattice.chain import Chain, ChainSpec, HmcSpec
-from metalforge.lattice.run import ChainRun
+from metalforge.lattice.faults import FaultName, inject
+from metalforge.lattice.run import ChainFaultError, ChainRun
 from metalforge.lattice.sea import FermionSpec
 from metalforge.lattice.warmup import WarmUp
 from metalforge.native.engine import BatchEngine, Engine
@@ -106,9 +108,18 @@ def _batched(entries: Sequence[ChainEntry], engine: Engine) -> list[ChainRecord]
 
 
 def _alone(entry: ChainEntry) -> ChainRecord:
-    """Run one chain."""
+    """Run one chain, with its fault; from an update on that gives no finite numbers there are none."""
     warmup = WarmUp(total=entry.warmup, quenched=entry.quenched)
     run = ChainRun(Chain(chain_spec(entry), threads=1), warmup, entry.columns)
-    for _ in range(entry.updates):
-        run.step()
-    return ChainRecord(entry=entry, series=np.array(list(run.log.columns.values()), np.float32))
+    rng = np.random.default_rng([entry.seed, entry.stream])
+    end: Callable[[], None] = lambda: None  # noqa: E731
+    with suppress(ChainFaultError):
+        for update in range(entry.updates):
+            if entry.fault and update == entry.fault_from:
+                end = inject(run.chain, msgspec.convert(entry.fault, FaultName), rng)
+            if entry.fault and update == entry.fault_from + entry.fault_length:
+                end()
+            run.step()
+    series: Floats = np.full((len(entry.columns), entry.updates), np.nan, np.float32)
+    series[:, : run.log.end] = list(run.log.columns.values())
+    return ChainRecord(entry=entry, series=series)

@@ -70,6 +70,19 @@ def test_trajectories_have_the_steps_and_phases_of_a_campaign():
     assert (sea.column("cg_iterations")[2:] > 5).all()
 
 
+def test_faults_are_put_where_the_entry_says():
+    grid = msgspec.structs.replace(SWEPT, updates=40, faults=("wrong_beta", "flip_exponent"), fault_length=8)
+    entries = list(CorpusSpec(grids=(grid,)).entries("train"))
+    assert [e.fault for e in entries] == ["wrong_beta", "flip_exponent"] * 2
+    off, bit = list(record(entries, workers=1))[:2]
+    sound = next(iter(record([msgspec.structs.replace(off.entry, fault="", fault_from=0, fault_length=0)])))
+    begin = off.entry.fault_from
+    np.testing.assert_array_equal(off.series[:, :begin], sound.series[:, :begin])
+    assert (off.series[0, begin:] != sound.series[0, begin:]).all()
+    assert 20 <= begin <= 40 - 8
+    assert np.isfinite(bit.series[:, : bit.entry.fault_from]).all()
+
+
 def test_a_file_gives_back_the_corpus_and_refuses_a_changed_one(corpus, tmp_path):
     path = tmp_path / "corpus.h5"
     save_corpus(corpus, path)
