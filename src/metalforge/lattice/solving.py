@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.core.errors import MetalforgeError, SpecError, require_one_of
-from metalforge.native.engine import Solver
+from metalforge.native.engine import Iterations, Solver
 
 from .staggered import ColourField, StaggeredOperator
 
@@ -183,7 +183,8 @@ class Solve:
             wanted = budget if self.on_check is None else min(self.interval - since, budget)
             if wanted <= 0 or self.interrupted:
                 return RUNNING
-            did = solver.iterate(buffers, differences, diagonal, target2, wanted, parity, self.interval, since)
+            asked = Iterations(differences, diagonal, parity, target2, wanted, self.interval, since)
+            did = solver.iterate(buffers, asked)
             self.iterations += did.iterations
             self.broken = did.state == BROKEN
             if did.iterations:

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from metalforge.core.memory import check_memory
 
 from ._level import kernels, level, thread_count
-from .engine import Buffer, BufferKind, Dims, Floats, Iterated, Precision
+from .engine import Buffer, BufferKind, Dims, Iterated, Iterations, Precision
 
-__all__ = ["CpuEngine", "cpu_engine", "family_of_level"]
+__all__ = ["CpuEngine", "cpu_engine"]
 
 Kernel = Callable[..., Any]
 _REALS: dict[str, type[np.float64] | type[np.float32]] = {"f64": np.float64, "f32": np.float32}
@@ -50,11 +50,6 @@ class CpuEngine:
 def cpu_engine(build: str | None = None, threads: int | None = None) -> CpuEngine:
     """Return the CPU's engine, at the level in use and with the default number of threads unless they are named."""
     return _engine(build or level(), thread_count(threads))
-
-
-def family_of_level(build: str) -> str:
-    """Return the bit family of a build level, also of one that does not run here."""
-    return "fma" if build in ("v3", "v4") else "plain"
 
 
 class _CpuGrid:
@@ -178,19 +173,10 @@ class _CpuSolver:
         self.begin = bind("cg_begin")
         self._iterate = bind("cg_iterate")
 
-    def iterate(
-        self,
-        solutions: Sequence[Buffer],
-        shifts: Floats,
-        diagonal: float,
-        target2: float,
-        most: int,
-        parity: int,
-        every: int,
-        since: int,
-    ) -> Iterated:
-        wanted = min(most, every - since)
-        done, residual2, state, updates = self._iterate(solutions, shifts, diagonal, target2, wanted, parity)
+    def iterate(self, solutions: Sequence[Buffer], wanted: Iterations) -> Iterated:
+        shifts, diagonal, parity, target2, most, every, since = wanted
+        most = min(most, every - since)
+        done, residual2, state, updates = self._iterate(solutions, shifts, diagonal, target2, most, parity)
         return Iterated(done, residual2, state, updates, [residual2] if done == every - since else [])
 
 

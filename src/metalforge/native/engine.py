@@ -29,6 +29,7 @@ __all__ = [
     "Dims",
     "Engine",
     "Grid",
+    "Iterations",
     "Precision",
     "Solver",
     "Staggered",
@@ -36,6 +37,8 @@ __all__ = [
     "Trajectory",
     "check_dims",
     "continues",
+    "family_of_engine",
+    "family_of_level",
 ]
 
 Precision = Literal["f64", "f32"]
@@ -51,6 +54,22 @@ ActionKernel: TypeAlias = tuple[str, Floats] | None
 """A gauge action as kernels take it: None is Wilson's, others are a name of theirs and its coefficients."""
 Host: TypeAlias = NDArray[Any]
 """In file order: complex links (Nt, Nz, Ny, Nx, 4, 3, 3) and colours (Nt, Nz, Ny, Nx, 3), real momenta (..., 4, 8)."""
+
+
+class Iterations(NamedTuple):
+    """A run of iterations that is wanted, with the matrix diagonal - H H + shift."""
+
+    shifts: Floats
+    """Counted from the first."""
+    diagonal: float
+    parity: int
+    """Of the solutions."""
+    target2: float
+    """Of |r|^2."""
+    most: int
+    every: int
+    """|r|^2 is reported each time that `since` and the iterations of the run are a multiple of it."""
+    since: int
 
 
 class Iterated(NamedTuple):
@@ -73,23 +92,8 @@ class Solver(Protocol):
     def begin(self, residual: Buffer, keep: bool, /) -> None:
         """Start from a residual; `keep` goes on in the last search direction."""
 
-    def iterate(
-        self,
-        solutions: Sequence[Buffer],
-        shifts: Floats,
-        diagonal: float,
-        target2: float,
-        most: int,
-        parity: int,
-        every: int,
-        since: int,
-        /,
-    ) -> Iterated:
-        """Iterate until |r|^2 <= target2, at `most` so often; an engine may stop before, to be asked again.
-
-        The matrix is diagonal - H H + shift, shifts counted from the first. |r|^2 is wanted each time that `since` and
-        the iterations of this call are a multiple of `every`.
-        """
+    def iterate(self, solutions: Sequence[Buffer], wanted: Iterations, /) -> Iterated:
+        """Iterate until the target is reached, at most so often; an engine may stop before, to be asked again."""
 
 
 class Staggered(Protocol):
@@ -333,6 +337,20 @@ def check_dims(dims: Sequence[int]) -> Dims:
             f"`dims` must be four even integers from 2 to {MOST_SITES}, (Nx, Ny, Nz, Nt). Got {dims!r}"
         ) from None
     return n_x, n_y, n_z, n_t
+
+
+def family_of_level(build: str) -> str:
+    """Return the bit family of a build level, also of one that does not run here."""
+    return "fma" if build in ("v3", "v4") else "plain"
+
+
+def family_of_engine(name: str) -> str:
+    """Return the bit family of the engine of a name, ``cpu:BUILD`` or ``CARD:NUMBER[:STRATEGY]``, here or not.
+
+    Links that a card made in doubles have the bits of cores that fuse multiply-adds.
+    """
+    kind, build, *strategy = name.split(":")
+    return family_of_level(build) if kind == "cpu" else strategy[0] if strategy else "fma"
 
 
 def continues(engine: Engine, name: str, family: str, *, links_see_sums: bool) -> bool:

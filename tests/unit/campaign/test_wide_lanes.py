@@ -24,9 +24,26 @@ WIDE = msgspec.structs.replace(
 )
 
 
+BESIDE = msgspec.structs.replace(WIDE, running=Running(block=30, producers=1, checkpoint_s=0.0))
+"""On a card and a core."""
+
+
+@pytest.fixture
+def card(monkeypatch):
+    """The engine of a card that this machine now has."""
+    engine = WideEngine()
+    with_cards(monkeypatch, engine)
+    return engine
+
+
 def run(spec, folder, updates=None):
     with Campaign.open(spec, folder) as campaign:
         return campaign.run() if updates is None else run_until(campaign, updates)
+
+
+def run_resumed(folder):
+    with Campaign.resume(folder) as campaign:
+        return campaign.run()
 
 
 def links_of(spec, log):
@@ -42,12 +59,10 @@ def check_links(state):
     assert [log.links for log in complete] == [links_of(state.spec, log) for log in complete]
 
 
-def test_four_chains_run_at_once_and_each_has_the_bits_it_has_alone(tmp_path, monkeypatch):
-    engine = WideEngine()
-    with_cards(monkeypatch, engine)
+def test_four_chains_run_at_once_and_each_has_the_bits_it_has_alone(tmp_path, card):
     state = run(WIDE, tmp_path / "run")
     assert state.finished.stopped_by == "trajectories"
-    assert Counter(engine.sizes).most_common(1)[0][0] == 4  # 512 sites of 128
+    assert Counter(card.sizes).most_common(1)[0][0] == 4  # 512 sites of 128
     assert {log.substrate for log in state.chains.values()} == {"cuda:0"}
     assert [silicon.device for silicon in state.opened.silicon if silicon.role == "produces"] == ["cuda:0"]
     check_links(state)
@@ -55,9 +70,8 @@ def test_four_chains_run_at_once_and_each_has_the_bits_it_has_alone(tmp_path, mo
 
 
 @pytest.mark.chaos
-def test_rounds_on_a_card_are_the_same_every_time(tmp_path, monkeypatch):
+def test_rounds_on_a_card_are_the_same_every_time(tmp_path, card):
     spec = msgspec.structs.replace(WIDE, running=msgspec.structs.replace(CARD, deterministic=True))
-    with_cards(monkeypatch, WideEngine())
     one, other = (run(spec, tmp_path / name) for name in ("one", "other"))
     assert {log.id: (log.beta, log.links) for log in one.chains.values()} == {
         log.id: (log.beta, log.links) for log in other.chains.values()
@@ -65,7 +79,7 @@ def test_rounds_on_a_card_are_the_same_every_time(tmp_path, monkeypatch):
     assert max(Counter(visit.round for visit in one.visits).values()) == 4
 
 
-def test_points_for_a_volley_are_asked_at_once_and_spread(tmp_path, monkeypatch):
+def test_points_for_a_volley_are_asked_at_once_and_spread(tmp_path, card, monkeypatch):
     asked, ask = [], GaussianProcess.ask
 
     def asking(self, n=1, pending=()):
@@ -73,7 +87,6 @@ def test_points_for_a_volley_are_asked_at_once_and_spread(tmp_path, monkeypatch)
         return found
 
     monkeypatch.setattr(GaussianProcess, "ask", asking)
-    with_cards(monkeypatch, WideEngine())
     run(WIDE, tmp_path / "run")
     assert asked[0][0] == 4
     assert any(n > 1 for n, _ in asked[1:])
@@ -84,17 +97,15 @@ def test_points_for_a_volley_are_asked_at_once_and_spread(tmp_path, monkeypatch)
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("killed", [False, True])
-def test_what_began_on_a_card_goes_on_on_cores(tmp_path, monkeypatch, killed):
-    with_cards(monkeypatch, WideEngine())
-    before = run(msgspec.structs.replace(WIDE, running=Running(block=30, producers=1)), tmp_path / "run", 600)
+def test_what_began_on_a_card_goes_on_on_cores(tmp_path, card, monkeypatch, killed):
+    before = run(BESIDE, tmp_path / "run", 600)
     assert before.finished is None
     assert {"cuda:0"} <= {log.substrate for log in before.chains.values()}
     if killed:  # no checkpoint was written in time: all rows are computed again and held against the journal
         for file in (tmp_path / "run" / "chains").glob("*.h5"):
             file.unlink()
     with_cards(monkeypatch)
-    with Campaign.resume(tmp_path / "run") as campaign:
-        after = campaign.run()
+    after = run_resumed(tmp_path / "run")
     assert after.finished is not None
     assert {log.substrate for log in after.chains.values() if log.rows > before.chains.get(log.id, log).rows} <= {
         "cpu:0"
@@ -102,10 +113,9 @@ def test_what_began_on_a_card_goes_on_on_cores(tmp_path, monkeypatch, killed):
     check_links(after)
 
 
-def test_a_card_that_vanishes_leaves_its_chains_to_the_cores(tmp_path, monkeypatch):
-    engine, meters = WideEngine(), []
-    engine.lost_after = 150
-    with_cards(monkeypatch, engine)
+def test_a_card_that_vanishes_leaves_its_chains_to_the_cores(tmp_path, card, monkeypatch):
+    meters = []
+    card.lost_after = 150
     monkeypatch.setattr(WideCard, "meter", lambda self: meters.append(GrowingMeter()) or meters[-1])
     state = run(WIDE, tmp_path / "run")
     assert "a card" not in state.opened.host  # which is the machine that it is in
@@ -119,35 +129,31 @@ def test_a_card_that_vanishes_leaves_its_chains_to_the_cores(tmp_path, monkeypat
 
 
 @pytest.mark.chaos
-def test_a_batch_that_does_not_fit_is_halved_and_that_is_said(tmp_path, monkeypatch):
-    engine = WideEngine()
-    engine.fits = 2
-    with_cards(monkeypatch, engine)
+def test_a_batch_that_does_not_fit_is_halved_and_that_is_said(tmp_path, card):
+    card.fits = 2
     state = run(WIDE, tmp_path / "run")
     assert state.finished.stopped_by == "trajectories"
-    assert max(engine.sizes) == 2
+    assert max(card.sizes) == 2
     assert "2 are tried: cuda:0 has no room for 4" in next(d.reason for d in state.decisions if d.what == "lane")
     check_links(state)
 
 
-def test_a_card_and_cores_run_together_unless_told_otherwise(tmp_path, monkeypatch):
-    with_cards(monkeypatch, WideEngine())
-    both = msgspec.structs.replace(WIDE, running=Running(block=30, producers=1))
-    state = run(both, tmp_path / "run")
+def test_a_card_and_cores_run_together_unless_told_otherwise(tmp_path, card):
+    state = run(BESIDE, tmp_path / "run")
     assert {log.substrate for log in state.chains.values()} == {"cuda:0", "cpu:0"}
     check_links(state)
-    (card, its, *_), (core, *_) = updates_by_lane(state)
-    assert (card, its, core) == ("cuda:0", "cuda:0, a card", "cpu:0")
-    assert [lane.name for lane in lanes.lanes_here(both)] == ["cuda:0", "cpu:0"]
+    (wide, its, *_), (core, *_) = updates_by_lane(state)
+    assert (wide, its, core) == ("cuda:0", "cuda:0, a card", "cpu:0")
+    assert [lane.name for lane in lanes.lanes_here(BESIDE)] == ["cuda:0", "cpu:0"]
     assert [lane.name for lane in lanes.lanes_here(ROUNDS)] == ["cpu:0", "cpu:1"]  # the same rows on every machine
-    large = msgspec.structs.replace(both, lattice=Lattice(volumes=((16, 16, 16, 4), (8, 8, 8, 4))))
+    large = msgspec.structs.replace(BESIDE, lattice=Lattice(volumes=((16, 16, 16, 4), (8, 8, 8, 4))))
     assert [lane.volumes for lane in lanes.lanes_here(large)] == [(), ((8, 8, 8, 4),)]
-    cores = msgspec.structs.replace(both, running=msgspec.structs.replace(both.running, substrate="cpu"))
+    cores = msgspec.structs.replace(BESIDE, running=msgspec.structs.replace(BESIDE.running, substrate="cpu"))
     assert [lane.name for lane in lanes.lanes_here(cores)] == ["cpu:0"]
 
 
 @pytest.mark.chaos
-def test_two_lanes_on_a_card_run_a_volume_each(tmp_path, monkeypatch):
+def test_two_lanes_on_a_card_run_a_volume_each(tmp_path, card):
     volumes = ((4, 4, 4, 2), (4, 4, 8, 2))
     told = tuple(LaneSpec(substrate="cuda:0", volumes=(dims,)) for dims in volumes)
     spec = msgspec.structs.replace(
@@ -155,7 +161,6 @@ def test_two_lanes_on_a_card_run_a_volume_each(tmp_path, monkeypatch):
         lattice=Lattice(volumes=volumes, beta_min=4.9, beta_max=5.3),
         running=Running(block=30, checkpoint_s=0.0, lanes=told),
     )
-    with_cards(monkeypatch, WideEngine())
     state = run(spec, tmp_path / "run")
     assert {(log.dims, log.substrate) for log in state.chains.values()} == {
         (volumes[0], "cuda:0"),
@@ -164,9 +169,8 @@ def test_two_lanes_on_a_card_run_a_volume_each(tmp_path, monkeypatch):
     check_links(state)
 
 
-def test_chains_of_two_strategies_on_a_card_do_not_mix(tmp_path, monkeypatch):
+def test_chains_of_two_strategies_on_a_card_do_not_mix(tmp_path, card):
     told = (LaneSpec(substrate="cuda:0"), LaneSpec(substrate="cuda:0", strategy="hybrid"))
-    with_cards(monkeypatch, WideEngine())
     running = Running(block=30, checkpoint_s=0.0, lanes=told)
     spec = msgspec.structs.replace(WIDE, running=running, budget=Budget(trajectories=2400))
     state = run(spec, tmp_path / "run")
@@ -179,9 +183,7 @@ def test_chains_of_two_strategies_on_a_card_do_not_mix(tmp_path, monkeypatch):
     assert again.trajectories == state.trajectories
 
 
-def test_ladders_exchange_within_a_batch_as_they_do_on_cores(tmp_path, monkeypatch):
-    engine = WideEngine()
-    with_cards(monkeypatch, engine)
+def test_ladders_exchange_within_a_batch_as_they_do_on_cores(tmp_path, card):
     seen = []
     for substrate in ("cuda:0", "cpu"):
         running = Running(block=30, producers=1, deterministic=True, exchange="on", substrate=substrate)
@@ -194,30 +196,21 @@ def test_ladders_exchange_within_a_batch_as_they_do_on_cores(tmp_path, monkeypat
         assert np.array_equal(np.sort(replicas, axis=0)[:, 5], np.arange(len(first)))
         assert np.any(replicas[:, :-1] != replicas[:, 1:])
         seen.append({log.id: (log.beta, log.links, tuple(replicas[k])) for k, log in enumerate(first)})
-    assert len(first) in engine.sizes
+    assert len(first) in card.sizes
     assert seen[0] == seen[1]
 
 
-def run_resumed(folder):
-    with Campaign.resume(folder) as campaign:
-        return campaign.run()
-
-
-def test_trajectories_run_one_chain_at_a_time_on_a_card(tmp_path, monkeypatch):
-    engine = WideEngine()
-    with_cards(monkeypatch, engine)
+def test_trajectories_run_one_chain_at_a_time_on_a_card(tmp_path, card):
     lattice = msgspec.structs.replace(WIDE.lattice, algorithm="hmc", n_steps=4)
     spec = msgspec.structs.replace(WIDE, lattice=lattice, budget=Budget(trajectories=150))
     assert [who.sites for who in lanes.arranged("C", spec, lanes.lanes_here(spec)).lanes] == [0]
     state = run(spec, tmp_path / "run")
-    assert not engine.sizes
+    assert not card.sizes
     assert {lane for log in state.chains.values() for lane in log.made_on} == {"cuda:0"}
 
 
-def test_orderings_are_compared_by_joules_where_every_kind_of_silicon_is_metered(tmp_path, monkeypatch):
-    with_cards(monkeypatch, WideEngine())
-    running = Running(block=30, producers=1, checkpoint_s=0.0)
-    spec = msgspec.structs.replace(WIDE, ordering="auto", running=running, budget=Budget(seconds=1.5))
+def test_orderings_are_compared_by_joules_where_every_kind_of_silicon_is_metered(tmp_path, card):
+    spec = msgspec.structs.replace(BESIDE, ordering="auto", budget=Budget(seconds=1.5))
     with Campaign.open(spec, tmp_path / "run") as campaign:
         campaign.metered_by(GrowingMeter())
         state = campaign.run()
@@ -228,26 +221,20 @@ def test_orderings_are_compared_by_joules_where_every_kind_of_silicon_is_metered
     }
 
 
-def test_quarks_stay_where_they_are(tmp_path, monkeypatch):
-    with_cards(monkeypatch, WideEngine())
+def test_quarks_stay_where_they_are(tmp_path, card):
     spec = msgspec.structs.replace(QUICK, lattice=WITH_QUARKS)
     assert [lane.name for lane in lanes.lanes_here(spec)] == ["cpu:0", "cpu:1"]  # unless told otherwise
 
 
-def test_a_card_produces_and_a_core_checks_every_configuration(tmp_path, monkeypatch):
-    with_cards(monkeypatch, WideEngine())
-    running = Running(block=30, producers=1, checkpoint_s=0.0)
-    state = run(
-        msgspec.structs.replace(WIDE, ordering="D", running=running, budget=Budget(trajectories=300)), tmp_path / "run"
-    )
+def test_a_card_produces_and_a_core_checks_every_configuration(tmp_path, card):
+    state = run(msgspec.structs.replace(BESIDE, ordering="D", budget=Budget(trajectories=300)), tmp_path / "run")
     assert not any(log.unchecked for log in state.chains.values())
     (drift,) = state.drift.values()
     assert (drift.substrate, drift.checks) == ("cpu:0", state.trajectories)
     assert max(drift.action, drift.plaquette, drift.polyakov) < 1e-12
 
 
-def test_what_cannot_run_is_refused_by_name(monkeypatch):
-    with_cards(monkeypatch, WideEngine())
+def test_what_cannot_run_is_refused_by_name(card):
 
     def lanes_of(**running):
         return lanes.lanes_here(CampaignSpec(running=Running(**running)))

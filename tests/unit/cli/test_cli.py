@@ -20,9 +20,17 @@ ROOT = Path(__file__).parents[3]
 
 
 def run(*arguments, cwd=ROOT, **environment):
-    command = [sys.executable, "-W", "error", "-c", "from metalforge.cli import main; main()", *arguments]
+    command = [sys.executable, "-W", "error", "-m", "metalforge", *arguments]
     env = {k: v for k, v in os.environ.items() if k != "METALFORGE_ISA"} | environment
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=env, check=False)
+
+
+def test_the_module_is_the_command_from_any_folder(tmp_path):
+    done = run("--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"metalforge {__version__}\n", "")
+    wrong = run("scan", "--preset", "no-such", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "no-such" in wrong.stderr
 
 
 def test_doctor_json_has_the_documented_keys():
@@ -169,7 +177,7 @@ def test_a_broken_plugin_is_a_warning_not_a_failure(tmp_path):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[metalforge.substrates]\nstranger = no_such_module:discover\n")
-    command = [sys.executable, "-c", "from metalforge.cli import main; main()", "devices", "--json"]
+    command = [sys.executable, "-m", "metalforge", "devices", "--json"]
     env = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     assert done.returncode == 0
@@ -195,7 +203,7 @@ def test_on_a_terminal_tables_are_drawn_and_no_color_is_respected():
         saved = os.dup(1)
         os.dup2(sink, 1)
         try:
-            pty.spawn([sys.executable, "-c", "from metalforge.cli import main; main()", "devices"], read, lambda _: b"")
+            pty.spawn([sys.executable, "-m", "metalforge", "devices"], read, lambda _: b"")
         finally:
             os.dup2(saved, 1)
             os.close(saved)

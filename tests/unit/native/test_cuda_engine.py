@@ -34,11 +34,13 @@ from metalforge.lattice.run import ChainRun
 from metalforge.lattice.solvers import multishift_cg
 from metalforge.lattice.staggered import ColourField, StaggeredOperator
 from metalforge.lattice.warmup import WarmUp
-from metalforge.native.cpu_engine import cpu_engine, family_of_level
+from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.cuda.card import CardLimits, CardLostError
 from metalforge.native.cuda.engine import CupyCard, cuda_engine
-from metalforge.native.cuda.grid import CudaGrid
+from metalforge.native.cuda.grid import CudaEngine, CudaGrid
+from metalforge.native.cuda.precision import Fp64Choice
 from metalforge.native.cuda.solver import way_of
+from metalforge.native.engine import Iterations, family_of_engine, family_of_level
 from reference.cuda_host import host_engine
 
 ON_CARD = pytest.param("card", marks=pytest.mark.cuda)
@@ -168,6 +170,16 @@ def test_the_bits_that_are_kept_are_the_cpus(case):
     for name in native.available_levels():
         if family_of_level(name) == "fma":
             check_bits(case, cpu_engine(name, threads=1))
+
+
+def test_the_family_of_an_engine_follows_from_its_name():
+    for name in native.available_levels():
+        assert family_of_engine(f"cpu:{name}") == cpu_engine(name).family
+    card, open_again = SimpleNamespace(name="cuda:1"), (cuda_engine, (1,))
+    for fp64 in (Fp64Choice.of("native"), Fp64Choice.of("hybrid"), Fp64Choice.of("concurrent", 3)):
+        engine = CudaEngine(card, open_again, fp64)
+        assert family_of_engine(engine.name) == engine.family
+    assert (family_of_engine("cuda:0"), family_of_engine("cpu:v2")) == ("fma", "plain")
 
 
 @pytest.mark.cuda
@@ -420,6 +432,10 @@ def test_each_chain_of_a_grid_is_solved_for_itself(engine):
     big = {name: together.new(name) for name in ("links", "colours")}
     x = together.new("colours")
     expected = []
+
+    def wanted(n):
+        return Iterations(np.zeros(1), diagonal=0.25, parity=0, target2=1e-12 * 10**n, most=500, every=10, since=0)
+
     for n in range(chains):
         small = {name: alone.new(name) for name in ("links", "colours")}
         alone.set_hot(small["links"], n, 1, 2)
@@ -431,7 +447,7 @@ def test_each_chain_of_a_grid_is_solved_for_itself(engine):
         operator.refresh(small["links"], "f64")
         solver = operator.solver(1)
         solver.begin(small["colours"], False)
-        did = solver.iterate([y], np.zeros(1), 0.25, 1e-12 * 10**n, 500, 0, 10, 0)
+        did = solver.iterate([y], wanted(n))
         expected.append((did, engine.card.read(y.memory)))
     operator = together.staggered()
     operator.refresh(big["links"], "f64")
@@ -439,7 +455,7 @@ def test_each_chain_of_a_grid_is_solved_for_itself(engine):
     for n in range(chains):
         together.clear(x)
         solver.begin(big["colours"], False)
-        done = solver.iterate_chains([x], np.zeros(1), 0.25, 1e-12 * 10**n, 500, 0, 10, 0)
+        done = solver.iterate_chains([x], wanted(n))
         did, y = expected[n]
         assert done[n] == did
         assert np.array_equal(engine.card.read(x.memory)[n * len(y) : (n + 1) * len(y)], y)

@@ -45,8 +45,7 @@ from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import SpecError
 from metalforge.core.files import naming, replacing
 from metalforge.core.installation import checked_out_commit
-from metalforge.native.cpu_engine import family_of_level
-from metalforge.native.engine import continues
+from metalforge.native.engine import continues, family_of_engine
 
 from .book import Book
 from .equipment import HeadReader, OwnReader, Tools, chain_file, steerer_of
@@ -388,10 +387,9 @@ def _check_bits(directory: Path, state: CampaignState, lanes: Sequence[ChainLane
     """Raise where no lane goes on bit for bit with a chain that is there."""
     made = {name for chain in state.chains.values() for name in state.engines_of(chain)}
     for name in sorted(made):
-        kind, _, build = name.partition(":")
-        # Links that a card made in doubles have the bits of cores that fuse multiply-adds.
-        family = family_of_level(build) if kind == "cpu" else build.partition(":")[2] or "fma"
-        if not any(continues(one.engine, name, family, links_see_sums=state.spec.lattice.flavors > 0) for one in lanes):
+        family, sums = family_of_engine(name), state.spec.lattice.flavors > 0
+        if not any(continues(one.engine, name, family, links_see_sums=sums) for one in lanes):
+            kind, _, build = name.partition(":")
             here = ", ".join(dict.fromkeys(lane.engine.name for lane in lanes))
             raise SpecError(
                 f"{directory}: chains were run on {name}, this is {here}: they would not continue bit for bit\nhint: "

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from metalforge import __version__
 from metalforge.core.files import PathLike
-from metalforge.native.cpu_engine import family_of_level
+from metalforge.native.engine import family_of_level
 
 from . import _links as files
 from ._links import ConfigurationFileError, Precision

@@ -8,6 +8,7 @@
 
 #include "df64.hpp"
 #include "su3.hpp"
+#include "together.cuh"
 
 namespace mf::gpu {
 
@@ -236,33 +237,38 @@ struct Sums {
     return sums + (static_cast<i64>(slot ? *slot : 0) * gridDim.y + chain) * width + column;
   }
 };
+// Whether this block is the last of its chain to come, which then sees what all of them brought. Its threads are told
+// in shared memory.
+template <class Flag>
+__device__ __forceinline__ bool last_to_come(const Sums& s, Flag& told) {
+  if (threadIdx.x == 0) {
+    gpu_fence();
+    const bool last = atomicAdd(s.arrived + blockIdx.y, 1u) == gridDim.x - 1;
+    told = last;
+    if (last) s.arrived[blockIdx.y] = 0;
+    gpu_fence();
+  }
+  __syncthreads();
+  return told != 0;
+}
 // Adds up N numbers of all threads of a chain, in a fixed order: the last block to come joins the parts of all, and its
 // thread 0 calls then(sums). Once a kernel.
 template <int Threads, int N, class Then>
 __device__ __forceinline__ void join(const Sums& s, bool live, const double (&mine)[N], Then then) {
-  __shared__ bool last;
   double* parts = s.partial + static_cast<i64>(blockIdx.y) * gridDim.x * N;
   for (int n = 0; n < N; ++n) {
     const double part = block_sum<Threads>(live ? mine[n] : 0.0);
     if (threadIdx.x == 0) parts[blockIdx.x * N + n] = part;
   }
-  if (threadIdx.x == 0) {
-    __threadfence();
-    last = atomicAdd(s.arrived + blockIdx.y, 1u) == gridDim.x - 1;
-  }
-  __syncthreads();
-  if (!last) return;
-  __threadfence();
+  __shared__ bool last;
+  if (!last_to_come(s, last)) return;
   double sums[N];
   for (int n = 0; n < N; ++n) {
     double x = 0;
     for (unsigned i = threadIdx.x; i < gridDim.x; i += Threads) x += __ldcg(parts + i * N + n);
     sums[n] = block_sum<Threads>(x);
   }
-  if (threadIdx.x == 0) {
-    s.arrived[blockIdx.y] = 0;
-    then(sums);
-  }
+  if (threadIdx.x == 0) then(sums);
 }
 // The same, with the sums of a chain as the result.
 template <int Threads, int N>

@@ -539,13 +539,7 @@ struct Crowd {
   // True in the last block to come; its thread 0 then has the sums.
   __device__ __forceinline__ bool is_last(double (&sums)[N]) const {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, chunks = (units + 31) / 32;
-    if (threadIdx.x == 0) {
-      gpu_fence();
-      *told = atomicAdd(w.sums.arrived + blockIdx.y, 1u) == gridDim.x - 1;
-      gpu_fence();
-    }
-    __syncthreads();
-    if (*told == 0) return false;
+    if (!last_to_come(w.sums, *told)) return false;
     // Four units are a group; a thread has the groups of its number modulo 256.
     for (int n = 0; n < N; ++n) {
       const double* parts = w.sums.partial + (static_cast<i64>(blockIdx.y) * N + n) * units;
@@ -564,7 +558,6 @@ struct Crowd {
     }
     __syncthreads();
     for (int n = 0; n < N; ++n) sums[n] = tree32(tree8(of_thread + n * stream_threads + lane * 8));
-    if (threadIdx.x == 0) w.sums.arrived[blockIdx.y] = 0;
     return true;
   }
   // The sum of what body returns, for all blocks.

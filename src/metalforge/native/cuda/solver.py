@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from metalforge.core.errors import PlacementError
-from metalforge.native.engine import Floats, Iterated, Precision
+from metalforge.native.engine import Iterated, Iterations, Precision
 
 from .card import BLOCK, LATTICE, SUMS, CardLimits, DeviceBuffer, Launcher, Meeting, Sites
 
@@ -135,37 +135,18 @@ class CudaSolver:
             source=residual,
         )
 
-    def iterate(
-        self,
-        solutions: Sequence[DeviceBuffer],
-        shifts: Floats,
-        diagonal: float,
-        target2: float,
-        most: int,
-        parity: int,
-        every: int,
-        since: int,
-    ) -> Iterated:
-        return self.iterate_chains(solutions, shifts, diagonal, target2, most, parity, every, since)[0]
+    def iterate(self, solutions: Sequence[DeviceBuffer], wanted: Iterations) -> Iterated:
+        return self.iterate_chains(solutions, wanted)[0]
 
-    def iterate_chains(
-        self,
-        solutions: Sequence[DeviceBuffer],
-        shifts: Floats,
-        diagonal: float,
-        target2: float,
-        most: int,
-        parity: int,
-        every: int,
-        since: int,
-    ) -> list[Iterated]:
+    def iterate_chains(self, solutions: Sequence[DeviceBuffer], wanted: Iterations) -> list[Iterated]:
         """Return what each chain of the grid did; they have one mass, and end each by itself."""
-        most = min(most, CHECKS * every - since)
+        every, since = wanted.every, wanted.since
         record = self._launch.record
         record["first"][: self._shifts] = [x.address for x in solutions]
-        record["numbers"][: self._shifts] = shifts
-        record["diagonal"], record["target2"], record["parity"] = diagonal, target2, parity
-        record["most"], record["every"], record["since"] = most, every, since
+        record["numbers"][: self._shifts] = wanted.shifts
+        for name in ("diagonal", "target2", "parity", "every", "since"):
+            record[name] = getattr(wanted, name)
+        record["most"] = min(wanted.most, CHECKS * every - since)
         way, self._round = self.way, self._round ^ 1
         kernel, threads = way.kernel + "_shifts" * (self._shifts > 1), way.warps * BLOCK
         self._launch.together(kernel, way.meeting, way.blocks, threads, way.shared, round=self._round)
