@@ -58,6 +58,10 @@ class ConductorRun(Closing):
     def step(self, frame: Reals) -> Reals:
         """Move the state by a frame; return the outputs of all heads."""
 
+    @abstractmethod
+    def rewrite(self, w_out: Reals, out_bias: Reals) -> int:
+        """Read by another readout of the same shape from now on; return the bytes that went to a device."""
+
 
 class SoftwarePass(ConductorRun):
     """In software: one native call for the state, one for all heads."""
@@ -111,6 +115,12 @@ class SoftwarePass(ConductorRun):
         self._readout.outputs(state, given, outputs)
         return outputs
 
+    def rewrite(self, w_out: Reals, out_bias: Reals) -> int:
+        """Read by another readout of the same shape from now on."""
+        self._w_out, self._bias = _alike(self._w_out, w_out), _alike(self._bias, out_bias)
+        self._readout = Affine(self._w_out, self._bias, first=self._weights.units).native
+        return 0
+
     def _moved(self, frame: Reals) -> Reals:
         """Move the state by a frame, and return it."""
         try:  # the kernel looks at shapes and for numbers that are not finite: once is enough
@@ -143,7 +153,8 @@ class DevicePass(ConductorRun):
         host = HybridEsn.from_weights(replace(weights, w_out=None, out_bias=None), calibration=data)
         self._esn = host.with_hardware_linear(device, precision=precision)
         self._programs = DevicePrograms(device)
-        self._readout = DeviceMatrix(_merged(weights, host.ranges.u, host.ranges.s), self._programs, "conductor")
+        self._ranges = host.ranges.u, host.ranges.s
+        self._readout = self._on_device(weights)
         self._exact = ExactReadout(self._readout, weights.units, self._bias, self._decode.native)
 
     @property
@@ -172,10 +183,35 @@ class DevicePass(ConductorRun):
         found = self._readout(np.atleast_2d(seen)) + self._bias
         return np.asarray(found.reshape(*state.shape[:-1], self._width))
 
+    def rewrite(self, w_out: Reals, out_bias: Reals) -> int:
+        """Read by another readout of the same shape from now on, written over the one that the device holds.
+
+        Its weights go there as a variable (`set_variable`), or, where a chip holds them otherwise, as programs.
+        """
+        self._w_out, self._bias = _alike(self._w_out, w_out), _alike(self._bias, out_bias)
+        try:
+            sent = self._readout.push(self._w_out).bytes
+        except SpecError:  # larger weights may take more programs, so that no sum saturates
+            self._programs.close()
+            self._programs = DevicePrograms(self._programs.device)
+            self._readout = self._on_device(replace(self._weights, w_out=self._w_out))
+            sent = sum(program.layers[0].weights.nbytes for program in self._readout.compiled.programs)
+        self._exact = ExactReadout(self._readout, self._weights.units, self._bias, self._decode.native)
+        return sent
+
+    def _on_device(self, weights: EsnWeights) -> DeviceMatrix:
+        return DeviceMatrix(_merged(weights, *self._ranges), self._programs, "conductor")
+
     def close(self) -> None:
         """Take the programs off the device."""
         self._esn.close()
         self._programs.close()
+
+
+def _alike(before: Reals, after: Reals) -> Reals:
+    if np.shape(after) != before.shape or not np.all(np.isfinite(after)):
+        raise SpecError(f"a readout is written over by a finite one of shape {before.shape}. Got {np.shape(after)}")
+    return np.ascontiguousarray(after, before.dtype)
 
 
 def _merged(weights: EsnWeights, u: float, s: float) -> CompiledLinear:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from metalforge.core.arrays import Reals
 from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError, require_at_least
 from metalforge.core.schema import HeadLayout
@@ -105,6 +106,11 @@ class NetworkConductor(Closing):
         """Forget a chain."""
         self._chains.pop(chain, None)
         self._ahead.pop(chain, None)
+
+    def rewrite(self, w_out: Reals, out_bias: Reals) -> int:
+        """Read by another readout from now on; return the bytes that went to the device. States stay."""
+        self._ahead.clear()
+        return self._run.rewrite(w_out, out_bias)
 
     def close(self) -> None:
         """Take the programs off the device."""
