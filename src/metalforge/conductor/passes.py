@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from metalforge.core.arrays import Reals
+from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError
 from metalforge.hybrid.esn.network import HybridEsn
@@ -19,7 +19,7 @@ from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.hybrid.running.device_matrix import DeviceMatrix
 from metalforge.hybrid.running.exact_steps import ExactReadout
 from metalforge.reservoir.engine import Affine, Engine, init
-from metalforge.reservoir.heads import HeadValues, decoder_of
+from metalforge.reservoir.heads import BaseCurves, HeadValues, decoder_of
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.compile import CompiledLinear, compile_linear
 from metalforge.substrates.npu.device import NpuDevice
@@ -45,6 +45,19 @@ class ConductorRun(Closing):
         self._weights, self._w_out, self._bias = weights, weights.w_out, weights.out_bias
         self._dtype, self._width = weights.dtype, weights.outputs
         self._decode = decoder_of(weights.heads)
+        self._base = BaseCurves(weights.heads, weights.features)
+
+    def _read(self, values: Doubles, frames: Reals) -> HeadValues:
+        """Return decoded outputs, counted from their bases, by name."""
+        self._base.add(values, frames)
+        return HeadValues(values, self._decode.places)
+
+    @abstractmethod
+    def through(self, frames: ArrayLike) -> HeadValues:
+        """Step through frames (steps, features) of one chain; return every head after each, (steps, width) by name.
+
+        The same bits as one after the other.
+        """
 
     @abstractmethod
     def run_conductor(self, x: ArrayLike) -> HeadValues:
@@ -101,11 +114,21 @@ class SoftwarePass(ConductorRun):
                 self._moved(frame)  # says what is wrong
                 raise
             self._state, self._spare = state, self._state
-            return HeadValues(values, decode.places)
+            return self._read(values, frame)
         state = self._moved(frame)
         values = np.empty((*state.shape[:-1], self._width))
         self._readout.values(state, frame, decode.native, values)
-        return HeadValues(values, decode.places)
+        return self._read(values, frame)
+
+    def through(self, frames: ArrayLike) -> HeadValues:
+        """Step through frames (steps, features) of one chain; return every head after each."""
+        given = _checked_frames(frames, self._weights)
+        values = np.empty((len(given), self._width))
+        if len(given):
+            states = self._engine.run(given, self._state)
+            self._readout.values(states, given, self._decode.native, values)
+            self._state = states[-1].copy()
+        return self._read(values, given)
 
     def step(self, frame: Reals) -> Reals:
         """Move the state by a frame; return the outputs of all heads."""
@@ -174,14 +197,30 @@ class DevicePass(ConductorRun):
         """Step on a frame (features,) or a batch (batch, features); return every head's value by name."""
         frame = np.ascontiguousarray(x, self._dtype)
         values = self._esn.step_then(frame, self._exact)
-        return self._decode(self.step(frame)) if values is None else HeadValues(values, self._decode.places)
+        return self._read(self._decode.values(self.step(frame)) if values is None else values, frame)
+
+    def through(self, frames: ArrayLike) -> HeadValues:
+        """Step through frames (steps, features) of one chain; return every head after each.
+
+        States follow each other; all of them are read in one call.
+        """
+        given = _checked_frames(frames, self._weights)
+        if not len(given):
+            return self._read(np.empty((0, self._width)), given)
+        states = self._esn.run(given)
+        rows = tuple(len(given) * rows for rows in self._exact.rows)
+        values = self._programs.compute(self._exact.slots, lambda held: self._exact(states, given, held), rows)
+        return self._read(self._decode.values(self._outputs(states, given)) if values is None else values, given)
 
     def step(self, frame: Reals) -> Reals:
         """Move the state by a frame; return the outputs of all heads."""
-        state = self._esn.step(frame)
-        seen = np.concatenate([state, frame], axis=-1) if self._weights.passthrough else state
+        return self._outputs(self._esn.step(frame), frame)
+
+    def _outputs(self, states: Reals, frames: Reals) -> Reals:
+        """Return the outputs of all heads for states (..., units) and the frames that led to them."""
+        seen = np.concatenate([states, frames], axis=-1) if self._weights.passthrough else states
         found = self._readout(np.atleast_2d(seen)) + self._bias
-        return np.asarray(found.reshape(*state.shape[:-1], self._width))
+        return np.asarray(found.reshape(*states.shape[:-1], self._width))
 
     def rewrite(self, w_out: Reals, out_bias: Reals) -> int:
         """Read by another readout of the same shape from now on, written over the one that the device holds.
@@ -212,6 +251,13 @@ def _alike(before: Reals, after: Reals) -> Reals:
     if np.shape(after) != before.shape or not np.all(np.isfinite(after)):
         raise SpecError(f"a readout is written over by a finite one of shape {before.shape}. Got {np.shape(after)}")
     return np.ascontiguousarray(after, before.dtype)
+
+
+def _checked_frames(frames: ArrayLike, weights: EsnWeights) -> Reals:
+    given = np.ascontiguousarray(frames, weights.dtype)
+    if given.ndim != 2 or given.shape[1] != weights.inputs or not np.all(np.isfinite(given)):
+        raise SpecError(f"frames are finite, of shape (steps, {weights.inputs}). Got {given.shape}")
+    return given
 
 
 def _merged(weights: EsnWeights, u: float, s: float) -> CompiledLinear:

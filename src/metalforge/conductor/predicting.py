@@ -104,11 +104,12 @@ def _pooled(said: Sequence[Doubles], noise: Sequence[float]) -> tuple[Doubles, D
 
 def values_of(trained: Trained, inputs: Doubles) -> dict[str, Doubles]:
     """Return every trained head of one network along a chain; of two classes, the probability of the second."""
-    return _decoded(trained, predict(trained.weights, inputs.astype(trained.weights.dtype)))
+    seen = inputs.astype(trained.weights.dtype)
+    return _decoded(trained, predict(trained.weights, seen), seen)
 
 
-def _decoded(trained: Trained, outputs: NDArray[Any]) -> dict[str, Doubles]:
-    values = ConductorProgram(weights=trained.weights).decode(outputs)
+def _decoded(trained: Trained, outputs: NDArray[Any], inputs: NDArray[Any]) -> dict[str, Doubles]:
+    values = ConductorProgram(weights=trained.weights).decode(outputs, inputs)
     return {name: np.asarray(values[name][:, -1]) for name in trained.fits}
 
 
@@ -193,7 +194,8 @@ def _refitted(
         assert readout.w_out is not None
         assert readout.out_bias is not None
         answers: list[Mapping[str, Doubles]] = [
-            _decoded(again, x @ readout.w_out.T + readout.out_bias) for x in seen(test)
+            _decoded(again, x @ readout.w_out.T + readout.out_bias, example.inputs)
+            for x, example in zip(seen(test), test, strict=True)
         ]
         chip.close()
     return answers

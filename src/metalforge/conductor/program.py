@@ -32,7 +32,7 @@ from metalforge.core.schema import FeatureSchema, HeadLayout, HeadSpec
 from metalforge.core.substrate import Cost
 from metalforge.hybrid.routing.encodings import encoding_of
 from metalforge.reservoir.generate import make_esn
-from metalforge.reservoir.heads import HeadValues, decoder_of
+from metalforge.reservoir.heads import BaseCurves, HeadValues, decoder_of
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu import costs, mesh
 from metalforge.substrates.npu.compile import compile_linear
@@ -207,9 +207,17 @@ class ConductorProgram:
         assert self.weights.heads is not None
         return self.weights.heads
 
-    def decode(self, outputs: NDArray[Any]) -> HeadValues:
-        """Return each head's value from readout outputs (..., width of the layout)."""
-        return decoder_of(self.heads)(outputs)
+    def decode(self, outputs: NDArray[Any], inputs: NDArray[Any] | None = None) -> HeadValues:
+        """Return each head's value from readout outputs (..., width of the layout).
+
+        Heads with a base are counted from what it says of the `inputs` (..., features) that led to them.
+        """
+        values = decoder_of(self.heads)(outputs)
+        if inputs is None:
+            self.heads.expect_no_base("decoding without inputs")
+        else:
+            BaseCurves(self.heads, self.weights.features).add(values.vector, inputs)
+        return values
 
     def explain(self) -> Explanation:
         """Return what this program, and programs of 2 to 55 heads, take under every shipped profile; printable."""

@@ -4,6 +4,7 @@ Both travel with the weights, so that a file made for other features or other he
 """
 
 import hashlib
+import itertools
 from math import isfinite
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -57,12 +58,27 @@ class FeatureSchema(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return _fingerprint(self)
 
 
+class HeadBase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A curve over one feature, in its own unit, that a head's value is counted from: knots joined by straight lines.
+
+    Beyond the first and the last knot it is constant.
+    """
+
+    feature: str
+    knots: tuple[tuple[float, float], ...]
+
+    def __post_init__(self) -> None:
+        at = [x for x, _ in self.knots]
+        if not at or any(b <= a for a, b in itertools.pairwise(at)) or not all(map(isfinite, sum(self.knots, ()))):
+            raise SpecError(f"a base over `{self.feature}` wants finite knots in rising order. Got {self.knots}")
+
+
 class HeadSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One head: `width` neighbouring outputs, what the host applies to them, and what they mean.
 
-    The value is offset + scale * activation(output), in `unit`. `label` says what measurement it is trained on,
-    `baseline` what it must beat. A head that is not `available` has no producer of its inputs; one that is not
-    `trained` has a readout of zeros. Neither is trusted.
+    The value is offset + scale * activation(output), in `unit`, and what `base` says of the inputs is added to it.
+    `label` says what measurement it is trained on, `baseline` what it must beat. A head that is not `available` has no
+    producer of its inputs; one that is not `trained` has a readout of zeros. Neither is trusted.
     """
 
     name: str
@@ -76,6 +92,7 @@ class HeadSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     baseline: str = ""
     available: bool = True
     trained: bool = True
+    base: HeadBase | msgspec.UnsetType = msgspec.UNSET
 
 
 class HeadLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -106,6 +123,11 @@ class HeadLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         """Return a head by name."""
         require_known(f"head of layout {self.name}", name, self.names)
         return self.heads[self.names.index(name)]
+
+    def expect_no_base(self, what: str) -> None:
+        """Refuse heads whose values are counted from a curve over inputs, which `what` cannot do."""
+        if based := [head.name for head in self.heads if head.base is not msgspec.UNSET]:
+            raise SpecError(f"{what} cannot add the base curve of `{based[0]}`\nhint: read it with a NetworkConductor")
 
     def span(self, name: str) -> slice:
         """Return where a head's outputs are."""

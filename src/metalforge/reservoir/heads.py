@@ -1,13 +1,15 @@
-"""Outputs of a readout as the heads that they are: offset + scale * activation(output), by name."""
+"""Outputs of a readout as the heads that they are: offset + scale * activation(output) + base(inputs), by name."""
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import get_args
 
+import msgspec
 import numpy as np
 
 from metalforge.core.arrays import Doubles, Reals
-from metalforge.core.schema import HeadActivation, HeadLayout
+from metalforge.core.errors import require_known
+from metalforge.core.schema import FeatureSchema, HeadActivation, HeadLayout
 from metalforge.native import kernels
 
 
@@ -71,6 +73,31 @@ class Decoder:
     def __call__(self, outputs: Reals) -> HeadValues:
         """Return each head's value from outputs (..., width of the layout), as views of one new array."""
         return HeadValues(self.values(outputs), self.places)
+
+
+class BaseCurves:
+    """What the heads of a layout are counted from, as a function of the network's inputs."""
+
+    def __init__(self, layout: HeadLayout, features: FeatureSchema | None) -> None:
+        names = [] if features is None else [feature.name for feature in features.features]
+        self._curves = []
+        for head in layout.heads:
+            if (base := head.base) is msgspec.UNSET:
+                continue
+            require_known(f"feature of the base of head `{head.name}`", base.feature, names)
+            assert features is not None
+            feature = features.features[names.index(base.feature)]
+            at, values = np.array(base.knots, np.float64).T
+            # The knots as the network sees the feature: nothing has to be scaled back.
+            self._curves.append(
+                (layout.span(head.name), names.index(base.feature), (at - feature.offset) / feature.scale, values)
+            )
+
+    def add(self, values: Doubles, inputs: Reals) -> None:
+        """Add the curves to decoded values (..., width of the layout), given inputs (..., features)."""
+        for span, feature, at, curve in self._curves:
+            order = slice(None) if at[0] <= at[-1] else slice(None, None, -1)
+            values[..., span] += np.interp(inputs[..., feature], at[order], curve[order])[..., None]
 
 
 @lru_cache(maxsize=64)

@@ -370,6 +370,7 @@ def read_heads(layout: HeadLayout | None, outputs: Array, *, activated: bool = F
     """Return readout outputs (..., width) as the values of their heads, offset + scale * activation(output)."""
     if layout is None:
         return outputs
+    layout.expect_no_base("a deployed model")
     decoder = decoder_of(layout)
     return decoder.scaled(outputs) if activated else decoder.values(outputs)
 

@@ -64,6 +64,7 @@ def on_raw(weights: EsnWeights) -> EsnWeights:
             w_out = np.hstack([w_out[:, :units], w_out[:, units:] / scale])
             out_bias = out_bias - w_out[:, units:] @ offset
     if weights.heads is not None and w_out is not None and out_bias is not None:
+        weights.heads.expect_no_base("an export")
         linear = {h.name: h for h in weights.heads.heads if h.activation == "identity" and (h.offset or h.scale != 1)}
         if linear and weights.w_fb is not None:
             raise SpecError("heads with an offset or a scale cannot be exported with feedback, which sees them without")
