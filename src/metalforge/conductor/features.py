@@ -91,6 +91,11 @@ class ChainContext(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return float(np.cbrt(np.prod(self.dims[:3])))
 
     @property
+    def aspect(self) -> float:
+        """N_s / N_t."""
+        return self.n_s / self.dims[3]
+
+    @property
     def has_scale(self) -> bool:
         """Whether plaquette and transition are those of the curves: Wilson's action without sea quarks."""
         return not self.flavors and self.action == "wilson"
@@ -322,7 +327,7 @@ def _fixed(context: ChainContext, transition: Transition | None) -> dict[str, Do
     there = transition or transition_of(n_t, n_s)
     fixed = {
         "log_nt": np.log(n_t),
-        "aspect": n_s / n_t,
+        "aspect": context.aspect,
         "is_hmc": float(context.algorithm == "hmc"),
         "is_cold": float(context.start == "cold"),
         "flavors": float(context.flavors),

@@ -10,14 +10,17 @@ put both back (T. Hesterberg, The American Statistician 69 (2015) 371, "expanded
 couplings they are nearly the least and the largest of the five.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import ceil, sqrt
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
 from scipy.stats import norm, t
 
 from metalforge.core.errors import SpecError
+
+from .features import ChainContext
 
 RESAMPLES = 20_000
 SEEN = 3.29
@@ -113,8 +116,62 @@ class StopStudy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     rules: tuple[StopRule, ...]
 
 
+class TestedKind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Chains of one kind that heads were trained and tested on: what their scores are about."""
+
+    __test__ = False
+
+    algorithm: Literal["heatbath", "hmc"]
+    flavors: int = 0
+    n_t: tuple[int, ...]
+    aspect: tuple[float, float]
+    """The least and the largest N_s / N_t."""
+    integrators: tuple[str, ...] = ()
+    """Of trajectories; none said: any."""
+    heads: tuple[str, ...] = ()
+    """Heads that were tested on them; none said: all."""
+
+    @classmethod
+    def of(cls, chains: Iterable[ChainContext], **more: Any) -> "tuple[TestedKind, ...]":
+        """Return the kinds that chains are of."""
+        kinds: dict[tuple[Literal["heatbath", "hmc"], int], list[ChainContext]] = {}
+        for chain in chains:
+            kinds.setdefault((chain.algorithm, chain.flavors), []).append(chain)
+        return tuple(
+            cls(
+                algorithm=algorithm,
+                flavors=flavors,
+                n_t=tuple(sorted({c.dims[3] for c in alike})),
+                aspect=(min(c.aspect for c in alike), max(c.aspect for c in alike)),
+                **more,
+            )
+            for (algorithm, flavors), alike in sorted(kinds.items())
+        )
+
+    def lacks(self, chain: ChainContext, integrator: str = "") -> str | None:
+        """Return what a chain is that none of these was; None where it is of their kind."""
+        if chain.action != "wilson":
+            return f"Wilson's action, not {chain.action}"
+        if chain.algorithm != self.algorithm:
+            return f"{_MOVES[self.algorithm]}, not {_MOVES[chain.algorithm]}"
+        if chain.flavors != self.flavors:
+            return f"{self.flavors or 'no'} flavours of sea quarks, not {chain.flavors or 'none'}"
+        if self.integrators and integrator and integrator not in self.integrators:
+            return f"{', '.join(self.integrators)} trajectories, not {integrator}"
+        if chain.dims[3] not in self.n_t:
+            return f"N_t = {', '.join(map(str, self.n_t))}, not {chain.dims[3]}"
+        if not self.aspect[0] - 1e-9 <= chain.aspect <= self.aspect[1] + 1e-9:
+            return f"N_s / N_t from {self.aspect[0]:g} to {self.aspect[1]:g}, not {chain.aspect:.3g}"
+        return None
+
+
+_MOVES = {"heatbath": "heat bath sweeps", "hmc": "HMC trajectories"}
+
+
 class HeadsEvaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that `conductor evaluate --json` prints."""
 
     heads: tuple[HeadScore, ...]
     thermalisation_stop: StopStudy
+    tested_on: tuple[TestedKind, ...] = ()
+    """The chains that all of it is about."""
