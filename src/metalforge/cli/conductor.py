@@ -1,4 +1,4 @@
-"""`conductor corpus | train | evaluate | early-stop`: chains to learn from, heads fitted to them, their worth."""
+"""`conductor corpus | train | evaluate | early-stop | adopt`: chains to learn from, heads fitted to them, scores."""
 
 import sys
 from enum import StrEnum
@@ -183,6 +183,56 @@ def early_stop(
     print_records(as_json, found, shown.title, shown.columns, shown.rows)
     if not as_json:
         print_text(shown.note)
+
+
+@app.command()
+def adopt(
+    directories: Annotated[list[Path], typer.Argument(help="Directories of campaigns.", metavar="DIR...")],
+    out: Annotated[Path, typer.Option(help="Where the new weights go (safetensors), with how they were made.")],
+    weights: Annotated[Path | None, typer.Option(help="Weights to begin at; those of the package without.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write heads that became worse, too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Fold campaigns into weights: readouts follow their chains, judged on campaigns that were left out.
+
+    A head is taken over where it became better there; where none did, nothing is written.
+    """
+    import msgspec
+
+    from metalforge.campaign.learning import taught_by
+    from metalforge.conductor.adopting import adopt as fold_in
+    from metalforge.conductor.features import SCHEMA
+    from metalforge.conductor.shipped import (
+        Provenance,
+        default_provenance,
+        default_weights,
+        read_provenance,
+        save_with_provenance,
+    )
+    from metalforge.reservoir.files import expect_features, load_weights
+
+    known = default_weights() if weights is None else load_weights(weights)
+    expect_features(known, SCHEMA)
+    made = default_provenance() if weights is None else read_provenance(weights)
+    taught = [taught_by(directory, known) for directory in directories]
+    found = fold_in(known, [campaign.chains for campaign in taught], force=force)
+    names = " ".join(str(directory) for directory in directories)
+    origin = msgspec.structs.replace(
+        made or Provenance(command=f"weights of {weights}", seed=0, corpus_seed=0, corpus_sha256=""),
+        campaigns=(*(made.campaigns if made else ()), *(campaign.sha256 for campaign in taught)),
+    )
+    origin = msgspec.structs.replace(origin, command=f"{origin.command}; metalforge conductor adopt {names}")
+    save_with_provenance(found.weights, origin, out)
+    if as_json:
+        print_json({"file": str(out), "heads": found.heads, "provenance": origin})
+        return
+    rows = [
+        (h.name, str(h.campaigns), str(h.chains), f"{h.before:.3g}", f"{h.after:.3g}", f"{h.baseline:.3g}",
+         f"{h.skill_before:+.2f}", f"{h.skill_after:+.2f}", "yes" if h.adopted else "no, stays as it was")
+        for h in found.heads
+    ]  # fmt: skip
+    columns = ("head", "campaigns", "chains", "rms before", "after", "baseline", "skill before", "after", "adopted")
+    print_table("Heads on campaigns that were left out", columns, rows)
 
 
 def _command(**options: object) -> str:

@@ -16,11 +16,13 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import SpecError
 from metalforge.reservoir.engine import Engine, init
+from metalforge.reservoir.heads import BaseCurves
 from metalforge.reservoir.least_squares import LeastSquares, absorb
 from metalforge.reservoir.weights import EsnWeights
 
@@ -71,18 +73,19 @@ class MeanFrames:
 
 
 class Retrain:
-    """Learns the readouts of some heads of a network, beside those that it came with."""
+    """Learns the readouts of some heads of a network, beside those that it came with; without names, of `LEARNED`."""
 
-    def __init__(self, weights: EsnWeights, heads: Iterable[str] = LEARNED, *, alpha: float = ALPHA) -> None:
+    def __init__(self, weights: EsnWeights, heads: Iterable[str] | None = None, *, alpha: float = ALPHA) -> None:
         if weights.heads is None or weights.w_out is None or weights.out_bias is None or not weights.passthrough:
             raise SpecError("readouts are retrained of weights with a head layout, whose heads see states and inputs")
         self.weights, self.layout = weights, weights.heads
+        self._bases = BaseCurves(weights.heads, weights.features)
         shipped = np.column_stack([weights.w_out, weights.out_bias]).astype(np.float64)
         width = shipped.shape[1]
         self._shipped: dict[str, Doubles] = {}
         self._learned: dict[str, LeastSquares] = {}
         self._judged: dict[str, deque[JudgedRow]] = {}
-        for name in heads:
+        for name in (name for name in LEARNED if name in self.layout.names) if heads is None else heads:
             head = self.layout[name]
             if head.width == 1 and head.activation in ("identity", "relu") and head.trained and head.available:
                 self._shipped[name] = shipped[self.layout.span(name)]
@@ -98,21 +101,37 @@ class Retrain:
         """Return how many rows a head has learned."""
         return self._learned[head].rows
 
-    def learn(self, head: str, mean: Doubles, label: float, *, baseline: float, base: float = 0.0) -> JudgedRow:
+    def learn(self, head: str, mean: Doubles, label: float, *, beside: float = 0.0) -> JudgedRow:
         """Take what a settled chain showed (`MeanFrames.mean`) and its label; return what was said before.
 
-        `base` is what the host adds to the head's output at that chain (`HeadSpec.base`).
+        The baseline is the head's own curve; `beside` is that of a head without one.
         """
-        spec, x = self.layout[head], np.append(mean, 1.0)
-        if not (np.isfinite(x).all() and np.isfinite([label, baseline, base]).all()):
-            raise SpecError(f"a row of `{head}` must be finite. Got label {label} beside {baseline}")
-        before = [float((w @ x)[0]) for w in (self._shipped[head], self._learned[head].w_out)]
-        said = [base + spec.offset + spec.scale * (max(y, 0.0) if spec.activation == "relu" else y) for y in before]
-        row = JudgedRow(said[0], said[1], baseline, label)
+        if not (np.isfinite(mean).all() and np.isfinite([label, beside]).all()):
+            raise SpecError(f"a row of `{head}` must be finite. Got label {label} beside {beside}")
+        curve = self.baseline(head, mean)
+        row = JudgedRow(*self.says(head, mean), beside if curve is None else curve, label)
         self._judged[head].append(row)
-        target = (label - base - spec.offset) / spec.scale
+        spec, x = self.layout[head], np.append(mean, 1.0)
+        target = (label - self._base(head, mean) - spec.offset) / spec.scale
         self._learned[head] = absorb(self._learned[head], x[None], np.array([[target]]), 1.0)
         return row
+
+    def baseline(self, head: str, mean: Doubles) -> float | None:
+        """Return what the curve that a head is counted from says of a chain; None for a head without one."""
+        spec = self.layout[head]
+        return None if spec.base is msgspec.UNSET else spec.offset + self._base(head, mean)
+
+    def _base(self, head: str, mean: Doubles) -> float:
+        values = np.zeros(self.layout.width)
+        self._bases.add(values, mean[self.weights.units :])
+        return float(values[self.layout.span(head).start])
+
+    def says(self, head: str, mean: Doubles) -> tuple[float, float]:
+        """Return what the shipped and the learned readout say of a chain."""
+        spec, x, base = self.layout[head], np.append(mean, 1.0), self._base(head, mean)
+        outputs = [float((w @ x)[0]) for w in (self._shipped[head], self._learned[head].w_out)]
+        shipped, learned = (max(y, 0.0) if spec.activation == "relu" else y for y in outputs)
+        return base + spec.offset + spec.scale * shipped, base + spec.offset + spec.scale * learned
 
     def judged(self, head: str) -> Sequence[JudgedRow]:
         """Return the last rows, oldest first."""

@@ -30,6 +30,8 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Of the reservoir."""
     corpus_seed: int
     corpus_sha256: str
+    campaigns: tuple[str, ...] = ()
+    """SHA-256 of the journals that were folded in afterwards (`conductor adopt`), in the order in which they were."""
     package_version: str = __version__
 
 

@@ -2,13 +2,15 @@
 
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
+from metalforge.conductor.adopting import TaughtChain, adopt
 from metalforge.conductor.program import ConductorProgram
 from metalforge.conductor.retrain import FEWEST, MeanFrames, Retrain
 from metalforge.core.errors import SpecError
-from metalforge.core.schema import HeadLayout, HeadSpec
+from metalforge.core.schema import Feature, FeatureSchema, HeadBase, HeadLayout, HeadSpec
 from metalforge.reservoir import make_esn
 from metalforge.reservoir.engine import Engine
 from metalforge.reservoir.weights import Ranges
@@ -68,14 +70,14 @@ def test_the_learned_readout_speaks_once_it_was_better_and_rows_told_again_give_
     told = list(rows(weights, 40))
     for i, (mean, label) in enumerate(told):
         assert learning.learned_speaks("schedule") is False or i >= FEWEST
-        row = learning.learn("schedule", mean, label, baseline=0.0)
+        row = learning.learn("schedule", mean, label)
         assert row.outcome == label
     assert learning.learned_speaks("schedule")
     late = learning.judged("schedule")[-10:]
     ours, theirs = (np.mean([(getattr(r, of) - r.outcome) ** 2 for r in late]) for of in ("learned", "shipped"))
     assert ours < 0.2 * theirs
     for mean, label in told:
-        again.learn("schedule", mean, label, baseline=0.0)
+        again.learn("schedule", mean, label)
     assert all(np.array_equal(a, b) for a, b in zip(again.readout(), learning.readout(), strict=True))
     w_out, bias = learning.readout()
     untouched = slice(1, None)
@@ -90,14 +92,14 @@ def test_a_readout_that_learns_nothing_of_use_does_not_speak(weights):
         x = np.append(mean, 1.0)
         w = np.append(weights.w_out[0], weights.out_bias[0])
         truth = 1.0 + 2.0 * float(w @ x)  # what the shipped readout says, and noise
-        learning.learn("schedule", mean, truth + noise.normal(), baseline=0.0)
+        learning.learn("schedule", mean, truth + noise.normal())
     assert not learning.learned_speaks("schedule")
     assert np.array_equal(learning.readout()[0], weights.w_out)
 
 
 def test_a_row_that_is_not_finite_is_refused(weights):
     with pytest.raises(SpecError, match="finite"):
-        Retrain(weights, ["schedule"]).learn("schedule", np.full(UNITS + INPUTS, np.nan), 1.0, baseline=0.0)
+        Retrain(weights, ["schedule"]).learn("schedule", np.full(UNITS + INPUTS, np.nan), 1.0)
 
 
 @pytest.mark.parametrize("device", [None, EmulatedDevice], ids=["software", "device"])
@@ -105,7 +107,7 @@ def test_another_readout_is_written_over_the_one_that_runs(weights, device):
     frames = np.random.default_rng(4).uniform(-1, 1, size=(20, INPUTS)).astype(np.float32)
     learning = Retrain(weights, ["schedule"], alpha=5.0)
     for mean, label in rows(weights, 30):
-        learning.learn("schedule", mean, label, baseline=0.0)
+        learning.learn("schedule", mean, label)
     w_out, bias = learning.readout(learned=["schedule"])
     other = weights.with_readout(w_out, bias, passthrough=True, heads=HEADS)
     with ConductorProgram(weights=weights).run_on(device and device()) as run:
@@ -119,3 +121,41 @@ def test_another_readout_is_written_over_the_one_that_runs(weights, device):
                 assert np.array_equal(said["phase"], new["phase"])
         with pytest.raises(SpecError, match="shape"):
             run.rewrite(w_out[:1], bias)
+
+
+def test_a_head_is_learned_as_the_residual_to_its_base(weights):
+    schema = FeatureSchema(name="few", features=tuple(Feature(name=f"f{i}") for i in range(INPUTS)))
+    base = HeadBase(feature="f0", knots=((-2.0, -6.0), (2.0, 6.0)))
+    based = msgspec.structs.replace(HEADS, heads=(msgspec.structs.replace(HEADS.heads[0], base=base), *HEADS.heads[1:]))
+    learning = Retrain(replace(weights, heads=based, features=schema), ["schedule"])
+    mean, label = next(rows(weights, 1))
+    curve = 1.0 + 3.0 * float(np.clip(mean[UNITS], -2, 2))
+    plain = Retrain(weights, ["schedule"]).says("schedule", mean)[0]
+    row = learning.learn("schedule", mean, label)
+    assert (row.baseline, row.shipped) == pytest.approx((curve, plain + curve - 1.0))
+    assert abs(learning.says("schedule", mean)[1] - label) < abs(row.shipped - label)
+
+
+def taught(weights, seed, *, noise=False):
+    """The chains of a campaign; with `noise` their labels are what the shipped readout says and chance."""
+    says, rng = Retrain(weights, ["schedule"]).says, np.random.default_rng(seed)
+    for mean, label in rows(weights, 12, seed=seed):
+        yield TaughtChain(mean, {"schedule": says("schedule", mean)[0] + rng.normal() if noise else label})
+
+
+def test_campaigns_are_adopted_where_they_help_one_that_was_left_out(weights):
+    found = adopt(weights, [list(taught(weights, seed)) for seed in (1, 2, 3)])
+    (head,) = found.heads
+    assert (head.name, head.campaigns, head.chains, head.adopted) == ("schedule", 3, 36, True)
+    assert head.skill_after > head.skill_before
+    assert not np.array_equal(found.weights.w_out[0], weights.w_out[0])
+
+
+def test_worse_weights_are_refused_unless_they_are_forced(weights):
+    campaigns = [list(taught(weights, seed, noise=True)) for seed in (1, 2)]
+    with pytest.raises(SpecError, match="force"):
+        adopt(weights, campaigns)
+    (head,) = adopt(weights, campaigns, force=True).heads
+    assert head.after > head.before
+    with pytest.raises(SpecError, match="left out"):
+        adopt(weights, campaigns[:1])

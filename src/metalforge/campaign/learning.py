@@ -1,0 +1,173 @@
+r"""What the chains of a campaign teach its heads: rows of a journal go in, mean frames with labels come out.
+
+A chain teaches once it has `ENOUGH` effective samples of |L|, from its own rows up to the end of a visit:
+
+    schedule       log(2 tau_int of |L|)
+    quality        log(1 / (2 tau_int)) of sweeps: effective samples an update
+    deconfinement  log(<|L|> N_s^(3/2))
+    beta_priority  (beta_c - b0) / unit, with the campaign's own beta_c, where it is established (after its end)
+
+These are the labels of the protocol of the heads, of one chain instead of all chains of a coupling.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from math import log
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from metalforge.conductor.adopting import TaughtChain
+from metalforge.conductor.features import ChainContext, FrameMaker
+from metalforge.conductor.retrain import MeanFrames
+from metalforge.conductor.scaling import transition_curve, transition_of
+from metalforge.core.arrays import Doubles
+from metalforge.core.errors import SpecError
+from metalforge.core.files import naming
+from metalforge.core.phases import Phase
+from metalforge.reservoir.engine import Engine
+from metalforge.reservoir.weights import EsnWeights
+from metalforge.statistics import gamma_method
+
+from .findings import finding
+from .spec import CampaignSpec, Dims
+from .state import CampaignState, ChainLog
+
+ENOUGH = 50.0
+"""Effective samples of |L| below which a chain's tau_int is mostly noise: it is then known to a third or so."""
+N_BOOTSTRAP = 50
+"""Replicas of the peak that a finished campaign teaches."""
+
+
+class Lesson(NamedTuple):
+    """What one chain showed until some update, and what its heads should have said of it."""
+
+    chain: str
+    updates: int
+    mean: Doubles
+    labels: Mapping[str, float]
+
+
+class _Reader:
+    """The frames of one chain, averaged over its measurement, up to where it was read."""
+
+    def __init__(self, engine: Engine, context: ChainContext) -> None:
+        self._maker, self.frames = FrameMaker(context), MeanFrames(engine)
+
+    def read(self, log: ChainLog, end: int) -> None:
+        """Read on to the end of a visit; the warm-up is over."""
+        bounds: list[tuple[Phase, int]] = [("quench", log.quenched), ("warmup", log.warmup), ("measure", end)]
+        for phase, until in bounds:
+            first, last = self._maker.count, min(until, end)
+            if last > first:
+                columns = {name: column[first:last] for name, column in log.columns.items()}
+                self.frames.take(self._maker.push(phase, columns).values, counts=phase == "measure")
+
+
+class Lessons:
+    """Reads the chains of one campaign, each from its first row on."""
+
+    def __init__(self, spec: CampaignSpec, weights: EsnWeights) -> None:
+        self._spec, self._engine = spec, Engine(weights, threads=1)
+        self._readers: dict[str, _Reader] = {}
+
+    def of(self, log: ChainLog, end: int) -> Lesson | None:
+        """Return what a chain teaches at update `end`, not before where it was read last; None where it is too short.
+
+        Chains of a ladder and those that were given up teach nothing.
+        """
+        if log.abandoned or log.ladder or end <= log.warmup:
+            return None
+        labels = labels_of(log, end)
+        if not labels:
+            return None
+        reader = self._readers.setdefault(log.id, _Reader(self._engine, context_of_log(self._spec, log)))
+        reader.read(log, end)
+        return Lesson(log.id, end, reader.frames.mean, labels) if reader.frames.frames else None
+
+
+def context_of_log(spec: CampaignSpec, log: ChainLog) -> ChainContext:
+    """Return what the features see of a chain."""
+    lattice = spec.lattice
+    return ChainContext(
+        beta=log.beta,
+        dims=log.dims,
+        mass=lattice.mass,
+        flavors=lattice.flavors,
+        algorithm=lattice.algorithm,
+        start=log.start,
+        tau=lattice.tau,
+        action=lattice.action,
+    )
+
+
+def labels_of(log: ChainLog, end: int) -> dict[str, float]:
+    """Return the labels of a chain by its measured rows before update `end`; none where they are too few."""
+    loop = np.hypot(
+        *(log.columns[name].array(log.warmup)[: end - log.warmup] for name in ("polyakov_re", "polyakov_im"))
+    )
+    if len(loop) < ENOUGH or not np.ptp(loop) > 0:
+        return {}
+    found = gamma_method(loop)
+    if len(loop) < ENOUGH * 2 * found.tau_int:
+        return {}
+    n_s = float(np.cbrt(np.prod(log.dims[:3])))
+    labels = {"schedule": log_of(2 * found.tau_int), "deconfinement": log_of(found.mean * n_s**1.5)}
+    if "accepted" not in log.columns:
+        labels["quality"] = -labels["schedule"]
+    return labels
+
+
+def log_of(value: float) -> float:
+    """Return the logarithm of a positive number."""
+    return log(max(value, 1e-12))
+
+
+def peak_label(state: CampaignState, dims: Dims) -> float | None:
+    """Return the label of `beta_priority` on a volume: where its peak is, where that is established."""
+    if state.spec.lattice.has_other_theory:
+        return None
+    found = finding(state, dims, n_bootstrap=N_BOOTSTRAP)
+    if not found.established or found.transition is None:
+        return None
+    expected = transition_of(dims[3], float(np.cbrt(np.prod(dims[:3]))))
+    return (found.transition.beta_c - expected.mean) / transition_curve().unit
+
+
+def lessons_of(state: CampaignState, weights: EsnWeights) -> list[Lesson]:
+    """Return what the chains of a campaign teach by their complete visits, with the peaks that it established."""
+    reading = Lessons(state.spec, weights)
+    peaks = {dims: peak_label(state, dims) for dims in state.spec.lattice.volumes}
+    lessons = []
+    for log_ in state.chains.values():
+        lesson = reading.of(log_, log_.complete)
+        if lesson is not None:
+            peak = peaks.get(log_.dims)
+            more = {} if peak is None else {"beta_priority": peak}
+            lessons.append(lesson._replace(labels={**lesson.labels, **more}))
+    return lessons
+
+
+class TaughtCampaign(NamedTuple):
+    """What the chains of one campaign teach, and the SHA-256 of its journal."""
+
+    sha256: str
+    chains: tuple[TaughtChain, ...]
+
+
+def taught_by(directory: Path, weights: EsnWeights) -> TaughtCampaign:
+    """Return what the campaign of a directory teaches the heads of weights; it must have ended."""
+    from .results import load  # a campaign that runs has no use for it
+    from .running.campaign import JOURNAL
+
+    with naming(directory):
+        state = load(directory).state
+        if state.finished is None:
+            raise SpecError(
+                "the campaign has not ended, and what it would teach may change"
+                f"\nhint: go on with it: metalforge resume {directory}"
+            )
+        sha256 = hashlib.sha256((directory / JOURNAL).read_bytes()).hexdigest()
+    chains = tuple(TaughtChain(lesson.mean, lesson.labels) for lesson in lessons_of(state, weights))
+    return TaughtCampaign(sha256, chains)

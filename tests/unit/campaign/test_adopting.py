@@ -1,0 +1,119 @@
+"""Campaigns folded into weights: what chains teach, held-out scores, provenance, and what is refused."""
+
+import hashlib
+import json
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from metalforge import campaign
+from metalforge.campaign.learning import ENOUGH, labels_of, lessons_of
+from metalforge.campaign.running.campaign import JOURNAL, Campaign
+from metalforge.campaign.spec import Budget, Steering, WarmUpPolicy
+from metalforge.cli.main import app
+from metalforge.conductor.features import SCHEMA
+from metalforge.conductor.shipped import Provenance, read_provenance, save_with_provenance
+from metalforge.core.errors import SpecError
+from metalforge.core.schema import HeadLayout, HeadSpec
+from metalforge.reservoir import load_weights, make_esn
+from metalforge.reservoir.weights import Ranges
+from metalforge.statistics import gamma_method
+from reference.small_campaigns import ROUNDS, run_until
+
+SMALL = msgspec.structs.replace(
+    ROUNDS,
+    budget=Budget(trajectories=700),
+    warmup=WarmUpPolicy(longest=30, shortest=20),
+    steering=Steering(steerer="uniform", visit=150, initial=3, most=3),
+)
+HEADS = HeadLayout(name="two", heads=(HeadSpec(name="schedule"), HeadSpec(name="deconfinement")))
+MADE = Provenance(command="made by hand", seed=3, corpus_seed=1, corpus_sha256="0" * 64)
+
+
+def network(shift=0.0):
+    """A network that knows nothing of its heads, which say `shift`."""
+    made = make_esn(24, len(SCHEMA), seed=3, connectivity=1.0, leak=0.3, dtype=np.float32, features=SCHEMA)
+    w_out = np.zeros((HEADS.width, 24 + len(SCHEMA)), np.float32)
+    bias = np.full(HEADS.width, shift, np.float32)
+    return replace(made.with_readout(w_out, bias, passthrough=True, heads=HEADS), ranges=Ranges(5.0, 1.0))
+
+
+@pytest.fixture(scope="module")
+def campaigns(tmp_path_factory):
+    """Two finished campaigns with seeds of their own."""
+    folder = tmp_path_factory.mktemp("adopt")
+    for seed in (1, 2):
+        campaign.run(msgspec.structs.replace(SMALL, seed=seed), folder / f"run{seed}")
+    return folder / "run1", folder / "run2"
+
+
+@pytest.fixture
+def file(tmp_path):
+    save_with_provenance(network(), MADE, tmp_path / "old.safetensors")
+    return tmp_path / "old.safetensors"
+
+
+def metalforge(*arguments):
+    ended = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if ended.exception is not None and not isinstance(ended.exception, SystemExit):
+        raise ended.exception
+    return ended
+
+
+def test_a_chain_teaches_what_its_rows_say_once_it_is_long_enough(campaigns):
+    state = campaign.load(campaigns[0]).state
+    lessons = lessons_of(state, network())
+    assert lessons
+    for lesson in lessons:
+        log = state.chains[lesson.chain]
+        loop = np.hypot(log.column("polyakov_re"), log.column("polyakov_im"))
+        found = gamma_method(loop)
+        assert lesson.labels["schedule"] == pytest.approx(np.log(2 * found.tau_int))
+        assert lesson.labels["deconfinement"] == pytest.approx(np.log(loop.mean() * 8))
+        assert "beta_priority" not in lesson.labels  # nothing is established by so few updates
+        assert lesson.mean.shape == (24 + len(SCHEMA),)
+    log = state.chains[lessons[0].chain]
+    assert labels_of(log, log.warmup + int(ENOUGH) - 1) == {}
+
+
+def test_two_campaigns_become_weights_that_name_them_and_are_better_on_the_one_left_out(campaigns, file, tmp_path):
+    new = tmp_path / "new.safetensors"
+    said = json.loads(metalforge("conductor", "adopt", *campaigns, "--weights", file, "--out", new, "--json").stdout)
+    heads = {head["name"]: head for head in said["heads"]}
+    assert heads["deconfinement"]["adopted"]
+    assert heads["deconfinement"]["after"] < heads["deconfinement"]["before"]
+    assert heads["deconfinement"]["campaigns"] == 2
+    made = read_provenance(new)
+    assert made.campaigns == tuple(hashlib.sha256((c / JOURNAL).read_bytes()).hexdigest() for c in campaigns)
+    assert made.command.startswith(MADE.command)
+    before, after = load_weights(file), load_weights(new)
+    np.testing.assert_array_equal(after.w_res, before.w_res)
+    assert not np.array_equal(after.w_out[1], before.w_out[1])
+    assert after.ranges == before.ranges
+    again = tmp_path / "again.safetensors"
+    shown = metalforge("conductor", "adopt", *campaigns, "--weights", file, "--out", again).stdout
+    assert "rms before" in shown
+    assert again.read_bytes() == new.read_bytes()
+
+
+def test_forced_heads_are_taken_whatever_they_are_worth(campaigns, file, tmp_path):
+    new = tmp_path / "new.safetensors"
+    said = metalforge("conductor", "adopt", *campaigns, "--weights", file, "--out", new, "--force", "--json").stdout
+    assert all(head["adopted"] for head in json.loads(said)["heads"])
+
+
+def test_what_cannot_teach_is_refused(campaigns, file, tmp_path):
+    out = tmp_path / "new.safetensors"
+    with pytest.raises(SpecError, match="left out"):
+        metalforge("conductor", "adopt", campaigns[0], "--weights", file, "--out", out)
+    unfinished = tmp_path / "unfinished"
+    with Campaign.open(SMALL, unfinished) as begun:
+        run_until(begun, 60)
+    with pytest.raises(SpecError, match="resume"):
+        metalforge("conductor", "adopt", campaigns[0], unfinished, "--weights", file, "--out", out)
+    with pytest.raises(SpecError, match="nowhere"):
+        metalforge("conductor", "adopt", campaigns[0], tmp_path / "nowhere", "--weights", file, "--out", out)
+    assert not out.exists()
