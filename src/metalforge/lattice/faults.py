@@ -93,18 +93,20 @@ def flip_bit(field: GaugeField, bits: range, rng: np.random.Generator) -> None:
 
 
 @contextmanager
-def faults_at(planned: Mapping[tuple[int, int], FaultName], seed: int = 0) -> Iterator[dict[tuple[int, int], str]]:
+def faults_at(
+    planned: Mapping[tuple[int, int], FaultName], seed: int = 0
+) -> Iterator[dict[tuple[int, int], FaultName]]:
     """Let faults happen once in chains of this process; `planned` says by (stream, step) before which update.
 
     Gives what has not happened yet. In a batch a fault happens where the stretch begins that holds its step.
     """
     left = dict(planned)
-    rng = np.random.default_rng(seed)
     update, take_up = Chain.update, ChainBatch.take_up
 
     def updating(chain: Chain, **options: Any) -> UpdateInfo:
-        if (fault := left.pop((chain.spec.stream, chain.step), None)) is not None:
-            inject(chain, fault, rng)
+        key = chain.spec.stream, chain.step
+        if (fault := left.pop(key, None)) is not None:
+            inject(chain, fault, np.random.default_rng([seed, *key]))
             return chain.update(**options)
         return update(chain, **options)
 
@@ -112,12 +114,12 @@ def faults_at(planned: Mapping[tuple[int, int], FaultName], seed: int = 0) -> It
         for chain in batch.chains if chains is None else chains:
             due = [(stream, step) for stream, step in left if stream == chain.spec.stream and step <= chain.step]
             for key in due:
-                inject(chain, left.pop(key), rng)
+                inject(chain, left.pop(key), np.random.default_rng([seed, *key]))
         take_up(batch, chains, energies)
 
     Chain.update, ChainBatch.take_up = updating, taking  # type: ignore[assignment,method-assign]
     try:
-        yield left  # type: ignore[misc]
+        yield left
     finally:
         Chain.update, ChainBatch.take_up = update, take_up  # type: ignore[method-assign]
 
@@ -163,17 +165,16 @@ def _elsewhere(
 
 
 def _heals(chain: Chain, rng: np.random.Generator) -> Callable[[Update, dict[str, Any]], UpdateInfo]:
-    """Return an update that starts from a link which is not a number, and one that finds the links mended."""
-    kept: list[GaugeField] = []
+    """Put what is not a number into a link; return an update that leaves it there, and then finds it mended."""
+    kept, reals, made = chain.field.copy(), _reals(chain.field), False
+    reals[_somewhere(reals, rng)] = np.nan
 
     def around(original: Update, options: dict[str, Any]) -> UpdateInfo:
-        if kept:
-            chain.field.assign(kept[0])
+        nonlocal made
+        if made:
+            chain.field.assign(kept)
             _unwrap(chain)
-        else:
-            kept.append(chain.field.copy())
-            reals = _reals(chain.field)
-            reals[_somewhere(reals, rng)] = np.nan
+        made = True
         return original(**options)
 
     return around

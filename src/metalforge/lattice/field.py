@@ -134,6 +134,12 @@ class GaugeField(OnGrid):
         energy, charge = self.grid.clover_sums(self.links)
         return energy / self.volume, charge
 
+    def off_group(self, scratch: "GaugeField") -> float:
+        """Return how far the links are off SU(3): the largest difference to their projection, made in `scratch`."""
+        scratch.assign(self)
+        scratch.reunitarise()
+        return self.distance(scratch)
+
     def reunitarise(self) -> None:
         """Project every link back to SU(3); for links that are off by rounding."""
         self.grid.reunitarise(self.links)

@@ -77,7 +77,7 @@ def test_the_json_form_has_these_fields_and_no_others(state, result, tmp_path):
     found = msgspec.to_builtins(summary_of(state, result, tmp_path / "report.html"))
     assert list(found) == [
         *("beta_c", "established", "evidence", "volumes", "recomputed"),
-        *("trajectories", "seconds", "stopped_by", "substrates", "energy", "heads", "answers", "report"),
+        *("trajectories", "seconds", "stopped_by", "substrates", "energy", "heads", "answers", "faults", "report"),
     ]
     peak = result.headline.transition
     assert found["beta_c"] == {"value": peak.beta_c, "error": peak.error, "reason": result.headline.reason or None}

@@ -48,6 +48,22 @@ class WarmUpCheck(ResultPart, frozen=True, kw_only=True):
     largest_z: float
 
 
+class FaultNote(ResultPart, frozen=True, kw_only=True):
+    """A block that was not written: of which chain, at which update, found by whom and why, and what was done.
+
+    `rule` is the figure of the rule that found it, `head` the anomaly head's probability, where there are any.
+    """
+
+    chain: str
+    update: int
+    by: str
+    rule: float | None
+    head: float | None
+    trusted: bool | None
+    reason: str
+    done: str
+
+
 class Decisions(ResultPart, frozen=True, kw_only=True):
     """Everything that was decided, counted."""
 
@@ -72,6 +88,24 @@ def decisions_of(state: CampaignState) -> Decisions:
         warmups=_warmups(state),
         fresh_chains=fresh,
         continued=len(state.visits) - fresh,
+    )
+
+
+def faults_of(state: CampaignState) -> tuple[FaultNote, ...]:
+    """Return the blocks that were not as a chain should give them."""
+    return tuple(
+        FaultNote(
+            chain=d.chain,
+            update=d.step,
+            by=d.by,
+            rule=d.baseline,
+            head=d.value,
+            trusted=d.trusted,
+            reason=d.reason,
+            done=d.done,
+        )
+        for d in state.decisions
+        if d.what == "fault"
     )
 
 

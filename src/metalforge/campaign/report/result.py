@@ -19,7 +19,7 @@ from metalforge.campaign.state import CampaignState, Drift
 from metalforge.campaign.store.records import EnergySpent, StoppedBy
 from metalforge.lattice.registered import Value
 
-from .decisions import Decisions, ResultPart, decisions_of
+from .decisions import Decisions, FaultNote, ResultPart, decisions_of, faults_of
 from .heads import HeadAccount, accounts_of, answers_of
 from .points import ChainResult, chain_results
 from .words import item_text, lattice_name
@@ -178,6 +178,8 @@ class CampaignSummary(ResultPart, frozen=True, kw_only=True):
     energy: tuple[EnergySpent, ...]
     heads: dict[str, HeadAccount]
     answers: dict[str, int] | None
+    faults: tuple[FaultNote, ...]
+    """Blocks that were thrown away, and what came of them."""
     chains: tuple[ChainSummary, ...] | msgspec.UnsetType = msgspec.UNSET
     """Where more was measured than every chain has: the means of that."""
     report: str | None
@@ -233,6 +235,7 @@ def summary_of(state: CampaignState, result: CampaignResult, report: Path | None
         energy=result.energy,
         heads=result.heads,
         answers=result.answers,
+        faults=faults_of(state),
         chains=tuple(_chain(chain, more) for chain in result.chains) if more else msgspec.UNSET,
         report=None if report is None else str(report),
     )

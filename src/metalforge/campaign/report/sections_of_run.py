@@ -12,7 +12,7 @@ from metalforge.campaign.state import CampaignState, ladders_of
 from metalforge.campaign.store.records import EnergySpent, Utilisation
 from metalforge.core.quantities import Modelled, Quantity
 
-from .decisions import LARGEST_Z
+from .decisions import LARGEST_Z, faults_of
 from .html import Raw, bar, details, heading, listing, note, paragraph, section, table
 from .result import CampaignResult
 from .spec_text import spec_text
@@ -37,6 +37,7 @@ def decisions_section(state: CampaignState, result: CampaignResult, figures: Fig
         _exchange(state),
         _heads(state, result),
         _warmups(result),
+        _faults(state),
         _visits(state),
         _others(state),
     )
@@ -80,6 +81,15 @@ def _warmups(result: CampaignResult) -> str:
     about = say("sections.warmups", largest=LARGEST_Z)
     columns = ("ended by", ">chains", ">mean length", ">judged", ">over", ">largest |z|")
     return heading("Had the warm-ups ended?", note(about), table(columns, rows)) if rows else ""
+
+
+def _faults(state: CampaignState) -> str:
+    """Return the blocks that were thrown away, and what came of them."""
+    rows = [(f.chain, f.update, f.by, one_line(f.reason), f.done) for f in faults_of(state)]
+    columns = ("chain", ">update", "found by", "why", "what was done")
+    return (
+        heading("Blocks that were computed again", note(say("sections.faults")), table(columns, rows)) if rows else ""
+    )
 
 
 def _visits(state: CampaignState) -> str:

@@ -15,7 +15,7 @@ from metalforge.conductor.trust import JudgedPair, mark_scores, trust_of
 from metalforge.conductor.worker import Worker
 from metalforge.core.closing import Closing
 from metalforge.core.steering import Steerer
-from metalforge.native.engine import Engine
+from metalforge.native.engine import BatchEngine, Engine
 
 from .heads import Heads, context_of, open_device, screens
 from .monitor import Monitor
@@ -39,6 +39,10 @@ class Lines:
         """Return what was judged here since the last call and is not known elsewhere."""
         return []
 
+    def anomaly(self, chain: str, row: int) -> float | None:
+        """Return what the anomaly head says of a chain at a row; None where its word is not taken."""
+        return None
+
     def leave(self) -> None:
         """Say that this producer has no more questions."""
 
@@ -57,6 +61,11 @@ class Tools:
     engine: Engine
     lines: Lines = NOBODY
     checks: Checks = "none"
+
+    @property
+    def wide(self) -> bool:
+        """Whether the engine moves many chains at once."""
+        return isinstance(self.engine, BatchEngine)
 
     def path(self, chain: str) -> Path:
         """Return where a chain is kept."""

@@ -63,6 +63,11 @@ class Brief:
         """Updates whose rows are in the journal."""
         return len(self.phases)
 
+    @property
+    def measured(self) -> int:
+        """Those of them that are measured."""
+        return self.phases.count("measure")
+
     def history(self) -> Iterator[tuple[Phase, dict[str, float]]]:
         """Give the rows one by one."""
         return (

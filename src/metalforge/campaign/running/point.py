@@ -6,9 +6,10 @@ was.
 """
 
 import hashlib
+import math
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -24,9 +25,10 @@ from metalforge.core.errors import SpecError
 from metalforge.lattice.batch import Columns
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.field import GaugeField
-from metalforge.lattice.run import ChainRun, Segment
+from metalforge.lattice.run import ROUNDING, ChainFaultError, ChainRun, Row, Segment
 from metalforge.lattice.warmup import WarmUp
 
+from .band import Band
 from .equipment import Tools
 from .monitor import WarmUpVerdict
 from .orders import Brief, Snapshot
@@ -34,6 +36,12 @@ from .watch import THERMALISED
 
 KEPT_BLOCKS = 3
 """Blocks whose rows a checkpoint holds: at most two are on their way to the journal."""
+WITNESS = 256
+"""Updates after which one is made twice."""
+WIDE_WITNESS = 64
+"""Times as rarely where a batch moves the chain: an update alone takes an engine of batches as long as many do."""
+SEEN = 4096
+"""Rows, and at least as many again, that a new one must differ from."""
 NOTHING = 0.0
 """Stands in rows for what an update does not have: JSON knows no NaN, and the phase tells."""
 
@@ -50,6 +58,13 @@ class PointChain:
         # Rows that are in the journal already decide the columns: an older version may have measured less.
         spec = tools.spec
         wanted = (*spec.lattice.columns(), *(("replica",) if brief.exchanges else ()))
+        self.band = Band(brief.dims[3])
+        self.band.take(brief.columns, brief.measured)
+        self._seen = set(brief.columns.get("plaquette", ())[-SEEN:]), set[float]()
+        self._witness: Row | None = None
+        self._witness_at = 0
+        self.suspect = False
+        """Whether it is computed again because of what it gave: its rows must still be those that were written."""
         self._names = tuple(name for name in wanted if name in brief.columns or not brief.rows)
         self._marks: deque[int] = deque(maxlen=KEPT_BLOCKS)
         self._exact = set(brief.engines) <= {tools.engine.name}
@@ -64,6 +79,9 @@ class PointChain:
     def _take_up(self, run: ChainRun) -> None:
         """Go on with a run, whose rows so far are told to whoever watches."""
         self.run = run
+        self.taken_up_at = run.log.end
+        """The update from which it is computed here."""
+        self._witness, self._witness_at = None, run.log.end + WITNESS
         if self._watch is not None:
             self._watch.begin(chain(islice(self._known.history(), run.log.first), run.log.rows()), self.n_steps)
 
@@ -129,8 +147,60 @@ class PointChain:
         return hashlib.sha256(self.field.to_links().tobytes()).hexdigest()[:32]
 
     def begin_block(self) -> None:
-        """Say that a block begins: checkpoints keep the rows of the last few."""
+        """Say that a block begins: checkpoints keep the rows of the last few; now and then its first has a witness."""
         self._marks.append(self.rows)
+        alone = self.run.chain.sea is None and not self._known.exchanges
+        if alone and self.run.phase == "measure" and self.rows >= max(self._witness_at, self.emitted):
+            self._call_witness()
+
+    def _call_witness(self) -> None:
+        """Make the next update by a chain that has nothing of this one but its links and what was tuned."""
+        chain = Chain(
+            msgspec.structs.replace(self._wanted, hmc=self.run.chain.spec.hmc, start="file"), field=self.field.copy()
+        )
+        chain.step = self.rows
+        witness = ChainRun(chain, WarmUp(total=0), self._names, fill=NOTHING)
+        witness.log.first = self.rows
+        self._witness = witness.step()
+        self._witness_at = self.rows + WITNESS * (WIDE_WITNESS if self._tools.wide else 1)
+
+    def witnessed(self) -> tuple[int, str]:
+        """Return the update that was made twice and the column in which it differs; no column where it does not."""
+        row, self._witness = self._witness, None
+        if row is None or row.update >= self.rows:
+            return 0, ""
+        rounding = ROUNDING[self.field.precision]
+        at = row.update - self.run.log.first
+        for name, value in row.values.items():
+            if not math.isclose(self.run.log.columns[name][at], value, rel_tol=rounding, abs_tol=rounding):
+                return row.update, name
+        return row.update, ""
+
+    def fresh(self) -> dict[str, list[float]]:
+        """Return the rows that are not in the journal or on their way to it."""
+        log = self.run.log
+        return {name: column[max(self.emitted - log.first, 0) :] for name, column in log.columns.items()}
+
+    @property
+    def fresh_measured(self) -> int:
+        """Those of them that are measured."""
+        return min(self.measured, max(self.rows - self.emitted, 0))
+
+    def repeats(self, columns: Mapping[str, Sequence[float]]) -> int | None:
+        """Return the first of new rows that is one of earlier ones; None where all are new.
+
+        A trajectory that was rejected leaves the links as they were, and its row.
+        """
+        plaquettes = columns["plaquette"]
+        if len(new := set(plaquettes)) == len(plaquettes) and all(new.isdisjoint(seen) for seen in self._seen):
+            return None
+        moved = columns.get("accepted", ()) if self.n_steps is not None else [1.0] * len(plaquettes)
+        known = set().union(*self._seen)
+        for row, (plaquette, accepted) in enumerate(zip(plaquettes, moved, strict=False)):
+            if accepted and plaquette in known:
+                return row
+            known.add(plaquette)
+        return None
 
     def begin_again(self) -> None:
         """Go back to update 0; decisions that the journal has are taken from there once more."""
@@ -139,6 +209,11 @@ class PointChain:
 
     def take_segments(self) -> list[Segment]:
         """Return the rows that are not in the journal or on their way to it; from now on they are."""
+        columns = self.fresh()
+        self.band.take(columns, self.fresh_measured)
+        before, recent = self._seen
+        recent.update(columns["plaquette"])
+        self._seen = (recent, set()) if len(recent) >= SEEN else (before, recent)
         begin, self.emitted = self.emitted, max(self.rows, self.emitted)
         made = list(self.run.log.segments(begin))
         self._forget()
@@ -197,13 +272,22 @@ class PointChain:
 
         row = run.step(at_quarter=at_quarter)
         if row.update < self._known.rows:
-            run.verify(row.update, self._known, self.id, exact=self._exact)
+            self._verify(row.update)
         if self._is_checked(self.rows):
             self.snap()
         if watch is not None:
             watch.push(phase, row.values, steps, tested=row.tested)
         if phase == "warmup":
             self._look()
+
+    def _verify(self, update: int) -> None:
+        """Hold a row against the one that the journal has; one that was spoiled is no fault of whoever resumes."""
+        try:
+            self.run.verify(update, self._known, self.id, exact=self._exact)
+        except SpecError as error:
+            if not self.suspect:
+                raise
+            raise ChainFaultError(f"update {update} is in the journal, and is another one now") from error
 
     def room(self, until: int) -> int:
         """Return how many sweeps a batch may make of it at once: up to a configuration that is checked, or the end."""
@@ -223,7 +307,7 @@ class PointChain:
             taken = {name: values[part] for name, values in columns.items()}
             self.run.extend(taken, None if replicas is None else replicas[part])
             for update in range(first, min(self.rows, self._known.rows)):
-                self.run.verify(update, self._known, self.id, exact=self._exact)
+                self._verify(update)
             if self._watch is not None:
                 self._watch.push_sweeps(phase, taken)
             if phase == "warmup":

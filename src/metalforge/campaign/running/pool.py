@@ -92,6 +92,15 @@ class ChainPool:
         """Forget a chain as it is; return the update it is at."""
         return self._held.pop(chain).rows
 
+    def doubt(self, chain: str, *, from_start: bool) -> None:
+        """Forget a chain that cannot be as it should be, and its file too where that may be so already."""
+        self.drop(chain)
+        path = self._tools.path(chain)
+        for _, newer in _newer(path):
+            newer.unlink()
+        if from_start:
+            path.unlink(missing_ok=True)
+
     def forget(self) -> None:
         """Drop all chains as they are: what held their fields is gone."""
         self._held.clear()

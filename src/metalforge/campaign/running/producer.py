@@ -12,10 +12,10 @@ import numpy as np
 from metalforge.campaign.store.records import Decided, Promise
 from metalforge.lattice.run import Segment
 from metalforge.native.cuda.card import CardLostError
-from metalforge.native.engine import BatchEngine
 from metalforge.pipeline import Emit, Stage
 
 from .equipment import Tools
+from .gate import Gate
 from .ladder import PointLadder
 from .orders import Block, Brief, Order, Volley
 from .point import PointChain
@@ -32,8 +32,8 @@ class Producer(Stage[Volley, Block]):
 
     def __init__(self, tools: Tools, substrate: str, *, stopping: Callable[[], bool], core: int | None = None) -> None:
         self._tools, self._substrate, self._stopping, self._core = tools, substrate, stopping, core
-        self._has_batches = isinstance(tools.engine, BatchEngine)
-        self._pool, self._together = ChainPool(tools), Together(batches=self._has_batches)
+        self._pool, self._together = ChainPool(tools), Together(batches=tools.wide)
+        self._gate = Gate(wide=tools.wide, anomaly=tools.lines.anomaly)
         self._took: dict[str, Brief | None] = {}
         """The briefs with which the chains of the orders under way were taken up."""
         self._pinned = False
@@ -57,6 +57,8 @@ class Producer(Stage[Volley, Block]):
         self._took[order.chain] = order.brief if order.chain not in self._pool else None
         if (took := self._took[order.chain]) is not None:
             self._pool.open(took)
+            for point in self._pool.take(order.chain).points:
+                point.suspect = self._gate.doubts(order.chain)
         if self._tools.checks != "none":
             settle(self._tools.path(order.chain), order.settled)
         if order.chain not in self._pool:
@@ -90,7 +92,7 @@ class Producer(Stage[Volley, Block]):
         held = [self._pool.take(order.chain) for order in orders]
         for one, order in zip(held, orders, strict=True):
             one.begin(order.updates, order.until)
-        clock = time.monotonic if self._has_batches else time.thread_time
+        clock = time.monotonic if self._tools.wide else time.thread_time
         began = clock()
         faults = self._together.advance(held, self._stopping)
         seconds = (clock() - began) / max(sum(len(one.points) for one in held), 1)
@@ -105,7 +107,13 @@ class Producer(Stage[Volley, Block]):
         return blocks
 
     def _blocks(self, order: Order, held: PointLadder, fault: str, seconds: float) -> list[Block]:
-        """Return the blocks of one order, by coupling."""
+        """Return the blocks of one order, by coupling; one answer to an order whose block must be computed again."""
+        verdict = self._gate.judge(held, fault)
+        fault = verdict.fault
+        if verdict.again:
+            self._took.pop(order.chain)
+            self._pool.doubt(order.chain, from_start=verdict.from_start)
+            return [self._answer(order, missing=True, step=held.rows, decisions=list(verdict.decisions))]
         segments = held.take_segments() if not fault else [[] for _ in held.points]
         chis = [susceptibility_of(point, self._tools.spec.screening.window) for point in held.points]
         promised: list[Promise] = [
@@ -132,7 +140,7 @@ class Producer(Stage[Volley, Block]):
                 seconds=seconds,
                 chi=chis[rung],
                 fault=fault if rung == 0 else "",
-                decisions=point.take_decisions(),
+                decisions=[*point.take_decisions(), *(d for d in verdict.decisions if d.chain == point.id)],
                 took=briefs[rung],
                 saved=saved and rung == 0,
                 snapshots=[] if fault else point.take_snapshots(),

@@ -1,0 +1,224 @@
+"""The gate behind every block: what no sound chain gives is thrown away and computed again from the last checkpoint.
+
+Rules that cost next to nothing look at what a block adds, before any of it leaves the producer:
+
+- *finite*: a row was not a number, or an update failed;
+- *witness*: now and then the first update of a block is made twice, the second time by a chain that is made anew from
+  what the journal says of it; the rows must agree;
+- *unitarity*: the links at the block's end are elements of SU(3), up to rounding;
+- *repeated*: no row is one that was there before;
+- *band*: the plaquette stays where the chain's own measured rows have been.
+
+Where the anomaly head is trusted its probability counts beside them. A block that is flagged is evaluated again in
+higher precision and thrown away; the chain is taken up from its file and computes the stretch since then once more.
+Other bits mean that the machine was at fault: the chain goes on with what came now. The same bits again mean that the
+chain is so: what the band or the head found remarkable is kept, anything else is given up. Rows that are written are
+proven by the way, and a chain whose written rows do not come out again is given up.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from metalforge.campaign.physics.precision import evaluate_again
+from metalforge.campaign.store.records import Decided
+from metalforge.lattice.field import GaugeField
+
+from .ladder import PointLadder
+from .point import PointChain
+
+OFF_GROUP = {"f64": 2e-15, "f32": 1e-6}
+"""How far rounding takes links off the group between two projections."""
+HMC_STEPS = 10
+"""Steps of a trajectory that take them as far as this again."""
+SURE = 0.999
+"""The probability from which a trusted anomaly head flags a block."""
+WIDE_LOOK = 16
+"""Of the blocks of a chain that a batch moves, one in so many has its links looked at: reading them takes a while."""
+
+Anomaly = Callable[[str, int], float | None]
+"""What the anomaly head says of a chain at a row; None where its word is not taken."""
+
+
+class Flag(NamedTuple):
+    """What is wrong with a block: found by whom, at which update, with the figure of the rule and of the head."""
+
+    chain: str
+    update: int
+    by: str
+    reason: str
+    rule: float | None = None
+    head: float | None = None
+
+    @property
+    def certain(self) -> bool:
+        """Whether no sound chain does this: what the band or the head finds may be a rare fluctuation."""
+        return self.by not in ("rule:band", "head:anomaly")
+
+    def decided(self, done: str) -> Decided:
+        """Return it as a decision."""
+        by_head = self.by.startswith("head:")
+        return Decided(
+            what="fault",
+            chain=self.chain,
+            step=self.update,
+            by=self.by,
+            reason=self.reason,
+            value=self.head,
+            baseline=self.rule,
+            trusted=None if self.head is None else by_head,
+            head="" if self.head is None else "anomaly",
+            done=done,
+        )
+
+
+class _Suspect(NamedTuple):
+    """A block that was thrown away: why, its rows by chain, and whether the chain begins from its start."""
+
+    flag: Flag
+    rows: tuple["_Rows", ...]
+    from_start: bool
+
+
+class _Rows(NamedTuple):
+    first: int
+    columns: Mapping[str, Sequence[float]]
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.columns["plaquette"])
+
+
+class Verdict(NamedTuple):
+    """What becomes of a block: it is written with these decisions, or computed `again`; or a `fault` ends its chain."""
+
+    decisions: tuple[Decided, ...] = ()
+    again: bool = False
+    from_start: bool = False
+    fault: str = ""
+
+
+class Gate:
+    """Looks at the blocks of one producer, and remembers those it sent back."""
+
+    def __init__(self, *, wide: bool = False, anomaly: Anomaly = lambda chain, row: None) -> None:
+        self._wide, self._anomaly = wide, anomaly
+        self._scratch: dict[tuple[object, ...], GaugeField] = {}
+        self._suspects: dict[str, _Suspect] = {}
+        self._blocks = 0
+
+    def doubts(self, chain: str) -> bool:
+        """Return whether a chain is computed again because of what it gave."""
+        return chain in self._suspects
+
+    def judge(self, held: PointLadder, fault: str = "") -> Verdict:
+        """Return what becomes of what an order gave; `fault` is how it failed, if it did."""
+        name = held.points[0].id
+        self._blocks += 1
+        suspect, flag = self._suspects.pop(name, None), self._flag(held, fault)
+        if suspect is None:
+            return Verdict() if flag is None else self._send_back(held, flag, from_start=False)
+        ends = zip(held.points, suspect.rows, strict=True)
+        if not fault and any(point.rows < rows.end for point, rows in ends):
+            self._suspects[name] = suspect  # it was stopped on the way
+            return Verdict()
+        return self._judge_again(held, suspect, flag, fault)
+
+    def _judge_again(self, held: PointLadder, suspect: _Suspect, flag: Flag | None, fault: str) -> Verdict:
+        """Return what becomes of a block that was computed again."""
+        parted = _parted(held, suspect.rows)
+        began = held.points[0].taken_up_at
+        if fault or (flag is not None and flag.certain):
+            return Verdict(fault=f"{fault or (flag and flag.reason)}; it was computed again, and fails again")
+        if parted is None and flag is not None:
+            done = f"kept: computed again from update {began}, it has the same bits"
+            return Verdict(decisions=(suspect.flag.decided(done),))
+        if flag is not None:
+            return Verdict(fault=f"{flag.reason}; it was computed again with other bits, and is flagged again")
+        if parted is not None and parted == began > 0 and not suspect.from_start:
+            # The checkpoint itself may be spoiled: only the rows from the start on say where it began.
+            return self._send_back(held, suspect.flag, from_start=True)
+        where = "at its end" if parted is None else f"from update {parted} on"
+        done = f"replaced: computed again from update {began}, it has other bits {where}"
+        return Verdict(decisions=(suspect.flag.decided(done),))
+
+    def _send_back(self, held: PointLadder, flag: Flag, *, from_start: bool) -> Verdict:
+        rows = tuple(_Rows(point.emitted, point.fresh()) for point in held.points)
+        self._suspects[held.points[0].id] = _Suspect(flag, rows, from_start)
+        done = f"thrown away, computed again from {'its start' if from_start else 'its last checkpoint'}"
+        return Verdict(decisions=(flag.decided(done),), again=True, from_start=from_start)
+
+    # -- the rules --------------------------------------------------------------------------------------------------
+
+    def _flag(self, held: PointLadder, fault: str) -> Flag | None:
+        """Return what is wrong with the rows that the journal lacks; None where nothing is."""
+        if fault:
+            first = held.points[0]
+            return Flag(first.id, first.rows, "rule:finite", fault)
+        for place, point in enumerate(held.points):
+            if point.rows > point.emitted and (found := self._look(point, place)) is not None:
+                return found._replace(reason=f"{found.reason}; {evaluated(point)}")
+        return None
+
+    def _look(self, point: PointChain, place: int) -> Flag | None:
+        columns = point.fresh()
+        head = self._anomaly(point.id, point.rows - 1)
+
+        def flag(by: str, update: int, reason: str, rule: float | None = None) -> Flag:
+            return Flag(point.id, update, by, reason, rule, head)
+
+        update, differs = point.witnessed()
+        if differs:
+            return flag("rule:witness", update, f"an update that was made twice differs in `{differs}`")
+        if (repeated := point.repeats(columns)) is not None:
+            return flag("rule:repeated", point.emitted + repeated, "a row is one that was there before")
+        if not self._wide or (self._blocks + place) % WIDE_LOOK == 0:
+            off, most = self._off_group(point), off_group_limit(point)
+            if not off <= most:
+                return flag("rule:unitarity", point.rows, f"links are off SU(3) by {off:.2g}, above {most:.2g}", off)
+        measured = point.fresh_measured
+        found = point.band.look(columns, measured)
+        if found is not None:
+            reason = f"the plaquette is {found.z:.1f} times its spread from where the chain has been"
+            return flag("rule:band", point.rows - measured + found.row, reason, found.z)
+        if head is not None and head >= SURE:
+            return flag("head:anomaly", point.rows - 1, f"the anomaly head says {head:.4f}")
+        return None
+
+    def _off_group(self, point: PointChain) -> float:
+        field = point.field
+        key = field.engine.name, field.dims, field.precision
+        if key not in self._scratch:
+            self._scratch[key] = field.copy()
+        return field.off_group(self._scratch[key])
+
+
+def off_group_limit(point: PointChain) -> float:
+    """Return how far the links of a chain may be off the group: those of trajectories are projected at their start."""
+    return OFF_GROUP[point.field.precision] * (1 + (point.n_steps or 0) / HMC_STEPS)
+
+
+def evaluated(point: PointChain) -> str:
+    """Return what the links of a flagged block are in higher precision, in words."""
+    links = point.field.to_links()
+    if not np.isfinite(links).all():
+        return "its links are not finite"
+    again = evaluate_again(links, point.field.precision)
+    row = point.run.log.columns["plaquette"][-1]
+    return f"in {again.precision} its links have plaquette {again.plaquette:.6g}, its last row says {row:.6g}"
+
+
+def _parted(held: PointLadder, before: Sequence[_Rows]) -> int | None:
+    """Return the first update whose rows are not those that were thrown away; None where all are."""
+    updates = []
+    for point, rows in zip(held.points, before, strict=True):
+        log = point.run.log
+        updates += [
+            update
+            for update in range(max(rows.first, log.first), min(rows.end, log.end))
+            if any(
+                log.columns[n][update - log.first] != column[update - rows.first] for n, column in rows.columns.items()
+            )
+        ]
+    return min(updates, default=None)

@@ -1,0 +1,127 @@
+"""What no sound chain gives is not written: a campaign with faults has the bits of one without."""
+
+import json
+from types import SimpleNamespace
+
+import msgspec
+import numpy as np
+import pytest
+
+from metalforge.campaign.report.decisions import decisions_of
+from metalforge.campaign.report.sections_of_run import decisions_section
+from metalforge.campaign.running import band, gate, point
+from metalforge.campaign.running.campaign import Campaign
+from metalforge.campaign.spec import Budget
+from metalforge.testing import faults_at
+from reference.command_line import call
+from reference.small_campaigns import ROUNDS
+from reference.wide_engine import WideEngine, with_cards
+
+SPEC = msgspec.structs.replace(ROUNDS, budget=Budget(trajectories=500))
+
+
+def run(spec, path, faults=None, seed=0):
+    with faults_at(faults or {}, seed=seed) as left, np.errstate(all="ignore"), Campaign.open(spec, path) as campaign:
+        state = campaign.run()
+    assert not left
+    return state
+
+
+def faults_of(state):
+    return [(d.chain, d.by, d.done.partition(":")[0].partition(",")[0]) for d in state.decisions if d.what == "fault"]
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    return run(SPEC, tmp_path_factory.mktemp("sound") / "run")
+
+
+def test_a_sound_campaign_has_no_faults(sound):
+    assert faults_of(sound) == []
+    assert sound.finished is not None
+
+
+def test_faults_in_two_chains_leave_no_trace_in_what_is_measured(sound, tmp_path):
+    state = run(SPEC, tmp_path / "run", {(0, 40): "nan", (1, 77): "nan"})
+    assert state.digest() == sound.digest()
+    assert sorted(faults_of(state)) == [
+        ("c0000", "rule:finite", "replaced"),
+        ("c0000", "rule:finite", "thrown away"),
+        ("c0001", "rule:finite", "replaced"),
+        ("c0001", "rule:finite", "thrown away"),
+    ]
+    assert not any(chain.abandoned for chain in state.chains.values())
+    summary = json.loads(call("replay", "run", "--json", cwd=tmp_path).stdout)
+    assert {(f["chain"], f["update"], f["by"]) for f in summary["faults"]} == {
+        ("c0000", 40, "rule:finite"),
+        ("c0001", 77, "rule:finite"),
+    }
+    page = decisions_section(state, SimpleNamespace(decisions=decisions_of(state), heads={}, answers=None), {})
+    assert "Blocks that were computed again" in page
+
+
+def test_links_off_the_group_and_bits_that_flip_are_found_where_the_block_ends(sound, tmp_path):
+    faults = {(0, 65): "lost_reunitarisation", (1, 100): "flip_exponent"}
+    state = run(SPEC, tmp_path / "run", faults, seed=5)
+    assert state.digest() == sound.digest()
+    assert ("c0000", "rule:unitarity", "replaced") in faults_of(state)
+    assert ("c0001", "rule:finite", "replaced") in faults_of(state)
+
+
+def test_a_campaign_that_is_stopped_at_a_fault_goes_on_as_if_there_was_none(sound, tmp_path):
+    with faults_at({(0, 40): "nan"}), np.errstate(all="ignore"), Campaign.open(SPEC, tmp_path / "run") as campaign:
+        write = campaign.book.write
+
+        def writing(*records):
+            write(*records)
+            if any(getattr(record, "what", "") == "fault" for record in records):
+                campaign.interrupt("test")
+
+        campaign.book.write = writing
+        assert campaign.run().finished is None
+    with Campaign.resume(tmp_path / "run") as campaign:
+        state = campaign.run()
+    assert state.digest() == sound.digest()
+    assert faults_of(state) == [("c0000", "rule:finite", "thrown away")]
+
+
+def test_what_fails_again_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setitem(gate.OFF_GROUP, "f64", 1e-30)
+    state = run(msgspec.structs.replace(SPEC, budget=Budget(trajectories=200)), tmp_path / "run")
+    given_up = [d for d in state.decisions if d.what == "abandoned"]
+    assert given_up
+    assert {d.by for d in given_up} == {"validator"}
+    assert "off SU(3)" in given_up[0].reason
+    assert not any(chain.rows for chain in state.chains.values() if chain.abandoned)
+
+
+def test_a_fluctuation_has_the_same_bits_again_and_is_kept(sound, tmp_path, monkeypatch):
+    monkeypatch.setattr(band, "SIZE", 0.05)
+    monkeypatch.setattr(band, "LATENT", 0.0)
+    monkeypatch.setattr(band, "FEWEST", 2)
+    monkeypatch.setattr(band, "_QUANTILES", {})
+    state = run(SPEC, tmp_path / "run")
+    assert state.digest() == sound.digest()
+    assert {found[1:] for found in faults_of(state)} == {("rule:band", "thrown away"), ("rule:band", "kept")}
+
+
+@pytest.mark.parametrize("fault", ["wrong_beta", "stuck_stream"])
+def test_a_chain_whose_written_rows_do_not_come_out_again_is_given_up(tmp_path, monkeypatch, fault):
+    monkeypatch.setattr(point, "WITNESS", 30)
+    state = run(SPEC, tmp_path / "run", {(0, 75): fault})
+    assert next(d.by for d in state.chains["c0000"].decisions if d.what == "fault") == "rule:witness"
+    assert [chain.id for chain in state.chains.values() if chain.abandoned] == ["c0000"]
+    assert "in the journal" in next(d.reason for d in state.decisions if d.what == "abandoned")
+
+
+def test_chains_of_a_batch_have_the_gate_too(tmp_path, monkeypatch):
+    running = msgspec.structs.replace(SPEC.running, substrate="cuda:0")
+    lattice = msgspec.structs.replace(SPEC.lattice, volumes=((2, 2, 2, 2),))
+    spec = msgspec.structs.replace(SPEC, lattice=lattice, running=running, budget=Budget(trajectories=250))
+    states = []
+    for name, faults in (("sound", {}), ("faulty", {(0, 40): "nan", (1, 40): "nan"})):
+        with_cards(monkeypatch, WideEngine(busy_sites=32))
+        states.append(run(spec, tmp_path / name, faults))
+    sound, faulty = states
+    assert faulty.digest() == sound.digest()
+    assert {found[:2] for found in faults_of(faulty)} == {("c0000", "rule:finite"), ("c0001", "rule:finite")}
