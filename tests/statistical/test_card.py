@@ -54,7 +54,7 @@ def test_plaquette_and_polyakov_loop_on_8_4(engine, precision):
 
 def test_trajectories_on_8_4(engine):
     hmc = {"algorithm": "hmc", "hmc": HmcSpec(n_steps=12)}
-    for beta, (p, _) in batch_of(engine, (8, 8, 8, 8), [5.5, 6.0], 300, 700, **hmc).items():
+    for beta, (p, _) in batch_of(engine, (8, 8, 8, 8), [5.5, 6.0], 300, 1200, **hmc).items():
         assert agrees(Mean(p.mean(axis=0)), *TABLE[beta][:2], precision=3e-4)
 
 

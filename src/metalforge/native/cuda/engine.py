@@ -106,7 +106,7 @@ class CupyCard:
             if function is None:
                 raw = self._module(file, precision).get_function(kernel)
                 if meeting:  # more shared memory than a block has unasked
-                    raw.max_dynamic_shared_size_bytes = self.limits.shared_bytes
+                    raw.max_dynamic_shared_size_bytes = int(self._properties["sharedMemPerBlockOptin"])
                 function = self._kernels[file, precision, kernel] = raw.kernel
             # As plain bytes: asked where it lies, an array with named members describes them all first.
             plain = record.view(f"V{record.nbytes}")
@@ -127,18 +127,21 @@ class CupyCard:
 
         return replay
 
+    @cached_property
+    def _properties(self) -> dict[str, Any]:
+        with self._device:
+            return dict(self._cupy.cuda.runtime.getDeviceProperties(self._device.id))
+
     @property
     def cache_bytes(self) -> int:
-        with self._device:
-            return int(self._cupy.cuda.runtime.getDeviceProperties(self._device.id)["l2CacheSize"])
+        return int(self._properties["l2CacheSize"])
 
     @cached_property
     def limits(self) -> CardLimits:
-        with self._device:
-            properties = self._cupy.cuda.runtime.getDeviceProperties(self._device.id)
+        """What solvers go by; a test may say that a card has less."""
         return CardLimits(
-            int(properties["multiProcessorCount"]),
-            int(properties["sharedMemPerBlockOptin"]),
+            int(self._properties["multiProcessorCount"]),
+            int(self._properties["sharedMemPerBlockOptin"]),
             int(self._device.compute_capability) >= FIRST_WITH_CLUSTERS,
         )
 
