@@ -25,7 +25,7 @@ UNITS = {"warmup-ends": UPDATES, "visit-length": UPDATES, "quenched-length": UPD
 """What decisions of a kind are counted in; others have no unit that could be added up."""
 NOT_WITHIN = "not within the rows that there are"
 NOTE = "nothing was run: where a baseline decides otherwise, what would have followed is modelled, not measured"
-NOTED = ("head", "judged", "reader")
+NOTED = ("head", "judged", "reader", "retrained", "trust")
 """Lines about heads that are no decisions."""
 
 

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.arrays import Reals
 from metalforge.core.errors import SpecError
 from metalforge.core.phases import Phase
 from metalforge.core.schema import HeadLayout
@@ -97,6 +98,10 @@ class Conductor(Protocol):
         """Forget a chain; one that is not known is no error."""
         ...
 
+    def rewrite(self, w_out: Reals, out_bias: Reals) -> int:
+        """Read by another readout from now on; return the bytes that went to a device."""
+        ...
+
 
 Clock: TypeAlias = Callable[[], float]
 
@@ -158,6 +163,10 @@ class Future:
         return True
 
 
+COUNTED = ("asked", "heads", "late", "rows", "rows_lost", "rewritten", "bytes_rewritten")
+"""What a worker counts, beside the answers of baselines."""
+
+
 class WorkerStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a worker has done. Every question that was settled is in one of `heads` and `baselines`."""
 
@@ -172,17 +181,22 @@ class WorkerStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Rows that were taken in."""
     rows_lost: int
     """Rows that were not: nothing more is said of their chain until it is begun again."""
+    rewritten: int
+    """Times that another readout was taken up."""
+    bytes_rewritten: int
+    """Bytes that went to a device for them."""
     last_error: str
 
     @property
     def counts(self) -> dict[str, int]:
         """All of it by name: the baselines' answers by their reason (`deadline`, `lost`, ...)."""
-        own = {name: getattr(self, name) for name in ("asked", "heads", "late", "rows", "rows_lost")}
+        own = {name: getattr(self, name) for name in COUNTED}
         return own | self.baselines
 
     def __str__(self) -> str:
         by = "".join(f", {n} by a baseline ({reason})" for reason, n in sorted(self.baselines.items()))
         lost = f"; {self.rows_lost} rows lost" if self.rows_lost else ""
+        lost += f"; readouts written {self.rewritten} times" if self.rewritten else ""
         error = f"; last error: {self.last_error}" if self.last_error else ""
         return f"{self.asked} questions, {self.heads} answered by heads{by}; {self.rows} rows read{lost}{error}"
 
@@ -218,5 +232,5 @@ class Tally:
     def statistics(self) -> WorkerStatistics:
         """Return all counts at one moment."""
         with self._lock:
-            counted = {name: self._counts[name] for name in ("asked", "heads", "late", "rows", "rows_lost")}
+            counted = {name: self._counts[name] for name in COUNTED}
             return WorkerStatistics(**counted, baselines=dict(self._reasons), last_error=self._last_error)

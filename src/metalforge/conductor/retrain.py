@@ -101,15 +101,18 @@ class Retrain:
         """Return how many rows a head has learned."""
         return self._learned[head].rows
 
-    def learn(self, head: str, mean: Doubles, label: float, *, beside: float = 0.0) -> JudgedRow:
+    def learn(self, head: str, mean: Doubles, label: float) -> JudgedRow:
         """Take what a settled chain showed (`MeanFrames.mean`) and its label; return what was said before.
 
-        The baseline is the head's own curve; `beside` is that of a head without one.
+        The baseline is the curve that the head is counted from; of a head without one the mean of the labels so far.
         """
-        if not (np.isfinite(mean).all() and np.isfinite([label, beside]).all()):
-            raise SpecError(f"a row of `{head}` must be finite. Got label {label} beside {beside}")
-        curve = self.baseline(head, mean)
-        row = JudgedRow(*self.says(head, mean), beside if curve is None else curve, label)
+        if not (np.isfinite(mean).all() and np.isfinite(label)):
+            raise SpecError(f"a row of `{head}` must be finite. Got label {label}")
+        (shipped, learned), baseline = self.says(head, mean), self.baseline(head, mean)
+        if baseline is None:
+            before = [row.outcome for row in self._judged[head]]
+            baseline = sum(before) / len(before) if before else shipped
+        row = JudgedRow(shipped, learned, baseline, label)
         self._judged[head].append(row)
         spec, x = self.layout[head], np.append(mean, 1.0)
         target = (label - self._base(head, mean) - spec.offset) / spec.scale

@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from metalforge.core.arrays import Reals
 from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout
@@ -134,6 +135,10 @@ class Worker(Closing):
         """Forget a chain."""
         self._put(partial(self._end, chain))
 
+    def rewrite(self, w_out: Reals, out_bias: Reals) -> None:
+        """Read what is told from now on by another readout of all heads; on a device it is written over the old one."""
+        self._put(partial(self._rewrite, w_out, out_bias))
+
     def outcome(self, id: int, value: float) -> None:
         """Say what came of the question with this id; 0 or 1 where something happened or not."""
         self._put(partial(self.trust.outcome, id, value))
@@ -238,6 +243,13 @@ class Worker(Closing):
     def _end(self, chain: str) -> None:
         self._chains.pop(chain, None)
         self._conductor.end(chain)
+
+    def _rewrite(self, w_out: Reals, out_bias: Reals) -> None:
+        try:
+            self._tally.add("bytes_rewritten", self._conductor.rewrite(w_out, out_bias))
+            self._tally.add("rewritten")
+        except Exception as error:  # heads go on as they were; whoever looks at the counts sees it
+            self._tally.error(error)
 
     def _answer(self, future: Future) -> None:
         """Settle a question by its head if that is trusted, else by its baseline; remember what both said."""

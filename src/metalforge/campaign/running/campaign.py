@@ -54,6 +54,7 @@ from .graph import build_graph, silicon_of
 from .halting import StopFlag
 from .heads import PROFILE, load_heads, neighbours_of
 from .lanes import ChainLane, arranged, check_room, lanes_here, producer_here
+from .learning import Learning
 from .monitor import Monitor
 from .notes import EnergyNotes, note_heads, note_judged, note_strategies, note_use
 from .orders import pass_over
@@ -221,8 +222,9 @@ class Campaign(Closing):
         note_heads(self.book, heads)
         note_strategies(self.book, {lane.name: lane.engine for lane in self._lanes})
         with HeadReader(self.spec, heads) as reader:
+            self._learning = Learning(self.book, heads, reader.worker)
             stopped = self.segment(self._ordering(reader), reader)
-        note_judged(self.book, reader.worker)
+        note_judged(self.book, reader.worker, self._learning)
         if reader.device is not None:
             self._energy.device(reader.device, reader.held_s, reader.emulation_s)
         self._energy.write()
@@ -258,7 +260,7 @@ class Campaign(Closing):
             sleep=make_sleep(self.book, spec) if arrangement.sleeps else None,
             bits={who.substrate: who.bits for who in arrangement.lanes},
         )
-        estimator = Estimator(spec, self.book)
+        estimator = Estimator(spec, self.book, self._learning.settle)
         planner = Planner(
             spec,
             self.book,
@@ -294,6 +296,7 @@ class Campaign(Closing):
         graph = build_graph(
             spec, arrangement, book=self.book, planner=planner, screen=screen, hear=hear, produce=produce
         )
+        self._learning.settle()
         began = time.monotonic()
         self._look()
         with estimator, _quick_turns(any(lane.sites for lane in self._lanes)), graph.start() as run:

@@ -1,6 +1,7 @@
 """beta_c while a campaign runs: estimated after visits, but seldom for more than a small part of the time."""
 
 import time
+from collections.abc import Callable
 from threading import Thread
 
 from metalforge.campaign.findings import plan_of
@@ -21,10 +22,10 @@ REPLICAS = 60
 
 
 class Estimator(Closing):
-    """Writes an estimate for every volume with new measurements."""
+    """Writes an estimate for every volume with new measurements; then calls `after`, where it is given."""
 
-    def __init__(self, spec: CampaignSpec, book: Book) -> None:
-        self._spec, self._book = spec, book
+    def __init__(self, spec: CampaignSpec, book: Book, after: Callable[[], None] | None = None) -> None:
+        self._spec, self._book, self._after = spec, book, after
         self._ended, self._cost, self._made = -1e9, 0.0, 0
         self._running = Thread()
         self._failed: BaseException | None = None
@@ -84,5 +85,7 @@ class Estimator(Closing):
                     wants=found.wants,
                 )
             )
+        if self._after is not None:
+            self._after()
         self._ended = time.monotonic()
         self._cost = self._ended - began

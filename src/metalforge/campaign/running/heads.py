@@ -5,7 +5,7 @@ what they say there was not measured on held-out data.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -47,10 +47,13 @@ class Heads:
     """Why no head is acted on here; None where the chains are of the kind they were trained on."""
     route: str = SOFTWARE
     """Where the network runs: the route whose scores count."""
+    lost: dict[str, str] = field(default_factory=dict)
+    """Heads that lost to their baselines while the campaign ran, and by how much."""
 
     def acts(self, head: str) -> bool:
-        """Return whether a head's word is taken."""
-        return self.domain is None and head not in self.unused and self.trusted.get(head, False)
+        """Return whether a head's word is taken now."""
+        applies = self.domain is None and head not in self.unused and head not in self.lost
+        return applies and self.trusted.get(head, False)
 
     def why_not(self, head: str) -> str:
         """Return why a head that applies is not trusted."""

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from metalforge.campaign.store.records import EMULATED_NPU, NOT_ACTED_ON, Decided, Energy, StageUse, Utilisation
+from metalforge.conductor.retrain import LEARNED
 from metalforge.conductor.worker import Worker
 from metalforge.core.energy import EnergyMeter
 from metalforge.core.errors import MeterUnavailableError
@@ -18,6 +19,7 @@ from metalforge.substrates.npu.emulator import EmulatedDevice
 
 from .book import Book
 from .heads import Heads
+from .learning import Learning
 
 
 def note_heads(book: Book, heads: Heads) -> None:
@@ -45,12 +47,13 @@ def note_strategies(book: Book, engines: Mapping[str, Engine]) -> None:
             book.write(Decided(what="lane", by=name, reason=f"double precision: {fp64.line}"))
 
 
-def note_judged(book: Book, worker: Worker) -> None:
+def note_judged(book: Book, worker: Worker, learning: Learning) -> None:
     """Write how the heads that were judged while it ran did against their baselines, and who answered how often."""
+    book.write(*learning.notes())
     done = worker.statistics()
     if done.asked:
         book.write(Decided(what="reader", by="worker", reason=str(done), counts=done.counts))
-    for name in ("cg_estimate", "rejection"):
+    for name in ("cg_estimate", "rejection", *LEARNED):
         standing = worker.trust.standing(name)
         if standing.pairs:
             reason = f"{standing.why}, judged while the campaign ran"
