@@ -19,12 +19,13 @@ from metalforge.campaign.physics import precision
 from metalforge.campaign.running import heads, recording
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.store.journal import Journal
-from metalforge.conductor.shipped import default_scores, default_weights
+from metalforge.conductor.shipped import default_weights
 from metalforge.core.errors import MetalforgeError
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.generate import Generation
 from metalforge.lattice.generate import Job as Task
 from metalforge.pipeline.processes import Child
+from reference.trusted_heads import scores
 
 from .campaigns import CAMPAIGNS, RUNS, TRUSTING
 
@@ -156,11 +157,7 @@ def _run(job: Job) -> bool:
 
 def _trust() -> None:
     """Let the heads act: in the shipped scores no early stop was shown to be unbiased."""
-    found = default_scores()
-    study = found.thermalisation_stop
-    rules = tuple(msgspec.structs.replace(rule, unbiased=rule.rule == "head") for rule in study.rules)
-    shown = msgspec.structs.replace(found, thermalisation_stop=msgspec.structs.replace(study, rules=rules))
-    heads.default_scores = lambda: shown
+    heads.default_scores = scores
 
 
 def _beside(directory: Path, ending: str) -> Path:

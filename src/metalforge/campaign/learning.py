@@ -31,6 +31,7 @@ from metalforge.reservoir.weights import EsnWeights
 from metalforge.statistics import gamma_method
 
 from .findings import finding
+from .running.heads import context_of
 from .spec import CampaignSpec, Dims
 from .state import CampaignState, ChainLog
 
@@ -82,24 +83,11 @@ class Lessons:
         labels = labels_of(log, end)
         if not labels:
             return None
-        reader = self._readers.setdefault(log.id, _Reader(self._engine, context_of_log(self._spec, log)))
+        reader = self._readers.setdefault(
+            log.id, _Reader(self._engine, context_of(self._spec, log.beta, log.dims, log.start))
+        )
         reader.read(log, end)
         return Lesson(log.id, end, reader.frames.mean, labels) if reader.frames.frames else None
-
-
-def context_of_log(spec: CampaignSpec, log: ChainLog) -> ChainContext:
-    """Return what the features see of a chain."""
-    lattice = spec.lattice
-    return ChainContext(
-        beta=log.beta,
-        dims=log.dims,
-        mass=lattice.mass,
-        flavors=lattice.flavors,
-        algorithm=lattice.algorithm,
-        start=log.start,
-        tau=lattice.tau,
-        action=lattice.action,
-    )
 
 
 def labels_of(log: ChainLog, end: int) -> dict[str, float]:

@@ -8,15 +8,14 @@ if TYPE_CHECKING:
     from .chains import ChainEntry, load_corpus, save_corpus
     from .corpus import build_corpus, run_chains
     from .corpus_spec import CorpusSpec
-    from .features import ChainContext, MetaRow, scaled
+    from .features import ChainContext, FrameMaker
     from .heads_training import reservoir, train_heads
     from .labels import examples, frames_of
     from .layouts import CONDUCTOR_11, GPU_PREP_11
     from .program import ConductorProgram
-    from .questions import HeadQuestion, PlannedRun
+    from .questions import ComingTrajectory, HeadQuestion
     from .reading import NetworkConductor
     from .shipped import default_provenance, default_scores, default_weights
-    from .steerer import ConductorSteerer
     from .trust import Trust
     from .worker import Worker
 
@@ -25,13 +24,12 @@ __all__ = [
     "GPU_PREP_11",
     "ChainContext",
     "ChainEntry",
+    "ComingTrajectory",
     "ConductorProgram",
-    "ConductorSteerer",
     "CorpusSpec",
+    "FrameMaker",
     "HeadQuestion",
-    "MetaRow",
     "NetworkConductor",
-    "PlannedRun",
     "Trust",
     "Worker",
     "build_corpus",
@@ -44,7 +42,6 @@ __all__ = [
     "reservoir",
     "run_chains",
     "save_corpus",
-    "scaled",
     "train_heads",
 ]
 __getattr__, __dir__ = on_demand(__name__, __all__)

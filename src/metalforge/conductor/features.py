@@ -199,7 +199,8 @@ class FrameMaker:
         rows = np.full((count, len(SEEN) + len(OF_TRAJECTORIES) + 1), np.nan)
         for i, name in enumerate(SEEN):
             # What is no number is as far off as can be, once: it must not stay in the filters.
-            rows[:, i] = np.clip(np.nan_to_num(np.asarray(columns[name], np.float64), nan=0.0), -1.0, 1.0)
+            values = np.asarray(columns[name], np.float64)
+            rows[:, i] = np.where(np.isnan(values), 0.0, np.minimum(np.maximum(values, -1.0), 1.0))
         quench = phase == "quench"
         if self._trajectories and not quench:
             for i, name in enumerate(OF_TRAJECTORIES, len(SEEN)):
@@ -229,8 +230,11 @@ class FrameMaker:
             return seen._replace(updates=count, rows=left), empty
         found, base, moves, away = self._values(looked, now, made.astype(np.float64))
         kept = _Seen(count, left.copy(), base, moves, away)
-        values = np.stack([np.broadcast_to(found[name], k) for name in _NAMES], axis=1)
-        values = (values - _OFFSETS) / _SCALES
+        values = np.empty((k, len(SCHEMA)))
+        for i, name in enumerate(_NAMES):
+            values[:, i] = found[name]
+        values -= _OFFSETS
+        values /= _SCALES
         values[~np.isfinite(values)] = 0.0
         return kept, Frames(numbers.astype(np.int64), np.clip(values, -LARGEST, LARGEST, out=values))
 

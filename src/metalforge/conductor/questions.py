@@ -8,47 +8,43 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
-from metalforge.core.arrays import Reals
+from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.errors import SpecError
 from metalforge.core.phases import Phase
 from metalforge.core.schema import HeadLayout
+from metalforge.reservoir.heads import HeadValues
 
-from .features import ChainContext, MetaRow, ObservedUpdate
 from .trust import Loss
 
 
-class PlannedRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A run that nobody has begun: its chain, and what earlier runs found."""
+class ComingTrajectory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A chain's trajectory under way, as far as it is known."""
 
-    context: ChainContext
-    meta: tuple[MetaRow, ...] = ()
-    phase: Phase = "measure"
+    phase: Phase
+    n_steps: int
+    delta_h_quarter: float | None = None
+    """The energy error at a quarter of its steps, once that is known."""
 
 
 class HeadQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a head says: of a row of a chain, of the chain's trajectory under way, or of a run that is planned.
+    """What a head says of a chain: after a row that was told, or of the trajectory under way.
 
-    `of` names the one of the three: the number of a row that was told, a trajectory as far as it is known (the chain's
-    state stays where it is), or a `PlannedRun`, which no chain has a part in.
+    Of a row it is what the last frame at or before it gave; a trajectory leaves the chain's state where it is.
     """
 
     head: str
-    chain: str = ""
-    of: int | ObservedUpdate | PlannedRun
+    chain: str
+    of: int | ComingTrajectory
     baseline: float | None = None
     """What answers where the head does not; None where the asker has a rule of its own."""
     loss: Loss | None = None
     """By which head and baseline are judged when the outcome is told; None where no outcome will be."""
 
     def __post_init__(self) -> None:
-        if bool(self.chain) == isinstance(self.of, PlannedRun):
-            raise SpecError("a question is about a chain that is told, or about a run that is planned: one of the two")
         if self.loss is not None and self.baseline is None:
             raise SpecError(f"a head is judged beside a baseline: the question about `{self.head}` has none")
 
@@ -68,13 +64,6 @@ class HeadAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The predictive standard deviation of the head's value; None where it is not known."""
 
 
-class HeadReading(NamedTuple):
-    """A head's value, decoded, and the predictive standard deviation of its first entry; None where it is not known."""
-
-    value: NDArray[np.float64]
-    spread: float | None
-
-
 class Conductor(Protocol):
     """Many heads from one pass."""
 
@@ -83,15 +72,20 @@ class Conductor(Protocol):
         """The heads, with which of them are trained."""
         ...
 
-    def read(self, frame: Mapping[str, float], *, chain: str | None = None) -> Mapping[str, HeadReading]:
-        """Return every head for a frame: one step from rest, or from the state that a chain carries; none is changed.
+    @property
+    def spreads(self) -> Mapping[str, float]:
+        """Predictive standard deviations by head, where they are known."""
+        ...
+
+    def read(self, chain: str, frame: Doubles) -> HeadValues:
+        """Return every head for a frame (features,) as if it came next in a chain, whose state stays as it is.
 
         A chain of which nothing was observed yet is at rest.
         """
         ...
 
-    def observe(self, chain: str, frame: Mapping[str, float]) -> Mapping[str, HeadReading]:
-        """Return every head after one step of a chain's carried state."""
+    def observe(self, chain: str, frames: Doubles) -> HeadValues:
+        """Return every head after each of a chain's next frames (frames, features), which its state takes up."""
         ...
 
     def end(self, chain: str) -> None:
@@ -174,7 +168,7 @@ class WorkerStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     heads: int
     """Answered by a head."""
     baselines: dict[str, int]
-    """Answered by a baseline, by the reason: untrusted, deadline, error, lost, died, closed."""
+    """Answered by a baseline, by the reason: untrusted, early, deadline, error, lost, died, closed."""
     late: int
     """What heads said when their question had been answered without them; it was thrown away."""
     rows: int

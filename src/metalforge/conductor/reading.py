@@ -1,7 +1,7 @@
 """A conductor over trained weights: one state a chain, readings with their spread, in software or on a device.
 
-A reading along a chain steps the chain's state; `read(frame, chain=...)` steps a copy of it, so a trajectory that is
-half way can be asked about. The state of a chain is the network's only memory of it: with more open chains than
+Frames come in blocks and step the chain's state; `read` steps a copy of it, so a trajectory that is half way can be
+asked about. The state of a chain is the network's only memory of it: with more open chains than
 `chains`, a new one is refused rather than an old one begun again from rest without a word.
 """
 
@@ -12,24 +12,24 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from metalforge.core.arrays import Reals
+from metalforge.core.arrays import Doubles, Reals
 from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError, require_at_least
 from metalforge.core.schema import HeadLayout
 from metalforge.reservoir.files import expect_features
+from metalforge.reservoir.heads import HeadValues
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import NpuDevice
 
-from .features import FEATURES, scaled
+from .features import SCHEMA
 from .program import ConductorProgram
-from .questions import HeadReading
 
 
 class _Step(NamedTuple):
-    """What a frame gave, from a chain's state, and the state after it."""
+    """What frames gave, from a chain's state, and the state after them."""
 
-    frame: Mapping[str, float]
-    readings: dict[str, HeadReading]
+    frames: Doubles
+    said: HeadValues
     state: NDArray[Any]
 
 
@@ -39,7 +39,7 @@ class NetworkConductor(Closing):
     Parameters
     ----------
     weights
-        Of `metalforge conductor train`; made for the features of `features.FEATURES`.
+        Of `metalforge conductor train`; made for the features of `features.SCHEMA`.
     device
         Where the products run: None is software.
     precision, calibration
@@ -63,7 +63,7 @@ class NetworkConductor(Closing):
         chains: int = 1000,
     ) -> None:
         require_at_least(1, chains=chains)
-        expect_features(weights, FEATURES)
+        expect_features(weights, SCHEMA)
         program = ConductorProgram(weights=weights)
         self.layout: HeadLayout = program.heads
         self.spreads = _checked_spreads(program.heads, spreads or {})
@@ -81,15 +81,14 @@ class NetworkConductor(Closing):
         """The open chains, oldest first."""
         return tuple(self._chains)
 
-    def read(self, frame: Mapping[str, float], *, chain: str | None = None) -> dict[str, HeadReading]:
-        """Return every head one step on from rest, or from a chain's state as if this frame came next."""
-        if chain is None:
-            return self._step(self._rest, frame).readings
-        self._ahead[chain] = self._step(self._chains.get(chain, self._rest), frame)
-        return self._ahead[chain].readings
+    def read(self, chain: str, frame: Doubles) -> HeadValues:
+        """Return every head one step on from a chain's state, as if this frame (features,) came next."""
+        self._ahead[chain] = self._step(chain, np.asarray(frame)[None])
+        said = self._ahead[chain].said
+        return said.at(0)
 
-    def observe(self, chain: str, frame: Mapping[str, float]) -> dict[str, HeadReading]:
-        """Return every head after a chain's next frame, which its state takes up."""
+    def observe(self, chain: str, frames: Doubles) -> HeadValues:
+        """Return every head after each of a chain's next frames (frames, features), which its state takes up."""
         if chain not in self._chains and len(self._chains) >= self._limit:
             raise SpecError(
                 f"{self._limit} chains are open and `{chain}` would be one more"
@@ -97,10 +96,10 @@ class NetworkConductor(Closing):
             )
         step = self._ahead.pop(chain, None)
         # At the end of a trajectory the frame is often the one that was read at a quarter of it.
-        if step is None or step.frame != frame:
-            step = self._step(self._chains.get(chain, self._rest), frame)
+        if step is None or not np.array_equal(step.frames, frames):
+            step = self._step(chain, frames)
         self._chains[chain] = step.state
-        return step.readings
+        return step.said
 
     def end(self, chain: str) -> None:
         """Forget a chain."""
@@ -116,13 +115,12 @@ class NetworkConductor(Closing):
         """Take the programs off the device."""
         self._run.close()
 
-    def _step(self, before: NDArray[Any], frame: Mapping[str, float]) -> _Step:
+    def _step(self, chain: str, frames: Doubles) -> _Step:
         began = time.thread_time()
-        self._run.state = before
-        values = self._run.run_conductor(scaled(frame))
+        self._run.state = self._chains.get(chain, self._rest)
+        said = self._run.through(frames)
         self.processor_s += time.thread_time() - began
-        readings = {name: HeadReading(values[name], self.spreads.get(name)) for name in self.layout.names}
-        return _Step(frame, readings, self._run.state)
+        return _Step(frames, said, self._run.state)
 
 
 def _checked_spreads(layout: HeadLayout, spreads: Mapping[str, float]) -> dict[str, float]:

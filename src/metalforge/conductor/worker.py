@@ -7,13 +7,14 @@
         cg = worker.ask(HeadQuestion(head="cg_estimate", chain="c0", of=coming, baseline=last, loss="squared"))
         ...                                                                     # the heads run meanwhile
         expected = cg.get().value                                               # by the head if it is trusted
-        worker.tell("c0", [(row, trajectory)])
+        worker.tell("c0", first, "measure", columns)                            # rows, by column as a run has them
         worker.outcome(cg.id, iterations)                                       # judges head and baseline
 
-It holds one state of the network a chain, moved by every row in the order in which rows are told; so all askers have
-the same reading of a row, and a chain whose rows are told again from the first has the same readings again, bit for
-bit. A question sees what was told before it and waits for nothing later. Where the head is not trusted, is late, fails
-or is not there any more, the question's baseline is the answer: nobody waits beyond a deadline, and nothing raises.
+It holds one state of the network a chain, moved by every row in the order in which rows are told, in blocks of any
+length; so all askers have the same reading of a row, and a chain whose rows are told again from the first has the same
+readings again, bit for bit. A question sees what was told before it and waits for nothing later. Where the head is not
+trusted, is late, fails or is not there any more, the question's baseline is the answer: nobody waits beyond a deadline,
+and nothing raises.
 """
 
 import math
@@ -25,45 +26,71 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from metalforge.core.arrays import Reals
 from metalforge.core.closing import Closing
 from metalforge.core.errors import SpecError
+from metalforge.core.phases import Phase
 from metalforge.core.schema import HeadLayout
+from metalforge.reservoir.heads import HeadValues
 
-from .features import ChainContext, FrameBuilder, MetaRow, ObservedUpdate
-from .questions import Conductor, Future, HeadAnswer, HeadQuestion, HeadReading, PlannedRun, Tally, WorkerStatistics
+from .features import ChainContext, FrameMaker
+from .questions import ComingTrajectory, Conductor, Future, HeadAnswer, HeadQuestion, Tally, WorkerStatistics
 from .trust import Trust, trust_of
 
-Readings: TypeAlias = Mapping[str, HeadReading]
+Columns: TypeAlias = Mapping[str, Sequence[float]]
 Job: TypeAlias = Future | Callable[[], object]
 KEPT = 256
-"""Rows of a chain whose readings can be asked for after others have come."""
+"""Frames of a chain, at least, whose readings can be asked for after others have come."""
 
 
 class WorkerStuckWarning(UserWarning):
     """The worker's thread is inside a call that does not return; its questions are answered all the same."""
 
 
+class NotYetError(SpecError):
+    """A chain has no frame so far: sweeps give one for many rows."""
+
+
 class _ChainReader:
     """One chain as the worker holds it: what makes frames of its rows, and what was said of the last of them."""
 
-    def __init__(self, conductor: Conductor, chain: str, context: ChainContext, meta: Sequence[MetaRow]) -> None:
-        self._conductor, self._chain, self._builder = conductor, chain, FrameBuilder(context, meta)
-        self._said: dict[int, Readings] = {}
+    def __init__(self, conductor: Conductor, chain: str, context: ChainContext) -> None:
+        self._conductor, self._chain, self._maker = conductor, chain, FrameMaker(context)
+        self._kept: deque[tuple[NDArray[np.int64], HeadValues]] = deque()
+        """Rows that frames ended with, and what was said of them, block by block."""
+        self._frames = 0
+        self._forgot = False
         conductor.end(chain)
 
-    def take(self, row: int, trajectory: ObservedUpdate) -> None:
-        self._said[row] = self._conductor.observe(self._chain, self._builder.push(trajectory))
-        if len(self._said) > KEPT:
-            del self._said[next(iter(self._said))]
+    def take(self, first: int, phase: Phase, columns: Columns) -> None:
+        if first != self._maker.count:
+            raise SpecError(f"row {self._maker.count} comes next. Got {first}")
+        frames = self._maker.push(phase, columns)
+        if not len(frames.rows):
+            return
+        self._kept.append((frames.rows, self._conductor.observe(self._chain, frames.values)))
+        self._frames += len(frames.rows)
+        while self._frames - len(self._kept[0][0]) >= KEPT:
+            self._frames -= len(self._kept.popleft()[0])
+            self._forgot = True
 
-    def said(self, row: int) -> Readings:
-        if row not in self._said:
-            raise SpecError(f"row {row} of chain {self._chain} was not told, or too long ago")
-        return self._said[row]
+    def said(self, row: int) -> HeadValues:
+        """Return what was said after the last frame at or before a row."""
+        if row >= self._maker.count:
+            raise SpecError(f"row {row} of chain {self._chain} was not told")
+        for rows, said in reversed(self._kept):
+            if rows[0] <= row:
+                return said.at(int(np.searchsorted(rows, row, side="right")) - 1)
+        if self._forgot:
+            raise SpecError(f"row {row} of chain {self._chain} was told too long ago")
+        raise NotYetError(f"chain {self._chain} has no frame by row {row}")
 
-    def coming(self, trajectory: ObservedUpdate) -> Readings:
-        return self._conductor.read(self._builder.midway(trajectory), chain=self._chain)
+    def coming(self, trajectory: ComingTrajectory) -> HeadValues:
+        frame = self._maker.coming(trajectory.phase, trajectory.n_steps, trajectory.delta_h_quarter)
+        return self._conductor.read(self._chain, frame)
 
 
 class Worker(Closing):
@@ -123,13 +150,16 @@ class Worker(Closing):
         """Whether heads can be asked."""
         return self._ended is None and not self._closing
 
-    def begin(self, chain: str, context: ChainContext, meta: Sequence[MetaRow] = ()) -> None:
+    def begin(self, chain: str, context: ChainContext) -> None:
         """Take up a chain before its first row; what was known of it is forgotten."""
-        self._put(partial(self._begin, chain, context, meta))
+        self._put(partial(self._begin, chain, context))
 
-    def tell(self, chain: str, rows: Sequence[tuple[int, ObservedUpdate]]) -> None:
-        """Take a chain's next rows, each with its number; never waits."""
-        self._put(partial(self._take, chain, rows))
+    def tell(self, chain: str, first: int, phase: Phase, columns: Columns) -> None:
+        """Take a chain's next rows of one phase, by column, of which the first has this number; never waits.
+
+        Columns must not be changed afterwards.
+        """
+        self._put(partial(self._take, chain, first, phase, columns))
 
     def end(self, chain: str) -> None:
         """Forget a chain."""
@@ -221,24 +251,23 @@ class Worker(Closing):
         if isinstance(job, Future):
             job.fall_back(why)
         elif isinstance(job, partial) and job.func == self._take:
-            self._tally.add("rows_lost", len(job.args[1]))
+            self._tally.add("rows_lost", len(job.args[3]["plaquette"]))
 
-    def _begin(self, chain: str, context: ChainContext, meta: Sequence[MetaRow]) -> None:
-        self._chains[chain] = _ChainReader(self._conductor, chain, context, meta)
+    def _begin(self, chain: str, context: ChainContext) -> None:
+        self._chains[chain] = _ChainReader(self._conductor, chain, context)
 
-    def _take(self, chain: str, rows: Sequence[tuple[int, ObservedUpdate]]) -> None:
-        """Move a chain by rows; one that misses a row is not spoken of until it is begun again."""
-        for row, trajectory in rows:
-            reader = self._chains.get(chain, "it was not begun")
-            if isinstance(reader, str):
-                self._tally.add("rows_lost")
-                continue
-            try:
-                reader.take(row, trajectory)
-                self._tally.add("rows")
-            except Exception as error:
-                self._tally.add("rows_lost")
-                self._chains[chain] = f"its row {row} could not be read ({self._tally.error(error)})"
+    def _take(self, chain: str, first: int, phase: Phase, columns: Columns) -> None:
+        """Move a chain by rows; one that misses some is not spoken of until it is begun again."""
+        reader, count = self._chains.get(chain, "it was not begun"), len(columns["plaquette"])
+        if isinstance(reader, str):
+            self._tally.add("rows_lost", count)
+            return
+        try:
+            reader.take(first, phase, columns)
+            self._tally.add("rows", count)
+        except Exception as error:
+            self._tally.add("rows_lost", count)
+            self._chains[chain] = f"its rows from {first} on could not be read ({self._tally.error(error)})"
 
     def _end(self, chain: str) -> None:
         self._chains.pop(chain, None)
@@ -256,15 +285,18 @@ class Worker(Closing):
         if future.done():  # its deadline passed in the queue: the head is not even asked
             return
         asked = future.question
-        reader = self._chains.get(asked.chain, "it was not begun") if asked.chain else None
+        reader = self._chains.get(asked.chain, "it was not begun")
         if isinstance(reader, str):
             future.fall_back(f"lost: of chain {asked.chain} nothing is known: {reader}")
             return
         try:
-            readings = self._readings(asked, reader)
-            said = {name: float(reading.value[-1]) for name, reading in readings.items()}
+            values = reader.said(asked.of) if isinstance(asked.of, int) else reader.coming(asked.of)
+            said = {name: float(value[-1]) for name, value in values.items()}
             if not math.isfinite(said[asked.head]):
                 raise SpecError(f"the head gave {said[asked.head]}")
+        except NotYetError as error:
+            future.fall_back(f"early: {error}")
+            return
         except Exception as error:
             future.fall_back(f"error: {self._tally.error(error)}")
             return
@@ -276,7 +308,7 @@ class Worker(Closing):
             source="head" if trusted else "baseline",
             why=f"{'trusted' if trusted else 'untrusted'}: {why}",
             said=said,
-            spread=readings[asked.head].spread,
+            spread=self._conductor.spreads.get(asked.head),
         )
         if future.overdue() or not future.settle(answer):
             self._tally.add("late")
@@ -287,13 +319,6 @@ class Worker(Closing):
                 self.trust.expect(future.id, asked.head, prediction, baseline, loss=asked.loss, chain=asked.chain)
             except SpecError as error:  # such as a baseline that is no number: the answer is still good
                 self._tally.error(error)
-
-    def _readings(self, asked: HeadQuestion, reader: _ChainReader | None) -> Readings:
-        if isinstance(asked.of, PlannedRun):
-            run = asked.of
-            return self._conductor.read(FrameBuilder(run.context, run.meta).before(run.phase))
-        assert reader is not None
-        return reader.said(asked.of) if isinstance(asked.of, int) else reader.coming(asked.of)
 
 
 def _checked_deadline(deadline_s: float | None) -> None:

@@ -20,12 +20,10 @@ import numpy as np
 
 from metalforge.campaign.physics.transition import locate
 from metalforge.campaign.steerers import Gaps, GaussianProcess, Uniform, even_points, reweighting_reach
-from metalforge.conductor.features import ChainContext
-from metalforge.conductor.reading import NetworkConductor
-from metalforge.conductor.shipped import default_scores, default_weights
-from metalforge.conductor.steerer import ConductorSteerer
-from metalforge.conductor.trust import Standing, mark_scores
-from metalforge.conductor.worker import Worker
+from metalforge.conductor.layouts import CONDUCTOR_11
+from metalforge.conductor.scaling import transition_of
+from metalforge.conductor.shipped import default_scores
+from metalforge.conductor.trust import Standing, mark_scores, trust_of
 from metalforge.core.errors import SpecError
 from metalforge.core.steering import Steerer
 from metalforge.core.threads import one_thread
@@ -37,7 +35,7 @@ from .virtual_campaign import LiveSource, Rules, Tape, TapeSource, TapeSpec, Vir
 TAPE, TAPE_UPDATES = "steering-tape", 300_000
 STEERERS = ("conductor", "gaussian-process", "gaps", "uniform")
 POOLED = "gaussian-process (also what `conductor` does)"
-"""The name of both where the priority head is not trusted: the conductor then asks the process, point for point."""
+"""The name of both where the priority head is not trusted: the conductor is then the process, point for point."""
 SHIFT = 0.02
 """Largest random shift of a range, in beta: half the distance of uniform's points on 8^3 x 4."""
 
@@ -87,9 +85,9 @@ QUICK = SteeringPlan(
 
 def standing() -> Standing:
     """Return whether the shipped priority head may steer, and why; it does not depend on range, lattice or budget."""
-    steerer = build("conductor", 5.6, 5.8, (8, 8, 8, 4), Rules(budget=6000))
-    assert isinstance(steerer, ConductorSteerer)
-    return steerer.standing
+    trust = trust_of(CONDUCTOR_11)
+    mark_scores(trust, default_scores().heads)
+    return trust.standing("beta_priority")
 
 
 def compared() -> tuple[str, ...]:
@@ -107,14 +105,13 @@ def build(name: str, low: float, high: float, dims: tuple[int, int, int, int], r
         return Uniform(low, high, points=max(4, even_points(low, high, reach)))
     if name == "gaps":
         return Gaps(low, high)
-    process = GaussianProcess(low, high, fresh_cost=rules.fresh_cost, reach=reach, grid=151, paths=256)
-    if name in ("gaussian-process", POOLED):
-        return process
-    if name != "conductor":
+    if name not in (*STEERERS, POOLED):
         raise SpecError(f"`steerer` must be one of {', '.join(STEERERS)}. Got {name}")
-    worker = Worker(NetworkConductor(default_weights()), threaded=False)
-    mark_scores(worker.trust, default_scores().heads)
-    return ConductorSteerer(low, high, worker=worker, context=ChainContext(beta=low, dims=dims), fallback=process)
+    prior = None
+    if name == "conductor" and standing().trusted:
+        there = transition_of(dims[3], dims[0])
+        prior = there.mean, max(there.error, there.width)
+    return GaussianProcess(low, high, fresh_cost=rules.fresh_cost, reach=reach, grid=151, paths=256, prior=prior)
 
 
 class _Task(NamedTuple):

@@ -97,12 +97,7 @@ class RowLog:
 
     def segments(self, begin: int) -> Iterator[Segment]:
         """Give the rows from an update on, phase by phase."""
-        at = max(begin, self.first)
-        for phase, rows in groupby(self.phases[at - self.first :]):
-            end = at + sum(1 for _ in rows)
-            kept = slice(at - self.first, end - self.first)
-            yield Segment(phase, at, {name: tuple(column[kept]) for name, column in self.columns.items()})
-            at = end
+        return segments_of(self.phases, self.columns, first=self.first, begin=begin)
 
     def difference(self, update: int, other: Rowed, rounding: float = 0.0) -> str:
         """Return where a row is not the one of `other`: its phase, the name of a column, or nothing.
@@ -116,6 +111,23 @@ class RowLog:
         return next(
             (n for n, a, b in pairs if a != b and not math.isclose(a, b, rel_tol=rounding, abs_tol=rounding)), ""
         )
+
+
+def segments_of(
+    phases: Sequence[Phase],
+    columns: Mapping[str, Sequence[float]],
+    *,
+    first: int = 0,
+    begin: int = 0,
+    end: int | None = None,
+) -> Iterator[Segment]:
+    """Give rows from update `begin` to before `end`, phase by phase; the first that is there is update `first`."""
+    at = max(begin, first)
+    for phase, rows in groupby(phases[at - first : None if end is None else end - first]):
+        until = at + sum(1 for _ in rows)
+        kept = slice(at - first, until - first)
+        yield Segment(phase, at, {name: tuple(column[kept]) for name, column in columns.items()})
+        at = until
 
 
 NEVER_INFINITE = ("plaquette", "polyakov_re", "polyakov_im")

@@ -33,6 +33,10 @@ class HeadValues(Mapping[str, Doubles]):
     def __len__(self) -> int:
         return len(self._places)
 
+    def at(self, index: int) -> "HeadValues":
+        """Return one sample of a batch."""
+        return HeadValues(self.vector[index], self._places)
+
     def __repr__(self) -> str:
         """Return the heads as a dictionary would be shown."""
         return repr(dict(self))

@@ -1,20 +1,22 @@
 """The shipped heads in a campaign: where they may act, what they see of other chains, and that they change no bit."""
 
+from functools import partial
+
 import msgspec
 import pytest
 
 from metalforge.campaign.running import heads as running_heads
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
-from metalforge.campaign.running.heads import load_heads, neighbours_of
+from metalforge.campaign.running.heads import load_heads
 from metalforge.campaign.spec import Budget, Lattice, Running, Steering, WarmUpPolicy, preset
 from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Record
-from metalforge.conductor.shipped import default_scores
 from metalforge.lattice.chain import Chain
 from metalforge.lattice.observables import measure
 from metalforge.lattice.warmup import WarmUp, warm_up_step
 from reference.small_campaigns import ROUNDS, WITH_QUARKS, run_until
+from reference.trusted_heads import KINDS, scores
 
 SEA = msgspec.structs.replace(
     ROUNDS,
@@ -27,38 +29,61 @@ SEA = msgspec.structs.replace(
 )
 
 
+@pytest.fixture
+def trusting(monkeypatch):
+    """Scores in which the early stop of the head was shown to be unbiased."""
+    monkeypatch.setattr(running_heads, "default_scores", scores)
+
+
 @pytest.fixture(scope="module")
 def sea(tmp_path_factory):
     """A short dynamical campaign."""
     directory = tmp_path_factory.mktemp("sea") / "run"
-    with Campaign.open(SEA, directory) as campaign:
-        campaign.run()
+    with pytest.MonkeyPatch.context() as trusting:
+        trusting.setattr(running_heads, "default_scores", partial(scores, unbiased=False))
+        with Campaign.open(SEA, directory) as campaign:
+            campaign.run()
     return fold(read_journal(directory / JOURNAL, Record).records)
 
 
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
-        (preset("demo"), "heat bath"),
         (msgspec.structs.replace(SEA, lattice=msgspec.structs.replace(SEA.lattice, integrator="omelyan2")), "leapfrog"),
         (msgspec.structs.replace(SEA, lattice=preset("dynamical-nf4").lattice), "leapfrog"),
         (
             msgspec.structs.replace(SEA, lattice=msgspec.structs.replace(SEA.lattice, volumes=((8, 8, 8, 4),))),
-            "lattices are others",
+            "N_t = 2, not 4",
         ),
     ],
 )
+@pytest.mark.usefixtures("trusting")
 def test_heads_do_not_act_on_chains_they_were_not_trained_on(spec, why):
     heads = load_heads(spec)
     assert why in heads.domain
     assert not any(heads.acts(name) for name in heads.trusted)
 
 
+@pytest.mark.usefixtures("trusting")
 def test_on_their_own_kind_of_chains_trusted_heads_act():
-    heads = load_heads(SEA)
-    assert heads.domain is None
-    assert heads.acts("anomaly")
-    assert not heads.acts("beta_priority")
+    for spec in (SEA, preset("demo")):
+        heads = load_heads(spec)
+        assert heads.domain is None
+        assert heads.acts("anomaly")
+        assert not heads.acts("beta_priority")
+
+
+def test_a_head_that_was_not_tested_on_a_kind_of_chain_does_not_act_there(monkeypatch):
+    few = msgspec.structs.replace(KINDS[0], heads=("thermalization", "phase"))
+    shown = msgspec.structs.replace(scores(), tested_on=(few, *KINDS[1:]))
+    monkeypatch.setattr(running_heads, "default_scores", lambda: shown)
+    demo, sea = load_heads(preset("demo")), load_heads(SEA)
+    assert demo.acts("phase")
+    assert not demo.acts("anomaly")
+    assert "not tested" in demo.unused["anomaly"]
+    assert sea.acts("anomaly")
+    monkeypatch.setattr(running_heads, "default_scores", lambda: msgspec.structs.replace(shown, tested_on=()))
+    assert "not known" in load_heads(SEA).domain
 
 
 def test_every_head_is_named_with_its_reason(sea):
@@ -90,16 +115,6 @@ def test_predictions_are_judged_against_their_baselines(sea):
     assert all("pairs" in d.reason for d in judged.values())
 
 
-def test_a_chain_sees_only_what_was_known_when_it_was_decided(sea):
-    first = sea.chains["c0000"]
-    assert neighbours_of(sea, first) == []
-    last = max(sea.chains.values(), key=lambda chain: chain.visits[0])
-    seen = neighbours_of(sea, last)
-    earlier = {v.beta for v in sea.visits if v.round < sea.visits[last.visits[0]].round}
-    assert seen
-    assert {row.beta for row in seen} <= earlier
-
-
 HMC = msgspec.structs.replace(
     ROUNDS,
     name="hmc",
@@ -114,21 +129,12 @@ HMC = msgspec.structs.replace(
 )
 
 
-def test_the_thermalisation_head_is_not_acted_on_while_its_early_stop_is_not_shown_to_be_unbiased():
+def test_the_thermalisation_head_is_not_acted_on_while_its_early_stop_is_not_shown_to_be_unbiased(monkeypatch):
+    monkeypatch.setattr(running_heads, "default_scores", partial(scores, unbiased=False))
     heads = load_heads(HMC)
     assert heads.domain is None
     assert not heads.acts("thermalization")
     assert "not shown to be unbiased" in heads.why_not("thermalization")
-
-
-@pytest.fixture
-def trusting(monkeypatch):
-    """Scores in which the early stop of the head was shown to be unbiased."""
-    found = default_scores()
-    study = found.thermalisation_stop
-    rules = tuple(msgspec.structs.replace(rule, unbiased=rule.rule == "head") for rule in study.rules)
-    shown = msgspec.structs.replace(found, thermalisation_stop=msgspec.structs.replace(study, rules=rules))
-    monkeypatch.setattr(running_heads, "default_scores", lambda: shown)
 
 
 @pytest.mark.chaos

@@ -20,6 +20,7 @@ from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.shipped import default_scores
 from metalforge.conductor.worker import Worker
 from reference.small_campaigns import ROUNDS, WITH_QUARKS, one_update
+from reference.trusted_heads import scores
 
 SEA = msgspec.structs.replace(
     ROUNDS,
@@ -109,9 +110,9 @@ def test_rows_of_early_journals_do_not_say_their_steps_and_are_read_all_the_same
     del log.columns["n_steps"]
     heard.said.clear()
     with equipment.HeadReader(SEA, running_heads.load_heads(SEA)) as reader:
-        watch = reader.watch(Brief.of(log, running_heads.neighbours_of(state, log)))
-        rows = [{name: column[i] for name, column in log.columns.items()} for i in range(log.rows)]
-        watch.begin(list(zip(log.phases, rows, strict=True)), 7)
+        brief = Brief.of(log)
+        watch = reader.watch(brief)
+        watch.begin(brief.segments(), 7)
         assert watch.says() is not None
     assert reader.worker.statistics().rows == log.rows
 
@@ -122,11 +123,7 @@ def test_rows_of_early_journals_do_not_say_their_steps_and_are_read_all_the_same
 @pytest.fixture
 def trusting(monkeypatch):
     """Scores in which the early stop of the head was shown to be unbiased."""
-    found = default_scores()
-    study = found.thermalisation_stop
-    rules = tuple(msgspec.structs.replace(rule, unbiased=rule.rule == "head") for rule in study.rules)
-    shown = msgspec.structs.replace(found, thermalisation_stop=msgspec.structs.replace(study, rules=rules))
-    monkeypatch.setattr(running_heads, "default_scores", lambda: shown)
+    monkeypatch.setattr(running_heads, "default_scores", scores)
 
 
 def _counts(directory):
@@ -154,10 +151,10 @@ def test_a_worker_that_fails_leaves_the_campaign_to_its_baselines(monkeypatch, t
     count = iter(range(10**6))
     observe = NetworkConductor.observe
 
-    def broken(self, chain, frame):
+    def broken(self, chain, frames):
         if next(count) >= 5:
             raise SystemExit if dies else RuntimeError("chip on fire")
-        return observe(self, chain, frame)
+        return observe(self, chain, frames)
 
     monkeypatch.setattr(NetworkConductor, "observe", broken)
     state = _run(SEA, tmp_path / "run")
@@ -187,9 +184,9 @@ def test_a_slow_worker_is_not_waited_for_unless_the_clock_has_no_say(monkeypatch
     clock = Clock()
     run_conductor = NetworkConductor._step
 
-    def slow(self, before, frame):
+    def slow(self, chain, frames):
         clock.now += 10 * equipment.DEADLINE_S
-        return run_conductor(self, before, frame)
+        return run_conductor(self, chain, frames)
 
     monkeypatch.setattr(NetworkConductor, "_step", slow)
     monkeypatch.setattr(equipment, "Worker", partial(Worker, clock=clock))

@@ -1,13 +1,15 @@
 """A resume changes nothing of the physics: who ends a warm-up, what heads say, and how they are judged."""
 
+from functools import partial
+
 import msgspec
 import pytest
 
 from metalforge.campaign.running import heads as running_heads
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget, Lattice, Running, Screening, Steering, WarmUpPolicy
-from metalforge.conductor.shipped import default_scores
 from reference.small_campaigns import ROUNDS, WITH_QUARKS, one_update
+from reference.trusted_heads import scores
 
 QUENCHED = Lattice(
     volumes=((4, 4, 4, 2),), beta_min=4.9, beta_max=5.3, algorithm="hmc", integrator="leapfrog", n_steps=4
@@ -31,11 +33,7 @@ def _spec(lattice, **running):
 @pytest.fixture
 def trusting(monkeypatch):
     """Scores in which the early stop of the head was shown to be unbiased, and with less than it asks for."""
-    found = default_scores()
-    study = msgspec.structs.replace(found.thermalisation_stop, sure=0.5, in_a_row=3, factor=1.0)
-    rules = tuple(msgspec.structs.replace(rule, unbiased=rule.rule == "head") for rule in study.rules)
-    shown = msgspec.structs.replace(found, thermalisation_stop=msgspec.structs.replace(study, rules=rules))
-    monkeypatch.setattr(running_heads, "default_scores", lambda: shown)
+    monkeypatch.setattr(running_heads, "default_scores", partial(scores, sure=0.5, in_a_row=3, factor=1.0))
 
 
 def _run(spec, directory):

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from metalforge.conductor.features import ChainContext
-from metalforge.conductor.heads_training import reservoir
+from metalforge.conductor.features import SCHEMA, ChainContext
 from metalforge.conductor.heuristics import cg_iterations, check_interval
 from metalforge.conductor.layouts import GPU_PREP_11
-from metalforge.conductor.questions import HeadQuestion, PlannedRun
+from metalforge.conductor.questions import ComingTrajectory, HeadQuestion
 from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.worker import Worker
 from metalforge.lattice.chain import Chain, ChainSpec, HmcSpec
@@ -15,6 +14,7 @@ from metalforge.lattice.field import GaugeField
 from metalforge.lattice.sea import FermionSpec
 from metalforge.lattice.solvers import cg
 from metalforge.lattice.staggered import ColourField, StaggeredOperator
+from metalforge.reservoir.generate import make_esn
 
 DIMS, BETA, MASS = (4, 4, 4, 2), 5.0, 0.1
 
@@ -23,7 +23,8 @@ def conductor(units=32):
     rng = np.random.default_rng(1)
     w_out = 0.01 * rng.normal(size=(GPU_PREP_11.width, units)).astype(np.float32)
     bias = np.full(GPU_PREP_11.width, 0.3, np.float32)
-    return NetworkConductor(reservoir(1, units=units).with_readout(w_out, bias, heads=GPU_PREP_11))
+    made = make_esn(units, len(SCHEMA), seed=1, dtype=np.float32, features=SCHEMA)
+    return NetworkConductor(made.with_readout(w_out, bias, heads=GPU_PREP_11))
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +54,12 @@ def test_the_workers_prediction_goes_into_the_solver_of_a_dynamical_chain():
     hmc = HmcSpec(tau=0.3, n_steps=3, integrator="leapfrog")
     spec = ChainSpec(dims=DIMS, beta=BETA, algorithm="hmc", seed=1, start="hot", hmc=hmc, fermions=sea)
     plain, watched = Chain(spec, threads=1), Chain(spec, threads=1)
-    run = PlannedRun(context=ChainContext(beta=BETA, dims=DIMS, mass=MASS, flavors=4.0))
+    context = ChainContext(beta=BETA, dims=DIMS, mass=MASS, flavors=4, algorithm="hmc", tau=hmc.tau)
+    coming = ComingTrajectory(phase="warmup", n_steps=hmc.n_steps)
     baseline = float(cg_iterations(int(np.prod(DIMS)), MASS))
     with Worker(conductor()) as worker:
-        answer = worker.ask(HeadQuestion(head="cg_estimate", of=run, baseline=baseline)).get()
+        worker.begin("c", context)
+        answer = worker.ask(HeadQuestion(head="cg_estimate", chain="c", of=coming, baseline=baseline)).get()
     seen = []
 
     def watch(iteration, residual):

@@ -5,16 +5,17 @@ import threading
 import time
 from collections import Counter
 
-import msgspec
 import numpy as np
 import pytest
 
-from metalforge.conductor.features import ChainContext, ObservedUpdate
-from metalforge.conductor.questions import Future, HeadQuestion, HeadReading, PlannedRun
+from metalforge.conductor.features import SCHEMA, SWEEPS, ChainContext, FrameMaker
+from metalforge.conductor.questions import ComingTrajectory, Future, HeadQuestion
 from metalforge.conductor.trust import Trust
-from metalforge.conductor.worker import KEPT, Worker, WorkerStuckWarning
+from metalforge.conductor.worker import KEPT, WorkerStuckWarning
+from metalforge.conductor.worker import Worker as PlainWorker
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout, HeadSpec
+from metalforge.reservoir.heads import HeadValues
 
 DIMS = (8, 8, 8, 4)
 HEADS = ("beta_priority", "thermalization", "rejection", "phase", "cg_estimate", "anomaly")
@@ -31,8 +32,23 @@ class FakeClock:
         return self.now
 
 
+CONTEXT = ChainContext(beta=5.5, dims=DIMS, algorithm="hmc")
+QUARTER = [feature.name for feature in SCHEMA.features].index("delta_h_quarter")
+PLACES = {head: slice(k, k + 1) for k, head in enumerate(HEADS)}
+
+
+class Worker(PlainWorker):
+    """A worker that knows chain `a` from its beginning."""
+
+    def __init__(self, conductor, **options):
+        super().__init__(conductor, **options)
+        self.begin("a", CONTEXT)
+
+
 class FakeConductor:
-    """Reads a known function of the plaquette, or without one of the coupling, from every head."""
+    """Reads a known function of the energy error at a quarter of a trajectory from every head."""
+
+    spreads = dict.fromkeys(HEADS, 0.1)
 
     def __init__(self, heads=HEADS):
         self.heads = heads
@@ -41,31 +57,35 @@ class FakeConductor:
         self.threads = set()
         self.crash = lambda frame: None
 
-    def _values(self, frame):
+    def _values(self, frames):
         self.threads.add(threading.get_ident())
-        self.crash(frame)
-        at = frame.get("plaquette", frame["beta"])
-        return {head: HeadReading(np.array([spoken(at, head)]), 0.1) for head in self.heads}
+        for frame in frames:
+            self.crash(frame)
+        return HeadValues(np.array([[_said(f[QUARTER], head) for head in self.heads] for f in frames]), PLACES)
 
     @property
     def layout(self):
         return HeadLayout(name="fake", heads=tuple(HeadSpec(name=head) for head in self.heads))
 
-    def read(self, frame, *, chain=None):
+    def read(self, chain, frame):
         self.reads += 1
-        return self._values(frame)
+        return self._values(frame[None]).at(0)
 
     def end(self, chain):
         self.steps.pop(chain, None)
 
-    def observe(self, chain, frame):
-        self.steps[chain] += 1
-        return self._values(frame)
+    def observe(self, chain, frames):
+        self.steps[chain] += len(frames)
+        return self._values(frames)
+
+
+def _said(feature, head):
+    return 0.01 + float(feature) / 20 + 0.001 * HEADS.index(head)
 
 
 def spoken(at, head):
-    """What the fake head says: as different as the plaquettes are."""
-    return 0.01 + at / 20 + 0.001 * HEADS.index(head)
+    """What the fake head says: as different as the energy errors are."""
+    return _said(np.log(at + np.sqrt(at * at + 1.0)), head)  # as the feature is made
 
 
 class Gate:
@@ -90,23 +110,25 @@ def trusted(heads=HEADS):
     return trust
 
 
-def row(plaquette):
-    return ObservedUpdate(phase="warmup", plaquette_spatial=plaquette, plaquette_temporal=plaquette)
+def rows(*quarters):
+    columns = dict.fromkeys(("plaquette", "plaquette_spatial"), [0.5] * len(quarters))
+    columns |= dict.fromkeys(("polyakov_re", "polyakov_im", "delta_h", "accepted"), [0.0] * len(quarters))
+    return columns | {"n_steps": [10.0] * len(quarters), "delta_h_quarter": list(quarters)}
 
 
-def planned(beta=5.5, **more):
-    run = PlannedRun(context=ChainContext(beta=beta, dims=DIMS))
-    return HeadQuestion(**{"head": "cg_estimate", "of": run, "baseline": BASELINE} | more)
+def planned(at=5.5, **more):
+    coming = ComingTrajectory(phase="warmup", n_steps=10, delta_h_quarter=at)
+    return HeadQuestion(**{"head": "cg_estimate", "chain": "a", "of": coming, "baseline": BASELINE} | more)
 
 
 def about(chain="a", of=0, head="thermalization", **more):
     return HeadQuestion(head=head, chain=chain, of=of, **more)
 
 
-def begun(worker, chain="a", *plaquettes):
-    worker.begin(chain, ChainContext(beta=5.5, dims=DIMS))
-    for i, plaquette in enumerate(plaquettes):
-        worker.tell(chain, [(i, row(plaquette))])
+def begun(worker, chain="a", *quarters):
+    worker.begin(chain, CONTEXT)
+    for i, at in enumerate(quarters):
+        worker.tell(chain, i, "warmup", rows(at))
 
 
 def _crash(frame):
@@ -152,7 +174,7 @@ def test_why_a_baseline_answered():
             (planned(), "untrusted: untrained"),
             (planned(head="transport_D"), "error: KeyError: 'transport_D'"),
             (about(of=0), "trusted: skill 1 over 20 pairs"),
-            (about(of=7), "error: SpecError: row 7 of chain a was not told, or too long ago"),
+            (about(of=7), "error: SpecError: row 7 of chain a was not told"),
             (about("never seen"), "lost: of chain never seen nothing is known: it was not begun"),
         ]:
             assert worker.ask(question).get().why == why
@@ -162,7 +184,21 @@ def test_readings_of_rows_that_are_past_can_be_asked_for_a_while():
     with Worker(FakeConductor(), trust=trusted(), threaded=False) as worker:
         begun(worker, "a", *(i / 1000 for i in range(KEPT + 5)))
         assert worker.ask(about(of=5)).get().value == spoken(5 / 1000, "thermalization")
-        assert worker.ask(about(of=4)).get().why.startswith("error")
+        assert "too long ago" in worker.ask(about(of=4)).get().why
+
+
+def test_sweeps_have_a_word_for_many_rows_and_an_early_question_is_counted_apart():
+    with Worker(FakeConductor(), trust=trusted(), threaded=False) as worker:
+        worker.begin("s", ChainContext(beta=5.5, dims=DIMS))
+        worker.tell("s", 0, "warmup", rows(*[0.1] * (SWEEPS - 1)))
+        assert worker.ask(about("s", of=SWEEPS - 2)).get().why.startswith("early")
+        worker.tell("s", SWEEPS - 1, "measure", rows(*[0.1] * (SWEEPS + 3)))
+        seen = [worker.ask(about("s", of=row)).get().source for row in (SWEEPS - 1, 2 * SWEEPS + 1)]
+        assert seen == ["head", "head"]
+        assert worker.ask(about("s", of=2 * SWEEPS + 2)).get().why.startswith("error")
+        assert worker.ask(about("s", of=SWEEPS - 2)).get().why.startswith("early")
+    statistics = worker.statistics()
+    assert (statistics.rows, statistics.baselines) == (2 * SWEEPS + 2, {"early": 2, "error": 1})
 
 
 def test_without_a_thread_the_caller_does_the_work():
@@ -260,7 +296,7 @@ def test_a_head_that_raises_is_replaced_by_the_baseline_and_the_worker_goes_on()
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_head_that_gives_no_number_is_not_believed(value):
     conductor = FakeConductor()
-    conductor.read = lambda frame, chain=None: {"cg_estimate": HeadReading(np.array([value]), None)}
+    conductor.read = lambda chain, frame: HeadValues(np.full(len(HEADS), value), PLACES)
     with Worker(conductor, trust=trusted()) as worker:
         answer = worker.ask(planned()).get()
     assert answer.source == "baseline"
@@ -280,7 +316,7 @@ def test_a_thread_that_dies_leaves_nobody_waiting_and_is_counted():
     conductor.crash = exits
     futures = [worker.ask(planned()) for _ in range(3)]
     assert gate.entered.wait(LONG)
-    worker.tell("a", [(0, row(0.5)), (1, row(0.5))])
+    worker.tell("a", 0, "warmup", rows(0.5, 0.5))
     gate.open.set()
     assert [future.get().why for future in futures] == ["died"] * 3
     answer = worker.ask(planned()).get()
@@ -303,9 +339,9 @@ def test_a_question_sees_the_rows_before_it_and_waits_for_none_after():
         assert gate.entered.wait(LONG)
         futures = []
         for i in range(5):
-            worker.tell("a", [(i, row(0.1 * i))])
+            worker.tell("a", i, "warmup", rows(0.1 * i))
             futures.append(worker.ask(about(of=i)))
-        worker.tell("a", [(5, row(0.9))])
+        worker.tell("a", 5, "warmup", rows(0.9))
         gate.open.set()
         found = [future.get().value for future in futures]
     assert found == pytest.approx([spoken(0.1 * i, "thermalization") for i in range(5)])
@@ -319,9 +355,11 @@ def test_a_trajectory_under_way_is_read_from_its_own_quarter_and_moves_nothing()
         begun(worker, "a", 0.55)
         worker.ask(about()).get()
         conductor.crash = seen.append
-        coming = msgspec.structs.replace(row(0.5), delta_h_quarter=0.25, step_size=0.1, n_steps=10)
+        coming = ComingTrajectory(phase="warmup", n_steps=10, delta_h_quarter=0.25)
         worker.ask(about(head="rejection", of=coming, baseline=0.2, loss="log")).get()
-    assert (seen[-1]["delta_h_quarter"], seen[-1]["has_quarter"], seen[-1]["plaquette"]) == (0.25, 1.0, 0.5)
+    maker = FrameMaker(CONTEXT)
+    maker.push("warmup", rows(0.55))
+    assert np.array_equal(seen[-1], maker.coming("warmup", 10, 0.25))
     assert conductor.steps["a"] == 1
 
 
@@ -331,17 +369,19 @@ def test_a_chain_that_missed_a_row_is_not_spoken_of_until_it_is_begun_again():
         begun(worker, "a", 0.5)
         assert worker.ask(about()).get().source == "head"
         conductor.crash = _crash
-        worker.tell("a", [(1, row(0.5))])
+        worker.tell("a", 1, "warmup", rows(0.5))
         conductor.crash = lambda frame: None
-        worker.tell("a", [(2, row(0.5))])
+        worker.tell("a", 2, "warmup", rows(0.5))
         answer = worker.ask(about(of=2)).get()
-        assert answer.why.startswith("lost: of chain a nothing is known: its row 1 could not be read")
+        assert answer.why.startswith("lost: of chain a nothing is known: its rows from 1 on could not be read")
         assert "chip on fire" in answer.why
         begun(worker, "a", 0.5)
         assert worker.ask(about()).get().source == "head"
+        worker.tell("a", 3, "warmup", rows(0.5))
+        assert "row 1 comes next" in worker.ask(about()).get().why
         worker.end("a")
         assert worker.ask(about()).get().why.startswith("lost")
-    assert (worker.statistics().rows, worker.statistics().rows_lost) == (2, 2)
+    assert (worker.statistics().rows, worker.statistics().rows_lost) == (2, 3)
 
 
 def test_a_worker_that_is_too_far_behind_is_given_up_and_no_producer_waits():
@@ -352,7 +392,7 @@ def test_a_worker_that_is_too_far_behind_is_given_up_and_no_producer_waits():
     asked = worker.ask(planned())
     assert gate.entered.wait(LONG)
     for i in range(4):
-        worker.tell("a", [(i, row(0.5))])
+        worker.tell("a", i, "warmup", rows(0.5))
     assert asked.get().why == worker.ask(planned()).get().why == "died: 3 jobs behind"
     gate.open.set()
     worker.close()
@@ -393,10 +433,6 @@ def test_a_call_that_never_returns_does_not_hold_up_the_end():
 
 
 def test_bad_questions():
-    with pytest.raises(SpecError, match="one of the two"):
-        HeadQuestion(head="phase", of=3)
-    with pytest.raises(SpecError, match="one of the two"):
-        planned(chain="a")
     with pytest.raises(SpecError, match="beside a baseline"):
         planned(baseline=None, loss="squared")
     with Worker(FakeConductor()) as worker, pytest.raises(SpecError, match="deadline_s"):
@@ -408,22 +444,26 @@ def test_bad_questions():
 N_THREADS, N_QUESTIONS = 8, 10_000
 
 
+def _number(at):
+    return round((at - 5) * N_QUESTIONS)
+
+
 def _crash_sometimes(frame):
-    if int(frame["beta"] * N_QUESTIONS) % 7 == 0:
+    if _number(np.sinh(frame[QUARTER])) % 7 == 0 and frame[QUARTER] > 1:
         raise RuntimeError("chip on fire")
 
 
 def _check(future, deadline_s):
     """Every answer is the head's or the baseline's answer to this very question."""
     question, answer = future.question, future.get()
-    beta = question.of.context.beta
+    at = question.of.delta_h_quarter
     assert answer.id == future.id
     assert future.get() is answer
     if answer.source == "head":
-        assert answer.value == spoken(beta, question.head)
+        assert answer.value == spoken(at, question.head)
     else:
         assert answer.value == question.baseline
-        allowed = {"error"} if int(beta * N_QUESTIONS) % 7 == 0 else set()
+        allowed = {"error"} if _number(at) % 7 == 0 else set()
         assert answer.why.split(":")[0] in allowed | ({"deadline"} if deadline_s is not None else set())
     return answer
 
@@ -432,16 +472,21 @@ def _produce(worker, seed, numbers, checked, problems):
     """Ask in bursts with random deadlines, tell things in between, collect in another order."""
     rng = random.Random(seed)
     try:
-        begun(worker, f"chain {seed}")
+        chain, told = f"chain {seed}", 0
+        begun(worker, chain)
         while numbers:
             size = rng.randint(1, 60)
             burst, numbers = numbers[:size], numbers[size:]
             deadlines = [rng.choice([None, None, 0.0, 1e-4, 1e-3, 1e-2]) for _ in burst]
             futures = [
-                worker.ask(planned(5 + k / N_QUESTIONS, head=HEADS[k % len(HEADS)], baseline=float(k)), deadline_s=d)
+                worker.ask(
+                    planned(5 + k / N_QUESTIONS, chain=chain, head=HEADS[k % len(HEADS)], baseline=float(k)),
+                    deadline_s=d,
+                )
                 for k, d in zip(burst, deadlines, strict=True)
             ]
-            worker.tell(f"chain {seed}", [(burst[0], row(rng.random()))])
+            worker.tell(chain, told, "warmup", rows(rng.random()))
+            told += 1
             pairs = list(zip(futures, deadlines, strict=True))
             rng.shuffle(pairs)
             for future, deadline_s in pairs:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from metalforge.conductor.features import ChainContext, FrameBuilder
+from metalforge.conductor.features import ChainContext, FrameMaker
 from metalforge.conductor.program import ConductorProgram
 from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.shipped import default_weights
@@ -123,12 +123,13 @@ def test_networks_of_every_kind_share_a_device_of_one_slot():
 
 def test_the_shipped_conductor_runs_on_a_board_of_one_program():
     """Reservoir and heads take turns: every reading is that of a device with room for both, and reloads are counted."""
-    frames = [FrameBuilder(ChainContext(beta=b, dims=(4, 4, 4, 4))).before("warmup") for b in (5.3, 5.6, 5.9)]
+    contexts = [ChainContext(beta=beta, dims=(4, 4, 4, 4), algorithm="hmc") for beta in (5.3, 5.6, 5.9)]
+    frames = [FrameMaker(context).coming("warmup", 10) for context in contexts]
     board = EmulatedDevice(n_slots=1)
     roomy, one = (NetworkConductor(default_weights(), device=d) for d in (EmulatedDevice(), board))
     for frame in frames:
-        wanted, said = roomy.observe("c", frame), one.observe("c", frame)
-        assert {n: r.value.tolist() for n, r in said.items()} == {n: r.value.tolist() for n, r in wanted.items()}
+        wanted, said = roomy.observe("c", frame[None]), one.observe("c", frame[None])
+        assert np.array_equal(said.vector, wanted.vector)
     assert board.statistics().loads >= 2 * len(frames)
     one.close()
     assert board.slots() == ()

@@ -52,7 +52,7 @@ from .equipment import HeadReader, OwnReader, Tools, chain_file, steerer_of
 from .estimator import Estimator
 from .graph import build_graph, silicon_of
 from .halting import StopFlag
-from .heads import PROFILE, load_heads, neighbours_of
+from .heads import PROFILE, load_heads
 from .lanes import ChainLane, arranged, check_room, lanes_here, producer_here
 from .learning import Learning
 from .monitor import Monitor
@@ -269,7 +269,6 @@ class Campaign(Closing):
             stop=lambda: self._stops(until),
             halted=lambda: self.halted,
             estimate=estimator,
-            beside=neighbours_of,
             checks=arrangement.checker is not None,
         )
         apart = spec.running.isolation == "process"

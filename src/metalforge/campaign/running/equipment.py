@@ -10,7 +10,6 @@ from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import EMULATED_NPU
 from metalforge.conductor.reading import NetworkConductor
-from metalforge.conductor.steerer import ConductorSteerer
 from metalforge.conductor.trust import JudgedPair, mark_scores, trust_of
 from metalforge.conductor.worker import Worker
 from metalforge.core.closing import Closing
@@ -113,14 +112,13 @@ class HeadReader(Lines, Closing):
         for judged in block.judged:
             self.worker.trust.take(judged)
         if block.took is not None and (watch := self.watch(block.took)) is not None:
-            watch.begin(block.took.history(), None)
+            watch.begin(block.took.segments(), None)
             self._told[block.chain] = watch
         if (told := self._told.get(block.chain)) is None:
             return
         for segment in block.segments:
-            for i in range(len(segment.columns["plaquette"])):
-                row = {name: values[i] for name, values in segment.columns.items()}
-                told.push(segment.phase, row, None, tested=False)
+            told.push_rows(segment.phase, segment.columns)
+        told.flush()
 
     def close(self) -> None:
         """End the worker and give the device back."""
@@ -168,27 +166,12 @@ def _worker(heads: Heads, conductor: NetworkConductor, **options: Any) -> Worker
 
 
 def _watch(spec: CampaignSpec, heads: Heads, worker: Worker, brief: Brief) -> HeadWatch | None:
-    sweeps = spec.lattice.algorithm != "hmc"
-    if sweeps and not screens(spec):
+    if heads.domain is not None and not screens(spec):
         return None
-    return HeadWatch(
-        worker,
-        brief.id,
-        context_of(spec, brief.beta, brief.dims),
-        start=0.0 if brief.start == "hot" else 1.0,
-        meta=brief.meta,
-        tau=spec.lattice.tau,
-        rule=heads.stop,
-        every=brief.told_every if sweeps else 1,
-    )
+    context = context_of(spec, brief.beta, brief.dims, brief.start)
+    return HeadWatch(worker, brief.id, context, rule=heads.stop)
 
 
 def steerer_of(spec: CampaignSpec, dims: Dims, worker: Worker | None) -> Steerer:
     """Return what places the visits of one volume, as the spec names it."""
-    scan = spec.scan(dims)
-
-    def headed(steerer: Steerer) -> Steerer:
-        low, high = scan.beta_min, scan.beta_max
-        return ConductorSteerer(low, high, worker=worker, context=context_of(spec, low, dims), fallback=steerer)
-
-    return find_steerer(spec.steering.steerer).make(scan._replace(headed=headed))
+    return find_steerer(spec.steering.steerer).make(spec.scan(dims))

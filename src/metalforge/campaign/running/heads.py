@@ -1,23 +1,19 @@
 """The shipped conductor in a campaign: which heads apply to its chains, which of them are trusted, and why not.
 
-Heads were trained on hybrid Monte Carlo on small lattices. On other chains they are read and recorded, never acted on:
-what they say there was not measured on held-out data.
+Scores say on which chains they were measured (`TestedKind`). On other chains heads are read and recorded, never acted
+on: what they say there was not measured on held-out data.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from metalforge.campaign.orderings import AUTO, arrange
-from metalforge.campaign.report.words import lattice_name
 from metalforge.campaign.spec import CampaignSpec, Dims
-from metalforge.campaign.state import CampaignState, ChainLog
-from metalforge.conductor.corpus_spec import CorpusSpec
+from metalforge.campaign.state import Start
 from metalforge.conductor.early_stop import EarlyStop
-from metalforge.conductor.features import ChainContext, MetaRow
+from metalforge.conductor.features import ChainContext
 from metalforge.conductor.reading import NetworkConductor
-from metalforge.conductor.scores import HeadScore
+from metalforge.conductor.scores import HeadScore, TestedKind
 from metalforge.conductor.shipped import default_scores, default_weights
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import NpuDevice
@@ -27,8 +23,6 @@ from metalforge.substrates.profiles import profile
 PROFILE = "akd1000-published"
 SOFTWARE, ON_NPU = "f32-software", "npu-w8a8"
 """Where the network can run, as `conductor evaluate` calls it."""
-FEWEST = 20
-"""Measured updates below which a chain says nothing about its coupling."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,17 +68,11 @@ def load_heads(spec: CampaignSpec) -> Heads:
         unused["rejection"] = "sweeps have no accept test"
     if not lattice.flavors:
         unused["cg_estimate"] = "a quenched chain solves nothing"
-    domain = None
-    known = trained_lattices(sea=lattice.flavors > 0)
-    if lattice.algorithm != "hmc":
-        domain = "trained on HMC, these chains are heat bath sweeps"
-    elif lattice.action != "wilson":
-        domain = f"trained on Wilson's action, these chains have {lattice.action}"
-    elif lattice.integrator != "leapfrog":
-        domain = f"trained on leapfrog trajectories, these are {lattice.integrator}"
-    elif not set(lattice.volumes) <= known:
-        domain = f"trained on {', '.join(map(lattice_name, sorted(known)))}, these lattices are others"
     measured = default_scores()
+    domain, tested = _tested(spec, measured.tested_on)
+    if tested is not None:
+        untested = set(default_weights().heads.names) - tested  # type: ignore[union-attr]
+        unused = dict.fromkeys(sorted(untested), "not tested on chains of this kind") | unused
     route = _route(spec)
     scores = {s.name: s for s in measured.heads if s.route == route}
     trusted = {name: score.trusted for name, score in scores.items()}
@@ -104,35 +92,36 @@ def load_heads(spec: CampaignSpec) -> Heads:
     )
 
 
-def trained_lattices(*, sea: bool) -> set[Dims]:
-    """Return the lattices of the corpus, with or without sea quarks."""
-    return {grid.dims for grid in CorpusSpec().grids if (grid.flavors > 0) == sea}
+def _tested(spec: CampaignSpec, kinds: Sequence[TestedKind]) -> tuple[str | None, set[str] | None]:
+    """Return why no head is acted on, if so, and the heads that were tested on chains of this kind; None is all."""
+    if not kinds:
+        return "what they were tested on is not known", None
+    heads: set[str] | None = None
+    for dims in spec.lattice.volumes:
+        context = context_of(spec, spec.lattice.beta_min, dims)
+        alike = [kind for kind in kinds if kind.lacks(context, spec.lattice.integrator) is None]
+        if not alike:
+            same = [k for k in kinds if (k.algorithm, k.flavors) == (context.algorithm, context.flavors)]
+            return f"tested on {(same or kinds)[0].lacks(context, spec.lattice.integrator)}", None
+        if all(kind.heads for kind in alike):
+            here = {name for kind in alike for name in kind.heads}
+            heads = here if heads is None else heads & here
+    return None, heads
 
 
-def neighbours_of(state: CampaignState, log: ChainLog) -> list[MetaRow]:
-    """Return what chains of the same lattice had found when this one was decided: never what came later.
-
-    A chain that is resumed must see what it saw when it began, or its heads would say something else.
-    """
-    rows = []
-    for other in state.chains.values():
-        measured = log.beside.get(other.id, 0) - other.warmup
-        if other.id == log.id or other.dims != log.dims or other.abandoned or measured < FEWEST:
-            continue
-        loop = np.hypot(other.column("polyakov_re")[:measured], other.column("polyakov_im")[:measured])
-        rows.append(
-            MetaRow(
-                beta=other.beta,
-                plaquette=float(other.column("plaquette")[:measured].mean()),
-                susceptibility=float(np.prod(other.dims[:3]) * loop.var()),
-            )
-        )
-    return sorted(rows, key=lambda row: row.beta)
-
-
-def context_of(spec: CampaignSpec, beta: float, dims: Dims) -> ChainContext:
+def context_of(spec: CampaignSpec, beta: float, dims: Dims, start: Start = "hot") -> ChainContext:
     """Return what the features see of a chain."""
-    return ChainContext(beta=beta, dims=dims, mass=spec.lattice.mass, flavors=spec.lattice.flavors)
+    lattice = spec.lattice
+    return ChainContext(
+        beta=beta,
+        dims=dims,
+        mass=lattice.mass,
+        flavors=lattice.flavors,
+        algorithm=lattice.algorithm,
+        start=start,
+        tau=lattice.tau,
+        action=lattice.action,
+    )
 
 
 def open_device(spec: CampaignSpec) -> EmulatedDevice | None:

@@ -15,10 +15,9 @@ from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import ChainLog
 from metalforge.campaign.state import Start as StartOfChain
 from metalforge.campaign.store.records import Decided, Promise, Record
-from metalforge.conductor.features import MetaRow
 from metalforge.conductor.trust import JudgedPair
 from metalforge.core.phases import Phase
-from metalforge.lattice.run import Segment
+from metalforge.lattice.run import Segment, segments_of
 
 
 def stage_of(substrate: str) -> str:
@@ -39,8 +38,6 @@ class Brief:
     phases: Sequence[Phase] = ()
     columns: dict[str, Sequence[float]] = field(default_factory=dict)
     warmup_ends: int | None = None
-    meta: Sequence[MetaRow] = ()
-    """What neighbouring chains had found when this one was decided."""
     engines: Sequence[str] = ()
     """The engines on which its rows were made, by name."""
     unchecked: frozenset[int] = frozenset()
@@ -55,8 +52,6 @@ class Brief:
     """The other chains of its ladder, in order of their couplings, where it has one."""
     exchanges: bool = False
     """Whether it belongs to a ladder."""
-    told_every: int = 1
-    """Of its sweeps, every so many are told to the heads."""
 
     @property
     def rows(self) -> int:
@@ -68,16 +63,12 @@ class Brief:
         """Those of them that are measured."""
         return self.phases.count("measure")
 
-    def history(self) -> Iterator[tuple[Phase, dict[str, float]]]:
-        """Give the rows one by one."""
-        return (
-            (phase, {name: values[i] for name, values in self.columns.items()}) for i, phase in enumerate(self.phases)
-        )
+    def segments(self, end: int | None = None) -> Iterator[Segment]:
+        """Give the rows before update `end`, or all, phase by phase."""
+        return segments_of(self.phases, self.columns, end=end)
 
     @classmethod
-    def of(
-        cls, log: ChainLog, meta: Sequence[MetaRow] = (), engines: Sequence[str] = (), told_every: int = 1
-    ) -> "Brief":
+    def of(cls, log: ChainLog, engines: Sequence[str] = ()) -> "Brief":
         """Return what is known of a chain now; rows that come later do not change it."""
         ends = [d.step for d in log.decisions if d.what == "warmup-ends"]
         return cls(
@@ -90,14 +81,12 @@ class Brief:
             phases=log.phases,
             columns={name: values.copy() for name, values in log.columns.items()},
             warmup_ends=ends[0] if ends else None,
-            meta=tuple(meta),
             engines=tuple(engines),
             unchecked=frozenset(log.unchecked),
             checked_ahead=frozenset(log.checked_ahead),
             closed=log.step,
             settled=log.settled,
             exchanges=bool(log.ladder),
-            told_every=told_every,
         )
 
 
@@ -175,8 +164,6 @@ class Block:
     screened: list[Record] = field(default_factory=list)
     more: int = 0
     """Blocks of the same volley that come after it."""
-    told_every: int = 1
-    """Of the chain's sweeps, every so many are told to the heads."""
     lost: str = ""
     """Why the producer cannot run anything any more: what it held goes on elsewhere, from files."""
 

@@ -17,7 +17,6 @@ from metalforge.campaign.physics.selection import observe
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.campaign.store.records import Assigned, Decided, Migrated, StoppedBy
-from metalforge.conductor.features import MetaRow
 from metalforge.core.errors import SpecError
 
 from .book import Book
@@ -26,8 +25,6 @@ from .visits import AskAhead, Nothing, VisitPlan
 
 DEPTH = 2
 """Orders on a lane: one that runs and one that waits."""
-WIDE_TOLD = 1024
-"""Of the sweeps of a wide lane's chains, one in so many is told to the heads, which take a millisecond for it."""
 WIDE_BLOCK = 256
 """Updates of an order on a wide lane, at least: it makes tens of thousands a second, and a block is a few records."""
 
@@ -71,13 +68,12 @@ class Planner:
         stop: Callable[[], StoppedBy | None],
         halted: Callable[[], bool],
         estimate: Callable[[], None],
-        beside: Callable[[CampaignState, ChainLog], Sequence[MetaRow]] = lambda state, log: (),
         checks: bool = False,
     ) -> None:
         self.spec, self._book, self._plan = spec, book, plan
         self.lanes = [ProducerLane(who) for who in lanes]
         self._stop, self._halted, self._estimate = stop, halted, estimate
-        self._beside, self._checks = beside, checks
+        self._checks = checks
         self._until: dict[int, int] = {}
         self._held: dict[str, ProducerLane] = {}
         """Which producer has which chain."""
@@ -342,11 +338,7 @@ class Planner:
         brief = None
         if holder is None:
             with self._book.reading() as state:
-                every = max(self.spec.screening.every, WIDE_TOLD if lane.wide else 1)
-                first, *others = (
-                    Brief.of(c, self._beside(state, c), sorted(state.engines_of(c)), every)
-                    for c in state.together(chain)
-                )
+                first, *others = (Brief.of(c, sorted(state.engines_of(c))) for c in state.together(chain))
                 brief = replace(first, others=others)
             self._held[chain] = lane
         updates = self._block(self.state.visits[visit], lane)

@@ -11,7 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -50,7 +50,7 @@ class PointChain:
     """A chain at some update, counted from 0; `update` moves it."""
 
     def __init__(self, brief: Brief, tools: Tools, checkpoint: Path | None = None) -> None:
-        self.id, self.dims, self.beta, self.told_every = brief.id, brief.dims, brief.beta, brief.told_every
+        self.id, self.dims, self.beta = brief.id, brief.dims, brief.beta
         self._known, self._tools, self._spec = brief, tools, tools.spec
         self._watch = tools.lines.watch(brief)
         self._decisions: list[Decided] = []
@@ -83,7 +83,8 @@ class PointChain:
         """The update from which it is computed here."""
         self._witness, self._witness_at = None, run.log.end + WITNESS
         if self._watch is not None:
-            self._watch.begin(chain(islice(self._known.history(), run.log.first), run.log.rows()), self.n_steps)
+            past = chain(self._known.segments(run.log.first), run.log.segments(run.log.first))
+            self._watch.begin(past, self.n_steps)
 
     def _begin(self) -> ChainRun:
         """Return the chain at update 0."""
@@ -216,6 +217,8 @@ class PointChain:
         self._seen = (recent, set()) if len(recent) >= SEEN else (before, recent)
         begin, self.emitted = self.emitted, max(self.rows, self.emitted)
         made = list(self.run.log.segments(begin))
+        if self._watch is not None:
+            self._watch.flush()
         self._forget()
         return made
 
@@ -309,7 +312,7 @@ class PointChain:
             for update in range(first, min(self.rows, self._known.rows)):
                 self._verify(update)
             if self._watch is not None:
-                self._watch.push_sweeps(phase, taken)
+                self._watch.push_rows(phase, taken)
             if phase == "warmup":
                 self._look()
             begin = part.stop

@@ -145,7 +145,6 @@ class Producer(Stage[Volley, Block]):
                 saved=saved and rung == 0,
                 snapshots=[] if fault else point.take_snapshots(),
                 promised=promised[rung],
-                told_every=point.told_every,
             )
             blocks.append(block)
         return blocks

@@ -16,7 +16,7 @@ ANOMALY = "anomaly"
 
 
 class Screen(Stage[Block, Block]):
-    """Asks the worker about the last row that it was told of a block; flags chains whose chi is above the threshold."""
+    """Asks the worker about the last row of a block; flags chains whose chi is above the threshold."""
 
     def __init__(
         self,
@@ -51,14 +51,11 @@ class Screen(Stage[Block, Block]):
         return state, Emit(item, header=header, chain=item.chain)
 
     def _read(self, block: Block) -> dict[str, float]:
-        """Return what was said of the last row of a block that is looked at; nothing where no word came in time."""
-        last = max(segment.first + len(segment.columns["plaquette"]) for segment in block.segments) - 1
-        row = last - last % block.told_every
-        segment = next((s for s in reversed(block.segments) if s.first <= row), None)
-        if segment is None:
-            return {}
-        columns = {name: values[row - segment.first] for name, values in segment.columns.items()}
+        """Return what was said of the last row of a block; nothing where no word came in time."""
+        last = block.segments[-1]
+        columns = {name: values[-1] for name, values in last.columns.items()}
         wrong = anomaly(columns["plaquette"], columns.get("delta_h"), columns.get("cg_iterations"))
+        row = last.first + len(last.columns["plaquette"]) - 1
         asked = HeadQuestion(head=ANOMALY, chain=block.chain, of=row, baseline=float(wrong))
         said = self._worker.ask(asked).get().said
         return {name: value for name, value in said.items() if name in self._written}

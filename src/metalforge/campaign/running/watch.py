@@ -1,23 +1,24 @@
-"""What a chain tells the worker, and asks of it: row by row, so that it can be told again after a crash.
+"""What a chain tells the worker, and asks of it: by blocks of rows, so that it can be told again after a crash.
 
-Before a trajectory the CG head says how long its solves will take, at a quarter of its steps the rejection head how
-its accept test will end. Neither changes a bit of the chain: the one sets how often a solve is looked at, the other is
-recorded and scored. The thermalisation head may end a warm-up, by the rule that was chosen on training chains.
+Every update is told. Before a trajectory the CG head says how long its solves will take, at a quarter of its steps the
+rejection head how its accept test will end. Neither changes a bit of the chain: the one sets how often a solve is
+looked at, the other is recorded and scored. The thermalisation head may end a warm-up, by the rule that was chosen on
+training chains.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from metalforge.conductor.early_stop import EarlyStop
-from metalforge.conductor.features import ChainContext, MetaRow, ObservedUpdate
+from metalforge.conductor.features import SWEEPS, ChainContext
 from metalforge.conductor.heuristics import rejection_probability
-from metalforge.conductor.questions import Future, HeadQuestion
+from metalforge.conductor.questions import ComingTrajectory, Future, HeadQuestion
 from metalforge.conductor.worker import Worker
 from metalforge.core.phases import Phase
+from metalforge.lattice.run import Segment
 
-TOGETHER = 1000
-"""Rows of a chain's past that are told at once."""
+TOGETHER = 1024
+"""Sweeps that are told at once, at most."""
 CG, REJECTION, THERMALISED = "cg_estimate", "rejection", "thermalization"
 
 
@@ -25,9 +26,11 @@ CG, REJECTION, THERMALISED = "cg_estimate", "rejection", "thermalization"
 class _Progress:
     """How far a chain was told and asked about."""
 
-    before: tuple[float, float]
-    """Plaquettes, all and spatial, of the last row that was told."""
-    row: int = 0
+    told: int = 0
+    """Rows that the worker has."""
+    phase: Phase = "warmup"
+    waiting: dict[str, list[float]] = field(default_factory=dict)
+    """Rows of that phase that it has not: sweeps wait for each other."""
     cg: float | None = None
     """Iterations a solve of the last trajectory that had any."""
     expected: dict[str, int] = field(default_factory=dict)
@@ -37,60 +40,44 @@ class _Progress:
     missed: bool = False
     """Whether one of them did not come."""
     said: list[float] = field(default_factory=list)
-    """What came of them: the probabilities of the warm-up's rows."""
+    """What came of them: the probabilities of the warm-up's frames."""
 
 
 class HeadWatch:
     """One chain's line to the worker, from whichever thread runs the chain.
 
-    Trajectories are told one by one. Sweeps, which the heads were not trained on, are recorded and not acted on: of
-    them every `every`-th is told (the screen asks for no other), and nothing is asked.
+    Trajectories are told as they come, since heads are asked about the next; sweeps when somebody wants to know.
     """
 
-    def __init__(
-        self,
-        worker: Worker,
-        chain: str,
-        context: ChainContext,
-        *,
-        start: float,
-        tau: float,
-        rule: EarlyStop,
-        meta: Sequence[MetaRow] = (),
-        every: int = 1,
-    ) -> None:
-        self._worker, self._chain, self._context, self._meta = worker, chain, context, meta
-        self._start, self._tau, self._rule, self._every = start, tau, rule, every
+    def __init__(self, worker: Worker, chain: str, context: ChainContext, *, rule: EarlyStop) -> None:
+        self._worker, self._chain, self._context, self._rule = worker, chain, context, rule
+        self._trajectories = context.algorithm == "hmc"
         self._begin_again()
 
-    def begin(self, history: Iterable[tuple[Phase, Mapping[str, float]]], n_steps: int | None) -> None:
+    def begin(self, history: Iterable[Segment], n_steps: int | None) -> None:
         """Take a chain's past; `n_steps` is for rows of journals that do not say with how many steps they were made."""
         self._begin_again()
-        measured: list[tuple[int, ObservedUpdate]] = []
-        for phase, values in history:
-            if phase == "measure":
-                measured += self._next(phase, values, n_steps)
-                if len(measured) == TOGETHER:
-                    self._worker.tell(self._chain, measured)
-                    measured = []
-            else:
-                self._observe(phase, values, n_steps)
-        self._worker.tell(self._chain, measured)
+        for segment in history:
+            self.push_rows(segment.phase, segment.columns, n_steps)
+        self.flush()
 
     def before(self, phase: Phase, n_steps: int) -> float | None:
         """Return the iterations a solve of the coming trajectory, by the head if it is trusted, else as last time."""
         if self._at.cg is None:
             return None
-        coming = self._trajectory(phase, n_steps)
-        asked = self._ask(CG, coming, baseline=self._at.cg, loss="squared")
+        coming = ComingTrajectory(phase=phase, n_steps=n_steps)
+        asked = self._worker.ask(
+            HeadQuestion(head=CG, chain=self._chain, of=coming, baseline=self._at.cg, loss="squared")
+        )
         self._at.expected[CG] = asked.id
         return asked.get().value
 
     def at_quarter(self, phase: Phase, n_steps: int, delta_h: float) -> None:
         """Ask the rejection head in the middle of a trajectory; nothing is done about what it says."""
-        coming = self._trajectory(phase, n_steps, delta_h_quarter=delta_h)
+        coming = ComingTrajectory(phase=phase, n_steps=n_steps, delta_h_quarter=delta_h)
         baseline = rejection_probability(delta_h)
-        self._at.expected[REJECTION] = self._ask(REJECTION, coming, baseline=baseline, loss="log").id
+        asked = HeadQuestion(head=REJECTION, chain=self._chain, of=coming, baseline=baseline, loss="log")
+        self._at.expected[REJECTION] = self._worker.ask(asked).id
 
     def push(self, phase: Phase, values: Mapping[str, float], n_steps: int | None, *, tested: bool) -> None:
         """Take the row of an update, and judge what was said of it; `tested` when its accept test counted."""
@@ -98,21 +85,42 @@ class HeadWatch:
             self._worker.outcome(id_, values["cg_iterations"])
         if (id_ := self._at.expected.pop(REJECTION, None)) is not None and tested:
             self._worker.outcome(id_, 1 - values["accepted"])
-        self._observe(phase, values, n_steps)
+        self.push_rows(phase, {name: (value,) for name, value in values.items()}, n_steps)
 
-    def push_sweeps(self, phase: Phase, columns: Mapping[str, Sequence[float]]) -> None:
-        """Take the rows of sweeps at once: of them only every so many are told."""
-        first, count = self._at.row, len(columns["plaquette"])
-        for row in range(first + -first % self._every, first + count, self._every):
-            self._at.row = row
-            self._observe(phase, {name: values[row - first] for name, values in columns.items()}, None)
-        self._at.row = first + count
+    def push_rows(self, phase: Phase, columns: Mapping[str, Sequence[float]], n_steps: int | None = None) -> None:
+        """Take the next rows of one phase."""
+        at, count = self._at, len(columns["plaquette"])
+        if phase != at.phase or (at.waiting and at.waiting.keys() != columns.keys()):
+            self.flush()
+        at.phase = phase
+        for name, values in columns.items():
+            at.waiting.setdefault(name, []).extend(values)
+        if self._trajectories:
+            if n_steps is not None and "n_steps" not in columns:
+                at.waiting["n_steps"] = [float(n_steps)] * count
+            at.cg = next((cg for cg in reversed(columns.get("cg_iterations", ())) if cg), at.cg)
+        if self._trajectories or len(at.waiting["plaquette"]) >= TOGETHER:
+            self.flush()
+
+    def flush(self) -> None:
+        """Tell the worker all rows so far: whoever asks about one of them from now on has an answer."""
+        at = self._at
+        if not at.waiting:
+            return
+        first, told, at.waiting = at.told, at.waiting, {}
+        at.told += len(told["plaquette"])
+        self._worker.tell(self._chain, first, at.phase, told)
+        if at.phase != "measure":
+            every = 1 if self._trajectories else SWEEPS
+            frames = range(first + -(first + 1) % every, at.told, every)
+            at.asked += [self._worker.ask(HeadQuestion(head=THERMALISED, chain=self._chain, of=row)) for row in frames]
 
     def says(self) -> tuple[bool, float] | None:
         """Return whether the thermalisation head may end the warm-up now, and its last probability.
 
-        None where there is no word of it for every row: then it is the rule's turn.
+        None where there is no word of it for every frame: then it is the rule's turn.
         """
+        self.flush()
         at = self._at
         for future in at.asked:
             said = future.get().said.get(THERMALISED)
@@ -123,41 +131,6 @@ class HeadWatch:
         at.asked.clear()
         return None if at.missed or not at.said else (self._rule.ends(at.said), at.said[-1])
 
-    def _observe(self, phase: Phase, values: Mapping[str, float], n_steps: int | None) -> None:
-        row = self._at.row
-        if told := self._next(phase, values, n_steps):
-            self._worker.tell(self._chain, told)
-            if self._every == 1 and phase != "measure":
-                self._at.asked.append(self._ask(THERMALISED, row))
-
-    def _next(self, phase: Phase, values: Mapping[str, float], n_steps: int | None) -> list[tuple[int, ObservedUpdate]]:
-        """Return what the worker is told of the next row: it, or nothing."""
-        row, self._at.row = self._at.row, self._at.row + 1
-        if row % self._every:
-            return []
-        steps = int(values.get("n_steps", 0)) or n_steps
-        if steps is None or phase == "quench":
-            told = self._trajectory(phase, None)
-        else:
-            seen = {name: values[name] for name in ("delta_h", "delta_h_quarter")}
-            accepted, iterations = bool(values["accepted"]), values.get("cg_iterations")
-            told = self._trajectory(phase, steps, accepted=accepted, cg_iterations=iterations, **seen)
-        self._at.before = values["plaquette"], values["plaquette_spatial"]
-        self._at.cg = values.get("cg_iterations", self._at.cg) or self._at.cg
-        return [(row, told)]
-
-    def _trajectory(self, phase: Phase, n_steps: int | None, **seen: Any) -> ObservedUpdate:
-        """Return a trajectory with the plaquettes of the configuration it starts from, and what was seen of it."""
-        plaquette, spatial = self._at.before
-        if n_steps is not None:
-            seen |= {"step_size": self._tau / n_steps, "n_steps": n_steps}
-        return ObservedUpdate(
-            phase=phase, plaquette_spatial=spatial, plaquette_temporal=2 * plaquette - spatial, **seen
-        )
-
-    def _ask(self, head: str, of: int | ObservedUpdate, **more: object) -> Future:
-        return self._worker.ask(HeadQuestion(head=head, chain=self._chain, of=of, **more))  # type: ignore[arg-type]
-
     def _begin_again(self) -> None:
-        self._worker.begin(self._chain, self._context, self._meta)
-        self._at = _Progress((self._start, self._start))
+        self._worker.begin(self._chain, self._context)
+        self._at = _Progress()

@@ -1,0 +1,25 @@
+"""Scores in which heads have earned their trust, on chains as tests run them: what ships may trust others, or none."""
+
+import msgspec
+
+from metalforge.conductor.scores import HeadsEvaluation, TestedKind
+from metalforge.conductor.shipped import default_scores
+
+TRUSTED = ("thermalization", "phase", "anomaly", "cg_estimate", "rejection")
+KINDS = (
+    TestedKind(algorithm="heatbath", n_t=(2, 4), aspect=(1.0, 4.0)),
+    TestedKind(algorithm="hmc", n_t=(2, 4), aspect=(1.0, 2.0), integrators=("leapfrog",)),
+    TestedKind(algorithm="hmc", flavors=4, n_t=(2,), aspect=(2.0, 2.0), integrators=("leapfrog",)),
+)
+
+
+def scores(*heads: str, unbiased: bool = True, **stop: float) -> HeadsEvaluation:
+    """Return the shipped scores with these heads trusted (`TRUSTED` without), and another rule of the early stop."""
+    found = default_scores()
+    study = msgspec.structs.replace(found.thermalisation_stop, **stop)
+    rules = tuple(msgspec.structs.replace(rule, unbiased=unbiased and rule.rule == "head") for rule in study.rules)
+    judged = tuple(
+        msgspec.structs.replace(score, trusted=score.name in (heads or TRUSTED), skill=0.3) for score in found.heads
+    )
+    study = msgspec.structs.replace(study, rules=rules)
+    return msgspec.structs.replace(found, heads=judged, thermalisation_stop=study, tested_on=KINDS)
