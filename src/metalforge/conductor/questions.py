@@ -167,6 +167,8 @@ class WorkerStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     asked: int
     heads: int
     """Answered by a head."""
+    by_head: dict[str, int]
+    """Those, by the head's name."""
     baselines: dict[str, int]
     """Answered by a baseline, by the reason: untrusted, early, deadline, error, lost, died, closed."""
     late: int
@@ -202,6 +204,7 @@ class Tally:
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
+        self._by_head: Counter[str] = Counter()
         self._last_error = ""
 
     def add(self, name: str, n: int = 1) -> None:
@@ -214,6 +217,7 @@ class Tally:
         with self._lock:
             if answer.source == "head":
                 self._counts["heads"] += 1
+                self._by_head[answer.head] += 1
             else:
                 self._reasons[answer.why.split(":", 1)[0]] += 1
 
@@ -227,4 +231,6 @@ class Tally:
         """Return all counts at one moment."""
         with self._lock:
             counted = {name: self._counts[name] for name in COUNTED}
-            return WorkerStatistics(**counted, baselines=dict(self._reasons), last_error=self._last_error)
+            return WorkerStatistics(
+                **counted, baselines=dict(self._reasons), by_head=dict(self._by_head), last_error=self._last_error
+            )

@@ -6,7 +6,15 @@ from typing import Any
 
 import msgspec
 
-from metalforge.campaign.store.records import EMULATED_NPU, NOT_ACTED_ON, Decided, Energy, StageUse, Utilisation
+from metalforge.campaign.store.records import (
+    BY_HEAD,
+    EMULATED_NPU,
+    NOT_ACTED_ON,
+    Decided,
+    Energy,
+    StageUse,
+    Utilisation,
+)
 from metalforge.conductor.retrain import LEARNED
 from metalforge.conductor.worker import Worker
 from metalforge.core.energy import EnergyMeter
@@ -20,6 +28,7 @@ from metalforge.substrates.npu.emulator import EmulatedDevice
 from .book import Book
 from .heads import Heads
 from .learning import Learning
+from .watch import CG, REJECTION
 
 
 def note_heads(book: Book, heads: Heads) -> None:
@@ -53,7 +62,12 @@ def note_judged(book: Book, worker: Worker, learning: Learning) -> None:
     done = worker.statistics()
     if done.asked:
         book.write(Decided(what="reader", by="worker", reason=str(done), counts=done.counts))
-    for name in ("cg_estimate", "rejection", *LEARNED):
+    if times := done.by_head.get(CG, 0):
+        reason = "predicted iterations set how often a solve is looked at"
+        book.write(
+            Decided(what="check-interval", by=f"{BY_HEAD}{CG}", head=CG, trusted=True, times=times, reason=reason)
+        )
+    for name in (CG, REJECTION, *LEARNED):
         standing = worker.trust.standing(name)
         if standing.pairs:
             reason = f"{standing.why}, judged while the campaign ran"
