@@ -34,6 +34,7 @@ LATER: dict[str, dict[str, Any]] = {
     "budget": {"target_of": "first"},
     "lattice": {"observable": "auto", "also_measure": (), "action": "wilson"},
     "running": {"isolation": "thread", "exchange": "auto", "substrate": "auto", "lanes": ()},
+    "screening": {"weights": ""},
     "steering": {"points": ()},
 }
 """Fields that journals of this version may lack, with their defaults: a spec that has these hashes as it did before."""
@@ -228,6 +229,7 @@ class Screening(_Part, frozen=True, kw_only=True):
     chi: float = 1.0
     variance: float = 0.02
     device: Literal["npu", "software"] = "npu"
+    weights: str = ""
 
 
 class LaneSpec(_Part, frozen=True, kw_only=True):

@@ -124,6 +124,7 @@ def scan(
     volume: Annotated[list[str] | None, typer.Option(help=f"{VOLUMES} They replace those of the spec.")] = None,
     beta: Annotated[str | None, typer.Option(help=BETAS)] = None,
     substrate: Annotated[str | None, typer.Option(help=SUBSTRATES)] = None,
+    weights: Annotated[Path | None, typer.Option(help="Weights of the heads, as `conductor adopt` writes.")] = None,
     print_spec: Annotated[bool, typer.Option("--print-spec", help="Write the spec, commented, and stop.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -138,7 +139,7 @@ def scan(
 
     budget = {"seconds": seconds, "trajectories": trajectories, "target_error": target_error}
     more = asked(volume, beta, substrate, **budget)
-    wanted = asked_beside(_spec(spec, preset, ordering, seed, energy), more)
+    wanted = asked_beside(_spec(spec, preset, ordering, seed, energy, weights), more)
     if print_spec:
         print_text(spec_text(wanted))
         return
@@ -267,7 +268,12 @@ def watch(directory: Directory, as_json: Json = False) -> None:
 
 
 def _spec(
-    path: Path | None, name: str | None, ordering: str | None, seed: int | None, energy: str | None
+    path: Path | None,
+    name: str | None,
+    ordering: str | None,
+    seed: int | None,
+    energy: str | None,
+    weights: Path | None,
 ) -> "CampaignSpec":
     """Return the spec of a file or a preset, with what the command line changes."""
     import msgspec
@@ -282,6 +288,8 @@ def _spec(
     plain = msgspec.to_builtins(chosen) | {key: value for key, value in changes.items() if value is not None}
     if energy is not None:
         plain["running"]["energy"] = energy
+    if weights is not None:
+        plain["screening"]["weights"] = str(weights)
     return msgspec.convert(plain, CampaignSpec)
 
 

@@ -11,11 +11,20 @@ from typer.testing import CliRunner
 
 from metalforge import campaign
 from metalforge.campaign.learning import ENOUGH, labels_of, lessons_of
+from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
+from metalforge.campaign.running.heads import load_heads
+from metalforge.campaign.running.own_weights import with_weights
 from metalforge.campaign.spec import Budget, Steering, WarmUpPolicy
 from metalforge.cli.main import app
 from metalforge.conductor.features import SCHEMA
-from metalforge.conductor.shipped import Provenance, read_provenance, save_with_provenance
+from metalforge.conductor.shipped import (
+    Provenance,
+    default_provenance,
+    default_weights,
+    read_provenance,
+    save_with_provenance,
+)
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout, HeadSpec
 from metalforge.reservoir import load_weights, make_esn
@@ -117,3 +126,43 @@ def test_what_cannot_teach_is_refused(campaigns, file, tmp_path):
     with pytest.raises(SpecError, match="nowhere"):
         metalforge("conductor", "adopt", campaigns[0], tmp_path / "nowhere", "--weights", file, "--out", out)
     assert not out.exists()
+
+
+@pytest.fixture
+def adopted(tmp_path):
+    """The package's weights with another readout of one head, as campaigns might have left them."""
+    weights = default_weights()
+    assert weights.w_out is not None
+    changed = replace(weights, w_out=weights.w_out * np.float32(1.5))
+    path = tmp_path / "adopted.safetensors"
+    save_with_provenance(changed, msgspec.structs.replace(default_provenance(), campaigns=("1" * 64,)), path)
+    return path
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_campaign_reads_with_the_weights_it_was_given_and_keeps_them(adopted, tmp_path):
+    (tmp_path / "spec.toml").write_text(spec_text(SMALL))
+    arguments = ["scan", tmp_path / "spec.toml", "--weights", adopted, "--trajectories", 200, "--json"]
+    metalforge(*arguments, "--out", tmp_path / "own")
+    metalforge(*arguments[:2], *arguments[4:], "--out", tmp_path / "package")
+    own, package = (campaign.load(tmp_path / name).state for name in ("own", "package"))
+    assert (tmp_path / "own" / "weights.safetensors").read_bytes() == adopted.read_bytes()
+    assert [d.reason for d in own.decisions if d.what == "weights"] == [
+        f"sha256 {hashlib.sha256(adopted.read_bytes()).hexdigest()}"
+    ]
+    read, other = ([s.heads for c in state.chains.values() for s in c.screened] for state in (own, package))
+    assert read != other
+    adopted.unlink()
+    metalforge("resume", tmp_path / "own", "--trajectories", 100, "--json")
+    (tmp_path / "own" / "weights.safetensors").write_bytes(b"others")
+    with pytest.raises(SpecError, match="began with"):
+        metalforge("resume", tmp_path / "own", "--trajectories", 100, "--json")
+
+
+def test_heads_of_weights_that_nobody_scored_are_not_trusted_and_other_heads_are_refused(adopted, file):
+    shipped = load_heads(SMALL)
+    assert with_weights(shipped, adopted).trusted == shipped.trusted
+    save_with_provenance(default_weights(), MADE, adopted)
+    assert not any(with_weights(shipped, adopted).trusted.values())
+    with pytest.raises(SpecError, match=r"features|heads"):
+        with_weights(shipped, file)

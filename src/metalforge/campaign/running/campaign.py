@@ -58,6 +58,7 @@ from .learning import Learning
 from .monitor import Monitor
 from .notes import EnergyNotes, note_heads, note_judged, note_strategies, note_use
 from .orders import pass_over
+from .own_weights import kept_weights, with_weights
 from .planner import Planner
 from .pool import settle
 from .producer import Producer
@@ -106,6 +107,8 @@ class Campaign(Closing):
         """Begin a campaign in a new or empty directory; what this machine cannot run is refused before it is made."""
         lanes = lanes_here(spec)
         check_room(spec, lanes)
+        if spec.screening.weights:
+            with_weights(load_heads(spec), Path(spec.screening.weights))
         cpu = producer_here().info
         with _locked(directory) as lock:
             arrangement = arranged("C" if spec.ordering == AUTO else spec.ordering, spec, lanes)
@@ -219,6 +222,8 @@ class Campaign(Closing):
         if self.spec.budget.joules is not None:
             self.joules()
         heads = load_heads(self.spec)
+        if self.spec.screening.weights:
+            heads = kept_weights(heads, self.spec.screening.weights, self.directory, self.book)
         note_heads(self.book, heads)
         note_strategies(self.book, {lane.name: lane.engine for lane in self._lanes})
         with HeadReader(self.spec, heads) as reader:
