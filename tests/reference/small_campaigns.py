@@ -11,7 +11,7 @@ ROUNDS = CampaignSpec(
     lattice=Lattice(volumes=((4, 4, 4, 2),), beta_min=4.9, beta_max=5.3),
     budget=Budget(trajectories=1200),
     warmup=WarmUpPolicy(longest=60, shortest=20),
-    steering=Steering(visit=80, initial=4),
+    steering=Steering(visit=80, initial=4, prior="off"),
     screening=Screening(chi=0.3, every=20, device="software"),
     running=Running(block=30, deterministic=True, producers=2, checkpoint_s=0.0),
 )

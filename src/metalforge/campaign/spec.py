@@ -25,6 +25,7 @@ from .orderings import AUTO, arrange, ordering_of
 from .physics.finite_size import scales
 from .physics.published import PUBLISHED, derived_range
 from .steerers import VolumeScan, find_steerer
+from .steerers.peak_prior import PeakPrior
 
 Dims: TypeAlias = tuple[int, int, int, int]
 EARLY, FULL = "early-warm-up", "full-warm-up"
@@ -35,7 +36,7 @@ LATER: dict[str, dict[str, Any]] = {
     "lattice": {"observable": "auto", "also_measure": (), "action": "wilson"},
     "running": {"isolation": "thread", "exchange": "auto", "substrate": "auto", "lanes": ()},
     "screening": {"weights": ""},
-    "steering": {"points": ()},
+    "steering": {"points": (), "prior": "auto"},
 }
 """Fields that journals of this version may lack, with their defaults: a spec that has these hashes as it did before."""
 
@@ -213,10 +214,15 @@ class Steering(_Part, frozen=True, kw_only=True):
     visit: int = 600
     most: int = 60
     points: tuple[float, ...] = ()
+    prior: Literal["auto", "off"] | tuple[float, float] = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        find_steerer(self.steerer)
+        expects = find_steerer(self.steerer).expects
+        if isinstance(self.prior, tuple):
+            PeakPrior(*self.prior)  # says what is wrong with it
+            if not expects:
+                raise SpecError(f"`steering.prior` is nothing to steerer `{self.steerer}`, which expects no peak")
 
 
 class Screening(_Part, frozen=True, kw_only=True):

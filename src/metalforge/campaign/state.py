@@ -27,6 +27,8 @@ from .store.records import Assigned, Decided, Estimated, Interrupted, Opened, Re
 Start = Literal["hot", "cold"]
 
 
+PEAK_PRIOR = "peak-prior"
+"""What is decided where a peak is expected before it is located."""
 LAST_SCREENED, LAST_CHECKS, LAST_EVIDENCE = 200, 10_000, 500
 """What is kept of a chain's screen, of checks, and of the evidence of estimates: all before is in the journal."""
 NO_JOURNAL = "not a campaign's journal: it must begin with an `opened` record"
@@ -297,6 +299,16 @@ class CampaignState:
         """How it was interrupted, if that is the last thing that happened."""
         last = self.interrupted[-1] if self.interrupted else None
         return last if last is not None and last.at >= self.last_at else None
+
+    def expected(self, dims: Dims, *, by_heads: bool = True) -> Decided | None:
+        """Return where a volume's peak was last said to be expected; `by_heads` False: by others than heads."""
+        said = (d for d in reversed(self.decisions) if d.what == PEAK_PRIOR and d.dims == dims)
+        return next((d for d in said if by_heads or not d.head), None)
+
+    def prior(self, dims: Dims, *, by_heads: bool = True) -> tuple[float, float] | None:
+        """Return mean and width of the peak that is expected."""
+        said = self.expected(dims, by_heads=by_heads)
+        return None if said is None or said.value is None or said.width is None else (said.value, said.width)
 
     def last_look(self, dims: Dims) -> Estimated | None:
         """Return the last estimate of a volume, whether it located beta_c or not."""

@@ -157,7 +157,7 @@ class VisitsAgain:
         from .running.visits import VisitPlan
 
         state, spec = self.state, self.state.spec
-        steerer = steerer_of(spec, visit.dims, None)
+        steerer = steerer_of(spec, visit.dims)
         for log in state.chains.values():
             if log.complete and not log.abandoned and log.dims == visit.dims:
                 seen = observe(log.series(complete=True), id=log.id, cost=float(log.complete))
@@ -165,7 +165,7 @@ class VisitsAgain:
                     steerer.tell([seen])
         who = Assignee(visit.substrate, (visit.dims,), sites=int(not visit.substrate.startswith("cpu")))
         pending = [other for other in state.visits if other.visit in state.open_visits]
-        plan = VisitPlan(spec=spec, steerers={visit.dims: steerer})
+        plan = VisitPlan(spec=spec, steerers={visit.dims: steerer}, heads=False)
         found = plan.next(who, state, pending, rounds=visit.round, number=visit.visit)
         return found if isinstance(found, Assigned) else None
 

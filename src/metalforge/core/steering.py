@@ -99,6 +99,15 @@ class Steerer(Protocol):
         ...
 
 
+@runtime_checkable
+class ExpectsPeak(Protocol):
+    """A steerer that takes what is known of a peak before it is measured."""
+
+    def expect(self, prior: Sequence[float] | None) -> None:
+        """Take a mean and a width in place of what was expected; None is nothing."""
+        ...
+
+
 def distinct(betas: Iterable[float], width: float) -> list[float]:
     """Return the beta in ascending order, each once, for a range of this width."""
     kept: list[float] = []

@@ -52,8 +52,8 @@ def rehearsal_spec(
         seed=seed,
         lattice=Lattice(volumes=(DIMS,), beta_min=model.low, beta_max=model.high),
         budget=msgspec.convert(dict(budget), type(base.budget)),
-        # A head without skill decides nothing; it need not be loaded to do so.
-        steering=Steering(steerer="gaussian-process"),
+        # A model's peak is where its constants put it, not where the transition curve has that of a lattice.
+        steering=Steering(steerer="gaussian-process", prior="off"),
         running=Running(deterministic=True, block=base.steering.visit, exchange=exchange),
     )
 
@@ -137,7 +137,7 @@ def _campaign(spec: CampaignSpec) -> Generator[_Step, list[Block], CampaignState
     )  # fmt: skip
     book = Book(cast("Journal[Record]", _Memory()), fold([opened]), clock=lambda: float(next(ticks)))
     dims = spec.lattice.volumes
-    plan = VisitPlan(spec=spec, steerers={one: steerer_of(spec, one, None) for one in dims})
+    plan = VisitPlan(spec=spec, steerers={one: steerer_of(spec, one) for one in dims})
     planner = Planner(
         spec,
         book,

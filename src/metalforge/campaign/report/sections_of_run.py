@@ -8,9 +8,10 @@ from html import escape
 
 from metalforge.campaign.findings import traffic_of
 from metalforge.campaign.observables import ORDERS
-from metalforge.campaign.state import CampaignState, ladders_of
+from metalforge.campaign.state import PEAK_PRIOR, CampaignState, ladders_of
 from metalforge.campaign.store.records import EnergySpent, Utilisation
 from metalforge.core.quantities import Modelled, Quantity
+from metalforge.statistics.estimate import with_error
 
 from .decisions import LARGEST_Z, faults_of
 from .html import Raw, bar, details, heading, listing, note, paragraph, section, table
@@ -34,6 +35,7 @@ def decisions_section(state: CampaignState, result: CampaignResult, figures: Fig
             ("decision", "by", ">how often", ">a head's word taken"),
             [(c.what, c.by, c.count, c.trusted or "-") for c in found.counts],
         ),
+        _expected(state),
         _exchange(state),
         _heads(state, result),
         _warmups(result),
@@ -41,6 +43,24 @@ def decisions_section(state: CampaignState, result: CampaignResult, figures: Fig
         _visits(state),
         _others(state),
     )
+
+
+def _expected(state: CampaignState) -> str:
+    """Return where peaks were expected before they were located, and who said so."""
+    rows = [
+        (
+            lattice_text(d.dims),
+            d.by,
+            with_error(d.value, d.width),
+            "-" if d.baseline is None else f"{d.baseline:.4f}",
+            one_line(d.reason),
+        )
+        for d in state.decisions
+        if d.what == PEAK_PRIOR and d.dims and d.value is not None and d.width is not None
+    ]
+    columns = ("lattice", "by", ">beta_c", ">by the curve", "why")
+    about = note(say("sections.expected"))
+    return heading("Where the peak was expected", about, table(columns, rows)) if rows else ""
 
 
 def _exchange(state: CampaignState) -> str:

@@ -50,6 +50,7 @@ from metalforge.native.engine import continues, family_of_engine
 from .book import Book
 from .equipment import HeadReader, OwnReader, Tools, chain_file, steerer_of
 from .estimator import Estimator
+from .expecting import PeakPriors
 from .graph import build_graph, silicon_of
 from .halting import StopFlag
 from .heads import PROFILE, load_heads
@@ -261,7 +262,7 @@ class Campaign(Closing):
         arrangement = arranged(ordering, spec, self._lanes)
         plan = VisitPlan(
             spec=spec,
-            steerers={dims: steerer_of(spec, dims, reader.worker) for dims in spec.lattice.volumes},
+            steerers={dims: steerer_of(spec, dims) for dims in spec.lattice.volumes},
             sleep=make_sleep(self.book, spec) if arrangement.sleeps else None,
             bits={who.substrate: who.bits for who in arrangement.lanes},
         )
@@ -274,6 +275,7 @@ class Campaign(Closing):
             stop=lambda: self._stops(until),
             halted=lambda: self.halted,
             estimate=estimator,
+            priors=PeakPriors(spec, reader.heads),
             checks=arrangement.checker is not None,
         )
         apart = spec.running.isolation == "process"

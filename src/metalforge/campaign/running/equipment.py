@@ -172,6 +172,6 @@ def _watch(spec: CampaignSpec, heads: Heads, worker: Worker, brief: Brief) -> He
     return HeadWatch(worker, brief.id, context, rule=heads.stop)
 
 
-def steerer_of(spec: CampaignSpec, dims: Dims, worker: Worker | None) -> Steerer:
+def steerer_of(spec: CampaignSpec, dims: Dims) -> Steerer:
     """Return what places the visits of one volume, as the spec names it."""
     return find_steerer(spec.steering.steerer).make(spec.scan(dims))

@@ -20,6 +20,7 @@ from metalforge.campaign.store.records import Assigned, Decided, Migrated, Stopp
 from metalforge.core.errors import SpecError
 
 from .book import Book
+from .expecting import PeakPriors
 from .orders import Block, Brief, Order, Volley
 from .visits import AskAhead, Nothing, VisitPlan
 
@@ -68,12 +69,14 @@ class Planner:
         stop: Callable[[], StoppedBy | None],
         halted: Callable[[], bool],
         estimate: Callable[[], None],
+        priors: PeakPriors | None = None,
         checks: bool = False,
     ) -> None:
         self.spec, self._book, self._plan = spec, book, plan
         self.lanes = [ProducerLane(who) for who in lanes]
         self._stop, self._halted, self._estimate = stop, halted, estimate
         self._checks = checks
+        self._priors = priors or PeakPriors(spec)
         self._until: dict[int, int] = {}
         self._held: dict[str, ProducerLane] = {}
         """Which producer has which chain."""
@@ -217,6 +220,7 @@ class Planner:
 
     def _decide(self, lane: ProducerLane) -> list[Assigned]:
         """Decide visits for a lane and write them, until it is busy or there is nothing to do."""
+        self._expect()
         made: list[Assigned] = []
         ahead = self._ahead(lane, lane.load(lane.visits.values()))
         while lane.load([*lane.visits.values(), *made]) < 1:
@@ -270,6 +274,7 @@ class Planner:
         self._estimate()
         if self._stops():
             return []
+        self._expect()
         number = max((visit.round for visit in self.state.visits), default=-1) + 1
         return self._write_round(self._plan_round(number, without=[]))
 
@@ -294,6 +299,12 @@ class Planner:
         for visit in planned:
             self._book.write(visit)
         return [order for visit in planned for order in self._order(visit.visit, self._give(visit))]
+
+    def _expect(self) -> None:
+        """Write where peaks are expected, before visits are placed by it."""
+        for dims in self._plan.steerers:
+            if (news := self._priors.news(self.state, dims)) is not None:
+                self._book.write(news)
 
     # -- small parts ------------------------------------------------------------------------------------------------
 

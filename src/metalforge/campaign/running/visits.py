@@ -4,6 +4,7 @@ Decisions are functions of the journal's state, of the visits that are under way
 a round that was half written when its process died can be planned again, and comes out the same.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -18,9 +19,10 @@ from metalforge.campaign.state import CampaignState, ChainLog, Start, chain_name
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.store.records import Assigned, StoppedBy
 from metalforge.conductor.heuristics import quenched_length
-from metalforge.core.steering import Steerer, Suggestion
+from metalforge.core.steering import ExpectsPeak, Steerer, Suggestion
 
 from .couplings import by_couplings, couplings_of
+from .expecting import waits_for_scouts
 
 SNAP = 0.01
 """Part of the range within which a suggestion continues a chain that is there: a new one would have to warm up, and
@@ -88,6 +90,8 @@ class VisitPlan:
     spec: CampaignSpec
     steerers: Mapping[Dims, Steerer]
     sleep: Sleep | None = None
+    heads: bool = True
+    """Whether peaks are expected where heads say so; without, where others do."""
     bits: Mapping[str, str] = field(default_factory=dict)
     """Of every lane: a chain goes on only where they are what they were."""
 
@@ -179,10 +183,12 @@ class VisitPlan:
             return Nothing("asleep", why)
         if ladder is not None:
             return ladder
-        found = ahead.next(dims, self.steerers[dims], [visit.beta for visit in pending])
+        if isinstance(steerer := self.steerers[dims], ExpectsPeak):
+            steerer.expect(state.prior(dims, by_heads=self.heads))
+        found = ahead.next(dims, steerer, [visit.beta for visit in pending])
         if found is not None:
             reason = found.reason + (NO_GAIN if len(alone) < len(here) else "")
-            return Wish(found.beta, reason, found.by or self.steerers[dims].name, score=found.score)
+            return Wish(found.beta, reason, found.by or steerer.name, score=found.score)
         idle = [c for c in alone if c.id not in {visit.chain for visit in pending}]
         if not idle:
             return None
@@ -266,13 +272,16 @@ class VisitPlan:
         width = self.spec.lattice.beta_max - self.spec.lattice.beta_min
         return any(abs(beta - other) <= SNAP * width for other in others)
 
-    def _need(self, dims: Dims, state: CampaignState, visited: Sequence[Dims]) -> tuple[bool, float, int]:
+    def _need(self, dims: Dims, state: CampaignState, visited: Sequence[Dims]) -> tuple[bool, bool, float, int]:
         """Return what orders volumes, the one in greatest need first: few points, then the largest gain for its work.
 
         Work is visits times sites; what a volume gains is for the error that the target is for (`findings.gains`).
+        The first points of smaller volumes, which say where to look in larger ones, come before those.
         """
-        visits = visited.count(dims)
-        return visits >= self.spec.steering.initial, -gains(state)[dims] / (max(visits, 1) * prod(dims)), visits
+        counts = Counter(visited)
+        visits, late = counts[dims], waits_for_scouts(self.spec, dims, counts)
+        gain = gains(state)[dims] / (max(visits, 1) * prod(dims))
+        return late, visits >= self.spec.steering.initial, -gain, visits
 
     def _affordable(
         self, who: Assignee, state: CampaignState, pending: Sequence[Assigned], *, fresh: bool, rungs: int = 1

@@ -68,7 +68,8 @@ def _process(volume: VolumeScan) -> Steerer:
     )
 
 
-register_steerer(None, name="conductor", make=lambda volume: volume.headed(_process(volume)), adaptive=True)
+# The process, whose prior may come from the conductor's head (`running.expecting`).
+register_steerer(None, name="conductor", make=_process, adaptive=True, expects=True)
 register_steerer(GaussianProcess, make=_process, adaptive=True)
 register_steerer(
     Uniform,

@@ -28,8 +28,6 @@ BACKGROUND = 0.25
 FLANKS = 0.7
 """Spread added to the peak, in units of the reach, before samples are counted: a maximum is one by what lies on either
 side of it, and beyond the last run there is nothing to fall off to."""
-LEAST_INSIDE = 0.05
-"""Part of a prior that must lie within the range for it to be followed."""
 FIRST = 3
 """First points about a peak that is expected, fewer where fewer are asked for: with five of them a prior that is wrong
 by five widths cost a tenth of what forty blocks are worth, with three nothing."""
@@ -130,8 +128,7 @@ class GaussianProcess(HistorySteerer):
         self._known: PeakPrior | None = None
         if self.prior is not None:
             known = PeakPrior(float(self._x([self.prior[0]])[0]), self.prior[1] / self.history.width)
-            # A peak that is expected elsewhere is none to look for here.
-            self._known = known if known.inside > LEAST_INSIDE else None
+            self._known = known if known.is_followed else None
 
     def tell(self, observations: Sequence[Observation]) -> None:
         """Take what came out; with `transform = "log"` every value must be positive."""

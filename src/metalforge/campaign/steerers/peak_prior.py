@@ -17,6 +17,8 @@ from metalforge.core.errors import SpecError
 Reals = NDArray[np.float64]
 SHARE = 0.9
 """Of the bell. One prior in ten may be wrong, and costs some visits then."""
+LEAST_INSIDE = 0.05
+"""Part of the bell that must lie within the range for it to be followed."""
 FINEST = 1e-6
 """Least width of the bell, in units of the range: far below any distance at which two runs differ."""
 _NODES = np.linspace(0.0, 1.0, 4001)
@@ -36,10 +38,10 @@ class PeakPrior:
         return np.asarray(SHARE * bell + 1 - SHARE)
 
     @property
-    def inside(self) -> float:
-        """The part of the bell that lies within the range."""
+    def is_followed(self) -> bool:
+        """Whether enough of the bell lies within the range: a peak that is expected elsewhere is none to look for."""
         bell = NormalDist(self.mean, self.width)
-        return bell.cdf(1.0) - bell.cdf(0.0)
+        return bell.cdf(1.0) - bell.cdf(0.0) > LEAST_INSIDE
 
     def drawn(self, peaks: Reals) -> NDArray[np.intp]:
         """Return which of equally likely peaks to keep, as many as there are: each as often as its density deserves.

@@ -28,8 +28,6 @@ class VolumeScan(NamedTuple):
     fresh_cost: float = 1.0
     """What a new beta costs, over more statistics at one that is there."""
     seed: int = 1
-    headed: Callable[[Steerer], Steerer] = lambda steerer: steerer
-    """Puts the conductor's priority head before a steerer, which decides where the head is not trusted."""
 
 
 class SteererKind(NamedTuple):
@@ -41,6 +39,8 @@ class SteererKind(NamedTuple):
     adaptive: bool
     """Whether it looks at results; one that does not is left alone by the evidence, too, as what it is compared with
     must not be steered."""
+    expects: bool
+    """Whether it takes what is known of a peak beforehand, by `expect(prior)`."""
 
 
 _KINDS: dict[str, SteererKind] = {}
@@ -53,10 +53,11 @@ def register_steerer(
     make: Callable[[VolumeScan], Steerer] | None = None,
     first_points: Callable[[VolumeScan], int] = lambda volume: volume.initial,
     adaptive: bool = False,
+    expects: bool = False,
 ) -> None:
     """Add a steerer by its class, whose `name` a spec then may have; `kind` None wants a name and a `make`."""
     made = make or (lambda volume: kind(volume.beta_min, volume.beta_max))
-    _KINDS[name or kind.name] = SteererKind(kind, made, first_points, adaptive)
+    _KINDS[name or kind.name] = SteererKind(kind, made, first_points, adaptive, expects or hasattr(kind, "expect"))
 
 
 def steerer_names() -> tuple[str, ...]:

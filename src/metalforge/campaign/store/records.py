@@ -97,7 +97,7 @@ class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):
 
 
 class Decided(_Record, frozen=True, kw_only=True, tag="decided"):
-    """A decision about a chain or the campaign: `head`, `warmup-ends`, `abandoned`, `sleep`, `ordering`.
+    """A decision about a chain, a volume or the campaign: `head`, `warmup-ends`, `peak-prior`, `sleep`, `ordering`, ...
 
     `by` is a head, a rule or a person; `trusted` says whether a head's word was taken; `value` and `baseline` are what
     the head and the rule beside it said.
@@ -109,8 +109,12 @@ class Decided(_Record, frozen=True, kw_only=True, tag="decided"):
     by: str
     reason: str
     value: float | None = None
+    width: float | None = None
+    """How well `value` is known, where that was decided too."""
     baseline: float | None = None
     trusted: bool | None = None
+    dims: Dims | None = None
+    """The volume that it is about, where it is about one."""
     head: str = ""
     """The head that took part, whether its word was taken or not: `head_of` knows early journals, too."""
     done: str = ""

@@ -1,0 +1,158 @@
+r"""Where a volume's peak is expected before it has been located there: a decision of the journal that places visits.
+
+Whoever knows it best says so, and each is asked again only until somebody better has spoken:
+
+    scout               a smaller volume of this campaign with a peak, moved by the difference that the curve has
+    head:beta_priority  the head's readings of this volume's first chains, with the curve, weighed by their variances
+    rule:transition     the curve alone, which knows N_t and N_s
+
+or nobody. With sea quarks or another action there is no curve, and only scouts speak. The prior places updates
+(`steerers.peak_prior`): estimates, evidence and the stop rule never read it. A resumed campaign takes it from the
+journal, as it takes visits.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import hypot, prod
+from typing import NamedTuple
+
+import numpy as np
+
+from metalforge.campaign.spec import CampaignSpec, Dims
+from metalforge.campaign.state import PEAK_PRIOR, CampaignState
+from metalforge.campaign.steerers import find_steerer
+from metalforge.campaign.steerers.peak_prior import PeakPrior
+from metalforge.campaign.store.records import Decided
+from metalforge.conductor.scaling import Transition, peak_of, transition_curve, transition_of
+from metalforge.statistics.estimate import with_error
+
+from .heads import Heads
+
+HEAD = "beta_priority"
+RULE, READ, SCOUT, SURE, USER = "rule:transition", f"head:{HEAD}", "scout", "scout:established", "user"
+ORDER = (RULE, READ, SCOUT, SURE, USER)
+"""Who speaks, the best last."""
+FEWEST = 3
+"""Chains with a complete visit that the head is read on."""
+STEERER = "conductor"
+"""The steerer that follows the head."""
+
+
+class _Said(NamedTuple):
+    mean: float
+    width: float
+    by: str
+    reason: str
+    baseline: float | None = None
+
+
+class PeakPriors:
+    """Says where the peaks of a campaign's volumes are expected."""
+
+    def __init__(self, spec: CampaignSpec, heads: Heads | None = None) -> None:
+        self._spec, self._heads = spec, heads
+
+    def news(self, state: CampaignState, dims: Dims) -> Decided | None:
+        """Return what is known of a volume's peak now and is better than what the journal has; None: nothing is."""
+        known = state.expected(dims)
+        rank = -1 if known is None else ORDER.index(known.by)
+        if (said := next(self._sources(state, dims), None)) is None or ORDER.index(said.by) <= rank:
+            return None
+        headed = said.by == READ
+        return Decided(
+            what=PEAK_PRIOR,
+            dims=dims,
+            by=said.by,
+            value=said.mean,
+            width=said.width,
+            baseline=said.baseline,
+            reason=said.reason,
+            head=HEAD if headed else "",
+            trusted=True if headed else None,
+            done=f"visits are placed about {with_error(said.mean, said.width)}",
+        )
+
+    def _sources(self, state: CampaignState, dims: Dims) -> Iterator[_Said]:
+        """Give what can be said of a volume, the best first."""
+        spec = self._spec
+        if spec.steering.prior == "off" or not find_steerer(spec.steering.steerer).expects:
+            return
+        begun = any(visit.dims == dims for visit in state.visits)
+        if isinstance(spec.steering.prior, tuple):
+            if not begun:
+                yield _Said(*spec.steering.prior, USER, "said by the user")
+            return
+        curve = None if spec.lattice.has_other_theory else _curve(dims)
+        yield from self._scouts(state, dims, curve)
+        if curve is None:
+            return
+        yield from self._readings(state, dims, curve)
+        if not begun and self._within(curve):
+            source = transition_curve().source
+            yield _Said(curve.mean, curve.error, RULE, f"the transition curve ({source})", curve.mean)
+
+    def _within(self, curve: Transition) -> bool:
+        """Return whether a peak where the curve has it would be in the range."""
+        low, high = self._spec.lattice.beta_min, self._spec.lattice.beta_max
+        return PeakPrior((curve.mean - low) / (high - low), curve.error / (high - low)).is_followed
+
+    def _scouts(self, state: CampaignState, dims: Dims, curve: Transition | None) -> Iterator[_Said]:
+        for scout in scouts_of(self._spec, dims):
+            look = state.last_look(scout)
+            if look is None or look.beta_c is None or look.error is None or not _speaks(self._spec, state, scout):
+                continue
+            shift = 0.0 if curve is None else curve.mean - _curve(scout).mean
+            # The shift is known no better than it is large; without a curve, or where the evidence lacks something,
+            # the scout's peak may be off by a part of its own breadth.
+            doubt = abs(shift) if curve is not None and look.established else look.width / 2
+            width = hypot(look.error, doubt)
+            name = "x".join(map(str, scout))
+            reason = f"{name} has {with_error(look.beta_c, look.error)}, moved by {shift:+.4f}"
+            yield _Said(look.beta_c + shift, width, SURE if look.established else SCOUT, reason, curve and curve.mean)
+
+    def _readings(self, state: CampaignState, dims: Dims, curve: Transition) -> Iterator[_Said]:
+        heads = self._heads
+        if heads is None or self._spec.steering.steerer != STEERER or not heads.acts(HEAD):
+            return
+        chains = [c for c in state.chains.values() if c.dims == dims and c.complete and not c.abandoned and c.screened]
+        read = [peak_of(c.screened[-1].heads[HEAD], curve) for c in chains if HEAD in c.screened[-1].heads]
+        if len(read) < FEWEST:
+            return
+        held_out = next(s.value for s in heads.scores if s.name == HEAD and s.route == heads.route)
+        mean, width = combined(read, held_out * transition_curve().unit, curve)
+        reason = f"{len(read)} chains read {with_error(float(np.mean(read)), float(np.std(read)))} on average"
+        yield _Said(mean, width, READ, f"{reason}, with the curve's {with_error(curve.mean, curve.error)}", curve.mean)
+
+
+def combined(readings: Sequence[float], held_out: float, curve: Transition) -> tuple[float, float]:
+    """Return mean and width of the peak by readings of the head and by the curve, weighed by their variances.
+
+    Readings scatter from chain to chain, which averages out; `held_out`, what the head was off by on lattices that it
+    had not seen, is common to all chains of a volume, and does not.
+    """
+    error = hypot(held_out, float(np.std(readings, ddof=1)) / len(readings) ** 0.5)
+    weights = np.array([error, curve.error]) ** -2.0
+    mean = float(weights @ [np.mean(readings), curve.mean] / weights.sum())
+    return mean, float(weights.sum() ** -0.5)
+
+
+def scouts_of(spec: CampaignSpec, dims: Dims) -> list[Dims]:
+    """Return the smaller volumes of a campaign with the same N_t, the largest first."""
+    smaller = [other for other in spec.lattice.volumes if other[3] == dims[3] and prod(other) < prod(dims)]
+    return sorted(smaller, key=prod, reverse=True)
+
+
+def waits_for_scouts(spec: CampaignSpec, dims: Dims, visits: Mapping[Dims, int]) -> bool:
+    """Return whether a volume had better begin later: smaller ones have not had their first points yet."""
+    if spec.steering.prior != "auto" or not find_steerer(spec.steering.steerer).expects:
+        return False
+    return any(visits.get(scout, 0) < spec.steering.initial for scout in scouts_of(spec, dims))
+
+
+def _speaks(spec: CampaignSpec, state: CampaignState, scout: Dims) -> bool:
+    """Return whether a scout has visited its first points: peaks of fewer come and go."""
+    done = {c.beta for c in state.chains.values() if c.dims == scout and c.complete and not c.abandoned}
+    return len(done) >= spec.steering.initial
+
+
+def _curve(dims: Dims) -> Transition:
+    return transition_of(dims[3], prod(dims[:3]) ** (1 / 3))
