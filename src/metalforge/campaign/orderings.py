@@ -33,6 +33,11 @@ class Assignee(NamedTuple):
     sites: int = 0
     bits: str = ""
 
+    @property
+    def most(self) -> int:
+        """Chains at once, at most."""
+        return max(round(1 / self.share(dims)) for dims in self.volumes)
+
     def share(self, dims: Dims) -> float:
         """Return the part of the substrate that a chain keeps busy."""
         return 1 / max(-(-self.sites // prod(dims)), 1)

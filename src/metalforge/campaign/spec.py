@@ -34,7 +34,7 @@ PLACEMENTS: dict[str, str] = {"A": EARLY, "B": FULL, "C": FULL, "D": FULL, "E": 
 LATER: dict[str, dict[str, Any]] = {
     "budget": {"target_of": "first"},
     "lattice": {"observable": "auto", "also_measure": (), "action": "wilson"},
-    "running": {"isolation": "thread", "exchange": "auto", "substrate": "auto", "lanes": ()},
+    "running": {"isolation": "thread", "exchange": "auto", "substrate": "auto", "lanes": (), "rewire": True},
     "screening": {"weights": ""},
     "steering": {"points": (), "prior": "auto"},
 }
@@ -264,6 +264,7 @@ class Running(_Part, frozen=True, kw_only=True):
     exchange: Literal["auto", "on", "off"] = "auto"
     substrate: str = "auto"
     lanes: tuple[LaneSpec, ...] = ()
+    rewire: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -74,6 +74,8 @@ class ChainLog:
     beside: dict[str, int] = field(default_factory=dict)
     """Updates of complete visits that other chains had when this one was decided."""
     quenched: int = 0
+    n_steps: int = 0
+    """Steps of a trajectory that it began with; 0: those of the spec."""
     ladder: str = ""
     """The first chain of the ladder that it belongs to, if it does."""
     observable: OrderName = "abs_loop"
@@ -374,6 +376,8 @@ class CampaignState:
                 self.decisions.append(record)
                 if record.chain:
                     self._chain(record.chain).decisions.append(record)
+                if record.what == "abandoned":
+                    self._give_up(self._chain(record.chain))
             case Rows():
                 self._chain(record.chain).take(record)
             case records.BlockDone():
@@ -408,6 +412,12 @@ class CampaignState:
                 self.finished = record
                 self.seconds = record.seconds
                 self._since = record.at
+
+    def _give_up(self, chain: ChainLog) -> None:
+        """Close the visits of a chain that is not continued; what was spent on it is spent."""
+        chain.complete = max(chain.complete, chain.step)
+        for visit in [visit for visit in chain.visits if visit in self.open_visits]:
+            del self.open_visits[visit]
 
     @property
     def build_levels(self) -> set[str]:
@@ -444,6 +454,7 @@ class CampaignState:
                     start=record.start or start_of(number + rung),
                     beside=beside,
                     quenched=record.quenched,
+                    n_steps=record.n_steps,
                     ladder=record.chain if record.betas else "",
                     observable=self.spec.lattice.order,
                     variable=self.spec.lattice.gauge.variable,

@@ -44,10 +44,15 @@ class WarmUp(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Whether the chain is frozen from now on."""
         return self.done >= self.total
 
+    @property
+    def first_tested(self) -> int:
+        """The first of its updates that has an accept test, where these are trajectories."""
+        untested = (self.total - self.quenched) // 3 if self.untested is None else self.untested
+        return self.quenched + untested
+
     def tests(self, spec: ChainSpec) -> bool:
         """Return whether the next update has an accept test."""
-        untested = (self.total - self.quenched) // 3 if self.untested is None else self.untested
-        return spec.has_trajectories and self.done - self.quenched >= untested
+        return spec.has_trajectories and self.done >= self.first_tested
 
 
 def warm_up_step(chain: Chain, state: WarmUp, probe: EnergyProbe | None = None) -> tuple[WarmUp, UpdateInfo]:

@@ -3,7 +3,8 @@
 An edge is taken away by sending END on it, as if its producer had ended it: what is queued stays in the consumer's
 inbox, in order, before anything that comes over a new edge. So consumers need not be paused at all. A stage is taken
 away by ending its input: it processes what it has, sends its last outputs and ends, while the rest runs on; or
-(`carry`), where its producers got new edges in its place, what is queued before it moves to those. The state of a stage
+(`carry`), where its producers got new edges in its place, what is queued before it moves to those; `leave` is for a
+stage beside a path, whose producers' new edges carry other copies. The state of a stage
 moves from one substrate to another at an item border, too, while the rest of the graph runs.
 """
 
@@ -76,7 +77,7 @@ def reconfigure(run: "Run", new: PipelineGraph, queued: str, timeout: float | No
     """Change a running graph into `new`; on any error the old one runs on as it was."""
     if run.status not in ("running", "paused"):
         raise PipelineError(f"a run that is {run.status} cannot be rewired")
-    require_one_of("carry", "drain", queued=queued)
+    require_one_of("carry", "drain", "leave", queued=queued)
     check(new)
     plan = _Plan(run.graph, new.resolved())
     _refuse(run, plan)
@@ -125,6 +126,7 @@ class _Change:
     def __init__(self, run: "Run", plan: _Plan) -> None:
         self.run, self.plan = run, plan
         self.kept = self.moved = self.drained = 0
+        self.carries = True
 
     def make(self, queued: str, timeout: float | None, drain_s: float) -> Receipt:
         """Hold, drain if asked, switch, let go.
@@ -133,6 +135,7 @@ class _Change:
         sent before they are held themselves.
         """
         run, plan = self.run, self.plan
+        self.carries = queued != "leave"
         was_paused = run.status == "paused"
         touched = {e.source for e in (*plan.added, *plan.removed)} | {*plan.changed_stages, *plan.removed_stages}
         order = [run.workers[n] for group in plan.old.components() for n in group if n in touched]
@@ -235,7 +238,7 @@ class _Change:
         if ends in fresh:  # another channel between the same two: what waits to be sent goes on the new one
             self.kept += lane.queued + len(waiting)
             self._readdress(producer, lane, [fresh[ends]])
-        elif ends[1] in plan.removed_stages and replaced[ends[0]]:
+        elif ends[1] in plan.removed_stages and replaced[ends[0]] and self.carries:
             instead = replaced[ends[0]]
             for way, item in consumer.outbox:  # what the removed stage has in its hand came before what is carried
                 if not way.offer(item):

@@ -165,6 +165,8 @@ class Run(ABC):
             if lane in worker.in_lanes:
                 worker.in_lanes.remove(lane)
                 worker.past.update(dropped=lane.dropped, overwritten=lane.overwritten, filtered=lane.filtered)
+                if worker in self.retired:
+                    self.endings.regroup()  # one that was taken out of a cycle does not wait for the end of that
             self.endings.check(worker.name)
 
     def settle(self, worker: StageWorker) -> None:
@@ -446,7 +448,7 @@ class Run(ABC):
         self,
         change: "PipelineGraph | Graph | Pipeline | Edits",
         *,
-        queued: Literal["carry", "drain"] = "carry",
+        queued: Literal["carry", "drain", "leave"] = "carry",
         timeout: float | None = None,
         drain_s: float = 5.0,
     ) -> Receipt:
@@ -454,7 +456,8 @@ class Run(ABC):
 
         Refused as a whole (`GraphError`) when the result would not pass `build`; the old graph then runs on. With
         `drain`, consumers first process what is queued on the edges that change (at most `drain_s`: in a cycle the held
-        producer may be the one they wait for; what is left then is carried).
+        producer may be the one they wait for; what is left then is carried). With `leave`, a stage that is taken away
+        processes what is queued before it, whatever new edges its producers got.
         """
         with self._admin:
             return reconfigure(self, self.graph_after(change), queued, timeout, drain_s)

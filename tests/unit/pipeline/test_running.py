@@ -709,6 +709,35 @@ def test_what_a_removed_stage_has_in_its_hand_is_not_overtaken_by_what_is_carrie
     assert seen == list(range(8))
 
 
+def test_a_stage_that_is_taken_out_of_a_cycle_ends_while_the_cycle_goes_on():
+    """It stood between the worker and the decision, then beside them, where it may leave what it did not get to."""
+    made, beside = [], []
+
+    def decide(x):
+        made.append(x)
+        return None if over.is_set() else x + 1
+
+    def look(x):
+        beside.append(x)
+
+    over = threading.Event()
+    builder = PipelineBuilder().stage("plan", None, lambda: [0]).stage("decide", None, decide)
+    builder.stage("work", None, lambda x: x).stage("screen", None, lambda x: x).edge("plan", "decide")
+    builder.edge("decide", "work", Unbounded(), feedback=True).edge("work", "screen").edge("screen", "decide")
+    with builder.build().start() as run:
+        for _ in range(2):
+            out = Edits().remove_stage("screen").add_edge("work", "decide").add_stage("beside", None, look)
+            run.reconfigure(out.add_edge("work", "beside", Bounded(2, drop="oldest")))
+            run.wait_until(lambda: not run.retired, poll=True)
+            back = Edits().remove_stage("beside").remove_edge("work", "decide").add_stage("screen", None, lambda x: x)
+            run.reconfigure(back.add_edge("work", "screen").add_edge("screen", "decide"), queued="leave")
+            run.wait_until(lambda: not run.retired, poll=True)
+        over.set()
+        run.wait()
+    assert made == list(range(len(made)))  # nothing was lost, repeated or overtaken
+    assert beside == sorted(set(beside)) != []
+
+
 def test_an_invalid_topology_is_refused_and_the_old_one_runs_on():
     pipeline, sink = chain(lambda x: x, source=endless())
     with pipeline.start() as run:

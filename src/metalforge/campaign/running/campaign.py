@@ -58,11 +58,12 @@ from .lanes import ChainLane, arranged, check_room, lanes_here, producer_here
 from .learning import Learning
 from .monitor import Monitor
 from .notes import EnergyNotes, note_heads, note_judged, note_strategies, note_use
-from .orders import pass_over
+from .orders import pass_over, stage_of
 from .own_weights import kept_weights, with_weights
 from .planner import Planner
 from .pool import settle
 from .producer import Producer
+from .rewiring import ScreenRule
 from .screen import Screen
 from .sleeping import make_sleep
 from .visits import VisitPlan
@@ -306,8 +307,15 @@ class Campaign(Closing):
         began = time.monotonic()
         self._look()
         with estimator, _quick_turns(any(lane.sites for lane in self._lanes)), graph.start() as run:
+            rule = None
+            if screen is not None and spec.running.rewire and not spec.running.deterministic:
+                rule = ScreenRule(
+                    run, self.book, screen, {stage_of(who.substrate): who.most for who in arrangement.lanes}
+                )
             while not run.wait(LOOK_S):
                 self._look()
+                if rule is not None:
+                    rule.look()
             note_use(self.book, run, time.monotonic() - began)
         for chain in self.state.chains.values():
             settle(chain_file(self.directory, chain.id), chain.settled)

@@ -9,10 +9,11 @@ from metalforge.core.substrate import SubstrateInfo
 from metalforge.pipeline import Bounded, Filtered, Pipeline, PipelineBuilder, Unbounded
 
 from .book import Book
-from .orders import Hear, pass_over, stage_of
+from .orders import Hear, stage_of
 from .planner import Planner
 from .producer import Producer
 from .recording import Check, Recorder, Steer
+from .rewiring import BEFORE, TO_JOURNAL, TO_SCREEN
 from .screen import Screen
 
 
@@ -30,13 +31,11 @@ def build_graph(
     builder = PipelineBuilder(f"{spec.name} {arrangement.ordering}")
     builder.stage("plan", None, lambda: [None])
     builder.stage("steer", "host", Steer(planner)).edge("plan", "steer")
-    builder.stage("journal", "host", Recorder(book, hear if screen is None else pass_over)).edge(
-        "journal", "steer", Bounded(8)
-    )
+    builder.stage("journal", "host", Recorder(book, hear, screen)).edge("journal", "steer", Bounded(8))
     after = "journal"
     if screen is not None:
-        builder.stage("screen", screen.substrate, screen).edge("screen", "journal", Bounded(8))
-        after = "screen"
+        builder.stage(BEFORE, screen.substrate, screen).edge(BEFORE, "journal", TO_JOURNAL)
+        after = BEFORE
     if arrangement.checker is not None:
         builder.stage("check", arrangement.checker, Check(arrangement.checker)).edge("check", "journal", Bounded(8))
     for lane in arrangement.lanes:
@@ -46,7 +45,7 @@ def build_graph(
         builder.stage(name, lane.substrate, producer, isolation=spec.running.isolation, checkpoint_every=1)
         # Orders are few: as many as the planner lets wait. None may be overwritten by a newer one.
         builder.edge("steer", name, Unbounded(), feedback=True)
-        builder.edge(name, after, Bounded(4))
+        builder.edge(name, after, TO_SCREEN)
         if arrangement.checks == "flagged":
             builder.edge(name, "check", Filtered(f"chi >= {spec.screening.chi!r}", Bounded(2)))
         elif arrangement.checks == "all":

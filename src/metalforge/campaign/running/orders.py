@@ -35,6 +35,8 @@ class Brief:
     beta: float
     start: StartOfChain
     quenched: int
+    n_steps: int = 0
+    """Steps of a trajectory that it begins with; 0: those of the spec."""
     phases: Sequence[Phase] = ()
     columns: dict[str, Sequence[float]] = field(default_factory=dict)
     warmup_ends: int | None = None
@@ -78,6 +80,7 @@ class Brief:
             beta=log.beta,
             start=log.start,
             quenched=log.quenched,
+            n_steps=log.n_steps,
             phases=log.phases,
             columns={name: values.copy() for name, values in log.columns.items()},
             warmup_ends=ends[0] if ends else None,
@@ -162,6 +165,8 @@ class Block:
     promised: Promise = "none"
     """Which of its configurations are checked; snapshots of earlier ones may come with them."""
     screened: list[Record] = field(default_factory=list)
+    passed_screen: bool = False
+    """Whether it came through a screen, which told whoever hears of blocks."""
     more: int = 0
     """Blocks of the same volley that come after it."""
     lost: str = ""

@@ -12,16 +12,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
+import msgspec
+
 from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.physics.selection import observe
 from metalforge.campaign.spec import CampaignSpec, Dims
-from metalforge.campaign.state import CampaignState, ChainLog
+from metalforge.campaign.state import CampaignState, ChainLog, chain_name
 from metalforge.campaign.store.records import Assigned, Decided, Migrated, StoppedBy
 from metalforge.core.errors import SpecError
 
 from .book import Book
 from .expecting import PeakPriors
 from .orders import Block, Brief, Order, Volley
+from .rewiring import ACCEPTANCE, FINER, LEAST_ACCEPTANCE, QUEUE, TRIED, refused
 from .visits import AskAhead, Nothing, VisitPlan
 
 DEPTH = 2
@@ -101,6 +104,8 @@ class Planner:
             self._tell(chain)
         for visit in self._open():
             self._give(visit)
+        for visit in self._lacking():
+            self._give(visit)
         orders = [order for lane in self.lanes for v in lane.waiting for order in self._order(v, lane)]
         orders += self._check_again()
         if self.spec.running.deterministic:
@@ -154,21 +159,86 @@ class Planner:
         if block.done:
             for chain in self.state.together(block.chain):
                 self._tell(chain)
-            lane.visits.pop(block.visit, None)
             self._news = True
+        orders = [] if block.done or given_up else self._judge(block, lane)
+        if over := block.done or self.state.chains[block.chain].abandoned:
+            lane.visits.pop(block.visit, None)
         if self._halted():
             return []
         if self.spec.running.deterministic:
-            return self._in_round(lane, block)
+            return orders + self._in_round(lane, block, over=over)
         if self._news and not block.more:
             self._news = False
             self._estimate()
-        orders: list[Order] = []
-        if not (block.done or given_up or block.visit in lane.waiting or self._stops()):
+        if not (over or any(block.visit in other.waiting for other in self.lanes) or self._stops()):
             # Its warm-up was longer than expected: the visit goes on before anything new.
             lane.waiting.append(block.visit)
             orders += self._order(block.visit, lane)
         return orders if block.more else orders + self._feed_all()
+
+    def _judge(self, block: Block, lane: ProducerLane) -> list[Order]:
+        """Give a chain up whose trajectories are refused, and begin again with finer steps; return what follows.
+
+        Steps are never changed in a measurement. What is decided here follows from rows of the journal alone.
+        """
+        together = self.state.together(block.chain)
+        found = [acceptance for chain in together if (acceptance := refused(chain)) is not None]
+        if not found or not self.spec.running.rewire:
+            return []
+        steps = int(together[0].columns["n_steps"][-1])
+        reason = f"{min(found):.0%} of its last {TRIED} trajectories were accepted with {steps} steps"
+        for chain in together:
+            self._book.write(
+                Decided(
+                    what="abandoned",
+                    chain=chain.id,
+                    step=block.step,
+                    by=ACCEPTANCE,
+                    reason=reason,
+                    value=min(found),
+                    baseline=LEAST_ACCEPTANCE,
+                    done=f"a new chain begins with {FINER * steps} steps",
+                )
+            )
+        released = Order(
+            visit=block.visit, chain=block.chain, updates=0, until=0, substrate=lane.who.substrate, release=True
+        )
+        if self._stops():
+            return [released]
+        return [released, *(order for new in self._lacking() for order in self._order(new.visit, self._give(new)))]
+
+    def _lacking(self) -> list[Assigned]:
+        """Write and return visits of new chains in the place of those whose trajectories were refused."""
+        state = self.state
+        replaced = {visit.instead_of for visit in state.visits}
+        made = []
+        for visit in {v.chain: v for v in state.visits}.values():  # the last of every chain
+            chain = state.chains[visit.chain]
+            if chain.id in replaced or not any(d.by == ACCEPTANCE for d in chain.decisions if d.what == "abandoned"):
+                continue
+            lane = self._lane(visit.substrate, visit.dims)
+            rungs = max(len(visit.betas), 1)
+            updates = self._plan.affordable(lane.who, state, self._open(), fresh=True, rungs=rungs)
+            if updates is None:
+                continue
+            number = len(state.chains)
+            new = msgspec.structs.replace(
+                visit,
+                visit=len(state.visits),
+                chain=chain_name(number),
+                stream=number,
+                updates=updates,
+                fresh=True,
+                by=ACCEPTANCE,
+                reason=f"in the place of {chain.id}, with finer steps",
+                start=chain.start,
+                quenched=chain.quenched,
+                n_steps=FINER * int(chain.columns["n_steps"][-1]),
+                instead_of=chain.id,
+            )
+            self._book.write(new)
+            made.append(new)
+        return made
 
     def _check_again(self) -> list[Order]:
         """Return orders that move nothing, for chains that lack checks and have no visit: they are made on the way."""
@@ -203,7 +273,7 @@ class Planner:
         """Return the visits that get an order now: one, or as many as keep a wide lane busy."""
         lane.visits = {n: visit for n, visit in lane.visits.items() if not self._fed(lane, visit)}
         if lane.load(lane.visits.values()) < 1:
-            for visit in self._decide(lane):
+            for visit in self._taken_over(lane) or self._decide(lane):
                 lane.visits[visit.visit] = visit
         return list(lane.visits.values()) if lane.wide else list(lane.visits.values())[:1]
 
@@ -234,6 +304,35 @@ class Planner:
             made.append(found)
         return made
 
+    def _taken_over(self, lane: ProducerLane) -> list[Assigned]:
+        """Return a visit that waits on another lane behind what keeps that busy, where this one may run it."""
+        if not self.spec.running.rewire:
+            return []
+        for other in sorted(self.lanes, key=self._depth, reverse=True):
+            left = [visit for visit in other.visits.values() if not self._fed(other, visit)]
+            if other is lane or other.who.bits != lane.who.bits or lane.who.follows is not None:
+                continue
+            for visit in reversed(left):
+                rest = [one for one in left if one is not visit]
+                behind = other.load(rest) >= 1 and other.waiting and other.waiting[0] != visit.visit
+                if behind and visit.dims in lane.who.volumes and visit.chain not in self._moving:
+                    del other.visits[visit.visit]
+                    source, target = other.who.substrate, lane.who.substrate
+                    reason = f"{source} has {len(rest)} more visits under way, {target} has none"
+                    self._book.write(
+                        Decided(
+                            what="rewired",
+                            chain=visit.chain,
+                            step=self.state.chains[visit.chain].step,
+                            by=QUEUE,
+                            reason=reason,
+                            value=float(len(left)),
+                            done=f"visit {visit.visit} goes on on {target}",
+                        )
+                    )
+                    return [visit]
+        return []
+
     def _ahead(self, lane: ProducerLane, load: float = 0.0) -> AskAhead:
         """Return what asks for as many points as a lane has room for, at least one."""
         smallest = min(lane.who.share(dims) for dims in lane.who.volumes)
@@ -262,8 +361,8 @@ class Planner:
                 )
         return orders + self._write_round(planned[len(current) :])
 
-    def _in_round(self, lane: ProducerLane, block: Block) -> list[Order]:
-        if not block.done:
+    def _in_round(self, lane: ProducerLane, block: Block, *, over: bool) -> list[Order]:
+        if not over:
             lane.waiting.append(block.visit)
             return self._order(block.visit, lane)
         if any(other.waiting for other in self.lanes):
@@ -365,6 +464,8 @@ class Planner:
         self._held.pop(block.chain, None)
         if block.missing:
             return self._order(block.visit, lane)
+        if block.chain not in self._moving:
+            return []  # it was given up
         moved = self._moving.pop(block.chain)
         source, target = block.substrate, moved[0][1].who.substrate
         self._book.write(Migrated(chain=block.chain, step=block.step, source=source, target=target))

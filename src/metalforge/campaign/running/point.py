@@ -32,6 +32,7 @@ from .band import Band
 from .equipment import Tools
 from .monitor import WarmUpVerdict
 from .orders import Brief, Snapshot
+from .rewiring import ACCEPTANCE, LEAST_ACCEPTANCE, TRIED_IN_WARMUP, acceptance_of
 from .watch import THERMALISED
 
 KEPT_BLOCKS = 3
@@ -54,6 +55,8 @@ class PointChain:
         self._known, self._tools, self._spec = brief, tools, tools.spec
         self._watch = tools.lines.watch(brief)
         self._decisions: list[Decided] = []
+        self._goes_on = False
+        """Whether it was said that its warm-up goes on because of its acceptance."""
         self._snapshots: list[Snapshot] = []
         # Rows that are in the journal already decide the columns: an older version may have measured less.
         spec = tools.spec
@@ -68,9 +71,8 @@ class PointChain:
         self._names = tuple(name for name in wanted if name in brief.columns or not brief.rows)
         self._marks: deque[int] = deque(maxlen=KEPT_BLOCKS)
         self._exact = set(brief.engines) <= {tools.engine.name}
-        self._wanted = spec.lattice.chain(
-            brief.dims, brief.beta, seed=spec.seed, stream=brief.stream, start=brief.start
-        )
+        lattice = msgspec.structs.replace(spec.lattice, n_steps=brief.n_steps or spec.lattice.n_steps)
+        self._wanted = lattice.chain(brief.dims, brief.beta, seed=spec.seed, stream=brief.stream, start=brief.start)
         self.emitted = self._known.rows
         """Rows that are in the journal, or on their way to it."""
         taken_up = None if checkpoint is None or not checkpoint.exists() else self._load(checkpoint)
@@ -352,7 +354,7 @@ class PointChain:
             return  # the warm-ups of a ladder end together: one that still adapts would spoil what others measure
         updates = warmup.done - warmup.quenched
         halfway = self.n_steps is None or 2 * updates >= warmup.total - warmup.quenched
-        if self.rows <= self._known.rows or not self._tools.monitor.due(updates) or not halfway:
+        if self.rows <= self._known.rows or not self._tools.monitor.due(updates) or not halfway or self._is_refused():
             return
         columns = self.run.log.columns
         plaquette, re, im = (columns[n][warmup.quenched :] for n in ("plaquette", "polyakov_re", "polyakov_im"))
@@ -360,6 +362,30 @@ class PointChain:
         verdict = self._tools.monitor.look(plaquette, np.hypot(re, im).tolist(), says)
         if verdict.ends:
             self._end(verdict)
+
+    def _is_refused(self) -> bool:
+        """Whether too few of its trajectories are accepted for it to be measured: their steps are tuned on."""
+        accepted = self.run.log.columns.get("accepted")
+        if accepted is None or not self._spec.running.rewire:
+            return False
+        found = acceptance_of(accepted[self.run.warmup.first_tested :][-TRIED_IN_WARMUP:], TRIED_IN_WARMUP // 2)
+        if found is None or found >= LEAST_ACCEPTANCE:
+            return False
+        if not self._goes_on:
+            self._goes_on = True
+            self._decisions.append(
+                Decided(
+                    what="warmup-goes-on",
+                    chain=self.id,
+                    step=self.run.warmup.done,
+                    by=ACCEPTANCE,
+                    reason=f"{found:.0%} of its last trajectories were accepted with {self.n_steps} steps",
+                    value=found,
+                    baseline=LEAST_ACCEPTANCE,
+                    done="the steps are tuned for the longest warm-up",
+                )
+            )
+        return True
 
     def _end(self, verdict: WarmUpVerdict) -> None:
         # The tuning is over with it: what is decided here holds for the whole measurement.

@@ -1,14 +1,16 @@
 """The stages after the producers: checks in higher precision, the journal, and the steering that closes the circle."""
 
+from dataclasses import replace
 from typing import Any
 
 from metalforge.campaign.physics.precision import evaluate_again
-from metalforge.campaign.store.records import BlockDone, Checked, Record, Rows
+from metalforge.campaign.store.records import BlockDone, Checked, Record, Rows, Screened
 from metalforge.pipeline import Emit, Stage
 
 from .book import Book
 from .orders import Block, Hear, Snapshot, Volley, pass_over, stage_of
 from .planner import Planner
+from .screen import Screen
 
 
 class Check(Stage[Block, Checked]):
@@ -34,18 +36,23 @@ class Check(Stage[Block, Checked]):
         )
 
 
-class Recorder(Stage[Block | Checked, Block]):
-    """Writes a block to the journal and hands it on: nothing is decided from rows that are not written."""
+class Recorder(Stage[Block | Checked | Screened, Block]):
+    """Writes a block to the journal and hands it on: nothing is decided from rows that are not written.
 
-    def __init__(self, book: Book, hear: Hear = pass_over) -> None:
-        self._book, self._hear = book, hear
+    A block that passed no screen, though there is one, is flagged here.
+    """
 
-    def step(self, state: Any, item: Block | Checked) -> tuple[Any, Any]:
-        """Write the rows, what the screen said, and where the chain is; or how far a configuration was off."""
-        if isinstance(item, Checked):
+    def __init__(self, book: Book, hear: Hear = pass_over, screen: Screen | None = None) -> None:
+        self._book, self._hear, self._screen = book, hear, screen
+
+    def step(self, state: Any, item: Block | Checked | Screened) -> tuple[Any, Any]:
+        """Write the rows, what the screen said, and where the chain is; or what was said or checked beside."""
+        if isinstance(item, Checked | Screened):
             self._book.write(item)
             return state, None
-        self._hear(item)
+        if not item.passed_screen:
+            self._hear(item)
+            item = item if self._screen is None else replace(item, screened=self._screen.flag(item))
         self._book.write(*records_of(item))
         if item.saved:
             # A checkpoint holds the rows of the last few blocks; those before them must not be lost by a power cut.

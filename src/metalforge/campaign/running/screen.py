@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from metalforge.campaign.spec import CampaignSpec
-from metalforge.campaign.store.records import EMULATED_NPU, Screened
+from metalforge.campaign.store.records import EMULATED_NPU, Record, Screened
 from metalforge.conductor.heuristics import anomaly
 from metalforge.conductor.questions import HeadQuestion
 from metalforge.conductor.worker import Worker
@@ -36,19 +36,27 @@ class Screen(Stage[Block, Block]):
     def step(self, state: Any, item: Block) -> tuple[Any, Any]:
         """Return the block with what the heads say of its last configuration."""
         self._hear(item)
-        flagged = item.chi >= self._spec.screening.chi
-        if item.rows:
-            seen = Screened(
-                chain=item.chain,
-                step=item.step,
-                route=EMULATED_NPU if self.substrate == EMULATED_NPU else "software",
-                chi=item.chi or None,
-                flagged=flagged,
-                heads=self._read(item),
-            )
-            item = replace(item, screened=[seen])
-        header = {"chi": item.chi, "beta": item.beta, "flagged": flagged, "done": item.done}
+        item = replace(item, passed_screen=True, screened=[self.seen(item)] if item.rows else [])
+        header = {"chi": item.chi, "beta": item.beta, "flagged": self._flagged(item), "done": item.done}
         return state, Emit(item, header=header, chain=item.chain)
+
+    def seen(self, block: Block, *, unread: bool = False) -> Screened:
+        """Return what is said of a block; of one that is `unread`, only whether it is flagged."""
+        return Screened(
+            chain=block.chain,
+            step=block.step,
+            route=EMULATED_NPU if self.substrate == EMULATED_NPU else "software",
+            chi=block.chi or None,
+            flagged=self._flagged(block),
+            heads={} if unread else self._read(block),
+        )
+
+    def flag(self, block: Block) -> list[Record]:
+        """Return what is said of a block that did not come here: that it is flagged, where it is."""
+        return [self.seen(block, unread=True)] if block.rows and self._flagged(block) else []
+
+    def _flagged(self, block: Block) -> bool:
+        return block.chi >= self._spec.screening.chi
 
     def _read(self, block: Block) -> dict[str, float]:
         """Return what was said of the last row of a block; nothing where no word came in time."""
@@ -59,3 +67,14 @@ class Screen(Stage[Block, Block]):
         asked = HeadQuestion(head=ANOMALY, chain=block.chain, of=row, baseline=float(wrong))
         said = self._worker.ask(asked).get().said
         return {name: value for name, value in said.items() if name in self._written}
+
+
+class ScreenBeside(Stage[Block, Screened]):
+    """A screen beside the way of the blocks, which wait for nobody: it says what it says of those that it gets."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def step(self, state: Any, item: Block) -> tuple[Any, Any]:
+        """Return what the heads say of a block."""
+        return state, [self._screen.seen(item)] if item.rows else []

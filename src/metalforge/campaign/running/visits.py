@@ -128,7 +128,7 @@ class VisitPlan:
             if chain is None and not wish.start and not wish.betas:
                 alone = [c for c in here if not c.ladder]
                 chain = self._chain_for(wish.beta, alone, {visit.chain for visit in pending})
-            updates = self._affordable(who, state, pending, fresh=chain is None, rungs=max(len(wish.betas), 1))
+            updates = self.affordable(who, state, pending, fresh=chain is None, rungs=max(len(wish.betas), 1))
             if updates is None:
                 return Nothing("trajectories")
             born = {c.id for c in chains}
@@ -283,7 +283,7 @@ class VisitPlan:
         gain = gains(state)[dims] / (max(visits, 1) * prod(dims))
         return late, visits >= self.spec.steering.initial, -gain, visits
 
-    def _affordable(
+    def affordable(
         self, who: Assignee, state: CampaignState, pending: Sequence[Assigned], *, fresh: bool, rungs: int = 1
     ) -> int | None:
         """Return the updates of the next visit within the budget; None where it is spent."""

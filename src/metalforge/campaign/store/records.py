@@ -94,6 +94,10 @@ class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):
     """Of a new chain; empty: by its stream, hot and cold in turn."""
     betas: tuple[float, ...] = ()
     """The couplings of a ladder whose replicas exchange them; `chain` is its first, the next ones are the others'."""
+    n_steps: int = 0
+    """Steps of a trajectory that a new chain begins with; 0: those of the spec."""
+    instead_of: str = ""
+    """The chain that was given up for a new one at its coupling."""
 
 
 class Decided(_Record, frozen=True, kw_only=True, tag="decided"):
