@@ -85,15 +85,21 @@ def state_of(directory: Path) -> CampaignState:
     return fold(read_journal(directory / JOURNAL, Record).records)
 
 
-def attack(victims: Victims, whole: Whole, campaign: str, seed: int, kills: int, folder: Path) -> Struck:
-    """Strike a campaign so many times, at sites drawn from the seed; where it ends before that, begin another."""
+def attack(
+    victims: Victims, whole: Whole, campaign: str, seed: int, kills: int, folder: Path, *, spoiled: int = 0
+) -> Struck:
+    """Strike a campaign so many times, at sites drawn from the seed; where it ends before that, begin another.
+
+    In every process so many links are spoiled, at updates that it may come to or not.
+    """
     rng = random.Random(f"{campaign} {seed}")
     strikes: list[str] = []
     faults: list[str] = []
     directory = folder / f"{campaign}-{seed}"
     left = kills
     while left or directory.exists():
-        job = Job(directory=str(directory), campaign=campaign)
+        places = tuple((rng.randrange(6), rng.randrange(100)) for _ in range(spoiled))
+        job = Job(directory=str(directory), campaign=campaign, spoiled=places)
         if left:
             site = rng.choice(whole.sites)
             # So that the strikes together come to about the length of a campaign.

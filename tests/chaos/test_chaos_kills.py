@@ -53,6 +53,13 @@ def test_kills_change_nothing_whatever_the_algorithm_the_ordering_and_the_produc
     ends_alike(victims, whole, campaign, seed=2, kills=MIDDLE[campaign], folder=arena)
 
 
+@pytest.mark.chaos
+@pytest.mark.parametrize("campaign", ["heatbath", "check-all", "hmc", "quarks", "ladders", "single"])
+def test_kills_and_spoiled_links_together_change_nothing(victims, whole, arena, campaign):
+    struck = attack(victims, whole(campaign), campaign, seed=3, kills=3, folder=arena, spoiled=4)
+    assert struck.faults == (), struck
+
+
 @pytest.mark.long
 def test_a_thousand_kills_in_parts(victims, whole, arena):
     def one(seed):

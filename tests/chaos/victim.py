@@ -22,6 +22,7 @@ from metalforge.campaign.store.journal import Journal
 from metalforge.conductor.shipped import default_weights
 from metalforge.core.errors import MetalforgeError
 from metalforge.lattice.chain import Chain
+from metalforge.lattice.faults import faults_at
 from metalforge.lattice.generate import Generation
 from metalforge.lattice.generate import Job as Task
 from metalforge.pipeline.processes import Child
@@ -50,6 +51,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     site: str = ""
     count: int = 0
     signal: str = "SIGKILL"
+    spoiled: tuple[tuple[int, int], ...] = ()
+    """Chains, by stream, and the steps at which a link of theirs is no number."""
 
 
 class Trap:
@@ -139,7 +142,10 @@ def _campaign(job: Job) -> bool:
     journal = directory / JOURNAL
     # One that died before its first record was whole is begun again, as the refusal to resume it says.
     there = journal.exists() and b"\n" in journal.read_bytes()
-    with Campaign.resume(directory) if there else Campaign.open(CAMPAIGNS[job.campaign], directory) as campaign:
+    with (
+        faults_at(dict.fromkeys(job.spoiled, "nan")),
+        Campaign.resume(directory) if there else Campaign.open(CAMPAIGNS[job.campaign], directory) as campaign,
+    ):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda number, frame: campaign.interrupt(signal.Signals(number).name))
         return campaign.run().finished is not None

@@ -5,6 +5,7 @@ from . import (  # noqa: F401  # registers them
     classifier,
     coverage,
     exchange,
+    faults,
     hybrid_tanh,
     orderings,
     parity,

@@ -8,6 +8,7 @@ before are computed again and must come out the same.
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, Self
@@ -224,15 +225,16 @@ class ChainRun:
             probe = self._probe(look, at_quarter)
         tested = phase == "measure" or self.warmup.tests(self.chain.spec)
         began = self._clock()
-        if phase == "measure":
-            look.info = self.chain.update(probe=probe)
-        else:
-            self.warmup, look.info = warm_up_step(self.chain, self.warmup, probe)
-        self.seconds += self._clock() - began
-        self.updates += 1
-        if self._looks == "after":
-            values = self._measure(look, phase)
-        values |= {o.name: v for o in self._of_update if phase in o.phases and (v := o.measure(look)) is not None}
+        with self._finite():
+            if phase == "measure":
+                look.info = self.chain.update(probe=probe)
+            else:
+                self.warmup, look.info = warm_up_step(self.chain, self.warmup, probe)
+            self.seconds += self._clock() - began
+            self.updates += 1
+            if self._looks == "after":
+                values = self._measure(look, phase)
+            values |= {o.name: v for o in self._of_update if phase in o.phases and (v := o.measure(look)) is not None}
         # A trajectory after which the steps were changed is not one of those that follow, and says nothing of them.
         row = Row(self.log.end, phase, values, tested and look.info.accepted is not None and steps == self.n_steps)
         self.log.add(row)
@@ -338,6 +340,16 @@ class ChainRun:
         if not all(math.isfinite(values.get(name, 0.0)) for name in NEVER_INFINITE):
             raise self._infinite()
         return values
+
+    @contextmanager
+    def _finite(self) -> Iterator[None]:
+        """Say of whatever fails for links that are no numbers that the chain is at fault: solves refuse such fields."""
+        try:
+            yield
+        except MetalforgeError as error:
+            if isinstance(error, ChainFaultError) or all(map(math.isfinite, self.chain.field.plaquette_sums())):
+                raise
+            raise self._infinite() from error
 
     def _infinite(self) -> ChainFaultError:
         return ChainFaultError(

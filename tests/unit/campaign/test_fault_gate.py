@@ -1,6 +1,7 @@
 """What no sound chain gives is not written: a campaign with faults has the bits of one without."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import msgspec
@@ -8,9 +9,12 @@ import numpy as np
 import pytest
 
 from metalforge.campaign.report.decisions import decisions_of
+from metalforge.campaign.report.heads import accounts_of
 from metalforge.campaign.report.sections_of_run import decisions_section
 from metalforge.campaign.running import band, gate, point
+from metalforge.campaign.running import campaign as campaign_module
 from metalforge.campaign.running.campaign import Campaign
+from metalforge.campaign.running.heads import load_heads
 from metalforge.campaign.spec import Budget
 from metalforge.testing import faults_at
 from reference.command_line import call
@@ -105,6 +109,20 @@ def test_a_fluctuation_has_the_same_bits_again_and_is_kept(sound, tmp_path, monk
     assert {found[1:] for found in faults_of(state)} == {("rule:band", "thrown away"), ("rule:band", "kept")}
 
 
+def test_the_anomaly_head_flags_where_it_is_trusted_and_what_comes_out_again_is_kept(sound, tmp_path, monkeypatch):
+    def trusting(spec):
+        heads = load_heads(spec)
+        return replace(heads, trusted={**heads.trusted, "anomaly": True}, domain=None, unused={}, alarm=0.0)
+
+    monkeypatch.setattr(campaign_module, "load_heads", trusting)
+    state = run(msgspec.structs.replace(SPEC, budget=Budget(trajectories=200)), tmp_path / "run")
+    assert {found[1:] for found in faults_of(state)} == {("head:anomaly", "thrown away"), ("head:anomaly", "kept")}
+    assert all(d.trusted and d.head == "anomaly" and 0 <= d.value <= 1 for d in state.decisions if d.what == "fault")
+    for chain in state.chains.values():
+        assert list(chain.column("plaquette")) == list(sound.chains[chain.id].column("plaquette")[: chain.measured])
+    assert accounts_of(state)["anomaly"].acts
+
+
 @pytest.mark.parametrize("fault", ["wrong_beta", "stuck_stream"])
 def test_a_chain_whose_written_rows_do_not_come_out_again_is_given_up(tmp_path, monkeypatch, fault):
     monkeypatch.setattr(point, "WITNESS", 30)
@@ -125,3 +143,26 @@ def test_chains_of_a_batch_have_the_gate_too(tmp_path, monkeypatch):
     sound, faulty = states
     assert faulty.digest() == sound.digest()
     assert {found[:2] for found in faults_of(faulty)} == {("c0000", "rule:finite"), ("c0001", "rule:finite")}
+
+
+@pytest.mark.parametrize(
+    "lattice",
+    [
+        {"precision": "f32"},
+        {"algorithm": "hmc", "integrator": "leapfrog"},
+        {"algorithm": "hmc", "action": "symanzik", "beta_min": 3.0, "beta_max": 3.6},
+        {"also_measure": ("wilson_loop",)},
+    ],
+)
+def test_witnesses_agree_with_sound_chains_of_every_kind(tmp_path, monkeypatch, lattice):
+    called = []
+    call_witness = point.PointChain._call_witness
+    monkeypatch.setattr(point, "WITNESS", 5)
+    monkeypatch.setattr(point.PointChain, "_call_witness", lambda self: (called.append(self.id), call_witness(self)))
+    kind = msgspec.structs.replace(SPEC.lattice, volumes=((4, 2, 2, 2),), **lattice)
+    running = msgspec.structs.replace(SPEC.running, block=10)
+    state = run(
+        msgspec.structs.replace(SPEC, lattice=kind, running=running, budget=Budget(trajectories=200)), tmp_path / "run"
+    )
+    assert called
+    assert faults_of(state) == []

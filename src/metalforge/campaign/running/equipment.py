@@ -19,7 +19,7 @@ from metalforge.native.engine import BatchEngine, Engine
 from .heads import Heads, context_of, open_device, screens
 from .monitor import Monitor
 from .orders import Block, Brief
-from .watch import HeadWatch
+from .watch import ANOMALY, HeadWatch
 
 DEADLINE_S = 1.0
 """That the worker has for an answer; the clock has no say in a deterministic campaign."""
@@ -38,8 +38,8 @@ class Lines:
         """Return what was judged here since the last call and is not known elsewhere."""
         return []
 
-    def anomaly(self, chain: str, row: int) -> float | None:
-        """Return what the anomaly head says of a chain at a row; None where its word is not taken."""
+    def alarm(self) -> float | None:
+        """Return the probability from which the anomaly head flags a block; None where its word is not taken."""
         return None
 
     def leave(self) -> None:
@@ -107,6 +107,10 @@ class HeadReader(Lines, Closing):
         """Return a chain's line to the worker; None where nobody would ask about it."""
         return _watch(self.spec, self.heads, self.worker, brief)
 
+    def alarm(self) -> float | None:
+        """Return the probability from which the anomaly head flags a block; None where its word is not taken."""
+        return self.heads.alarm if self.heads.acts(ANOMALY) else None
+
     def hear(self, block: Block) -> None:
         """Take the rows and the judgements of a producer that reads the heads in a process of its own."""
         for judged in block.judged:
@@ -145,6 +149,10 @@ class OwnReader(Lines):
             self._worker = _worker(self._heads, self._heads.conductor(), threaded=False)
             self._worker.trust.heard = self._judged.append
         return _watch(self._spec, self._heads, self._worker, brief)
+
+    def alarm(self) -> float | None:
+        """Return the probability from which the anomaly head flags a block; None where its word is not taken."""
+        return self._heads.alarm if self._heads.acts(ANOMALY) else None
 
     def judged(self) -> list[JudgedPair]:
         """Return what was judged since the last call."""

@@ -32,13 +32,11 @@ OFF_GROUP = {"f64": 2e-15, "f32": 1e-6}
 """How far rounding takes links off the group between two projections."""
 HMC_STEPS = 10
 """Steps of a trajectory that take them as far as this again."""
-SURE = 0.999
-"""The probability from which a trusted anomaly head flags a block."""
 WIDE_LOOK = 16
 """Of the blocks of a chain that a batch moves, one in so many has its links looked at: reading them takes a while."""
 
-Anomaly = Callable[[str, int], float | None]
-"""What the anomaly head says of a chain at a row; None where its word is not taken."""
+Alarm = Callable[[], float | None]
+"""From which probability the anomaly head flags a block; None where its word is not taken."""
 
 
 class Flag(NamedTuple):
@@ -102,8 +100,8 @@ class Verdict(NamedTuple):
 class Gate:
     """Looks at the blocks of one producer, and remembers those it sent back."""
 
-    def __init__(self, *, wide: bool = False, anomaly: Anomaly = lambda chain, row: None) -> None:
-        self._wide, self._anomaly = wide, anomaly
+    def __init__(self, *, wide: bool = False, alarm: Alarm = lambda: None) -> None:
+        self._wide, self._alarm = wide, alarm
         self._scratch: dict[tuple[object, ...], GaugeField] = {}
         self._suspects: dict[str, _Suspect] = {}
         self._blocks = 0
@@ -158,14 +156,14 @@ class Gate:
             return Flag(first.id, first.rows, "rule:finite", fault)
         for place, point in enumerate(held.points):
             if point.rows > point.emitted and (found := self._look(point, place)) is not None:
-                return found._replace(reason=f"{found.reason}; {evaluated(point)}")
+                head = point.anomaly() if found.head is None else found.head
+                return found._replace(reason=f"{found.reason}; {evaluated(point)}", head=head)
         return None
 
     def _look(self, point: PointChain, place: int) -> Flag | None:
         columns = point.fresh()
-        head = self._anomaly(point.id, point.rows - 1)
 
-        def flag(by: str, update: int, reason: str, rule: float | None = None) -> Flag:
+        def flag(by: str, update: int, reason: str, rule: float | None = None, head: float | None = None) -> Flag:
             return Flag(point.id, update, by, reason, rule, head)
 
         update, differs = point.witnessed()
@@ -182,8 +180,11 @@ class Gate:
         if found is not None:
             reason = f"the plaquette is {found.z:.1f} times its spread from where the chain has been"
             return flag("rule:band", point.rows - measured + found.row, reason, found.z)
-        if head is not None and head >= SURE:
-            return flag("head:anomaly", point.rows - 1, f"the anomaly head says {head:.4f}")
+        alarm = self._alarm() if measured else None
+        head = None if alarm is None else point.anomaly()
+        if alarm is not None and head is not None and head >= alarm:
+            reason = f"the anomaly head says {head:.4g}, and {alarm:.4g} is once in 10^5 updates"
+            return flag("head:anomaly", point.rows - 1, reason, 0.0, head)
         return None
 
     def _off_group(self, point: PointChain) -> float:

@@ -41,6 +41,9 @@ class Heads:
     """Why no head is acted on here; None where the chains are of the kind they were trained on."""
     route: str = SOFTWARE
     """Where the network runs: the route whose scores count."""
+    alarm: float | None = None
+    """The probability from which the anomaly head flags a block: on sound chains it is reached once in 10^5 updates.
+    None where that was not measured; then it flags nothing."""
     lost: dict[str, str] = field(default_factory=dict)
     """Heads that lost to their baselines while the campaign ran, and by how much."""
 

@@ -179,6 +179,10 @@ class PointChain:
                 return row.update, name
         return row.update, ""
 
+    def anomaly(self) -> float | None:
+        """Return what the anomaly head says of the rows that are not written, at most; None where there is no word."""
+        return None if self._watch is None else self._watch.anomaly(self.emitted)
+
     def fresh(self) -> dict[str, list[float]]:
         """Return the rows that are not in the journal or on their way to it."""
         log = self.run.log

@@ -33,7 +33,7 @@ class Producer(Stage[Volley, Block]):
     def __init__(self, tools: Tools, substrate: str, *, stopping: Callable[[], bool], core: int | None = None) -> None:
         self._tools, self._substrate, self._stopping, self._core = tools, substrate, stopping, core
         self._pool, self._together = ChainPool(tools), Together(batches=tools.wide)
-        self._gate = Gate(wide=tools.wide, anomaly=tools.lines.anomaly)
+        self._gate = Gate(wide=tools.wide, alarm=tools.lines.alarm)
         self._took: dict[str, Brief | None] = {}
         """The briefs with which the chains of the orders under way were taken up."""
         self._pinned = False

@@ -11,8 +11,7 @@ from metalforge.conductor.worker import Worker
 from metalforge.pipeline import Emit, Stage
 
 from .orders import Block, Hear, pass_over
-
-ANOMALY = "anomaly"
+from .watch import ANOMALY
 
 
 class Screen(Stage[Block, Block]):

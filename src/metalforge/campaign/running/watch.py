@@ -19,7 +19,7 @@ from metalforge.lattice.run import Segment
 
 TOGETHER = 1024
 """Sweeps that are told at once, at most."""
-CG, REJECTION, THERMALISED = "cg_estimate", "rejection", "thermalization"
+CG, REJECTION, THERMALISED, ANOMALY = "cg_estimate", "rejection", "thermalization", "anomaly"
 
 
 @dataclass(slots=True)
@@ -111,9 +111,7 @@ class HeadWatch:
         at.told += len(told["plaquette"])
         self._worker.tell(self._chain, first, at.phase, told)
         if at.phase != "measure":
-            every = 1 if self._trajectories else SWEEPS
-            frames = range(first + -(first + 1) % every, at.told, every)
-            at.asked += [self._worker.ask(HeadQuestion(head=THERMALISED, chain=self._chain, of=row)) for row in frames]
+            at.asked += self._of_frames(THERMALISED, first)
 
     def says(self) -> tuple[bool, float] | None:
         """Return whether the thermalisation head may end the warm-up now, and its last probability.
@@ -130,6 +128,18 @@ class HeadWatch:
                 at.said.append(said)
         at.asked.clear()
         return None if at.missed or not at.said else (self._rule.ends(at.said), at.said[-1])
+
+    def anomaly(self, since: int) -> float | None:
+        """Return the highest probability of an anomaly over the frames from a row on; None where no word came."""
+        self.flush()
+        said = (future.get().said.get(ANOMALY) for future in self._of_frames(ANOMALY, since))
+        return max((value for value in said if value is not None), default=None)
+
+    def _of_frames(self, head: str, since: int) -> list[Future]:
+        """Ask a head about every frame from a row on that the worker was told of."""
+        every = 1 if self._trajectories else SWEEPS
+        rows = range(since + -(since + 1) % every, self._at.told, every)
+        return [self._worker.ask(HeadQuestion(head=head, chain=self._chain, of=row)) for row in rows]
 
     def _begin_again(self) -> None:
         self._worker.begin(self._chain, self._context)

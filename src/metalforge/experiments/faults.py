@@ -1,0 +1,230 @@
+r"""Experiment faults: which faults of a running chain its gate finds, how late, and how often it cries wolf.
+
+Chains run as in a campaign, block by block through the gate of a producer (`campaign.running.gate`). Of every chain the
+gate learns the plaquette's band on measured updates; from there it goes on once for every fault (`lattice.faults`),
+which is put into it at a random update of the next block, until a block is flagged or `LONGEST` updates have passed.
+The delay is counted in updates from the fault to the end of the block that is flagged, of which nothing is written.
+Sound chains go through the same gate, and whatever it flags of them is a false alarm.
+"""
+
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import msgspec
+import numpy as np
+
+from metalforge.campaign.running.equipment import Tools
+from metalforge.campaign.running.gate import Gate
+from metalforge.campaign.running.ladder import PointLadder
+from metalforge.campaign.running.monitor import Monitor
+from metalforge.campaign.running.orders import Brief
+from metalforge.campaign.running.point import PointChain
+from metalforge.campaign.spec import CampaignSpec, Lattice, WarmUpPolicy
+from metalforge.campaign.state import start_of
+from metalforge.core.phases import Phase
+from metalforge.lattice.faults import FAULTS, FaultName, inject
+from metalforge.lattice.run import ChainFaultError
+from metalforge.native.cpu_engine import cpu_engine
+from metalforge.native.engine import Dims
+from metalforge.reservoir.metrics import wilson
+
+from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of, shown, spread, words
+
+BLOCK = 50
+"""Updates of a block, as campaigns have by default."""
+WARMUP = 100
+LEARNED = 400
+"""Measured updates from which the band is learned before a fault."""
+LONGEST = 600
+"""Updates after a fault in which it must be found."""
+SOON = 64
+"""Updates within which it is found soon."""
+HEAD = ("lattice", "fault", "found", f"within {SOON}", "by", "median delay [updates]", "largest")
+SOUND_CHAINS = 4
+"""Chains that the sound updates of a case are made by."""
+NEVER = 1 << 40
+FOR_ALARMS = 1e-5
+"""False alarms an update that are allowed."""
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Chains of one kind: so many get every fault, and so many updates of sound ones are looked at."""
+
+    dims: Dims
+    beta: float
+    algorithm: Literal["heatbath", "hmc"]
+    chains: int
+    sound: int
+
+    @property
+    def name(self) -> str:
+        """The lattice and the algorithm, in words."""
+        return f"{self.dims[0]}^3x{self.dims[3]} {self.algorithm}"
+
+
+CASES = (
+    Case(dims=(4, 4, 4, 2), beta=5.0, algorithm="heatbath", chains=24, sound=60_000),
+    Case(dims=(8, 8, 8, 2), beta=5.0921, algorithm="heatbath", chains=8, sound=12_000),
+    Case(dims=(8, 8, 8, 4), beta=5.69, algorithm="heatbath", chains=4, sound=4_000),
+    Case(dims=(4, 4, 4, 2), beta=5.0, algorithm="hmc", chains=12, sound=10_000),
+)
+QUICK = (Case(dims=(2, 2, 2, 2), beta=5.0, algorithm="heatbath", chains=2, sound=600),)
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One chain: with every fault in turn, or sound for so many updates."""
+
+    case: Case
+    seed: int
+    stream: int
+    sound: int = 0
+
+
+class Found(NamedTuple):
+    """What became of a fault: the rule that found it and after how many updates; no rule where none did."""
+
+    fault: FaultName
+    by: str
+    delay: int
+
+
+class Seen(NamedTuple):
+    """What one task gave: faults and what became of them, or updates of a sound chain and who raised an alarm there."""
+
+    found: tuple[Found, ...] = ()
+    updates: int = 0
+    alarms: tuple[str, ...] = ()
+
+
+class Gated:
+    """A chain that runs as a producer of a campaign runs it."""
+
+    def __init__(self, task: Task, directory: Path) -> None:
+        case = task.case
+        lattice = Lattice(
+            volumes=(case.dims,), beta_min=case.beta - 0.1, beta_max=case.beta + 0.1, algorithm=case.algorithm
+        )
+        spec = CampaignSpec(seed=task.seed, lattice=lattice, warmup=WarmUpPolicy(longest=WARMUP, shortest=WARMUP))
+        engine, monitor = cpu_engine(threads=1), Monitor(spec.warmup, early=False)
+        self._tools = Tools(spec=spec, directory=directory, monitor=monitor, engine=engine)
+        self._path = directory / "chain.h5"
+        self._brief = Brief(
+            id="c0000",
+            stream=task.stream,
+            dims=case.dims,
+            beta=case.beta,
+            start=start_of(task.stream),
+            quenched=0,
+            warmup_ends=WARMUP,
+        )
+        self.take_up()
+
+    def take_up(self) -> None:
+        """Go on from where `keep` was called last, with a new chain and a new gate."""
+        self._point = PointChain(self._brief, self._tools, self._path)
+        self._held, self._gate = PointLadder([self._point]), Gate()
+        self._phases: list[Phase] = list(self._brief.phases)
+        self._columns = {name: list(values) for name, values in self._brief.columns.items()}
+
+    def keep(self) -> None:
+        """Write the chain to its file."""
+        self._point.save(self._path)
+        self._brief = replace(self._brief, phases=tuple(self._phases), columns=dict(self._columns))
+
+    def block(self, fault: FaultName | None = None, rng: np.random.Generator | None = None, at: int = 0) -> str:
+        """Make a block, with a fault before its update `at`; return the rule that flags it, if one does."""
+        self._held.begin(BLOCK, NEVER)
+        failed = ""
+        try:
+            for n in range(BLOCK):
+                if fault is not None and rng is not None and n == at:
+                    inject(self._point.run.chain, fault, rng)
+                self._held.update()
+        except ChainFaultError as error:
+            failed = str(error)
+        verdict = self._gate.judge(self._held, failed)
+        return verdict.decisions[0].by.removeprefix("rule:") if verdict.again else ""
+
+    def write(self) -> None:
+        """Take the block as it is, flagged or not."""
+        self._gate = Gate() if self._gate.doubts(self._point.id) else self._gate
+        for segment in self._point.take_segments():
+            self._phases += [segment.phase] * len(segment.columns["plaquette"])
+            for name, values in segment.columns.items():
+                self._columns.setdefault(name, []).extend(values)
+
+
+def looked_at(task: Task) -> Seen:
+    """Run one chain, sound or with every fault in turn."""
+    with tempfile.TemporaryDirectory() as folder, np.errstate(all="ignore"):
+        gated = Gated(task, Path(folder))
+        alarms: list[str] = []
+        for _ in range((WARMUP + (task.sound or LEARNED)) // BLOCK):
+            if by := gated.block():
+                alarms.append(by)
+            gated.write()
+        if task.sound:
+            return Seen(updates=WARMUP + task.sound, alarms=tuple(alarms))
+        gated.keep()
+        return Seen(found=tuple(_found(gated, fault, [task.seed, task.stream]) for fault in FAULTS))
+
+
+def _found(gated: Gated, fault: FaultName, seed: Sequence[int]) -> Found:
+    rng = np.random.default_rng([*seed, FAULTS.index(fault)])
+    at = int(rng.integers(BLOCK))
+    gated.take_up()
+    by, delay = gated.block(fault, rng, at), BLOCK - at
+    while not by and delay < LONGEST:
+        gated.write()
+        by, delay = gated.block(), delay + BLOCK
+    return Found(fault, by, delay)
+
+
+def tasks_of(case: Case, seed: int) -> list[Task]:
+    """Return the chains of a case: those with faults, and sound ones, hot and cold starts in turn."""
+    each = max(case.sound // SOUND_CHAINS, BLOCK)
+    with_faults = [Task(case=case, seed=seed, stream=stream) for stream in range(case.chains)]
+    return with_faults + [Task(case=case, seed=seed, stream=1000 + n, sound=each) for n in range(SOUND_CHAINS)]
+
+
+@experiment("faults", "Which faults of a running chain are found before they are written, and how often without one?")
+def run(settings: Settings, progress: Progress) -> Result:
+    """Return detection and delay of every fault, and false alarms, on every lattice."""
+    cases = QUICK if settings.quick else CASES
+    rows: list[ResultRow] = []
+    table: list[tuple[str, ...]] = [HEAD]
+    updates, alarms = 0, 0
+    for number, case in enumerate(cases):
+        progress(
+            number, len(cases), f"{case.chains} chains of {case.name} with every fault, {case.sound} sound updates"
+        )
+        seen = list(spread(looked_at, tasks_of(case, settings.seed), here=settings.quick))
+        for fault in FAULTS:
+            found = [one for s in seen for one in s.found if one.fault == fault]
+            share = wilson(sum(bool(one.by) for one in found), len(found))
+            rows.append(row_of(case.name, fault, "found", share, 1.0, precision="f64", less=False))
+            soon = sum(bool(one.by) and one.delay <= SOON for one in found)
+            table.append((case.name, fault, f"{shown(share, '.2f')} of {len(found)}", str(soon), *_how(found)))
+        looked, raised = sum(s.updates for s in seen), sum(len(s.alarms) for s in seen)
+        updates, alarms = updates + looked, alarms + raised
+        rate = wilson(raised, looked)
+        rows.append(row_of(case.name, "none", "alarms an update", rate, FOR_ALARMS, precision="f64"))
+        table.append((case.name, "none", f"{raised} in {looked:,} updates", *"----"))
+    rate = wilson(alarms, updates)
+    rows.append(row_of("all", "none", "alarms an update", rate, FOR_ALARMS, precision="f64"))
+    check = (f"at most {FOR_ALARMS:g} false alarms an update", f"{alarms} in {updates:,}", rate.value <= FOR_ALARMS)
+    said = words("faults.all", block=BLOCK, learned=LEARNED, longest=LONGEST, high=rate.high)
+    return Result.of(rows, table, said, [check])
+
+
+def _how(found: Sequence[Found]) -> tuple[str, str, str]:
+    """Return who found a fault how often, and the median and the largest delay."""
+    by = Counter(one.by for one in found if one.by)
+    delays = [one.delay for one in found if one.by]
+    if not delays:
+        return "-", "-", "-"
+    return ", ".join(f"{name} {n}" for name, n in by.most_common()), f"{np.median(delays):.0f}", str(max(delays))
