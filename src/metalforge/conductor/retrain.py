@@ -26,8 +26,14 @@ from metalforge.reservoir.heads import BaseCurves
 from metalforge.reservoir.least_squares import LeastSquares, absorb
 from metalforge.reservoir.weights import EsnWeights
 
-LEARNED = ("schedule", "quality", "deconfinement", "beta_priority")
-"""Heads whose labels a campaign knows once a chain has statistics enough; all are numbers."""
+LEARNED = {
+    "schedule": "log updates",
+    "quality": "log samples an evaluation",
+    "deconfinement": "log",
+    "beta_priority": "left-out errors of the transition curve",
+}
+"""Heads whose labels a campaign knows once a chain has statistics enough, with the unit of the label: weights whose
+heads have other units were trained for something else."""
 ALPHA = 300.0
 """The penalty: a row of the usual size, |x|^2 of about 15, moves its own reading by a twentieth of what it was off."""
 FEWEST = 10
@@ -85,7 +91,8 @@ class Retrain:
         self._shipped: dict[str, Doubles] = {}
         self._learned: dict[str, LeastSquares] = {}
         self._judged: dict[str, deque[JudgedRow]] = {}
-        for name in (name for name in LEARNED if name in self.layout.names) if heads is None else heads:
+        known = (head.name for head in self.layout.heads if head.unit == LEARNED.get(head.name))
+        for name in known if heads is None else heads:
             head = self.layout[name]
             if head.width == 1 and head.activation in ("identity", "relu") and head.trained and head.available:
                 self._shipped[name] = shipped[self.layout.span(name)]

@@ -18,6 +18,7 @@ from metalforge.campaign.running.own_weights import with_weights
 from metalforge.campaign.spec import Budget, Steering, WarmUpPolicy
 from metalforge.cli.main import app
 from metalforge.conductor.features import SCHEMA
+from metalforge.conductor.retrain import LEARNED
 from metalforge.conductor.shipped import (
     Provenance,
     default_provenance,
@@ -38,7 +39,13 @@ SMALL = msgspec.structs.replace(
     warmup=WarmUpPolicy(longest=30, shortest=20),
     steering=Steering(steerer="uniform", visit=150, initial=3, most=3),
 )
-HEADS = HeadLayout(name="two", heads=(HeadSpec(name="schedule"), HeadSpec(name="deconfinement")))
+HEADS = HeadLayout(
+    name="two",
+    heads=(
+        HeadSpec(name="schedule", unit=LEARNED["schedule"]),
+        HeadSpec(name="deconfinement", unit=LEARNED["deconfinement"]),
+    ),
+)
 MADE = Provenance(command="made by hand", seed=3, corpus_seed=1, corpus_sha256="0" * 64)
 
 

@@ -18,8 +18,8 @@ from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import BlockDone, Record
 from metalforge.conductor.features import SCHEMA
-from metalforge.conductor.program import ConductorProgram
-from metalforge.conductor.retrain import FEWEST, Retrain
+from metalforge.conductor.reading import NetworkConductor
+from metalforge.conductor.retrain import FEWEST, LEARNED, Retrain
 from metalforge.conductor.trust import FEWEST_PAIRS
 from metalforge.conductor.worker import Worker
 from metalforge.core.schema import HeadBase, HeadLayout, HeadSpec
@@ -42,7 +42,10 @@ def network(*, base=None):
     """A network that knows nothing of its heads; `base` is what `deconfinement` is counted from."""
     heads = HeadLayout(
         name="two",
-        heads=(HeadSpec(name="schedule"), HeadSpec(name="deconfinement", **({} if base is None else {"base": base}))),
+        heads=(
+            HeadSpec(name="schedule", unit=LEARNED["schedule"]),
+            HeadSpec(name="deconfinement", unit=LEARNED["deconfinement"], **({} if base is None else {"base": base})),
+        ),
     )
     made = make_esn(24, len(SCHEMA), seed=3, connectivity=1.0, leak=0.3, dtype=np.float32, features=SCHEMA)
     readout = np.zeros((2, 24 + len(SCHEMA)), np.float32), np.zeros(2, np.float32)
@@ -62,16 +65,6 @@ def heads_of(weights):
     )
 
 
-class Readout:
-    """As much of a conductor as learning needs: heads of a program that runs, which can be written over."""
-
-    def __init__(self, weights, device):
-        self.layout, self.run = weights.heads, ConductorProgram(weights=weights).run_on(device)
-
-    def rewrite(self, w_out, out_bias):
-        return self.run.rewrite(w_out, out_bias)
-
-
 class Taught:
     """A campaign's journal that is told record by record, and the heads that learn from it."""
 
@@ -79,7 +72,7 @@ class Taught:
         self.journal = Journal.open(folder / JOURNAL, Record, mode="create")
         self.book = Book(self.journal, fold(records[:1]))
         self.heads = heads_of(weights)
-        self.conductor = Readout(weights, device)
+        self.conductor = NetworkConductor(weights, device=device)
         self.worker = Worker(self.conductor, threaded=False)
         self.learning = Learning(self.book, self.heads, self.worker)
 
@@ -92,7 +85,7 @@ class Taught:
 
     def close(self):
         self.worker.close()
-        self.conductor.run.close()
+        self.conductor.close()
         self.journal.close()
 
     def readout(self):
@@ -142,9 +135,9 @@ def test_the_better_readout_is_written_to_the_device_that_reads(ran, taught):
     state = told.book.state
     log = next(iter(state.chains.values()))
     lesson = Lessons(MANY, network()).of(log, log.complete)
-    said = [told.conductor.run.run_conductor(frame)["deconfinement"][0] for frame in np.tile(lesson.mean[24:], (40, 1))]
-    assert said[-1] == pytest.approx(told.learning._retrain.says("deconfinement", lesson.mean)[1], abs=0.5)
-    assert said[-1] != 0.0
+    said = told.conductor.observe("c", np.tile(lesson.mean[24:], (40, 1)))["deconfinement"][-1, 0]
+    assert said == pytest.approx(told.learning._retrain.says("deconfinement", lesson.mean)[1], abs=0.5)
+    assert said != 0.0
 
 
 def test_a_head_that_loses_to_its_baseline_is_not_acted_on_and_the_journal_says_so(ran, taught, monkeypatch):

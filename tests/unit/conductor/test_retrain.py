@@ -8,7 +8,7 @@ import pytest
 
 from metalforge.conductor.adopting import TaughtChain, adopt
 from metalforge.conductor.program import ConductorProgram
-from metalforge.conductor.retrain import FEWEST, MeanFrames, Retrain
+from metalforge.conductor.retrain import FEWEST, LEARNED, MeanFrames, Retrain
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import Feature, FeatureSchema, HeadBase, HeadLayout, HeadSpec
 from metalforge.reservoir import make_esn
@@ -19,7 +19,7 @@ from metalforge.substrates.npu import EmulatedDevice
 HEADS = HeadLayout(
     name="two",
     heads=(
-        HeadSpec(name="schedule", scale=2.0, offset=1.0),
+        HeadSpec(name="schedule", unit=LEARNED["schedule"], scale=2.0, offset=1.0),
         HeadSpec(name="phase", width=2, activation="softmax"),
         HeadSpec(name="quality", trained=False),
     ),
