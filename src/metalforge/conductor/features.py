@@ -148,6 +148,14 @@ class _Seen(NamedTuple):
     """How far z and l of the last frame were from their slow means."""
 
 
+class _Ahead(NamedTuple):
+    """The frame of a trajectory under way: what was known of it, and what it gives."""
+
+    now: Doubles
+    seen: _Seen
+    frames: Frames
+
+
 class FrameMaker:
     """Makes the frames of one chain from its first update on.
 
@@ -164,6 +172,7 @@ class FrameMaker:
         self._trajectories = context.algorithm == "hmc"
         self._sigma = plaquette_of(context.beta).deviation / context.volume**0.5
         self._fixed = _fixed(context, transition)
+        self._ahead: _Ahead | None = None
         start = float(context.start == "cold")
         first = np.array([[start, start, start, 0.0, *(np.nan for _ in OF_TRAJECTORIES), 0.0]])
         none = first[:0]
@@ -176,7 +185,13 @@ class FrameMaker:
 
     def push(self, phase: Phase, columns: Mapping[str, Sequence[float]]) -> Frames:
         """Take the next updates, by column as a run has them, and return the frames that they complete."""
-        self._seen, frames = self._after(self._rows(phase, columns), phase)
+        rows = self._rows(phase, columns)
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and len(rows) == 1 and np.array_equal(ahead.now, rows[0, _KNOWN_AHEAD], equal_nan=True):
+            # The frame that was made at a quarter of this trajectory.
+            self._seen, frames = ahead.seen._replace(rows=rows), ahead.frames
+        else:
+            self._seen, frames = self._after(rows)
         return frames
 
     def coming(self, phase: Phase, n_steps: int, delta_h_quarter: float | None = None) -> Doubles:
@@ -189,7 +204,10 @@ class FrameMaker:
         known = {"n_steps": [float(n_steps)]} | {name: [0.0] for name in SEEN}
         if delta_h_quarter is not None:
             known["delta_h_quarter"] = [delta_h_quarter]
-        return np.asarray(self._after(self._rows(phase, known), phase)[1].values[0])
+        rows = self._rows(phase, known)
+        seen, frames = self._after(rows)
+        self._ahead = _Ahead(rows[0, _KNOWN_AHEAD], seen, frames)
+        return np.array(frames.values[0])
 
     def _rows(self, phase: Phase, columns: Mapping[str, Sequence[float]]) -> Doubles:
         """Return updates as rows: what was seen, what a trajectory has, and whether it was a quench."""
@@ -209,7 +227,7 @@ class FrameMaker:
         rows[:, -1] = float(quench)
         return rows
 
-    def _after(self, rows: Doubles, phase: Phase) -> tuple[_Seen, Frames]:
+    def _after(self, rows: Doubles) -> tuple[_Seen, Frames]:
         """Return what is kept after these rows, and their frames."""
         seen, count = self._seen, self._seen.updates + len(rows)
         joined = np.concatenate([seen.rows, rows])
@@ -323,6 +341,8 @@ class FrameMaker:
 _NAMES = tuple(feature.name for feature in SCHEMA.features)
 _OFFSETS, _SCALES = np.array([(feature.offset, feature.scale) for feature in SCHEMA.features]).T
 _ZEROS = np.zeros(2)
+_KNOWN_AHEAD = [len(SEEN) + OF_TRAJECTORIES.index(name) for name in ("delta_h_quarter", "n_steps")] + [-1]
+"""Columns of a row that its own frame has."""
 
 
 def _fixed(context: ChainContext, transition: Transition | None) -> dict[str, Doubles]:
