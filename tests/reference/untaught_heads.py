@@ -6,14 +6,15 @@ import numpy as np
 
 from metalforge.campaign.running.heads import Heads
 from metalforge.conductor.early_stop import EarlyStop
-from metalforge.conductor.heads_training import reservoir
+from metalforge.conductor.features import SCHEMA
 from metalforge.conductor.layouts import CONDUCTOR_11
+from metalforge.reservoir.generate import make_esn
 from metalforge.reservoir.weights import Ranges
 
 
 def untaught_heads(spec):
     """Return them, whatever the spec, for `load_heads`."""
-    weights = reservoir(1, units=16)
+    weights = make_esn(16, len(SCHEMA), seed=1, dtype=np.float32, features=SCHEMA)
     blank = np.zeros((CONDUCTOR_11.width, weights.units + weights.inputs), np.float32)
     network = weights.with_readout(
         blank, np.zeros(CONDUCTOR_11.width, np.float32), passthrough=True, heads=CONDUCTOR_11

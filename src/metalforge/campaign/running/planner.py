@@ -299,7 +299,7 @@ class Planner:
             if isinstance(found, Nothing):
                 self._note(found)
                 break
-            self._book.write(found)
+            self._book.write(*self._plan.records(found))
             self._remember(found)
             made.append(found)
         return made
@@ -396,7 +396,7 @@ class Planner:
     def _write_round(self, planned: Sequence[Assigned]) -> list[Order]:
         # All are written before the first begins: a round without rows may have been written in part.
         for visit in planned:
-            self._book.write(visit)
+            self._book.write(*self._plan.records(visit))
         return [order for visit in planned for order in self._order(visit.visit, self._give(visit))]
 
     def _expect(self) -> None:

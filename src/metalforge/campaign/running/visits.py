@@ -17,12 +17,13 @@ from metalforge.campaign.physics.evidence import EXCHANGE, Want
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.state import CampaignState, ChainLog, Start, chain_name, start_of
 from metalforge.campaign.steerers import find_steerer
-from metalforge.campaign.store.records import Assigned, StoppedBy
+from metalforge.campaign.store.records import Assigned, Record, StoppedBy
 from metalforge.conductor.heuristics import quenched_length
 from metalforge.core.steering import ExpectsPeak, Steerer, Suggestion
 
 from .couplings import by_couplings, couplings_of
 from .expecting import waits_for_scouts
+from .lengths import VisitLengths
 
 SNAP = 0.01
 """Part of the range within which a suggestion continues a chain that is there: a new one would have to warm up, and
@@ -94,6 +95,12 @@ class VisitPlan:
     """Whether peaks are expected where heads say so; without, where others do."""
     bits: Mapping[str, str] = field(default_factory=dict)
     """Of every lane: a chain goes on only where they are what they were."""
+    lengths: VisitLengths | None = None
+    """Who says how long visits are; None: the spec."""
+
+    def records(self, visit: Assigned) -> list[Record]:
+        """Return what is written when a visit is: it, and why it is as long."""
+        return [visit, *(self.lengths.notes(visit) if self.lengths is not None else ())]
 
     def next(
         self,
@@ -128,7 +135,12 @@ class VisitPlan:
             if chain is None and not wish.start and not wish.betas:
                 alone = [c for c in here if not c.ladder]
                 chain = self._chain_for(wish.beta, alone, {visit.chain for visit in pending})
-            updates = self.affordable(who, state, pending, fresh=chain is None, rungs=max(len(wish.betas), 1))
+            usual = self.usual(who)
+            length = usual
+            if self.lengths is not None and not wish.betas:
+                length = self.lengths.of(state, dims, wish.beta, chain, usual, number)
+            rungs = max(len(wish.betas), 1)
+            updates = self.affordable(who, state, pending, fresh=chain is None, rungs=rungs, wanted=length)
             if updates is None:
                 return Nothing("trajectories")
             born = {c.id for c in chains}
@@ -283,12 +295,23 @@ class VisitPlan:
         gain = gains(state)[dims] / (max(visits, 1) * prod(dims))
         return late, visits >= self.spec.steering.initial, -gain, visits
 
+    def usual(self, who: Assignee) -> int:
+        """Return the updates of a visit that nothing speaks against."""
+        return self.spec.steering.visit * (WIDE_VISIT if who.sites and not self.spec.running.deterministic else 1)
+
     def affordable(
-        self, who: Assignee, state: CampaignState, pending: Sequence[Assigned], *, fresh: bool, rungs: int = 1
+        self,
+        who: Assignee,
+        state: CampaignState,
+        pending: Sequence[Assigned],
+        *,
+        fresh: bool,
+        rungs: int = 1,
+        wanted: int | None = None,
     ) -> int | None:
-        """Return the updates of the next visit within the budget; None where it is spent."""
-        wanted = self.spec.steering.visit * (WIDE_VISIT if who.sites and not self.spec.running.deterministic else 1)
-        budget = self.spec.budget.trajectories
+        """Return the updates of the next visit, as many as `wanted` within the budget; None where it is spent."""
+        usual, budget = self.usual(who), self.spec.budget.trajectories
+        wanted = usual if wanted is None else wanted
         if budget is None:
             return wanted
         warmup = self.spec.warmup.longest + self.spec.warmup.quenched
@@ -296,7 +319,7 @@ class VisitPlan:
         promised = sum(max(len(visit.betas), 1) * (visit.updates + (warmup if visit.fresh else 0)) for visit in pending)
         left = (budget - used - promised) // rungs - (warmup if fresh else 0)
         # A visit much shorter than the others would be too short to say anything.
-        return None if left < max(wanted // 4, 10) else min(wanted, left)
+        return None if left < max(usual // 4, 10) else min(wanted, left)
 
     def _quenched_length(self, state: CampaignState, dims: Dims, beta: float) -> int:
         """Return how long a new dynamical chain runs without its sea quarks: longest near the transition, if known."""
