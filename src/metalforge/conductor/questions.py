@@ -157,7 +157,7 @@ class Future:
         return True
 
 
-COUNTED = ("asked", "heads", "late", "rows", "rows_lost", "rewritten", "bytes_rewritten")
+COUNTED = ("asked", "heads", "late", "ahead", "ahead_ready", "rows", "rows_lost", "rewritten", "bytes_rewritten")
 """What a worker counts, beside the answers of baselines."""
 
 
@@ -173,6 +173,10 @@ class WorkerStatistics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """Answered by a baseline, by the reason: untrusted, early, deadline, error, lost, died, closed."""
     late: int
     """What heads said when their question had been answered without them; it was thrown away."""
+    ahead: int
+    """Asked before a long phase, collected after it."""
+    ahead_ready: int
+    """Those of them that nobody had to wait for: the answer was there."""
     rows: int
     """Rows that were taken in."""
     rows_lost: int

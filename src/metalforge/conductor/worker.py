@@ -184,6 +184,12 @@ class Worker(Closing):
         self._put(future)
         return future
 
+    def collect(self, future: Future) -> HeadAnswer:
+        """Return the answer to a question that was asked before a long phase, now that it is over; counted."""
+        self._tally.add("ahead")
+        self._tally.add("ahead_ready", int(future.done()))
+        return future.get()
+
     def statistics(self) -> WorkerStatistics:
         """Return what was done so far."""
         return self._tally.statistics()

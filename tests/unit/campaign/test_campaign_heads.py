@@ -5,6 +5,7 @@ from functools import partial
 import msgspec
 import pytest
 
+from metalforge.campaign import Results
 from metalforge.campaign.running import heads as running_heads
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.running.heads import load_heads
@@ -113,6 +114,20 @@ def test_predictions_are_judged_against_their_baselines(sea):
     judged = {d.by: d for d in sea.decisions if d.what == "judged"}
     assert set(judged) == {"cg_estimate", "rejection"}
     assert all("pairs" in d.reason for d in judged.values())
+
+
+def test_solves_after_a_quench_are_asked_about_before_it(sea):
+    answers = Results(sea).summary.answers
+    quenched = [chain for chain in sea.chains.values() if chain.quenched]
+    assert answers["ahead"] == len(quenched) > 0
+    assert answers["ahead_ready"] <= answers["ahead"]
+
+
+def test_the_cg_head_acts_where_its_word_was_taken(sea):
+    account = Results(sea).summary.heads["cg_estimate"]
+    taken = sum(d.times for d in sea.decisions if d.what == "check-interval")
+    assert account.acts == (taken > 0)
+    assert account.decisions == ({"check-interval": taken} if taken else {})
 
 
 HMC = msgspec.structs.replace(

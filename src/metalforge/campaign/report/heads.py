@@ -27,7 +27,7 @@ MEASURED = {
     "beta_priority": "docs/tables/steering.md: conductor",
 }
 """Where effects were measured over many campaigns or chains, by head: a table and its row."""
-ANSWERS = ("asked", "heads", "late", "deadline", "lost", "rows", "rows_lost")
+ANSWERS = ("asked", "heads", "late", "deadline", "lost", "ahead", "ahead_ready", "rows", "rows_lost")
 """Counts of the worker that are there whether they happened or not."""
 
 

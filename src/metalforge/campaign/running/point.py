@@ -272,6 +272,8 @@ class PointChain:
         """Make one update, whose row must be the one that the journal has if it has one."""
         run, watch, phase, steps = self.run, self._watch, self.run.phase, self.n_steps
         at_quarter = None
+        if watch is not None and steps is not None and phase == "quench" and not self.rows:
+            watch.before_quench(steps)
         if watch is not None and steps is not None and phase != "quench":
             if run.chain.sea is not None:
                 run.chain.sea.inverter.check_interval = check_interval(watch.before(phase, steps))

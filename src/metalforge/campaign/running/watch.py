@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from metalforge.conductor.early_stop import EarlyStop
 from metalforge.conductor.features import SWEEPS, ChainContext
-from metalforge.conductor.heuristics import rejection_probability
+from metalforge.conductor.heuristics import cg_iterations, rejection_probability
 from metalforge.conductor.questions import ComingTrajectory, Future, HeadQuestion
 from metalforge.conductor.worker import Worker
 from metalforge.core.phases import Phase
@@ -33,6 +33,8 @@ class _Progress:
     """Rows of that phase that it has not: sweeps wait for each other."""
     cg: float | None = None
     """Iterations a solve of the last trajectory that had any."""
+    ahead: Future | None = None
+    """What was asked before the quench of the first trajectory with quarks."""
     expected: dict[str, int] = field(default_factory=dict)
     """Questions about the update under way, by head."""
     asked: list[Future] = field(default_factory=list)
@@ -62,15 +64,28 @@ class HeadWatch:
         self.flush()
 
     def before(self, phase: Phase, n_steps: int) -> float | None:
-        """Return the iterations a solve of the coming trajectory, by the head if it is trusted, else as last time."""
+        """Return the iterations a solve of the coming trajectory, by the head if it is trusted, else as last time.
+
+        Of the first one after a quench it is what was asked before that.
+        """
+        ahead, self._at.ahead = self._at.ahead, None
         if self._at.cg is None:
-            return None
-        coming = ComingTrajectory(phase=phase, n_steps=n_steps)
-        asked = self._worker.ask(
-            HeadQuestion(head=CG, chain=self._chain, of=coming, baseline=self._at.cg, loss="squared")
-        )
+            if ahead is None:
+                return None
+            self._at.expected[CG] = ahead.id
+            return self._worker.collect(ahead).value
+        asked = self._ask_cg(phase, n_steps, self._at.cg)
         self._at.expected[CG] = asked.id
         return asked.get().value
+
+    def before_quench(self, n_steps: int) -> None:
+        """Ask about the first trajectory with quarks before the updates without them: the head is read meanwhile."""
+        known = self._context
+        self._at.ahead = self._ask_cg("warmup", n_steps, float(cg_iterations(int(known.volume), known.mass)))
+
+    def _ask_cg(self, phase: Phase, n_steps: int, baseline: float) -> Future:
+        coming = ComingTrajectory(phase=phase, n_steps=n_steps)
+        return self._worker.ask(HeadQuestion(head=CG, chain=self._chain, of=coming, baseline=baseline, loss="squared"))
 
     def at_quarter(self, phase: Phase, n_steps: int, delta_h: float) -> None:
         """Ask the rejection head in the middle of a trajectory; nothing is done about what it says."""
