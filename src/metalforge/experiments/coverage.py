@@ -27,12 +27,11 @@ from metalforge.campaign.physics.series import PointSeries
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget, CampaignSpec, Dims, Lattice, Running, Screening
 from metalforge.campaign.state import CampaignState
-from metalforge.core.errors import SpecError
 from metalforge.reservoir.metrics import wilson
 from metalforge.substrates import discover
 
 from .exact_model import CROSSOVER, DIMS, FIRST_ORDER, LARGE, RARE, STUCK, ExactChains, ExactModel
-from .lines import TABLE, append_lines, file_of, read_lines
+from .lines import append_lines, file_of, read_lines, shard_of
 from .protocol import Progress, Result, ResultRow, Settings, experiment, row_of, shown, words
 from .rehearsal import WARM_UP, rehearsal_spec, rehearse
 
@@ -173,12 +172,13 @@ def _side_by_side(case: Case, model: ExactModel, seeds: Sequence[int], rules: st
 
 def _real(case: Case, seed: int, rules: str) -> CoverageOutcome:
     """Run a campaign of its own chains, as `metalforge scan` would, on one core or a card."""
+    one = int(case.substrate == "cpu")  # a card runs as many chains at a time as keep it busy
     spec = CampaignSpec(
         name="coverage",
         seed=seed,
         lattice=Lattice(volumes=(case.dims,), beta_min=case.beta[0], beta_max=case.beta[1]),
         budget=Budget(trajectories=case.trajectories, target_error=case.target),
-        running=Running(deterministic=True, producers=1, checkpoint_s=1e9, substrate=case.substrate),
+        running=Running(deterministic=True, producers=one, checkpoint_s=1e9, substrate=case.substrate),
         # What the network says of a chain decides nothing here.
         screening=Screening(device="software", every=1000),
     )
@@ -224,7 +224,7 @@ def run(settings: Settings, progress: Progress) -> Result:
     outcomes = [] if settings.quick else read_outcomes(file_of(settings, FILE))
     known = {(outcome.case, outcome.seed) for outcome in outcomes}
     here = {"cpu", *(substrate.info.name for substrate in discover().substrates)}
-    mine = [job for job in _shard(jobs_of(cases, settings.seed), settings.shard) if job.case.substrate in here]
+    mine = [job for job in shard_of(jobs_of(cases, settings.seed), settings.shard) if job.case.substrate in here]
     jobs = [job for job in mine if not {(job.case.name, seed) for seed in job.seeds} <= known]
     began, longest = time.monotonic(), 0.0
     for number, job in enumerate(jobs):
@@ -246,20 +246,6 @@ def read_outcomes(path: Path) -> list[CoverageOutcome]:
     return list({(one.case, one.seed): one for one in read_lines(path, CoverageOutcome)}.values())
 
 
-def _shard(jobs: list[CoverageJob], shard: str) -> list[CoverageJob]:
-    """Return the jobs of a shard `i/n`; all for an empty one. Neighbours go to different shards: cases cost alike."""
-    if not shard:
-        return jobs
-    if shard == TABLE:
-        return []
-    number, _, count = shard.partition("/")
-    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
-        raise SpecError(
-            f"`shard` must be i/n with 1 <= i <= n, or {TABLE}. Got {shard}\nhint: --shard 1/4, then 2/4, and so on"
-        )
-    return jobs[int(number) - 1 :: int(count)]
-
-
 def pulls_of(case: Case, outcomes: Sequence[CoverageOutcome]) -> tuple[np.ndarray, np.ndarray]:
     """Return (beta_c - truth) / error and beta_c - truth of the established campaigns of a case."""
     quoted = [(o.beta_c, o.error) for o in outcomes if o.established and o.beta_c is not None and o.error]
@@ -267,6 +253,11 @@ def pulls_of(case: Case, outcomes: Sequence[CoverageOutcome]) -> tuple[np.ndarra
     if case.model is not None:
         off = value - case.model.peak()[0]
         return off / error, off
+    return pulls_among(value, error)
+
+
+def pulls_among(value: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how far each value is from the mean of the others, in errors of both and as it is; none for too few."""
     if value.size < 3:
         return np.empty(0), np.empty(0)
     weight = error**-2.0

@@ -1,176 +1,273 @@
-"""Experiment steering: how many trajectories a steerer saves at equal error on beta_c, against an even scan.
+"""Experiment steering: what it is worth to know where to look, on live campaigns that each run chains of their own.
 
-(a) On tape: long chains on a dense grid of beta, from which every campaign draws its own blocks (`virtual_campaign`).
-The same warm-up, block lengths and final analysis for all; the range is shifted at random by up to 0.02 for each seed,
-so that no even grid is lucky. `uniform` spreads its budget over a grid whose neighbours overlap, 2.5 reaches of
-reweighting apart, as few warm-ups as can be joined. (b) Live: real chains on demand, by the same rules.
+Five arms place the same updates, and everything else is the same:
 
-Where the conductor's priority head is not trusted, its steerer hands every decision to the Gaussian process, and the
-two are one algorithm: they are run once and stand under one name (`compared`).
+    uniform     an even scan, which looks at nothing
+    process     the Gaussian process alone (`steerer = "gaussian-process"`, `prior = "off"`)
+    base        the process with the rule's prior: the transition curve, which knows N_t and N_s
+    conductor   what a scan does by default: scouts, the head `beta_priority` with the curve, or the curve
+    oracle      the process with a prior at the truth: what a head could be worth at most
 
-The tape is made in the cache folder if it is not there: 20 minutes of one core.
+A campaign goes on until its target error is established or its budget of work is spent, and looks after every round.
+Two figures come from it: the work to the established target, and the error of the last look within a fixed work.
+Work is updates times sites, in updates of the target volume, so that scouts are paid for.
+
+The truth of a case is the mean of its established campaigns; each is held against the mean of the others. Campaigns
+come in shards (`--shard 2/12`) that add their lines to one file, in an order in which every case and arm has its turn:
+stopped at any time, the table (`--shard table`) is of all arms alike. They run on a card where there is one, two
+chains at a time there as on cores, so that many processes share it.
 """
 
-from collections.abc import Sequence
-from functools import partial
-from itertools import islice
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from math import prod
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-import numpy as np
+import msgspec
 
-from metalforge.campaign.physics.transition import locate
-from metalforge.campaign.steerers import Gaps, GaussianProcess, Uniform, even_points, reweighting_reach
-from metalforge.conductor.layouts import CONDUCTOR_11
-from metalforge.conductor.scaling import transition_of
-from metalforge.conductor.shipped import default_scores
-from metalforge.conductor.trust import Standing, mark_scores, trust_of
-from metalforge.core.errors import SpecError
-from metalforge.core.steering import Steerer
-from metalforge.core.threads import one_thread
+from metalforge import __version__
+from metalforge.campaign.findings import OTHERS, finding
+from metalforge.campaign.running.campaign import JOURNAL, Campaign
+from metalforge.campaign.spec import Budget, CampaignSpec, Dims, Lattice, Running, Screening, Steering, WarmUpPolicy
+from metalforge.campaign.state import CampaignState
+from metalforge.campaign.store.reading import read_journal
+from metalforge.campaign.store.records import Estimated, Record, Rows
+from metalforge.conductor.scaling import two_loop_peak
+from metalforge.substrates import discover
 
-from .protocol import Progress, Result, Settings, experiment, spread
-from .steering_rows import Range, SteeringFindings, TapeReference, summarise
-from .virtual_campaign import LiveSource, Rules, Tape, TapeSource, TapeSpec, VirtualOutcome, run_campaign, tape_of
+from .lines import append_lines, file_of, read_lines, shard_of
+from .protocol import Progress, Result, Settings, experiment
+from .steering_table import SteeringOutcome, result_of
 
-TAPE, TAPE_UPDATES = "steering-tape", 300_000
-STEERERS = ("conductor", "gaussian-process", "gaps", "uniform")
-POOLED = "gaussian-process (also what `conductor` does)"
-"""The name of both where the priority head is not trusted: the conductor is then the process, point for point."""
-SHIFT = 0.02
-"""Largest random shift of a range, in beta: half the distance of uniform's points on 8^3 x 4."""
-
-
-def full_tape(updates: int) -> TapeSpec:
-    """Return the tape of the experiment: 8^3 x 4, dense at the transition, and down to 5.0 and up to 6.5.
-
-    Shares of the updates: 3/7 at 5.66 .. 5.72 in steps of 0.005, 3/7 in the rest of 5.6 .. 5.8 in the same steps, 1/7
-    outside in steps of 0.02 and 0.025.
-    """
-    inner = {round(5.66 + 0.005 * i, 4) for i in range(13)}
-    dense = {round(5.60 + 0.005 * i, 4) for i in range(41)} - inner
-    outer = {round(5.5 + 0.02 * i, 4) for i in range(5)} | {round(5.82 + 0.02 * i, 4) for i in range(5)}
-    outer |= {round(5.0 + 0.025 * i, 4) for i in range(20)} | {round(5.925 + 0.025 * i, 4) for i in range(24)}
-    share = {beta: part / (7 * len(group)) for group, part in ((inner, 3), (dense, 3), (outer, 1)) for beta in group}
-    betas = tuple(sorted(share))
-    return TapeSpec(dims=(8, 8, 8, 4), betas=betas, updates=tuple(max(1, round(updates * share[b])) for b in betas))
+FILE = "steering.jsonl"
+FIRST_SEED = 700_000
+"""Seeds of the experiment begin here: no other has them."""
+CHAINS = 2
+"""Chains at a time: few enough that steering has turns, and with twelve processes enough for a card."""
+ORACLE = 0.003
+"""Width of the oracle's prior: well below any reach here."""
+SHARD_S = 3000.0
+"""Longest time of a shard: no campaign is begun after it."""
+ARMS = ("uniform", "process", "base", "conductor", "oracle")
+PEAKS = {4: 5.6910, 6: 5.8930}
+"""Peaks of campaigns of this package at other N_t (`docs/tables/thermodynamics.md`), that a curve goes through."""
 
 
-class SteeringPlan(NamedTuple):
-    """What is run: a tape, ranges and seeds on it, and the seeds of live campaigns."""
+class Case(NamedTuple):
+    """A lattice and a range of beta, with the target and the budgets that all arms share."""
 
-    tape: TapeSpec
-    ranges: tuple[Range, ...]
-    seeds: int
-    live_seeds: int
-    warmup: int
+    name: str
+    dims: Dims
+    beta: tuple[float, float]
+    truth: float
+    """Where the oracle is told that the peak is, by earlier campaigns."""
+    fixed: int
+    """Work at which errors are compared."""
+    target: float
+    most: int
+    """Work at which a campaign ends that has not reached its target."""
+    campaigns: int = 24
+    """Of each arm."""
+    scouts: tuple[Dims, ...] = ()
+    """Smaller volumes that the conductor's campaigns have besides."""
+    base: tuple[float, float] | None = None
+    """The prior of the arm `base`, where it is not that of the shipped curve."""
+    arms: tuple[str, ...] = ARMS
+    sea: float = 0.0
+    """Mass of four flavours of sea quarks; 0: none."""
+    visit: int = 600
 
 
-FULL = SteeringPlan(
-    tape=full_tape(TAPE_UPDATES),
-    ranges=(Range("5.6-5.8", 5.6, 5.8, (6000, 12000, 24000)), Range("5.0-6.5", 5.0, 6.5, (16000, 24000, 32000))),
-    seeds=200,
-    live_seeds=8,
-    warmup=150,
-)
-QUICK = SteeringPlan(
-    tape=TapeSpec(
-        dims=(4, 4, 4, 2), betas=tuple(round(4.76 + 0.04 * i, 4) for i in range(18)), updates=(600,) * 18, warmup=60
+def two_loop_prior(n_t: int) -> tuple[float, float]:
+    """Return the peak by two-loop scaling from N_t = 4, with what that is off by at N_t = 6: nothing of this N_t."""
+    off = two_loop_peak(6, (4, PEAKS[4])) - PEAKS[6]
+    return two_loop_peak(n_t, (4, PEAKS[4])), abs(off)
+
+
+CASES = (
+    Case("8^3x4, 5.6-5.8", (8, 8, 8, 4), (5.6, 5.8), 5.6900, 6_000, 0.0025, 40_000),
+    Case("8^3x4, 5.0-6.5", (8, 8, 8, 4), (5.0, 6.5), 5.6900, 12_000, 0.0025, 60_000),
+    Case(
+        "12^3x4, 5.4-6.0, scouts 8^3x4",
+        (12, 12, 12, 4),
+        (5.4, 6.0),
+        5.6910,
+        10_000,
+        0.0015,
+        50_000,
+        campaigns=16,
+        scouts=((8, 8, 8, 4),),
     ),
-    ranges=(Range("4.8-5.4", 4.8, 5.4, (1500, 2500)),),
-    seeds=5,
-    live_seeds=2,
-    warmup=60,
+    # The shipped head has seen chains of N_t = 2, so that there is no arm for it; the curve is one that has not.
+    Case(
+        "4^3x2, 4.7-5.5, N_t left out",
+        (4, 4, 4, 2),
+        (4.7, 5.5),
+        5.0842,
+        4_000,
+        0.005,
+        40_000,
+        base=two_loop_prior(2),
+        arms=("uniform", "process", "base", "oracle"),
+    ),
+    # Nobody knows where the peak is with sea quarks, and there is no smaller volume: the conductor is the process.
+    Case(
+        "4^3x2, four flavours of mass 1, 4.2-5.2",
+        (4, 4, 4, 2),
+        (4.2, 5.2),
+        4.68,
+        3_000,
+        0.04,
+        9_000,
+        campaigns=8,
+        arms=("uniform", "process", "oracle"),
+        sea=1.0,
+        visit=150,
+    ),
+)
+QUICK_CASES = (
+    Case(
+        "4^3x2, 4.9-5.3",
+        (4, 4, 4, 2),
+        (4.9, 5.3),
+        5.084,
+        1_000,
+        0.012,
+        2_000,
+        campaigns=1,
+        arms=("process", "conductor", "oracle"),
+        visit=200,
+    ),
 )
 
 
-def standing() -> Standing:
-    """Return whether the shipped priority head may steer, and why; it does not depend on range, lattice or budget."""
-    trust = trust_of(CONDUCTOR_11)
-    mark_scores(trust, default_scores().heads)
-    return trust.standing("beta_priority")
+class SteeringJob(NamedTuple):
+    """One campaign."""
 
-
-def compared() -> tuple[str, ...]:
-    """Return the algorithms that are compared, first what the conductor does and last `uniform`.
-
-    Where its head is not trusted the conductor and the Gaussian process are one algorithm, run once as `POOLED`.
-    """
-    return STEERERS if standing().trusted else (POOLED, *STEERERS[2:])
-
-
-def build(name: str, low: float, high: float, dims: tuple[int, int, int, int], rules: Rules) -> Steerer:
-    """Return a steerer as a campaign on this lattice would make it."""
-    reach = reweighting_reach(dims)
-    if name == "uniform":
-        return Uniform(low, high, points=max(4, even_points(low, high, reach)))
-    if name == "gaps":
-        return Gaps(low, high)
-    if name not in (*STEERERS, POOLED):
-        raise SpecError(f"`steerer` must be one of {', '.join(STEERERS)}. Got {name}")
-    prior = None
-    if name == "conductor" and standing().trusted:
-        there = transition_of(dims[3], dims[0])
-        prior = there.mean, max(there.error, there.width)
-    return GaussianProcess(low, high, fresh_cost=rules.fresh_cost, reach=reach, grid=151, paths=256, prior=prior)
-
-
-class _Task(NamedTuple):
-    steerer: str
-    where: Range
-    level: int
+    case: Case
+    arm: str
     seed: int
-    live: bool = False
 
 
-def _run_task(task: _Task, plan: SteeringPlan) -> VirtualOutcome:
-    tape = tape_of(TAPE, plan.tape, True)
-    dims = tape.spec.dims
-    # Every cell has rows of its own; the same seed of two steerers has the same range.
-    algorithm = "gaussian-process" if task.steerer == POOLED else task.steerer
-    key = [task.seed, STEERERS.index(algorithm), task.level, int(task.live)]
-    shift = np.random.default_rng([task.seed, 5]).uniform(-SHIFT, SHIFT)
-    number = int(np.random.SeedSequence(key).generate_state(1)[0])
-    rules = Rules(budget=task.level, warmup=plan.warmup, near=_near(dims))
-    source = LiveSource(dims, number, warmup=rules.warmup) if task.live else TapeSource(tape, number)
-    steerer = build(task.steerer, task.where.low + shift, task.where.high + shift, dims, rules)
-    with one_thread():  # the campaigns fill the cores
-        return run_campaign(steerer, source, rules, number)
+def jobs_of(cases: Sequence[Case], seed: int) -> list[SteeringJob]:
+    """Return all campaigns, in the order in which they are run: a seed of every case and arm, then the next."""
+    jobs = [
+        (n, number, SteeringJob(case, arm, FIRST_SEED + 100_000 * seed + 1000 * number + n))
+        for number, case in enumerate(cases)
+        for n in range(case.campaigns)
+        for arm in case.arms
+    ]
+    return [job for _, _, job in sorted(jobs, key=lambda one: one[:2])]
 
 
-@experiment("steering", "How many trajectories does steering save at equal error on beta_c, against an even scan?")
+def spec_of(job: SteeringJob, substrate: str) -> CampaignSpec:
+    """Return the campaign of an arm: `metalforge scan` with another steerer or prior, and nothing else."""
+    case, arm = job.case, job.arm
+    steering = {
+        "uniform": Steering(steerer="uniform", visit=case.visit),
+        "process": Steering(steerer="gaussian-process", prior="off", visit=case.visit),
+        "base": Steering(steerer="gaussian-process", prior=case.base or "auto", visit=case.visit),
+        "conductor": Steering(steerer="conductor", visit=case.visit),
+        "oracle": Steering(steerer="gaussian-process", prior=(case.truth, ORACLE), visit=case.visit),
+    }[arm]
+    scouts = case.scouts if arm == "conductor" else ()
+    # Every other volume has its share of the work of the first (`findings.gains`), in updates that are smaller work.
+    small = [prod(case.dims) / prod(dims) for dims in scouts]
+    updates = round(case.most * (1 + OTHERS * sum(small)) / (1 + OTHERS * len(small)))
+    common = {"volumes": (case.dims, *scouts), "beta_min": case.beta[0], "beta_max": case.beta[1]}
+    quarks = {"algorithm": "hmc", "integrator": "leapfrog", "n_steps": 6, "flavors": 4, "mass": case.sea}
+    return CampaignSpec(
+        name="steering",
+        seed=job.seed,
+        lattice=msgspec.convert(common | (quarks if case.sea else {}), Lattice),
+        budget=Budget(trajectories=updates, target_error=case.target),
+        warmup=WarmUpPolicy(longest=120, shortest=60) if case.sea else WarmUpPolicy(),
+        steering=steering,
+        screening=Screening(device="software"),
+        running=Running(
+            deterministic=True, producers=CHAINS, checkpoint_s=1e9, substrate="cpu" if case.sea else substrate
+        ),
+    )
+
+
+class Look(NamedTuple):
+    """What a look at the target volume found after how much work."""
+
+    work: float
+    beta_c: float | None
+    error: float | None
+
+
+def looks_of(records: Iterable[Record], state: CampaignState, dims: Dims) -> Iterator[Look]:
+    """Give the looks at a volume; work is in its updates."""
+    share = {chain.id: prod(chain.dims) / prod(dims) for chain in state.chains.values()}
+    work = 0.0
+    for record in records:
+        if isinstance(record, Rows):
+            work += len(next(iter(record.columns.values()))) * share[record.chain]
+        elif isinstance(record, Estimated) and record.dims == dims:
+            yield Look(work, record.beta_c, record.error)
+
+
+def run_job(job: SteeringJob, substrate: str) -> SteeringOutcome:
+    """Run a campaign and return what it came to."""
+    case = job.case
+    with TemporaryDirectory() as folder:
+        with Campaign.open(spec_of(job, substrate), Path(folder)) as campaign:
+            state = campaign.run()
+        looks = list(looks_of(read_journal(Path(folder) / JOURNAL, Record).records, state, case.dims))
+        found = finding(state, case.dims, n_bootstrap=200)
+    fixed = next((look for look in reversed(looks) if look.work <= case.fixed), Look(0.0, None, None))
+    work = sum(chain.rows * prod(chain.dims) for chain in state.chains.values()) / prod(case.dims)
+    peak, said = found.transition, state.expected(case.dims)
+    return SteeringOutcome(
+        case=case.name,
+        arm=job.arm,
+        seed=job.seed,
+        fixed_beta_c=fixed.beta_c,
+        fixed_error=fixed.error,
+        reached=state.stopped_by == "target",
+        work=work,
+        beta_c=None if peak is None else peak.beta_c,
+        error=None if peak is None else peak.error,
+        established=found.established,
+        chains=len(state.chains),
+        prior=None if said is None else (said.by, said.value or 0.0, said.width or 0.0),
+        substrate=substrate,
+        rules=__version__,
+    )
+
+
+@experiment("steering", "What is it worth to know where to look: work to an established target, error at a fixed work?")
 def run(settings: Settings, progress: Progress) -> Result:
-    """Return the rows of every steerer, range and level, and the live campaigns beside them."""
-    plan, names = QUICK if settings.quick else FULL, compared()
-    cells = [(s, where, level) for where in plan.ranges for level in where.levels for s in names]
-    total = len(cells) + 3
-    progress(0, total, "the tape")
-    tape = tape_of(TAPE, plan.tape, settings.quick)
-    progress(1, total, "the reference, from the whole tape")
-    references = {where.name: _reference(tape, where) for where in plan.ranges}
-    first = settings.seed * 100_000
-    tasks = [_Task(*cell, first + s) for cell in cells for s in range(plan.seeds)]
-    where = plan.ranges[0]
-    tasks += [_Task(names[0], where, where.levels[0], first + s, True) for s in range(plan.live_seeds)]
-    outcomes = spread(partial(_run_task, plan=plan), tasks, here=settings.quick, chunk=2)
-    found = {}
-    for i, (steerer, here, level) in enumerate(cells):
-        progress(2 + i, total, f"{steerer}, {here.name}, {level} updates")
-        done = list(islice(outcomes, plan.seeds))
-        found[steerer, here.name, level] = summarise(done, references[here.name], settings.seed)
-    progress(total - 1, total, f"live: {plan.live_seeds} campaigns of real chains")
-    alone = references[where.name]._replace(near=float("inf"))  # every live chain is its own
-    live = summarise(list(outcomes), alone, settings.seed)
-    return SteeringFindings(names, plan.ranges, found, live, references, tape, standing()).result()
+    """Run the campaigns of this shard that are not in the file, and return the table of all that are."""
+    cases, path = QUICK_CASES if settings.quick else CASES, file_of(settings, FILE)
+    outcomes = [] if settings.quick else read_outcomes(path)
+    known = {(one.case, one.arm, one.seed) for one in outcomes}
+    mine = shard_of(jobs_of(cases, settings.seed), settings.shard)
+    jobs = [job for job in mine if (job.case.name, job.arm, job.seed) not in known]
+    substrate = _card() if jobs else ""
+    began = time.monotonic()
+    for number, job in enumerate(jobs):
+        if time.monotonic() - began > SHARD_S:
+            break
+        progress(number, len(jobs), f"{job.case.name}, {job.arm}, seed {job.seed}")
+        found = run_job(job, substrate)
+        outcomes.append(found)
+        if not settings.quick:
+            append_lines(path, [found])
+    # Others may have added theirs meanwhile.
+    return result_of({case.name: case.arms for case in cases}, outcomes if settings.quick else read_outcomes(path))
 
 
-def _reference(tape: Tape, where: Range) -> TapeReference:
-    inside = [one for one in tape.series if where.low - SHIFT <= one.beta <= where.high + SHIFT]
-    with one_thread():
-        peak = locate(inside, seed=0, n_bootstrap=200)
-    near = sum(one.plaquette.size for one in inside if abs(one.beta - peak.beta_c) <= _near(tape.spec.dims))
-    return TapeReference(peak.beta_c, peak.error, near)
+def read_outcomes(path: Path) -> list[SteeringOutcome]:
+    """Return the campaigns in a file, each once."""
+    return list({(one.case, one.arm, one.seed): one for one in read_lines(path, SteeringOutcome)}.values())
 
 
-def _near(dims: Sequence[int]) -> float:
-    """Return the distance from the peak within which rows decide beta_c, one and a half reaches."""
-    return 1.5 * reweighting_reach(dims)
+def _card() -> str:
+    """Return where campaigns run: on the first card, or on cores."""
+    cards = (one.info.name for one in discover().substrates if one.info.name.startswith("cuda"))
+    return next(cards, "cpu")

@@ -5,11 +5,10 @@ starts a chain, whose warm-up is paid. A block is a 64th of the budget, at least
 is spent on a shorter one. The final beta_c is `locate` on all rows; a run in which it cannot say stays
 in, with the place of the largest susceptibility and no error.
 
-Rows come from a source, `source.draw(beta, updates, chain=key)`: from a tape, or from real chains. A tape is made once:
-long chains on a grid of beta, each an independent Markov chain, warmed up and then measured after every update, rows
-(plaquette, Re L, Im L). They are kept in single precision, 1e-3 of a unit of E, far below anything that reweighting
-sees. The first draw for a key starts a chain: on a tape at a random place of the recording nearest in beta, read in a
-circle from there on; live from a new lattice, warmed up. Another seed gives other rows.
+Rows come from a tape, `source.draw(beta, updates, chain=key)`, which is made once: long chains on a grid of beta, each
+an independent Markov chain, warmed up and then measured after every update, rows (plaquette, Re L, Im L). They are kept
+in single precision, 1e-3 of a unit of E, far below anything that reweighting sees. The first draw for a key starts a
+chain at a random place of the recording nearest in beta, read in a circle from there on. Another seed gives other rows.
 """
 
 from collections.abc import Sequence
@@ -123,22 +122,6 @@ class TapeSource:
         return _as_series(float(self._betas[nearest]), self.tape.spec.dims, drawn)
 
 
-class LiveSource:
-    """Runs real chains: one heat bath and four overrelaxation sweeps an update, on one core."""
-
-    def __init__(self, dims: Dims, seed: int, *, warmup: int) -> None:
-        self.dims, self.seed, self.warmup = dims, seed, warmup
-        self._chains: dict[int, ChainRun] = {}
-
-    def draw(self, beta: float, updates: int, *, chain: int) -> PointSeries:
-        """Return the next rows of a chain, started and warmed up if it is new."""
-        if chain not in self._chains:
-            spec = ChainSpec(dims=self.dims, beta=beta, seed=self.seed, stream=chain)
-            self._chains[chain] = sweeping(spec, warmup=self.warmup)
-        running = self._chains[chain]
-        return _as_series(running.chain.spec.beta, self.dims, running.measure(updates).astype(np.float32))
-
-
 BLOCKS = 64
 """Blocks in a budget: enough decisions to steer by, few enough that warm-up does not eat them."""
 SHORTEST_BLOCK = 250
@@ -155,8 +138,6 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     budget: int
     warmup: int = 150
     n_bootstrap: int = 50
-    near: float = float("inf")
-    """Distance from beta_c within which rows are counted in `VirtualOutcome.near`."""
 
     @property
     def block(self) -> int:
@@ -170,7 +151,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class VirtualOutcome(NamedTuple):
-    """beta_c and its error; what was spent, on how many chains, and how many rows of it are near beta_c.
+    """beta_c and its error; what was spent, and on how many chains.
 
     When the data did not say, the error is None and beta_c the place of the largest measured susceptibility.
     """
@@ -179,7 +160,6 @@ class VirtualOutcome(NamedTuple):
     chains: int
     beta_c: float
     error: float | None
-    near: int = 0
 
 
 @dataclass(slots=True)
@@ -189,7 +169,7 @@ class _Running:
     cost: int = 0
 
 
-def run_campaign(steerer: Steerer, source: TapeSource | LiveSource, rules: Rules, seed: int) -> VirtualOutcome:
+def run_campaign(steerer: Steerer, source: TapeSource, rules: Rules, seed: int) -> VirtualOutcome:
     """Return beta_c after the budget is spent, or before if the steerer has no more to ask for."""
     chains: list[_Running] = []
     spent = 0
@@ -213,8 +193,7 @@ def run_campaign(steerer: Steerer, source: TapeSource | LiveSource, rules: Rules
             steerer.tell([msgspec.structs.replace(seen, beta=beta)])
     series = [_joined(chain.blocks) for chain in chains]
     beta_c, error = _located(series, rules, seed)
-    near = sum(one.plaquette.size for one in series if abs(one.beta - beta_c) <= rules.near)
-    return VirtualOutcome(spent, len(chains), beta_c, error, near)
+    return VirtualOutcome(spent, len(chains), beta_c, error)
 
 
 def _located(series: Sequence[PointSeries], rules: Rules, seed: int) -> tuple[float, float | None]:

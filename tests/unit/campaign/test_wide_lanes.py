@@ -69,6 +69,14 @@ def test_four_chains_run_at_once_and_each_has_the_bits_it_has_alone(tmp_path, ca
     assert all(log.phase == "measure" for log in state.chains.values())
 
 
+def test_a_card_runs_no_more_chains_at_a_time_than_it_is_told(tmp_path, card):
+    few = msgspec.structs.replace(CARD, producers=2, deterministic=True)
+    state = run(msgspec.structs.replace(WIDE, running=few, budget=Budget(trajectories=400)), tmp_path / "run")
+    assert max(card.sizes) == 2
+    assert max(Counter(visit.round for visit in state.visits).values()) == 2
+    check_links(state)
+
+
 @pytest.mark.chaos
 def test_rounds_on_a_card_are_the_same_every_time(tmp_path, card):
     spec = msgspec.structs.replace(WIDE, running=msgspec.structs.replace(CARD, deterministic=True))

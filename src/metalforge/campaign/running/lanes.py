@@ -38,11 +38,14 @@ class ChainLane:
     substrate: Substrate
     engine: Engine
     volumes: tuple[Dims, ...] = ()
+    most: int = 0
+    """Sites at once at most, where it runs many chains; 0: as many as keep it busy."""
 
     @property
     def sites(self) -> int:
-        """Sites that keep it busy; 0 for one that runs a chain at a time."""
-        return self.engine.busy_sites if isinstance(self.engine, BatchEngine) else 0
+        """Sites that it is given at once; 0 for one that runs a chain at a time."""
+        busy = self.engine.busy_sites if isinstance(self.engine, BatchEngine) else 0
+        return min(busy, self.most) if self.most else busy
 
 
 def lanes_here(spec: CampaignSpec, without: Collection[str] = ()) -> tuple[ChainLane, ...]:
@@ -64,7 +67,7 @@ def lanes_here(spec: CampaignSpec, without: Collection[str] = ()) -> tuple[Chain
     elif running.substrate == "all":
         found = [lane for one in (*_cards(), producer_here()) for lane in _lanes(one, spec)]
     else:
-        found = _lanes(_named(running.substrate), spec)
+        found = _few(_lanes(_named(running.substrate), spec), spec)
     # What ran on cards alone goes on on cores.
     found = [lane for lane in found if lane.name not in without] or _lanes(producer_here(), spec)
     return tuple(found)
@@ -139,6 +142,12 @@ def _lanes(substrate: Substrate, spec: CampaignSpec, strategy: str = "native") -
         count = spec.running.producers or max(int(cores) // spec.running.threads, 1)
         names = [f"{info.kind}:{i}" for i in range(count)]
     return [ChainLane(name=name, substrate=substrate, engine=engine) for name in names]
+
+
+def _few(lanes: list[ChainLane], spec: CampaignSpec) -> list[ChainLane]:
+    """Return the lanes of a substrate that was asked for, with no more chains at a time than the spec wants."""
+    most = spec.running.producers * min(map(prod, spec.lattice.volumes))
+    return [replace(lane, most=most) for lane in lanes]
 
 
 def _beside(cores: Sequence[ChainLane], spec: CampaignSpec) -> list[ChainLane]:
