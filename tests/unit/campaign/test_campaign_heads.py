@@ -168,3 +168,15 @@ def test_a_trusted_head_ends_warm_ups_and_a_resumed_campaign_ends_them_alike(tmp
         with Campaign.resume(directory) as campaign:
             state = run_until(campaign, state.trajectories + 250)
     assert state.digest() == whole.digest()
+
+
+def test_a_trusted_head_ends_the_warm_ups_of_sweeps_too_and_stands_beside_the_rule(monkeypatch, tmp_path):
+    """One frame of sixteen sweeps is enough for this rule, and the first look is after twenty."""
+    monkeypatch.setattr(running_heads, "default_scores", partial(scores, sure=0.0, in_a_row=1, factor=1.0))
+    spec = msgspec.structs.replace(ROUNDS, budget=Budget(trajectories=400))
+    with Campaign.open(spec, tmp_path / "run") as campaign:
+        state = campaign.run()
+    ended = [d for d in state.decisions if d.what == "warmup-ends"]
+    assert {(d.by, d.step, d.trusted, d.head) for d in ended} == {("head:thermalization", 20, True, "thermalization")}
+    assert all(0 < d.value < 1 and d.baseline in (0.0, 1.0) for d in ended)
+    assert {chain.warmup for chain in state.chains.values()} == {20}
