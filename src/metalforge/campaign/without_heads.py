@@ -15,13 +15,14 @@ import msgspec
 from .orderings import Assignee
 from .physics.selection import observe
 from .running.monitor import Monitor
-from .spec import CampaignSpec
-from .state import CampaignState, ChainLog, Fold
+from .spec import CampaignSpec, Dims
+from .state import PEAK_PRIOR, CampaignState, ChainLog, Fold
+from .steerers import GaussianProcess
 from .store.reading import read_journal
 from .store.records import Assigned, Decided, Record, head_of
 
 UPDATES, BETA = "updates", "beta"
-UNITS = {"warmup-ends": UPDATES, "visit-length": UPDATES, "quenched-length": UPDATES, "peak-prior": BETA}
+UNITS = {"warmup-ends": UPDATES, "visit-length": UPDATES, "quenched-length": UPDATES, PEAK_PRIOR: BETA}
 """What decisions of a kind are counted in; others have no unit that could be added up."""
 NOT_WITHIN = "not within the rows that there are"
 NOTE = "nothing was run: where a baseline decides otherwise, what would have followed is modelled, not measured"
@@ -50,10 +51,26 @@ class Otherwise(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     text: str
 
 
-def head_decisions(state: CampaignState) -> Iterator[Assigned | Decided]:
-    """Give the decisions in which a head took part, its word taken or not."""
-    yield from (visit for visit in state.visits if head_of(visit))
-    yield from (decision for decision in state.decisions if decision.what not in NOTED and head_of(decision))
+def head_decisions(state: CampaignState) -> Iterator[tuple[str, Assigned | Decided]]:
+    """Give the decisions in which a head took part, its word taken or not, with the head's name."""
+    yield from ((head, state.visits[visit]) for visit, head in placed_by_heads(state).items())
+    yield from ((head_of(d), d) for d in state.decisions if d.what not in NOTED and head_of(d))
+
+
+def placed_by_heads(state: CampaignState) -> dict[int, str]:
+    """Return the visits that heads placed: by themselves, or by where a volume's peak was expected because of one."""
+    placed: dict[int, str] = {}
+    expected: dict[Dims, str] = {}
+    priors = [d for d in state.decisions if d.what == PEAK_PRIOR and d.dims is not None]
+    for visit in state.visits:
+        while priors and priors[0].at <= visit.at:
+            said = priors.pop(0)
+            assert said.dims is not None
+            expected[said.dims] = said.head if said.trusted else ""
+        by_process = expected.get(visit.dims, "") if visit.by == GaussianProcess.name else ""
+        if head := head_of(visit) or by_process:
+            placed[visit.visit] = head
+    return placed
 
 
 def was_taken(decision: Assigned | Decided) -> bool:
@@ -68,7 +85,7 @@ def kind_of(decision: Assigned | Decided) -> str:
 
 def decided_otherwise(state: CampaignState, *, taken: bool = False) -> list[Otherwise]:
     """Return the decisions about chains and the campaign that heads took part in; `taken`: those that followed one."""
-    found = (d for d in head_decisions(state) if isinstance(d, Decided) and (d.trusted or not taken))
+    found = (d for _, d in head_decisions(state) if isinstance(d, Decided) and (d.trusted or not taken))
     return [_warmup(state, d) if d.what == "warmup-ends" else _recorded(state, d) for d in found]
 
 
@@ -91,7 +108,8 @@ def rule_ends_warmup(spec: CampaignSpec, log: ChainLog) -> int | None:
 def _warmup(state: CampaignState, decision: Decided) -> Otherwise:
     ends = rule_ends_warmup(state.spec, state.chains[decision.chain])
     said = f"the rule ends it after {ends} updates" if ends is not None else f"the rule ends it {NOT_WITHIN}"
-    return _entry(state, decision, decided=decision.step, baseline=ends, differs=ends != decision.step, text=said)
+    differs, head = ends != decision.step, head_of(decision)
+    return _entry(state, decision, head, decided=decision.step, baseline=ends, differs=differs, text=said)
 
 
 def _recorded(state: CampaignState, decision: Decided) -> Otherwise:
@@ -100,12 +118,14 @@ def _recorded(state: CampaignState, decision: Decided) -> Otherwise:
     decided = decision.value if taken else decision.baseline
     differs = taken and decided != decision.baseline
     text = decision.done or decision.reason
-    return _entry(state, decision, decided=decided, baseline=decision.baseline, differs=differs, text=text)
+    head, baseline = head_of(decision), decision.baseline
+    return _entry(state, decision, head, decided=decided, baseline=baseline, differs=differs, text=text)
 
 
 def _entry(
     state: CampaignState,
     decision: Assigned | Decided,
+    head: str,
     *,
     decided: float | None,
     baseline: float | None,
@@ -116,7 +136,7 @@ def _entry(
     return Otherwise(
         seconds=decision.at - state.opened.at,
         what=what,
-        head=head_of(decision),
+        head=head,
         chain=decision.chain,
         trusted=was_taken(decision),
         head_said=decision.value if isinstance(decision, Decided) else None,
@@ -170,19 +190,23 @@ class VisitsAgain:
         return found if isinstance(found, Assigned) else None
 
 
-def otherwise(directory: Path, journal: Path) -> list[Otherwise]:
+def otherwise(state: CampaignState, journal: Path) -> list[Otherwise]:
     """Return every decision that heads took part in beside that of the baselines, in order of time."""
-    again = VisitsAgain(directory, lambda state, visit: bool(head_of(visit)))
-    read_journal(journal, Record, take=again)
-    visits = [
-        _entry(
-            again.state,
-            visit,
-            decided=visit.beta,
-            baseline=None if other is None else other.beta,
-            differs=other is None or other.beta != visit.beta,
-            text="no visit" if other is None else f"{other.by}: {other.reason}",
-        )
-        for visit, other in again.found
-    ]
-    return sorted([*visits, *decided_otherwise(again.state)], key=lambda entry: entry.seconds)
+    placed = placed_by_heads(state)
+    visits = []
+    if placed:
+        again = VisitsAgain(journal.parent, lambda _, visit: visit.visit in placed)
+        read_journal(journal, Record, take=again)
+        visits = [
+            _entry(
+                state,
+                visit,
+                placed[visit.visit],
+                decided=visit.beta,
+                baseline=None if other is None else other.beta,
+                differs=other is None or other.beta != visit.beta,
+                text="no visit" if other is None else f"{other.by}: {other.reason}",
+            )
+            for visit, other in again.found
+        ]
+    return sorted([*visits, *decided_otherwise(state)], key=lambda entry: entry.seconds)

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from metalforge import campaign
 from metalforge.campaign.report.heads import MEASURED
 from metalforge.campaign.running.campaign import JOURNAL
-from metalforge.campaign.spec import WarmUpPolicy
-from metalforge.campaign.state import fold
+from metalforge.campaign.spec import Budget, WarmUpPolicy
+from metalforge.campaign.state import PEAK_PRIOR, fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import Assigned, Decided, Record, head_of
@@ -157,6 +157,29 @@ def test_a_visit_that_a_head_placed_stands_beside_the_one_it_took_the_place_of(r
     assert (entry["what"], entry["head"], entry["unit"]) == ("visit", "beta_priority", "beta")
     assert (entry["decided"], entry["baseline"], entry["modelled"]) == (5.0123, kept_beta, True)
     assert metalforge("replay", directory, "--json")["heads"]["beta_priority"]["decisions"] == {"visit": 1}
+
+
+def test_visits_placed_by_a_heads_word_on_the_peak_are_planned_again_without_it(ran, tmp_path):
+    """The user's word is put into a head's mouth: without it the first visits are those of a campaign without any."""
+    plain = campaign.load(ran).state
+    steering = msgspec.structs.replace(ROUNDS.steering, prior=(5.1, 0.01))
+    short = msgspec.structs.replace(ROUNDS, steering=steering, budget=Budget(trajectories=500))
+    campaign.run(short, tmp_path / "run")
+    records = [
+        msgspec.structs.replace(r, by="head:beta_priority", head="beta_priority", trusted=True, baseline=5.09)
+        if isinstance(r, Decided) and r.what == PEAK_PRIOR
+        else r
+        for r in read_journal(tmp_path / "run" / JOURNAL, Record).records
+    ]
+    directory = kept(records, tmp_path / "headed")
+    found = metalforge("replay", directory, "--without", "heads", "--json")
+    visits = [entry for entry in found["decisions"] if entry["what"] == "visit"]
+    assert [entry["baseline"] for entry in visits[:2]] == [visit.beta for visit in plain.visits[:2]]
+    assert all(entry["head"] == "beta_priority" and entry["modelled"] for entry in visits[:2])
+    account = found["heads"]["beta_priority"]
+    assert account["decisions"] == {PEAK_PRIOR: 1, "visit": len(visits)}
+    assert (account["effect"]["decided"], account["effect"]["baseline"]) == (5.1, 5.09)
+    assert account["effect"]["unit"] == "beta"
 
 
 def test_journals_of_before_name_the_head_too():

@@ -9,8 +9,9 @@ from collections import Counter
 from typing import Literal
 
 from metalforge.campaign.state import CampaignState
-from metalforge.campaign.store.records import Decided, head_of
+from metalforge.campaign.store.records import Decided
 from metalforge.campaign.without_heads import (
+    BETA,
     NOT_WITHIN,
     UPDATES,
     Otherwise,
@@ -60,9 +61,10 @@ class HeadAccount(ResultPart, frozen=True, kw_only=True):
 def decisions_by_head(state: CampaignState) -> dict[str, Counter[str]]:
     """Return how often each head's word was taken, by kind of decision."""
     taken: dict[str, Counter[str]] = {}
-    for decision in filter(was_taken, head_decisions(state)):
-        times = decision.times if isinstance(decision, Decided) else 1
-        taken.setdefault(head_of(decision), Counter())[kind_of(decision)] += times
+    for head, decision in head_decisions(state):
+        if was_taken(decision):
+            times = decision.times if isinstance(decision, Decided) else 1
+            taken.setdefault(head, Counter())[kind_of(decision)] += times
     return taken
 
 
@@ -84,15 +86,20 @@ def _effect(name: str, taken: Counter[str], entries: list[Otherwise]) -> HeadEff
     kinds = ", ".join(f"{count} x {what}" for what, count in sorted(taken.items()))
     measured = MEASURED.get(name, "")
     counted = [e for e in entries if e.unit == UPDATES and e.decided is not None and e.baseline is not None]
+    if places := [e for e in entries if e.unit == BETA and e.decided is not None]:
+        text = f"{kinds}; the peak was expected at beta {places[-1].decided:.5g}"
+        text += f", {places[-1].baseline:.5g} without the head" if places[-1].baseline is not None else ""
+        ours, theirs = places[-1].decided, places[-1].baseline
+        return HeadEffect(text=text, decided=ours, baseline=theirs, unit=BETA, measured=measured)
     if not counted:
         differing = sum(entry.differs for entry in entries)
         text = f"{kinds}; the baseline would have decided otherwise in {differing}" if entries else kinds
         return HeadEffect(text=text, measured=measured)
-    ours, theirs = sum(e.decided or 0.0 for e in counted), sum(e.baseline or 0.0 for e in counted)
-    text = f"{kinds}: {ours:g} updates, {theirs:g} by the baseline"
+    total = [sum(getattr(e, of) or 0.0 for e in counted) for of in ("decided", "baseline")]
+    text = f"{kinds}: {total[0]:g} updates, {total[1]:g} by the baseline"
     if beyond := len(entries) - len(counted):
         text += f"; {beyond} more that the baseline ends {NOT_WITHIN}"
-    return HeadEffect(text=text, decided=ours, baseline=theirs, unit=UPDATES, measured=measured)
+    return HeadEffect(text=text, decided=total[0], baseline=total[1], unit=UPDATES, measured=measured)
 
 
 def answers_of(state: CampaignState) -> dict[str, int] | None:
