@@ -123,6 +123,19 @@ def test_the_anomaly_head_flags_where_it_is_trusted_and_what_comes_out_again_is_
     assert accounts_of(state)["anomaly"].acts
 
 
+def test_blocks_that_a_trusted_head_lets_pass_are_counted(tmp_path, monkeypatch):
+    def trusting(spec):
+        heads = load_heads(spec)
+        return replace(heads, trusted={**heads.trusted, "anomaly": True}, domain=None, unused={}, alarm=2.0)
+
+    monkeypatch.setattr(campaign_module, "load_heads", trusting)
+    state = run(msgspec.structs.replace(SPEC, budget=Budget(trajectories=200)), tmp_path / "run")
+    account = accounts_of(state)["anomaly"]
+    assert account.decisions == {"gate": sum(chain.heard for chain in state.chains.values())}
+    assert account.acts
+    assert "gate" in account.effect.text
+
+
 @pytest.mark.parametrize("fault", ["wrong_beta", "stuck_stream"])
 def test_a_chain_whose_written_rows_do_not_come_out_again_is_given_up(tmp_path, monkeypatch, fault):
     monkeypatch.setattr(point, "WITNESS", 30)

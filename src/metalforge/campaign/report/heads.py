@@ -62,6 +62,8 @@ def decisions_by_head(state: CampaignState) -> dict[str, Counter[str]]:
         if was_taken(decision):
             times = decision.times if isinstance(decision, Decided) else 1
             taken.setdefault(head, Counter())[kind_of(decision)] += times
+    if passed := sum(chain.heard for chain in state.chains.values()):
+        taken.setdefault("anomaly", Counter())["gate"] = passed
     return taken
 
 

@@ -105,6 +105,8 @@ class Gate:
         self._scratch: dict[tuple[object, ...], GaugeField] = {}
         self._suspects: dict[str, _Suspect] = {}
         self._blocks = 0
+        self.heard: set[str] = set()
+        """Chains of the block that was judged last of which the head's word was taken, whatever it was."""
 
     def doubts(self, chain: str) -> bool:
         """Return whether a chain is computed again because of what it gave."""
@@ -114,6 +116,7 @@ class Gate:
         """Return what becomes of what an order gave; `fault` is how it failed, if it did."""
         name = held.points[0].id
         self._blocks += 1
+        self.heard.clear()
         suspect, flag = self._suspects.pop(name, None), self._flag(held, fault)
         if suspect is None:
             return Verdict() if flag is None else self._send_back(held, flag, from_start=False)
@@ -182,6 +185,8 @@ class Gate:
             return flag("rule:band", point.rows - measured + found.row, reason, found.z)
         alarm = self._alarm() if measured else None
         head = None if alarm is None else point.anomaly()
+        if head is not None:
+            self.heard.add(point.id)
         if alarm is not None and head is not None and head >= alarm:
             reason = f"the anomaly head says {head:.4g}, and {alarm:.4g} is once in 10^5 updates"
             return flag("head:anomaly", point.rows - 1, reason, 0.0, head)

@@ -70,7 +70,7 @@ def records_of(block: Block) -> list[Record]:
         records.append(Rows(chain=block.chain, phase=phase, first=first, columns=columns, seconds=seconds))
     records += block.screened
     if block.segments or block.done:
-        named = ("visit", "chain", "step", "links", "done", "substrate", "promised")
+        named = ("visit", "chain", "step", "links", "done", "substrate", "promised", "heard")
         records.append(BlockDone(**{name: getattr(block, name) for name in named}))
     return records
 

@@ -163,6 +163,8 @@ class BlockDone(_Record, frozen=True, kw_only=True, tag="block"):
     done: bool
     substrate: str
     promised: Promise = "none"
+    heard: bool = False
+    """Whether the anomaly head's word was taken when it passed the gate."""
 
 
 class Migrated(_Record, frozen=True, kw_only=True, tag="migrated"):
