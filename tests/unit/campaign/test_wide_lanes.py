@@ -67,6 +67,9 @@ def test_four_chains_run_at_once_and_each_has_the_bits_it_has_alone(tmp_path, ca
     assert [silicon.device for silicon in state.opened.silicon if silicon.role == "produces"] == ["cuda:0"]
     check_links(state)
     assert all(log.phase == "measure" for log in state.chains.values())
+    (reader,) = (d for d in state.decisions if d.what == "reader")
+    assert reader.counts["rows"] == state.trajectories  # every update was read
+    assert reader.counts["rows_lost"] == 0
 
 
 def test_a_card_runs_no_more_chains_at_a_time_than_it_is_told(tmp_path, card):
