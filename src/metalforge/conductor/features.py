@@ -56,8 +56,10 @@ SWEEPS = 16
 """Sweeps of a frame: about half an autocorrelation time of the loop near a transition."""
 FAST, SLOW = 1 / 4, 1 / 16
 """Weights of the newest frame in the two filters."""
+_RATES = np.array([[FAST], [SLOW]])
 SEEN = ("plaquette", "plaquette_spatial", "polyakov_re", "polyakov_im")
 OF_TRAJECTORIES = ("delta_h", "delta_h_quarter", "accepted", "n_steps", "cg_iterations")
+"""Columns that frames are made of, named as in a journal."""
 NO_LESS = 1e-3
 """Under a logarithm: a loop, an energy error or a variance below it is as good as none."""
 
@@ -122,17 +124,20 @@ class _Filters(NamedTuple):
 
         The first are those before all rows. One row after the other, so that cutting rows into blocks changes no bit.
         """
-        known = np.isfinite(values)
-        counted = np.concatenate([np.where(known, values, 0.0), known], axis=1)[:, None]
-        share = np.array([[FAST], [SLOW]]) * np.concatenate([known, known], axis=1)[:, None]
+        channels = values.shape[1]
+        counted = np.empty((len(values), 1, 2 * channels))
+        counted[:, 0, channels:] = np.isfinite(values)
+        counted[:, 0, :channels] = np.where(np.isfinite(values), values, 0.0)
+        share = _RATES * np.tile(counted[:, :, channels:], 2)
         kept, added = 1.0 - share, share * counted
         sums = np.empty((len(values) + 1, *self.sums.shape))
         sums[0] = last = self.sums
         for keep, add, after in zip(kept, added, sums[1:], strict=True):
             np.multiply(last, keep, out=after)
             last = np.add(after, add, out=after)
-        means, weights = np.split(sums, 2, axis=2)
-        return _Filters(sums[-1].copy()), np.divide(means, weights, out=np.full_like(means, np.nan), where=weights > 0)
+        means, weights = sums[:, :, :channels], sums[:, :, channels:]
+        with np.errstate(invalid="ignore"):  # nothing was known: 0 / 0
+            return _Filters(sums[-1].copy()), means / weights
 
 
 class _Seen(NamedTuple):
@@ -170,7 +175,9 @@ class FrameMaker:
     def __init__(self, context: ChainContext, *, transition: Transition | None = None) -> None:
         self.context = context
         self._trajectories = context.algorithm == "hmc"
-        self._sigma = plaquette_of(context.beta).deviation / context.volume**0.5
+        self._plaquette = plaquette_of(context.beta)
+        self._sigma = self._plaquette.deviation / context.volume**0.5
+        self._loop_unit, self._step_unit = context.n_s**1.5, context.tau * context.volume**0.25
         self._fixed = _fixed(context, transition)
         self._ahead: _Ahead | None = None
         start = float(context.start == "cold")
@@ -266,7 +273,7 @@ class FrameMaker:
         context, seen = self.context, self._seen
         plaquette, spatial, re, im = (looked[:, :, i] for i in range(4))
         size = np.sqrt(re * re + im * im)
-        both = np.stack([(plaquette - plaquette_of(context.beta).mean) / self._sigma, size * context.n_s**1.5], axis=-1)
+        both = np.stack([(plaquette - self._plaquette.mean) / self._sigma, size * self._loop_unit], axis=-1)
         mean = both.mean(axis=1)
         square = (both * both).mean(axis=1)
         skew = (2 * (plaquette - spatial) / self._sigma).mean(axis=1)
@@ -303,9 +310,7 @@ class FrameMaker:
             "log_time": _log(1.0 + made / tau[:, 1]),
             "is_quench": now[:, -1],
             "z": _asinh(z),
-            "shift": z * self._sigma / plaquette_of(context.beta).slope
-            if context.has_scale
-            else np.full(len(z), np.nan),
+            "shift": z * self._sigma / self._plaquette.slope if context.has_scale else np.full(len(z), np.nan),
             "z_slope": _asinh(fast[:, 0] - slow[:, 0]),
             "z_within": _log_of(within[:, 0]),
             "z_between": _log_of(between[:, 0]),
@@ -325,7 +330,7 @@ class FrameMaker:
             "delta_h_before": _asinh(delta_h),
             "delta_h_quarter": _asinh(quarter),
             "accepted_before": accepted,
-            "step": context.tau / np.where(is_trajectory & (n_steps > 0), n_steps, np.nan) * context.volume**0.25,
+            "step": self._step_unit / np.where(is_trajectory & (n_steps > 0), n_steps, np.nan),
             "acceptance": slow[:, 6],
             "delta_h_size": _log_of(slow[:, 5]),
             "cg_before": log_cg,

@@ -10,13 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from metalforge.conductor.early_stop import EarlyStop
-from metalforge.conductor.features import SWEEPS, ChainContext
+from metalforge.conductor.features import OF_TRAJECTORIES, SEEN, SWEEPS, ChainContext
 from metalforge.conductor.heuristics import cg_iterations, rejection_probability
 from metalforge.conductor.questions import ComingTrajectory, Future, HeadQuestion
 from metalforge.conductor.worker import Worker
 from metalforge.core.phases import Phase
 from metalforge.lattice.run import Segment
 
+FED = (*SEEN, *OF_TRAJECTORIES)
+"""Columns that frames are made of."""
 TOGETHER = 1024
 """Sweeps that are told at once, at most."""
 CG, REJECTION, THERMALISED, ANOMALY = "cg_estimate", "rejection", "thermalization", "anomaly"
@@ -105,6 +107,7 @@ class HeadWatch:
     def push_rows(self, phase: Phase, columns: Mapping[str, Sequence[float]], n_steps: int | None = None) -> None:
         """Take the next rows of one phase."""
         at, count = self._at, len(columns["plaquette"])
+        columns = {name: columns[name] for name in FED if name in columns}
         if phase != at.phase or (at.waiting and at.waiting.keys() != columns.keys()):
             self.flush()
         at.phase = phase
