@@ -74,7 +74,7 @@ CHAOS := kills damages schedules soak files
 PARTS := quenched dynamical campaign coverage $(CHAOS:%=chaos-%)
 LONG_quenched := tests/statistical/test_quenched.py tests/statistical/test_exact.py tests/unit/native
 LONG_dynamical := tests/statistical/test_dynamical.py
-LONG_campaign := tests/statistical/test_campaign_physics.py tests/unit/campaign
+LONG_campaign := tests/statistical/test_campaign_physics.py tests/statistical/test_peak_prior_campaigns.py tests/unit/campaign
 LONG_coverage := tests/statistical/test_coverage.py
 $(foreach attack,$(CHAOS),$(eval LONG_chaos-$(attack) := tests/chaos/test_chaos_$(attack).py))
 PART ?= $(PARTS)

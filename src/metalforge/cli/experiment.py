@@ -26,6 +26,7 @@ def run(
     profile: Annotated[str, typer.Option(help="Device profile for modelled times.")] = "akd1000-published",
     shard: Annotated[str, typer.Option(help="Part i/n of a long experiment; parts add to one file.")] = "",
     file: Annotated[str, typer.Option(help="That file; by default in the cache folder.")] = "",
+    only: Annotated[str, typer.Option(help="Only the cases (and arms) of a long one whose name has this text.")] = "",
     as_json: Json = False,
 ) -> None:
     """Run an experiment and print its rows; what they mean goes to the terminal beside them."""
@@ -33,7 +34,8 @@ def run(
     from metalforge.experiments.protocol import aloud
 
     experiment = find_experiment(name)
-    result = experiment.run(Settings(seed=seed, quick=quick, profile=profile, shard=shard, file=file), aloud)
+    settings = Settings(seed=seed, quick=quick, profile=profile, shard=shard, file=file, only=only)
+    result = experiment.run(settings, aloud)
     if as_json:
         print_json(result.rows)
         return

@@ -224,7 +224,8 @@ def run(settings: Settings, progress: Progress) -> Result:
     outcomes = [] if settings.quick else read_outcomes(file_of(settings, FILE))
     known = {(outcome.case, outcome.seed) for outcome in outcomes}
     here = {"cpu", *(substrate.info.name for substrate in discover().substrates)}
-    mine = [job for job in shard_of(jobs_of(cases, settings.seed), settings.shard) if job.case.substrate in here]
+    wanted = [job for job in jobs_of(cases, settings.seed) if settings.only in job.case.name]
+    mine = [job for job in shard_of(wanted, settings.shard) if job.case.substrate in here]
     jobs = [job for job in mine if not {(job.case.name, seed) for seed in job.seeds} <= known]
     began, longest = time.monotonic(), 0.0
     for number, job in enumerate(jobs):

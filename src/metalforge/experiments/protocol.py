@@ -80,7 +80,8 @@ def row_of(
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How an experiment is run. `quick` is a smaller one of the same kind, for a first look and for tests.
 
-    A long one can be run in shards `i/n` that add to one `file`; by default one in the cache folder.
+    A long one can be run in shards `i/n` that add to one `file`; by default one in the cache folder. `only` leaves it
+    at the parts whose name has this text.
     """
 
     seed: int = 1
@@ -88,6 +89,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     profile: str = "akd1000-published"
     shard: str = ""
     file: str = ""
+    only: str = ""
 
 
 Progress: TypeAlias = Callable[[int, int, str], None]

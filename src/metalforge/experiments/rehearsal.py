@@ -42,7 +42,12 @@ class _Memory:
 
 
 def rehearsal_spec(
-    model: ExactModel, seed: int, budget: Mapping[str, float], *, exchange: Literal["auto", "on", "off"] = "off"
+    model: ExactModel,
+    seed: int,
+    budget: Mapping[str, float],
+    *,
+    exchange: Literal["auto", "on", "off"] = "off",
+    prior: Literal["off"] | tuple[float, float] = "off",
 ) -> CampaignSpec:
     """Return the spec of a rehearsal: the defaults of a scan, over the range of the model."""
     base = CampaignSpec()
@@ -53,7 +58,7 @@ def rehearsal_spec(
         lattice=Lattice(volumes=(DIMS,), beta_min=model.low, beta_max=model.high),
         budget=msgspec.convert(dict(budget), type(base.budget)),
         # A model's peak is where its constants put it, not where the transition curve has that of a lattice.
-        steering=Steering(steerer="gaussian-process", prior="off"),
+        steering=Steering(steerer="gaussian-process", prior=prior),
         running=Running(deterministic=True, block=base.steering.visit, exchange=exchange),
     )
 

@@ -246,7 +246,8 @@ def run(settings: Settings, progress: Progress) -> Result:
     cases, path = QUICK_CASES if settings.quick else CASES, file_of(settings, FILE)
     outcomes = [] if settings.quick else read_outcomes(path)
     known = {(one.case, one.arm, one.seed) for one in outcomes}
-    mine = shard_of(jobs_of(cases, settings.seed), settings.shard)
+    wanted = [job for job in jobs_of(cases, settings.seed) if settings.only in f"{job.case.name}, {job.arm}"]
+    mine = shard_of(wanted, settings.shard)
     jobs = [job for job in mine if (job.case.name, job.arm, job.seed) not in known]
     substrate = _card() if jobs else ""
     began = time.monotonic()

@@ -147,6 +147,9 @@ def test_shards_add_their_lines_to_one_file_and_run_nothing_twice(tmp_path, monk
         result = run(Settings(shard=shard, file=file), quiet)
     assert len(ran) == len(set(ran)) == 2 * len(CASES[0].arms)
     assert len(result.table) == 1 + len(CASES[0].arms)
+    more = tmp_path / "more.jsonl"
+    run(Settings(file=str(more), only="5.8, oracle"), quiet)
+    assert {one.arm for one in steering.read_outcomes(more)} == {"oracle"}
     with pytest.raises(SpecError, match="i/n"):
         run(Settings(shard="3/2", file=file), quiet)
 

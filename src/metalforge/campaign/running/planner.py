@@ -401,7 +401,8 @@ class Planner:
 
     def _expect(self) -> None:
         """Write where peaks are expected, before visits are placed by it."""
-        for dims in self._plan.steerers:
+        asked = {dims: None for lane in self.lanes if lane.who.follows is None for dims in lane.who.volumes}
+        for dims in asked:  # in their order
             if (news := self._priors.news(self.state, dims)) is not None:
                 self._book.write(news)
 
