@@ -210,7 +210,7 @@ class ChainLog:
                 raise SpecError(
                     f"journal: chain {self.id} has no `{name}` before update {rows.first}, but has it there"
                 )
-            if column[rows.first : rows.first + known] != list(values[:known]):
+            if known and column[rows.first : rows.first + known] != list(values[:known]):
                 raise SpecError(
                     f"journal: chain {self.id} was computed again from update {rows.first} on and differs in `{name}`"
                     "\nhint: was it resumed with another version or build level?"

@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
@@ -114,6 +113,11 @@ class RowLog:
         )
 
 
+def counted(phases: Sequence[Phase]) -> list[tuple[Phase, int]]:
+    """Return how many updates of each phase there are, in the order in which a chain goes through them."""
+    return [(phase, count) for phase in PHASES if (count := phases.count(phase))]
+
+
 def segments_of(
     phases: Sequence[Phase],
     columns: Mapping[str, Sequence[float]],
@@ -124,8 +128,8 @@ def segments_of(
 ) -> Iterator[Segment]:
     """Give rows from update `begin` to before `end`, phase by phase; the first that is there is update `first`."""
     at = max(begin, first)
-    for phase, rows in groupby(phases[at - first : None if end is None else end - first]):
-        until = at + sum(1 for _ in rows)
+    for phase, count in counted(phases[at - first : None if end is None else end - first]):
+        until = at + count
         kept = slice(at - first, until - first)
         yield Segment(phase, at, {name: tuple(column[kept]) for name, column in columns.items()})
         at = until
@@ -298,7 +302,7 @@ class ChainRun:
             warmup=self.warmup,
             measuring=self.phase == "measure",
             first=first,
-            phases=tuple((phase, sum(1 for _ in rows)) for phase, rows in groupby(log.phases[first - log.first :])),
+            phases=tuple(counted(log.phases[first - log.first :])),
             job=self.job,
         )
         series = {name: np.array(values[first - log.first :], np.float64) for name, values in log.columns.items()}

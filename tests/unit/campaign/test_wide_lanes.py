@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from metalforge.campaign.report.sections_of_run import updates_by_lane
-from metalforge.campaign.running import lanes
+from metalforge.campaign.running import lanes, planner
 from metalforge.campaign.running.campaign import Campaign
+from metalforge.campaign.running.producer import Producer
 from metalforge.campaign.spec import Budget, CampaignSpec, LaneSpec, Lattice, Running, Steering
 from metalforge.campaign.state import ladders_of
 from metalforge.campaign.steerers import GaussianProcess
@@ -77,6 +78,25 @@ def test_a_card_runs_no_more_chains_at_a_time_than_it_is_told(tmp_path, card):
     state = run(msgspec.structs.replace(WIDE, running=few, budget=Budget(trajectories=400)), tmp_path / "run")
     assert max(card.sizes) == 2
     assert max(Counter(visit.round for visit in state.visits).values()) == 2
+    check_links(state)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_orders_grow_where_volleys_are_short_and_not_by_the_clock(tmp_path, card, monkeypatch, deterministic):
+    seen, rows_of = [], Producer._blocks
+
+    def blocks_of(self, *arguments):
+        seen.extend(blocks := rows_of(self, *arguments))
+        return blocks
+
+    monkeypatch.setattr(Producer, "_blocks", blocks_of)
+    for name, value in (("VOLLEY_S", 1e9), ("WIDE_BLOCK", 16), ("LONGEST_WIDE_BLOCK", 64)):
+        monkeypatch.setattr(planner, name, value)
+    running = msgspec.structs.replace(CARD, deterministic=deterministic, block=10)
+    spec = msgspec.structs.replace(WIDE, running=running, steering=Steering(visit=60, initial=4))
+    state = run(spec, tmp_path / "run")
+    assert max(block.rows for block in seen) == (planner.WIDE_BLOCK if deterministic else planner.LONGEST_WIDE_BLOCK)
     check_links(state)
 
 

@@ -29,8 +29,10 @@ from .visits import AskAhead, Nothing, VisitPlan
 
 DEPTH = 2
 """Orders on a lane: one that runs and one that waits."""
-WIDE_BLOCK = 256
-"""Updates of an order on a wide lane, at least: it makes tens of thousands a second, and a block is a few records."""
+WIDE_BLOCK, LONGEST_WIDE_BLOCK = 256, 1024
+"""Updates of an order on a wide lane: it makes tens of thousands a second, and waits while the host sees to a block."""
+VOLLEY_S = 0.5
+"""That a volley of them should take, so that decisions are not late; a deterministic campaign has the shortest."""
 
 
 @dataclass(slots=True)
@@ -46,6 +48,10 @@ class ProducerLane:
     """Orders that have not been sent."""
     flying: int = 0
     """Volleys that have not been answered."""
+    block: int = field(default_factory=lambda: WIDE_BLOCK)
+    """Updates of an order, where it is wide."""
+    took: float = 0.0
+    """Seconds of the volley whose blocks come in."""
 
     @property
     def wide(self) -> bool:
@@ -54,9 +60,11 @@ class ProducerLane:
 
     def load(self, visits: Iterable[Assigned]) -> float:
         """Return how much of it visits keep busy: 1 is all of it."""
-        if not self.wide:
-            return float(sum(1 for _ in visits))
-        return round(sum(self.who.share(visit.dims) * max(len(visit.betas), 1) for visit in visits), 6)
+        return round(sum(map(self.load_of, visits)), 6)
+
+    def load_of(self, visit: Assigned) -> float:
+        """Return how much of it one visit keeps busy."""
+        return self.who.share(visit.dims) * max(len(visit.betas), 1) if self.wide else 1.0
 
 
 class Planner:
@@ -115,11 +123,20 @@ class Planner:
     def take(self, block: Block) -> list[Volley]:
         """Return the orders that follow from a block that has been written."""
         lane = next(lane for lane in self.lanes if lane.who.substrate == block.substrate)
+        lane.took += block.seconds
         if not block.more:
             lane.flying -= 1
+            self._pace(lane)
         orders = self._after(block, lane)
         # Orders that follow from the other blocks of a volley go with those that follow from the last one.
         return self._send(orders, held=lane if block.more else None)
+
+    def _pace(self, lane: ProducerLane) -> None:
+        """Make the orders of a wide lane longer where its volleys are short, and shorter where they are long."""
+        took, lane.took = lane.took, 0.0
+        if took and lane.wide and not self.spec.running.deterministic:
+            wanted = lane.block * (2 if took < VOLLEY_S / 2 else 0.5 if took > 2 * VOLLEY_S else 1)
+            lane.block = int(min(max(wanted, WIDE_BLOCK), LONGEST_WIDE_BLOCK))
 
     def _send(self, orders: Sequence[Order], held: ProducerLane | None = None) -> list[Volley]:
         """Return what can be sent now: on a wide lane orders wait for each other, and volleys for those before."""
@@ -129,12 +146,14 @@ class Planner:
         for lane in self.lanes:
             while lane.outbox and not (lane.wide and (lane is held or lane.flying >= DEPTH)):
                 sent: dict[str, Order] = {}
-                for order in list(lane.outbox):
-                    if lane.load(self.state.visits[one.visit] for one in sent.values()) >= 1:
-                        break
-                    if order.chain not in sent:
+                kept, load = [], 0.0
+                for order in lane.outbox:
+                    if round(load, 6) >= 1 or order.chain in sent:
+                        kept.append(order)
+                    else:
                         sent[order.chain] = order
-                        lane.outbox.remove(order)
+                        load += lane.load_of(self.state.visits[order.visit])
+                lane.outbox[:] = kept
                 lane.flying += 1
                 volleys.append(Volley(tuple(sent.values())))
         return volleys
@@ -286,7 +305,7 @@ class Planner:
     def _block(self, visit: Assigned, lane: ProducerLane) -> int:
         """Return the updates of one order: those of a ladder are shared by its replicas."""
         updates = self.spec.running.block
-        return max(updates, WIDE_BLOCK) if lane.wide else max(1, updates // max(len(visit.betas), 1))
+        return max(updates, lane.block) if lane.wide else max(1, updates // max(len(visit.betas), 1))
 
     def _decide(self, lane: ProducerLane) -> list[Assigned]:
         """Decide visits for a lane and write them, until it is busy or there is nothing to do."""

@@ -11,7 +11,7 @@ from .orders import Brief
 from .point import PointChain
 
 SHARE = 0.05
-"""Part of a chain's run time that its checkpoints may cost."""
+"""Part of the run time of chains that move together which their checkpoints may cost."""
 
 
 class ChainPool:
@@ -56,10 +56,13 @@ class ChainPool:
         self._held[brief.id] = found
         self._saved[brief.id] = (time.monotonic(), 0.0)
 
-    def keep(self, chain: str) -> bool:
-        """Write a checkpoint if it is due: no more often than asked for, and no more than `SHARE` of the time."""
+    def keep(self, chain: str, together: int = 1) -> bool:
+        """Write a checkpoint if it is due: no more often than asked for, and no more than `SHARE` of the time.
+
+        So many move `together` in that time, and wait while one is written.
+        """
         saved, cost = self._saved[chain]
-        due = time.monotonic() - saved >= max(self._tools.spec.running.checkpoint_s, cost / SHARE)
+        due = time.monotonic() - saved >= max(self._tools.spec.running.checkpoint_s, together * cost / SHARE)
         if due and (self._tools.checks == "none" or not _newer(self._tools.path(chain))):
             self.save(chain)
             return True

@@ -99,14 +99,14 @@ class Producer(Stage[Volley, Block]):
         judged, said = self._tools.lines.judged(), self._together.take_said()
         blocks: list[Block] = []
         for one, order in zip(held, orders, strict=True):
-            blocks += self._blocks(order, one, faults.get(one, ""), seconds)[::-1]
+            blocks += self._blocks(order, one, faults.get(one, ""), seconds, len(orders))[::-1]
         if blocks:
             # The last one speaks for the volley.
             lane = [Decided(what="lane", by=self._substrate, reason=reason) for reason in said]
             blocks[-1] = replace(blocks[-1], judged=judged, decisions=[*blocks[-1].decisions, *lane])
         return blocks
 
-    def _blocks(self, order: Order, held: PointLadder, fault: str, seconds: float) -> list[Block]:
+    def _blocks(self, order: Order, held: PointLadder, fault: str, seconds: float, together: int) -> list[Block]:
         """Return the blocks of one order, by coupling; one answer to an order whose block must be computed again."""
         verdict = self._gate.judge(held, fault)
         fault = verdict.fault
@@ -121,7 +121,7 @@ class Producer(Stage[Volley, Block]):
         ]
         if fault:
             self._pool.drop(order.chain)
-        saved = not fault and self._pool.keep(order.chain)
+        saved = not fault and self._pool.keep(order.chain, together)
         took = self._took.pop(order.chain)
         briefs = [None] * len(held.points) if took is None else [took, *took.others]
         blocks = []

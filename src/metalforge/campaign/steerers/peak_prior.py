@@ -6,6 +6,7 @@ The flat part keeps every place possible: where the data contradict the bell, no
 look first; no estimate and no evidence reads it.
 """
 
+from functools import cached_property
 from math import isfinite
 from statistics import NormalDist
 
@@ -58,14 +59,15 @@ class PeakPrior:
 
     def share(self, x: float) -> float:
         """Return the part of the prior that lies below x."""
-        nodes, below = self._cumulated()
+        nodes, below = self._cumulated
         return float(np.interp(x, nodes, below))
 
     def at(self, share: float) -> float:
         """Return the x below which this part of the prior lies."""
-        nodes, below = self._cumulated()
+        nodes, below = self._cumulated
         return float(np.interp(share, below, nodes))
 
+    @cached_property
     def _cumulated(self) -> tuple[Reals, Reals]:
         # Nodes beside the bell, too: it may be much narrower than the range.
         inner = np.clip(self.mean + self.width * (12 * _NODES - 6), 0.0, 1.0)

@@ -11,7 +11,9 @@ journal from a damaged one.
 """
 
 import zlib
+from collections.abc import Iterable
 from math import isfinite
+from types import NoneType
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -101,6 +103,10 @@ class LineFormat(Generic[Record]):
         return whole.body
 
 
+_PLAIN = {str, int, bool, NoneType}
+"""What JSON always has a word for."""
+
+
 def _unspeakable(value: Any) -> str:
     """Return what in a record JSON has no word for: a number that is not finite, a list where tuples are read."""
     if isinstance(value, float):
@@ -108,16 +114,18 @@ def _unspeakable(value: Any) -> str:
     if isinstance(value, list):
         return "a list"
     if isinstance(value, tuple):
-        if set(map(type, value)) == {float}:  # columns of rows: nearly all that is written
-            return "" if all(map(isfinite, value)) else "a number that is not finite"
-        parts = iter(value)
+        parts: Iterable[Any] = value
     elif isinstance(value, dict):
-        parts = iter(value.values())
+        parts = value.values()
     elif isinstance(value, msgspec.Struct):
-        parts = (getattr(value, name) for name in value.__struct_fields__)
+        parts = [getattr(value, name) for name in value.__struct_fields__]
     else:
         return ""
-    return next((problem for part in parts if (problem := _unspeakable(part))), "")
+    if (kinds := set(map(type, parts))) == {float}:  # columns of rows: nearly all that is written
+        return "" if all(map(isfinite, parts)) else "a number that is not finite"
+    if kinds <= _PLAIN:
+        return ""
+    return next((problem for part in parts if type(part) not in _PLAIN and (problem := _unspeakable(part))), "")
 
 
 def may_begin_line(data: bytes) -> bool:
