@@ -16,6 +16,7 @@ import types
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
 from unittest import mock
@@ -153,7 +154,9 @@ def _parameter(one: Any, hints: Mapping[str, Any]) -> Parameter:
 def _kind(hint: Any) -> type:
     """Return what one value is, of an optional or repeated one too."""
     inner = [part for part in get_args(hint) if part is not types.NoneType]
-    return _kind(inner[0]) if inner else hint
+    if inner:
+        return _kind(inner[0])
+    return str if issubclass(hint, Enum) else hint  # one of a few words is a word
 
 
 def spelled(verb: Verb, values: Mapping[str, str]) -> tuple[str, ...]:
