@@ -24,7 +24,7 @@ Kernel = Callable[..., Any]
 _REALS: dict[str, type[np.float64] | type[np.float32]] = {"f64": np.float64, "f32": np.float32}
 _RADIX = 1024
 """Sites are numbered in two digits: the kernels refuse links with entries above a million."""
-_PART = 1 << 17
+_PART = 1 << 16
 """Bytes of links that are compared at once."""
 TAKE_ACTIONS = ("evolve", "kick_momenta")
 """Kernels whose last argument, after the threads, is an action."""

@@ -103,7 +103,6 @@ def test_a_fluctuation_has_the_same_bits_again_and_is_kept(sound, tmp_path, monk
     monkeypatch.setattr(band, "SIZE", 0.05)
     monkeypatch.setattr(band, "LATENT", 0.0)
     monkeypatch.setattr(band, "FEWEST", 2)
-    monkeypatch.setattr(band, "_QUANTILES", {})
     state = run(SPEC, tmp_path / "run")
     assert state.digest() == sound.digest()
     assert {found[1:] for found in faults_of(state)} == {("rule:band", "thrown away"), ("rule:band", "kept")}

@@ -10,11 +10,12 @@ what is nearer than `LATENT` / N_t and comes with a loop that moved is no fault.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from math import hypot, sqrt
+from operator import mul
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 BIN = 16
 """Rows of a bin."""
@@ -27,7 +28,8 @@ LATENT = 0.1
 MOVED = 3.0
 """Standard deviations of |L| by which it has moved."""
 
-Floats = NDArray[np.float64]
+Rows = list[float]
+"""Plain lists: a block has tens of rows, for which arrays take longer."""
 
 
 class OutOfBand(NamedTuple):
@@ -38,24 +40,26 @@ class OutOfBand(NamedTuple):
 
 
 class _Moments:
-    """Number, mean and sum of squared deviations of values that come in parts (Chan, Golub and LeVeque 1979)."""
+    """Number, mean and sum of squared deviations of values that come in parts."""
 
     def __init__(self) -> None:
         self.n, self.mean, self._squares = 0, 0.0, 0.0
 
-    def take(self, x: Floats) -> None:
-        if not x.size:
+    def take(self, x: Rows) -> None:
+        if not x:
             return
-        n, mean = self.n + x.size, float(x.mean())
-        shift = mean - self.mean
-        self._squares += float(((x - mean) ** 2).sum()) + shift**2 * self.n * x.size / n
-        self.mean += shift * x.size / n
-        self.n = n
+        if not self.n:
+            self.mean = x[0]
+        off = [value - self.mean for value in x]
+        total = sum(off)
+        self.n += len(x)
+        self.mean += total / self.n
+        self._squares += sum(map(mul, off, off)) - total * total / self.n
 
-    def z(self, x: Floats) -> Floats:
-        """Return how many standard deviations values are away."""
-        sd = np.sqrt(self._squares / (self.n - 1) * (1 + 1 / self.n))
-        return np.abs(x - self.mean) / max(float(sd), 1e-300)
+    @property
+    def spread(self) -> float:
+        """The standard deviation of one value more from the mean."""
+        return sqrt(max(self._squares, 0.0) / (self.n - 1) * (1 + 1 / self.n))
 
 
 class Band:
@@ -64,56 +68,62 @@ class Band:
     def __init__(self, n_t: int) -> None:
         self._crossing = LATENT / n_t
         self._rows, self._bins, self._loops = _Moments(), _Moments(), _Moments()
-        self._rest = np.zeros((2, 0))
+        self._rest: Rows = []
 
     def take(self, columns: Mapping[str, Sequence[float]], measured: int) -> None:
         """Learn from the last rows, so many, of columns of a chain."""
-        plaquettes, loops = new = _series(columns, measured)
-        bins, self._rest = _binned(np.hstack([self._rest, new]))
+        plaquettes = _last(columns, "plaquette", measured)
+        joined = self._rest + plaquettes
+        self._rest = joined[len(joined) // BIN * BIN :]
         self._rows.take(plaquettes)
-        self._loops.take(loops)
-        self._bins.take(bins[0])
+        self._bins.take(_means(joined))
+        self._loops.take(_loops(columns, measured, BIN))  # enough to know where they are
 
     def look(self, columns: Mapping[str, Sequence[float]], measured: int) -> OutOfBand | None:
         """Return the first of the last rows, so many, that is out of the band, alone or with others of its bin."""
-        if self._bins.n < FEWEST or not measured:
+        if self._bins.n < FEWEST:
             return None
-        new = _series(columns, measured)
-        bins, _ = _binned(np.hstack([self._rest, new]))
-        alone = (OutOfBand(row, z) for row, z in self._beyond(self._rows, new))
-        first = -self._rest.shape[1]
-        joined = (OutOfBand(max(first + BIN * n, 0), z) for n, z in self._beyond(self._bins, bins))
-        return next(alone, None) or next(joined, None)
+        plaquettes = _last(columns, "plaquette", measured)
+        first = -len(self._rest)
+        out = [(row, row, z) for row, z in _beyond(self._rows, plaquettes)]
+        out += [
+            (first + BIN * n, first + BIN * (n + 1), z) for n, z in _beyond(self._bins, _means(self._rest + plaquettes))
+        ]
+        for begin, end, z in out:
+            rows = slice(max(begin, 0), max(end, begin + 1))
+            if not self._crosses(plaquettes[rows], _loops(columns, measured)[rows]):
+                return OutOfBand(rows.start, z)
+        return None
 
-    def _beyond(self, known: _Moments, values: Floats) -> Iterator[tuple[int, float]]:
-        """Give the values out of the band that are not on the way to the other phase."""
-        plaquettes, loops = values
-        z = known.z(plaquettes)
-        for n in np.flatnonzero(z > _quantile(known.n)):
-            near = abs(plaquettes[n] - known.mean) < self._crossing
-            if not (near and self._loops.z(loops[n : n + 1])[0] > MOVED):
-                yield int(n), float(z[n])
-
-
-def _series(columns: Mapping[str, Sequence[float]], measured: int) -> Floats:
-    """Return the plaquette and |L| of the last rows, so many."""
-    first = len(columns["plaquette"]) - measured if columns else 0
-    names = ("plaquette", "polyakov_re", "polyakov_im")
-    plaquette, re, im = (np.asarray(columns[name][first:] if columns else (), np.float64) for name in names)
-    return np.array([plaquette, np.hypot(re, im)])
+    def _crosses(self, plaquettes: Rows, loops: Rows) -> bool:
+        """Return whether rows are on the way to the other phase: no farther than that, and |L| has moved with them."""
+        plaquette, loop = sum(plaquettes) / len(plaquettes), sum(loops) / len(loops)
+        near = abs(plaquette - self._rows.mean) < self._crossing
+        return near and abs(loop - self._loops.mean) > MOVED * self._loops.spread
 
 
-def _binned(rows: Floats) -> tuple[Floats, Floats]:
-    whole = rows.shape[1] // BIN * BIN
-    return rows[:, :whole].reshape(2, -1, BIN).mean(axis=2), rows[:, whole:]
+def _beyond(known: _Moments, values: Rows) -> Iterator[tuple[int, float]]:
+    """Give the values out of the band, and by how many standard deviations."""
+    mean, spread = known.mean, known.spread
+    width = _quantile(1 << known.n.bit_length() - 1, SIZE) * spread
+    if values and (max(values) - mean > width or mean - min(values) > width):
+        yield from ((n, abs(x - mean) / max(spread, 1e-300)) for n, x in enumerate(values) if abs(x - mean) > width)
 
 
-_QUANTILES: dict[int, float] = {}
+def _last(columns: Mapping[str, Sequence[float]], name: str, measured: int) -> Rows:
+    return list(columns[name][len(columns[name]) - measured :]) if measured else []
 
 
-def _quantile(n: int) -> float:
-    """Return the quantile for about so many values: it hardly moves, and takes a while."""
-    rounded = 1 << max(n, 2).bit_length() - 1
-    if rounded not in _QUANTILES:
-        _QUANTILES[rounded] = float(student.isf(SIZE / 2, rounded - 1))
-    return _QUANTILES[rounded]
+def _loops(columns: Mapping[str, Sequence[float]], measured: int, every: int = 1) -> Rows:
+    re, im = (_last(columns, name, measured)[::every] for name in ("polyakov_re", "polyakov_im"))
+    return [hypot(*z) for z in zip(re, im, strict=True)]
+
+
+def _means(rows: Rows) -> Rows:
+    return [sum(rows[n : n + BIN]) / BIN for n in range(0, len(rows) - BIN + 1, BIN)]
+
+
+@cache
+def _quantile(n: int, size: float) -> float:
+    """Return the quantile of Student's distribution for so many values."""
+    return -float(stdtrit(n - 1, size / 2))

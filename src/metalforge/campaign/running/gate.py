@@ -30,6 +30,10 @@ from .point import PointChain
 
 OFF_GROUP = {"f64": 2e-15, "f32": 1e-6}
 """How far rounding takes links off the group between two projections."""
+PAIRS = 32
+"""Times as far where doubles of a trajectory are pairs of floats."""
+FULL_DOUBLES = ("fma", "plain")
+"""Families of engines whose doubles are doubles."""
 HMC_STEPS = 10
 """Steps of a trajectory that take them as far as this again."""
 WIDE_LOOK = 16
@@ -119,36 +123,38 @@ class Gate:
         self.heard.clear()
         suspect, flag = self._suspects.pop(name, None), self._flag(held, fault)
         if suspect is None:
-            return Verdict() if flag is None else self._send_back(held, flag, from_start=False)
+            if flag is None:
+                return Verdict()
+            rows = tuple(_Rows(point.emitted, point.fresh()) for point in held.points)
+            return self._send_back(held, _Suspect(flag, rows, from_start=False))
         ends = zip(held.points, suspect.rows, strict=True)
         if not fault and any(point.rows < rows.end for point, rows in ends):
-            self._suspects[name] = suspect  # it was stopped on the way
-            return Verdict()
-        return self._judge_again(held, suspect, flag, fault)
+            # It was stopped on the way: what is whole of it is written.
+            self._suspects[name] = suspect
+            return Verdict(again=flag is not None)
+        return self._judge_again(held, suspect, flag)
 
-    def _judge_again(self, held: PointLadder, suspect: _Suspect, flag: Flag | None, fault: str) -> Verdict:
+    def _judge_again(self, held: PointLadder, suspect: _Suspect, flag: Flag | None) -> Verdict:
         """Return what becomes of a block that was computed again."""
         parted = _parted(held, suspect.rows)
         began = held.points[0].taken_up_at
-        if fault or (flag is not None and flag.certain):
-            return Verdict(fault=f"{fault or (flag and flag.reason)}; it was computed again, and fails again")
-        if parted is None and flag is not None:
+        kept = parted is None and not suspect.flag.certain and (flag is None or not flag.certain)
+        if flag is not None and not kept:
+            return Verdict(fault=f"{flag.reason}; computed again since {suspect.flag.by} flagged it")
+        if kept:
             done = f"kept: computed again from update {began}, it has the same bits"
             return Verdict(decisions=(suspect.flag.decided(done),))
-        if flag is not None:
-            return Verdict(fault=f"{flag.reason}; it was computed again with other bits, and is flagged again")
         if parted is not None and parted == began > 0 and not suspect.from_start:
             # The checkpoint itself may be spoiled: only the rows from the start on say where it began.
-            return self._send_back(held, suspect.flag, from_start=True)
+            return self._send_back(held, suspect._replace(from_start=True))
         where = "at its end" if parted is None else f"from update {parted} on"
         done = f"replaced: computed again from update {began}, it has other bits {where}"
         return Verdict(decisions=(suspect.flag.decided(done),))
 
-    def _send_back(self, held: PointLadder, flag: Flag, *, from_start: bool) -> Verdict:
-        rows = tuple(_Rows(point.emitted, point.fresh()) for point in held.points)
-        self._suspects[held.points[0].id] = _Suspect(flag, rows, from_start)
-        done = f"thrown away, computed again from {'its start' if from_start else 'its last checkpoint'}"
-        return Verdict(decisions=(flag.decided(done),), again=True, from_start=from_start)
+    def _send_back(self, held: PointLadder, suspect: _Suspect) -> Verdict:
+        self._suspects[held.points[0].id] = suspect
+        done = f"thrown away, computed again from its {'start' if suspect.from_start else 'last checkpoint'}"
+        return Verdict(decisions=(suspect.flag.decided(done),), again=True, from_start=suspect.from_start)
 
     # -- the rules --------------------------------------------------------------------------------------------------
 
@@ -175,7 +181,7 @@ class Gate:
         if (repeated := point.repeats(columns)) is not None:
             return flag("rule:repeated", point.emitted + repeated, "a row is one that was there before")
         if not self._wide or (self._blocks + place) % WIDE_LOOK == 0:
-            off, most = self._off_group(point), off_group_limit(point)
+            off, most = self._off_group(point), off_group_limit(point.field, point.n_steps)
             if not off <= most:
                 return flag("rule:unitarity", point.rows, f"links are off SU(3) by {off:.2g}, above {most:.2g}", off)
         measured = point.fresh_measured
@@ -200,9 +206,10 @@ class Gate:
         return field.off_group(self._scratch[key])
 
 
-def off_group_limit(point: PointChain) -> float:
+def off_group_limit(field: GaugeField, n_steps: int | None) -> float:
     """Return how far the links of a chain may be off the group: those of trajectories are projected at their start."""
-    return OFF_GROUP[point.field.precision] * (1 + (point.n_steps or 0) / HMC_STEPS)
+    pairs = PAIRS if field.precision == "f64" and field.engine.family not in FULL_DOUBLES else 1
+    return OFF_GROUP[field.precision] * pairs * (1 + (n_steps or 0) / HMC_STEPS)
 
 
 def evaluated(point: PointChain) -> str:
