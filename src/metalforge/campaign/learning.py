@@ -50,19 +50,40 @@ class Lesson(NamedTuple):
     labels: Mapping[str, float]
 
 
+class ChainRows(NamedTuple):
+    """Rows of a chain up to the end of a visit, as they were taken: a journal may grow meanwhile.
+
+    `columns` begin with row `first`; `loop` is |L| of all measured rows.
+    """
+
+    chain: str
+    context: ChainContext
+    quenched: int
+    warmup: int
+    first: int
+    end: int
+    columns: Mapping[str, Doubles]
+    loop: Doubles
+
+
 class _Reader:
     """The frames of one chain, averaged over its measurement, up to where it was read."""
 
     def __init__(self, engine: Engine, context: ChainContext) -> None:
         self._maker, self.frames = FrameMaker(context), MeanFrames(engine)
 
-    def read(self, log: ChainLog, end: int) -> None:
+    @property
+    def count(self) -> int:
+        """Rows that were read."""
+        return self._maker.count
+
+    def read(self, rows: ChainRows) -> None:
         """Read on to the end of a visit; the warm-up is over."""
-        bounds: list[tuple[Phase, int]] = [("quench", log.quenched), ("warmup", log.warmup), ("measure", end)]
+        bounds: list[tuple[Phase, int]] = [("quench", rows.quenched), ("warmup", rows.warmup), ("measure", rows.end)]
         for phase, until in bounds:
-            first, last = self._maker.count, min(until, end)
-            if last > first:
-                columns = {name: column[first:last] for name, column in log.columns.items()}
+            if until > (begin := self.count):
+                part = slice(begin - rows.first, until - rows.first)
+                columns = {name: column[part].tolist() for name, column in rows.columns.items()}
                 self.frames.take(self._maker.push(phase, columns).values, counts=phase == "measure")
 
 
@@ -73,36 +94,44 @@ class Lessons:
         self._spec, self._engine = spec, Engine(weights, threads=1)
         self._readers: dict[str, _Reader] = {}
 
-    def of(self, log: ChainLog, end: int) -> Lesson | None:
-        """Return what a chain teaches at update `end`, not before where it was read last; None where it is too short.
+    def take(self, log: ChainLog, end: int) -> ChainRows | None:
+        """Return the rows of a chain that were not read yet, until update `end`; None where it teaches nothing.
 
-        Chains of a ladder and those that were given up teach nothing.
+        That are chains of a ladder, those that were given up, and those that are in their warm-up.
         """
         if log.abandoned or log.ladder or end <= log.warmup:
             return None
-        labels = labels_of(log, end)
-        if not labels:
-            return None
-        reader = self._readers.setdefault(
-            log.id, _Reader(self._engine, context_of(self._spec, log.beta, log.dims, log.start))
+        first = self._readers[log.id].count if log.id in self._readers else 0
+        return ChainRows(
+            chain=log.id,
+            context=context_of(self._spec, log.beta, log.dims, log.start),
+            quenched=log.quenched,
+            warmup=log.warmup,
+            first=first,
+            end=end,
+            columns={name: column.array(first, end) for name, column in log.columns.items()},
+            loop=np.hypot(*(log.columns[name].array(log.warmup, end) for name in ("polyakov_re", "polyakov_im"))),
         )
-        reader.read(log, end)
-        return Lesson(log.id, end, reader.frames.mean, labels) if reader.frames.frames else None
+
+    def of(self, rows: ChainRows) -> Lesson | None:
+        """Return what a chain teaches; None where it is too short to. Its rows come in order."""
+        if not (labels := labels_of(rows)):
+            return None
+        reader = self._readers.setdefault(rows.chain, _Reader(self._engine, rows.context))
+        reader.read(rows)
+        return Lesson(rows.chain, rows.end, reader.frames.mean, labels) if reader.frames.frames else None
 
 
-def labels_of(log: ChainLog, end: int) -> dict[str, float]:
-    """Return the labels of a chain by its measured rows before update `end`; none where they are too few."""
-    loop = np.hypot(
-        *(log.columns[name].array(log.warmup)[: end - log.warmup] for name in ("polyakov_re", "polyakov_im"))
-    )
+def labels_of(rows: ChainRows) -> dict[str, float]:
+    """Return the labels of a chain by its measured rows; none where they are too few."""
+    loop = rows.loop
     if len(loop) < ENOUGH or not np.ptp(loop) > 0:
         return {}
     found = gamma_method(loop)
     if len(loop) < ENOUGH * 2 * found.tau_int:
         return {}
-    n_s = float(np.cbrt(np.prod(log.dims[:3])))
-    labels = {"schedule": log_of(2 * found.tau_int), "deconfinement": log_of(found.mean * n_s**1.5)}
-    if "accepted" not in log.columns:
+    labels = {"schedule": log_of(2 * found.tau_int), "deconfinement": log_of(found.mean * rows.context.n_s**1.5)}
+    if rows.context.algorithm == "heatbath":
         labels["quality"] = -labels["schedule"]
     return labels
 
@@ -129,7 +158,8 @@ def lessons_of(state: CampaignState, weights: EsnWeights) -> list[Lesson]:
     peaks = {dims: peak_label(state, dims) for dims in state.spec.lattice.volumes}
     lessons = []
     for log_ in state.chains.values():
-        lesson = reading.of(log_, log_.complete)
+        rows = reading.take(log_, log_.complete)
+        lesson = None if rows is None else reading.of(rows)
         if lesson is not None:
             peak = peaks.get(log_.dims)
             more = {} if peak is None else {"beta_priority": peak}

@@ -43,7 +43,7 @@ def kept(records, directory):
 @pytest.fixture(scope="module")
 def acted(tmp_path_factory):
     """A finished campaign in which a head ended the warm-ups, after a look by the journal's own rows."""
-    records = ending(records_of(SPEC, rows=300, warmup=WARMUP, relaxing=6.0, head=True))
+    records = ending(records_of(SPEC, rows=120, warmup=WARMUP, relaxing=6.0, head=True))
     records[1:1] = [note(COUNTS), note(COUNTS)]
     return kept(records, tmp_path_factory.mktemp("acted") / "run")
 

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from metalforge import campaign
-from metalforge.campaign.learning import Lessons
+from metalforge.campaign.learning import lessons_of
+from metalforge.campaign.running import campaign as campaign_module
 from metalforge.campaign.running.book import Book
-from metalforge.campaign.running.campaign import JOURNAL
+from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.running.heads import load_heads
 from metalforge.campaign.running.learning import Learning
-from metalforge.campaign.spec import Budget, Running, Steering
+from metalforge.campaign.spec import Budget, Running, Screening, Steering
 from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.journal import Journal
@@ -26,29 +27,30 @@ from metalforge.core.schema import HeadBase, HeadLayout, HeadSpec
 from metalforge.reservoir import make_esn
 from metalforge.reservoir.weights import Ranges
 from metalforge.substrates.npu import EmulatedDevice
-from reference.small_campaigns import ROUNDS
+from reference.small_campaigns import ROUNDS, run_until
 
 MANY = msgspec.structs.replace(
     ROUNDS,
     budget=Budget(trajectories=2400),
     steering=Steering(steerer="uniform", visit=40, initial=3, most=4),
-    running=Running(block=20, deterministic=True, producers=4, checkpoint_s=0.0),
+    running=Running(block=20, deterministic=True, producers=4),
 )
-"""Some forty visits to four chains."""
+"""Some fifty visits to four chains."""
 CURVE = HeadBase(feature="log_nt", knots=((0.0, -0.5), (3.0, -0.5)))
 
 
 def network(*, base=None):
     """A network that knows nothing of its heads; `base` is what `deconfinement` is counted from."""
     heads = HeadLayout(
-        name="two",
+        name="three",
         heads=(
             HeadSpec(name="schedule", unit=LEARNED["schedule"]),
             HeadSpec(name="deconfinement", unit=LEARNED["deconfinement"], **({} if base is None else {"base": base})),
+            HeadSpec(name="anomaly", activation="sigmoid"),
         ),
     )
     made = make_esn(24, len(SCHEMA), seed=3, connectivity=1.0, leak=0.3, dtype=np.float32, features=SCHEMA)
-    readout = np.zeros((2, 24 + len(SCHEMA)), np.float32), np.zeros(2, np.float32)
+    readout = np.zeros((3, 24 + len(SCHEMA)), np.float32), np.zeros(3, np.float32)
     return replace(made.with_readout(*readout, passthrough=True, heads=heads), ranges=Ranges(5.0, 1.0))
 
 
@@ -134,7 +136,7 @@ def test_the_better_readout_is_written_to_the_device_that_reads(ran, taught):
     assert counts.bytes_rewritten > 0
     state = told.book.state
     log = next(iter(state.chains.values()))
-    lesson = Lessons(MANY, network()).of(log, log.complete)
+    (lesson, *_) = (lesson for lesson in lessons_of(state, network()) if lesson.chain == log.id)
     said = told.conductor.observe("c", np.tile(lesson.mean[24:], (40, 1)))["deconfinement"][-1, 0]
     assert said == pytest.approx(told.learning._retrain.says("deconfinement", lesson.mean)[1], abs=0.5)
     assert said != 0.0
@@ -142,16 +144,12 @@ def test_the_better_readout_is_written_to_the_device_that_reads(ran, taught):
 
 def test_a_head_that_loses_to_its_baseline_is_not_acted_on_and_the_journal_says_so(ran, taught, monkeypatch):
     state = fold(ran)
-    labels = [
-        lesson.labels["deconfinement"]
-        for log in state.chains.values()
-        if (lesson := Lessons(MANY, network()).of(log, log.complete)) is not None
-    ]
+    labels = [lesson.labels["deconfinement"] for lesson in lessons_of(state, network())]
     # The curve is right on average, the readout adds chance to it and is not let to learn.
     base = HeadBase(feature=CURVE.feature, knots=tuple((x, float(np.mean(labels))) for x, _ in CURVE.knots))
     weights = network(base=base)
     monkeypatch.setattr(Retrain, "learned_speaks", lambda self, head: False)
-    wrong = replace(weights, out_bias=np.float32([0.0, 5.0]))
+    wrong = replace(weights, out_bias=np.float32([0.0, 5.0, 0.0]))
     told = taught(ran, wrong)
     assert told.heads.acts("deconfinement")
     told.hear(ran[1:], settle=True)
@@ -166,3 +164,39 @@ def test_heads_are_not_taught_by_chains_they_were_not_trained_on(ran, taught):
     other = Learning(told.book, replace(told.heads, domain="trained on others"), told.worker)
     other.settle()
     assert other.notes() == []
+
+
+READ = msgspec.structs.replace(
+    MANY,
+    budget=Budget(trajectories=2200),
+    screening=Screening(chi=0.3, every=16, device="npu"),
+)
+"""The heads are read on the emulated device, and say how long visits are."""
+
+
+def campaign_of(directory, *, until=None):
+    """Run to the end, in one go or taken up again and again."""
+    with Campaign.open(READ, directory) as running:
+        state = running.run() if until is None else run_until(running, until)
+    while state.finished is None:
+        until += 500
+        with Campaign.resume(directory) as running:
+            state = run_until(running, until)
+    return state
+
+
+@pytest.mark.chaos
+def test_what_is_learned_decides_visits_and_a_campaign_that_is_taken_up_again_decides_the_same(tmp_path, monkeypatch):
+    weights = replace(network(), out_bias=np.float32([1.2, 0.0, 0.0]))
+    monkeypatch.setattr(campaign_module, "load_heads", lambda spec: replace(heads_of(weights), route="npu-w8a8"))
+    whole = campaign_of(tmp_path / "whole")
+    parts = campaign_of(tmp_path / "parts", until=500)
+    assert len(parts.resumed) >= 3
+    assert parts.digest() == whole.digest()
+    lengths = [d for d in whole.decisions if d.what == "visit-length"]
+    assert len({d.value for d in lengths}) > 1, "what the head says of visits changed as it learned"
+    assert {d.by for d in whole.decisions if d.what == "retrained"} == {"schedule", "deconfinement"}
+    account = campaign.Results(whole).summary
+    assert account.heads["schedule"].decisions == {"visit-length": len(lengths)}
+    assert account.answers["rewritten"] > 0
+    assert account.answers["bytes_rewritten"] > 0

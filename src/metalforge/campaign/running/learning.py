@@ -43,15 +43,15 @@ class Learning:
         if self._retrain is None or self._lessons is None or not self._retrain.heads:
             return
         with self._book.reading() as state:
-            ended = self._complete(state)
-            lessons = [self._lessons.of(log, end) for log, end in ended]
+            taken = [self._lessons.take(log, end) for log, end in self._complete(state)]
+        lessons = [lesson for rows in taken if rows is not None and (lesson := self._lessons.of(rows)) is not None]
         for lesson in lessons:
-            for head, label in () if lesson is None else lesson.labels.items():
-                if lesson is not None and head in self._retrain.heads:
+            for head, label in lesson.labels.items():
+                if head in self._retrain.heads:
                     row = self._retrain.learn(head, lesson.mean, label)
                     said = Pair(self._retrain.speaking(head, row), row.baseline, row.outcome)
                     self._worker.trust.take(JudgedPair(head, said, "squared", lesson.chain))
-        if any(lesson is not None for lesson in lessons):
+        if lessons:
             self._speak(self._retrain)
             self._judge(self._retrain)
 
