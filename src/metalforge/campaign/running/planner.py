@@ -200,9 +200,11 @@ class Planner:
 
         Steps are never changed in a measurement. What is decided here follows from rows of the journal alone.
         """
+        if self.spec.lattice.algorithm != "hmc" or not self.spec.running.rewire:
+            return []
         together = self.state.together(block.chain)
         found = [acceptance for chain in together if (acceptance := refused(chain)) is not None]
-        if not found or not self.spec.running.rewire:
+        if not found:
             return []
         steps = int(together[0].columns["n_steps"][-1])
         reason = f"{min(found):.0%} of its last {TRIED} trajectories were accepted with {steps} steps"
