@@ -228,8 +228,12 @@ def report(directory: Directory, as_json: Json = False) -> None:
     """Write the report of a campaign, finished or not: one HTML page and its figures."""
     from metalforge import campaign
 
-    path = campaign.load(directory).report()
-    print_json({"report": str(path)}) if as_json else print_text(str(path))
+    found = campaign.load(directory)
+    path = found.report()
+    if as_json:
+        print_json({"report": str(path), "heads": found.result.heads, "answers": found.result.answers})
+    else:
+        print_text(str(path))
 
 
 def watch(directory: Directory, as_json: Json = False) -> None:

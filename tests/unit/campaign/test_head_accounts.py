@@ -95,7 +95,10 @@ def test_one_line_may_stand_for_many_decisions():
 def test_answers_are_counted_over_processes_and_the_report_says_which_were_late(acted):
     answers = metalforge("replay", acted, "--json")["answers"]
     assert answers == {**{name: 2 * count for name, count in COUNTS.items()}, "lost": 0, "ahead": 0, "ahead_ready": 0}
-    page = Path(metalforge("report", acted, "--json")["report"]).read_text()
+    said = metalforge("report", acted, "--json")
+    assert said["answers"] == answers
+    assert said["heads"]["thermalization"]["acts"]
+    page = Path(said["report"]).read_text()
     assert "4 answers came late" in page
     assert "modelled" in page
 
