@@ -10,12 +10,12 @@ import typer
 from .output import MOST_SEED, Json, print_json, print_records, print_table, print_text
 
 if TYPE_CHECKING:
-    from metalforge.conductor.chains import Corpus
+    from metalforge.conductor.corpus_file import Corpus
     from metalforge.conductor.shipped import Provenance
 
 app = typer.Typer(help="Heads that watch a running chain.", no_args_is_help=True, rich_markup_mode=None)
 Quick = Annotated[bool, typer.Option("--quick", help="A smaller corpus of the same kind, made in seconds.")]
-CorpusFile = Annotated[Path | None, typer.Option("--corpus", help="A file of `conductor corpus`; made anew without.")]
+CorpusFile = Annotated[Path, typer.Option("--corpus", help="A file of `conductor corpus`, or a folder of such files.")]
 Seed = Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the reservoir.")]
 Layout = Annotated[str, typer.Option(help="Head layout: conductor-11 or gpu-prep-11.")]
 
@@ -75,24 +75,43 @@ def corpus(
 
 
 @app.command()
+def transition(
+    source: CorpusFile,
+    out: Annotated[Path, typer.Option(help="Where the curve goes, as TOML.")],
+    as_json: Json = False,
+) -> None:
+    """Fit where the transition is on any lattice to the peaks of a corpus's training chains."""
+    from metalforge.conductor.corpus_file import load_corpus
+    from metalforge.conductor.transition_fit import as_toml, fit_curve, peaks_of
+
+    made = load_corpus(source)
+    peaks = peaks_of(made.part("train"))
+    seeds = sorted({chain.entry.seed for chain in made.part("train")})
+    curve = fit_curve(peaks, f"training chains of the corpus {made.grid}, seed {', '.join(map(str, seeds))}")
+    out.write_text(as_toml(curve, peaks), encoding="utf-8")
+    rows = [("x".join(map(str, p.dims)), f"{p.beta:.5f}", f"{p.error:.5f}", f"{p.width:.4f}") for p in peaks]
+    summary = {"file": str(out), "curve": curve, "peaks": [peak._asdict() for peak in peaks]}
+    print_records(as_json, summary, "Peaks", ("lattice", "beta", "error", "half breadth"), rows)
+
+
+@app.command()
 def train(
     out: Annotated[Path, typer.Option(help="Where the weights go (safetensors), with how they were made.")],
-    source: CorpusFile = None,
-    quick: Quick = False,
+    source: CorpusFile,
     seed: Seed = 1,
     layout: Layout = "conductor-11",
-    workers: Workers = None,
     as_json: Json = False,
 ) -> None:
     """Fit every head of a layout to the training chains of a corpus."""
+    from metalforge.conductor.corpus_file import load_corpus
     from metalforge.conductor.heads_training import reservoir, train_heads
-    from metalforge.conductor.labels import examples
     from metalforge.conductor.layouts import layout as find_layout
     from metalforge.conductor.shipped import save_with_provenance
+    from metalforge.conductor.study import labelled
 
     wanted = find_layout(layout)
-    made = _corpus(source, quick, workers=workers)
-    trained = train_heads(examples(made, "train"), weights=reservoir(seed), layout=wanted)
+    made = load_corpus(source)
+    trained = train_heads(labelled(made).lessons, weights=reservoir(seed), layout=wanted)
     origin = _provenance(made, seed=seed, layout=layout)
     save_with_provenance(trained.weights, origin, out)
     rows = [{"name": name, **fit._asdict()} for name, fit in trained.fits.items()]
@@ -111,49 +130,30 @@ def train(
 
 @app.command()
 def evaluate(
-    source: CorpusFile = None,
+    source: CorpusFile,
     weights: Annotated[Path | None, typer.Option(help="Weights of `conductor train`; trained anew without.")] = None,
-    quick: Quick = False,
     seed: Seed = 1,
     layout: Layout = "conductor-11",
-    chains: Annotated[int | None, typer.Option(min=4, help="Chains at each coupling for the early stop.")] = None,
-    workers: Workers = None,
     table: Annotated[Path | None, typer.Option(help="Where the tables go too, as Markdown.")] = None,
     as_json: Json = False,
 ) -> None:
     """Score every head on couplings and seeds it has not seen, against the strongest of its baselines."""
-    from metalforge.conductor.evaluation import calibration, evaluate, neither_phase
+    from metalforge.conductor.corpus_file import load_corpus
     from metalforge.conductor.heads_training import fitted_before
-    from metalforge.conductor.labels import examples
     from metalforge.conductor.layouts import layout as find_layout
-    from metalforge.conductor.predicting import train_ensemble
     from metalforge.conductor.report import as_markdown, tables
-    from metalforge.conductor.scores import HeadsEvaluation
-    from metalforge.conductor.stopping import choose_factor, stop_study
+    from metalforge.conductor.study import judged, labelled
     from metalforge.reservoir.files import load_weights
 
-    made = _corpus(source, quick, workers=workers)
-    learn, held_out = examples(made, "train"), examples(made, "test")
     wanted = find_layout(layout)
-    ensemble = train_ensemble(learn, members=3, seed=seed, layout=wanted)
-    trained = ensemble.members[0] if weights is None else fitted_before(load_weights(weights))
-    heads = tuple(evaluate(trained, learn, held_out))
-    factor = choose_factor(ensemble.members[0], learn)
-    stop = stop_study(trained, made, factor=factor, quick=quick, chains=chains, workers=_cores(workers))
-    found = HeadsEvaluation(heads=heads, thermalisation_stop=stop)
-    shown = tables(
-        found,
-        calibration(ensemble, held_out),
-        neither_phase(trained, learn, held_out),
-        [name for name in wanted.names if name not in {score.name for score in heads}],
-    )
+    trained = None if weights is None else fitted_before(load_weights(weights))
+    result = judged(labelled(load_corpus(source)), wanted, trained=trained, seed=seed)
+    shown = tables(result, wanted)
     if table is not None:
-        made_by = _command(
-            corpus=source, weights=weights, seed=seed, layout=layout, chains=chains, table=table, quick=quick
-        )
+        made_by = _command(corpus=source, weights=weights, seed=seed, layout=layout, table=table)
         table.write_text(as_markdown(shown, made_by), encoding="utf-8")
     if as_json:
-        print_json(found)
+        print_json(result.found)
         return
     for one in shown:
         print_table(one.title, one.columns, one.rows)
@@ -161,24 +161,20 @@ def evaluate(
 
 @app.command("early-stop")
 def early_stop(
-    quick: Quick = False,
-    chains: Annotated[int | None, typer.Option(min=4, help="Chains at each coupling.")] = None,
-    workers: Workers = None,
+    source: CorpusFile,
     as_json: Json = False,
 ) -> None:
-    """Judge how the shipped heads end warm-ups, on fresh chains beside fixed lengths; `evaluate` without a corpus."""
-    from metalforge.conductor.corpus import training_runs
-    from metalforge.conductor.corpus_spec import QUICK_CORPUS, CorpusSpec
+    """Judge how the shipped heads end warm-ups, on a corpus's test chains beside fixed lengths."""
+    from metalforge.conductor.corpus_file import load_corpus
     from metalforge.conductor.heads_training import fitted_before
     from metalforge.conductor.report import stop_table
     from metalforge.conductor.shipped import default_scores, default_weights
-    from metalforge.conductor.stopping import stop_study, studied
+    from metalforge.conductor.stopping import stop_study
+    from metalforge.conductor.study import labelled
 
-    spec = QUICK_CORPUS if quick else CorpusSpec()
-    earlier = training_runs(spec, studied(spec).dims, workers=_cores(workers))
+    chains = labelled(load_corpus(source))
     factor = default_scores().thermalisation_stop.factor
-    trained = fitted_before(default_weights())
-    found = stop_study(trained, earlier, factor=factor, quick=quick, chains=chains, workers=_cores(workers))
+    found = stop_study(fitted_before(default_weights()), chains.test, chains.labeller, factor=factor)
     shown = stop_table(found)
     print_records(as_json, found, shown.title, shown.columns, shown.rows)
     if not as_json:
@@ -237,39 +233,18 @@ def adopt(
 
 def _command(**options: object) -> str:
     """Return the command that makes a table, with its options as they were given; those left out are left out."""
-    given = {name: value for name, value in options.items() if value is not None and value is not False}
-    words = [f"--{name}" if value is True else f"--{name} {value}" for name, value in given.items()]
-    return " ".join(["metalforge conductor evaluate", *words])
+    given = {name: value for name, value in options.items() if value is not None}
+    return " ".join(["metalforge conductor evaluate", *(f"--{name} {value}" for name, value in given.items())])
 
 
 def _provenance(made: "Corpus", *, seed: int, layout: str) -> "Provenance":
-    """Return how weights were made, by commands that anyone can give: `corpus.h5` stands for any file."""
-    import msgspec
-
-    from metalforge.conductor.corpus_spec import QUICK_CORPUS, CorpusSpec
+    """Return how weights were made, by commands that anyone can give: `corpus` stands for any folder."""
     from metalforge.conductor.shipped import Provenance
 
-    spec = msgspec.json.decode(made.spec_json, type=CorpusSpec)
-    sizes = {msgspec.structs.replace(QUICK_CORPUS, seed=spec.seed): " --quick", CorpusSpec(seed=spec.seed): ""}
-    chains = f"metalforge conductor corpus --out corpus.h5 --seed {spec.seed}{sizes.get(spec, '')}"
-    if spec not in sizes:
-        chains = "a corpus of a specification of its own, corpus.h5"
-    command = f"{chains}; metalforge conductor train --corpus corpus.h5 --seed {seed} --layout {layout}"
-    return Provenance(command=command, seed=seed, corpus_seed=spec.seed, corpus_sha256=made.sha256)
-
-
-def _corpus(path: Path | None, quick: bool, seed: int = 2026, workers: int | None = None) -> "Corpus":
-    """Return the corpus of a file, or a new one."""
-    import msgspec
-
-    from metalforge.conductor.chains import load_corpus
-    from metalforge.conductor.corpus import build_corpus
-    from metalforge.conductor.corpus_spec import QUICK_CORPUS, CorpusSpec
-
-    if path is not None:
-        return load_corpus(path)
-    spec = msgspec.structs.replace(QUICK_CORPUS if quick else CorpusSpec(), seed=seed)
-    return build_corpus(spec, _progress, workers=_cores(workers))
+    chains = [f"metalforge conductor corpus --grid {grid} --out corpus" for grid in made.grid.split("+")]
+    command = "; ".join([*chains, f"metalforge conductor train --corpus corpus --seed {seed} --layout {layout}"])
+    first = min(chain.entry.seed for chain in made.chains)
+    return Provenance(command=command, seed=seed, corpus_seed=first, corpus_sha256=made.sha256)
 
 
 def _cores(workers: int | None) -> int:

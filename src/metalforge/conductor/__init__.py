@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from metalforge.core.on_demand import on_demand
 
 if TYPE_CHECKING:
-    from .chains import ChainEntry, load_corpus, save_corpus
-    from .corpus import build_corpus, run_chains
-    from .corpus_spec import CorpusSpec
+    from .corpus_file import ChainEntry, load_corpus, save_corpus
+    from .corpus_grids import CorpusSpec, corpus_spec
+    from .corpus_runs import make_corpus, record
     from .features import ChainContext, FrameMaker
     from .heads_training import reservoir, train_heads
     from .labels import examples, frames_of
@@ -32,15 +32,16 @@ __all__ = [
     "NetworkConductor",
     "Trust",
     "Worker",
-    "build_corpus",
+    "corpus_spec",
     "default_provenance",
     "default_scores",
     "default_weights",
     "examples",
     "frames_of",
     "load_corpus",
+    "make_corpus",
+    "record",
     "reservoir",
-    "run_chains",
     "save_corpus",
     "train_heads",
 ]

@@ -1,4 +1,4 @@
-"""When the thermalisation head's word ends a warm-up: some time after it was sure for some trajectories in a row."""
+"""When the thermalisation head's word ends a warm-up: some time after it was sure for some frames in a row."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 SURE = 0.9
-IN_A_ROW = 10
+IN_A_ROW = 3
 
 
 def first_yes(yes: NDArray[np.bool_]) -> int:
@@ -16,13 +16,13 @@ def first_yes(yes: NDArray[np.bool_]) -> int:
 
 
 def first_sure(probability: NDArray[np.float64], sure: float = SURE, in_a_row: int = IN_A_ROW) -> int:
-    """Return after how many trajectories the head has been sure for some in a row; one more than all if it was not."""
+    """Return after how many frames the head has been sure for some in a row; one more than all if it was not."""
     run = np.convolve(probability > sure, np.ones(in_a_row), mode="full")[: len(probability)] > in_a_row - 0.5
     return first_yes(run) + 1
 
 
 class EarlyStop(NamedTuple):
-    """The rule: `factor` times the trajectories until the head was above `sure` for `in_a_row` of them."""
+    """The rule: `factor` times the frames until the head was above `sure` for `in_a_row` of them."""
 
     sure: float
     in_a_row: int

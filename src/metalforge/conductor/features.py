@@ -30,22 +30,9 @@ from metalforge.core.errors import SpecError
 from metalforge.core.phases import Phase
 from metalforge.core.schema import FeatureSchema
 
-from .features_old import FEATURES, Frame, FrameBuilder, MetaRow, ObservedUpdate, scaled
 from .plaquette import plaquette_of
 from .scaling import Transition, scaled_coupling, transition_of
 
-__all__ = [
-    "FEATURES",
-    "SCHEMA",
-    "ChainContext",
-    "Frame",
-    "FrameBuilder",
-    "FrameMaker",
-    "Frames",
-    "MetaRow",
-    "ObservedUpdate",
-    "scaled",
-]
 Doubles: TypeAlias = NDArray[np.float64]
 SCHEMA = msgspec.toml.decode(files(__package__).joinpath("data/features.toml").read_bytes(), type=FeatureSchema)
 """The features, in the order of a network's inputs."""

@@ -2,13 +2,14 @@ r"""Readouts of all heads from one reservoir: chains with labels go in, a networ
 
 The state is carried along every chain; a head sees [s; u], the state and the inputs, and is a ridge of its own:
 
-    w = argmin sum_t (y_t - w x_t - b)^2 + ridge |w|^2         over the rows where the head has a label
+    w = argmin sum_t (y_t - base(x_t) - w x_t - b)^2 + ridge |w|^2         over the rows where the head has a label
 
-with `ridge` chosen by leaving out one coupling at a time. Sigmoid and softmax heads are fitted to scores of +-2, whose
-least squares are 4 (p - 1/2), the tangent of the logit; the predictions for the couplings that were left out then fix
-a slope and an offset by the logarithmic loss (J. Platt, 1999), which go into the readout. Others are fitted in the
-units of their activation. What a head said of the couplings that were left out is kept: it is what intervals are
-made from.
+with `ridge` chosen by leaving out clusters, all chains of a coupling on a lattice at a time, in `FOLDS` parts. `base`
+is the curve over the scaled coupling where that beats a constant on clusters left out: the head is then the residual to
+it, and the curve travels with the head. Sigmoid and softmax heads are fitted to scores of +-2, whose least squares are
+4 (p - 1/2), the tangent of the logit; what was said of the clusters left out fixes a slope and an offset by the
+logarithmic loss (J. Platt, 1999), which go into the readout. Others are fitted in the units of their activation. What
+a head said of clusters left out is kept: it is what intervals are made from.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
-from metalforge.core.schema import HeadLayout, HeadSpec
+from metalforge.core.schema import HeadBase, HeadLayout, HeadSpec
 from metalforge.core.threads import one_thread
 from metalforge.reservoir.activations import activation
 from metalforge.reservoir.generate import make_esn
@@ -31,17 +33,22 @@ from metalforge.reservoir.readout import NormalEquations, Readout
 from metalforge.reservoir.training import collect
 from metalforge.reservoir.weights import EsnWeights, Ranges
 
-from .chains import Doubles
-from .features import FEATURES
+from .curves import curve_at, fit_curve_over
+from .features import SCHEMA
 from .labels import Example
-from .layouts import CONDUCTOR_11, LABEL_OF
+from .layouts import CONDUCTOR_11, LABEL_OF, TRAJECTORIES
 
 RIDGES = tuple(10.0**k for k in range(-1, 6))
 UNITS = 128
+FOLDS = 8
+ACROSS, LEAST_ACROSS = "beta_priority", 1e3
+"""The head that is left out by N_t, and its least ridge: three or four N_t are too few to choose a smaller one by."""
+BASE = "x"
+"""The feature that bases are curves over: the scaled coupling."""
 
 
 class HeadFit(NamedTuple):
-    """How a head was fitted: its ridge, the rows it had, and its error on couplings left out.
+    """How a head was fitted: its ridge, the rows it had, and its error on clusters left out.
 
     `error` is the mean square in units of the targets' variance, `noise` its root in the head's own unit (of the
     probability for classes).
@@ -54,7 +61,7 @@ class HeadFit(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """What a head said of rows whose coupling it was not fitted to, and their labels, in the head's unit.
+    """What a head said of rows whose cluster it was not fitted to, and their labels, in the head's unit.
 
     `chain` is the number of each row's chain among those that were given, `inside` whether its coupling lies between
     others of the same lattice.
@@ -76,18 +83,18 @@ class Trained:
 
 
 def reservoir(seed: int = 1, units: int = UNITS) -> EsnWeights:
-    """Return the conductor's reservoir: fifty features in, float32."""
+    """Return the conductor's reservoir: the features of a frame in, float32."""
     return make_esn(
         units,
-        len(FEATURES),
+        len(SCHEMA),
         seed=seed,
         leak=0.3,
         spectral_radius=0.9,
         connectivity=1.0,
-        input_scaling=0.15,
+        input_scaling=0.3,
         bias_scaling=0.2,
         dtype=np.float32,
-        features=FEATURES,
+        features=SCHEMA,
     )
 
 
@@ -115,7 +122,7 @@ def _calibrated(weights: EsnWeights, seen: Sequence[Doubles]) -> EsnWeights:
 def fit_heads(
     examples: Sequence[Example], seen: Sequence[Doubles], *, weights: EsnWeights, layout: HeadLayout = CONDUCTOR_11
 ) -> Trained:
-    """Return the network with heads fitted to `seen`, one array (trajectories, units + inputs) a chain.
+    """Return the network with heads fitted to `seen`, one array (frames, units + inputs) a chain.
 
     Where the states come from another substrate, these are its own: the readout is refitted to them.
     """
@@ -130,11 +137,13 @@ def fit_heads(
         # Hundreds of small factorisations: threads would spend their time waiting for each other.
         with one_thread():
             fitted = _fit_head(head, examples, seen) if head.available else None
+        made = head
         if fitted is not None:
             rows = layout.span(head.name)
-            readout, fits[head.name], left_out[head.name] = fitted
+            readout, fits[head.name], left_out[head.name], base = fitted
             w_out[rows], bias[rows] = readout.w_out, readout.out_bias
-        heads.append(msgspec.structs.replace(head, trained=fitted is not None))
+            made = msgspec.structs.replace(head, base=msgspec.UNSET if base is None else base)
+        heads.append(msgspec.structs.replace(made, trained=fitted is not None))
     marked = msgspec.structs.replace(layout, heads=tuple(heads))
     dtype = weights.dtype
     network = weights.with_readout(w_out.astype(dtype), bias.astype(dtype), passthrough=True, heads=marked)
@@ -142,71 +151,109 @@ def fit_heads(
 
 
 def label_rows(example: Example, head: str, *, ambiguous: bool = False) -> Doubles:
-    """Return a head's label for every trajectory that has inputs, NaN where there is none.
+    """Return a head's label for every frame, NaN where there is none, as on sweeps for a head of trajectories.
 
     Chains of neither phase have no phase; with `ambiguous` they have the one that their mean is on the side of, and no
     other chain has any.
     """
     name = LABEL_OF.get(head, head)
-    values = example.labels.values.get(name)
-    if values is None or (name == "phase" and example.labels.ambiguous != ambiguous):
+    values = example.labels.get(name)
+    moves = "hmc" if head in TRAJECTORIES else "heatbath"
+    if values is None or example.chain.entry.algorithm != moves or (name == "phase" and example.ambiguous != ambiguous):
         return np.full(len(example.inputs), np.nan)
-    return values[: len(example.inputs)]
+    return values
 
 
 class _Group(NamedTuple):
-    """All rows of one coupling that have a head's label."""
+    """All rows of one cluster that have a head's label."""
 
     x: Doubles
+    inputs: Doubles
     label: Doubles
     chain: NDArray[np.int64]
     inside: NDArray[np.bool_]
 
 
 def _groups(head: HeadSpec, examples: Sequence[Example], seen: Sequence[Doubles]) -> list[_Group]:
-    """Return the rows with labels by coupling."""
+    """Return the rows with labels, in `FOLDS` parts that share no cluster, or one for each N_t."""
     labels = [label_rows(example, head.name) for example in examples]
     taken = [i for i, label in enumerate(labels) if np.isfinite(label).any()]
-    lattices: dict[tuple[object, ...], list[float]] = {}
+    lattices: dict[object, list[float]] = {}
     for i in taken:
         lattices.setdefault(examples[i].lattice, []).append(examples[i].beta)
-    parts: dict[float, list[_Group]] = {}
+    # Clusters in order of their coupling are dealt out in turn: every part has some of every lattice.
+    clusters = sorted({examples[i].cluster for i in taken})
+    fold = {cluster: k % FOLDS for k, cluster in enumerate(clusters)}
+    extents = sorted({cluster[0][3] for cluster in clusters})
+    if LABEL_OF.get(head.name, head.name) == ACROSS and len(extents) > 1:
+        # It is asked about lattices of an N_t that nobody has run: what holds for one left out is what it must learn.
+        fold = {cluster: extents.index(cluster[0][3]) for cluster in clusters}
+    parts: dict[int, list[_Group]] = {}
     for i in taken:
-        beta, known, scan = examples[i].beta, np.isfinite(labels[i]), lattices[examples[i].lattice]
-        inside = np.full(int(known.sum()), min(scan) < beta < max(scan))
-        parts.setdefault(beta, []).append(_Group(seen[i][known], labels[i][known], np.full(inside.shape, i), inside))
+        example, known = examples[i], np.isfinite(labels[i])
+        scan = lattices[example.lattice]
+        count = int(known.sum())
+        inside = np.full(count, min(scan) < example.beta < max(scan))
+        group = _Group(seen[i][known], example.inputs[known], labels[i][known], np.full(count, i), inside)
+        parts.setdefault(fold[example.cluster], []).append(group)
     return [_Group(*(np.concatenate(column) for column in zip(*part, strict=True))) for part in parts.values()]
+
+
+def _base(groups: Sequence[_Group]) -> list[HeadBase] | None:
+    """Return the curve without each part, and that of all; None where a constant is better on parts left out."""
+    curves, errors = [], np.zeros(2)
+    for i, group in enumerate(groups):
+        others = [part for k, part in enumerate(groups) if k != i]
+        inputs, label = (np.concatenate([getattr(part, name) for part in others]) for name in ("inputs", "label"))
+        curve = fit_curve_over(BASE, inputs, label)
+        curves.append(curve)
+        for k, said in enumerate((curve_at(curve, group.inputs), label.mean())):
+            errors[k] += float(np.sum((group.label - said) ** 2))
+    everything = (np.concatenate([getattr(part, name) for part in groups]) for name in ("inputs", "label"))
+    return [*curves, fit_curve_over(BASE, *everything)] if errors[0] < errors[1] else None
 
 
 def _fit_head(
     head: HeadSpec, examples: Sequence[Example], seen: Sequence[Doubles]
-) -> tuple[Readout, HeadFit, LeftOut] | None:
-    """Return a head's readout; None where fewer than two couplings have its label, or all labels are alike."""
+) -> tuple[Readout, HeadFit, LeftOut, HeadBase | None] | None:
+    """Return a head's readout; None where fewer than two clusters have its label, or all labels are alike."""
     groups = _groups(head, examples, seen)
+    across = LABEL_OF.get(head.name, head.name) == ACROSS
+    ridges = [ridge for ridge in RIDGES if ridge >= (LEAST_ACROSS if across else 0.0)]
     label = np.concatenate([group.label for group in groups]) if groups else np.zeros(0)
     if len(groups) < 2 or np.ptp(label) == 0:
         return None
-    sums = [NormalEquations.of([(group.x, _score(head, group.label)[:, None])]) for group in groups]
-    guesses = np.zeros((len(RIDGES), len(label)))
+    curves = _base(groups) if head.activation == "identity" and head.width == 1 else None
+
+    def residual(group: _Group, part: int) -> Doubles:
+        # The base of a part that is left out must not have seen it, nor may the readout fitted to the residual.
+        return group.label if curves is None else group.label - curve_at(curves[part], group.inputs)
+
+    def sums(part: int, groups: Sequence[_Group]) -> NormalEquations:
+        rows = [NormalEquations.of([(g.x, _score(head, residual(g, part))[:, None])]) for g in groups]
+        return reduce(NormalEquations.merge, rows)
+
+    guesses = np.zeros((len(ridges), len(label)))
     start = 0
     for i, group in enumerate(groups):
-        others = reduce(NormalEquations.merge, [part for k, part in enumerate(sums) if k != i])
-        for j, readout in enumerate(others.solve(RIDGES)):
+        others = [part for k, part in enumerate(groups) if k != i]
+        for j, readout in enumerate(sums(i, others).solve(ridges)):
             guesses[j, start : start + len(group.x)] = readout(group.x)[:, 0]
         start += len(group.x)
-    wanted = _score(head, label)
-    errors = ((guesses - wanted) ** 2).mean(axis=1) / wanted.var()
+    left = np.concatenate([residual(group, i) for i, group in enumerate(groups)])
+    errors = ((guesses - _score(head, left)) ** 2).mean(axis=1) / max(float(_score(head, label).var()), 1e-12)
     best = int(np.argmin(errors))
-    readout = reduce(NormalEquations.merge, sums).solve([RIDGES[best]])[0]
+    readout = sums(-1, groups).solve([ridges[best]])[0]
     slope, offset = 1.0, 0.0
     said = head.offset + head.scale * (np.maximum(guesses[best], 0) if head.activation == "relu" else guesses[best])
+    said = said + label - left
     if head.activation in ("sigmoid", "softmax"):
         slope, offset = _platt(guesses[best], label)
         said = 1 / (1 + np.exp(-(slope * guesses[best] + offset)))
-    fit = HeadFit(RIDGES[best], len(label), float(errors[best]), float(np.sqrt(np.mean((said - label) ** 2))))
+    fit = HeadFit(ridges[best], len(label), float(errors[best]), float(np.sqrt(np.mean((said - label) ** 2))))
     chain, inside = (np.concatenate([getattr(group, name) for group in groups]) for name in ("chain", "inside"))
     spread = _spread(head, slope * readout.w_out, slope * readout.out_bias + offset, readout.ridge)
-    return spread, fit, LeftOut(said, label, chain, inside)
+    return spread, fit, LeftOut(said, label, chain, inside), None if curves is None else curves[-1]
 
 
 def _score(head: HeadSpec, label: Doubles) -> Doubles:

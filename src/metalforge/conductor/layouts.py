@@ -20,6 +20,8 @@ from metalforge.reservoir.weights import EsnWeights
 LAYOUTS: dict[str, HeadLayout] = {}
 LABEL_OF: dict[str, str] = {}
 """The head whose label another shares."""
+TRAJECTORIES: set[str] = set()
+"""Heads that are trained and tested on trajectories; all others are on sweeps."""
 
 
 def _take_shipped() -> None:
@@ -28,6 +30,8 @@ def _take_shipped() -> None:
     for name, heads in tomllib.loads(files(__package__).joinpath("data/layouts.toml").read_text("utf-8")).items():
         for head in heads:
             like = head.pop("like", "")
+            if head.pop("on", "sweeps") == "trajectories":
+                TRAJECTORIES.add(head["name"])
             if like and "label" not in head:
                 LABEL_OF[head["name"]] = like
             known[head["name"]] = known.get(like, {}) | head
@@ -37,6 +41,13 @@ def _take_shipped() -> None:
 _take_shipped()
 CONDUCTOR_11, GPU_PREP_11 = LAYOUTS["conductor-11"], LAYOUTS["gpu-prep-11"]
 """The heads of design documents 004 (twelve outputs, since the phase has two) and 003."""
+
+
+def on_trajectories(head: HeadSpec, name: str) -> HeadSpec:
+    """Return a head of another name that is trained and tested on trajectories, with the label of the one given."""
+    LABEL_OF[name] = LABEL_OF.get(head.name, head.name)
+    TRAJECTORIES.add(name)
+    return msgspec.structs.replace(head, name=name)
 
 
 def layout(name: str) -> HeadLayout:

@@ -26,6 +26,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 from metalforge.core.schema import HeadLayout
 from metalforge.hybrid.esn.network import HybridEsn
@@ -34,7 +35,6 @@ from metalforge.reservoir.series import side_by_side
 from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
 
-from .chains import Doubles
 from .heads_training import Trained, fit_heads, reservoir, train_heads, without_memory
 from .labels import Example
 from .layouts import CONDUCTOR_11

@@ -4,24 +4,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from metalforge.core.pages import Paragraphs, TextTable, markdown_table
+from metalforge.core.schema import HeadLayout
 
 from .evaluation import HeadCalibration, NeitherPhase
-from .scores import HeadScore, HeadsEvaluation, StopStudy, least_seen
+from .scores import FaultGate, HeadScore, HeadsEvaluation, StopStudy, least_seen
+from .study import Judged
 
 _notes = Paragraphs(Path(__file__).with_name("data") / "notes.toml")
 
 
-def tables(
-    found: HeadsEvaluation,
-    calibration: Sequence[HeadCalibration],
-    neither: NeitherPhase | None,
-    untested: Sequence[str],
-) -> list[TextTable]:
-    """Return all tables; `untested` are heads of the layout that no chain of the corpus has labels for."""
-    made = [_heads(found.heads, untested), _calibration(calibration), stop_table(found.thermalisation_stop)]
-    if neither is not None:
-        made.insert(1, _neither(neither))
-    return made
+def tables(judged: Judged, layout: HeadLayout) -> list[TextTable]:
+    """Return all tables; heads of the layout that no chain has labels for are named as untested."""
+    found = judged.found
+    untested = [name for name in layout.names if name not in {score.name for score in found.heads}]
+    made = [_heads(found, untested)]
+    made += [] if judged.neither is None else [_neither(judged.neither)]
+    made += [_peak(found)] if found.peak else []
+    made += [_calibration(judged.calibration), stop_table(found.thermalisation_stop)]
+    return made if found.gate is None else [*made, _gate(found.gate)]
 
 
 def as_markdown(tables: Sequence[TextTable], command: str) -> str:
@@ -37,22 +37,30 @@ def _table(title: str, notes: Sequence[str], rows: Sequence[dict[str, str]]) -> 
     return TextTable(title, tuple(rows[0]) if rows else (), [tuple(row.values()) for row in rows], "".join(notes))
 
 
-def _heads(scores: Sequence[HeadScore], untested: Sequence[str]) -> TextTable:
-    missing = _notes("heads.untested", names=", ".join(untested)) if untested else []
-    rows = [
-        {
-            "head": s.name,
-            "route": s.route,
-            "metric": s.metric,
-            "value": f"{s.value:.4g}",
-            "95 % interval": f"{s.low:.4g} .. {s.high:.4g}",
-            "strongest baseline": f"{s.baseline:.4g} ({s.baseline_name})",
-            "skill": f"{s.skill:+.3f}",
-            "trusted": "yes" if s.trusted else "no",
-        }
-        for s in scores
-    ]
-    return _table("Heads", _notes("heads.note") + missing, rows)
+def _heads(found: HeadsEvaluation, untested: Sequence[str]) -> TextTable:
+    notes = _notes("heads.note")
+    notes += _notes("heads.untested", names=", ".join(untested)) if untested else []
+    notes += _notes("heads.unknown", names="; ".join(found.unknown)) if found.unknown else []
+    return _table("Heads", notes, [_head_row(score) for score in found.heads])
+
+
+def _head_row(s: HeadScore) -> dict[str, str]:
+    interval = "" if s.skill_low is None else f"{s.skill_low:+.2f} .. {s.skill_high:+.2f}"
+    apart = [f"{x:+.2f}" if x is not None else "-" for x in (s.skill_hot, s.skill_cold)]
+    return {
+        "head": s.name,
+        "on": s.of,
+        "route": s.route,
+        "metric": s.metric,
+        "value": f"{s.value:.4g}",
+        "95 % interval": f"{s.low:.4g} .. {s.high:.4g}",
+        "strongest baseline": f"{s.baseline:.4g} ({s.baseline_name})",
+        "skill": f"{s.skill:+.3f}",
+        "of skill": interval,
+        "hot, cold": ", ".join(apart),
+        "clusters": str(s.clusters),
+        "trusted": "yes" if s.trusted else "no",
+    }
 
 
 def _neither(found: NeitherPhase) -> TextTable:
@@ -64,6 +72,21 @@ def _neither(found: NeitherPhase) -> TextTable:
         "baseline": f"{found.baseline:.3f} ({found.baseline_name})" if known else "",
     }
     return _table("Chains of neither phase", _notes("neither.note"), [row])
+
+
+def _peak(found: HeadsEvaluation) -> TextTable:
+    rows = [
+        {
+            "N_t": str(p.n_t),
+            "clusters": str(p.clusters),
+            "head": f"{p.head:.4f}",
+            "transition curve": f"{p.curve:.4f}",
+            "two-loop scaling": f"{p.two_loop:.4f}",
+        }
+        for p in found.peak
+    ]
+    spread = ", ".join(f"{s.error:.4f} up to {s.x:g}" for s in found.peak_spread)
+    return _table("The peak on an N_t that was left out", _notes("peak.note", spread=spread), rows)
 
 
 def _calibration(found: Sequence[HeadCalibration]) -> TextTable:
@@ -85,21 +108,37 @@ def _calibration(found: Sequence[HeadCalibration]) -> TextTable:
 
 def stop_table(study: StopStudy) -> TextTable:
     """Return the early stop of warm-up: every rule with its length and what it leaves of the start."""
-    dims, betas = "x".join(map(str, study.dims)), ", ".join(f"{beta:g}" for beta in study.betas)
-    seen = least_seen(2 / study.chains)
-    notes = _notes("stop.note", study=study, dims=dims, betas=betas, seen=seen, couplings=len(study.betas))
+    notes = _notes("stop.note", study=study, seen=least_seen(1 / study.chains))
     rows = [
         {
             "rule": r.rule,
-            "mean length": f"{study.fixed * (1 - r.saved):.0f}",
-            "saved": f"{r.saved:.2f}",
+            "mean length": f"{r.length:.0f}",
             "premature": f"{r.premature:.3f}",
-            "left of the start, P": str(r.left_plaquette or ""),
-            "left of the start, |L|": str(r.left_polyakov or ""),
-            "worst coupling": f"{max(r.bias_plaquette, r.bias_polyakov):.2f} ({r.worst})",
-            "one start": f"{r.one_start:.2f}",
+            "P, hot": str(r.plaquette_hot),
+            "P, cold": str(r.plaquette_cold),
+            "|L|, hot": str(r.polyakov_hot),
+            "|L|, cold": str(r.polyakov_cold),
             "unbiased": "yes" if r.unbiased else "no",
         }
         for r in study.rules
     ]
     return _table("Early stop of warm-up", notes, rows)
+
+
+def _gate(gate: FaultGate) -> TextTable:
+    def delay(updates: float | None) -> str:
+        return "-" if updates is None else f"{updates:.0f}"
+
+    rows = [
+        {
+            "fault": f.fault,
+            "chains": str(f.chains),
+            "found by rules": f"{f.found_by_rules:.2f}",
+            "delay": delay(f.delay_by_rules),
+            "found with the head": f"{f.found_with_head:.2f}",
+            "delay with the head": delay(f.delay_with_head),
+        }
+        for f in gate.faults
+    ]
+    rates = [1e5 * n / gate.updates for n in (gate.alarms_by_rules, gate.alarms_with_head)]
+    return _table("Fault gate", _notes("gate.note", gate=gate, rules=rates[0], both=rates[1]), rows)

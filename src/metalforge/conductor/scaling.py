@@ -1,12 +1,14 @@
 r"""Where the quenched transition is on a lattice, before anything was measured there, and how broad it is.
 
-The curve is fitted to the corpus's own peaks of the susceptibility of |L|, not to published couplings:
+The curve is fitted to the corpus's own peaks of the susceptibility of |L| (`transition_fit`), not to published ones:
 
-    b0(N_t, N_s) = sum_k powers_k (log N_t)^k - h (N_t / N_s)^3
+    b0(N_t, N_s) = a(N_t) - h (N_t / N_s)^3
+    a(N_t)       = sum_k powers_k v^k        v = log N_t or N_t^(-1/2), whichever is off less for an N_t left out
     width        = at_two (2 N_t / N_s)^power             half the breadth of the peak
 
-b0 is known as well as the fit is for an N_t that was in it; for any other its error is what it was off by for an N_t
-that was left out. That is also the unit in which the head `beta_priority` says where the peak is (`peak_of`).
+An N_t that was in the corpus has an a(N_t) of its own, with its error. Any other has the curve's, and its error is what
+the curve is off by for an N_t that is left out. That is also the unit in which the head `beta_priority` says where the
+peak is (`peak_of`).
 
 Beside it stands the published two-loop curve of asymptotic scaling, a lambda = f(beta), through one known point:
 
@@ -15,10 +17,11 @@ Beside it stands the published two-loop curve of asymptotic scaling, a lambda = 
 so that a peak at beta_1 on N_1 means f(beta_2) = f(beta_1) N_1 / N_2 on N_2.
 """
 
+from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
 from math import asinh, log, pi
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -32,32 +35,41 @@ class Transition(NamedTuple):
     width: float
 
 
-class _Curve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    powers: tuple[float, ...]
-    finite_size: float
+class KnownExtent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The peak of an N_t in large volumes, and its error."""
+
+    n_t: int
+    mean: float
     error: float
 
 
-class _Breadth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    at_two: float
-    power: float
-
-
 class TransitionCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The fit as it is shipped; `known` are the N_t in it, `unit` the error for any other."""
+    """The fit as it is shipped; `unit` is the error of an N_t that is not `known`."""
 
     source: str
-    known: tuple[int, ...]
     unit: float
-    curve: _Curve
-    breadth: _Breadth
+    variable: Literal["log", "root"]
+    """What the polynomial is in: log N_t, or N_t^(-1/2)."""
+    powers: tuple[float, ...]
+    finite_size: float
+    width_at_two: float
+    width_power: float
+    known: tuple[KnownExtent, ...] = ()
 
     def __call__(self, n_t: int, n_s: float) -> Transition:
         """Return the transition on N_s^3 x N_t."""
         ratio = n_t / n_s
-        mean = float(np.polynomial.polynomial.polyval(log(n_t), self.curve.powers)) - self.curve.finite_size * ratio**3
-        error = self.curve.error if n_t in self.known else self.unit
-        return Transition(mean, error, self.breadth.at_two * (2 * ratio) ** self.breadth.power)
+        here = next((one for one in self.known if one.n_t == n_t), None)
+        large, error = (self.between(n_t), self.unit) if here is None else (here.mean, here.error)
+        mean = large - self.finite_size * ratio**3
+        return Transition(mean, error, self.width_at_two * (2 * ratio) ** self.width_power)
+
+    def between(self, n_t: int) -> float:
+        """Return the peak in large volumes as the polynomial has it."""
+        return float(np.polynomial.polynomial.polyval(VARIABLES[self.variable](n_t), self.powers))
+
+
+VARIABLES: dict[str, Callable[[float], float]] = {"log": log, "root": lambda n_t: n_t**-0.5}
 
 
 @cache

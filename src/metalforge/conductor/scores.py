@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import norm, t
 
 from metalforge.core.errors import SpecError
@@ -46,9 +47,33 @@ def over_couplings(values: Sequence[float]) -> CouplingInterval:
         raise SpecError(f"an interval over couplings needs at least two. Got {n}")
     found = np.asarray(values, np.float64)
     drawn = found[np.random.default_rng(15).integers(n, size=(RESAMPLES, n))].mean(axis=1)
-    beyond = float(norm.cdf(-sqrt(n / (n - 1)) * t.ppf(0.975, n - 1)))
-    low, high = np.quantile(drawn, [beyond, 1 - beyond])
+    low, high = np.quantile(drawn, _ends(n))
     return CouplingInterval(value=float(found.mean()), low=float(low), high=float(high))
+
+
+def _ends(n: int) -> tuple[float, float]:
+    """Return the percentiles of a 95 % interval from n draws."""
+    beyond = float(norm.cdf(-sqrt(n / (n - 1)) * t.ppf(0.975, n - 1)))
+    return beyond, 1 - beyond
+
+
+def skill_interval(
+    loss: Sequence[float], rival: Sequence[float], rows: Sequence[float], *, resamples: int = 2000
+) -> CouplingInterval:
+    """Return 1 - loss / rival's loss, both sums by cluster, with the interval of drawing clusters again."""
+    sums = np.array([loss, rival, rows], np.float64)
+    n = sums.shape[1]
+    if n < 2:
+        raise SpecError(f"an interval over clusters needs at least two. Got {n}")
+    drawn = sums[:, np.random.default_rng(15).integers(n, size=(resamples, n))].sum(axis=2)
+    low, high = np.quantile(_skills(drawn), _ends(n))
+    return CouplingInterval(value=float(_skills(sums.sum(axis=1))), low=float(low), high=float(high))
+
+
+def _skills(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return skills; against a baseline that is never wrong there is nothing to gain."""
+    perfect = np.where(sums[0] > 0, -1.0, 0.0)
+    return np.asarray(np.where(sums[1] > 0, 1 - sums[0] / np.where(sums[1] > 0, sums[1], 1.0), perfect))
 
 
 def chains_to_see(bias: float) -> int:
@@ -77,42 +102,91 @@ class HeadScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     skill: float
     trusted: bool
     route: str
+    skill_low: float | None = None
+    skill_high: float | None = None
+    """The 95 % interval of the skill: clusters, all chains of a coupling on a lattice, were drawn again."""
+    clusters: int = 0
+    of: Literal["sweeps", "trajectories"] = "trajectories"
+    """The chains it was tested on: elsewhere it is not in its domain."""
+    skill_hot: float | None = None
+    skill_cold: float | None = None
+    """Of chains of one start alone."""
+
+
+class PeakScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the peak is on an N_t that was left out: root mean squares in beta of what each says."""
+
+    n_t: int
+    clusters: int
+    head: float
+    curve: float
+    """The transition curve, an interpolation in N_t."""
+    two_loop: float
+
+
+class PeakSpread(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far a reading of the peak is off, in beta, up to a distance |x| from where the curve has it."""
+
+    x: float
+    error: float
+
+
+class FaultScore(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many chains with a fault are found within 64 updates, and after how many in the median; by rules and head."""
+
+    fault: str
+    chains: int
+    found_by_rules: float
+    found_with_head: float
+    delay_by_rules: float | None
+    delay_with_head: float | None
+
+
+class FaultGate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The gate: thresholds of one false alarm in 10^5 updates of training chains, and what they did on test chains."""
+
+    threshold: float
+    """Of the anomaly head."""
+    band: float
+    """Of the plaquette, in deviations from the chain's running mean."""
+    updates: int
+    """Of sound test chains."""
+    alarms_by_rules: int
+    alarms_with_head: int
+    faults: tuple[FaultScore, ...]
 
 
 class StopRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One rule: share of warm-up trajectories saved, share of chains stopped before their label, and bounds of bias.
+    """One rule: its mean length, the share of chains it stops before their label, and the bias it leaves.
 
-    The bounds are the largest over couplings, in errors of a standard measurement; `worst` names where. `one_start` is
-    the largest bias of hot or of cold chains alone, without a margin. `left_plaquette` and `left_polyakov` are what is
-    left of the start, signed by it and averaged over couplings, with an interval that draws couplings again; records of
-    earlier studies have none.
+    Biases are means over clusters of (visit - equilibrium) in errors of one visit, of hot and of cold chains apart,
+    with intervals that draw clusters again. A rule is unbiased where all four intervals are within +-0.3.
     """
 
     rule: str
-    saved: float
+    length: float
     premature: float
-    bias_plaquette: float
-    bias_polyakov: float
-    worst: str
-    one_start: float
+    plaquette_hot: CouplingInterval
+    plaquette_cold: CouplingInterval
+    polyakov_hot: CouplingInterval
+    polyakov_cold: CouplingInterval
     unbiased: bool
-    left_plaquette: CouplingInterval | None = None
-    left_polyakov: CouplingInterval | None = None
 
 
 class StopStudy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was run, and every rule."""
+    """How warm-ups may be ended: what was measured, and every rule."""
 
-    betas: tuple[float, ...]
-    dims: tuple[int, int, int, int]
+    lattices: int
+    clusters: int
     chains: int
-    """At each coupling, half of them from hot."""
-    fixed: int
+    """Of one start."""
+    shortest: int
+    longest: int
     measured: int
     sure: float
     in_a_row: int
     factor: float
-    """The head's rule: this many times the trajectories until it was sure; chosen on training chains."""
+    """The head's rule: this many times the frames until it was sure; chosen on training chains."""
     rules: tuple[StopRule, ...]
 
 
@@ -175,3 +249,8 @@ class HeadsEvaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     thermalisation_stop: StopStudy
     tested_on: tuple[TestedKind, ...] = ()
     """The chains that all of it is about."""
+    peak: tuple[PeakScore, ...] = ()
+    peak_spread: tuple[PeakSpread, ...] = ()
+    gate: FaultGate | None = None
+    unknown: tuple[str, ...] = ()
+    """Couplings whose hot and cold chains do not agree: they have no equilibrium, and no labels of it."""

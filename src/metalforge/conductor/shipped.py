@@ -53,25 +53,35 @@ def read_provenance(path: PathLike) -> Provenance | None:
 
 
 FOLDER = files("metalforge.conductor") / "data"
-WEIGHTS, SCORES = FOLDER / "conductor-11.safetensors", FOLDER / "conductor-11.json"
+DEFAULT = "conductor-11"
 
 
 @cache
-def default_weights() -> EsnWeights:
-    """Return the shipped network: fifty features, 128 units, the heads of conductor-11."""
-    with as_file(WEIGHTS) as path:
+def shipped_weights(layout: str) -> EsnWeights:
+    """Return the network that comes with the package for a layout: 128 units, the features of a frame."""
+    with as_file(FOLDER / f"{layout}.safetensors") as path:
         return load_weights(path)
 
 
 @cache
+def shipped_scores(layout: str) -> HeadsEvaluation:
+    """Return what `conductor evaluate` measured of that network."""
+    return msgspec.json.decode((FOLDER / f"{layout}.json").read_bytes(), type=HeadsEvaluation)
+
+
+def default_weights() -> EsnWeights:
+    """Return the network that campaigns read with: the heads of conductor-11."""
+    return shipped_weights(DEFAULT)
+
+
 def default_scores() -> HeadsEvaluation:
-    """Return what `conductor evaluate` measured of the shipped network."""
-    return msgspec.json.decode(SCORES.read_bytes(), type=HeadsEvaluation)
+    """Return what it was worth on held-out chains."""
+    return shipped_scores(DEFAULT)
 
 
 def default_provenance() -> Provenance:
     """Return the command, seeds and corpus that made the shipped network."""
-    with as_file(WEIGHTS) as path:
+    with as_file(FOLDER / f"{DEFAULT}.safetensors") as path:
         made = read_provenance(path)
     assert made is not None, "the shipped file is written by `conductor train`, which says how"
     return made

@@ -5,8 +5,8 @@ trajectories has a standard warm-up of n / 4 and a measurement of n / 2 after it
 corpus, as in the published design's experiment). A rule starts the measurement at another trajectory `start`:
 
     saved      = n / 4 - start                     trajectories, at the same length of measurement
-    premature  = start before the chain stays in the band of the long runs (the label of thermalisation)
-    left       = sign (mean plaquette of the measurement - that of the long runs) / sigma
+    premature  = start before the chain stays in the band of equilibrium (the label of thermalisation)
+    left       = sign (mean plaquette of the measurement - that of equilibrium) / sigma
     added      = left - left of the standard start of the same chain: the bias that starting elsewhere adds
 
 `sigma` is the error of a standard measurement at the same coupling (Gamma method, averaged over chains), and `sign` is
@@ -34,10 +34,9 @@ from numpy.typing import NDArray
 from metalforge.campaign.physics.transition import locate
 from metalforge.campaign.steerers import GaussianProcess, build_steerer
 from metalforge.conductor.baselines import says
-from metalforge.conductor.chains import Corpus, Doubles
 from metalforge.conductor.early_stop import first_yes
-from metalforge.conductor.labels import Example
-from metalforge.conductor.stopping import SOUND
+from metalforge.conductor.labels import Example, Labeller
+from metalforge.core.arrays import Doubles
 from metalforge.core.steering import Steerer
 from metalforge.reservoir.metrics import Interval, wilson
 from metalforge.statistics import gamma_method
@@ -46,6 +45,8 @@ from .protocol import Settings
 from .virtual_campaign import Rules, TapeSource, TapeSpec, run_campaign, tape_of
 
 RESAMPLES = 1000
+SOUND = 0.5
+"""Share of accepted trajectories below which a chain is broken rather than slow."""
 STANDARD, MEASURED = 4, 2
 """A chain's length over that of its standard warm-up, and over that of a measurement."""
 RANGES = ((4.7, 5.5), (4.9, 5.3))
@@ -66,20 +67,21 @@ class Judged(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WarmUps:
-    """Chains whose label is known, with what their long runs found."""
+    """Chains whose label is known, with the equilibrium of their coupling."""
 
     chains: tuple[Example, ...]
     truth: Doubles
     sigma: Doubles
 
     @classmethod
-    def of(cls, examples: Sequence[Example], corpus: Corpus) -> "WarmUps":
+    def of(cls, examples: Sequence[Example], labeller: Labeller) -> "WarmUps":
         """Return the quenched chains among some examples that move and have a label."""
-        known = tuple(e for e in examples if e.labels.length is not None and _moves(e) and not e.chain.entry.flavors)
+        known = tuple(e for e in examples if e.length is not None and _moves(e) and not e.chain.entry.flavors)
         places = [e.chain.entry.place for e in known]
-        truth = [float(corpus.reference(place).series[:, :, 2].mean()) for place in places]
+        equilibria = [labeller.known(e.chain.entry) for e in known]
+        truth = [one.plaquette.mean for one in equilibria if one is not None]
         n = min((len(e.inputs) for e in known), default=0)
-        errors = [gamma_method(e.chain.plaquette[n // STANDARD :][: n // MEASURED]).error for e in known]
+        errors = [gamma_method(e.chain.column("plaquette")[n // STANDARD :][: n // MEASURED]).error for e in known]
         sigma = [
             float(np.sqrt(np.mean([error**2 for error, p in zip(errors, places, strict=True) if p == place])))
             for place in places
@@ -104,7 +106,7 @@ class WarmUps:
     @property
     def labels(self) -> NDArray[np.int64]:
         """The trajectory from which each chain stays in its band."""
-        return np.array([e.labels.length for e in self.chains], np.int64)
+        return np.array([e.length for e in self.chains], np.int64)
 
     def starts(self, rule: Callable[[Example], float]) -> NDArray[np.int64]:
         """Return where a rule starts measuring."""
@@ -128,7 +130,9 @@ class WarmUps:
         )
 
     def _left(self, starts: NDArray[np.int64]) -> Doubles:
-        found = [e.chain.plaquette[s : s + self.measured].mean() for e, s in zip(self.chains, starts, strict=True)]
+        found = [
+            e.chain.column("plaquette")[s : s + self.measured].mean() for e, s in zip(self.chains, starts, strict=True)
+        ]
         sign = np.array([-1.0 if e.chain.entry.start == "hot" else 1.0 for e in self.chains])
         return np.asarray(sign * (np.array(found) - self.truth) / self.sigma)
 
@@ -171,7 +175,7 @@ def offset_for(lengths: Doubles, labels: Doubles, premature: float) -> float:
 
 def mser_start(example: Example) -> int:
     """Return after how many trajectories MSER first calls the plaquettes thermalised; all where it never does."""
-    return first_yes(says("MSER", example.chain) > 0) + 1
+    return first_yes(says("MSER", example) > 0) + 1
 
 
 def pooled_mean(values: Sequence[Doubles]) -> Callable[[NDArray[np.int64]], float]:

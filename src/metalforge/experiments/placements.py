@@ -27,17 +27,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from metalforge.conductor.chains import Corpus, Doubles, load_corpus, save_corpus
-from metalforge.conductor.corpus import build_corpus
-from metalforge.conductor.corpus_spec import QUICK_CORPUS, CorpusSpec
+from metalforge.conductor.corpus_file import Corpus, load_corpus, save_corpus
+from metalforge.conductor.corpus_grids import corpus_spec
+from metalforge.conductor.corpus_runs import make_corpus
 from metalforge.conductor.early_stop import first_sure
 from metalforge.conductor.evaluation import evaluate
 from metalforge.conductor.heads_training import Trained, label_rows, reservoir, train_heads
-from metalforge.conductor.labels import Example, examples
-from metalforge.conductor.layouts import GPU_PREP_11
+from metalforge.conductor.labels import Example, Labeller, examples
+from metalforge.conductor.layouts import GPU_PREP_11, on_trajectories
 from metalforge.conductor.predicting import values_of
 from metalforge.conductor.scores import HeadScore
-from metalforge.conductor.stopping import choose_factor, thermalisation_head
+from metalforge.core.arrays import Doubles
 from metalforge.core.schema import HeadLayout
 from metalforge.reservoir.metrics import Interval
 
@@ -98,7 +98,7 @@ class Findings:
 
 def lines(found: Findings) -> tuple[tuple[str, ...], ...]:
     """Return the table: one line a placement, ours beside the published design's."""
-    warm, rejection, phase = (found.scores.get(name) for name in ("thermalization", "rejection", "phase"))
+    warm, rejection, phase = (found.scores.get(name) for name in (WARM, REJECT, PHASE))
     head, predicted, both = (found.judged[name] for name in ("head", "predicted", "head and predicted"))
     length = found.length_score
     usual_stop = f"{_baseline(warm)}; MSER saves {_percent(found.of_all(found.judged['MSER'].saved))}"
@@ -166,18 +166,36 @@ SURE_OF_REJECTION = 0.9
 """Probability from which a trajectory of warm-up is broken off."""
 SEEN_AT = 0.25
 """The part of a trajectory after which the rejection head speaks."""
-HEAD = "quenched_length"
-LENGTH = HeadLayout(name="warm-up length", heads=(GPU_PREP_11[HEAD],))
+WARM, REJECT, PHASE, HEAD = "therm_detect", "reject_predict", "phase_on_trajectories", "warmup_length"
+HEADS = HeadLayout(
+    name="placements",
+    heads=(GPU_PREP_11[WARM], GPU_PREP_11[REJECT], on_trajectories(GPU_PREP_11["phase_classify"], PHASE)),
+)
+LENGTH = HeadLayout(name="warm-up length", heads=(on_trajectories(GPU_PREP_11["quenched_length"], HEAD),))
 ALLOWED = 0.3
 """Bias, in errors of a measurement, below which an early start is called harmless."""
-SCORED = ("thermalization", "rejection", "phase", "beta_priority")
 CONTROL = 3
 """The trajectory at which the control starts measuring: it must be seen to be biased."""
 
 
-def corpus_of(spec: CorpusSpec) -> Corpus:
-    """Return the corpus of a specification, from the cache if it was made before."""
-    return cached("conductor-corpus-*.h5", spec, lambda: build_corpus(spec), load_corpus, save_corpus)
+FACTORS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
+PREMATURE, IN_A_ROW = 0.01, 10
+"""Share of training chains that may stop before their label, and trajectories for which the head must be sure."""
+
+
+def corpus_of(grid: str) -> Corpus:
+    """Return the corpus of a grid, from the cache if it was made before."""
+    spec = corpus_spec(grid)
+    return cached("conductor-corpus-*.h5", spec, lambda: make_corpus(grid, spec), load_corpus, save_corpus)
+
+
+def choose_factor(trained: Trained, chains: Sequence[Example]) -> float:
+    """Return the least factor with which few enough training chains stop before their label, by heads left out."""
+    left_out = trained.left_out[WARM]
+    ends = {i: length for i in np.unique(left_out.chain).tolist() if (length := chains[i].length) is not None}
+    first = np.array([first_sure(left_out.said[left_out.chain == i], in_a_row=IN_A_ROW) for i in ends])
+    wanted = np.array(list(ends.values()))
+    return next((f for f in FACTORS if len(wanted) and np.mean(f * first < wanted) <= PREMATURE), FACTORS[-1])
 
 
 @experiment("020", "What does a network save at each of six places in a run, and at what cost?")
@@ -189,16 +207,21 @@ def run(settings: Settings, progress: Progress) -> Result:
         progress(steps.index(what), len(steps), what)
 
     begin("chains")
-    corpus = corpus_of(QUICK_CORPUS if settings.quick else CorpusSpec())
-    train, test = examples(corpus, "train"), examples(corpus, "test")
+    corpus = corpus_of("quick-trajectories" if settings.quick else "trajectories")
+    labeller = Labeller(corpus)
+    train, test = examples(corpus, "train", labeller), examples(corpus, "test", labeller)
     begin("heads")
-    trained = train_heads(train, weights=reservoir(settings.seed))
+    trained = train_heads(train, weights=reservoir(settings.seed), layout=HEADS)
     begin("warm-ups")
-    warmups = WarmUps.of(test, corpus)
-    head = thermalisation_head(trained)
+    warmups = WarmUps.of(test, labeller)
     factor, standard = choose_factor(trained, train), warmups.standard
-    sure = warmups.starts(lambda e: min(factor * first_sure(values_of(trained, e.inputs)[head]), standard))
-    lengths, predicted = predicted_lengths(WarmUps.of(train, corpus), warmups, settings.seed)
+
+    def until_sure(example: Example) -> float:
+        said = values_of(trained, example.inputs)[WARM]
+        return min(factor * first_sure(said, in_a_row=IN_A_ROW), standard)
+
+    sure = warmups.starts(until_sure)
+    lengths, predicted = predicted_lengths(WarmUps.of(train, labeller), warmups, settings.seed)
     starts = {
         "head": sure,
         "MSER": warmups.starts(lambda e: min(mser_start(e), standard)),
@@ -209,8 +232,7 @@ def run(settings: Settings, progress: Progress) -> Result:
     starts["head and predicted"] = np.minimum(sure, starts["predicted"])
     judged = {name: warmups.judge(where) for name, where in starts.items()}
     begin("baselines")
-    kept = replace(trained, fits={name: fit for name, fit in trained.fits.items() if name in SCORED})
-    scores = {score.name: score for score in evaluate(kept, train, test, routes=("f32-software",))}
+    scores = {score.name: score for score in evaluate(trained, train, test, routes=("f32-software",))}
     begin("steering")
     found = Findings(
         chains=len(warmups.chains),
@@ -231,11 +253,11 @@ def mid_trajectory(trained: Trained, test: Sequence[Example], standard: int) -> 
     """Return how often the rejection head is right, and what breaking trajectories off saves in warm-up."""
     right, usual, saved, wrong = [], [], [], []
     for example in test:
-        label = label_rows(example, "rejection")
+        label = label_rows(example, REJECT)
         known = np.isfinite(label)
         if not known.any():
             continue
-        said = values_of(trained, example.inputs)["rejection"]
+        said = values_of(trained, example.inputs)[REJECT]
         right.append(((said > 0.5) == (label > 0.5))[known].astype(float))
         usual.append(label[known])
         early = known & (np.arange(len(label)) < standard)
@@ -257,14 +279,21 @@ def predicted_lengths(train: WarmUps, test: WarmUps, seed: int) -> tuple[Doubles
 
     The head sees first frames only: the coupling, the lattice, the start.
     """
-    learn, waiting = ([replace(e, inputs=e.inputs[:1]) for e in part.chains] for part in (train, test))
+    learn, waiting = ([_before_it_runs(e) for e in part.chains] for part in (train, test))
     reader = train_heads(learn, weights=reservoir(seed), layout=LENGTH)
     left_out = reader.left_out[HEAD]
-    share = float((left_out.label > test.standard).mean())
-    more = offset_for(np.maximum(left_out.said, 0.0), left_out.label, share)
+    label, guess = np.expm1(left_out.label), np.maximum(np.expm1(left_out.said), 0.0)
+    share = float((label > test.standard).mean())
+    more = offset_for(guess, label, share)
     (score,) = evaluate(reader, learn, waiting, routes=("f32-software",))
     said = np.array([float(values_of(reader, example.inputs)[HEAD][0]) for example in waiting])
-    return np.maximum(said, 0.0) + more, score
+    return np.maximum(np.expm1(said), 0.0) + more, score
+
+
+def _before_it_runs(example: Example) -> Example:
+    """Return what is known of a chain before it runs, with its own length as the label."""
+    length = np.array([np.log1p(float(example.length or 0))])
+    return replace(example, rows=example.rows[:1], inputs=example.inputs[:1], labels={"quenched_length": length})
 
 
 def _rows(found: Findings) -> Iterator[ResultRow]:
@@ -290,7 +319,7 @@ def _rows(found: Findings) -> Iterator[ResultRow]:
         where = "gaussian-process, {:g} .. {:g}".format(*steered.range)
         yield of("D", where, "trajectory_ratio", steered.ratio, 1.0, less=True)
         yield of("F", where, "saved_share_of_all", found.saved_together(steered))
-    asked = {"thermalization": "A", "rejection": "B", "phase": "C", "beta_priority": "D", HEAD: "E"}
+    asked = {WARM: "A", REJECT: "B", PHASE: "C", HEAD: "E"}
     for score in (*found.scores.values(), found.length_score):
         yield of(asked[score.name], "head", score.metric, score, score.baseline, less=score.metric != "accuracy")
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from metalforge.conductor.features import FEATURES
+from metalforge.conductor.features import SCHEMA
 from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11, LAYOUTS, layout, migrate
 from metalforge.conductor.program import ConductorProgram
 from metalforge.core.errors import SpecError, UnknownNameError
@@ -236,10 +236,12 @@ def test_a_batch_of_eight_on_the_device_is_two_calls_and_equals_eight_alone():
 
 
 def test_weights_keep_their_features_and_heads_in_a_file(tmp_path):
-    program = ConductorProgram.builder().reservoir_dims(50, 32).features(FEATURES).add_layout(CONDUCTOR_11).build()
+    program = (
+        ConductorProgram.builder().reservoir_dims(len(SCHEMA), 32).features(SCHEMA).add_layout(CONDUCTOR_11).build()
+    )
     save_weights(program.weights, tmp_path / "c.safetensors")
     again = load_weights(tmp_path / "c.safetensors")
-    assert again.features == FEATURES
+    assert again.features == SCHEMA
     assert again.heads.names == CONDUCTOR_11.names
 
 

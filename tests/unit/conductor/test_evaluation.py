@@ -1,4 +1,4 @@
-"""Scores of heads against baselines, end to end on a small corpus, and the early stop with its control."""
+"""Scores of heads against baselines, end to end on made-up chains, the early stop with its control, and the gate."""
 
 import json
 from dataclasses import replace
@@ -6,143 +6,155 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from metalforge.conductor.baselines import baselines_for
-from metalforge.conductor.chains import SERIES, ChainEntry, ChainRecord, save_corpus
-from metalforge.conductor.corpus import build_corpus, training_runs
-from metalforge.conductor.corpus_spec import CorpusGrid, CorpusSpec
+from metalforge.conductor.corpus_file import save_corpus
 from metalforge.conductor.early_stop import IN_A_ROW
-from metalforge.conductor.evaluation import calibration, evaluate, neither_phase
+from metalforge.conductor.evaluation import calibration, evaluate, neither_phase, peak_study
+from metalforge.conductor.fault_gate import gate_study
 from metalforge.conductor.heads_training import HeadFit, LeftOut, Trained, label_rows, reservoir, train_heads
-from metalforge.conductor.labels import examples, meta_rows
+from metalforge.conductor.layouts import CONDUCTOR_11, GPU_PREP_11
 from metalforge.conductor.predicting import ROUTES, ensemble_of, predictions
-from metalforge.conductor.scores import StopStudy, chains_to_see
-from metalforge.conductor.shipped import default_scores, read_provenance
-from metalforge.conductor.stopping import CHAINS, _judge, _Place, choose_factor
+from metalforge.conductor.scaling import transition_of
+from metalforge.conductor.scores import HeadsEvaluation, skill_interval
+from metalforge.conductor.shipped import read_provenance
+from metalforge.conductor.stopping import choose_factor, stop_study
+from metalforge.conductor.study import labelled
+from metalforge.conductor.transition_fit import fit_curve, peaks_of, without
 from metalforge.core.errors import SpecError
+from reference.command_line import call
+from reference.made_up_chains import chain, corpus, scan
 
-SPEC = CorpusSpec(
-    grids=(
-        CorpusGrid(
-            dims=(4, 4, 4, 2),
-            train=(4.6, 5.6),
-            test=(4.7, 5.5),
-            far=(4.5, 5.8),
-            steps=((1.0, 7),),
-            trajectories=44,
-        ),
-    ),
-    reference=30,
-)
-ENTRY = ChainEntry(
-    part="test", beta=5.0, dims=(4, 4, 4, 4), start="cold", tau=1.0, n_steps=10, stream=0, trajectories=250, untested=6
-)
-FIELDS = {"name", "metric", "value", "low", "high", "baseline", "baseline_name", "skill", "trusted", "route"}
+LATTICES = ((4, 4, 4, 2), (8, 8, 8, 4), (12, 12, 12, 6))
+NEARBY = (-0.4, -0.04, -0.02, 0.0, 0.02, 0.04, 0.4)
 
 
-@pytest.fixture(scope="module")
-def corpus():
-    return build_corpus(SPEC)
-
-
-@pytest.fixture(scope="module")
-def parts(corpus):
-    return examples(corpus, "train"), examples(corpus, "test")
+def made_up():
+    """Three N_t, couplings about each transition, trajectories, and chains with a fault."""
+    chains = []
+    for k, dims in enumerate(LATTICES):
+        middle = transition_of(dims[3], dims[0]).mean
+        chains += scan([round(middle + b, 3) for b in NEARBY], dims=dims, first=100 * k)
+        tests = [round(middle + b, 3) for b in (-0.3, -0.03, 0.01, 0.03)]
+        chains += scan(tests, "test", dims=dims, first=100 * k + 50, seed=2027)
+    moves = {"algorithm": "hmc", "warmup": 30, "updates": 80}
+    chains += scan((4.8, 5.0, 5.2), first=400, **moves) + scan((4.9, 5.1), "test", first=450, seed=2027, **moves)
+    for part, seed, first, betas in (("train", 2026, 500, (4.85, 5.3)), ("test", 2027, 550, (4.95, 5.25))):
+        for i, beta in enumerate(betas):
+            chains.append(
+                chain(beta, stream=first + i, part=part, seed=seed, fault="wrong_beta", fault_from=200, fault_length=64)
+            )
+            chains[-1].series[:2, 200:264] += 0.2
+    return corpus(*chains)
 
 
 @pytest.fixture(scope="module")
-def trained(parts):
-    return train_heads(parts[0], weights=reservoir(1))
+def made():
+    return made_up()
 
 
-def test_every_head_is_scored_on_every_route_against_its_strongest_baseline(trained, parts) -> None:
-    scores = evaluate(trained, *parts)
+@pytest.fixture(scope="module")
+def chains(made):
+    return labelled(made)
+
+
+@pytest.fixture(scope="module")
+def trained(chains):
+    return train_heads(chains.lessons, weights=reservoir(1, units=48))
+
+
+def test_every_head_is_scored_on_every_route_against_its_strongest_baseline(trained, chains):
+    scores = evaluate(trained, chains.lessons, chains.test)
     assert {s.route for s in scores} == set(ROUTES)
     heads = {s.name for s in scores}
-    assert {"thermalization", "anomaly", "rejection", "deconfinement"} <= heads
+    assert {"thermalization", "anomaly", "rejection", "deconfinement", "schedule", "quality"} <= heads
     assert len(scores) == len(heads) * len(ROUTES)
     for s in scores:
         assert s.low <= s.value <= s.high
-        best = max if s.metric == "accuracy" else min
-        assert best(s.value, s.baseline) == (s.value if s.skill > 0 else s.baseline) or s.skill == 0
-        assert s.skill > 0 or not s.trusted
+        assert s.skill_low <= s.skill <= s.skill_high or s.baseline == s.value
+        assert s.skill_low > 0 or not s.trusted
+        assert s.clusters >= 2
+        assert s.of == ("trajectories" if s.name == "rejection" else "sweeps")
     # One baseline for all routes: they differ in the network only.
     assert all(len({s.baseline for s in scores if s.name == name}) == 1 for name in heads)
 
 
-def test_the_device_says_nearly_what_software_says(trained, parts) -> None:
-    said = {route: predictions(route, trained, *parts) for route in ("f32-software", "npu-w8a8", "npu-w4a8-refit")}
-    for name in ("anomaly", "rejection"):
+def test_the_device_says_nearly_what_software_says(trained, chains):
+    routes = ("f32-software", "npu-w8a8", "npu-w4a8-refit")
+    said = {route: predictions(route, trained, chains.lessons, chains.test) for route in routes}
+    for name in ("deconfinement", "thermalization"):
         exact = np.concatenate(said["f32-software"][name])
-        for route, bound in (("npu-w8a8", 0.05), ("npu-w4a8-refit", 0.1)):
+        for route, bound in (("npu-w8a8", 0.1), ("npu-w4a8-refit", 0.3)):
             found = np.concatenate(said[route][name])
-            assert 0 < np.sqrt(np.mean((found - exact) ** 2)) < bound, (name, route)
+            assert 0 < np.sqrt(np.mean((found - exact) ** 2)) < bound * max(exact.std(), 0.2), (name, route)
 
 
-def test_a_head_that_repeats_the_truth_is_trusted_and_one_that_denies_it_is_not(trained, parts, monkeypatch) -> None:
+def test_a_head_that_repeats_the_truth_is_trusted_and_one_that_denies_it_is_not(trained, chains, monkeypatch):
     from metalforge.conductor import evaluation
+
+    asked = ("anomaly", "rejection")
 
     def oracle(route, trained, train, test):
         flip = route == "npu-w8a8"
         return {
             name: [np.nan_to_num(1 - label_rows(e, name) if flip else label_rows(e, name)) for e in test]
-            for name in ("anomaly", "rejection")
+            for name in asked
         }
 
     monkeypatch.setattr(evaluation, "predictions", oracle)
-    for s in evaluate(trained, *parts, routes=("f32-software", "npu-w8a8")):
+    only = replace(trained, fits={name: trained.fits[name] for name in asked})
+    for s in evaluate(only, chains.lessons, chains.test, routes=("f32-software", "npu-w8a8")):
         right = s.route == "f32-software"
         assert s.trusted == right
         assert (s.skill == 1) == right
         assert s.value == (0 if right else 1)
 
 
-def test_training_and_test_chains_must_not_share_couplings(trained, parts) -> None:
+def test_training_and_test_chains_must_not_share_couplings(trained, chains):
     with pytest.raises(SpecError, match="share"):
-        evaluate(trained, parts[0], parts[0])
+        evaluate(trained, chains.train, chains.train)
 
 
-def test_baselines_know_training_chains_only(parts) -> None:
-    train, test = parts
+def test_intervals_draw_clusters():
+    """Two clusters that disagree leave an interval as wide as they are apart, however many rows each has."""
+    found = skill_interval([10.0, 90.0], [100.0, 100.0], [1000.0, 1000.0])
+    assert found.value == pytest.approx(0.5)
+    assert (found.low, found.high) == pytest.approx((0.1, 0.9))
+    many = skill_interval([10.0, 90.0] * 50, [100.0] * 100, [1.0] * 100)
+    assert many.high - many.low < 0.2
+    with pytest.raises(SpecError, match="two"):
+        skill_interval([1.0], [2.0], [1.0])
+
+
+def test_baselines_know_training_chains_only(chains):
+    train, test = chains.train, chains.test
     found = baselines_for("rejection", train, classes=True)
-    assert set(found) == {
-        "constant",
-        "coupling alone",
-        "coupling on its lattice",
-        "single feature",
-        "last value",
-        "published formula",
-    }
+    usual = {"constant", "scaled coupling", "coupling on its lattice", "single feature"}
+    assert set(found) == usual | {"last value", "published formula"}
     labels = np.concatenate([label_rows(e, "rejection") for e in train])
-    assert found["constant"](test[0])[0] == pytest.approx(np.nanmean(labels))
-    running = found["last value"](test[0])
-    rejected = 1 - test[0].chain.column("accepted")
+    moved = next(e for e in test if e.chain.entry.algorithm == "hmc")
+    assert found["constant"](moved)[0] == pytest.approx(np.nanmean(labels))
+    running = found["last value"](moved)
+    rejected = 1 - moved.chain.column("accepted")
     # The share at t is of the tests before t.
     assert running[0] == 0.5
     assert running[30] == pytest.approx((np.nansum(rejected[:30]) + 1) / (np.isfinite(rejected[:30]).sum() + 2))
-    assert "MSER" in baselines_for("thermalization", train, classes=True)
-
-
-def test_every_head_of_the_other_layout_has_its_origin_as_a_baseline_where_there_was_one(parts) -> None:
-    train, test = parts
-    for head in ("param_suggest", "next_run", "quenched_length", "phase_classify", "anomaly_detect", "quality_score"):
-        found = baselines_for(head, train, classes=head in ("phase_classify", "anomaly_detect"))
-        said = found["published formula"](test[0])
-        assert said.shape == (len(test[0].inputs),)
+    warm = {"MSER", "Geweke", "fixed length", "published formula"}
+    assert set(baselines_for("thermalization", train, classes=True)) == usual | warm
+    assert "plaquette band" in baselines_for("anomaly", train, classes=True)
+    swept = next(e for e in test if e.chain.entry.algorithm == "heatbath")
+    order = baselines_for("deconfinement", train, classes=False)
+    assert order["last value"](swept)[-1] == pytest.approx(swept.labels["deconfinement"][-1], abs=0.3)
+    for head in ("next_run", "quenched_length", "phase_classify", "anomaly_detect"):
+        said = baselines_for(head, train, classes=head.startswith(("phase", "anomaly")))["published formula"](swept)
+        assert said.shape == swept.rows.shape
         assert np.isfinite(said).all()
-    assert {"MSER", "Geweke"} <= set(baselines_for("therm_detect", train, classes=True))
 
 
-def test_chains_of_neither_phase_are_scored_apart(trained, parts) -> None:
-    train, test = parts
-    scored = neither_phase(trained, train, test)
-    assert scored is not None
-    clear = [e for e in test if np.isfinite(label_rows(e, "phase")).any()]
-    assert scored.chains + len(clear) <= len(test)
-    # The same chains, called ambiguous: they leave the score of the phase and are all in this one.
-    unclear = [replace(e, labels=replace(e.labels, ambiguous=True)) for e in clear[:3]]
-    again = neither_phase(trained, train, [*unclear, *clear[3:]])
+def test_chains_of_neither_phase_are_scored_apart(trained, chains):
+    clear = [e for e in chains.test if np.isfinite(label_rows(e, "phase")).any()]
+    unclear = [replace(e, ambiguous=True) for e in clear[:3]]
+    again = neither_phase(trained, chains.train, [*unclear, *clear[3:]])
     assert again is not None
     assert again.chains == 3
     assert again.value is not None
@@ -150,123 +162,113 @@ def test_chains_of_neither_phase_are_scored_apart(trained, parts) -> None:
     assert all(np.isnan(label_rows(e, "phase")).all() for e in unclear)
 
 
-def test_calibration_counts_what_lies_within(trained, parts) -> None:
-    found = {c.name: c for c in calibration(ensemble_of([trained]), parts[1])}
+def test_calibration_counts_what_lies_within(trained, chains):
+    found = {c.name: c for c in calibration(ensemble_of([trained]), chains.test)}
     order = found["deconfinement"]
-    assert order.within_68 is not None
-    assert order.within_95 is not None
     assert 0 <= order.within_68 <= order.within_95 <= 1
-    assert found["rejection"].calibration_error is not None
     assert found["rejection"].within_68 is None
     assert 0 <= found["rejection"].calibration_error < 0.5
 
 
-def test_the_factor_is_the_least_that_lets_few_chains_stop_early(parts) -> None:
-    """A head that is sure at trajectory 20 of chains whose labels come at 35 needs a factor of 2."""
-    train = [replace(e, labels=replace(e.labels, length=35)) for e in parts[0] if e.labels.length is not None]
+def test_the_peak_is_asked_about_on_an_extent_that_was_left_out(chains):
+    found = peak_study(chains.train, chains.test, chains.peaks, CONDUCTOR_11, routes=("f32-software",))
+    (score,) = found.scores
+    assert score.name == "beta_priority"
+    assert [p.n_t for p in found.apart] == [2, 4, 6]
+    assert all(p.head > 0 and p.curve > 0 and p.two_loop > 0 for p in found.apart)
+    assert score.baseline_name in ("transition curve", "two-loop scaling")
+    assert all(one.error > 0 for one in found.spread)
+    few = [peak for peak in chains.peaks if peak.dims[3] == 2]
+    assert peak_study(chains.train, chains.test, few, CONDUCTOR_11) is None
+
+
+def test_the_curve_goes_through_the_peaks_and_is_off_where_it_has_not_seen_one(made):
+    peaks = peaks_of(made.part("train"))
+    assert [p.dims for p in peaks] == list(LATTICES)
+    curve = fit_curve(peaks, "made up")
+    for peak in peaks:
+        assert curve(peak.dims[3], peak.dims[0]).mean == pytest.approx(peak.beta, abs=4 * peak.error + 0.01)
+    blind = without(peaks, 4, curve)
+    assert blind(4, 8).error == curve.unit
+    assert {one.n_t for one in blind.known} == {2, 6}
+    with pytest.raises(SpecError, match="two"):
+        fit_curve(peaks[:1], "one")
+
+
+def test_the_factor_is_the_least_that_lets_few_chains_stop_early(chains):
+    """A head that is sure at frame 10 of chains whose labels come at update 230 needs a factor of 1.5."""
+    train = [replace(e, length=230) for e in chains.train if e.length is not None and "phase" in e.labels][:8]
     n = len(train[0].inputs)
-    said = np.tile(np.where(np.arange(n) < 20 - IN_A_ROW, 0.1, 0.99), len(train))
+    said = np.tile(np.where(np.arange(n) < 10 - IN_A_ROW, 0.1, 0.99), len(train))
     rows = LeftOut(said, said, np.repeat(np.arange(len(train)), n), np.full(len(said), True))
     fit = HeadFit(1.0, len(said), 0.1, 0.1)
     made = Trained(weights=reservoir(1), fits={"thermalization": fit}, left_out={"thermalization": rows})
-    assert choose_factor(made, train) == 2.0
+    assert choose_factor(made, train) == 1.5
     with pytest.raises(SpecError, match="left out"):
         choose_factor(replace(made, left_out={}), train)
     with pytest.raises(SpecError, match="thermalisation head"):
         choose_factor(replace(made, fits={}), train)
 
 
-def test_biases_are_those_of_the_chains_and_their_intervals_those_of_the_couplings() -> None:
-    """Cold chains above the truth by a transient and hot ones below it: nothing is seen of both, all of it is left."""
-
-    def chains(away: float) -> list[ChainRecord]:
-        made = []
-        for k in range(40):
-            rows = np.full((250, len(SERIES)), 0.0)
-            start = (1 if k % 2 == 0 else -1) * away * (np.arange(250) < 60)
-            rows[:, :2] = (0.5 + start + 0.01 * np.random.default_rng(k).normal(size=250))[:, None]
-            rows[:, SERIES.index("polyakov")] = rows[:, 0]
-            made.append(ChainRecord(entry=msgspec.structs.replace(ENTRY, stream=k), series=rows))
-        return made
-
-    truth = {"P": (0.5, 1e-6), "|L|": (0.5, 1e-6)}
-    places = [_Place(beta, chains(away), truth, [60] * 40) for beta, away in ((5.0, 0.002), (5.2, 0.004), (5.4, 0.003))]
-    early, late = (_judge("rule", [[n] * 40] * 3, places) for n in (10, 60))
-    # Half of a hundred trajectories are off by 0.003 in the mean; the error of a measurement is 0.01 / sqrt(100).
-    left = early.left_plaquette
-    assert left is not None
-    assert left.value == pytest.approx(0.5 * 0.003 / 0.001, rel=0.2)
-    assert left.high - left.low > 0.5  # the couplings differ by as much, however many chains there are
-    assert early.premature == 1
-    assert not early.unbiased
-    assert early.saved == pytest.approx(1 - 10 / 150)
-    assert late.left_plaquette is not None
-    assert abs(late.left_plaquette.value) < 0.3
-    assert late.premature == 0
-    assert late.one_start < early.one_start
+def test_a_start_that_is_too_early_is_seen_in_hot_and_cold_chains_apart(trained, chains):
+    found = stop_study(trained, chains.test, chains.labeller, factor=1.0)
+    rules = {rule.rule: rule for rule in found.rules}
+    control = rules["update 3"]
+    assert not control.unbiased
+    assert control.plaquette_cold.low > 0 > control.plaquette_hot.high
+    late = rules[f"fixed, {found.longest}"]
+    assert abs(late.plaquette_cold.value) < control.plaquette_cold.value
+    assert late.premature == 0 < control.premature
+    assert found.shortest <= rules["head"].length <= found.longest
+    assert rules["head"].length == pytest.approx(
+        next(r.length for name, r in rules.items() if "head's mean" in name), abs=0.5
+    )
+    with pytest.raises(SpecError, match="equilibrium"):
+        stop_study(trained, [], chains.labeller, factor=1.0)
 
 
-def test_earlier_runs_are_those_of_the_whole_corpus(corpus) -> None:
-    """What heads are told of training couplings does not need the chains: the long runs come out the same."""
-    made = training_runs(SPEC, (4, 4, 4, 2))
-    chain = corpus.part("test")[0]
-    assert meta_rows(made, chain) == meta_rows(corpus, chain)
-    assert len(made.references) == 2
+def test_the_gate_finds_a_jump_and_keeps_its_rate_of_false_alarms(trained, chains):
+    found = gate_study(trained, chains.train, chains.test)
+    (jump,) = found.faults
+    assert (jump.fault, jump.chains) == ("wrong_beta", 2)
+    assert jump.found_by_rules == jump.found_with_head == 1
+    assert jump.delay_by_rules <= 16
+    assert found.alarms_by_rules <= found.alarms_with_head <= 3
+    sound = [e for e in chains.test if not e.chain.entry.fault]
+    assert gate_study(trained, chains.train, sound) is None
 
 
-def test_the_early_stop_of_the_shipped_heads_needs_no_corpus(monkeypatch) -> None:
-    from metalforge.cli.conductor import app
+def test_the_command_line_fits_a_curve_and_heads(made, tmp_path):
+    few = corpus(*(c for c in made.chains if c.entry.dims[3] != 6))
+    save_corpus(few, tmp_path / "corpus.h5")
+    curve = json.loads(
+        call("conductor", "transition", "--corpus", "corpus.h5", "--out", "t.toml", "--json", cwd=tmp_path).stdout
+    )
+    assert [k["n_t"] for k in curve["curve"]["known"]] == [2, 4]
+    line = ("train", "--corpus", "corpus.h5", "--out", "heads.safetensors", "--layout", "gpu-prep-11", "--json")
+    fitted = json.loads(call("conductor", *line, cwd=tmp_path).stdout)
+    assert {h["name"] for h in fitted["heads"]} >= {"quenched_therm", "reject_predict", "quenched_length"}
+    origin = read_provenance(tmp_path / "heads.safetensors")
+    assert origin.corpus_sha256 == few.sha256
+    assert fitted["provenance"]["command"] == origin.command
+    missing = call("conductor", "train", "--corpus", "absent", "--out", "x.safetensors", cwd=tmp_path, code=2)
+    assert "absent" in missing.stderr
 
-    monkeypatch.setattr("metalforge.conductor.corpus_spec.QUICK_CORPUS", SPEC)
-    said = CliRunner().invoke(app, ["early-stop", "--quick", "--workers", "1", "--json"])
-    assert said.exit_code == 0, said.output
-    found = msgspec.json.decode(said.stdout, type=StopStudy)
-    assert found.chains == 4
-    assert found.rules[0].rule == "head"
-    assert found.factor == default_scores().thermalisation_stop.factor
 
-
-def test_the_number_of_chains_was_calculated() -> None:
-    assert CHAINS == 2 * chains_to_see(0.3) == 242
-
-
-def test_the_command_line_prints_the_records(corpus, tmp_path) -> None:
-    from metalforge.cli.conductor import app
-
-    path, weights = str(tmp_path / "corpus.h5"), str(tmp_path / "heads.safetensors")
-    save_corpus(corpus, path)
-    run = CliRunner()
-    made = run.invoke(app, ["train", "--corpus", path, "--out", weights, "--json"])
-    assert made.exit_code == 0, made.output
-    assert {h["name"] for h in json.loads(made.stdout)["heads"]} >= {"thermalization", "rejection"}
-    table = tmp_path / "table.md"
-    options = ["--corpus", path, "--weights", weights, "--quick", "--workers", "1", "--table", str(table), "--json"]
-    said = run.invoke(app, ["evaluate", *options])
-    assert said.exit_code == 0, said.output
-    record = json.loads(said.stdout)
-    assert list(record) == ["heads", "thermalisation_stop"]
-    assert all(set(head) == FIELDS for head in record["heads"])
-    rules = {rule["rule"]: rule for rule in record["thermalisation_stop"]["rules"]}
-    mean = round(150 * (1 - rules["head"]["saved"]))
-    fixed = {"fixed", "fixed, 50", "fixed, 100", f"fixed, the head's mean ({mean})"}
-    assert set(rules) == {"head", "MSER", "Geweke", "trajectory 3"} | fixed
-    assert rules[f"fixed, the head's mean ({mean})"]["saved"] == pytest.approx(rules["head"]["saved"], abs=0.5 / 150)
-    for rule in rules.values():
-        for left in (rule["left_plaquette"], rule["left_polyakov"]):
-            assert left["low"] <= left["value"] <= left["high"]
-            assert not rule["unbiased"] or max(-left["low"], left["high"]) < 0.3
-    # The control: a test that cannot see this bias would see none.
-    assert not rules["trajectory 3"]["unbiased"]
-    assert rules["trajectory 3"]["bias_plaquette"] > rules["fixed"]["bias_plaquette"]
-    assert rules["trajectory 3"]["saved"] == pytest.approx(1 - 3 / record["thermalisation_stop"]["fixed"])
-    assert rules["fixed"]["saved"] == 0
-    page = table.read_text()
-    assert f"`metalforge conductor evaluate --corpus {path} --weights {weights} --seed 1" in page
-    for title in ("Heads", "Chains of neither phase", "Calibration", "Early stop of warm-up"):
+@pytest.mark.chaos
+def test_the_command_line_prints_the_records(made, tmp_path):
+    few = corpus(*(c for c in made.chains if c.entry.dims[3] != 6))
+    save_corpus(few, tmp_path / "corpus.h5")
+    call(
+        "conductor", "train", "--corpus", "corpus.h5", "--out", "h.safetensors", "--layout", "gpu-prep-11", cwd=tmp_path
+    )
+    options = ("--corpus", "corpus.h5", "--weights", "h.safetensors", "--layout", "gpu-prep-11")
+    said = call("conductor", "evaluate", *options, "--table", "table.md", "--json", cwd=tmp_path)
+    record = msgspec.json.decode(said.stdout, type=HeadsEvaluation)
+    assert {s.name for s in record.heads} <= set(GPU_PREP_11.names)
+    assert {kind.algorithm for kind in record.tested_on} == {"heatbath", "hmc"}
+    assert all(kind.heads for kind in record.tested_on)
+    page = (tmp_path / "table.md").read_text()
+    assert "`metalforge conductor evaluate --corpus corpus.h5 --weights h.safetensors --seed 1" in page
+    for title in ("Heads", "Calibration", "Early stop of warm-up", "Fault gate"):
         assert f"## {title}\n" in page
-    assert page.count("| thermalization |") >= len(ROUTES)
-    origin = read_provenance(weights)
-    assert origin is not None
-    assert origin.corpus_sha256 == corpus.sha256
-    assert origin.seed == 1
-    assert json.loads(made.stdout)["provenance"]["command"] == origin.command

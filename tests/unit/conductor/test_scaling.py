@@ -32,7 +32,7 @@ def test_larger_volumes_are_narrower_and_closer_to_infinite_volume():
 def test_an_unknown_extent_has_the_error_of_one_that_was_left_out():
     curve = transition_curve()
     assert transition_of(10, 40).error == curve.unit
-    assert all(transition_of(n_t, 3 * n_t).error == curve.curve.error for n_t in curve.known)
+    assert all(transition_of(one.n_t, 3 * one.n_t).error == one.error for one in curve.known)
     assert isinstance(curve, TransitionCurve)
 
 

@@ -1,15 +1,16 @@
 """Experiment 020: its judge of warm-ups is right on chains with known answers, and its quick form says what it must."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import msgspec
 import numpy as np
 import pytest
 
-from metalforge.conductor.chains import SERIES, ChainEntry, ChainRecord, Reference
-from metalforge.conductor.corpus_spec import QUICK_CORPUS
-from metalforge.conductor.features import FEATURES
-from metalforge.conductor.labels import ChainLabels, Example
+from metalforge.conductor.corpus_file import TRAJECTORIES, ChainEntry, ChainRecord, Corpus
+from metalforge.conductor.corpus_grids import corpus_spec
+from metalforge.conductor.features import SCHEMA
+from metalforge.conductor.labels import Example
 from metalforge.experiments import placements
 from metalforge.experiments.placement_rules import WarmUps, bootstrap, offset_for, pooled_mean
 from metalforge.experiments.protocol import Settings, quiet, rows_of
@@ -22,12 +23,10 @@ PUBLISHED = {
     "E": ("50.0 %", "0"),
     "F": ("87.5 %", "390 of 1800 (21.7 %)"),
 }
-SMALL = msgspec.structs.replace(
-    QUICK_CORPUS,
-    grids=(msgspec.structs.replace(QUICK_CORPUS.grids[0], steps=((1.0, 10),), seeds=2, trajectories=48, faults=()),),
-    reference=80,
-)
-"""The quick corpus with chains that accept most of their trajectories."""
+QUICK = corpus_spec("quick-trajectories")
+FAR = {"train": (4.3, 4.7, 5.5, 6.0), "test": (4.5, 5.1, 5.8), "lengths": (0.5,), "seeds": 2}
+SMALL = msgspec.structs.replace(QUICK, grids=(msgspec.structs.replace(QUICK.grids[0], **FAR),))
+"""The quick corpus with trajectories of one length, at couplings whose phase short chains know."""
 TRUTH, NOISE, LENGTH = 0.5, 0.01, 200
 
 
@@ -38,33 +37,26 @@ def relaxing(k, *, accepted=1.0, tau=5.0):
     rng = np.random.default_rng(k)
     away = (-1 if start == "hot" else 1) * 0.4 * np.exp(-t / tau)
     plaquette = TRUTH + away + NOISE * rng.standard_normal(LENGTH)
-    series = np.full((LENGTH, len(SERIES)), np.nan)
-    series[:, 0] = series[:, 1] = plaquette
-    series[:, SERIES.index("accepted")] = accepted
+    series = np.full((len(TRAJECTORIES), LENGTH), np.nan)
+    series[0] = series[1] = plaquette
+    series[TRAJECTORIES.index("accepted")] = accepted
     entry = ChainEntry(
-        part="test",
-        beta=5.1,
-        dims=(4, 4, 4, 2),
-        start=start,
-        tau=1.0,
-        n_steps=10,
-        stream=k,
-        trajectories=LENGTH,
-        untested=0,
+        part="test", beta=5.1, dims=(4, 4, 4, 2), start=start, seed=1, stream=k, updates=LENGTH, algorithm="hmc"
     )
     length = int(np.ceil(tau * np.log(0.4 / NOISE)))
     return Example(
         chain=ChainRecord(entry=entry, series=series),
-        inputs=np.zeros((LENGTH, len(FEATURES))),
-        labels=ChainLabels(values={}, length=length, ambiguous=False),
+        rows=t,
+        inputs=np.zeros((LENGTH, len(SCHEMA))),
+        length=length,
     )
 
 
 @pytest.fixture(scope="module")
 def warmups():
     chains = [relaxing(k) for k in range(60)] + [relaxing(100, accepted=0.1)]
-    reference = Reference(chains[0].chain.entry.place, np.full((2, 10, 3), TRUTH))
-    return WarmUps.of(chains, SimpleNamespace(reference=lambda place: reference))
+    equilibrium = SimpleNamespace(plaquette=SimpleNamespace(mean=TRUTH))
+    return WarmUps.of(chains, SimpleNamespace(known=lambda entry: equilibrium))
 
 
 def test_chains_that_do_not_move_are_left_out(warmups):
@@ -95,10 +87,7 @@ def test_predictions_that_know_save_and_constant_ones_do_not(warmups):
     # A part that can be known, and up to ten trajectories of chance.
     known_part = np.where(np.arange(60) % 2, 45.0, 10.0)
     labels = np.floor(known_part + np.random.default_rng(3).uniform(0, 10, 60))
-    known = [
-        Example(chain=e.chain, inputs=e.inputs, labels=ChainLabels(values={}, length=int(length), ambiguous=False))
-        for e, length in zip(warmups.chains, labels, strict=True)
-    ]
+    known = [replace(e, length=int(length)) for e, length in zip(warmups.chains, labels, strict=True)]
     mixed = WarmUps(chains=tuple(known), truth=warmups.truth, sigma=warmups.sigma)
     assert 0 < np.mean(labels > 50) < 0.5
     assert mixed.at_equal_premature(np.full(60, 7.0)) == (0, 0, 0)
@@ -126,7 +115,7 @@ def test_intervals_draw_whole_chains():
 def result(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("METALFORGE_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(placements, "QUICK_CORPUS", SMALL)
+        patch.setattr(placements, "corpus_spec", lambda grid: SMALL)
         yield placements.run(Settings(quick=True), quiet)
 
 
@@ -173,19 +162,17 @@ def test_the_standard_is_judged_too_and_its_bias_is_in_the_table(result):
 def test_a_corpus_is_made_once(tmp_path, monkeypatch):
     monkeypatch.setenv("METALFORGE_CACHE", str(tmp_path))
     made = []
-    spec = placements.QUICK_CORPUS
+    grid = "quick-trajectories"
 
-    def build(wanted):
-        made.append(wanted)
-        from metalforge.conductor.chains import Corpus
+    def build(name, spec):
+        made.append((name, spec))
+        return Corpus(grid=name, spec_json="{}", chains=())
 
-        return Corpus(spec_json="{}", chains=(), references=())
-
-    monkeypatch.setattr(placements, "build_corpus", build)
-    first, second = placements.corpus_of(spec), placements.corpus_of(spec)
-    assert made == [spec]
+    monkeypatch.setattr(placements, "make_corpus", build)
+    first, second = placements.corpus_of(grid), placements.corpus_of(grid)
+    assert made == [(grid, QUICK)]
     assert first.sha256 == second.sha256
     (file,) = tmp_path.glob("conductor-corpus-*.h5")
     file.write_bytes(b"damaged")
-    placements.corpus_of(spec)
-    assert made == [spec, spec]
+    placements.corpus_of(grid)
+    assert made == [(grid, QUICK)] * 2
