@@ -30,7 +30,7 @@ def example(rng: np.random.Generator, beta: float, *, ambiguous: bool = False, s
     inputs[:, NAMES.index("x")] = beta - 5
     chance = 1 / (1 + np.exp(-3 * x["delta_h_quarter"]))
     values = {
-        "quality": 0.5 * x["z"],
+        "quality": 0.5 * x["z"] + rng.normal(0, 0.1, N),
         "cg_estimate": 200 + 50 * x["z"],
         "rejection": (rng.random(N) < chance).astype(float),
         "phase": np.full(N, float(beta > 5)),
@@ -148,7 +148,7 @@ def test_weights_travel_with_layout_and_schema(trained, tmp_path) -> None:
 
 def test_an_ensemble_says_its_mean_and_covers_the_truth_as_often_as_it_says() -> None:
     one = HeadLayout(name="one", heads=(CONDUCTOR_11["quality"],))
-    taught = sweeps(chains(7, (4.5, 4.6, 4.75, 4.85, 5.15, 5.25, 5.4, 5.5), each=6))
+    taught = sweeps(chains(7, (4.5, 4.6, 4.75, 4.85, 5.15, 5.25, 5.4, 5.5), each=10))
     ensemble = train_ensemble(taught, members=2, layout=one)
     held_out = sweeps(chains(8, (4.7, 5.3), each=10))
     inside = []
