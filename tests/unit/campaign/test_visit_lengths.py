@@ -1,4 +1,4 @@
-"""How long visits are: by the spec, or by the schedule head where it is trusted; both are written down."""
+"""How long visits and quenches are: by spec and formula, or by heads that are trusted; both are written down."""
 
 from functools import partial
 from math import log
@@ -7,14 +7,17 @@ import msgspec
 import pytest
 
 from metalforge.campaign.running import heads as running_heads
+from metalforge.campaign.running import lengths
 from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.heads import load_heads
-from metalforge.campaign.running.lengths import SAMPLES, VisitLengths
+from metalforge.campaign.running.lengths import SAMPLES, Lengths
 from metalforge.campaign.running.screen import Screen
-from metalforge.campaign.spec import Budget
+from metalforge.campaign.spec import Budget, Steering, WarmUpPolicy
 from metalforge.campaign.store.records import Assigned, Screened
 from metalforge.campaign.without_heads import decided_otherwise
-from reference.small_campaigns import ROUNDS, run_until
+from metalforge.conductor.scores import TestedKind
+from metalforge.conductor.shipped import shipped_scores
+from reference.small_campaigns import ROUNDS, WITH_QUARKS, run_until
 from reference.trusted_heads import scores
 
 USUAL = ROUNDS.steering.visit
@@ -48,8 +51,8 @@ def test_visits_are_as_long_as_a_trusted_head_says_within_bounds(trusted, tmp_pa
     assert {d.baseline for d in noted} == {float(USUAL)}
     assert {d.head for d in noted} == {"schedule"}
     assert {d.value for d in noted} <= {12.0 * SAMPLES, 2.0 * USUAL}
-    lengths = {visit.updates for visit in state.visits[:-1]}
-    assert lengths == ({USUAL, 12 * SAMPLES, 2 * USUAL} if trusted else {USUAL})
+    found = {visit.updates for visit in state.visits[:-1]}
+    assert found == ({USUAL, 12 * SAMPLES, 2 * USUAL} if trusted else {USUAL})
     # Every visit after the first round has its note, and the account adds them up.
     assert len(noted) == len([v for v in state.visits if v.round > 0])
     entries = [e for e in decided_otherwise(state) if e.what == "visit-length"]
@@ -89,11 +92,62 @@ def test_out_of_their_domain_and_before_a_word_the_spec_decides(monkeypatch, tmp
         chain.screened.clear()
         if known:
             chain.screened.append(screened)
-        lengths = VisitLengths(load_heads(SPEC))
-        assert lengths.of(state, dims, 5.05, chain, USUAL, 3) == updates
+        plan = Lengths(SPEC, load_heads(SPEC))
+        assert plan.visit(state, dims, 5.05, chain, USUAL, 3) == updates
         visit = Assigned(
             visit=3, round=1, chain=chain.id, stream=0, dims=dims, beta=5.05, updates=updates, fresh=False,
             substrate="cpu:0", by="x", reason="",
         )  # fmt: skip
-        assert len(lengths.notes(visit)) == (updates != USUAL)
-        assert lengths.notes(visit) == []
+        assert len(plan.notes(visit)) == (updates != USUAL)
+        assert plan.notes(visit) == []
+
+
+QUENCHED = msgspec.structs.replace(
+    ROUNDS,
+    name="quenched",
+    lattice=WITH_QUARKS,
+    budget=Budget(trajectories=260),
+    warmup=WarmUpPolicy(longest=12, shortest=10, quenched=20),
+    steering=Steering(visit=10, initial=4),
+)
+
+
+def shown(trusted, tested=True):
+    """Scores of the second layout with its head trusted or not, tested on quenched sweeps or not."""
+    found = shipped_scores("gpu-prep-11")
+    judged = tuple(
+        msgspec.structs.replace(score, trusted=trusted) if score.name == "quenched_length" else score
+        for score in found.heads
+    )
+    kind = TestedKind(
+        algorithm="heatbath", n_t=(2,), aspect=(1.0, 4.0), heads=("quenched_length",) if tested else ("x",)
+    )
+    return msgspec.structs.replace(found, heads=judged, tested_on=(kind,))
+
+
+@pytest.mark.parametrize("believed", [True, False])
+def test_a_quench_is_as_long_as_a_trusted_head_reads_off_the_chains_before(believed, monkeypatch, tmp_path):
+    monkeypatch.setattr(lengths, "shipped_scores", lambda layout: shown(believed))
+    monkeypatch.setattr(lengths, "_read", lambda context, rows: log(1 + 17.2))
+    with Campaign.open(QUENCHED, tmp_path / "run") as campaign:
+        state = campaign.run()
+    noted = {d.chain: d for d in state.decisions if d.what == "quenched-length"}
+    assert noted
+    assert {(d.value, d.trusted, d.head) for d in noted.values()} == {(17.0, believed, "quenched_length")}
+    for visit in state.visits:
+        if visit.fresh and visit.chain in noted:
+            assert visit.quenched == (17 if believed else noted[visit.chain].baseline)
+            assert state.chains[visit.chain].phases.count("quench") == visit.quenched
+    entries = [e for e in decided_otherwise(state) if e.what == "quenched-length"]
+    assert {(e.unit, e.trusted) for e in entries} == {("updates", believed)}
+
+
+def test_the_shipped_head_reads_a_length_off_a_first_frame_and_is_not_asked_about_other_chains(monkeypatch, tmp_path):
+    with Campaign.open(QUENCHED, tmp_path / "run") as campaign:
+        state = run_until(campaign, 60)
+    first = next(iter(state.chains.values()))
+    dims, heads = QUENCHED.lattice.volumes[0], load_heads(QUENCHED)
+    monkeypatch.setattr(lengths, "shipped_scores", lambda layout: shown(True))
+    assert 1 <= Lengths(QUENCHED, heads).quench(state, dims, 4.8, first.start, 15, 9) <= 20
+    monkeypatch.setattr(lengths, "shipped_scores", lambda layout: shown(True, tested=False))
+    assert Lengths(QUENCHED, heads).quench(state, dims, 4.8, first.start, 15, 9) == 15

@@ -56,7 +56,7 @@ from .halting import StopFlag
 from .heads import PROFILE, load_heads
 from .lanes import ChainLane, arranged, check_room, lanes_here, producer_here
 from .learning import Learning
-from .lengths import VisitLengths
+from .lengths import Lengths
 from .monitor import Monitor
 from .notes import EnergyNotes, note_heads, note_judged, note_strategies, note_use
 from .orders import pass_over, stage_of
@@ -267,7 +267,7 @@ class Campaign(Closing):
             steerers={dims: steerer_of(spec, dims) for dims in spec.lattice.volumes},
             sleep=make_sleep(self.book, spec) if arrangement.sleeps else None,
             bits={who.substrate: who.bits for who in arrangement.lanes},
-            lengths=VisitLengths(reader.heads),
+            lengths=Lengths(spec, reader.heads),
         )
         estimator = Estimator(spec, self.book, self._learning.settle)
         planner = Planner(

@@ -23,7 +23,7 @@ from metalforge.core.steering import ExpectsPeak, Steerer, Suggestion
 
 from .couplings import by_couplings, couplings_of
 from .expecting import waits_for_scouts
-from .lengths import VisitLengths
+from .lengths import Lengths
 
 SNAP = 0.01
 """Part of the range within which a suggestion continues a chain that is there: a new one would have to warm up, and
@@ -95,7 +95,7 @@ class VisitPlan:
     """Whether peaks are expected where heads say so; without, where others do."""
     bits: Mapping[str, str] = field(default_factory=dict)
     """Of every lane: a chain goes on only where they are what they were."""
-    lengths: VisitLengths | None = None
+    lengths: Lengths | None = None
     """Who says how long visits are; None: the spec."""
 
     def records(self, visit: Assigned) -> list[Record]:
@@ -138,7 +138,7 @@ class VisitPlan:
             usual = self.usual(who)
             length = usual
             if self.lengths is not None and not wish.betas:
-                length = self.lengths.of(state, dims, wish.beta, chain, usual, number)
+                length = self.lengths.visit(state, dims, wish.beta, chain, usual, number)
             rungs = max(len(wish.betas), 1)
             updates = self.affordable(who, state, pending, fresh=chain is None, rungs=rungs, wanted=length)
             if updates is None:
@@ -162,7 +162,7 @@ class VisitPlan:
                 by=wish.by,
                 reason=reason,
                 score=wish.score,
-                quenched=self._quenched_length(state, dims, wish.beta) if chain is None else 0,
+                quenched=self._quenched_length(state, dims, wish, new, number) if chain is None else 0,
                 start=wish.start if chain is None else "",
                 betas=wish.betas,
             )
@@ -321,10 +321,13 @@ class VisitPlan:
         # A visit much shorter than the others would be too short to say anything.
         return None if left < max(usual // 4, 10) else min(wanted, left)
 
-    def _quenched_length(self, state: CampaignState, dims: Dims, beta: float) -> int:
+    def _quenched_length(self, state: CampaignState, dims: Dims, wish: Wish, stream: int, visit: int) -> int:
         """Return how long a new dynamical chain runs without its sea quarks: longest near the transition, if known."""
         longest = self.spec.warmup.quenched
         if not longest or not self.spec.lattice.flavors:
             return 0
         latest = state.latest(dims)
-        return min(longest, quenched_length(beta, dims[0], None if latest is None else latest.beta_c))
+        usual = min(longest, quenched_length(wish.beta, dims[0], None if latest is None else latest.beta_c))
+        if self.lengths is None or wish.betas:
+            return usual
+        return self.lengths.quench(state, dims, wish.beta, wish.start or start_of(stream), usual, visit)
