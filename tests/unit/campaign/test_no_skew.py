@@ -9,6 +9,7 @@ from metalforge.campaign.spec import Budget, Lattice, Steering, WarmUpPolicy
 from metalforge.conductor.corpus_file import ChainEntry
 from metalforge.conductor.corpus_runs import record
 from metalforge.conductor.features import SCHEMA, ChainContext, FrameMaker
+from metalforge.conductor.labels import frames_of
 from metalforge.conductor.reading import NetworkConductor
 from reference.small_campaigns import ROUNDS
 
@@ -42,10 +43,7 @@ def of_corpus(spec, log):
         warmup=log.warmup if spec.lattice.algorithm == "hmc" else 0,
     )
     (made,) = record([entry])
-    context = ChainContext(
-        beta=entry.beta, dims=entry.dims, algorithm=entry.algorithm, start=entry.start, tau=entry.length
-    )
-    return FrameMaker(context).push("measure", made.columns)
+    return frames_of(made)
 
 
 @pytest.mark.parametrize("spec", [SWEEPS, TRAJECTORIES], ids=["sweeps", "trajectories"])
@@ -61,9 +59,9 @@ def test_a_chain_has_the_same_features_in_a_campaign_and_in_a_corpus(spec, tmp_p
         state = campaign.run()
     compared = set()
     for log in list(state.chains.values())[:3]:
-        campaigns, frames = np.concatenate(seen[log.id]), of_corpus(spec, log)
-        assert len(campaigns) == len(frames.rows) > 5
-        for name, ours, theirs in zip(NAMES, campaigns.T, frames.values.T, strict=True):
+        campaigns, (rows, corpus) = np.concatenate(seen[log.id]), of_corpus(spec, log)
+        assert len(campaigns) == len(rows) > 5
+        for name, ours, theirs in zip(NAMES, campaigns.T, corpus.T, strict=True):
             assert ours == pytest.approx(theirs, abs=ROUNDING), (log.id, name)
         compared |= {name for name, values in zip(NAMES, campaigns.T, strict=True) if np.ptp(values) > 0}
         # Another chain at another coupling is not alike: the test could fail.

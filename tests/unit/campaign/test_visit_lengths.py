@@ -125,7 +125,7 @@ def shown(trusted, tested=True):
     return msgspec.structs.replace(found, heads=judged, tested_on=(kind,))
 
 
-@pytest.mark.parametrize("believed", [True, False])
+@pytest.mark.parametrize("believed", [True, pytest.param(False, marks=pytest.mark.chaos)])
 def test_a_quench_is_as_long_as_a_trusted_head_reads_off_the_chains_before(believed, monkeypatch, tmp_path):
     monkeypatch.setattr(lengths, "shipped_scores", lambda layout: shown(believed))
     monkeypatch.setattr(lengths, "_read", lambda context, rows: log(1 + 17.2))
