@@ -54,9 +54,11 @@ class Heads:
 
     def why_not(self, head: str) -> str:
         """Return why a head that applies is not trusted."""
-        if self.skill.get(head, 0.0) > 0:
-            return f"skill {self.skill[head]:+.2f}, but its early stop was not shown to be unbiased"
-        return "no skill on held-out couplings"
+        if (skill := self.skill.get(head, 0.0)) <= 0:
+            return "no skill on held-out couplings"
+        found = any(score.trusted for score in self.scores if score.name == head and score.route == self.route)
+        lacks = "its early stop was not shown to be unbiased" if found else "with other couplings it might have none"
+        return f"skill {skill:+.2f}, but {lacks}"
 
     def conductor(self, device: NpuDevice | None = None) -> NetworkConductor:
         """Return a conductor of its own for one thread."""
