@@ -78,14 +78,17 @@ LONG = msgspec.structs.replace(
 )
 
 
-def test_a_slow_screen_leaves_the_way_and_comes_back(tmp_path, in_time):
+@pytest.mark.parametrize("isolation", ["thread", pytest.param("process", marks=pytest.mark.chaos)])
+def test_a_slow_screen_leaves_the_way_and_comes_back(tmp_path, in_time, isolation):
+    spec = msgspec.structs.replace(LONG, running=msgspec.structs.replace(LONG.running, isolation=isolation))
+
     def goes_on(state):
         moves = len(decided(state, rewiring.SCREEN))
         if moves == 1:
             in_time.set()
         return moves < 2
 
-    with Campaign.open(LONG, tmp_path / "run") as campaign:
+    with Campaign.open(spec, tmp_path / "run") as campaign:
         state = run_while(campaign, goes_on)
     left, back = decided(state, rewiring.SCREEN)
     assert (left.what, "beside" in left.done) == ("rewired", True)
