@@ -137,7 +137,7 @@ def test_a_chain_whose_trajectories_are_refused_begins_again_with_finer_steps(tm
 
 @pytest.mark.chaos
 def test_who_dies_between_giving_up_and_beginning_again_begins_again(tmp_path):
-    with Campaign.open(msgspec.structs.replace(COARSE, budget=Budget(trajectories=1000)), tmp_path / "run") as campaign:
+    with Campaign.open(msgspec.structs.replace(COARSE, budget=Budget(trajectories=600)), tmp_path / "run") as campaign:
         whole = campaign.run()
     journal = tmp_path / "run" / "journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)

@@ -175,11 +175,11 @@ class Planner:
                 self._book.write(
                     Decided(what="abandoned", chain=chain.id, step=block.step, by="validator", reason=block.fault)
                 )
+        orders = [] if self.state.chains[block.chain].abandoned else self._judge(block, lane)
         if block.done:
             for chain in self.state.together(block.chain):
                 self._tell(chain)
             self._news = True
-        orders = [] if block.done or given_up else self._judge(block, lane)
         if over := block.done or self.state.chains[block.chain].abandoned:
             lane.visits.pop(block.visit, None)
         if self._halted():
