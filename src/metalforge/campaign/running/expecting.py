@@ -22,7 +22,7 @@ from metalforge.campaign.state import PEAK_PRIOR, CampaignState
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.steerers.peak_prior import PeakPrior
 from metalforge.campaign.store.records import Decided
-from metalforge.conductor.scaling import Transition, peak_of, transition_curve, transition_of
+from metalforge.conductor.scaling import Transition, peak_of, scaled_coupling, transition_curve, transition_of
 from metalforge.statistics.estimate import with_error
 
 from .heads import Heads
@@ -33,6 +33,8 @@ ORDER = (RULE, READ, SCOUT, SURE, USER)
 """Who speaks, the best last."""
 FEWEST = 3
 """Chains with a complete visit that the head is read on."""
+JUDGED = 2.0
+"""Distance of a chain's coupling from the curve's, scaled, within which the head was judged."""
 STEERER = "conductor"
 """The steerer that follows the head."""
 
@@ -114,7 +116,8 @@ class PeakPriors:
         if heads is None or self._spec.steering.steerer != STEERER or not heads.acts(HEAD):
             return
         chains = [c for c in state.chains.values() if c.dims == dims and c.complete and not c.abandoned and c.screened]
-        read = [peak_of(c.screened[-1].heads[HEAD], curve) for c in chains if HEAD in c.screened[-1].heads]
+        near = [c for c in chains if abs(scaled_coupling(c.beta, curve)) <= JUDGED]
+        read = [peak_of(c.screened[-1].heads[HEAD], curve) for c in near if HEAD in c.screened[-1].heads]
         if len(read) < FEWEST:
             return
         held_out = next(s.value for s in heads.scores if s.name == HEAD and s.route == heads.route)
