@@ -26,6 +26,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from metalforge import __version__
 from metalforge.campaign.findings import OTHERS, finding
@@ -34,7 +35,7 @@ from metalforge.campaign.spec import Budget, CampaignSpec, Dims, Lattice, Runnin
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import Estimated, Record, Rows
-from metalforge.conductor.scaling import two_loop_peak
+from metalforge.conductor.scaling import VARIABLES, transition_curve
 from metalforge.substrates import discover
 
 from .lines import append_lines, file_of, read_lines, shard_of
@@ -51,8 +52,6 @@ ORACLE = 0.003
 SHARD_S = 3000.0
 """Longest time of a shard: no campaign is begun after it."""
 ARMS = ("uniform", "process", "base", "conductor", "oracle")
-PEAKS = {4: 5.6910, 6: 5.8930}
-"""Peaks of campaigns of this package at other N_t (`docs/tables/thermodynamics.md`), that a curve goes through."""
 
 
 class Case(NamedTuple):
@@ -80,10 +79,14 @@ class Case(NamedTuple):
     visit: int = 600
 
 
-def two_loop_prior(n_t: int) -> tuple[float, float]:
-    """Return the peak by two-loop scaling from N_t = 4, with what that is off by at N_t = 6: nothing of this N_t."""
-    off = two_loop_peak(6, (4, PEAKS[4])) - PEAKS[6]
-    return two_loop_peak(n_t, (4, PEAKS[4])), abs(off)
+def left_out_prior(n_t: int, n_s: int) -> tuple[float, float]:
+    """Return the peak by the shipped curve's form through all other N_t, with what such a curve is off by."""
+    curve = transition_curve()
+    others = tuple(one for one in curve.known if one.n_t != n_t)
+    x, y = [VARIABLES[curve.variable](one.n_t) for one in others], [one.mean for one in others]
+    powers = tuple(np.polynomial.polynomial.polyfit(x, y, min(len(curve.powers), len(others)) - 1).tolist())
+    blind = msgspec.structs.replace(curve, powers=powers, known=others)(n_t, n_s)
+    return blind.mean, blind.error
 
 
 CASES = (
@@ -109,7 +112,7 @@ CASES = (
         4_000,
         0.005,
         40_000,
-        base=two_loop_prior(2),
+        base=left_out_prior(2, 4),
         arms=("uniform", "process", "base", "oracle"),
     ),
     # Nobody knows where the peak is with sea quarks, and there is no smaller volume: the conductor is the process.
