@@ -2,9 +2,9 @@ r"""Experiment faults: which faults of a running chain its gate finds, how late,
 
 Chains run as in a campaign, block by block through the gate of a producer (`campaign.running.gate`). Of every chain the
 gate learns the plaquette's band on measured updates; from there it goes on once for every fault (`lattice.faults`),
-which is put into it at a random update of the next block, until a block is flagged or `LONGEST` updates have passed.
-The delay is counted in updates from the fault to the end of the block that is flagged, of which nothing is written.
-Sound chains go through the same gate, and whatever it flags of them is a false alarm.
+which is put into it at a random update of one of the next blocks, until a block is flagged or `LONGEST` updates have
+passed. The delay is counted in updates from the fault to the end of the block that is flagged, of which nothing is
+written. Sound chains go through the same gate, and whatever it flags of them is a false alarm.
 """
 
 import tempfile
@@ -39,12 +39,14 @@ BLOCK = 50
 WARMUP = 100
 LEARNED = 400
 """Measured updates from which the band is learned before a fault."""
+AHEAD = 6
+"""Sound blocks before that of the fault, fewer than these."""
 LONGEST = 600
 """Updates after a fault in which it must be found."""
 SOON = 64
 """Updates within which it is found soon."""
 HEAD = ("lattice", "fault", "found", f"within {SOON}", "by", "median delay [updates]", "largest")
-SOUND_CHAINS = 4
+SOUND_CHAINS = 12
 """Chains that the sound updates of a case are made by."""
 NEVER = 1 << 40
 FOR_ALARMS = 1e-5
@@ -67,10 +69,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 CASES = (
-    Case(dims=(4, 4, 4, 2), beta=5.0, algorithm="heatbath", chains=24, sound=60_000),
-    Case(dims=(8, 8, 8, 2), beta=5.0921, algorithm="heatbath", chains=8, sound=12_000),
-    Case(dims=(8, 8, 8, 4), beta=5.69, algorithm="heatbath", chains=4, sound=4_000),
-    Case(dims=(4, 4, 4, 2), beta=5.0, algorithm="hmc", chains=12, sound=10_000),
+    Case(dims=(4, 4, 4, 2), beta=5.0, algorithm="heatbath", chains=16, sound=372_000),
+    Case(dims=(8, 8, 8, 2), beta=5.0921, algorithm="heatbath", chains=6, sound=12_000),
+    Case(dims=(8, 8, 8, 4), beta=5.69, algorithm="heatbath", chains=3, sound=3_000),
+    Case(dims=(4, 4, 4, 2), beta=5.0, algorithm="hmc", chains=8, sound=6_000),
 )
 QUICK = (Case(dims=(2, 2, 2, 2), beta=5.0, algorithm="heatbath", chains=2, sound=600),)
 
@@ -177,6 +179,9 @@ def _found(gated: Gated, fault: FaultName, seed: Sequence[int]) -> Found:
     rng = np.random.default_rng([*seed, FAULTS.index(fault)])
     at = int(rng.integers(BLOCK))
     gated.take_up()
+    for _ in range(rng.integers(AHEAD)):  # witnesses come at updates of their own
+        gated.block()
+        gated.write()
     by, delay = gated.block(fault, rng, at), BLOCK - at
     while not by and delay < LONGEST:
         gated.write()
