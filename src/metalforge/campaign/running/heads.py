@@ -94,6 +94,7 @@ def load_heads(spec: CampaignSpec) -> Heads:
         unused=unused,
         domain=domain,
         route=route,
+        alarm=None if measured.gate is None else measured.gate.threshold,
     )
 
 
