@@ -63,6 +63,20 @@ def test_without_a_prior_suggestions_are_what_they_were():
     assert found == pytest.approx([5.7, 5.69, 5.68], abs=1e-9)
 
 
+def test_a_peak_that_is_known_is_still_looked_at_from_as_many_points_as_were_asked_for():
+    rng = np.random.default_rng(1)
+    steerer = GaussianProcess(4.9, 5.3, reach=0.0625, fresh_cost=1.3, initial=5, prior=(5.084, 0.004), paths=64)
+    spent: dict[float, int] = {}
+    for _ in range(9):
+        beta = steerer.ask(1)[0].beta
+        spent[beta] = spent.get(beta, 0) + 1
+        steerer.tell([measure(lorentz, beta, 5.084, 0.2 / np.sqrt(spent[beta]), rng, f"{beta}")])
+    betas = sorted(spent)
+    assert len(betas) == 5
+    assert np.diff(betas).min() > 0.008  # beyond what a visit would take for a chain that is there
+    assert len({s.beta for s in GaussianProcess(4.9, 5.3, initial=5, prior=(5.084, 0.004)).ask(5)}) == 5
+
+
 def campaign(prior, seed, blocks=20):
     """Return the samples that carry the peak after so many blocks, and the blocks spent, by beta."""
     rng = np.random.default_rng([seed, 6])

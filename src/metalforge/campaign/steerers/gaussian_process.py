@@ -31,6 +31,9 @@ side of it, and beyond the last run there is nothing to fall off to."""
 FIRST = 3
 """First points about a peak that is expected, fewer where fewer are asked for: with five of them a prior that is wrong
 by five widths cost a tenth of what forty blocks are worth, with three nothing."""
+LEAST_APART = 0.02
+"""Distance of such points from all others, in units of the range, or half a reach: nearer ones would continue a chain
+that is there."""
 FIRST_FLANKS = 1.2
 """Spread of these points, in units of the reach, however well the peak is known: chains one to two reaches from it on
 either side gave the smallest error of beta_c on an exactly solved model."""
@@ -75,7 +78,8 @@ class GaussianProcess(HistorySteerer):
 
     `prior`, a mean and a width in beta, is what is known of the peak beforehand (`peak_prior`). The first three points
     are then quantiles of it, widened by the reach so that both flanks are looked at, and afterwards paths count as
-    often as its density at their maximum deserves. It places points and is no part of `peak()`.
+    often as its density at their maximum deserves; the rest of the `initial` points are new places that the process
+    chooses. It places points and is no part of `peak()`.
     """
 
     name = "gaussian-process"
@@ -196,6 +200,7 @@ class GaussianProcess(HistorySteerer):
             free = _distance(x, taken) > 0.5 / (self.grid - 1)
             if not free.any():
                 break
+            free = self._fresh(x, free, [*known, *(suggestion.beta for suggestion in chosen)])
             peaks, which = self._peaks(curves)
             if self.reach is not None:
                 score = self._reweighted_gain(x, peaks, taken, self.reach) / cost
@@ -217,6 +222,17 @@ class GaussianProcess(HistorySteerer):
             chosen.append(Suggestion(beta=float(self._beta(x[best])), reason=reason, score=worth))
             curves.believe(best, noise)
         return chosen
+
+    def _fresh(self, x: Reals, free: NDArray[np.bool_], there: list[float]) -> NDArray[np.bool_]:
+        """Return where a point may be: at new places while a prior has left the first points fewer than were asked for.
+
+        A result wants `initial` points, and a process that knows the peak would stay with its first three for good.
+        """
+        if self._known is None or len(distinct(there, self.history.width)) >= self.initial:
+            return free
+        apart = max(LEAST_APART, (self.reach or 0.0) / self.history.width / 2)
+        new = free & (_distance(x, self._x(there)) > apart)
+        return new if new.any() else free
 
     def _reweighted_gain(self, x: Reals, peaks: Reals, taken: Reals, reach: float) -> Reals:
         """Return, for each candidate, how much one block there lowers n^(-1/2) at the peak, on average over peaks."""
