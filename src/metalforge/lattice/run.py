@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import msgspec
 import numpy as np
@@ -168,9 +168,8 @@ _NOTES = msgspec.json.Decoder(_Notes)  # made here for the reason of `chain._SPE
 class ChainRun:
     """A chain that moves update by update, with its rows in `log`.
 
-    `looks` says on which configuration a row's observables are measured: on the one `after` its update, or on the one
-    `before` it, so that the row tells nothing of how its accept test ends. Only configurations of the phases in
-    `measures` are looked at. `seconds` is what the updates took by `clock`, without measurements.
+    A row's observables are those of the configuration after its update; only configurations of the phases in `measures`
+    are looked at. `seconds` is what the updates took, without measurements.
     """
 
     def __init__(
@@ -180,9 +179,7 @@ class ChainRun:
         names: Sequence[str],
         *,
         fill: float = math.nan,
-        looks: Literal["before", "after"] = "after",
         measures: tuple[Phase, ...] = PHASES,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.chain, self.warmup = chain, warmup
         self.log = RowLog(names, fill=fill)
@@ -192,7 +189,7 @@ class ChainRun:
         self.updates = 0
         """Updates of this process."""
         self._measuring = False
-        self._looks, self._measures, self._clock = looks, measures, clock
+        self._measures = measures
         observables = named(names)
         self._of_links = [o for o in observables if o.of == "links"]
         self._of_update = [o for o in observables if o.of == "update"]
@@ -224,20 +221,18 @@ class ChainRun:
         `at_quarter` is told the energy violation at a quarter of a trajectory, `probe` sees it where it wants to.
         """
         phase, steps, look = self.phase, self.n_steps, Look(self.chain)
-        values = self._measure(look, phase) if self._looks == "before" else {}
         if probe is None and steps is not None and phase != "quench":
             probe = self._probe(look, at_quarter)
         tested = phase == "measure" or self.warmup.tests(self.chain.spec)
-        began = self._clock()
+        began = time.perf_counter()
         with self._finite():
             if phase == "measure":
                 look.info = self.chain.update(probe=probe)
             else:
                 self.warmup, look.info = warm_up_step(self.chain, self.warmup, probe)
-            self.seconds += self._clock() - began
+            self.seconds += time.perf_counter() - began
             self.updates += 1
-            if self._looks == "after":
-                values = self._measure(look, phase)
+            values = self._measure(look, phase)
             values |= {o.name: v for o in self._of_update if phase in o.phases and (v := o.measure(look)) is not None}
         # A trajectory after which the steps were changed is not one of those that follow, and says nothing of them.
         row = Row(self.log.end, phase, values, tested and look.info.accepted is not None and steps == self.n_steps)

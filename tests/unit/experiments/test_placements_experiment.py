@@ -24,9 +24,9 @@ PUBLISHED = {
     "F": ("87.5 %", "390 of 1800 (21.7 %)"),
 }
 QUICK = corpus_spec("quick-trajectories")
-FAR = {"train": (4.3, 4.7, 5.5, 6.0), "test": (4.5, 5.1, 5.8), "lengths": (0.5,), "seeds": 2}
+FAR = {"train": (4.3, 4.6, 5.4, 5.6), "test": (4.4, 4.5, 5.1), "lengths": (1.0,), "seeds": 2, "updates": 48}
 SMALL = msgspec.structs.replace(QUICK, grids=(msgspec.structs.replace(QUICK.grids[0], **FAR),))
-"""The quick corpus with trajectories of one length, at couplings whose phase short chains know."""
+"""The quick corpus with shorter chains of one kind of trajectory, at couplings whose phase short chains know."""
 TRUTH, NOISE, LENGTH = 0.5, 0.01, 200
 
 
@@ -170,9 +170,10 @@ def test_a_corpus_is_made_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr(placements, "make_corpus", build)
     first, second = placements.corpus_of(grid), placements.corpus_of(grid)
-    assert made == [(grid, QUICK)]
+    spec = placements.corpus_spec(grid)
+    assert made == [(grid, spec)]
     assert first.sha256 == second.sha256
     (file,) = tmp_path.glob("conductor-corpus-*.h5")
     file.write_bytes(b"damaged")
     placements.corpus_of(grid)
-    assert made == [(grid, QUICK)] * 2
+    assert made == [(grid, spec)] * 2

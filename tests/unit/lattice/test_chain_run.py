@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from itertools import pairwise
 from types import SimpleNamespace
 
 import msgspec
@@ -39,14 +38,6 @@ def test_an_update_is_a_row_of_its_phase():
         ("warmup", 5, 4),
         ("measure", 9, 3),
     ]
-
-
-def test_a_look_before_the_update_sees_what_the_one_after_the_last_saw():
-    after, before = run_of(), run_of(looks="before")
-    rows = [(after.step().values, before.step().values) for _ in range(10)]
-    for (seen, _), (_, next_seen) in pairwise(rows):
-        assert next_seen["polyakov_re"] == pytest.approx(seen["polyakov_re"], abs=1e-13)
-    assert all(one["delta_h"] == two["delta_h"] for one, two in rows)
 
 
 @pytest.mark.parametrize("stop", [2, 9, 11])
