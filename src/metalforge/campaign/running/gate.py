@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from metalforge.campaign.physics.precision import evaluate_again
-from metalforge.campaign.store.records import Decided
+from metalforge.campaign.store.records import THROWN_AWAY, Decided
 from metalforge.lattice.field import GaugeField
 
 from .ladder import PointLadder
@@ -57,6 +57,11 @@ class Flag(NamedTuple):
     def certain(self) -> bool:
         """Whether no sound chain does this: what the band or the head finds may be a rare fluctuation."""
         return self.by not in ("rule:band", "head:anomaly")
+
+    def known_to(self, held: PointLadder) -> bool:
+        """Return whether the journal has that this was thrown away, and it may be a fluctuation."""
+        known = next(point.thrown_away for point in held.points if point.id == self.chain)
+        return not self.certain and (self.update, self.by, self.head, self.rule) in known
 
     def decided(self, done: str) -> Decided:
         """Return it as a decision."""
@@ -125,6 +130,9 @@ class Gate:
         if suspect is None:
             if flag is None:
                 return Verdict()
+            if flag.known_to(held):
+                # Whoever threw it away was stopped before it came again.
+                return Verdict(decisions=(flag.decided("kept: it was thrown away before, and came out as it was"),))
             rows = tuple(_Rows(point.emitted, point.fresh()) for point in held.points)
             return self._send_back(held, _Suspect(flag, rows, from_start=False))
         ends = zip(held.points, suspect.rows, strict=True)
@@ -153,7 +161,7 @@ class Gate:
 
     def _send_back(self, held: PointLadder, suspect: _Suspect) -> Verdict:
         self._suspects[held.points[0].id] = suspect
-        done = f"thrown away, computed again from its {'start' if suspect.from_start else 'last checkpoint'}"
+        done = f"{THROWN_AWAY}, computed again from its {'start' if suspect.from_start else 'last checkpoint'}"
         return Verdict(decisions=(suspect.flag.decided(done),), again=True, from_start=suspect.from_start)
 
     # -- the rules --------------------------------------------------------------------------------------------------

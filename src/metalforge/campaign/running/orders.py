@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import ChainLog
 from metalforge.campaign.state import Start as StartOfChain
-from metalforge.campaign.store.records import Decided, Promise, Record
+from metalforge.campaign.store.records import THROWN_AWAY, Decided, Promise, Record
 from metalforge.conductor.trust import JudgedPair
 from metalforge.core.phases import Phase
 from metalforge.lattice.run import Segment, segments_of
@@ -23,6 +23,10 @@ from metalforge.lattice.run import Segment, segments_of
 def stage_of(substrate: str) -> str:
     """Return the name of the stage that produces on a logical substrate: `cpu:0` is `produce-cpu.0`."""
     return f"produce-{substrate.replace(':', '.')}"
+
+
+Flagged: TypeAlias = tuple[int, str, float | None, float | None]
+"""The update, by whom, and the figures of head and rule."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,6 +58,8 @@ class Brief:
     """The other chains of its ladder, in order of their couplings, where it has one."""
     exchanges: bool = False
     """Whether it belongs to a ladder."""
+    thrown_away: frozenset["Flagged"] = frozenset()
+    """What blocks were thrown away for before."""
 
     @property
     def rows(self) -> int:
@@ -90,6 +96,9 @@ class Brief:
             closed=log.step,
             settled=log.settled,
             exchanges=bool(log.ladder),
+            thrown_away=frozenset(
+                (d.step, d.by, d.value, d.baseline) for d in log.decisions if d.done.startswith(THROWN_AWAY)
+            ),
         )
 
 

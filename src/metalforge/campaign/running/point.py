@@ -31,7 +31,7 @@ from metalforge.lattice.warmup import WarmUp
 from .band import Band
 from .equipment import Tools
 from .monitor import WarmUpVerdict
-from .orders import Brief, Snapshot
+from .orders import Brief, Flagged, Snapshot
 from .rewiring import ACCEPTANCE, LEAST_ACCEPTANCE, TRIED_IN_WARMUP, acceptance_of
 from .watch import THERMALISED
 
@@ -187,6 +187,11 @@ class PointChain:
         """Return the rows that are not in the journal or on their way to it."""
         log = self.run.log
         return {name: column[max(self.emitted - log.first, 0) :] for name, column in log.columns.items()}
+
+    @property
+    def thrown_away(self) -> frozenset[Flagged]:
+        """What blocks of the chain were thrown away for, as the journal says."""
+        return self._known.thrown_away
 
     @property
     def fresh_measured(self) -> int:

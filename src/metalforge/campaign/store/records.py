@@ -129,6 +129,10 @@ class Decided(_Record, frozen=True, kw_only=True, tag="decided"):
     """What was counted, of a line that says how often something happened."""
 
 
+THROWN_AWAY = "thrown away"
+"""How `done` begins where a block was, to be computed again."""
+
+
 def head_of(decision: Assigned | Decided) -> str:
     """Return the head that took part in a decision; early journals name it in `by`, or had one that ended warm-ups."""
     if decision.by.startswith(BY_HEAD):
