@@ -119,7 +119,7 @@ def test_predictions_are_judged_against_their_baselines(sea):
 def test_solves_after_a_quench_are_asked_about_before_it(sea):
     answers = Results(sea).summary.answers
     quenched = [chain for chain in sea.chains.values() if chain.quenched]
-    assert answers["ahead"] == len(quenched) > 0
+    assert answers["ahead"] >= len(quenched) > 0  # a chain that the gate sends back to its start asks again
     assert answers["ahead_ready"] <= answers["ahead"]
 
 

@@ -188,6 +188,11 @@ class Block:
         """Rows in it."""
         return sum(len(next(iter(s.columns.values()))) for s in self.segments)
 
+    @property
+    def comes_anywhere(self) -> bool:
+        """Whether it has rows, or ends a visit whose rows the journal has already: a cut may have left nothing else."""
+        return bool(self.segments) or self.done
+
 
 Hear: TypeAlias = Callable[[Block], None]
 """Told of every block by the first stage after the producers, where these read the heads in processes of their own."""

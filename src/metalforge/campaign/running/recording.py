@@ -69,7 +69,7 @@ def records_of(block: Block) -> list[Record]:
         phase, first, columns = segment.phase, segment.first, segment.columns
         records.append(Rows(chain=block.chain, phase=phase, first=first, columns=columns, seconds=seconds))
     records += block.screened
-    if block.segments or block.done:
+    if block.comes_anywhere:
         named = ("visit", "chain", "step", "links", "done", "substrate", "promised", "heard")
         records.append(BlockDone(**{name: getattr(block, name) for name in named}))
     return records

@@ -35,7 +35,7 @@ class Screen(Stage[Block, Block]):
     def step(self, state: Any, item: Block) -> tuple[Any, Any]:
         """Return the block with what the heads say of its last configuration."""
         self._hear(item)
-        item = replace(item, passed_screen=True, screened=[self.seen(item)] if item.rows else [])
+        item = replace(item, passed_screen=True, screened=[self.seen(item)] if item.comes_anywhere else [])
         header = {"chi": item.chi, "beta": item.beta, "flagged": self._flagged(item), "done": item.done}
         return state, Emit(item, header=header, chain=item.chain)
 
@@ -59,11 +59,11 @@ class Screen(Stage[Block, Block]):
 
     def _read(self, block: Block) -> dict[str, float]:
         """Return what was said of the last row of a block; nothing where no word came in time."""
-        last = block.segments[-1]
-        columns = {name: values[-1] for name, values in last.columns.items()}
-        wrong = anomaly(columns["plaquette"], columns.get("delta_h"), columns.get("cg_iterations"))
-        row = last.first + len(last.columns["plaquette"]) - 1
-        asked = HeadQuestion(head=ANOMALY, chain=block.chain, of=row, baseline=float(wrong))
+        wrong = False
+        if block.segments:
+            columns = {name: values[-1] for name, values in block.segments[-1].columns.items()}
+            wrong = anomaly(columns["plaquette"], columns.get("delta_h"), columns.get("cg_iterations"))
+        asked = HeadQuestion(head=ANOMALY, chain=block.chain, of=block.step - 1, baseline=float(wrong))
         said = self._worker.ask(asked).get().said
         return {name: value for name, value in said.items() if name in self._written}
 
@@ -76,4 +76,4 @@ class ScreenBeside(Stage[Block, Screened]):
 
     def step(self, state: Any, item: Block) -> tuple[Any, Any]:
         """Return what the heads say of a block."""
-        return state, [self._screen.seen(item)] if item.rows else []
+        return state, [self._screen.seen(item)] if item.comes_anywhere else []
