@@ -36,6 +36,8 @@ FULL_DOUBLES = ("fma", "plain")
 """Families of engines whose doubles are doubles."""
 HMC_STEPS = 10
 """Steps of a trajectory that take them as far as this again."""
+AGAIN = 3
+"""Times that a block may be flagged at yet another update before its chain is given up."""
 WIDE_LOOK = 16
 """Of the blocks of a chain that a batch moves, one in so many has its links looked at: reading them takes a while."""
 
@@ -86,6 +88,8 @@ class _Suspect(NamedTuple):
     flag: Flag
     rows: tuple["_Rows", ...]
     from_start: bool
+    again: int = 0
+    """How often it was flagged at another update when it was computed again."""
 
 
 class _Rows(NamedTuple):
@@ -148,6 +152,9 @@ class Gate:
         began = held.points[0].taken_up_at
         kept = parted is None and not suspect.flag.certain and (flag is None or not flag.certain)
         if flag is not None and not kept:
+            if flag.update != suspect.flag.update and suspect.again < AGAIN:  # another fault than the one before
+                rows = tuple(_Rows(point.emitted, point.fresh()) for point in held.points)
+                return self._send_back(held, _Suspect(flag, rows, suspect.from_start, suspect.again + 1))
             return Verdict(fault=f"{flag.reason}; computed again since {suspect.flag.by} flagged it")
         if kept:
             done = f"kept: computed again from update {began}, it has the same bits"

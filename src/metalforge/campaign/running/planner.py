@@ -402,6 +402,7 @@ class Planner:
         """Return the visits of a round, as decided from what came before it."""
         skip = {visit.visit for visit in without}
         planned: list[Assigned] = []
+        nothing: list[Nothing] = []
         first = len(self.state.visits) - len(without)
         for lane in self.lanes:
             ahead, mine = self._ahead(lane), len(planned)
@@ -409,9 +410,12 @@ class Planner:
                 at = first + len(planned)
                 found = self._plan.next(lane.who, self.state, planned, rounds=number, number=at, skip=skip, ahead=ahead)
                 if isinstance(found, Nothing):
-                    self._note(found)
+                    nothing.append(found)
                     break
                 planned.append(found)
+        if not planned:  # while others have visits there is no end: who resumes in such a round would not know of it
+            for found in nothing:
+                self._note(found)
         return planned
 
     def _write_round(self, planned: Sequence[Assigned]) -> list[Order]:
