@@ -41,7 +41,7 @@ N_BOOTSTRAP = 50
 """Replicas of the peak that a finished campaign teaches."""
 
 
-class Lesson(NamedTuple):
+class SettledChain(NamedTuple):
     """What one chain showed until some update, and what its heads should have said of it."""
 
     chain: str
@@ -50,7 +50,7 @@ class Lesson(NamedTuple):
     labels: Mapping[str, float]
 
 
-class ChainRows(NamedTuple):
+class MeasuredRows(NamedTuple):
     """Rows of a chain up to the end of a visit, as they were taken: a journal may grow meanwhile.
 
     `columns` begin with row `first`; `loop` is |L| of all measured rows.
@@ -77,7 +77,7 @@ class _Reader:
         """Rows that were read."""
         return self._maker.count
 
-    def read(self, rows: ChainRows) -> None:
+    def read(self, rows: MeasuredRows) -> None:
         """Read on to the end of a visit; the warm-up is over."""
         bounds: list[tuple[Phase, int]] = [("quench", rows.quenched), ("warmup", rows.warmup), ("measure", rows.end)]
         for phase, until in bounds:
@@ -94,7 +94,7 @@ class Lessons:
         self._spec, self._engine = spec, Engine(weights, threads=1)
         self._readers: dict[str, _Reader] = {}
 
-    def take(self, log: ChainLog, end: int) -> ChainRows | None:
+    def take(self, log: ChainLog, end: int) -> MeasuredRows | None:
         """Return the rows of a chain that were not read yet, until update `end`; None where it teaches nothing.
 
         That are chains of a ladder, those that were given up, and those that are in their warm-up.
@@ -102,7 +102,7 @@ class Lessons:
         if log.abandoned or log.ladder or end <= log.warmup:
             return None
         first = self._readers[log.id].count if log.id in self._readers else 0
-        return ChainRows(
+        return MeasuredRows(
             chain=log.id,
             context=context_of(self._spec, log.beta, log.dims, log.start),
             quenched=log.quenched,
@@ -113,16 +113,16 @@ class Lessons:
             loop=np.hypot(*(log.columns[name].array(log.warmup, end) for name in ("polyakov_re", "polyakov_im"))),
         )
 
-    def of(self, rows: ChainRows) -> Lesson | None:
+    def of(self, rows: MeasuredRows) -> SettledChain | None:
         """Return what a chain teaches; None where it is too short to. Its rows come in order."""
         if not (labels := labels_of(rows)):
             return None
         reader = self._readers.setdefault(rows.chain, _Reader(self._engine, rows.context))
         reader.read(rows)
-        return Lesson(rows.chain, rows.end, reader.frames.mean, labels) if reader.frames.frames else None
+        return SettledChain(rows.chain, rows.end, reader.frames.mean, labels) if reader.frames.frames else None
 
 
-def labels_of(rows: ChainRows) -> dict[str, float]:
+def labels_of(rows: MeasuredRows) -> dict[str, float]:
     """Return the labels of a chain by its measured rows; none where they are too few."""
     loop = rows.loop
     if len(loop) < ENOUGH or not np.ptp(loop) > 0:
@@ -152,7 +152,7 @@ def peak_label(state: CampaignState, dims: Dims) -> float | None:
     return (found.transition.beta_c - expected.mean) / transition_curve().unit
 
 
-def lessons_of(state: CampaignState, weights: EsnWeights) -> list[Lesson]:
+def lessons_of(state: CampaignState, weights: EsnWeights) -> list[SettledChain]:
     """Return what the chains of a campaign teach by their complete visits, with the peaks that it established."""
     reading = Lessons(state.spec, weights)
     peaks = {dims: peak_label(state, dims) for dims in state.spec.lattice.volumes}

@@ -32,7 +32,7 @@ from .heads_training import Trained, label_rows, reservoir, train_heads
 from .labels import Example, jittered, supposing
 from .layouts import LABEL_OF, TRAJECTORIES
 from .predicting import ROUTES, Ensemble, Route, layout_of, predictions, values_of
-from .scaling import TransitionCurve, scaled_coupling, transition_curve, two_loop_peak
+from .scaling import ScalingCurve, scaled_coupling, transition_curve, two_loop_peak
 from .scores import HeadScore, PeakScore, PeakSpread, skill_interval
 from .transition_fit import LatticePeak, without
 
@@ -225,7 +225,7 @@ def peak_study(
     *,
     seed: int = 1,
     routes: Sequence[Route] = ROUTES,
-    curve: TransitionCurve | None = None,
+    curve: ScalingCurve | None = None,
 ) -> PeakStudy | None:
     """Return how well heads say where the peak is on an N_t that neither they nor the curve have seen."""
     curve = curve or transition_curve()
@@ -300,7 +300,7 @@ def _spreads(
     head: HeadSpec,
     asked: Sequence[Example],
     said: Sequence[Doubles],
-    curve: TransitionCurve,
+    curve: ScalingCurve,
     peaks: Sequence[LatticePeak],
 ) -> list[PeakSpread]:
     """Return root mean squares by how far a coupling is from where the curve has the transition."""

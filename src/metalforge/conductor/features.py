@@ -31,7 +31,7 @@ from metalforge.core.phases import Phase
 from metalforge.core.schema import FeatureSchema
 
 from .plaquette import plaquette_of
-from .scaling import Transition, scaled_coupling, transition_of
+from .scaling import ExpectedTransition, scaled_coupling, transition_of
 
 Doubles: TypeAlias = NDArray[np.float64]
 SCHEMA = msgspec.toml.decode(files(__package__).joinpath("data/features.toml").read_bytes(), type=FeatureSchema)
@@ -159,7 +159,7 @@ class FrameMaker:
         Where the transition is taken to be; by default where `scaling.transition_of` says.
     """
 
-    def __init__(self, context: ChainContext, *, transition: Transition | None = None) -> None:
+    def __init__(self, context: ChainContext, *, transition: ExpectedTransition | None = None) -> None:
         self.context = context
         self._trajectories = context.algorithm == "hmc"
         self._plaquette = plaquette_of(context.beta)
@@ -337,7 +337,7 @@ _KNOWN_AHEAD = [len(SEEN) + OF_TRAJECTORIES.index(name) for name in ("delta_h_qu
 """Columns of a row that its own frame has."""
 
 
-def _fixed(context: ChainContext, transition: Transition | None) -> dict[str, Doubles]:
+def _fixed(context: ChainContext, transition: ExpectedTransition | None) -> dict[str, Doubles]:
     """Return the features that a chain has from the beginning; NaN where something is not known of it."""
     n_t, n_s = context.dims[3], context.n_s
     there = transition or transition_of(n_t, n_s)

@@ -21,7 +21,7 @@ from metalforge.statistics.memory import pooled_tau
 
 from .corpus_file import ChainEntry, ChainRecord, Corpus, Dims, Part
 from .features import SCHEMA, SWEEPS, ChainContext, FrameMaker
-from .scaling import Transition, scaled_coupling, transition_curve, transition_of
+from .scaling import ExpectedTransition, scaled_coupling, transition_curve, transition_of
 
 Doubles: TypeAlias = NDArray[np.float64]
 Place: TypeAlias = tuple[Dims, float, float, str]
@@ -408,7 +408,7 @@ def examples(corpus: Corpus, part: Part, labeller: Labeller | None = None) -> li
     return found
 
 
-def supposing(example: Example, transition: Transition, label: float) -> Example:
+def supposing(example: Example, transition: ExpectedTransition, label: float) -> Example:
     """Return the chain as it looks where the transition is supposed to be elsewhere, with the label of the peak."""
     beta, inputs = example.beta, example.inputs.copy()
     for i, feature in enumerate(SCHEMA.features):

@@ -8,12 +8,12 @@ from metalforge.core.schema import HeadLayout
 
 from .evaluation import HeadCalibration, NeitherPhase
 from .scores import FaultGate, HeadScore, HeadsEvaluation, StopStudy, least_seen
-from .study import Judged
+from .study import JudgedNetwork
 
 _notes = Paragraphs(Path(__file__).with_name("data") / "notes.toml")
 
 
-def tables(judged: Judged, layout: HeadLayout) -> list[TextTable]:
+def tables(judged: JudgedNetwork, layout: HeadLayout) -> list[TextTable]:
     """Return all tables; heads of the layout that no chain has labels for are named as untested."""
     found = judged.found
     untested = [name for name in layout.names if name not in {score.name for score in found.heads}]

@@ -27,7 +27,7 @@ import msgspec
 import numpy as np
 
 
-class Transition(NamedTuple):
+class ExpectedTransition(NamedTuple):
     """The coupling of the peak, how far it may be off, and half the breadth of the peak."""
 
     mean: float
@@ -43,7 +43,7 @@ class KnownExtent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     error: float
 
 
-class TransitionCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ScalingCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The fit as it is shipped; `unit` is the error of an N_t that is not `known`."""
 
     source: str
@@ -56,13 +56,13 @@ class TransitionCurve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     width_power: float
     known: tuple[KnownExtent, ...] = ()
 
-    def __call__(self, n_t: int, n_s: float) -> Transition:
+    def __call__(self, n_t: int, n_s: float) -> ExpectedTransition:
         """Return the transition on N_s^3 x N_t."""
         ratio = n_t / n_s
         here = next((one for one in self.known if one.n_t == n_t), None)
         large, error = (self.between(n_t), self.unit) if here is None else (here.mean, here.error)
         mean = large - self.finite_size * ratio**3
-        return Transition(mean, error, self.width_at_two * (2 * ratio) ** self.width_power)
+        return ExpectedTransition(mean, error, self.width_at_two * (2 * ratio) ** self.width_power)
 
     def between(self, n_t: int) -> float:
         """Return the peak in large volumes as the polynomial has it."""
@@ -73,22 +73,22 @@ VARIABLES: dict[str, Callable[[float], float]] = {"log": log, "root": lambda n_t
 
 
 @cache
-def transition_curve() -> TransitionCurve:
+def transition_curve() -> ScalingCurve:
     """Return the shipped curve."""
-    return msgspec.toml.decode(files(__package__).joinpath("data/transition.toml").read_bytes(), type=TransitionCurve)
+    return msgspec.toml.decode(files(__package__).joinpath("data/transition.toml").read_bytes(), type=ScalingCurve)
 
 
-def transition_of(n_t: int, n_s: float) -> Transition:
+def transition_of(n_t: int, n_s: float) -> ExpectedTransition:
     """Return where the quenched transition is expected on N_s^3 x N_t."""
     return transition_curve()(n_t, n_s)
 
 
-def scaled_coupling(beta: float, transition: Transition) -> float:
+def scaled_coupling(beta: float, transition: ExpectedTransition) -> float:
     """Return x: how far a coupling is from the transition, in its widths; far away it grows as the logarithm."""
     return asinh((beta - transition.mean) / transition.width)
 
 
-def peak_of(reading: float, transition: Transition) -> float:
+def peak_of(reading: float, transition: ExpectedTransition) -> float:
     """Return the coupling of the peak that a reading of `beta_priority` means."""
     return transition.mean + transition_curve().unit * reading
 

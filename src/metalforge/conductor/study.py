@@ -48,7 +48,7 @@ def labelled(corpus: Corpus) -> LabelledCorpus:
     return LabelledCorpus(labeller, peaks, examples(corpus, "train", labeller), examples(corpus, "test", labeller))
 
 
-class Judged(NamedTuple):
+class JudgedNetwork(NamedTuple):
     """What a network is worth, and what is shown beside it."""
 
     found: HeadsEvaluation
@@ -64,7 +64,7 @@ def judged(
     seed: int = 1,
     members: int = 3,
     routes: Sequence[Route] = ROUTES,
-) -> Judged:
+) -> JudgedNetwork:
     """Return what a network is worth on test chains; trained anew without one, as the first of an ensemble is."""
     lessons = chains.lessons
     ensemble = train_ensemble(lessons, members=members, seed=seed, layout=layout)
@@ -82,7 +82,7 @@ def judged(
         gate=gate_study(network, chains.train, chains.test),
         unknown=chains.labeller.unknown_equilibria(),
     )
-    return Judged(found, calibration(ensemble, chains.test), neither_phase(network, lessons, chains.test))
+    return JudgedNetwork(found, calibration(ensemble, chains.test), neither_phase(network, lessons, chains.test))
 
 
 def _tested_on(test: Sequence[Example], heads: Sequence[HeadScore]) -> tuple[TestedKind, ...]:

@@ -21,7 +21,7 @@ from metalforge.statistics.memory import pooled_tau
 from metalforge.statistics.peak import half_width, refined_maxima
 
 from .corpus_file import ChainRecord, Dims
-from .scaling import VARIABLES, KnownExtent, TransitionCurve
+from .scaling import VARIABLES, KnownExtent, ScalingCurve
 
 REACH = 4.0
 """Couplings that are joined: within so many 1 / sd(E) of the largest susceptibility, one on either side at least."""
@@ -80,7 +80,7 @@ def peaks_of(chains: Sequence[ChainRecord]) -> list[LatticePeak]:
     return [lattice_peak(some) for some in lattices.values()]
 
 
-def fit_curve(peaks: Sequence[LatticePeak], source: str) -> TransitionCurve:
+def fit_curve(peaks: Sequence[LatticePeak], source: str) -> ScalingCurve:
     """Return the curve through these peaks, with what it is off by where an N_t is left out."""
     known, h = _large_volumes(peaks)
     if len(known) < 2:
@@ -90,7 +90,7 @@ def fit_curve(peaks: Sequence[LatticePeak], source: str) -> TransitionCurve:
     widths = np.array([(log(2 * p.dims[3] / p.dims[0]), log(max(p.width, 1e-3))) for p in peaks])
     several = np.ptp(widths[:, 0]) > 0
     slope, at_two = np.polyfit(widths[:, 0], widths[:, 1], 1) if several else (3.0, float(widths[:, 1].mean()))
-    return TransitionCurve(
+    return ScalingCurve(
         source=source,
         unit=max(_off(known, variable, degree), LEAST_ERROR) if len(known) > 2 else 0.1,
         variable=msgspec.convert(variable, Literal["log", "root"]),
@@ -102,7 +102,7 @@ def fit_curve(peaks: Sequence[LatticePeak], source: str) -> TransitionCurve:
     )
 
 
-def without(peaks: Sequence[LatticePeak], n_t: int, curve: TransitionCurve) -> TransitionCurve:
+def without(peaks: Sequence[LatticePeak], n_t: int, curve: ScalingCurve) -> ScalingCurve:
     """Return a curve of the same form that has not seen an N_t."""
     known, h = _large_volumes([peak for peak in peaks if peak.dims[3] != n_t])
     degree = min(len(curve.powers) - 1, len(known) - 1)
@@ -142,7 +142,7 @@ def _large_volumes(peaks: Sequence[LatticePeak]) -> tuple[tuple[KnownExtent, ...
     return known, float(found[-1])
 
 
-def as_toml(curve: TransitionCurve, peaks: Sequence[LatticePeak]) -> str:
+def as_toml(curve: ScalingCurve, peaks: Sequence[LatticePeak]) -> str:
     """Return the file that `scaling` reads, with the peaks it was fitted to as comments."""
     lines = [
         "# Where the quenched transition is on a lattice N_s^3 x N_t, and how broad.",

@@ -53,7 +53,7 @@ FOR_ALARMS = 1e-5
 """False alarms an update that are allowed."""
 
 
-class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FaultCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Chains of one kind: so many get every fault, and so many updates of sound ones are looked at."""
 
     dims: Dims
@@ -69,18 +69,18 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 CASES = (
-    Case(dims=(4, 4, 4, 2), beta=5.0, algorithm="heatbath", chains=16, sound=372_000),
-    Case(dims=(8, 8, 8, 2), beta=5.0921, algorithm="heatbath", chains=6, sound=12_000),
-    Case(dims=(8, 8, 8, 4), beta=5.69, algorithm="heatbath", chains=3, sound=3_000),
-    Case(dims=(4, 4, 4, 2), beta=5.0, algorithm="hmc", chains=8, sound=6_000),
+    FaultCase(dims=(4, 4, 4, 2), beta=5.0, algorithm="heatbath", chains=16, sound=372_000),
+    FaultCase(dims=(8, 8, 8, 2), beta=5.0921, algorithm="heatbath", chains=6, sound=12_000),
+    FaultCase(dims=(8, 8, 8, 4), beta=5.69, algorithm="heatbath", chains=3, sound=3_000),
+    FaultCase(dims=(4, 4, 4, 2), beta=5.0, algorithm="hmc", chains=8, sound=6_000),
 )
-QUICK = (Case(dims=(2, 2, 2, 2), beta=5.0, algorithm="heatbath", chains=2, sound=600),)
+QUICK = (FaultCase(dims=(2, 2, 2, 2), beta=5.0, algorithm="heatbath", chains=2, sound=600),)
 
 
-class Task(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FaultTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One chain: with every fault in turn, or sound for so many updates."""
 
-    case: Case
+    case: FaultCase
     seed: int
     stream: int
     sound: int = 0
@@ -94,7 +94,7 @@ class Found(NamedTuple):
     delay: int
 
 
-class Seen(NamedTuple):
+class FaultSeen(NamedTuple):
     """What one task gave: faults and what became of them, or updates of a sound chain and who raised an alarm there."""
 
     found: tuple[Found, ...] = ()
@@ -105,7 +105,7 @@ class Seen(NamedTuple):
 class Gated:
     """A chain that runs as a producer of a campaign runs it."""
 
-    def __init__(self, task: Task, directory: Path) -> None:
+    def __init__(self, task: FaultTask, directory: Path) -> None:
         case = task.case
         lattice = Lattice(
             volumes=(case.dims,), beta_min=case.beta - 0.1, beta_max=case.beta + 0.1, algorithm=case.algorithm
@@ -160,7 +160,7 @@ class Gated:
                 self._columns.setdefault(name, []).extend(values)
 
 
-def looked_at(task: Task) -> Seen:
+def looked_at(task: FaultTask) -> FaultSeen:
     """Run one chain, sound or with every fault in turn."""
     with tempfile.TemporaryDirectory() as folder, np.errstate(all="ignore"):
         gated = Gated(task, Path(folder))
@@ -170,9 +170,9 @@ def looked_at(task: Task) -> Seen:
                 alarms.append(by)
             gated.write()
         if task.sound:
-            return Seen(updates=WARMUP + task.sound, alarms=tuple(alarms))
+            return FaultSeen(updates=WARMUP + task.sound, alarms=tuple(alarms))
         gated.keep()
-        return Seen(found=tuple(_found(gated, fault, [task.seed, task.stream]) for fault in FAULTS))
+        return FaultSeen(found=tuple(_found(gated, fault, [task.seed, task.stream]) for fault in FAULTS))
 
 
 def _found(gated: Gated, fault: FaultName, seed: Sequence[int]) -> Found:
@@ -189,11 +189,11 @@ def _found(gated: Gated, fault: FaultName, seed: Sequence[int]) -> Found:
     return Found(fault, by, delay)
 
 
-def tasks_of(case: Case, seed: int) -> list[Task]:
+def tasks_of(case: FaultCase, seed: int) -> list[FaultTask]:
     """Return the chains of a case: those with faults, and sound ones, hot and cold starts in turn."""
     each = max(case.sound // SOUND_CHAINS, BLOCK)
-    with_faults = [Task(case=case, seed=seed, stream=stream) for stream in range(case.chains)]
-    return with_faults + [Task(case=case, seed=seed, stream=1000 + n, sound=each) for n in range(SOUND_CHAINS)]
+    with_faults = [FaultTask(case=case, seed=seed, stream=stream) for stream in range(case.chains)]
+    return with_faults + [FaultTask(case=case, seed=seed, stream=1000 + n, sound=each) for n in range(SOUND_CHAINS)]
 
 
 @experiment("faults", "Which faults of a running chain are found before they are written, and how often without one?")

@@ -54,7 +54,7 @@ SHARD_S = 3000.0
 ARMS = ("uniform", "process", "base", "conductor", "oracle")
 
 
-class Case(NamedTuple):
+class SteeringCase(NamedTuple):
     """A lattice and a range of beta, with the target and the budgets that all arms share."""
 
     name: str
@@ -90,9 +90,9 @@ def left_out_prior(n_t: int, n_s: int) -> tuple[float, float]:
 
 
 CASES = (
-    Case("8^3x4, 5.6-5.8", (8, 8, 8, 4), (5.6, 5.8), 5.6900, 6_000, 0.0025, 40_000),
-    Case("8^3x4, 5.0-6.5", (8, 8, 8, 4), (5.0, 6.5), 5.6900, 12_000, 0.0025, 60_000),
-    Case(
+    SteeringCase("8^3x4, 5.6-5.8", (8, 8, 8, 4), (5.6, 5.8), 5.6900, 6_000, 0.0025, 40_000),
+    SteeringCase("8^3x4, 5.0-6.5", (8, 8, 8, 4), (5.0, 6.5), 5.6900, 12_000, 0.0025, 60_000),
+    SteeringCase(
         "12^3x4, 5.4-6.0, scouts 8^3x4",
         (12, 12, 12, 4),
         (5.4, 6.0),
@@ -104,7 +104,7 @@ CASES = (
         scouts=((8, 8, 8, 4),),
     ),
     # The shipped head has seen chains of N_t = 2, so that there is no arm for it; the curve is one that has not.
-    Case(
+    SteeringCase(
         "4^3x2, 4.7-5.5, N_t left out",
         (4, 4, 4, 2),
         (4.7, 5.5),
@@ -116,7 +116,7 @@ CASES = (
         arms=("uniform", "process", "base", "oracle"),
     ),
     # Nobody knows where the peak is with sea quarks, and there is no smaller volume: the conductor is the process.
-    Case(
+    SteeringCase(
         "4^3x2, four flavours of mass 1, 4.2-5.2",
         (4, 4, 4, 2),
         (4.2, 5.2),
@@ -131,7 +131,7 @@ CASES = (
     ),
 )
 QUICK_CASES = (
-    Case(
+    SteeringCase(
         "4^3x2, 4.9-5.3",
         (4, 4, 4, 2),
         (4.9, 5.3),
@@ -149,12 +149,12 @@ QUICK_CASES = (
 class SteeringJob(NamedTuple):
     """One campaign."""
 
-    case: Case
+    case: SteeringCase
     arm: str
     seed: int
 
 
-def jobs_of(cases: Sequence[Case], seed: int) -> list[SteeringJob]:
+def jobs_of(cases: Sequence[SteeringCase], seed: int) -> list[SteeringJob]:
     """Return all campaigns, in the order in which they are run: a seed of every case and arm, then the next."""
     jobs = [
         (n, number, SteeringJob(case, arm, FIRST_SEED + 100_000 * seed + 1000 * number + n))
@@ -195,7 +195,7 @@ def spec_of(job: SteeringJob, substrate: str) -> CampaignSpec:
     )
 
 
-class Look(NamedTuple):
+class SteeringLook(NamedTuple):
     """What a look at the target volume found after how much work."""
 
     work: float
@@ -203,7 +203,7 @@ class Look(NamedTuple):
     error: float | None
 
 
-def looks_of(records: Iterable[Record], state: CampaignState, dims: Dims) -> Iterator[Look]:
+def looks_of(records: Iterable[Record], state: CampaignState, dims: Dims) -> Iterator[SteeringLook]:
     """Give the looks at a volume; work is in its updates."""
     share = {chain.id: prod(chain.dims) / prod(dims) for chain in state.chains.values()}
     work = 0.0
@@ -211,7 +211,7 @@ def looks_of(records: Iterable[Record], state: CampaignState, dims: Dims) -> Ite
         if isinstance(record, Rows):
             work += len(next(iter(record.columns.values()))) * share[record.chain]
         elif isinstance(record, Estimated) and record.dims == dims:
-            yield Look(work, record.beta_c, record.error)
+            yield SteeringLook(work, record.beta_c, record.error)
 
 
 def run_job(job: SteeringJob, substrate: str) -> SteeringOutcome:
@@ -222,7 +222,7 @@ def run_job(job: SteeringJob, substrate: str) -> SteeringOutcome:
             state = campaign.run()
         looks = list(looks_of(read_journal(Path(folder) / JOURNAL, Record).records, state, case.dims))
         found = finding(state, case.dims, n_bootstrap=200)
-    fixed = next((look for look in reversed(looks) if look.work <= case.fixed), Look(0.0, None, None))
+    fixed = next((look for look in reversed(looks) if look.work <= case.fixed), SteeringLook(0.0, None, None))
     work = sum(chain.rows * prod(chain.dims) for chain in state.chains.values()) / prod(case.dims)
     peak, said = found.transition, state.expected(case.dims)
     return SteeringOutcome(

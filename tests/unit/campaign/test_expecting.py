@@ -14,7 +14,7 @@ from metalforge.campaign.spec import Budget, Lattice, Steering
 from metalforge.campaign.state import PEAK_PRIOR, CampaignState, fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Assigned, Decided, Estimated, Record, Screened
-from metalforge.conductor.scaling import Transition, peak_of, transition_curve, transition_of
+from metalforge.conductor.scaling import ExpectedTransition, peak_of, transition_curve, transition_of
 from metalforge.core.errors import SpecError
 from reference.small_campaigns import ROUNDS as UNSTEERED
 from reference.small_campaigns import WITH_QUARKS
@@ -188,7 +188,7 @@ def test_a_trusted_head_refines_the_curve_and_is_no_part_of_a_replay_without_hea
 
 
 def test_many_chains_do_not_shrink_what_the_head_is_off_by_on_a_new_lattice():
-    curve, held_out = Transition(5.1, 0.05, 0.01), 0.01
+    curve, held_out = ExpectedTransition(5.1, 0.05, 0.01), 0.01
     readings = [5.12 + 0.001 * (-1) ** i for i in range(200)]
     mean, width = combined(readings, held_out, curve)
     assert width == pytest.approx((held_out**-2 + curve.error**-2) ** -0.5, rel=0.01)

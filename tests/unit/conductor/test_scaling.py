@@ -5,7 +5,7 @@ import math
 import pytest
 
 from metalforge.conductor.scaling import (
-    TransitionCurve,
+    ScalingCurve,
     peak_of,
     scaled_coupling,
     transition_curve,
@@ -33,7 +33,7 @@ def test_an_unknown_extent_has_the_error_of_one_that_was_left_out():
     curve = transition_curve()
     assert transition_of(10, 40).error == curve.unit
     assert all(transition_of(one.n_t, 3 * one.n_t).error == one.error for one in curve.known)
-    assert isinstance(curve, TransitionCurve)
+    assert isinstance(curve, ScalingCurve)
 
 
 def test_scaled_coupling_grows_as_the_logarithm():

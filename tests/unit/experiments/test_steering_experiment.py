@@ -12,7 +12,16 @@ from metalforge.conductor.scaling import transition_curve, transition_of
 from metalforge.core.errors import SpecError
 from metalforge.experiments import steering
 from metalforge.experiments.protocol import EXPERIMENTS, Settings, quiet
-from metalforge.experiments.steering import CASES, QUICK_CASES, Look, SteeringJob, jobs_of, looks_of, run, spec_of
+from metalforge.experiments.steering import (
+    CASES,
+    QUICK_CASES,
+    SteeringJob,
+    SteeringLook,
+    jobs_of,
+    looks_of,
+    run,
+    spec_of,
+)
 from metalforge.experiments.steering_table import SteeringOutcome, arms_of, ratio_of, result_of
 
 SCOUTED = next(case for case in CASES if case.scouts)
@@ -95,7 +104,7 @@ def test_work_counts_scouts_by_their_sites():
         records.append(Estimated(dims=SCOUTED.dims, trajectories=0, beta_c=5.7, error=0.01))
         records.append(Estimated(dims=SCOUTED.scouts[0], trajectories=0, beta_c=5.6, error=0.01))
     looks = list(looks_of(records, fold(records), SCOUTED.dims))
-    assert looks == [Look(pytest.approx(8.0), 5.7, 0.01), Look(pytest.approx(35.0), 5.7, 0.01)]
+    assert looks == [SteeringLook(pytest.approx(8.0), 5.7, 0.01), SteeringLook(pytest.approx(35.0), 5.7, 0.01)]
 
 
 def test_figures_are_those_of_their_definition():

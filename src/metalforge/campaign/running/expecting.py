@@ -22,7 +22,7 @@ from metalforge.campaign.state import PEAK_PRIOR, CampaignState
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.steerers.peak_prior import PeakPrior
 from metalforge.campaign.store.records import Decided
-from metalforge.conductor.scaling import Transition, peak_of, scaled_coupling, transition_curve, transition_of
+from metalforge.conductor.scaling import ExpectedTransition, peak_of, scaled_coupling, transition_curve, transition_of
 from metalforge.statistics.estimate import with_error
 
 from .heads import Heads
@@ -92,12 +92,12 @@ class PeakPriors:
             source = transition_curve().source
             yield _Said(curve.mean, curve.error, RULE, f"the transition curve ({source})", curve.mean)
 
-    def _within(self, curve: Transition) -> bool:
+    def _within(self, curve: ExpectedTransition) -> bool:
         """Return whether a peak where the curve has it would be in the range."""
         low, high = self._spec.lattice.beta_min, self._spec.lattice.beta_max
         return PeakPrior((curve.mean - low) / (high - low), curve.error / (high - low)).is_followed
 
-    def _scouts(self, state: CampaignState, dims: Dims, curve: Transition | None) -> Iterator[_Said]:
+    def _scouts(self, state: CampaignState, dims: Dims, curve: ExpectedTransition | None) -> Iterator[_Said]:
         for scout in scouts_of(self._spec, dims):
             look = state.last_look(scout)
             if look is None or look.beta_c is None or look.error is None or not _speaks(self._spec, state, scout):
@@ -111,7 +111,7 @@ class PeakPriors:
             reason = f"{name} has {with_error(look.beta_c, look.error)}, moved by {shift:+.4f}"
             yield _Said(look.beta_c + shift, width, SURE if look.established else SCOUT, reason, curve and curve.mean)
 
-    def _readings(self, state: CampaignState, dims: Dims, curve: Transition) -> Iterator[_Said]:
+    def _readings(self, state: CampaignState, dims: Dims, curve: ExpectedTransition) -> Iterator[_Said]:
         heads = self._heads
         if heads is None or self._spec.steering.steerer != STEERER or not heads.acts(HEAD):
             return
@@ -126,7 +126,7 @@ class PeakPriors:
         yield _Said(mean, width, READ, f"{reason}, with the curve's {with_error(curve.mean, curve.error)}", curve.mean)
 
 
-def combined(readings: Sequence[float], held_out: float, curve: Transition) -> tuple[float, float]:
+def combined(readings: Sequence[float], held_out: float, curve: ExpectedTransition) -> tuple[float, float]:
     """Return mean and width of the peak by readings of the head and by the curve, weighed by their variances.
 
     Readings scatter from chain to chain, which averages out; `held_out`, what the head was off by on lattices that it
@@ -157,5 +157,5 @@ def _speaks(spec: CampaignSpec, state: CampaignState, scout: Dims) -> bool:
     return len(done) >= spec.steering.initial
 
 
-def _curve(dims: Dims) -> Transition:
+def _curve(dims: Dims) -> ExpectedTransition:
     return transition_of(dims[3], prod(dims[:3]) ** (1 / 3))

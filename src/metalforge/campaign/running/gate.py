@@ -101,7 +101,7 @@ class _Rows(NamedTuple):
         return self.first + len(self.columns["plaquette"])
 
 
-class Verdict(NamedTuple):
+class BlockVerdict(NamedTuple):
     """What becomes of a block: it is written with these decisions, or computed `again`; or a `fault` ends its chain."""
 
     decisions: tuple[Decided, ...] = ()
@@ -125,7 +125,7 @@ class Gate:
         """Return whether a chain is computed again because of what it gave."""
         return chain in self._suspects
 
-    def judge(self, held: PointLadder, fault: str = "") -> Verdict:
+    def judge(self, held: PointLadder, fault: str = "") -> BlockVerdict:
         """Return what becomes of what an order gave; `fault` is how it failed, if it did."""
         name = held.points[0].id
         self._blocks += 1
@@ -133,20 +133,22 @@ class Gate:
         suspect, flag = self._suspects.pop(name, None), self._flag(held, fault)
         if suspect is None:
             if flag is None:
-                return Verdict()
+                return BlockVerdict()
             if flag.known_to(held):
                 # Whoever threw it away was stopped before it came again.
-                return Verdict(decisions=(flag.decided("kept: it was thrown away before, and came out as it was"),))
+                return BlockVerdict(
+                    decisions=(flag.decided("kept: it was thrown away before, and came out as it was"),)
+                )
             rows = tuple(_Rows(point.emitted, point.fresh()) for point in held.points)
             return self._send_back(held, _Suspect(flag, rows, from_start=False))
         ends = zip(held.points, suspect.rows, strict=True)
         if not fault and any(point.rows < rows.end for point, rows in ends):
             # It was stopped on the way: what is whole of it is written.
             self._suspects[name] = suspect
-            return Verdict(again=flag is not None)
+            return BlockVerdict(again=flag is not None)
         return self._judge_again(held, suspect, flag)
 
-    def _judge_again(self, held: PointLadder, suspect: _Suspect, flag: Flag | None) -> Verdict:
+    def _judge_again(self, held: PointLadder, suspect: _Suspect, flag: Flag | None) -> BlockVerdict:
         """Return what becomes of a block that was computed again."""
         parted = _parted(held, suspect.rows)
         began = held.points[0].taken_up_at
@@ -155,21 +157,21 @@ class Gate:
             if flag.update != suspect.flag.update and suspect.again < AGAIN:  # another fault than the one before
                 rows = tuple(_Rows(point.emitted, point.fresh()) for point in held.points)
                 return self._send_back(held, _Suspect(flag, rows, suspect.from_start, suspect.again + 1))
-            return Verdict(fault=f"{flag.reason}; computed again since {suspect.flag.by} flagged it")
+            return BlockVerdict(fault=f"{flag.reason}; computed again since {suspect.flag.by} flagged it")
         if kept:
             done = f"kept: computed again from update {began}, it has the same bits"
-            return Verdict(decisions=(suspect.flag.decided(done),))
+            return BlockVerdict(decisions=(suspect.flag.decided(done),))
         if parted is not None and parted == began > 0 and not suspect.from_start:
             # The checkpoint itself may be spoiled: only the rows from the start on say where it began.
             return self._send_back(held, suspect._replace(from_start=True))
         where = "at its end" if parted is None else f"from update {parted} on"
         done = f"replaced: computed again from update {began}, it has other bits {where}"
-        return Verdict(decisions=(suspect.flag.decided(done),))
+        return BlockVerdict(decisions=(suspect.flag.decided(done),))
 
-    def _send_back(self, held: PointLadder, suspect: _Suspect) -> Verdict:
+    def _send_back(self, held: PointLadder, suspect: _Suspect) -> BlockVerdict:
         self._suspects[held.points[0].id] = suspect
         done = f"{THROWN_AWAY}, computed again from its {'start' if suspect.from_start else 'last checkpoint'}"
-        return Verdict(decisions=(suspect.flag.decided(done),), again=True, from_start=suspect.from_start)
+        return BlockVerdict(decisions=(suspect.flag.decided(done),), again=True, from_start=suspect.from_start)
 
     # -- the rules --------------------------------------------------------------------------------------------------
 
