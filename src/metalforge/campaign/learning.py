@@ -65,6 +65,10 @@ class MeasuredRows(NamedTuple):
     columns: Mapping[str, Doubles]
     loop: Doubles
 
+    def until(self, end: int) -> "MeasuredRows":
+        """Return those up to an earlier update."""
+        return self._replace(end=end, loop=self.loop[: end - self.warmup])
+
 
 class _Reader:
     """The frames of one chain, averaged over its measurement, up to where it was read."""

@@ -71,13 +71,13 @@ class ChainLog:
     beta: float
     substrate: str
     start: Start
-    beside: dict[str, int] = field(default_factory=dict)
-    """Updates of complete visits that other chains had when this one was decided."""
     quenched: int = 0
     n_steps: int = 0
     """Steps of a trajectory that it began with; 0: those of the spec."""
     ladder: str = ""
     """The first chain of the ladder that it belongs to, if it does."""
+    abandoned: bool = False
+    """Whether it was given up."""
     observable: OrderName = "abs_loop"
     """The order parameter of the campaign."""
     variable: str = "plaquette"
@@ -137,11 +137,6 @@ class ChainLog:
     def measured(self) -> int:
         """Updates of measurement."""
         return self.by_phase["measure"]
-
-    @property
-    def abandoned(self) -> bool:
-        """Whether it was given up."""
-        return any(decision.what == "abandoned" for decision in self.decisions)
 
     def column(self, name: str, *, measured: bool = True) -> NDArray[np.float64]:
         """Return one column, of the measurement or of all updates."""
@@ -418,6 +413,7 @@ class CampaignState:
 
     def _give_up(self, chain: ChainLog) -> None:
         """Close the visits of a chain that is not continued; what was spent on it is spent."""
+        chain.abandoned = True
         chain.complete = max(chain.complete, chain.step)
         for visit in [visit for visit in chain.visits if visit in self.open_visits]:
             del self.open_visits[visit]
@@ -444,7 +440,6 @@ class CampaignState:
             raise SpecError(f"journal: a chain's name must be letters and digits. Got {record.chain!r}")
         self.visits.append(record)
         number = record.stream
-        beside = {name: chain.complete for name, chain in self.chains.items()}
         for rung, beta in enumerate(record.betas or (record.beta,)):
             name = record.chain if rung == 0 else chain_name(number + rung)
             if name not in self.chains:
@@ -455,7 +450,6 @@ class CampaignState:
                     beta=beta,
                     substrate=record.substrate,
                     start=record.start or start_of(number + rung),
-                    beside=beside,
                     quenched=record.quenched,
                     n_steps=record.n_steps,
                     ladder=record.chain if record.betas else "",

@@ -19,7 +19,7 @@ from metalforge.native.engine import BatchEngine, Engine
 from .heads import Heads, context_of, open_device, screens
 from .monitor import Monitor
 from .orders import Block, Brief
-from .watch import ANOMALY, HeadWatch
+from .watch import HeadWatch
 
 DEADLINE_S = 1.0
 """That the worker has for an answer; the clock has no say in a deterministic campaign."""
@@ -109,7 +109,7 @@ class HeadReader(Lines, Closing):
 
     def alarm(self) -> float | None:
         """Return the probability from which the anomaly head flags a block; None where its word is not taken."""
-        return self.heads.alarm if self.heads.acts(ANOMALY) else None
+        return self.heads.alarm_now
 
     def hear(self, block: Block) -> None:
         """Take the rows and the judgements of a producer that reads the heads in a process of its own."""
@@ -152,7 +152,7 @@ class OwnReader(Lines):
 
     def alarm(self) -> float | None:
         """Return the probability from which the anomaly head flags a block; None where its word is not taken."""
-        return self._heads.alarm if self._heads.acts(ANOMALY) else None
+        return self._heads.alarm_now
 
     def judged(self) -> list[JudgedPair]:
         """Return what was judged since the last call."""

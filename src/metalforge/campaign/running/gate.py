@@ -139,8 +139,7 @@ class Gate:
                 return BlockVerdict(
                     decisions=(flag.decided("kept: it was thrown away before, and came out as it was"),)
                 )
-            rows = tuple(_Rows(point.emitted, point.fresh()) for point in held.points)
-            return self._send_back(held, _Suspect(flag, rows, from_start=False))
+            return self._send_back(held, _Suspect(flag, _rows_of(held), from_start=False))
         ends = zip(held.points, suspect.rows, strict=True)
         if not fault and any(point.rows < rows.end for point, rows in ends):
             # It was stopped on the way: what is whole of it is written.
@@ -155,8 +154,7 @@ class Gate:
         kept = parted is None and not suspect.flag.certain and (flag is None or not flag.certain)
         if flag is not None and not kept:
             if flag.update != suspect.flag.update and suspect.again < AGAIN:  # another fault than the one before
-                rows = tuple(_Rows(point.emitted, point.fresh()) for point in held.points)
-                return self._send_back(held, _Suspect(flag, rows, suspect.from_start, suspect.again + 1))
+                return self._send_back(held, _Suspect(flag, _rows_of(held), suspect.from_start, suspect.again + 1))
             return BlockVerdict(fault=f"{flag.reason}; computed again since {suspect.flag.by} flagged it")
         if kept:
             done = f"kept: computed again from update {began}, it has the same bits"
@@ -237,6 +235,11 @@ def evaluated(point: PointChain) -> str:
     again = evaluate_again(links, point.field.precision)
     row = point.run.log.columns["plaquette"][-1]
     return f"in {again.precision} its links have plaquette {again.plaquette:.6g}, its last row says {row:.6g}"
+
+
+def _rows_of(held: PointLadder) -> tuple[_Rows, ...]:
+    """Return the rows of each chain that the journal lacks."""
+    return tuple(_Rows(point.emitted, point.fresh()) for point in held.points)
 
 
 def _parted(held: PointLadder, before: Sequence[_Rows]) -> int | None:

@@ -20,6 +20,8 @@ from metalforge.substrates.npu.device import NpuDevice
 from metalforge.substrates.npu.emulator import EmulatedDevice
 from metalforge.substrates.profiles import profile
 
+from .watch import ANOMALY
+
 PROFILE = "akd1000-published"
 SOFTWARE, ON_NPU = "f32-software", "npu-w8a8"
 """Where the network can run, as `conductor evaluate` calls it."""
@@ -46,6 +48,11 @@ class Heads:
     None where that was not measured; then it flags nothing."""
     lost: dict[str, str] = field(default_factory=dict)
     """Heads that lost to their baselines while the campaign ran, and by how much."""
+
+    @property
+    def alarm_now(self) -> float | None:
+        """`alarm` where the anomaly head's word is taken, else None."""
+        return self.alarm if self.acts(ANOMALY) else None
 
     def acts(self, head: str) -> bool:
         """Return whether a head's word is taken now."""

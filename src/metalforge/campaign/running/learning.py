@@ -43,8 +43,11 @@ class Learning:
         if self._retrain is None or self._lessons is None or not self._retrain.heads:
             return
         with self._book.reading() as state:
-            taken = [self._lessons.take(log, end) for log, end in self._complete(state)]
-        lessons = [lesson for rows in taken if rows is not None and (lesson := self._lessons.of(rows)) is not None]
+            ended = self._complete(state)
+            last = {log.id: (log, end) for log, end in ended}
+            taken = {chain: self._lessons.take(*one) for chain, one in last.items()}
+            ends = [(rows, end) for log, end in ended if (rows := taken[log.id]) is not None and end > log.warmup]
+        lessons = [lesson for rows, end in ends if (lesson := self._lessons.of(rows.until(end))) is not None]
         for lesson in lessons:
             for head, label in lesson.labels.items():
                 if head in self._retrain.heads:
