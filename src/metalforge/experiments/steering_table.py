@@ -22,7 +22,7 @@ REFERENCE = "process"
 OURS = "conductor"
 GOAL, LARGEST = 0.8, 1.05
 """Of the process's work that the conductor should need on wide ranges and new volumes, and nowhere exceed."""
-WIDE = ("5.0-6.5", "scouts")
+WIDE = ("5.0-6.5", "12^3x4")
 """Words in the names of cases that the goal is for."""
 RESAMPLES = 2000
 
