@@ -12,7 +12,8 @@
 
 It holds one state of the network a chain, moved by every row in the order in which rows are told, in blocks of any
 length; so all askers have the same reading of a row, and a chain whose rows are told again from the first has the same
-readings again, bit for bit. A question sees what was told before it and waits for nothing later. Where the head is not
+readings again, bit for bit. Whoever takes up a chain says what rows it has: those that were read are not read again. A
+question sees what was told before it and waits for nothing later. Where the head is not
 trusted, is late, fails or is not there any more, the question's baseline is the answer: nobody waits beyond a deadline,
 and nothing raises.
 """
@@ -36,11 +37,13 @@ from metalforge.core.phases import Phase
 from metalforge.core.schema import HeadLayout
 from metalforge.reservoir.heads import HeadValues
 
-from .features import ChainContext, FrameMaker
+from .features import SEEN, ChainContext, FrameMaker
 from .questions import ComingTrajectory, Conductor, Future, HeadAnswer, HeadQuestion, Tally, WorkerStatistics
 from .trust import Trust, trust_of
 
 Columns: TypeAlias = Mapping[str, Sequence[float]]
+Past: TypeAlias = Sequence[tuple[Phase, Columns]]
+"""Rows of a chain from its first on, phase by phase."""
 Job: TypeAlias = Future | Callable[[], object]
 KEPT = 256
 """Frames of a chain, at least, whose readings can be asked for after others have come."""
@@ -62,20 +65,51 @@ class _ChainReader:
         self._kept: deque[tuple[NDArray[np.int64], HeadValues]] = deque()
         """Rows that frames ended with, and what was said of them, block by block."""
         self._frames = 0
-        self._forgot = False
+        self._forgot = 0
+        """Rows up to which it is not known any more what was said."""
+        self._last: tuple[float, ...] = ()
+        """The last row, as far as every chain has it."""
         conductor.end(chain)
+
+    def knows(self, context: ChainContext, past: Past, since: int) -> bool:
+        """Return whether a chain's rows begin with those that were read, and what was said from `since` on is known."""
+        read = self._maker.count
+        if context != self._maker.context or since < self._forgot or read > _count(past):
+            return False
+        for _, columns in past:
+            if read <= (rows := len(columns["plaquette"])):
+                return not read or self._last == _row(columns, read - 1)
+            read -= rows
+        return not read
+
+    def catch_up(self, past: Past) -> int:
+        """Take the rows of a chain that were not read yet; return their number."""
+        began, first = self._maker.count, 0
+        for phase, columns in past:
+            end = first + len(columns["plaquette"])
+            if (read := self._maker.count) < end:
+                left = columns if read == first else {name: values[read - first :] for name, values in columns.items()}
+                self.take(read, phase, left)
+            first = end
+        return self._maker.count - began
 
     def take(self, first: int, phase: Phase, columns: Columns) -> None:
         if first != self._maker.count:
             raise SpecError(f"row {self._maker.count} comes next. Got {first}")
         frames = self._maker.push(phase, columns)
+        if len(columns["plaquette"]):
+            self._last = _row(columns, -1)
         if not len(frames.rows):
             return
         self._kept.append((frames.rows, self._conductor.observe(self._chain, frames.values)))
         self._frames += len(frames.rows)
-        while self._frames - len(self._kept[0][0]) >= KEPT:
-            self._frames -= len(self._kept.popleft()[0])
-            self._forgot = True
+
+    def forget(self) -> None:
+        """Forget what was said of all but the last frames."""
+        while self._kept and self._frames - len(self._kept[0][0]) >= KEPT:
+            rows, _ = self._kept.popleft()
+            self._frames -= len(rows)
+            self._forgot = int(rows[-1]) + 1
 
     def said(self, row: int) -> HeadValues:
         """Return what was said after the last frame at or before a row."""
@@ -150,9 +184,13 @@ class Worker(Closing):
         """Whether heads can be asked."""
         return self._ended is None and not self._closing
 
-    def begin(self, chain: str, context: ChainContext) -> None:
-        """Take up a chain before its first row; what was known of it is forgotten."""
-        self._put(partial(self._begin, chain, context))
+    def begin(self, chain: str, context: ChainContext, past: Past = (), *, since: int = 0) -> None:
+        """Take up a chain that has these rows; what was said of those from `since` on can be asked for; never waits.
+
+        Where they begin with the rows that were told before, only the others are read; else all of them, from the
+        chain's first on. Columns must not be changed afterwards.
+        """
+        self._put(partial(self._begin, chain, context, past, since))
 
     def tell(self, chain: str, first: int, phase: Phase, columns: Columns) -> None:
         """Take a chain's next rows of one phase, by column, of which the first has this number; never waits.
@@ -258,9 +296,17 @@ class Worker(Closing):
             job.fall_back(why)
         elif isinstance(job, partial) and job.func == self._take:
             self._tally.add("rows_lost", len(job.args[3]["plaquette"]))
+        elif isinstance(job, partial) and job.func == self._begin:
+            self._tally.add("rows_lost", _count(job.args[2]))
 
-    def _begin(self, chain: str, context: ChainContext) -> None:
-        self._chains[chain] = _ChainReader(self._conductor, chain, context)
+    def _begin(self, chain: str, context: ChainContext, past: Past, since: int) -> None:
+        reader = self._chains.get(chain)
+        try:
+            if not isinstance(reader, _ChainReader) or not reader.knows(context, past, since):
+                reader = self._chains[chain] = _ChainReader(self._conductor, chain, context)
+            self._tally.add("rows", reader.catch_up(past))
+        except Exception as error:
+            self._lose(chain, 0, _count(past), error)
 
     def _take(self, chain: str, first: int, phase: Phase, columns: Columns) -> None:
         """Move a chain by rows; one that misses some is not spoken of until it is begun again."""
@@ -270,10 +316,14 @@ class Worker(Closing):
             return
         try:
             reader.take(first, phase, columns)
+            reader.forget()
             self._tally.add("rows", count)
         except Exception as error:
-            self._tally.add("rows_lost", count)
-            self._chains[chain] = f"its rows from {first} on could not be read ({self._tally.error(error)})"
+            self._lose(chain, first, count, error)
+
+    def _lose(self, chain: str, first: int, count: int, error: Exception) -> None:
+        self._tally.add("rows_lost", count)
+        self._chains[chain] = f"its rows from {first} on could not be read ({self._tally.error(error)})"
 
     def _end(self, chain: str) -> None:
         self._chains.pop(chain, None)
@@ -325,6 +375,15 @@ class Worker(Closing):
                 self.trust.expect(future.id, asked.head, prediction, baseline, loss=asked.loss, chain=asked.chain)
             except SpecError as error:  # such as a baseline that is no number: the answer is still good
                 self._tally.error(error)
+
+
+def _count(past: Past) -> int:
+    return sum(len(columns["plaquette"]) for _, columns in past)
+
+
+def _row(columns: Columns, row: int) -> tuple[float, ...]:
+    """Return what every chain has of a row."""
+    return tuple(columns[name][row] for name in SEEN)
 
 
 def _checked_deadline(deadline_s: float | None) -> None:

@@ -1,5 +1,6 @@
 """One worker reads the heads of a campaign: all who ask see the same, a resume too, and its failures are no harm."""
 
+import re
 import threading
 from collections import defaultdict
 from functools import partial
@@ -18,8 +19,8 @@ from metalforge.campaign.store.records import Record
 from metalforge.conductor.questions import Future
 from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.shipped import default_scores
-from metalforge.conductor.worker import Worker
-from reference.small_campaigns import ROUNDS, WITH_QUARKS, one_update
+from metalforge.conductor.worker import Worker, _ChainReader
+from reference.small_campaigns import ROUNDS, WITH_QUARKS, one_update, run_until
 from reference.trusted_heads import scores
 
 SEA = msgspec.structs.replace(
@@ -112,9 +113,56 @@ def test_rows_of_early_journals_do_not_say_their_steps_and_are_read_all_the_same
     with equipment.HeadReader(SEA, running_heads.load_heads(SEA)) as reader:
         brief = Brief.of(log)
         watch = reader.watch(brief)
-        watch.begin(brief.segments(), 7)
+        watch.begin(brief.segments(log.warmup), 7)
         assert watch.says() is not None
+        watch.begin(brief.segments(), 7)
     assert reader.worker.statistics().rows == log.rows
+
+
+# --- chains that change producers ------------------------------------------------------------------------------------
+
+
+MOVES = msgspec.structs.replace(ROUNDS, name="moves", budget=Budget(trajectories=1400))
+"""Deterministic: chains change producers a few times."""
+
+
+def _decisions(state):
+    """What was decided, without dates; producers write side by side."""
+    undated = [msgspec.structs.replace(d, at=0.0) for d in state.decisions if d.what != "reader"]
+    return sorted(undated, key=msgspec.json.encode)
+
+
+def test_what_was_read_of_a_chain_is_not_read_again_when_it_changes_producers(heard, monkeypatch, tmp_path):
+    spec = msgspec.structs.replace(MOVES, screening=msgspec.structs.replace(MOVES.screening, device="npu"))
+    once = _run(spec, tmp_path / "once")
+    said = {key: found[-1] for key, found in heard.said.items()}
+    assert f"{once.trajectories} rows read" in _counts(tmp_path / "once")
+
+    heard.said.clear()
+    with monkeypatch.context() as forgetful:
+        forgetful.setattr(_ChainReader, "knows", lambda *_: False)
+        again = _run(spec, tmp_path / "again")
+    read = int(re.search(r"(\d+) rows read", _counts(tmp_path / "again"))[1])
+    assert read > 1.5 * again.trajectories, "the test needs chains that change producers"
+    assert once.digest() == again.digest()
+    assert said == {key: found[-1] for key, found in heard.said.items()}
+    assert _decisions(once) == _decisions(again)
+
+    heard.said.clear()
+    with Campaign.open(spec, tmp_path / "parts") as campaign:
+        run_until(campaign, 900)
+    with Campaign.resume(tmp_path / "parts") as campaign:  # another worker, which has to be told all of it
+        parts = campaign.run()
+    assert parts.digest() == once.digest()
+    assert all(found[-1] == said[key] for key, found in heard.said.items() if key in said)  # parts end at other rows
+    assert {key for key in said if key[0] == "thermalization"} <= heard.said.keys()
+
+    heard.said.clear()
+    with equipment.HeadReader(spec, running_heads.load_heads(spec)) as reader:
+        brief = Brief.of(once.chains["c0000"])
+        reader.watch(brief).begin(brief.segments(), None)
+    assert reader.worker.statistics().rows == brief.rows
+    assert not heard.said  # its warm-up is over
 
 
 # --- failures --------------------------------------------------------------------------------------------------------

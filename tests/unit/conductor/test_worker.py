@@ -384,6 +384,63 @@ def test_a_chain_that_missed_a_row_is_not_spoken_of_until_it_is_begun_again():
     assert (worker.statistics().rows, worker.statistics().rows_lost) == (2, 3)
 
 
+def past(*quarters, phase="warmup"):
+    return [(phase, rows(*quarters))]
+
+
+def test_a_chain_that_is_taken_up_again_goes_on_where_it_was():
+    conductor = FakeConductor()
+    with Worker(conductor, threaded=False) as worker:
+        begun(worker, "a", 0.1, 0.2)
+        worker.begin("a", CONTEXT, past(0.1, 0.2))
+        assert (worker.statistics().rows, conductor.steps["a"]) == (2, 2)
+        worker.begin("a", CONTEXT, [*past(0.1), *past(0.2, 0.3), *past(0.4, phase="measure")])
+        assert (worker.statistics().rows, conductor.steps["a"]) == (4, 4)
+        worker.tell("a", 4, "measure", rows(0.5))
+        said = [worker.ask(about(of=row)).get().said["thermalization"] for row in range(5)]
+    assert said == pytest.approx([spoken(at, "thermalization") for at in (0.1, 0.2, 0.3, 0.4, 0.5)])
+    assert worker.statistics().rows_lost == 0
+
+
+SET_BACK = {
+    "fewer rows": (CONTEXT, past(0.1), 0),
+    "another chain": (ChainContext(beta=5.6, dims=DIMS, algorithm="hmc"), past(0.1, 0.2, 0.3), 0),
+    "another row": (CONTEXT, [("warmup", rows(0.1, 0.2, 0.3) | {"plaquette": [0.5, 0.5 + 1e-16, 0.5 + 1e-15]})], 0),
+}
+
+
+@pytest.mark.parametrize("taken", SET_BACK)
+def test_a_chain_that_is_not_as_it_was_told_is_read_from_its_first_row_on(taken):
+    context, rows_, since = SET_BACK[taken]
+    conductor = FakeConductor()
+    with Worker(conductor, threaded=False) as worker:
+        begun(worker, "a", 0.1, 0.25, 0.35)
+        worker.begin("a", context, rows_, since=since)
+        count = len(rows_[0][1]["plaquette"])
+        assert (worker.statistics().rows, conductor.steps["a"]) == (3 + count, count)
+        assert worker.ask(about(of=0)).get().said["phase"] == pytest.approx(spoken(0.1, "phase"))
+
+
+@pytest.mark.parametrize("since", [0, KEPT + 9], ids=["asked about all", "asked about the last"])
+def test_a_chain_is_read_again_where_somebody_will_ask_what_is_forgotten(since):
+    told = [0.001 * i for i in range(KEPT + 10)]
+    with Worker(FakeConductor(), threaded=False) as worker:
+        begun(worker, "a", *told)
+        worker.begin("a", CONTEXT, past(*told), since=since)
+        assert worker.statistics().rows == (1 if since else 2) * len(told)
+        assert worker.ask(about(of=since)).get().said["phase"] == pytest.approx(spoken(told[since], "phase"))
+
+
+def test_a_past_that_cannot_be_read_is_lost_and_so_is_one_that_comes_too_late():
+    with Worker(FakeConductor(), threaded=False) as worker:
+        worker.begin("a", CONTEXT, [("warmup", {"plaquette": [0.5]})])
+        assert "nothing is known" in worker.ask(about()).get().why
+        worker.begin("a", CONTEXT, past(0.1))
+        assert worker.ask(about()).get().said
+    worker.begin("a", CONTEXT, past(0.1, 0.2))
+    assert worker.statistics().rows_lost == 3
+
+
 def test_a_worker_that_is_too_far_behind_is_given_up_and_no_producer_waits():
     gate, conductor = Gate(), FakeConductor()
     worker = Worker(conductor, trust=trusted(), capacity=3)

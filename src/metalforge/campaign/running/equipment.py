@@ -115,8 +115,9 @@ class HeadReader(Lines, Closing):
         """Take the rows and the judgements of a producer that reads the heads in a process of its own."""
         for judged in block.judged:
             self.worker.trust.take(judged)
-        if block.took is not None and (watch := self.watch(block.took)) is not None:
-            watch.begin(block.took.segments(), None)
+        took = block.took
+        if took is not None and (watch := _watch(self.spec, self.heads, self.worker, took, listens=False)) is not None:
+            watch.begin(took.segments(), None)
             self._told[block.chain] = watch
         if (told := self._told.get(block.chain)) is None:
             return
@@ -173,11 +174,12 @@ def _worker(heads: Heads, conductor: NetworkConductor, **options: Any) -> Worker
     return Worker(conductor, trust=trust, **options)
 
 
-def _watch(spec: CampaignSpec, heads: Heads, worker: Worker, brief: Brief) -> HeadWatch | None:
+def _watch(spec: CampaignSpec, heads: Heads, worker: Worker, brief: Brief, *, listens: bool = True) -> HeadWatch | None:
+    """Return a chain's line to a worker; where its warm-up is ended elsewhere nobody `listens`."""
     if heads.domain is not None and not screens(spec):
         return None
     context = context_of(spec, brief.beta, brief.dims, brief.start)
-    return HeadWatch(worker, brief.id, context, rule=heads.stop)
+    return HeadWatch(worker, brief.id, context, rule=heads.stop if listens else None)
 
 
 def steerer_of(spec: CampaignSpec, dims: Dims) -> Steerer:

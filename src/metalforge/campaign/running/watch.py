@@ -48,22 +48,25 @@ class _Progress:
 
 
 class HeadWatch:
-    """One chain's line to the worker, from whichever thread runs the chain.
+    """One chain's line to the worker, from whichever thread runs the chain; `rule` is None where nobody asks of it.
 
     Trajectories are told as they come, since heads are asked about the next; sweeps when somebody wants to know.
     """
 
-    def __init__(self, worker: Worker, chain: str, context: ChainContext, *, rule: EarlyStop) -> None:
+    def __init__(self, worker: Worker, chain: str, context: ChainContext, *, rule: EarlyStop | None) -> None:
         self._worker, self._chain, self._context, self._rule = worker, chain, context, rule
         self._trajectories = context.algorithm == "hmc"
-        self._begin_again()
+        self._at = _Progress()
 
     def begin(self, history: Iterable[Segment], n_steps: int | None) -> None:
         """Take a chain's past; `n_steps` is for rows of journals that do not say with how many steps they were made."""
-        self._begin_again()
-        for segment in history:
-            self.push_rows(segment.phase, segment.columns, n_steps)
-        self.flush()
+        past = [(segment.phase, self._fed(segment.columns, n_steps)) for segment in history]
+        self._at = at = _Progress(told=sum(len(columns["plaquette"]) for _, columns in past))
+        for phase, columns in past:
+            at.phase, at.cg = phase, _last_cg(columns, at.cg)
+        self._worker.begin(self._chain, self._context, past, since=0 if self._asks else at.told)
+        if self._asks:
+            at.asked += self._of_frames(THERMALISED, 0)
 
     def before(self, phase: Phase, n_steps: int) -> float | None:
         """Return the iterations a solve of the coming trajectory, by the head if it is trusted, else as last time.
@@ -106,17 +109,13 @@ class HeadWatch:
 
     def push_rows(self, phase: Phase, columns: Mapping[str, Sequence[float]], n_steps: int | None = None) -> None:
         """Take the next rows of one phase."""
-        at, count = self._at, len(columns["plaquette"])
-        columns = {name: columns[name] for name in FED if name in columns}
+        at, columns = self._at, self._fed(columns, n_steps)
         if phase != at.phase or (at.waiting and at.waiting.keys() != columns.keys()):
             self.flush()
         at.phase = phase
         for name, values in columns.items():
             at.waiting.setdefault(name, []).extend(values)
-        if self._trajectories:
-            if n_steps is not None and "n_steps" not in columns:
-                at.waiting["n_steps"] = [float(n_steps)] * count
-            at.cg = next((cg for cg in reversed(columns.get("cg_iterations", ())) if cg), at.cg)
+        at.cg = _last_cg(columns, at.cg)
         if self._trajectories or len(at.waiting["plaquette"]) >= TOGETHER:
             self.flush()
 
@@ -128,7 +127,7 @@ class HeadWatch:
         first, told, at.waiting = at.told, at.waiting, {}
         at.told += len(told["plaquette"])
         self._worker.tell(self._chain, first, at.phase, told)
-        if at.phase != "measure":
+        if self._asks:
             at.asked += self._of_frames(THERMALISED, first)
 
     def says(self) -> tuple[bool, float] | None:
@@ -136,6 +135,7 @@ class HeadWatch:
 
         None where there is no word of it for every frame: then it is the rule's turn.
         """
+        assert self._rule is not None, "whoever listens has a rule"
         self.flush()
         at = self._at
         for future in at.asked:
@@ -159,6 +159,18 @@ class HeadWatch:
         rows = range(since + -(since + 1) % every, self._at.told, every)
         return [self._worker.ask(HeadQuestion(head=head, chain=self._chain, of=row)) for row in rows]
 
-    def _begin_again(self) -> None:
-        self._worker.begin(self._chain, self._context)
-        self._at = _Progress()
+    @property
+    def _asks(self) -> bool:
+        """Whether somebody may want to know if the warm-up ends."""
+        return self._rule is not None and self._at.phase != "measure"
+
+    def _fed(self, columns: Mapping[str, Sequence[float]], n_steps: int | None) -> dict[str, Sequence[float]]:
+        """Return the columns that frames are made of."""
+        found = {name: columns[name] for name in FED if name in columns}
+        if self._trajectories and n_steps is not None and "n_steps" not in found:
+            found["n_steps"] = [float(n_steps)] * len(found["plaquette"])
+        return found
+
+
+def _last_cg(columns: Mapping[str, Sequence[float]], before: float | None) -> float | None:
+    return next((cg for cg in reversed(columns.get("cg_iterations", ())) if cg), before)
