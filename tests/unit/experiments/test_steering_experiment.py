@@ -51,21 +51,29 @@ def outcome(arm, seed, work, *, case="a case", off=0.0, error=0.002, reached=Tru
     )
 
 
-def test_arms_differ_in_steerer_prior_and_scouts_alone():
-    specs = {arm: spec_of(SteeringJob(SCOUTED, arm, 5), "cpu") for arm in SCOUTED.arms}
-    assert {name: spec.steering.prior for name, spec in specs.items()} == {
-        "uniform": "auto",
-        "process": "off",
-        "base": "auto",
-        "conductor": "auto",
-        "oracle": (SCOUTED.truth, steering.ORACLE),
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_arms_differ_in_steerer_and_prior_alone(case):
+    specs = {arm: spec_of(SteeringJob(case, arm, 5), "cpu") for arm in case.arms}
+    told = {
+        "uniform": ("uniform", "auto"),
+        "process": ("gaussian-process", "off"),
+        "base": ("gaussian-process", case.base or "auto"),
+        "conductor": ("conductor", "auto"),
+        "oracle": ("gaussian-process", (case.truth, steering.ORACLE)),
     }
-    assert specs["conductor"].lattice.volumes == (SCOUTED.dims, *SCOUTED.scouts)
-    assert specs["conductor"].budget.trajectories > specs["process"].budget.trajectories
-    plain = [
-        msgspec.structs.replace(specs[arm], steering=specs["process"].steering) for arm in ("process", "base", "oracle")
-    ]
+    assert {arm: (spec.steering.steerer, spec.steering.prior) for arm, spec in specs.items()} == {
+        arm: told[arm] for arm in case.arms
+    }
+    plain = [msgspec.structs.replace(spec, steering=specs["process"].steering) for spec in specs.values()]
     assert all(one == other for one, other in pairwise(plain))
+    assert {spec.steering.visit for spec in specs.values()} == {case.visit}
+
+
+def test_whoever_asks_for_two_volumes_is_given_updates_for_both_in_every_arm():
+    for arm in SCOUTED.arms:
+        spec = spec_of(SteeringJob(SCOUTED, arm, 5), "cpu")
+        assert spec.lattice.volumes == (SCOUTED.dims, *SCOUTED.scouts)
+        assert spec.budget.trajectories > SCOUTED.most
 
 
 def test_jobs_give_every_case_and_arm_its_turn_before_the_next_seed():
