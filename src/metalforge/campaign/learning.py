@@ -21,7 +21,7 @@ import numpy as np
 from metalforge.conductor.adopting import TaughtChain
 from metalforge.conductor.features import ChainContext, FrameMaker
 from metalforge.conductor.retrain import MeanFrames
-from metalforge.conductor.scaling import transition_curve, transition_of
+from metalforge.conductor.scaling import transition_curve, transition_on
 from metalforge.core.arrays import Doubles
 from metalforge.core.errors import SpecError
 from metalforge.core.files import naming
@@ -152,8 +152,7 @@ def peak_label(state: CampaignState, dims: Dims) -> float | None:
     found = finding(state, dims, n_bootstrap=N_BOOTSTRAP)
     if not found.established or found.transition is None:
         return None
-    expected = transition_of(dims[3], float(np.cbrt(np.prod(dims[:3]))))
-    return (found.transition.beta_c - expected.mean) / transition_curve().unit
+    return (found.transition.beta_c - transition_on(dims).mean) / transition_curve().unit
 
 
 def lessons_of(state: CampaignState, weights: EsnWeights) -> list[SettledChain]:

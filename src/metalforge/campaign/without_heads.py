@@ -12,6 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from metalforge.core.steering import Steerer
+
 from .orderings import Assignee
 from .physics.selection import observe
 from .running.monitor import Monitor
@@ -54,7 +56,12 @@ class Otherwise(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 def head_decisions(state: CampaignState) -> Iterator[tuple[str, Assigned | Decided]]:
     """Give the decisions in which a head took part, its word taken or not, with the head's name."""
     yield from ((head, state.visits[visit]) for visit, head in placed_by_heads(state).items())
-    yield from ((head_of(d), d) for d in state.decisions if d.what not in NOTED and head_of(d))
+    yield from ((head_of(d), d) for d in _with_heads(state))
+
+
+def _with_heads(state: CampaignState) -> Iterator[Decided]:
+    """Give those of them that are no visits."""
+    return (d for d in state.decisions if d.what not in NOTED and head_of(d))
 
 
 def placed_by_heads(state: CampaignState) -> dict[int, str]:
@@ -85,7 +92,7 @@ def kind_of(decision: Assigned | Decided) -> str:
 
 def decided_otherwise(state: CampaignState, *, taken: bool = False) -> list[Otherwise]:
     """Return the decisions about chains and the campaign that heads took part in; `taken`: those that followed one."""
-    found = (d for _, d in head_decisions(state) if isinstance(d, Decided) and (d.trusted or not taken))
+    found = (d for d in _with_heads(state) if d.trusted or not taken)
     return [_warmup(state, d) if d.what == "warmup-ends" else _recorded(state, d) for d in found]
 
 
@@ -160,6 +167,8 @@ class VisitsAgain:
 
     def __init__(self, directory: Path | None, wanted: Callable[[CampaignState, Assigned], bool]) -> None:
         self._fold, self._wanted = Fold(directory), wanted
+        self._steerers: dict[Dims, tuple[Steerer, dict[str, int]]] = {}
+        """Of each volume, with the updates of every chain that it was told of."""
         self.found: list[tuple[Assigned, Assigned | None]] = []
         """Visits as they were decided, with what would have been decided without heads; None: nothing."""
 
@@ -175,21 +184,29 @@ class VisitsAgain:
         return self._fold.state
 
     def _again(self, visit: Assigned) -> Assigned | None:
-        from .running.equipment import steerer_of
         from .running.visits import VisitPlan
 
         state, spec = self.state, self.state.spec
-        steerer = steerer_of(spec, visit.dims)
-        for log in state.chains.values():
-            if log.complete and not log.abandoned and log.dims == visit.dims:
-                seen = observe(log.series(complete=True), id=log.id, cost=float(log.complete))
-                if seen is not None:
-                    steerer.tell([seen])
         who = Assignee(visit.substrate, (visit.dims,), sites=int(not visit.substrate.startswith("cpu")))
         pending = [other for other in state.visits if other.visit in state.open_visits]
-        plan = VisitPlan(spec=spec, steerers={visit.dims: steerer}, heads=False)
+        plan = VisitPlan(spec=spec, steerers={visit.dims: self._steerer(visit.dims)}, heads=False)
         found = plan.next(who, state, pending, rounds=visit.round, number=visit.visit)
         return found if isinstance(found, Assigned) else None
+
+    def _steerer(self, dims: Dims) -> Steerer:
+        """Return the steerer of a volume, which knows what its chains have measured in their complete visits."""
+        from .running.equipment import steerer_of
+
+        there = [log for log in self.state.chains.values() if log.complete and not log.abandoned and log.dims == dims]
+        steerer, told = self._steerers.get(dims, (None, {}))
+        if steerer is None or not told.keys() <= {log.id for log in there}:  # one that it knows was given up
+            steerer, told = self._steerers[dims] = steerer_of(self.state.spec, dims), {}
+        for log in there:
+            if told.get(log.id) != log.complete:
+                told[log.id] = log.complete
+                if (seen := observe(log.series(complete=True), id=log.id, cost=float(log.complete))) is not None:
+                    steerer.tell([seen])
+        return steerer
 
 
 def otherwise(state: CampaignState, journal: Path) -> list[Otherwise]:

@@ -31,7 +31,7 @@ from metalforge.core.phases import Phase
 from metalforge.core.schema import FeatureSchema
 
 from .plaquette import plaquette_of
-from .scaling import ExpectedTransition, scaled_coupling, transition_of
+from .scaling import ExpectedTransition, scaled_coupling, spatial_extent, transition_on
 
 Doubles: TypeAlias = NDArray[np.float64]
 SCHEMA = msgspec.toml.decode(files(__package__).joinpath("data/features.toml").read_bytes(), type=FeatureSchema)
@@ -76,8 +76,8 @@ class ChainContext(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def n_s(self) -> float:
-        """The spatial extent; of three that differ, their geometric mean."""
-        return float(np.cbrt(np.prod(self.dims[:3])))
+        """The spatial extent."""
+        return spatial_extent(self.dims)
 
     @property
     def aspect(self) -> float:
@@ -339,10 +339,9 @@ _KNOWN_AHEAD = [len(SEEN) + OF_TRAJECTORIES.index(name) for name in ("delta_h_qu
 
 def _fixed(context: ChainContext, transition: ExpectedTransition | None) -> dict[str, Doubles]:
     """Return the features that a chain has from the beginning; NaN where something is not known of it."""
-    n_t, n_s = context.dims[3], context.n_s
-    there = transition or transition_of(n_t, n_s)
+    there = transition or transition_on(context.dims)
     fixed = {
-        "log_nt": np.log(n_t),
+        "log_nt": np.log(context.dims[3]),
         "aspect": context.aspect,
         "is_hmc": float(context.algorithm == "hmc"),
         "is_cold": float(context.start == "cold"),

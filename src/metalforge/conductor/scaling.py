@@ -17,7 +17,7 @@ Beside it stands the published two-loop curve of asymptotic scaling, a lambda = 
 so that a peak at beta_1 on N_1 means f(beta_2) = f(beta_1) N_1 / N_2 on N_2.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
 from math import asinh, log, pi
@@ -81,6 +81,16 @@ def transition_curve() -> ScalingCurve:
 def transition_of(n_t: int, n_s: float) -> ExpectedTransition:
     """Return where the quenched transition is expected on N_s^3 x N_t."""
     return transition_curve()(n_t, n_s)
+
+
+def spatial_extent(dims: Sequence[int]) -> float:
+    """Return N_s of a lattice; of three extents that differ, their geometric mean."""
+    return float(np.cbrt(np.prod(dims[:3])))
+
+
+def transition_on(dims: Sequence[int]) -> ExpectedTransition:
+    """Return where the quenched transition is expected on a lattice."""
+    return transition_of(dims[3], spatial_extent(dims))
 
 
 def scaled_coupling(beta: float, transition: ExpectedTransition) -> float:

@@ -14,6 +14,7 @@ from metalforge.campaign.spec import Budget, Lattice, Steering
 from metalforge.campaign.state import PEAK_PRIOR, CampaignState, fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Assigned, Decided, Estimated, Record, Screened
+from metalforge.conductor.features import ChainContext
 from metalforge.conductor.scaling import ExpectedTransition, peak_of, transition_curve, transition_of
 from metalforge.core.errors import SpecError
 from reference.small_campaigns import ROUNDS as UNSTEERED
@@ -118,6 +119,14 @@ def test_without_a_word_the_curve_speaks_once_and_only_for_a_volume_that_has_not
     assert PeakPriors(ROUNDS).news(begun, SMALL) is None
     elsewhere = with_prior("auto", lattice=Lattice(volumes=(SMALL,), beta_min=6.5, beta_max=7.0))
     assert PeakPriors(elsewhere).news(opened(elsewhere), SMALL) is None
+
+
+@pytest.mark.parametrize("dims", [(8, 8, 8, 4), (12, 12, 12, 4), (4, 6, 8, 2), (10, 10, 10, 2)])
+def test_the_prior_is_where_the_features_of_its_chains_have_the_transition_to_the_last_bit(dims):
+    spec = with_prior("auto", lattice=Lattice(volumes=(dims,), beta_min=4.0, beta_max=7.0))
+    said = PeakPriors(spec).news(opened(spec), dims)
+    there = transition_of(dims[3], ChainContext(beta=5.0, dims=dims).n_s)
+    assert (said.value, said.width) == (there.mean, there.error)
 
 
 def test_sea_quarks_and_steerers_that_expect_nothing_have_no_prior():

@@ -14,6 +14,7 @@ from metalforge.campaign.report.heads import MEASURED
 from metalforge.campaign.running.campaign import JOURNAL
 from metalforge.campaign.spec import Budget, WarmUpPolicy
 from metalforge.campaign.state import PEAK_PRIOR, fold
+from metalforge.campaign.steerers import GaussianProcess
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import Assigned, Decided, Record, head_of
@@ -140,10 +141,13 @@ def test_the_rule_on_the_journals_rows_ends_warm_ups_where_it_did(ran):
     assert {name: rule_ends_warmup(ROUNDS, state.chains[name]) for name in ended} == ended
 
 
-def test_visits_planned_again_are_those_that_were_decided(ran):
+def test_visits_planned_again_are_those_that_were_decided(ran, monkeypatch):
+    told, tell = [], GaussianProcess.tell
+    monkeypatch.setattr(GaussianProcess, "tell", lambda self, seen: (told.append(seen), tell(self, seen)))
     again = VisitsAgain(None, lambda state, visit: True)
     read_journal(ran / JOURNAL, Record, take=again)
     assert len(again.found) > 5
+    assert len(told) < len(again.found), "what a visit gave is told once"
     assert all(other == msgspec.structs.replace(visit, at=0.0) for visit, other in again.found)
 
 

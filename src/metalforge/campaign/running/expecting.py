@@ -21,14 +21,14 @@ from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.state import PEAK_PRIOR, CampaignState
 from metalforge.campaign.steerers import find_steerer
 from metalforge.campaign.steerers.peak_prior import PeakPrior
-from metalforge.campaign.store.records import Decided
-from metalforge.conductor.scaling import ExpectedTransition, peak_of, scaled_coupling, transition_curve, transition_of
+from metalforge.campaign.store.records import BY_HEAD, Decided
+from metalforge.conductor.scaling import ExpectedTransition, peak_of, scaled_coupling, transition_curve, transition_on
 from metalforge.statistics.estimate import with_error
 
 from .heads import Heads
 
 HEAD = "beta_priority"
-RULE, READ, SCOUT, SURE, USER = "rule:transition", f"head:{HEAD}", "scout", "scout:established", "user"
+RULE, READ, SCOUT, SURE, USER = "rule:transition", f"{BY_HEAD}{HEAD}", "scout", "scout:established", "user"
 ORDER = (RULE, READ, SCOUT, SURE, USER)
 """Who speaks, the best last."""
 FEWEST = 3
@@ -83,7 +83,7 @@ class PeakPriors:
             if not begun:
                 yield _Said(*spec.steering.prior, USER, "said by the user")
             return
-        curve = None if spec.lattice.has_other_theory else _curve(dims)
+        curve = None if spec.lattice.has_other_theory else transition_on(dims)
         yield from self._scouts(state, dims, curve)
         if curve is None:
             return
@@ -102,7 +102,7 @@ class PeakPriors:
             look = state.last_look(scout)
             if look is None or look.beta_c is None or look.error is None or not _speaks(self._spec, state, scout):
                 continue
-            shift = 0.0 if curve is None else curve.mean - _curve(scout).mean
+            shift = 0.0 if curve is None else curve.mean - transition_on(scout).mean
             # The shift is known no better than it is large; without a curve, or where the evidence lacks something,
             # the scout's peak may be off by a part of its own breadth.
             doubt = abs(shift) if curve is not None and look.established else look.width / 2
@@ -155,7 +155,3 @@ def _speaks(spec: CampaignSpec, state: CampaignState, scout: Dims) -> bool:
     """Return whether a scout has visited its first points: peaks of fewer come and go."""
     done = {c.beta for c in state.chains.values() if c.dims == scout and c.complete and not c.abandoned}
     return len(done) >= spec.steering.initial
-
-
-def _curve(dims: Dims) -> ExpectedTransition:
-    return transition_of(dims[3], prod(dims[:3]) ** (1 / 3))

@@ -22,12 +22,14 @@ from typing import NamedTuple
 import numpy as np
 
 from metalforge.campaign.physics.precision import evaluate_again
-from metalforge.campaign.store.records import THROWN_AWAY, Decided
+from metalforge.campaign.store.records import BY_HEAD, THROWN_AWAY, Decided
 from metalforge.lattice.field import GaugeField
 
 from .ladder import PointLadder
 from .point import PointChain
+from .watch import ANOMALY
 
+BAND, OF_HEAD = "rule:band", f"{BY_HEAD}{ANOMALY}"
 OFF_GROUP = {"f64": 2e-15, "f32": 1e-6}
 """How far rounding takes links off the group between two projections."""
 PAIRS = 32
@@ -58,7 +60,7 @@ class Flag(NamedTuple):
     @property
     def certain(self) -> bool:
         """Whether no sound chain does this: what the band or the head finds may be a rare fluctuation."""
-        return self.by not in ("rule:band", "head:anomaly")
+        return self.by not in (BAND, OF_HEAD)
 
     def known_to(self, held: PointLadder) -> bool:
         """Return whether the journal has that this was thrown away, and it may be a fluctuation."""
@@ -67,7 +69,7 @@ class Flag(NamedTuple):
 
     def decided(self, done: str) -> Decided:
         """Return it as a decision."""
-        by_head = self.by.startswith("head:")
+        by_head = self.by == OF_HEAD
         return Decided(
             what="fault",
             chain=self.chain,
@@ -77,7 +79,7 @@ class Flag(NamedTuple):
             value=self.head,
             baseline=self.rule,
             trusted=None if self.head is None else by_head,
-            head="" if self.head is None else "anomaly",
+            head="" if self.head is None else ANOMALY,
             done=done,
         )
 
@@ -203,14 +205,14 @@ class Gate:
         found = point.band.look(columns, measured)
         if found is not None:
             reason = f"the plaquette is {found.z:.1f} times its spread from where the chain has been"
-            return flag("rule:band", point.rows - measured + found.row, reason, found.z)
+            return flag(BAND, point.rows - measured + found.row, reason, found.z)
         alarm = self._alarm() if measured else None
         head = None if alarm is None else point.anomaly()
         if head is not None:
             self.heard.add(point.id)
         if alarm is not None and head is not None and head >= alarm:
             reason = f"the anomaly head says {head:.4g}, and {alarm:.4g} is once in 10^5 updates"
-            return flag("head:anomaly", point.rows - 1, reason, 0.0, head)
+            return flag(OF_HEAD, point.rows - 1, reason, 0.0, head)
         return None
 
     def _off_group(self, point: PointChain) -> float:

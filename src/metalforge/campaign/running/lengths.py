@@ -19,7 +19,7 @@ import msgspec
 
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.state import CampaignState, ChainLog
-from metalforge.campaign.store.records import Assigned, Decided
+from metalforge.campaign.store.records import BY_HEAD, Assigned, Decided
 from metalforge.conductor.features import SWEEPS, ChainContext, FrameMaker
 from metalforge.conductor.program import ConductorProgram
 from metalforge.conductor.shipped import shipped_scores, shipped_weights
@@ -94,7 +94,7 @@ class Lengths:
         """Keep what was said, and return what is done."""
         self._notes.setdefault(visit, {})[what] = Decided(
             what=what,
-            by=f"head:{head}" if trusted else "rule:spec",
+            by=f"{BY_HEAD}{head}" if trusted else "rule:spec",
             reason=reason,
             value=float(updates),
             baseline=float(usual),

@@ -14,7 +14,10 @@ from typing import NamedTuple
 import numpy as np
 
 from metalforge.campaign.spec import WarmUpPolicy
+from metalforge.campaign.store.records import BY_HEAD
 from metalforge.statistics import mser
+
+from .watch import THERMALISED
 
 LOOK_EVERY = 10
 """Updates between two looks."""
@@ -59,7 +62,7 @@ class Monitor:
         sure, probability = (False, None) if said is None else said
         if said is not None and self.head_trusted:
             reason = f"probability {probability:.2f}; the rule beside it says {'yes' if rule else 'not yet'}"
-            return WarmUpVerdict(sure, "head:thermalization", reason, probability, float(rule), True)
+            return WarmUpVerdict(sure, f"{BY_HEAD}{THERMALISED}", reason, probability, float(rule), True)
         reason = f"no MSER cut within {n} updates" if cut is None else f"MSER cuts at {cut} of {n} updates"
         trusted = None if said is None else False
         return WarmUpVerdict(rule, "rule:MSER", reason, probability, float(rule), trusted)

@@ -64,7 +64,7 @@ class ProducerLane:
 
     def load_of(self, visit: Assigned) -> float:
         """Return how much of it one visit keeps busy."""
-        return self.who.share(visit.dims) * max(len(visit.betas), 1) if self.wide else 1.0
+        return self.who.share(visit.dims) * visit.rungs if self.wide else 1.0
 
 
 class Planner:
@@ -238,8 +238,7 @@ class Planner:
             if chain.id in replaced or not any(d.by == ACCEPTANCE for d in chain.decisions if d.what == "abandoned"):
                 continue
             lane = self._lane(visit.substrate, visit.dims)
-            rungs = max(len(visit.betas), 1)
-            updates = self._plan.affordable(lane.who, state, self._open(), fresh=True, rungs=rungs)
+            updates = self._plan.affordable(lane.who, state, self._open(), fresh=True, rungs=visit.rungs)
             if updates is None:
                 continue
             number = len(state.chains)
@@ -307,7 +306,7 @@ class Planner:
     def _block(self, visit: Assigned, lane: ProducerLane) -> int:
         """Return the updates of one order: those of a ladder are shared by its replicas."""
         updates = self.spec.running.block
-        return max(updates, lane.block) if lane.wide else max(1, updates // max(len(visit.betas), 1))
+        return max(updates, lane.block) if lane.wide else max(1, updates // visit.rungs)
 
     def _decide(self, lane: ProducerLane) -> list[Assigned]:
         """Decide visits for a lane and write them, until it is busy or there is nothing to do."""

@@ -72,6 +72,11 @@ class Wish(NamedTuple):
     betas: tuple[float, ...] = ()
     """The couplings of a ladder, new or the one of `chain`."""
 
+    @property
+    def rungs(self) -> int:
+        """Chains that are moved."""
+        return max(len(self.betas), 1)
+
 
 def _serves(beta: float, start: str, want: Want) -> bool:
     """Return whether a chain at beta from this start is one that is wanted."""
@@ -139,13 +144,12 @@ class VisitPlan:
             length = usual
             if self.lengths is not None and not wish.betas:
                 length = self.lengths.visit(state, dims, wish.beta, chain, usual, number)
-            rungs = max(len(wish.betas), 1)
-            updates = self.affordable(who, state, pending, fresh=chain is None, rungs=rungs, wanted=length)
+            updates = self.affordable(who, state, pending, fresh=chain is None, rungs=wish.rungs, wanted=length)
             if updates is None:
                 return Nothing("trajectories")
             born = {c.id for c in chains}
             coming = [visit for visit in pending if visit.fresh and visit.chain not in born]
-            new = len(born) + sum(max(len(visit.betas), 1) for visit in coming)
+            new = len(born) + sum(visit.rungs for visit in coming)
             reason = wish.reason
             if chain is not None and abs(wish.beta - chain.beta) > 1e-12:
                 reason += f"; asked for {wish.beta:.5g}, {chain.id} is near enough"
@@ -316,7 +320,7 @@ class VisitPlan:
             return wanted
         warmup = self.spec.warmup.longest + self.spec.warmup.quenched
         used = sum(chain.complete for chain in state.chains.values())
-        promised = sum(max(len(visit.betas), 1) * (visit.updates + (warmup if visit.fresh else 0)) for visit in pending)
+        promised = sum(visit.rungs * (visit.updates + (warmup if visit.fresh else 0)) for visit in pending)
         left = (budget - used - promised) // rungs - (warmup if fresh else 0)
         # A visit much shorter than the others would be too short to say anything.
         return None if left < max(usual // 4, 10) else min(wanted, left)

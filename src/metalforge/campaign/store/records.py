@@ -99,6 +99,11 @@ class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):
     instead_of: str = ""
     """The chain that was given up for a new one at its coupling."""
 
+    @property
+    def rungs(self) -> int:
+        """Chains that it moves: one, or those of a ladder."""
+        return max(len(self.betas), 1)
+
 
 class Decided(_Record, frozen=True, kw_only=True, tag="decided"):
     """A decision about a chain, a volume or the campaign: `head`, `warmup-ends`, `peak-prior`, `sleep`, `ordering`, ...
