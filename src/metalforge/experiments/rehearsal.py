@@ -14,12 +14,11 @@ import numpy as np
 from metalforge.campaign.findings import target_met
 from metalforge.campaign.orderings import Assignee
 from metalforge.campaign.running.book import Book
-from metalforge.campaign.running.equipment import steerer_of
 from metalforge.campaign.running.estimator import Estimator
 from metalforge.campaign.running.orders import Block, Order, Volley
 from metalforge.campaign.running.planner import Planner
+from metalforge.campaign.running.planning import planner_of
 from metalforge.campaign.running.recording import records_of
-from metalforge.campaign.running.visits import VisitPlan
 from metalforge.campaign.spec import CampaignSpec, Lattice, Running, Steering
 from metalforge.campaign.state import CampaignState, ChainLog, fold
 from metalforge.campaign.store.journal import Journal
@@ -141,15 +140,11 @@ def _campaign(spec: CampaignSpec) -> Generator[_Step, list[Block], CampaignState
         python="",
     )  # fmt: skip
     book = Book(cast("Journal[Record]", _Memory()), fold([opened]), clock=lambda: float(next(ticks)))
-    dims = spec.lattice.volumes
-    plan = VisitPlan(spec=spec, steerers={one: steerer_of(spec, one) for one in dims})
-    planner = Planner(
+    planner = planner_of(
         spec,
         book,
-        [Assignee(name, dims) for name in LANES],
-        plan,
+        [Assignee(name, spec.lattice.volumes) for name in LANES],
         stop=lambda: "target" if target_met(book.state) else None,
-        halted=lambda: False,
         estimate=Estimator(spec, book),
     )
     orders = _to_run(planner, planner.begin())

@@ -48,26 +48,23 @@ from metalforge.core.installation import checked_out_commit
 from metalforge.native.engine import continues, family_of_engine
 
 from .book import Book
-from .equipment import HeadReader, OwnReader, Tools, chain_file, steerer_of
+from .equipment import HeadReader, OwnReader, Tools, chain_file
 from .estimator import Estimator
-from .expecting import PeakPriors
 from .graph import build_graph, silicon_of
 from .halting import StopFlag
 from .heads import PROFILE, load_heads
 from .lanes import ChainLane, arranged, check_room, lanes_here, producer_here
 from .learning import Learning
-from .lengths import Lengths
 from .monitor import Monitor
 from .notes import EnergyNotes, note_heads, note_judged, note_strategies, note_use
 from .orders import pass_over, stage_of
 from .own_weights import kept_weights, with_weights
 from .planner import Planner
+from .planning import planner_of
 from .pool import settle
 from .producer import Producer
 from .rewiring import ScreenRule
 from .screen import Screen
-from .sleeping import make_sleep
-from .visits import VisitPlan
 
 JOURNAL = "journal.jsonl"
 MARGIN, MARGIN_S = 0.2, 10.0
@@ -262,23 +259,16 @@ class Campaign(Closing):
         """Run the graph of an ordering to its end; return what planned it."""
         spec = self.spec
         arrangement = arranged(ordering, spec, self._lanes)
-        plan = VisitPlan(
-            spec=spec,
-            steerers={dims: steerer_of(spec, dims) for dims in spec.lattice.volumes},
-            sleep=make_sleep(self.book, spec) if arrangement.sleeps else None,
-            bits={who.substrate: who.bits for who in arrangement.lanes},
-            lengths=Lengths(spec, reader.heads),
-        )
         estimator = Estimator(spec, self.book, self._learning.settle)
-        planner = Planner(
+        planner = planner_of(
             spec,
             self.book,
             arrangement.lanes,
-            plan,
             stop=lambda: self._stops(until),
             halted=lambda: self.halted,
             estimate=estimator,
-            priors=PeakPriors(spec, reader.heads),
+            heads=reader.heads,
+            sleeps=arrangement.sleeps,
             checks=arrangement.checker is not None,
         )
         apart = spec.running.isolation == "process"

@@ -24,8 +24,14 @@ REPLICAS = 60
 class Estimator(Closing):
     """Writes an estimate for every volume with new measurements; then calls `after`, where it is given."""
 
-    def __init__(self, spec: CampaignSpec, book: Book, after: Callable[[], None] | None = None) -> None:
-        self._spec, self._book, self._after = spec, book, after
+    def __init__(
+        self,
+        spec: CampaignSpec,
+        book: Book,
+        after: Callable[[], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._spec, self._book, self._after, self._clock = spec, book, after, clock
         self._ended, self._cost, self._made = -1e9, 0.0, 0
         self._running = Thread()
         self._failed: BaseException | None = None
@@ -36,12 +42,15 @@ class Estimator(Closing):
             self._estimate()
             return
         made = self._book.state.trajectories
-        due = time.monotonic() - self._ended >= self._cost / SHARE or made >= GROWTH * self._made
+        due = self._clock() - self._ended >= self._cost / SHARE or made >= GROWTH * self._made
         if due and not self._running.is_alive():
             self.close()
             self._made = made
-            self._running = Thread(target=self._try, name="estimate", daemon=True)
-            self._running.start()
+            self._begin()
+
+    def _begin(self) -> None:
+        self._running = Thread(target=self._try, name="estimate", daemon=True)
+        self._running.start()
 
     def close(self) -> None:
         """Wait for the estimate that is made, and raise what went wrong with it."""
@@ -58,7 +67,7 @@ class Estimator(Closing):
             self._failed = error
 
     def _estimate(self) -> None:
-        began = time.monotonic()
+        began = self._clock()
         for dims in self._spec.lattice.volumes:
             with self._book.reading() as state:
                 points = state.points(dims, complete=self._spec.running.deterministic)
@@ -87,5 +96,5 @@ class Estimator(Closing):
             )
         if self._after is not None:
             self._after()
-        self._ended = time.monotonic()
+        self._ended = self._clock()
         self._cost = self._ended - began

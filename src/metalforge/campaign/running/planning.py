@@ -1,0 +1,51 @@
+"""What plans a campaign over lanes, put together: steerers, lengths, priors and the planner that asks them."""
+
+from collections.abc import Callable, Sequence
+
+from metalforge.campaign.orderings import Assignee
+from metalforge.campaign.spec import CampaignSpec, Dims
+from metalforge.campaign.store.records import StoppedBy
+from metalforge.core.steering import Steerer
+
+from .book import Book
+from .equipment import steerer_of
+from .expecting import PeakPriors
+from .heads import Heads
+from .lengths import Lengths
+from .planner import Planner
+from .sleeping import make_sleep
+from .visits import VisitPlan
+
+
+def planner_of(
+    spec: CampaignSpec,
+    book: Book,
+    lanes: Sequence[Assignee],
+    *,
+    stop: Callable[[], StoppedBy | None],
+    estimate: Callable[[], None],
+    halted: Callable[[], bool] = lambda: False,
+    heads: Heads | None = None,
+    sleeps: bool = False,
+    checks: bool = False,
+    steer: Callable[[CampaignSpec, Dims], Steerer] = steerer_of,
+) -> Planner:
+    """Return the planner of a campaign; without `heads` nobody reads them, `steer` makes the steerer of a volume."""
+    plan = VisitPlan(
+        spec=spec,
+        steerers={dims: steer(spec, dims) for dims in spec.lattice.volumes},
+        sleep=make_sleep(book, spec) if sleeps else None,
+        bits={who.substrate: who.bits for who in lanes},
+        lengths=None if heads is None else Lengths(spec, heads),
+    )
+    return Planner(
+        spec,
+        book,
+        lanes,
+        plan,
+        stop=stop,
+        halted=halted,
+        estimate=estimate,
+        priors=PeakPriors(spec, heads),
+        checks=checks,
+    )
