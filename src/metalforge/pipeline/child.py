@@ -26,16 +26,16 @@ def serve(connection: socket.socket) -> None:
         except EOFError:
             break
         except Exception as error:
-            send_object(connection, ("error", _portable(error), traceback.format_exc()))
+            send_object(connection, ("error", portable(error), traceback.format_exc()))
             continue
         try:
             send_object(connection, ("ok", server.do(verb, arguments), None))
         except Exception as error:
-            send_object(connection, ("error", _portable(error), traceback.format_exc()))
+            send_object(connection, ("error", portable(error), traceback.format_exc()))
     server.close()
 
 
-def _portable(error: Exception) -> Exception:
+def portable(error: Exception) -> Exception:
     """Return the error if it survives the journey, else a plain one with its words."""
     import pickle
 

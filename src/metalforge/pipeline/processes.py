@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from functools import partialmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol
 
 from metalforge.core.errors import SpecError
 
@@ -22,9 +22,6 @@ from .errors import StageCrashError, StageTimeoutError
 from .graph import StageSpec
 from .stages import OnSubstrate
 from .wire import receive_object, send_object
-
-if TYPE_CHECKING:
-    from .ray_ import RayActor
 
 _OPEN_TIMEOUT_S = 120.0  # importing what a stage needs may take long on a busy machine
 _END_TIMEOUT_S = 5.0
@@ -34,8 +31,19 @@ class Died(Exception):  # noqa: N818 - handled here, never seen outside
     """The process is gone."""
 
 
-Connection: TypeAlias = "Child | RayActor"
-"""A process that answers requests."""
+class Connection(Protocol):
+    """A process that answers requests."""
+
+    pid: int | None
+
+    def request(self, verb: str, arguments: tuple[Any, ...], timeout_s: float | None) -> Any:
+        """Return the answer; raises what the stage raised, `Died`, or TimeoutError."""
+
+    def kill(self) -> None:
+        """End it now."""
+
+    def close(self) -> None:
+        """End it."""
 
 
 class Child:
@@ -46,7 +54,8 @@ class Child:
         command = [sys.executable, "-m", "metalforge.pipeline.child", str(theirs.fileno())]
         with theirs:  # the child has its own copy
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
-        self._socket, self.pid = ours, self._process.pid
+        self._socket = ours
+        self.pid: int | None = self._process.pid
         main = _main_file(spec)
         self._hello: Any = sys.path, None if main is None else str(main)
 

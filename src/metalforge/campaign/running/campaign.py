@@ -51,10 +51,10 @@ from .book import Book
 from .equipment import HeadReader, OwnReader, Tools, chain_file
 from .estimator import Estimator
 from .graph import build_graph, silicon_of
-from .halting import StopFlag
 from .heads import PROFILE, load_heads
-from .lanes import ChainLane, arranged, check_room, lanes_here, producer_here
+from .lanes import ChainLane, arranged, producer_here
 from .learning import Learning
+from .machines import Machines, ThisMachine
 from .monitor import Monitor
 from .notes import EnergyNotes, note_heads, note_judged, note_strategies, note_use
 from .orders import pass_over, stage_of
@@ -80,13 +80,20 @@ class Campaign(Closing):
     """A campaign in a directory, locked for this process."""
 
     def __init__(
-        self, directory: Path, lock: DirectoryLock, book: Book, lanes: Sequence[ChainLane], edited: str = ""
+        self,
+        directory: Path,
+        lock: DirectoryLock,
+        book: Book,
+        lanes: Sequence[ChainLane],
+        edited: str = "",
+        machines: Machines | None = None,
     ) -> None:
         self.directory, self._lock, self.book = directory, lock, book
+        self._machines = machines or ThisMachine()
         self.spec = book.state.spec
         self._halt: str | None = None
         self._lost: set[str] = set()
-        self._stop = StopFlag(directory / "stop")
+        self._stop = self._machines.flag(directory)
         self._lanes = tuple(lanes)
         self._meters: dict[str, EnergyMeter] = {}
         self._energy = EnergyNotes(book, self._meters)
@@ -103,10 +110,12 @@ class Campaign(Closing):
         *,
         command: Sequence[str] = (),
         clock: Callable[[], float] = time.time,
+        machines: Machines | None = None,
     ) -> Self:
-        """Begin a campaign in a new or empty directory; what this machine cannot run is refused before it is made."""
-        lanes = lanes_here(spec)
-        check_room(spec, lanes)
+        """Begin a campaign in a new or empty directory; what cannot be run here is refused before it is made."""
+        machines = machines or ThisMachine()
+        lanes = machines.lanes(spec)
+        machines.check(spec, lanes)
         if spec.screening.weights:
             with_weights(load_heads(spec), Path(spec.screening.weights))
         cpu = producer_here().info
@@ -133,7 +142,7 @@ class Campaign(Closing):
             journal: Journal[Record] = Journal.open(directory / JOURNAL, Record, mode="create")
             journal.append(opened)
             _write_spec(directory, spec)
-            return cls(directory, lock, Book(journal, fold([opened], directory), clock), lanes)
+            return cls(directory, lock, Book(journal, fold([opened], directory), clock), lanes, machines=machines)
 
     @classmethod
     def resume(
@@ -144,6 +153,7 @@ class Campaign(Closing):
         more: Extension | None = None,
         command: Sequence[str] = (),
         clock: Callable[[], float] = time.time,
+        machines: Machines | None = None,
     ) -> Self:
         """Go on with the campaign of a directory, from its journal and checkpoints.
 
@@ -169,7 +179,7 @@ class Campaign(Closing):
                 )
             edited = _edited(directory, state.spec)
             in_force = extended(state, more) if more is not None and more.asks else None
-            lanes = lanes_here(in_force or state.spec)
+            lanes = (machines or ThisMachine()).lanes(in_force or state.spec)
             _check_bits(directory, state, lanes)
             book = Book(journal, state, clock)
             if state.finished is None or in_force is not None:
@@ -177,7 +187,7 @@ class Campaign(Closing):
             if in_force is not None:
                 book.write(Extended(spec=in_force, command=tuple(command)))
                 _write_spec(directory, in_force)
-            return cls(directory, lock, book, lanes, edited)
+            return cls(directory, lock, book, lanes, edited, machines)
 
     # -- running ----------------------------------------------------------------------------------------------------
 
@@ -245,15 +255,22 @@ class Campaign(Closing):
         self, ordering: str, reader: HeadReader, *, until: Callable[[], bool] | None = None
     ) -> StoppedBy | None:
         """Run the graph of an ordering until the campaign stops, or `until` says so; what is lost goes on elsewhere."""
+        asked = until or (lambda: False)
         while True:
-            planner = self._graph(ordering, reader, until)
-            if not planner.lost:
-                return planner.stopped_by
+            planner = self._graph(ordering, reader, lambda: asked() or self._machines.grown())
+            self._note_lanes()
             for name, reason in planner.lost.items():
                 self.book.write(Decided(what="lane", by=name, reason=f"lost, its chains go on elsewhere: {reason}"))
+            more = planner.stopped_by == "exhausted" and not asked() and self._machines.grown()
+            if not (planner.lost or (more and not self.halted)):
+                return planner.stopped_by
             self._lost |= set(planner.lost)
-            self._lanes = lanes_here(self.spec, self._lost)
+            self._lanes = self._machines.lanes(self.spec, self._lost)
             self._meter_lanes()
+
+    def _note_lanes(self) -> None:
+        for name, what in self._machines.placed():
+            self.book.write(Decided(what="lane", by=name, reason=what))
 
     def _graph(self, ordering: str, reader: HeadReader, until: Callable[[], bool] | None) -> Planner:
         """Run the graph of an ordering to its end; return what planned it."""
@@ -271,7 +288,7 @@ class Campaign(Closing):
             sleeps=arrangement.sleeps,
             checks=arrangement.checker is not None,
         )
-        apart = spec.running.isolation == "process"
+        apart = self._machines.apart(spec)
         hear = reader.hear if apart else pass_over
         screen = None
         if arrangement.screens:
@@ -298,7 +315,7 @@ class Campaign(Closing):
         self._learning.settle()
         began = time.monotonic()
         self._look()
-        with estimator, _quick_turns(any(lane.sites for lane in self._lanes)), graph.start() as run:
+        with estimator, _quick_turns(any(lane.sites for lane in self._lanes)), self._machines.start(graph) as run:
             rule = None
             if screen is not None and spec.running.rewire and not spec.running.deterministic:
                 rule = ScreenRule(

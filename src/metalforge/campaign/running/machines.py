@@ -1,0 +1,85 @@
+"""Where the chains of a campaign run: its lanes, how its graph is started there, how its producers are told to stop.
+
+A campaign is the same wherever its producers are. `ThisMachine` has them as threads or processes beside the journal;
+`metalforge.cluster` has them on other machines.
+"""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Protocol
+
+from metalforge.campaign.spec import CampaignSpec
+from metalforge.pipeline import Pipeline, Run
+
+from .halting import StopFlag
+from .lanes import ChainLane, check_room, lanes_here
+
+
+class Flag(Protocol):
+    """Asked before every update, here and, when it was sent there, wherever producers are."""
+
+    def set(self) -> None:
+        """Stop; may be called from a signal handler."""
+
+    def clear(self) -> None:
+        """Go on."""
+
+    def __call__(self) -> bool:
+        """Whether to stop."""
+
+
+class Machines(Protocol):
+    """What chains run on."""
+
+    def lanes(self, spec: CampaignSpec, without: Collection[str] = ()) -> tuple[ChainLane, ...]:
+        """Return the producers that a campaign has now, `without` those that were lost."""
+
+    def check(self, spec: CampaignSpec, lanes: Collection[ChainLane]) -> None:
+        """Raise where producers could not hold their chains."""
+
+    def flag(self, directory: Path) -> Flag:
+        """Return what tells the producers of a campaign to stop."""
+
+    def apart(self, spec: CampaignSpec) -> bool:
+        """Whether producers are in other processes than the journal, and have readers of heads of their own."""
+
+    def start(self, graph: Pipeline) -> Run:
+        """Start the graph of a campaign, with its producers where their lanes are."""
+
+    def grown(self) -> bool:
+        """Whether there is silicon that has no lanes yet, since it came later."""
+
+    def placed(self) -> list[tuple[str, str]]:
+        """Return what happened to lanes since the last call, each with its words, for the journal."""
+
+
+class ThisMachine:
+    """The silicon of this machine, with producers as threads of this process or as processes beside it."""
+
+    def lanes(self, spec: CampaignSpec, without: Collection[str] = ()) -> tuple[ChainLane, ...]:
+        """Return the lanes of this machine."""
+        return lanes_here(spec, without)
+
+    def check(self, spec: CampaignSpec, lanes: Collection[ChainLane]) -> None:
+        """Raise where they do not fit into its memory."""
+        check_room(spec, tuple(lanes))
+
+    def flag(self, directory: Path) -> StopFlag:
+        """Return a flag that other processes see as a file of the directory."""
+        return StopFlag(directory / "stop")
+
+    def apart(self, spec: CampaignSpec) -> bool:
+        """Whether the spec wants processes."""
+        return spec.running.isolation == "process"
+
+    def start(self, graph: Pipeline) -> Run:
+        """Start the graph here."""
+        return graph.start()
+
+    def grown(self) -> bool:
+        """Nothing comes to a machine while it runs."""
+        return False
+
+    def placed(self) -> list[tuple[str, str]]:
+        """Lanes stay where they are."""
+        return []

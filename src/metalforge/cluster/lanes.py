@@ -1,0 +1,196 @@
+"""Producers on other machines: what a campaign knows of their lanes, and the host of a stage whose work is done there.
+
+A producer has no state that is worth keeping: one that comes back empty is told what the journal knows, and takes its
+chains up from their files. So a worker that dies costs the updates since its last checkpoints, and nothing else.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn
+
+from metalforge.campaign.running.lanes import ChainLane
+from metalforge.campaign.running.orders import Block, Volley
+from metalforge.core.energy import EnergyMeter
+from metalforge.core.errors import MeterUnavailableError, PlacementError
+from metalforge.core.quantities import Quantity
+from metalforge.core.substrate import Cost, SubstrateInfo, Workload
+from metalforge.native.cpu_engine import cpu_engine
+from metalforge.native.engine import BatchEngine, Dims
+from metalforge.pipeline import Emit
+from metalforge.pipeline.errors import StageCrashError
+from metalforge.pipeline.graph import StageSpec
+from metalforge.pipeline.hosts import Outputs
+from metalforge.pipeline.items import Item
+from metalforge.pipeline.processes import Connection, ProcessHost
+from metalforge.pipeline.states import encode_state
+from metalforge.substrates import discover
+
+
+class LaneFacts(NamedTuple):
+    """A lane as its node describes it: all of it is data, which travels."""
+
+    name: str
+    info: SubstrateInfo
+    engine: str
+    family: str
+    sites: int
+    """That keep it busy, where it runs many chains at once; else 0."""
+    threads: int
+    volumes: tuple[Dims, ...]
+    most: int
+    dark: str
+    """Why its joules cannot be read; nothing where they can."""
+
+
+def facts_of(lane: ChainLane, threads: int) -> LaneFacts:
+    """Return what other machines may know of a lane of this one."""
+    engine = lane.engine
+    return LaneFacts(
+        name=lane.name,
+        info=lane.substrate.info,
+        engine=engine.name,
+        family=engine.family,
+        sites=engine.busy_sites if isinstance(engine, BatchEngine) else 0,
+        threads=threads,
+        volumes=lane.volumes,
+        most=lane.most,
+        dark=lane.substrate.meter().unavailable() or "",
+    )
+
+
+def open_there(name: str, engine: str, threads: int) -> Any:
+    """Open the engine of a lane on the machine that has it: what the description of one becomes when it travels."""
+    kind, _, rest = engine.partition(":")
+    if kind == "cpu":
+        return cpu_engine(rest, threads)
+    found = next((one for one in discover().substrates if one.info.name == name), None)
+    if found is None:
+        raise PlacementError(f"{name} is not on this machine any more")
+    return found.open_engine(threads=threads, strategy=rest.partition(":")[2] or "native")
+
+
+@dataclass(frozen=True)
+class FarEngine:
+    """The engine of a lane elsewhere: its names are known here; where it is sent it is opened."""
+
+    facts: LaneFacts
+
+    @property
+    def name(self) -> str:
+        """As the engine calls itself."""
+        return self.facts.engine
+
+    @property
+    def family(self) -> str:
+        """Of its bits."""
+        return self.facts.family
+
+    def grid(self, dims: Dims, precision: str) -> NoReturn:
+        """Fields live where the engine is."""
+        raise PlacementError(f"{self.facts.name} is another machine's: its fields cannot live here")
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, int]]:
+        return open_there, (self.facts.info.name, self.facts.engine, self.facts.threads)
+
+
+class FarCard(FarEngine):
+    """One that moves many chains at once."""
+
+    @property
+    def busy_sites(self) -> int:
+        """Sites of all chains together below which part of it has nothing to do."""
+        return self.facts.sites
+
+    def batch(self, dims: Dims, precision: str, chains: int, *, ladders: bool = False) -> NoReturn:
+        """Chains move where the engine is."""
+        self.grid(dims, precision)
+
+
+class FarMeter:
+    """The meter of silicon elsewhere; `read` asks its worker for the joules since that began."""
+
+    def __init__(self, facts: LaneFacts, read: Callable[[], Quantity]) -> None:
+        self._facts, self._read = facts, read
+
+    @property
+    def name(self) -> str:
+        """Of what it meters."""
+        return self._facts.info.name
+
+    def unavailable(self) -> str | None:
+        """Return why it cannot be read on its node."""
+        return self._facts.dark or None
+
+    def total(self) -> Quantity:
+        """Return joules since the worker of the node began."""
+        if self._facts.dark:
+            raise MeterUnavailableError(self._facts.dark)
+        return self._read()
+
+
+class FarSubstrate:
+    """Silicon of another machine, as a lane has it."""
+
+    def __init__(self, info: SubstrateInfo, meter: EnergyMeter) -> None:
+        self.info, self._meter = info, meter
+
+    def cost(self, workload: Workload) -> Cost:
+        """Nothing is placed by price on another machine: its lanes are taken as they are."""
+        return Cost(unknown="priced on its own machine")
+
+    def meter(self) -> EnergyMeter:
+        """Return the meter that its node has."""
+        return self._meter
+
+    def open_engine(self, *, threads: int | None = None, strategy: str = "native") -> NoReturn:
+        """Engines are opened where they are."""
+        raise PlacementError(f"{self.info.name} is another machine's")
+
+
+class LaneHost(ProcessHost):
+    """The verbs of a producer that is carried by a worker somewhere; one without a place says that its lane is lost.
+
+    `start` finds the lane a worker, again after each that died. A campaign goes on without a lane that is lost.
+    """
+
+    def __init__(self, spec: StageSpec, start: Callable[[StageSpec], Connection], substrate: str) -> None:
+        super().__init__(spec, start)
+        self._substrate = substrate
+        self._gone = ""
+
+    def open(self, saved: bytes | None = None) -> None:
+        """Nothing: a worker is found when there is work, and a lane that finds none says so then."""
+
+    def checkpoint(self) -> bytes:
+        """Return the state of any producer: none."""
+        self._log = []
+        return encode_state(None)
+
+    def step(self, item: Item) -> Outputs:
+        """Run orders where the lane is; an answer that it is lost where it is nowhere."""
+        if not self._gone:
+            try:
+                return self._do("step", item)  # type: ignore[no-any-return]
+            except StageCrashError as gone:
+                if self._stopping:
+                    raise
+                self._gone = str(gone.__cause__ or gone)
+        volley: Volley = item.payload
+        last = len(volley.orders) - 1
+        answers = [
+            Block(visit=order.visit, chain=order.chain, substrate=self._substrate, lost=self._gone, more=last - i)
+            for i, order in enumerate(volley.orders)
+        ]
+        return [
+            Emit(block, header={"chi": 0.0, "beta": 0.0, "done": False, "rows": 0}, chain=block.chain)
+            for block in answers
+        ]
+
+    def finish(self) -> Outputs:
+        """Let the producer write its chains to their files, where there is one."""
+        if self._gone or self._connection is None:
+            return []
+        try:
+            return self._do("finish", logged=False) or []
+        except StageCrashError:
+            return []  # chains go on from the files that are there

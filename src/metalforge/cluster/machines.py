@@ -1,0 +1,469 @@
+"""The nodes of a Ray cluster as a campaign's machines: lanes on all of them, and what to do when one comes or goes.
+
+A node has one worker (`worker.NodeWorker`) with all its lanes. Ray starts processes and carries messages; what is
+repeated after a death, and that nothing is written twice, is the campaign's own (`lanes.LaneHost`). A deterministic
+campaign has as many lanes as its spec says, whatever the cluster has: where a node is lost they go on elsewhere. Any
+other has a lane for every core and card, loses those of a lost node, and takes a new one up when it comes.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from metalforge.campaign.running.lanes import ChainLane
+from metalforge.campaign.running.orders import stage_of
+from metalforge.campaign.spec import CampaignSpec
+from metalforge.core.closing import Closing
+from metalforge.core.errors import PlacementError
+from metalforge.core.quantities import Quantity
+from metalforge.pipeline import Pipeline, Run
+from metalforge.pipeline.errors import StageCrashError
+from metalforge.pipeline.graph import PipelineGraph, StageSpec
+from metalforge.pipeline.hosts import Host
+from metalforge.pipeline.processes import Died
+from metalforge.pipeline.threads import ThreadsRun
+
+from .lanes import FarCard, FarEngine, FarMeter, FarSubstrate, LaneFacts, LaneHost
+from .worker import HereFlag, NodeFacts, NodeWorker, halt_here
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+START_S = 60.0
+"""That a worker has to start: it imports the package."""
+LOOK_S = 1.0
+"""Between two looks at the cluster."""
+SILENT_S = 60.0
+"""After which a worker that says nothing is taken for dead and ended."""
+FAILURES = 3
+"""Of one lane, after which it is given up."""
+SPARE_CALLS = 4
+"""Calls of a worker beside those of its lanes: flags, pings, meters."""
+
+
+class FarFlag:
+    """Tells producers on all nodes to stop; what it becomes there is the flag of the worker's process."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self.is_set, self._changed = False, changed
+
+    def set(self) -> None:
+        """Stop; may be called from a signal handler: who looks after the cluster tells the nodes."""
+        self.is_set = True
+        self._changed()
+
+    def clear(self) -> None:
+        """Go on."""
+        self.is_set = False
+        self._changed()
+
+    def __call__(self) -> bool:
+        """Whether to stop."""
+        return self.is_set
+
+    def __reduce__(self) -> tuple[Callable[[], HereFlag], tuple[()]]:
+        return halt_here, ()
+
+
+@dataclass(eq=False)
+class ClusterNode:
+    """A node, its worker, and what the campaign has there."""
+
+    id: str
+    label: str
+    cores: int
+    cards: int
+    worker: Any = None
+    facts: NodeFacts | None = None
+    lanes: tuple[LaneFacts, ...] = ()
+    gone: str = ""
+    """Why nothing is run there any more."""
+    heard: float = field(default_factory=time.monotonic)
+    asked: Any = None
+    """The answer to the last ping, which may not be there yet."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class LaneConnection:
+    """One lane of a node's worker, as a `ProcessHost` asks it."""
+
+    def __init__(self, machines: "RayMachines", node: ClusterNode, worker: Any, lane: str) -> None:
+        self._machines, self._node, self._worker, self._lane = machines, node, worker, lane
+        self.pid: int | None = None
+
+    def request(self, verb: str, arguments: tuple[Any, ...], timeout_s: float | None) -> Any:
+        """Return the answer; raises what the producer raised, or `Died`."""
+        ray = self._machines.ray
+        try:
+            outcome, result, trace = ray.get(self._worker.do.remote(self._lane, verb, arguments), timeout=timeout_s)
+        except ray.exceptions.GetTimeoutError as late:
+            raise TimeoutError(str(late)) from late
+        except ray.exceptions.RayError as death:
+            self._machines.died(self._node, self._worker)
+            raise Died(f"the worker on {self._node.label} died: {_first_line(death)}") from death
+        self._node.heard = time.monotonic()
+        if outcome == "error":
+            result.add_note(f"on {self._node.label}:\n{trace}")
+            raise result
+        if verb == "open":
+            self.pid = int(result)
+        return result
+
+    def kill(self) -> None:
+        """Nothing: the worker has other lanes, and one that is opened again there begins anew."""
+
+    def close(self) -> None:
+        """Nothing: the worker ends with the campaign."""
+
+
+class ClusterRun(ThreadsRun):
+    """A run in which some stages are carried by workers on nodes."""
+
+    def __init__(self, graph: PipelineGraph, carried: "Callable[[StageSpec], Host | None]", **options: Any) -> None:
+        self._carried = carried
+        super().__init__(graph, **options)
+
+    def make_host(self, spec: StageSpec) -> Host:
+        """Return a lane on its node, or a place here."""
+        return self._carried(spec) or super().make_host(spec)
+
+
+class RayMachines(Closing):
+    """All nodes of a cluster that this process has joined, for one campaign in `directory`."""
+
+    def __init__(self, ray: "ModuleType", directory: Path, *, level: str, start_s: float = START_S) -> None:
+        self.ray, self._directory, self._level, self._start_s = ray, directory, level, start_s
+        self._nodes: dict[str, ClusterNode] = {}
+        self._homes: dict[str, tuple[ClusterNode, LaneFacts]] = {}
+        """Where each lane is, or was."""
+        self._failures: dict[str, int] = {}
+        self._said: list[tuple[str, str]] = []
+        self._fixed = False
+        self._grown = threading.Event()
+        self._wake, self._over = threading.Event(), threading.Event()
+        self._flag = FarFlag(self._wake.set)
+        self._lock = threading.RLock()
+        self._watch = threading.Thread(target=self._look_after, name="cluster-watch", daemon=True)
+        self._watch.start()
+
+    # -- the campaign's side ------------------------------------------------------------------------------------------
+
+    def lanes(self, spec: CampaignSpec, without: Collection[str] = ()) -> tuple[ChainLane, ...]:
+        """Return the lanes of all nodes that are there now."""
+        self._grown.clear()
+        self._fixed = spec.running.deterministic
+        with self._lock:
+            self._take_in(spec)
+            lanes = self._logical(spec) if self._fixed else self._all(spec, set(without))
+        if not lanes:
+            raise PlacementError(
+                "no node of the cluster can run a chain: "
+                + (
+                    "; ".join(f"{node.label}: {node.gone or 'no core is free'}" for node in self._nodes.values())
+                    or "it has no nodes"
+                )
+                + "\nhint: metalforge devices --cluster shows what its nodes have"
+            )
+        return tuple(lanes)
+
+    def check(self, spec: CampaignSpec, lanes: Collection[ChainLane]) -> None:
+        """Nothing: every node has checked its own memory."""
+
+    def flag(self, directory: Path) -> FarFlag:
+        """Return the flag of all nodes."""
+        return self._flag
+
+    def apart(self, spec: CampaignSpec) -> bool:
+        """Producers are elsewhere."""
+        return True
+
+    def start(self, graph: Pipeline) -> Run:
+        """Start the graph here, with its producers on their nodes."""
+        stages = {stage_of(name): name for name in self._homes}
+
+        def carried(spec: StageSpec) -> "Host | None":
+            lane = stages.get(spec.name)
+            return None if lane is None else LaneHost(spec, lambda _: self._connect(lane), lane)
+
+        return ClusterRun(graph.graph, carried).start()
+
+    def grown(self) -> bool:
+        """Whether a node has come that has no lanes yet."""
+        return self._grown.is_set()
+
+    def placed(self) -> list[tuple[str, str]]:
+        """Return what happened to lanes since the last call."""
+        with self._lock:
+            said, self._said = self._said, []
+        return said
+
+    def close(self) -> None:
+        """End all workers."""
+        self._over.set()
+        self._wake.set()
+        self._watch.join(LOOK_S + SILENT_S)
+        for node in self._nodes.values():
+            self._end(node)
+
+    # -- nodes --------------------------------------------------------------------------------------------------------
+
+    def leave(self, node_id: str, reason: str) -> bool:
+        """Give up a node that will be taken away, at its next updates and with all chains in their files."""
+        node = self._nodes.get(node_id)
+        if node is None or node.worker is None:
+            return False
+        node.gone = reason
+        node.worker.leave.remote(reason)
+        return True
+
+    def died(self, node: ClusterNode, worker: Any) -> None:
+        """Note that a worker is no more; another is started when a lane needs it."""
+        with self._lock:
+            if node.worker is worker:
+                node.worker, node.asked = None, None
+
+    def _take_in(self, spec: CampaignSpec) -> None:
+        """Start workers on nodes that have none, all at once, and ask them for their lanes."""
+        there = {one["NodeID"]: one for one in self.ray.nodes() if one["Alive"]}
+        free = self._free()
+        for node_id, one in sorted(there.items(), key=lambda item: (not _is_head(item[1]), item[0])):
+            if node_id not in self._nodes:
+                has = free.get(node_id, one["Resources"])
+                self._nodes[node_id] = ClusterNode(
+                    id=node_id,
+                    label=self._label(one),
+                    cores=int(has.get("CPU", 0)),
+                    cards=int(has.get("GPU", 0)),
+                )
+        for node_id, node in self._nodes.items():
+            if node_id not in there:
+                node.gone, node.worker = node.gone or "it is not there any more", None
+        new = [node for node in self._nodes.values() if not node.gone and node.cores + node.cards and not node.lanes]
+        probe = self._directory / "spec.toml"
+        for node in new:
+            node.worker = self._new_worker(node)
+        asked = {
+            node.id: (node.worker.facts.remote(str(probe)), node.worker.lanes.remote(spec, node.cores)) for node in new
+        }
+        for node in new:
+            facts, lanes = asked[node.id]
+            try:
+                node.facts, found = self._get(facts, node), self._get(lanes, node)
+            except StageCrashError as error:
+                node.gone = str(error)
+                continue
+            wrong = [lane for lane in found if lane.engine.startswith("cpu:") and lane.engine != f"cpu:{self._level}"]
+            if wrong:
+                node.gone = (
+                    f"its kernels are at level {wrong[0].engine.partition(':')[2]}, the campaign's at {self._level}"
+                )
+                self._end(node)
+                continue
+            node.lanes = tuple(found)
+            sees = "" if node.facts.sees or not probe.exists() else "; it does not see the campaign's directory"
+            self._said.append((f"node {node.label}", f"{node.facts.host}: {_has(node)}{sees}"))
+
+    def _new_worker(self, node: ClusterNode) -> Any:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        # Each lane has one call under way, and there are never more lanes than are asked for.
+        calls = 2 * max(node.cores, 1) + node.cards + 16 + SPARE_CALLS
+        return (
+            self.ray.remote(NodeWorker)
+            .options(
+                num_cpus=node.cores,
+                num_gpus=node.cards,
+                max_restarts=0,
+                max_task_retries=0,
+                max_concurrency=calls,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
+                runtime_env={"env_vars": {"METALFORGE_ISA": self._level}},
+            )
+            .remote(str(self._directory))
+        )
+
+    def _get(self, answer: Any, node: ClusterNode) -> Any:
+        """Return an answer of a worker that may have to start first; raises where its node goes away meanwhile."""
+        errors = self.ray.exceptions
+        deadline = time.monotonic() + self._start_s
+        while True:
+            try:
+                return self.ray.get(answer, timeout=LOOK_S)
+            except errors.GetTimeoutError:
+                alive = any(one["Alive"] and one["NodeID"] == node.id for one in self.ray.nodes())
+                if not alive:
+                    raise StageCrashError(f"node {node.label} is not there any more") from None
+                if time.monotonic() > deadline:
+                    raise StageCrashError(
+                        f"no worker started on node {node.label} within {self._start_s:g} s"
+                    ) from None
+            except errors.RayTaskError as error:
+                raise StageCrashError(f"node {node.label}: {_first_line(error.cause or error)}") from error
+            except errors.RayError as error:
+                raise StageCrashError(f"node {node.label}: {_first_line(error)}") from error
+
+    def _end(self, node: ClusterNode) -> None:
+        worker, node.worker = node.worker, None
+        if worker is not None:
+            self.ray.kill(worker)
+
+    def _free(self) -> dict[str, dict[str, float]]:
+        """Return what nobody else has taken of each node; what its own workers hold is gone with them."""
+        from ray._private.state import available_resources_per_node
+
+        found: dict[str, dict[str, float]] = available_resources_per_node()  # type: ignore[no-untyped-call]
+        return found
+
+    def _label(self, one: dict[str, Any]) -> str:
+        """Return a short name for a node, which no other has."""
+        host = one.get("NodeName") or one.get("NodeManagerHostname") or "node"
+        plain = "".join(c if c.isalnum() else "-" for c in str(host).partition(".")[0]).strip("-") or "node"
+        if plain.replace("-", "").isdigit():
+            plain = "node"
+        taken = {node.label for node in self._nodes.values()}
+        labels = (f"{plain}-{n}" for n in range(1, len(taken) + 2))
+        return next(label for label in labels if label not in taken)
+
+    # -- lanes --------------------------------------------------------------------------------------------------------
+
+    def _all(self, spec: CampaignSpec, without: set[str]) -> list[ChainLane]:
+        """Return the lanes of all nodes, cards first; where the spec says how many, in turns over the nodes."""
+        found = [
+            (f"{facts.name}.{node.label}", node, facts)
+            for node in self._nodes.values()
+            if not node.gone
+            for facts in node.lanes
+        ]
+        found = [one for one in found if one[0] not in without]
+        found.sort(key=lambda one: not one[2].sites)
+        wanted = spec.running.producers
+        if wanted and not any(facts.sites for _, _, facts in found):
+            turns = sorted(found, key=lambda one: int(one[2].name.partition(":")[2] or 0))
+            found = turns[:wanted]
+        return [self._lane(*one) for one in found]
+
+    def _logical(self, spec: CampaignSpec) -> list[ChainLane]:
+        """Return as many lanes as a deterministic campaign has anywhere, spread over the nodes."""
+        nodes = [node for node in self._nodes.values() if not node.gone and node.lanes]
+        cores = sum(len(node.lanes) for node in nodes)
+        names = [f"cpu:{i}" for i in range(spec.running.producers or cores)]
+        return [
+            self._lane(name, node, node.lanes[0]) for i, name in enumerate(names) if (node := nodes[i % len(nodes)])
+        ]
+
+    def _lane(self, name: str, node: ClusterNode, facts: LaneFacts) -> ChainLane:
+        if self._homes.get(name, (None,))[0] is not node:
+            self._homes[name] = node, facts
+            self._said.append((name, f"on node {node.label}"))
+        info = msgspec.structs.replace(facts.info, name=f"{facts.info.name}.{node.label}")
+        meter = FarMeter(facts, lambda: self._joules(node, facts.info.name))
+        engine = (FarCard if facts.sites else FarEngine)(facts)
+        return ChainLane(
+            name=name,
+            substrate=FarSubstrate(info, meter),
+            engine=engine,  # type: ignore[arg-type]
+            volumes=facts.volumes,
+            most=facts.most,
+        )
+
+    def _joules(self, node: ClusterNode, substrate: str) -> Quantity:
+        found: Quantity = self._get(node.worker.joules.remote(substrate), node)
+        return found
+
+    def _connect(self, lane: str) -> LaneConnection:
+        """Return a connection to the lane's worker, started where there is none; raises where the lane has no place."""
+        node, facts = self._homes[lane]
+        with self._lock:
+            self._failures[lane] = self._failures.get(lane, -1) + 1  # the first one is no failure
+            if self._failures[lane] > FAILURES and not self._fixed:
+                raise StageCrashError(f"quarantined after {FAILURES} failures, the last on node {node.label}")
+        while True:
+            try:
+                return LaneConnection(self, node, self._worker(node), lane)
+            except StageCrashError as error:
+                node.gone = node.gone or str(error)
+                if not self._fixed:
+                    raise
+                node = self._elsewhere(lane, facts, error)
+
+    def _elsewhere(self, lane: str, facts: LaneFacts, error: StageCrashError) -> ClusterNode:
+        """Return another node for a lane that must go on."""
+        with self._lock:
+            able = [node for node in self._nodes.values() if not node.gone and node.lanes]
+            if not able:
+                raise error
+            load = {node.id: sum(home is node for home, _ in self._homes.values()) for node in able}
+            node = min(able, key=lambda one: load[one.id])
+            self._homes[lane] = node, facts
+            self._said.append((lane, f"goes on on node {node.label}: {error}"))
+            return node
+
+    def _worker(self, node: ClusterNode) -> Any:
+        """Return the worker of a node, which answers."""
+        with node.lock:
+            if node.gone:
+                raise StageCrashError(f"node {node.label}: {node.gone}")
+            worker = node.worker
+            if worker is None:
+                worker = self._new_worker(node)
+                self._get(worker.ping.remote(), node)
+                node.worker, node.heard = worker, time.monotonic()
+                if self._flag.is_set:
+                    worker.halt.remote(True)
+            return worker
+
+    # -- watching -----------------------------------------------------------------------------------------------------
+
+    def _look_after(self) -> None:
+        """Tell nodes of the flag, look for new ones, end workers that are silent."""
+        told = False
+        while not self._over.is_set():
+            self._wake.wait(LOOK_S)
+            self._wake.clear()
+            workers = [node for node in tuple(self._nodes.values()) if node.worker is not None]
+            if self._flag.is_set != told:
+                told = self._flag.is_set
+                for node in workers:
+                    if (worker := node.worker) is not None:
+                        worker.halt.remote(told)
+            try:
+                self._ping(workers)
+                if not self._fixed and self._nodes:
+                    new = [one for one in self.ray.nodes() if one["Alive"] and one["NodeID"] not in self._nodes]
+                    if any(one["Resources"].get("CPU", 0) for one in new):
+                        self._grown.set()
+            except self.ray.exceptions.RayError:
+                continue  # the cluster is not there now; who waits for an answer hears of it
+
+    def _ping(self, nodes: Collection[ClusterNode]) -> None:
+        for node in nodes:
+            worker = node.worker
+            if worker is None:
+                continue
+            if node.asked is None:
+                node.asked = worker.ping.remote()
+            done, _ = self.ray.wait([node.asked], timeout=0)
+            if done:
+                node.asked, node.heard = None, time.monotonic()
+            elif time.monotonic() - node.heard > SILENT_S:
+                self.ray.kill(worker)  # whoever waits for it hears of its death
+                node.asked, node.heard = None, time.monotonic()
+
+
+def _is_head(one: dict[str, Any]) -> bool:
+    return "node:__internal_head__" in one["Resources"]
+
+
+def _first_line(error: object) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+def _has(node: ClusterNode) -> str:
+    """Return in words what a campaign has on a node."""
+    models = dict.fromkeys(lane.info.model for lane in node.lanes)
+    return f"{len(node.lanes)} lanes on {', '.join(models)}"

@@ -1,0 +1,142 @@
+"""What runs on a node: one process with the producers of all lanes that the node has, a thread each.
+
+It is an actor, made for one campaign. Its producers are those of a single machine; what comes and goes are orders and
+blocks, and checkpoints are written from here to where the campaign keeps them, so that links never travel. A flag that
+is sent here becomes the one of this process.
+"""
+
+import os
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import msgspec
+
+from metalforge import native
+from metalforge.campaign.running.lanes import check_room, lanes_here
+from metalforge.campaign.running.orders import Block
+from metalforge.campaign.spec import CampaignSpec
+from metalforge.core.energy import EnergyMeter
+from metalforge.core.quantities import Quantity
+from metalforge.core.substrate import SubstrateInfo
+from metalforge.pipeline.child import portable
+from metalforge.pipeline.hosts import StageServer
+from metalforge.pipeline.items import Emit
+from metalforge.substrates import discover
+
+from .lanes import LaneFacts, facts_of
+
+
+class HereFlag:
+    """Whether the producers of this process stop at their next update."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+
+    def __call__(self) -> bool:
+        """Whether to stop."""
+        return self.is_set
+
+
+HALT = HereFlag()
+
+
+def halt_here() -> HereFlag:
+    """Return the flag of this process: what a campaign's flag becomes when it travels."""
+    return HALT
+
+
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node has."""
+
+    host: str
+    pid: int
+    levels: tuple[str, ...]
+    """Build levels of the kernels that run here."""
+    silicon: tuple[SubstrateInfo, ...]
+    missing: tuple[str, ...]
+    version: str
+    sees: bool
+    """Whether the campaign's directory is there, with what was put into it."""
+
+
+class NodeWorker:
+    """The producers of one node; every public method may be called while others run."""
+
+    def __init__(self, directory: str) -> None:
+        HALT.is_set = False
+        self._directory = Path(directory)
+        self._lanes: dict[str, tuple[StageServer, ThreadPoolExecutor]] = {}
+        self._meters: dict[str, EnergyMeter] = {}
+        self._lock = Lock()
+        self._leaving = ""
+
+    def facts(self, probe: str = "") -> NodeFacts:
+        """Return what the node has; `probe` is a file of the campaign's directory."""
+        from metalforge import __version__
+
+        found = discover()
+        return NodeFacts(
+            host=os.uname().nodename,
+            pid=os.getpid(),
+            levels=tuple(native.available_levels()),
+            silicon=tuple(one.info for one in found.substrates),
+            missing=tuple(str(one) for one in found.missing),
+            version=__version__,
+            sees=bool(probe) and Path(probe).exists(),
+        )
+
+    def lanes(self, spec: CampaignSpec, cores: int) -> list[LaneFacts]:
+        """Return the lanes of a campaign on this node, of which so many cores are the campaign's."""
+        running = msgspec.structs.replace(spec.running, producers=max(cores // spec.running.threads, 1))
+        mine = msgspec.structs.replace(spec, running=running)
+        found = lanes_here(mine)
+        check_room(mine, found)
+        for lane in found:
+            self._meters.setdefault(lane.substrate.info.name, lane.substrate.meter())
+        self._directory.mkdir(parents=True, exist_ok=True)
+        return [facts_of(lane, spec.running.threads) for lane in found]
+
+    def joules(self, substrate: str) -> Quantity:
+        """Return what silicon of this node has spent since the worker began."""
+        return self._meters[substrate].total()
+
+    def do(self, lane: str, verb: str, arguments: tuple[Any, ...]) -> tuple[str, Any, str]:
+        """Do a verb of a lane's producer on its own thread; return "ok" or "error", what came of it, and the trace."""
+        with self._lock:
+            if verb == "open" or lane not in self._lanes:
+                old = self._lanes.pop(lane, None)
+                # Fields of a card and pinned cores are a thread's own: a lane keeps its thread.
+                self._lanes[lane] = StageServer(), old[1] if old else ThreadPoolExecutor(1, f"lane-{lane}")
+            server, thread = self._lanes[lane]
+        try:
+            made = thread.submit(server.do, verb, arguments).result()
+            if verb == "step" and self._leaving:
+                thread.submit(server.do, "finish", ()).result()
+                made = [_lost(one, self._leaving) for one in made]
+        except Exception as error:
+            return "error", portable(error), traceback.format_exc()
+        return "ok", made, ""
+
+    def halt(self, stop: bool) -> None:
+        """Let all producers stop at their next update, or go on."""
+        HALT.is_set = stop or bool(self._leaving)
+
+    def leave(self, reason: str) -> None:
+        """Give the lanes up at the next updates, with all chains in their files: the node will be taken away."""
+        self._leaving = reason
+        HALT.is_set = True
+
+    def ping(self) -> int:
+        """Return the process."""
+        return os.getpid()
+
+
+def _lost(made: Any, reason: str) -> Any:
+    """Return what a producer made, with the word that its lane is given up."""
+    if isinstance(made, Emit) and isinstance(made.payload, Block):
+        return made._replace(payload=replace(made.payload, lost=reason))
+    return made
