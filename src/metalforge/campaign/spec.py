@@ -26,6 +26,7 @@ from .physics.finite_size import scales
 from .physics.published import PUBLISHED, derived_range
 from .steerers import VolumeScan, find_steerer
 from .steerers.peak_prior import PeakPrior
+from .store.chain_files import check_address
 
 Dims: TypeAlias = tuple[int, int, int, int]
 EARLY, FULL = "early-warm-up", "full-warm-up"
@@ -34,7 +35,14 @@ PLACEMENTS: dict[str, str] = {"A": EARLY, "B": FULL, "C": FULL, "D": FULL, "E": 
 LATER: dict[str, dict[str, Any]] = {
     "budget": {"target_of": "first"},
     "lattice": {"observable": "auto", "also_measure": (), "action": "wilson"},
-    "running": {"isolation": "thread", "exchange": "auto", "substrate": "auto", "lanes": (), "rewire": True},
+    "running": {
+        "isolation": "thread",
+        "exchange": "auto",
+        "substrate": "auto",
+        "lanes": (),
+        "rewire": True,
+        "checkpoints": "",
+    },
     "screening": {"weights": ""},
     "steering": {"points": (), "prior": "auto"},
 }
@@ -265,9 +273,16 @@ class Running(_Part, frozen=True, kw_only=True):
     substrate: str = "auto"
     lanes: tuple[LaneSpec, ...] = ()
     rewire: bool = True
+    checkpoints: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        protocol, _ = check_address(self.checkpoints)
+        if protocol == "memory" and self.isolation == "process":
+            raise SpecError(
+                "`running.checkpoints` in memory are one process's own, and `running.isolation` wants several"
+                "\nhint: file:///shared/path"
+            )
         if self.lanes and self.substrate != "auto":
             raise SpecError(
                 "`running.lanes` says where everything runs, and leaves nothing for `running.substrate`. "

@@ -32,10 +32,20 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "metalforge"
 
 
+def new_scratch() -> str:
+    """Return a name for a file until it is whole: not made of the target's, which may be long already."""
+    return f".{secrets.token_hex(8)}.tmp"
+
+
+def half_written(name: str) -> bool:
+    """Return whether a file of this name is not whole yet, or was left so."""
+    return _SCRATCH.fullmatch(name) is not None
+
+
 def remove_half_written(directory: Path) -> None:
     """Remove what killed processes left of files that they were replacing; whoever calls has the directory alone."""
     for entry in directory.glob(".*.tmp"):
-        if _SCRATCH.fullmatch(entry.name):
+        if half_written(entry.name):
             entry.unlink(missing_ok=True)
 
 
@@ -75,7 +85,7 @@ def replacing(path: PathLike, kind: type[MetalforgeError] = SpecError) -> Iterat
         target = Path(os.path.realpath(path))
         if target.exists() and not target.is_file():
             raise kind("not a regular file, which alone can be replaced")
-        scratch = target.with_name(f".{secrets.token_hex(8)}.tmp")  # not the target's name, which may be long already
+        scratch = target.with_name(new_scratch())
         try:
             with open(scratch, "xb") as stream:
                 yield stream

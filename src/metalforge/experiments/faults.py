@@ -25,6 +25,7 @@ from metalforge.campaign.running.orders import Brief
 from metalforge.campaign.running.point import PointChain
 from metalforge.campaign.spec import CampaignSpec, Lattice, WarmUpPolicy
 from metalforge.campaign.state import start_of
+from metalforge.campaign.store.chain_files import chain_files
 from metalforge.core.phases import Phase
 from metalforge.lattice.faults import FAULTS, FaultName, inject
 from metalforge.lattice.run import ChainFaultError
@@ -112,7 +113,7 @@ class Gated:
         )
         spec = CampaignSpec(seed=task.seed, lattice=lattice, warmup=WarmUpPolicy(longest=WARMUP, shortest=WARMUP))
         engine, monitor = cpu_engine(threads=1), Monitor(spec.warmup, early=False)
-        self._tools = Tools(spec=spec, directory=directory, monitor=monitor, engine=engine)
+        self._tools = Tools(spec=spec, files=chain_files(directory), monitor=monitor, engine=engine)
         self._path = directory / "chain.h5"
         self._brief = Brief(
             id="c0000",

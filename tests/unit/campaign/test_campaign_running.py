@@ -16,6 +16,7 @@ from metalforge.campaign.running.pool import ChainPool
 from metalforge.campaign.running.producer import Producer
 from metalforge.campaign.running.together import Together
 from metalforge.campaign.spec import Budget
+from metalforge.campaign.store.chain_files import chain_files
 from metalforge.campaign.store.records import Assigned, Migrated
 from metalforge.core.errors import SpecError
 from metalforge.lattice.run import ChainFaultError, ChainRun
@@ -77,7 +78,9 @@ def brief(tmp_path):
 
 
 def tools(directory):
-    return Tools(spec=ROUNDS, directory=directory, monitor=Monitor(ROUNDS.warmup), engine=cpu_engine(threads=1))
+    return Tools(
+        spec=ROUNDS, files=chain_files(directory), monitor=Monitor(ROUNDS.warmup), engine=cpu_engine(threads=1)
+    )
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@
 
     DIR/journal.jsonl    every decision and row, in order; state is its fold
     DIR/spec.toml        the resolved spec, for people
-    DIR/chains/*.h5      checkpoints
+    DIR/chains/*.h5      checkpoints, unless the spec has another place for them
     DIR/lock             one process a directory
 """
 
@@ -13,7 +13,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from math import inf
 from pathlib import Path
@@ -27,6 +27,7 @@ from metalforge.campaign.orderings import AUTO
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.spec import CampaignSpec, load_spec
 from metalforge.campaign.state import CampaignState, Fold, fold
+from metalforge.campaign.store.chain_files import CheckpointStoreError, chain_files, own_address
 from metalforge.campaign.store.directory import DirectoryLock, sweep, writable_directory
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import (
@@ -48,7 +49,7 @@ from metalforge.core.installation import checked_out_commit
 from metalforge.native.engine import continues, family_of_engine
 
 from .book import Book
-from .equipment import HeadReader, OwnReader, Tools, chain_file
+from .equipment import HeadReader, OwnReader, Tools
 from .estimator import Estimator
 from .graph import build_graph, silicon_of
 from .heads import PROFILE, load_heads
@@ -61,7 +62,6 @@ from .orders import pass_over, stage_of
 from .own_weights import kept_weights, with_weights
 from .planner import Planner
 from .planning import planner_of
-from .pool import settle
 from .producer import Producer
 from .rewiring import ScreenRule
 from .screen import Screen
@@ -91,6 +91,7 @@ class Campaign(Closing):
         self.directory, self._lock, self.book = directory, lock, book
         self._machines = machines or ThisMachine()
         self.spec = book.state.spec
+        self.files = chain_files(directory, book.state.opened.checkpoints)
         self._halt: str | None = None
         self._lost: set[str] = set()
         self._stop = self._machines.flag(directory)
@@ -116,6 +117,7 @@ class Campaign(Closing):
         machines = machines or ThisMachine()
         lanes = machines.lanes(spec)
         machines.check(spec, lanes)
+        chain_files(directory, spec.running.checkpoints).prepare()
         if spec.screening.weights:
             with_weights(load_heads(spec), Path(spec.screening.weights))
         cpu = producer_here().info
@@ -138,6 +140,7 @@ class Campaign(Closing):
                 versions={name: version(name) for name in VERSIONS},
                 host=f"{platform.node() or 'unnamed'}: {cpu.model}, {os.cpu_count() or 1} cores",
                 commit=checked_out_commit(Path(metalforge.__file__).parent),
+                checkpoints=own_address(spec.running.checkpoints, spec.name),
             )
             journal: Journal[Record] = Journal.open(directory / JOURNAL, Record, mode="create")
             journal.append(opened)
@@ -177,6 +180,8 @@ class Campaign(Closing):
                     f"{directory}: was begun with another spec (sha256 {state.opened.spec_sha256[:12]}, this one "
                     f"{spec.sha256[:12]})\nhint: resume without a spec, or begin in another directory"
                 )
+            with suppress(CheckpointStoreError):  # whoever needs it will say so
+                chain_files(directory, state.opened.checkpoints).sweep()
             edited = _edited(directory, state.spec)
             in_force = extended(state, more) if more is not None and more.asks else None
             lanes = (machines or ThisMachine()).lanes(in_force or state.spec)
@@ -301,7 +306,7 @@ class Campaign(Closing):
         def produce(substrate: str, core: int | None) -> Producer:
             tools = Tools(
                 spec=spec,
-                directory=self.directory,
+                files=self.files,
                 monitor=Monitor(spec.warmup, early=early, head_trusted=trusted),
                 engine=engines.get(substrate, self._lanes[0].engine),
                 lines=OwnReader(spec, reader.heads) if apart else reader,
@@ -326,8 +331,10 @@ class Campaign(Closing):
                 if rule is not None:
                     rule.look()
             note_use(self.book, run, time.monotonic() - began)
-        for chain in self.state.chains.values():
-            settle(chain_file(self.directory, chain.id), chain.settled)
+        try:
+            self.files.settle({chain.id: chain.settled for chain in self.state.chains.values()})
+        except CheckpointStoreError as error:  # chains that are taken up are settled then
+            self.book.write(Decided(what="checkpoints", by="store", reason=error.first_line))
         return planner
 
     def _look(self) -> None:

@@ -2,12 +2,12 @@
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from metalforge.campaign.orderings import Checks
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.steerers import find_steerer
+from metalforge.campaign.store.chain_files import ChainFiles
 from metalforge.campaign.store.records import EMULATED_NPU
 from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.trust import JudgedPair, mark_scores, trust_of
@@ -55,7 +55,7 @@ class Tools:
     """What a producer works with, whichever chain it runs."""
 
     spec: CampaignSpec
-    directory: Path
+    files: ChainFiles
     monitor: Monitor
     engine: Engine
     lines: Lines = NOBODY
@@ -65,15 +65,6 @@ class Tools:
     def wide(self) -> bool:
         """Whether the engine moves many chains at once."""
         return isinstance(self.engine, BatchEngine)
-
-    def path(self, chain: str) -> Path:
-        """Return where a chain is kept."""
-        return chain_file(self.directory, chain)
-
-
-def chain_file(directory: Path, chain: str) -> Path:
-    """Return where a campaign's directory keeps a chain."""
-    return directory / "chains" / f"{chain}.h5"
 
 
 class HeadReader(Lines, Closing):

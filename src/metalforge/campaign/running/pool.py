@@ -1,8 +1,10 @@
 """The chains that one producer holds, in memory and on disk; files move them to another."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+from metalforge.campaign.store.chain_files import CheckpointStoreError
 from metalforge.core.errors import MetalforgeError, SpecError
 
 from .equipment import Tools
@@ -24,6 +26,10 @@ class ChainPool:
         """When each chain was saved last, and how long that took."""
         self._written: dict[str, int] = {}
         """The updates of each chain that are in its file."""
+        self._waiting: dict[str, list[int]] = {}
+        """Where checkpoints of each chain that is held wait for checks."""
+        self._said: list[str] = []
+        self._troubled = False
 
     def __contains__(self, chain: str) -> bool:
         return chain in self._held
@@ -34,27 +40,29 @@ class ChainPool:
 
     def open(self, brief: Brief) -> None:
         """Take up a chain, or a ladder by its first one, from its checkpoint or new."""
-        path = self._tools.path(brief.id)
-        briefs = (brief, *brief.others)
-        settle(path, min(one.settled for one in briefs))
-        for _, newer in _newer(path):
-            newer.unlink()
+        files, briefs = self._tools.files, (brief, *brief.others)
+        files.settle({brief.id: min(one.settled for one in briefs)}, drop=True)
+        path = Path()
         try:
-            with unpacked(path, [one.id for one in briefs]) as files:
-                points = [PointChain(one, self._tools, file) for one, file in zip(briefs, files, strict=True)]
+            with files.reading(brief.id) as path, unpacked(path, [one.id for one in briefs]) as parts:
+                points = [PointChain(one, self._tools, part) for one, part in zip(briefs, parts, strict=True)]
                 found = PointLadder(points)
             if not found.in_step:
                 # One of them had to begin again: so do all.
                 found = PointLadder([PointChain(one, self._tools) for one in briefs])
+        except CheckpointStoreError:
+            raise
         except MetalforgeError as error:
-            if path.exists():
+            if files.has(brief.id):
+                where = files.where(brief.id)
                 raise SpecError(
-                    f"chain {brief.id} cannot go on from its checkpoint: {error}\n"
-                    f"hint: remove {path} to compute the chain again from its start, bit for bit"
+                    f"chain {brief.id} cannot go on from its checkpoint: {str(error).replace(str(path), where)}\n"
+                    f"hint: remove {where} to compute the chain again from its start, bit for bit"
                 ) from error
             raise
         self._held[brief.id] = found
         self._saved[brief.id] = (time.monotonic(), 0.0)
+        self._waiting[brief.id] = []
 
     def keep(self, chain: str, together: int = 1) -> bool:
         """Write a checkpoint if it is due: no more often than asked for, and no more than `SHARE` of the time.
@@ -63,28 +71,48 @@ class ChainPool:
         """
         saved, cost = self._saved[chain]
         due = time.monotonic() - saved >= max(self._tools.spec.running.checkpoint_s, together * cost / SHARE)
-        if due and (self._tools.checks == "none" or not _newer(self._tools.path(chain))):
-            self.save(chain)
-            return True
-        return False
+        return due and not self._waiting[chain] and self.save(chain)
 
-    def save(self, chain: str) -> None:
-        """Write a checkpoint now."""
-        path, rows = self._tools.path(chain), self._held[chain].rows
-        path.parent.mkdir(exist_ok=True)
+    def save(self, chain: str) -> bool:
+        """Write a checkpoint now; return whether it is kept. A place that does not take it has the one before."""
+        held, files = self._held[chain], self._tools.files
+        rows, checked = held.rows, self._tools.checks != "none"
         began = time.monotonic()
-        if self._tools.checks != "none":
-            path = path.with_name(f"{chain}.{rows}.next")
-        self._held[chain].save(path)
+        kept = self._tried(lambda: files.save(chain, held.save, waits_at=rows if checked else None))
         ended = time.monotonic()
         self._saved[chain] = (ended, ended - began)
-        self._written[chain] = rows
+        if kept:
+            self._written[chain] = rows
+            self._waiting[chain] += [rows] if checked else []
+        return kept
 
     def save_all(self) -> None:
-        """Write all chains whose files are older than they are."""
+        """Write all chains whose files are older than they are; a place that does not take one is not asked on."""
         for chain in sorted(self._held):
-            if self._held[chain].rows != self._written.get(chain):
-                self.save(chain)
+            if self._held[chain].rows != self._written.get(chain) and not self.save(chain):
+                return
+
+    def settle(self, chain: str, updates: int) -> None:
+        """Say of a chain that is held that the journal has so many of its updates with all their checks."""
+        waiting = self._waiting[chain]
+        if any(rows <= updates for rows in waiting) and self._tried(lambda: self._tools.files.settle({chain: updates})):
+            self._waiting[chain] = [rows for rows in waiting if rows > updates]
+
+    def _tried(self, ask: Callable[[], None]) -> bool:
+        """Return whether the checkpoints' place does what it is asked; where it does not, the journal is told once."""
+        try:
+            ask()
+        except CheckpointStoreError as error:
+            if not self._troubled:
+                self._said.append(f"{error.first_line}: chains go on, and what was kept before stays")
+            self._troubled = True
+            return False
+        return True
+
+    def take_said(self) -> list[str]:
+        """Return what the journal should say of the checkpoints, and did not."""
+        said, self._said = self._said, []
+        return said
 
     def release(self, chain: str) -> int:
         """Write a chain to its file and forget it; return the update it is at."""
@@ -98,28 +126,8 @@ class ChainPool:
     def doubt(self, chain: str, *, from_start: bool) -> None:
         """Forget a chain that cannot be as it should be, and its file too where that may be so already."""
         self.drop(chain)
-        path = self._tools.path(chain)
-        for _, newer in _newer(path):
-            newer.unlink()
-        if from_start:
-            path.unlink(missing_ok=True)
+        self._tools.files.forget(chain, from_start=from_start)
 
     def forget(self) -> None:
         """Drop all chains as they are: what held their fields is gone."""
         self._held.clear()
-
-
-def settle(path: Path, updates: int) -> None:
-    """Say of the chain that is kept at `path` that the journal has so many of its updates with all their checks.
-
-    Where configurations are checked, a checkpoint takes the place of the one before when that is so: it was written
-    when some of them were on their way, and only from before them they can be computed again.
-    """
-    for rows, newer in _newer(path):
-        if rows <= updates:
-            newer.replace(path)
-
-
-def _newer(path: Path) -> list[tuple[int, Path]]:
-    """Return the checkpoints of a chain that wait for checks, with their updates, in order."""
-    return sorted((int(newer.suffixes[-2][1:]), newer) for newer in path.parent.glob(f"{path.stem}.*.next"))

@@ -19,7 +19,7 @@ from .gate import Gate
 from .ladder import PointLadder
 from .orders import Block, Brief, Order, Volley
 from .point import PointChain
-from .pool import ChainPool, settle
+from .pool import ChainPool
 from .together import Together
 
 
@@ -59,10 +59,9 @@ class Producer(Stage[Volley, Block]):
             self._pool.open(took)
             for point in self._pool.take(order.chain).points:
                 point.suspect = self._gate.doubts(order.chain)
-        if self._tools.checks != "none":
-            settle(self._tools.path(order.chain), order.settled)
         if order.chain not in self._pool:
             return self._answer(order, missing=not order.release, released=order.release)
+        self._pool.settle(order.chain, order.settled)
         if order.release:
             return self._answer(order, step=self._pool.release(order.chain), saved=True, released=True)
         return None
@@ -96,12 +95,13 @@ class Producer(Stage[Volley, Block]):
         began = clock()
         faults = self._together.advance(held, self._stopping)
         seconds = (clock() - began) / max(sum(len(one.points) for one in held), 1)
-        judged, said = self._tools.lines.judged(), self._together.take_said()
+        judged = self._tools.lines.judged()
         blocks: list[Block] = []
         for one, order in zip(held, orders, strict=True):
             blocks += self._blocks(order, one, faults.get(one, ""), seconds, len(orders))[::-1]
         if blocks:
             # The last one speaks for the volley.
+            said = self._together.take_said() + self._pool.take_said()
             lane = [Decided(what="lane", by=self._substrate, reason=reason) for reason in said]
             blocks[-1] = replace(blocks[-1], judged=judged, decisions=[*blocks[-1].decisions, *lane])
         return blocks

@@ -3,7 +3,6 @@
 import errno
 import fcntl
 import os
-import secrets
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +11,7 @@ import msgspec
 
 from metalforge.core.closing import Closing
 from metalforge.core.errors import MetalforgeError
-from metalforge.core.files import PathLike, naming, remove_half_written
+from metalforge.core.files import PathLike, naming, new_scratch, remove_half_written
 
 PROBE_BYTES = 4096  # a block: a full disk still has room for an empty file
 NAME = "lock"
@@ -37,7 +36,7 @@ def writable_directory(path: PathLike) -> Path:
     directory = Path(path)
     with naming(directory, "written to", DirectoryError):
         directory.mkdir(parents=True, exist_ok=True)
-        probe = directory / f".{secrets.token_hex(8)}.tmp"
+        probe = directory / new_scratch()
         try:
             with probe.open("xb") as stream:
                 stream.write(bytes(PROBE_BYTES))
@@ -54,13 +53,17 @@ def sweep(directory: Path) -> None:
     Whoever calls holds the directory's lock.
     """
     for place in (directory, *(directory / name for name in PLACES)):
-        for entry in place.glob("*") if place.is_dir() else ():
-            if entry.is_symlink() and not entry.is_dir():
-                raise DirectoryError(
-                    f"{entry}: is a link, and a campaign replaces its files"
-                    "\nhint: remove it, or choose another directory"
-                )
-        remove_half_written(place)
+        sweep_folder(place)
+
+
+def sweep_folder(folder: Path) -> None:
+    """Do that in one folder, if there is one."""
+    for entry in folder.glob("*") if folder.is_dir() else ():
+        if entry.is_symlink() and not entry.is_dir():
+            raise DirectoryError(
+                f"{entry}: is a link, and a campaign replaces its files\nhint: remove it, or choose another directory"
+            )
+    remove_half_written(folder)
 
 
 class LockHolder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

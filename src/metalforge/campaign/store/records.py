@@ -42,7 +42,8 @@ class Silicon(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     """The campaign began: the resolved spec and all that a reader needs to run it again.
 
-    `host` names the machine in words; `commit` is that of the source tree, empty where it is not known.
+    `host` names the machine in words; `commit` is that of the source tree, empty where it is not known; `checkpoints`
+    is the campaign's own address in the place that its spec names, empty for its directory.
     """
 
     spec: CampaignSpec
@@ -56,6 +57,7 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     versions: dict[str, str] = {}
     host: str = ""
     commit: str = ""
+    checkpoints: str = ""
 
 
 class Resumed(_Record, frozen=True, kw_only=True, tag="resumed"):

@@ -1,0 +1,369 @@
+"""Checkpoints elsewhere: the same rows from any place, whatever the place does, and nobody else's secrets."""
+
+import itertools
+import os
+import pickle
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+
+import msgspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.registry import _registry
+
+from metalforge.campaign.report.spec_text import spec_text
+from metalforge.campaign.running.campaign import JOURNAL, Campaign
+from metalforge.campaign.running.point import PointChain
+from metalforge.campaign.spec import Budget, CampaignSpec, Running
+from metalforge.campaign.store import chain_files as places
+from metalforge.campaign.store import read_journal
+from metalforge.campaign.store.chain_files import CheckpointStoreError, chain_files
+from metalforge.campaign.store.records import Decided, Record, Rows
+from metalforge.core.errors import MetalforgeError, PluginError, SpecError
+from reference.small_campaigns import ROUNDS, run_until
+
+SMALL = msgspec.structs.replace(ROUNDS, budget=Budget(trajectories=400))
+
+
+def kept_at(address, spec=SMALL, **running):
+    return msgspec.structs.replace(spec, running=msgspec.structs.replace(spec.running, checkpoints=address, **running))
+
+
+def records_of(directory, kind):
+    return [one for one in read_journal(directory / JOURNAL, Record).records if isinstance(one, kind)]
+
+
+def rows_of(directory):
+    """Return every value of every update by chain and column, and how long each phase was."""
+    found = {}
+    for one in records_of(directory, Rows):
+        for name, values in {"phase": (one.phase,) * len(one.columns["plaquette"]), **one.columns}.items():
+            assert len(found.setdefault((one.chain, name), [])) >= one.first
+            found[one.chain, name] += values
+    return found
+
+
+def run(spec, directory):
+    with Campaign.open(spec, directory) as campaign:
+        assert campaign.run().finished is not None
+    return rows_of(directory)
+
+
+def resume(directory):
+    with Campaign.resume(directory) as campaign:
+        assert campaign.run().finished is not None
+    return rows_of(directory)
+
+
+def keep(files, data, chain="c0000", **options):
+    files.save(chain, lambda path: path.write_bytes(data), **options)
+
+
+def read(files, chain="c0000"):
+    with files.reading(chain) as path:
+        return path.read_bytes() if path.exists() else None
+
+
+def interrupted(spec, directory, updates=150):
+    with Campaign.open(spec, directory) as campaign:
+        assert run_until(campaign, updates).finished is None
+    return campaign.files
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """The rows of a campaign that keeps its checkpoints in its directory."""
+    return run(SMALL, tmp_path_factory.mktemp("plain") / "run")
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+    """An object store as a dictionary, which answers to gs:// and fails as it is told."""
+
+    class Bucket(MemoryFileSystem):
+        protocol = ("gs",)
+        cachable = False
+        store, pseudo_dirs = {}, [""]
+        fails, cuts, asked = {}, False, []
+
+        @classmethod
+        def _strip_protocol(cls, path):
+            return "/" + path.removeprefix("gs://").strip("/")
+
+        def _meet(self, verb):
+            self.asked.append(verb)
+            if self.fails.get(verb, 0) > 0:
+                self.fails[verb] -= 1
+                raise RuntimeError(f"no answer from https://me:hunter22@host/bucket?X-Signature=abcdef ({verb})")
+
+        def put_file(self, lpath, rpath, **options):
+            super().put_file(lpath, rpath, **options)
+            if self.cuts:
+                name = self._strip_protocol(rpath)
+                self.pipe_file(name, self.cat_file(name)[:-100])
+            self._meet("put")
+
+        def get_file(self, rpath, lpath, **options):
+            self._meet("get")
+            super().get_file(rpath, lpath, **options)
+
+        def cp_file(self, *paths, **options):
+            self._meet("copy")
+            super().cp_file(*paths, **options)
+
+        def ls(self, path, **options):
+            self._meet("list")
+            return super().ls(path, **options)
+
+        def rm_file(self, path):
+            self._meet("remove")
+            super().rm_file(path)
+
+    monkeypatch.setitem(_registry, "gs", Bucket)
+    monkeypatch.setattr(places, "PAUSES_S", (0.0, 0.0))
+    return Bucket
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("s3//bucket/prefix", "s3://bucket/prefix"),
+        ("/shared/chains", "hint: file:///shared/chains"),
+        ("chains", "file:///shared/path"),
+        ("file://shared/chains", "three slashes"),
+        ("file:///", "absolute folder"),
+        ("file:///shared/../etc", r"\.\."),
+        ("s4://bucket", "did you mean `s3`"),
+        ("simplecache::s3://bucket", "known: file, gs, memory, s3"),
+        ("s3://", "must name a bucket"),
+        ("s3:///prefix", "must name a bucket"),
+        ("gs://bucket/*", "letters, digits"),
+    ],
+)
+def test_an_address_that_is_none_is_refused(address, says):
+    with pytest.raises(MetalforgeError, match=says):
+        Running(checkpoints=address)
+
+
+@pytest.mark.parametrize("address", ["s3://me:hunter22@host/x", "s3:me:hunter22@host", "gs://b/x?token=hunter22"])
+def test_a_secret_in_an_address_is_refused_and_not_repeated(address):
+    with pytest.raises(SpecError, match="environment") as caught:
+        Running(checkpoints=address)
+    assert "hunter22" not in str(caught.value)
+
+
+def test_memory_is_one_process_s_own():
+    with pytest.raises(SpecError, match="isolation"):
+        Running(checkpoints="memory://", isolation="process")
+
+
+def test_the_field_is_printed_read_back_and_leaves_old_hashes_alone():
+    spec = kept_at("s3://bucket/prefix")
+    table = tomllib.loads(spec_text(spec))["running"]
+    assert table["checkpoints"] == "s3://bucket/prefix"
+    assert msgspec.convert(tomllib.loads(spec_text(spec)), CampaignSpec, strict=False).sha256 == spec.sha256
+    assert spec.sha256 != SMALL.sha256 == kept_at("").sha256
+
+
+@pytest.mark.parametrize(("missing", "hint"), [("fsspec", r"metalforge\[ray\]'$"), ("gcsfs", "gcsfs$")])
+def test_a_missing_package_is_named_before_a_campaign_begins(missing, hint, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(PluginError, match=rf"(?s){missing}.*{hint}"):
+        Campaign.open(kept_at("gs://bucket/prefix"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_place_that_refuses_is_said_before_a_campaign_begins(tmp_path, bucket, monkeypatch):
+    monkeypatch.setenv("SOME_SECRET", "RuntimeError-like")
+    bucket.fails = {"put": 99}
+    with pytest.raises(CheckpointStoreError, match="gs://bucket cannot be written") as caught:
+        Campaign.open(kept_at("gs://bucket"), tmp_path / "run")
+    assert "no answer from https://host/bucket" in str(caught.value)
+    assert not re.search("hunter22|abcdef", str(caught.value))
+    (tmp_path / "file").touch()
+    with pytest.raises(MetalforgeError, match="file"):
+        Campaign.open(kept_at(f"file://{tmp_path}/file"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_values_of_the_environment_are_not_for_messages(monkeypatch):
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI")
+    assert places.without_secrets("signature of wJalrXUtnFEMI does not match") == "signature of ... does not match"
+
+
+@pytest.mark.parametrize("place", ["memory://", "gs://bucket/deep/er/", "file://{}/else where"])
+def test_rows_are_the_same_from_every_place_and_go_on_there(place, plain, tmp_path, bucket, monkeypatch):
+    directory, taken_up = tmp_path / "run", []
+    files = interrupted(kept_at(place.format(tmp_path)), directory)
+    assert not (directory / "chains").exists()
+    load = PointChain._load
+
+    def loading(self, path):
+        found = load(self, path)
+        taken_up.append(found is not None and found.log.end)
+        return found
+
+    monkeypatch.setattr(PointChain, "_load", loading)
+    assert resume(directory) == plain
+    assert any(taken_up)
+    assert files.has("c0000")
+    assert not any(places.half_written(name) for name in files._names())
+
+
+def test_two_campaigns_of_one_spec_share_a_place(plain, tmp_path, bucket):
+    spec = kept_at("gs://bucket/prefix")
+    with Campaign.open(spec, tmp_path / "one") as one, Campaign.open(spec, tmp_path / "two") as two:
+        assert run_until(one, 150).finished is None
+        assert two.run().finished is not None
+        assert one.files != two.files
+    assert resume(tmp_path / "one") == rows_of(tmp_path / "two") == plain
+    assert len({key.split("/")[3] for key in bucket.store}) == 2
+
+
+def test_what_is_kept_is_what_a_directory_keeps(tmp_path, bucket):
+    """The same bytes, by whichever way; and they travel to another process."""
+    for files in (
+        chain_files(tmp_path),
+        chain_files(tmp_path, f"file://{tmp_path}/x"),
+        chain_files(tmp_path, "gs://b"),
+    ):
+        keep(files, b"links")
+        keep(files, b"later", waits_at=60)
+        keep(files, b"last", waits_at=90)
+        keep(files, b"other", "c0001", waits_at=60)
+        other = pickle.loads(pickle.dumps(files))
+        assert read(other) == b"links"
+        other.settle({"c0000": 60})
+        assert read(files) == b"later"
+        assert sorted(files._names()) == ["c0000.90.next", "c0000.h5", "c0001.60.next"]
+        other.settle({"c0000": 60}, drop=True)
+        assert sorted(files._names()) == ["c0000.h5", "c0001.60.next"]
+        assert (files.has("c0000"), files.has("c0001")) == (True, False)
+        assert read(files, "c0001") is None
+        files.forget("c0000", from_start=True)
+        files.forget("c0000", from_start=True)
+        assert files._names() == ["c0001.60.next"]
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (lambda data: data[:-1], "cut off"),
+        (lambda data: b"links", "no campaign wrote it: 5 bytes"),
+        (lambda data: b"", "no seal"),
+        (lambda data: data[2:], "must hold 5 bytes. Got 3"),
+        (lambda data: b"lanks" + data[5:], "SHA-256"),
+    ],
+)
+def test_an_object_that_is_not_what_was_written_is_not_read(harm, says, tmp_path, bucket):
+    files = chain_files(tmp_path, "gs://bucket/run")
+    keep(files, b"links")
+    bucket().pipe_file(files.where("c0000"), harm(bucket().cat_file(files.where("c0000"))))
+    with pytest.raises(SpecError, match=rf"gs://bucket/run/c0000.h5: .*{says}"), files.reading("c0000"):
+        pytest.fail("was read")
+
+
+@pytest.mark.parametrize("harm", ["cut off", "another chain"])
+def test_a_bad_checkpoint_is_named_and_can_be_removed(harm, tmp_path, plain, bucket):
+    directory = tmp_path / "run"
+    interrupted(kept_at("gs://bucket"), directory)
+    objects = sorted(key for key in bucket.store if key.endswith(".h5"))
+    contents = [bucket().cat_file(key) for key in objects]
+    for key, own, other in zip(objects, contents, contents[1:] + contents[:1], strict=True):
+        bucket().pipe_file(key, own[:-100] if harm == "cut off" else other)
+    named = r"gs://bucket/rounds-\w+/c\d+\.h5"
+    with pytest.raises(MetalforgeError, match=rf"(?s){named}.*{harm}.*hint: remove {named}"):
+        resume(directory)
+    for key in objects:
+        bucket().rm_file(key)
+    assert resume(directory) == plain
+
+
+@pytest.mark.parametrize("trouble", ["put", "copy", "cut"])
+def test_an_upload_that_fails_leaves_the_checkpoint_before(trouble, tmp_path, bucket):
+    files = chain_files(tmp_path, "gs://bucket/run")
+    keep(files, b"before")
+    bucket.fails, bucket.cuts = {trouble: 3}, trouble == "cut"
+    with pytest.raises(CheckpointStoreError, match="gs://bucket/run cannot be written"):
+        keep(files, b"after" * 50)
+    assert read(files) == b"before"
+    bucket.cuts = False
+    keep(files, b"after")
+    assert read(files) == b"after"
+    assert files._names() == ["c0000.h5"]
+
+
+def test_a_place_that_is_gone_costs_no_rows(tmp_path, plain, bucket):
+    """Every upload fails from some moment on: the journal is told once by each producer, what was kept stays."""
+    directory = tmp_path / "run"
+    interrupted(kept_at("gs://bucket"), directory)
+    before = {key: bucket().cat_file(key) for key in bucket.store}
+    bucket.fails = {"put": 10**6}
+    assert resume(directory) == plain
+    said = [one for one in records_of(directory, Decided) if "cannot be written" in one.reason]
+    assert {one.what for one in said} == {"lane"}
+    assert len(said) == len({one.by for one in said}) >= 1
+    assert not any(re.search("hunter22|abcdef", one.reason) for one in said)
+    assert {key: bucket().cat_file(key) for key in bucket.store} == before
+
+
+def test_a_place_that_stumbles_is_asked_again(tmp_path, plain, bucket):
+    directory = tmp_path / "run"
+    files = interrupted(kept_at("gs://bucket"), directory)
+    bucket.fails = dict.fromkeys(("put", "get", "copy", "list", "remove"), 1)
+    assert resume(directory) == plain
+    assert set(bucket.fails.values()) == {0}
+    assert not [one for one in records_of(directory, Decided) if "cannot be" in one.reason]
+    assert not any(places.half_written(name) for name in files._names())
+
+
+def test_a_place_that_cannot_be_read_ends_the_campaign_and_loses_nothing(tmp_path, plain, bucket):
+    directory = tmp_path / "run"
+    interrupted(kept_at("gs://bucket"), directory)
+    before = len(records_of(directory, Rows))
+    bucket.fails = {"get": 10**6}
+    with pytest.raises(MetalforgeError, match=r"(?s)gs://bucket/rounds-\w+ cannot be read.*hint: .*metalforge resume"):
+        resume(directory)
+    assert len(records_of(directory, Rows)) >= before
+    bucket.fails = {}
+    assert resume(directory) == plain
+
+
+def test_what_a_killed_upload_left_is_swept(tmp_path, plain, bucket):
+    files = interrupted(kept_at("gs://bucket"), tmp_path / "run")
+    left = f"{files.address}/.{'0a' * 8}.tmp"
+    bucket().pipe_file(left, b"half")
+    with Campaign.resume(tmp_path / "run"):
+        assert not bucket().exists(left)
+
+
+def test_checkpoints_that_wait_for_checks_wait_in_any_place(tmp_path, bucket):
+    """Every configuration is checked: the rows of a directory, and few questions to the store."""
+    checked = msgspec.structs.replace(SMALL, ordering="D", budget=Budget(trajectories=150))
+    rows = run(checked, tmp_path / "plain")
+    files = interrupted(kept_at("gs://bucket", checked), tmp_path / "run", 60)
+    assert resume(tmp_path / "run") == rows
+    assert not [name for name in files._names() if name.endswith(".next")]
+    assert files.has("c0000")
+
+
+@pytest.mark.chaos
+def test_a_killed_campaign_goes_on_from_another_folder(tmp_path, plain):
+    """Through the command line, with processes: kill -9 of all of them, and on in a new process."""
+    spec, directory, elsewhere = tmp_path / "spec.toml", tmp_path / "run", tmp_path / "elsewhere"
+    spec.write_text(spec_text(kept_at(f"file://{elsewhere}", isolation="process")))
+    command = [sys.executable, "-m", "metalforge", "scan", str(spec), "--out", str(directory)]
+    with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as process:
+        # The first visits are over when the next ones are said, and have checkpoints.
+        visits = (line for line in process.stderr if "visit" in line)
+        assert len(list(itertools.islice(visits, 3))) == 3
+        os.killpg(process.pid, signal.SIGKILL)
+    assert list(elsewhere.glob("*/*.h5"))
+    assert process.returncode == -signal.SIGKILL
+    assert not (directory / "chains").exists()
+    found = subprocess.run([*command[:3], "resume", str(directory)], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    assert rows_of(directory) == plain
