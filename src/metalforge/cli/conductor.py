@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Heads that watch a running chain.", no_args_is_help=True, rich_markup_mode=None)
 Quick = Annotated[bool, typer.Option("--quick", help="A smaller corpus of the same kind, made in seconds.")]
 CorpusFile = Annotated[Path, typer.Option("--corpus", help="A file of `conductor corpus`, or a folder of such files.")]
+TestFile = Annotated[
+    Path | None, typer.Option("--test", help="Test chains from this file or folder, instead of the corpus's own.")
+]
 Seed = Annotated[int, typer.Option(min=0, max=MOST_SEED, help="Seed of the reservoir.")]
 Layout = Annotated[str, typer.Option(help="Head layout: conductor-11 or gpu-prep-11.")]
 
@@ -131,6 +134,7 @@ def train(
 @app.command()
 def evaluate(
     source: CorpusFile,
+    test: TestFile = None,
     weights: Annotated[Path | None, typer.Option(help="Weights of `conductor train`; trained anew without.")] = None,
     seed: Seed = 1,
     layout: Layout = "conductor-11",
@@ -138,7 +142,6 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Score every head on couplings and seeds it has not seen, against the strongest of its baselines."""
-    from metalforge.conductor.corpus_file import load_corpus
     from metalforge.conductor.heads_training import fitted_before
     from metalforge.conductor.layouts import layout as find_layout
     from metalforge.conductor.report import as_markdown, tables
@@ -147,10 +150,10 @@ def evaluate(
 
     wanted = find_layout(layout)
     trained = None if weights is None else fitted_before(load_weights(weights))
-    result = judged(labelled(load_corpus(source)), wanted, trained=trained, seed=seed)
+    result = judged(labelled(_chains(source, test)), wanted, trained=trained, seed=seed)
     shown = tables(result, wanted)
     if table is not None:
-        made_by = _command(corpus=source, weights=weights, seed=seed, layout=layout, table=table)
+        made_by = _command(corpus=source, test=test, weights=weights, seed=seed, layout=layout, table=table)
         table.write_text(as_markdown(shown, made_by), encoding="utf-8")
     if as_json:
         print_json(result.found)
@@ -162,17 +165,17 @@ def evaluate(
 @app.command("early-stop")
 def early_stop(
     source: CorpusFile,
+    test: TestFile = None,
     as_json: Json = False,
 ) -> None:
     """Judge how the shipped heads end warm-ups, on a corpus's test chains beside fixed lengths."""
-    from metalforge.conductor.corpus_file import load_corpus
     from metalforge.conductor.heads_training import fitted_before
     from metalforge.conductor.report import stop_table
     from metalforge.conductor.shipped import default_scores, default_weights
     from metalforge.conductor.stopping import stop_study
     from metalforge.conductor.study import labelled
 
-    chains = labelled(load_corpus(source))
+    chains = labelled(_chains(source, test))
     factor = default_scores().thermalisation_stop.factor
     found = stop_study(fitted_before(default_weights()), chains.test, chains.labeller, factor=factor)
     shown = stop_table(found)
@@ -229,6 +232,14 @@ def adopt(
     ]  # fmt: skip
     columns = ("head", "campaigns", "chains", "rms before", "after", "baseline", "skill before", "after", "adopted")
     print_table("Heads on campaigns that were left out", columns, rows)
+
+
+def _chains(source: Path, test: Path | None) -> "Corpus":
+    """Return a corpus, with test chains from elsewhere where they are to be."""
+    from metalforge.conductor.corpus_file import load_corpus
+
+    made = load_corpus(source)
+    return made if test is None else made.tested_on(load_corpus(test))
 
 
 def _command(**options: object) -> str:

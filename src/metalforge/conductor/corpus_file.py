@@ -118,6 +118,13 @@ class Corpus:
         """Return the chains of one part: they share neither couplings nor random numbers with the other."""
         return tuple(chain for chain in self.chains if chain.entry.part == part)
 
+    def tested_on(self, other: "Corpus") -> "Corpus":
+        """Return the training chains of this corpus with the test chains of another in place of its own."""
+        if not other.part("test"):
+            raise SpecError("chains to test on are test chains. Got a corpus without any\nhint: --part test or all")
+        taught, asked = replace(self, chains=self.part("train")), replace(other, chains=other.part("test"))
+        return joined((taught, asked))
+
     def by_extent(self) -> dict[int, "Corpus"]:
         """Return the chains of every N_t as a corpus of their own."""
         extents = sorted({chain.entry.dims[3] for chain in self.chains})

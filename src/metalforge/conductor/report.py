@@ -38,7 +38,7 @@ def _table(title: str, notes: Sequence[str], rows: Sequence[dict[str, str]]) -> 
 
 
 def _heads(found: HeadsEvaluation, untested: Sequence[str]) -> TextTable:
-    notes = _notes("heads.note")
+    notes = _notes("heads.note", seeds=", ".join(map(str, found.test_seeds)))
     notes += _notes("heads.untested", names=", ".join(untested)) if untested else []
     notes += _notes("heads.unknown", names="; ".join(found.unknown)) if found.unknown else []
     return _table("Heads", notes, [_head_row(score) for score in found.heads])

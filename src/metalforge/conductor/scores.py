@@ -254,3 +254,5 @@ class HeadsEvaluation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     gate: FaultGate | None = None
     unknown: tuple[str, ...] = ()
     """Couplings whose hot and cold chains do not agree: they have no equilibrium, and no labels of it."""
+    test_seeds: tuple[int, ...] = ()
+    """Of the random numbers of the test chains."""

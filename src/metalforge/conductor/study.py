@@ -81,6 +81,7 @@ def judged(
         peak_spread=tuple(peak.spread) if peak is not None else (),
         gate=gate_study(network, chains.train, chains.test),
         unknown=chains.labeller.unknown_equilibria(),
+        test_seeds=tuple(sorted({example.chain.entry.seed for example in chains.test})),
     )
     return JudgedNetwork(found, calibration(ensemble, chains.test), neither_phase(network, lessons, chains.test))
 

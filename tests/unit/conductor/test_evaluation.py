@@ -255,20 +255,41 @@ def test_the_command_line_fits_a_curve_and_heads(made, tmp_path):
     assert "absent" in missing.stderr
 
 
+def fresh_chains(chains, seed=2029):
+    return [replace(c, entry=msgspec.structs.replace(c.entry, seed=seed)) for c in chains]
+
+
+def test_test_chains_may_come_from_elsewhere(made, tmp_path):
+    other = corpus(*fresh_chains(made.chains))
+    found = made.tested_on(other)
+    assert found.part("train") == made.part("train")
+    assert {c.entry.seed for c in found.part("test")} == {2029}
+    assert len(found.part("test")) == len(made.part("test"))
+    (tmp_path / "corpus").mkdir()
+    save_corpus(corpus(*made.part("train")), tmp_path / "corpus" / "c.h5")
+    line = ("conductor", "early-stop", "--corpus", "corpus", "--test", "corpus")
+    none = call(*line, cwd=tmp_path, code=2)
+    assert "test chains" in none.stderr
+    assert "--part test" in none.stderr
+
+
 @pytest.mark.chaos
 def test_the_command_line_prints_the_records(made, tmp_path):
     few = corpus(*(c for c in made.chains if c.entry.dims[3] != 6))
-    save_corpus(few, tmp_path / "corpus.h5")
+    save_corpus(corpus(*few.part("train")), tmp_path / "corpus.h5")
+    save_corpus(corpus(*fresh_chains(few.part("test"))), tmp_path / "fresh.h5")
     call(
         "conductor", "train", "--corpus", "corpus.h5", "--out", "h.safetensors", "--layout", "gpu-prep-11", cwd=tmp_path
     )
-    options = ("--corpus", "corpus.h5", "--weights", "h.safetensors", "--layout", "gpu-prep-11")
+    options = ("--corpus", "corpus.h5", "--test", "fresh.h5", "--weights", "h.safetensors", "--layout", "gpu-prep-11")
     said = call("conductor", "evaluate", *options, "--table", "table.md", "--json", cwd=tmp_path)
     record = msgspec.json.decode(said.stdout, type=HeadsEvaluation)
     assert {s.name for s in record.heads} <= set(GPU_PREP_11.names)
     assert {kind.algorithm for kind in record.tested_on} == {"heatbath", "hmc"}
     assert all(kind.heads for kind in record.tested_on)
     page = (tmp_path / "table.md").read_text()
-    assert "`metalforge conductor evaluate --corpus corpus.h5 --weights h.safetensors --seed 1" in page
+    assert "`metalforge conductor evaluate --corpus corpus.h5 --test fresh.h5 --weights h.safetensors --seed 1" in page
+    assert record.test_seeds == (2029,)
+    assert "Test chains have seed 2029;" in page
     for title in ("Heads", "Calibration", "Early stop of warm-up", "Fault gate"):
         assert f"## {title}\n" in page
