@@ -218,9 +218,9 @@ def looks_of(records: Iterable[Record], state: CampaignState, dims: Dims) -> Ite
 
 def run_job(job: SteeringJob, substrate: str) -> SteeringOutcome:
     """Run a campaign and return what it came to."""
-    case = job.case
+    case, spec = job.case, spec_of(job, substrate)
     with TemporaryDirectory() as folder:
-        with Campaign.open(spec_of(job, substrate), Path(folder)) as campaign:
+        with Campaign.open(spec, Path(folder)) as campaign:
             state = campaign.run()
         looks = list(looks_of(read_journal(Path(folder) / JOURNAL, Record).records, state, case.dims))
         found = finding(state, case.dims, n_bootstrap=200)
@@ -240,7 +240,7 @@ def run_job(job: SteeringJob, substrate: str) -> SteeringOutcome:
         established=found.established,
         chains=len(state.chains),
         prior=None if said is None else (said.by, said.value or 0.0, said.width or 0.0),
-        substrate=substrate,
+        substrate=spec.running.substrate,
         rules=__version__,
     )
 

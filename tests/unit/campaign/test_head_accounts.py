@@ -187,6 +187,7 @@ def test_visits_placed_by_a_heads_word_on_the_peak_are_planned_again_without_it(
     assert account["decisions"] == {PEAK_PRIOR: 1, "visit": len(visits)}
     assert (account["effect"]["decided"], account["effect"]["baseline"]) == (5.1, 5.09)
     assert account["effect"]["unit"] == "beta"
+    assert account["effect"]["measured"] == MEASURED["beta_priority"]
 
 
 def test_journals_of_before_name_the_head_too():

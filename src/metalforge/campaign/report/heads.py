@@ -23,7 +23,10 @@ from metalforge.campaign.without_heads import (
 
 from .decisions import ResultPart
 
-MEASURED = {"thermalization": "docs/tables/conductor.md, Early stop of warm-up: head"}
+MEASURED = {
+    "thermalization": "docs/tables/conductor.md, Early stop of warm-up: head",
+    "beta_priority": "docs/tables/steering.md: conductor",
+}
 """Where effects were measured over many campaigns or chains, by head: a table and its row."""
 ANSWERS = ("asked", "heads", "late", "deadline", "lost", "ahead", "ahead_ready", "rows", "rows_lost")
 """Counts of the worker that are there whether they happened or not."""
