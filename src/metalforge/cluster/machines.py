@@ -316,7 +316,7 @@ class RayMachines(Closing):
         """Return what nobody else has taken of each node; what its own workers hold is gone with them."""
         from ray._private.state import available_resources_per_node
 
-        found: dict[str, dict[str, float]] = available_resources_per_node()  # type: ignore[no-untyped-call]
+        found: dict[str, dict[str, float]] = available_resources_per_node()
         return found
 
     def _label(self, one: dict[str, Any]) -> str:
