@@ -138,7 +138,7 @@ class GaugeField(OnGrid):
         """Return how far the links are off SU(3): the largest difference to their projection, made in `scratch`."""
         scratch.assign(self)
         scratch.reunitarise()
-        return self.distance(scratch)
+        return self.grid.distance(self.links, scratch.links, scratch.links)
 
     def reunitarise(self) -> None:
         """Project every link back to SU(3); for links that are off by rounding."""

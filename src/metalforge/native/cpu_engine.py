@@ -24,8 +24,6 @@ Kernel = Callable[..., Any]
 _REALS: dict[str, type[np.float64] | type[np.float32]] = {"f64": np.float64, "f32": np.float32}
 _RADIX = 1024
 """Sites are numbered in two digits: the kernels refuse links with entries above a million."""
-_PART = 1 << 16
-"""Bytes of links that are compared at once."""
 TAKE_ACTIONS = ("evolve", "kick_momenta")
 """Kernels whose last argument, after the threads, is an action."""
 
@@ -116,11 +114,9 @@ class _CpuGrid:
         self._unpack[kind](buffer, _pairs(host), *([parity] if kind == "colours" else []))
         return host
 
-    def distance(self, links: Any, others: Any) -> float:
-        # In parts that a cache holds: fresh memory for all differences takes longer than they do.
-        part = max(_PART // links[0].nbytes, 1)
-        parts = range(0, len(links), part)
-        return float(np.max([np.abs(links[i : i + part] - others[i : i + part]).max() for i in parts]))
+    def distance(self, links: Any, others: Any, room: Any = None) -> float:
+        off = np.subtract(links, others, out=room)
+        return float(np.maximum(off.max(), -off.min()))
 
     def narrow_colours(self, narrow: Any, wide: Any, factor: float, parity: int) -> None:
         engine = self.engine

@@ -177,8 +177,11 @@ class Grid(Protocol):
     def clover_sums(self, links: Buffer, /) -> tuple[float, float]:
         """Return the sums over sites of the clover energy density and charge density."""
 
-    def distance(self, links: Buffer, others: Buffer) -> float:
-        """Return the largest difference of two reals of two sets of links."""
+    def distance(self, links: Buffer, others: Buffer, room: Buffer | None = None) -> float:
+        """Return the largest difference of two reals of two sets of links; `room`, which may be one, is overwritten.
+
+        Fresh memory for all differences takes longer than they do.
+        """
 
     # Momenta.
 

@@ -114,7 +114,6 @@ class HeadReader(Lines, Closing):
             return
         for segment in block.segments:
             told.push_rows(segment.phase, segment.columns)
-        told.flush()
 
     def close(self) -> None:
         """End the worker and give the device back."""

@@ -33,7 +33,7 @@ from .equipment import Tools
 from .monitor import WarmUpVerdict
 from .orders import Brief, Flagged, Snapshot
 from .rewiring import ACCEPTANCE, LEAST_ACCEPTANCE, TRIED_IN_WARMUP, acceptance_of
-from .watch import THERMALISED
+from .watch import THERMALISED, HeadWatch
 
 KEPT_BLOCKS = 3
 """Blocks whose rows a checkpoint holds: at most two are on their way to the journal."""
@@ -181,7 +181,8 @@ class PointChain:
 
     def anomaly(self) -> float | None:
         """Return what the anomaly head says of the rows that are not written, at most; None where there is no word."""
-        return None if self._watch is None else self._watch.anomaly(self.emitted)
+        watch = self._tell()
+        return None if watch is None else watch.anomaly(self.emitted)
 
     def fresh(self) -> dict[str, list[float]]:
         """Return the rows that are not in the journal or on their way to it."""
@@ -228,8 +229,7 @@ class PointChain:
         self._seen = (recent, set()) if len(recent) >= SEEN else (before, recent)
         begin, self.emitted = self.emitted, max(self.rows, self.emitted)
         made = list(self.run.log.segments(begin))
-        if self._watch is not None:
-            self._watch.flush()
+        self._tell()
         self._forget()
         return made
 
@@ -241,6 +241,14 @@ class PointChain:
             log.forget(max(kept, log.first))
         if self.rows >= self._known.rows:
             self._known = replace(self._known, phases=(), columns={})
+
+    def _tell(self) -> HeadWatch | None:
+        """Tell whoever watches the rows that it has not heard of, and return it."""
+        watch = self._watch
+        if watch is not None and watch.told < self.rows:
+            for segment in self.run.log.segments(watch.told):
+                watch.push_rows(segment.phase, segment.columns, self.n_steps)
+        return watch
 
     def take_decisions(self) -> list[Decided]:
         """Return what was decided since the last call; whoever writes it down dates it."""
@@ -291,7 +299,7 @@ class PointChain:
             self._verify(row.update)
         if self._is_checked(self.rows):
             self.snap()
-        if watch is not None:
+        if watch is not None and steps is not None:
             watch.push(phase, row.values, steps, tested=row.tested)
         if phase == "warmup":
             self._look()
@@ -324,8 +332,6 @@ class PointChain:
             self.run.extend(taken, None if replicas is None else replicas[part])
             for update in range(first, min(self.rows, self._known.rows)):
                 self._verify(update)
-            if self._watch is not None:
-                self._watch.push_rows(phase, taken)
             if phase == "warmup":
                 self._look()
             begin = part.stop
@@ -369,7 +375,8 @@ class PointChain:
             return
         columns = self.run.log.columns
         plaquette, re, im = (columns[n][warmup.quenched :] for n in ("plaquette", "polyakov_re", "polyakov_im"))
-        says = self._watch.says if self._watch is not None else None
+        watch = self._tell()
+        says = None if watch is None else watch.says
         verdict = self._tools.monitor.look(plaquette, np.hypot(re, im).tolist(), says)
         if verdict.ends:
             self._end(verdict)

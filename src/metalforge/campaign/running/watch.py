@@ -19,8 +19,6 @@ from metalforge.lattice.run import Segment
 
 FED = (*SEEN, *OF_TRAJECTORIES)
 """Columns that frames are made of."""
-TOGETHER = 1024
-"""Sweeps that are told at once, at most."""
 CG, REJECTION, THERMALISED, ANOMALY = "cg_estimate", "rejection", "thermalization", "anomaly"
 
 
@@ -31,8 +29,7 @@ class _Progress:
     told: int = 0
     """Rows that the worker has."""
     phase: Phase = "warmup"
-    waiting: dict[str, list[float]] = field(default_factory=dict)
-    """Rows of that phase that it has not: sweeps wait for each other."""
+    """Of the last of them."""
     cg: float | None = None
     """Iterations a solve of the last trajectory that had any."""
     ahead: Future | None = None
@@ -50,7 +47,8 @@ class _Progress:
 class HeadWatch:
     """One chain's line to the worker, from whichever thread runs the chain; `rule` is None where nobody asks of it.
 
-    Trajectories are told as they come, since heads are asked about the next; sweeps when somebody wants to know.
+    Trajectories are told as they come, since heads are asked about the next; sweeps when somebody wants to know:
+    whoever runs the chain tells all of its rows before it asks.
     """
 
     def __init__(self, worker: Worker, chain: str, context: ChainContext, *, rule: EarlyStop | None) -> None:
@@ -67,6 +65,11 @@ class HeadWatch:
         self._worker.begin(self._chain, self._context, past, since=0 if self._asks else at.told)
         if self._asks:
             at.asked += self._of_frames(THERMALISED, 0)
+
+    @property
+    def told(self) -> int:
+        """Rows that the worker has."""
+        return self._at.told
 
     def before(self, phase: Phase, n_steps: int) -> float | None:
         """Return the iterations a solve of the coming trajectory, by the head if it is trusted, else as last time.
@@ -109,24 +112,9 @@ class HeadWatch:
 
     def push_rows(self, phase: Phase, columns: Mapping[str, Sequence[float]], n_steps: int | None = None) -> None:
         """Take the next rows of one phase."""
-        at, columns = self._at, self._fed(columns, n_steps)
-        if phase != at.phase or (at.waiting and at.waiting.keys() != columns.keys()):
-            self.flush()
-        at.phase = phase
-        for name, values in columns.items():
-            at.waiting.setdefault(name, []).extend(values)
-        at.cg = _last_cg(columns, at.cg)
-        if self._trajectories or len(at.waiting["plaquette"]) >= TOGETHER:
-            self.flush()
-
-    def flush(self) -> None:
-        """Tell the worker all rows so far: whoever asks about one of them from now on has an answer."""
-        at = self._at
-        if not at.waiting:
-            return
-        first, told, at.waiting = at.told, at.waiting, {}
-        at.told += len(told["plaquette"])
-        self._worker.tell(self._chain, first, at.phase, told)
+        at, first, told = self._at, self._at.told, self._fed(columns, n_steps)
+        at.told, at.phase, at.cg = first + len(told["plaquette"]), phase, _last_cg(told, at.cg)
+        self._worker.tell(self._chain, first, phase, told)
         if self._asks:
             at.asked += self._of_frames(THERMALISED, first)
 
@@ -136,7 +124,6 @@ class HeadWatch:
         None where there is no word of it for every frame: then it is the rule's turn.
         """
         assert self._rule is not None, "whoever listens has a rule"
-        self.flush()
         at = self._at
         for future in at.asked:
             said = future.get().said.get(THERMALISED)
@@ -149,7 +136,6 @@ class HeadWatch:
 
     def anomaly(self, since: int) -> float | None:
         """Return the highest probability of an anomaly over the frames from a row on; None where no word came."""
-        self.flush()
         said = (future.get().said.get(ANOMALY) for future in self._of_frames(ANOMALY, since))
         return max((value for value in said if value is not None), default=None)
 

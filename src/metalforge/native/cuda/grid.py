@@ -280,7 +280,7 @@ class CudaGrid:
         energy, charge = self.summed(2)
         return float(energy), float(charge)
 
-    def distance(self, links: DeviceBuffer, others: DeviceBuffer) -> float:
+    def distance(self, links: DeviceBuffer, others: DeviceBuffer, room: DeviceBuffer | None = None) -> float:
         return float(np.max(np.abs(self.card.read(links.memory) - self.card.read(others.memory))))
 
     # Momenta.
