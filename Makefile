@@ -12,11 +12,12 @@ PACKAGES := $(shell find src/metalforge -name '__init__.py')
 NATIVE_SOURCES := CMakeLists.txt $(shell find src/metalforge/native -name '*.hpp' -o -name '*.cpp')
 NATIVE_FORMATTED := $(filter-out CMakeLists.txt,$(NATIVE_SOURCES)) $(wildcard src/metalforge/native/cuda/*.cu*)
 
-.PHONY: help install demo test test-docs test-physics test-experiments test-chaos test-long check check-cuda bench docs format clean
+.PHONY: help install demo test test-docs test-physics test-experiments test-chaos test-cluster test-cluster-install test-long check check-cuda bench docs format clean
 help:
 	@echo "make demo       install, then run the main job"
 	@echo "make test       install, then run the tests; slower ones have targets of their own:"
 	@echo "                make test-docs, test-physics, test-experiments, test-chaos: minutes each"
+	@echo "                make test-cluster: those that need Ray, which make test-cluster-install installs"
 	@echo "                make test-long PART=...: an hour or two, of $(PARTS)"
 	@echo "make check      formatting, lint, types, import direction, licences"
 	@echo "make check-cuda compile every kernel as CUDA, run them on the host; no GPU needed"
@@ -56,7 +57,7 @@ SLOW_docs := tests/guards/test_documents_run.py tests/guards/test_examples_run.p
 SLOW_physics := tests/statistical
 SLOW_experiments := tests/unit/experiments
 SLOW := $(SLOW_docs) $(SLOW_physics) $(SLOW_experiments)
-PYTEST := $(BIN)/python -m pytest -m "not long and not chaos and not cuda and not npu" --numprocesses 2 --dist loadfile
+PYTEST := $(BIN)/python -m pytest -m "not long and not chaos and not cluster and not cuda and not npu" --numprocesses 2 --dist loadfile
 
 test: $(VENV)/.group-test
 	$(PYTEST) $(addprefix --ignore=,$(SLOW))
@@ -68,6 +69,11 @@ test-docs test-physics test-experiments: test-%: $(VENV)/.group-test
 # Kills, damages, schedules and a soak in numbers; `make test` has a few of each.
 test-chaos: $(VENV)/.group-test
 	$(BIN)/python -m pytest -m "chaos" --numprocesses 2 --dist load tests/chaos tests/unit/campaign tests/unit/cli
+
+# Ray is an extra of 80 MB: who does not run on clusters needs neither it nor these.
+test-cluster-install: $(VENV)/.group-test $(VENV)/.group-cluster
+test-cluster: test-cluster-install
+	$(BIN)/python -m pytest -m "cluster and not long" tests/cluster tests/unit/pipeline
 
 # Long tests come in parts, none longer than 40 minutes on two cores: make test-long PART=coverage. Without one, all.
 CHAOS := kills damages schedules soak files

@@ -1,4 +1,5 @@
 import os
+from importlib.util import find_spec
 
 import pytest
 from hypothesis import settings
@@ -46,3 +47,9 @@ def pytest_collection_modifyitems(items):
         return next((i for i, name in enumerate(SLOW_FIRST) if name in folders), len(SLOW_FIRST))
 
     items.sort(key=rank)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Say once that tests on clusters were left out for want of Ray."""
+    if "not cluster" in config.getoption("markexpr") and find_spec("ray") is None:
+        terminalreporter.write_line("tests on clusters left out, Ray is not installed: make test-cluster")

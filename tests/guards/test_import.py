@@ -46,7 +46,7 @@ def test_no_room_imports_a_device_library():
 
 def test_every_room_exports_what_it_says():
     rooms = "core native substrates lattice lattice.io statistics reservoir hybrid experiments pipeline testing cli"
-    rooms += " campaign conductor"
+    rooms += " campaign cluster conductor"
     for name in rooms.split():
         room = importlib.import_module(f"metalforge.{name}")
         assert sorted(room.__all__) == sorted(set(room.__all__))

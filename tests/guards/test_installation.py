@@ -87,6 +87,11 @@ def test_oracles_of_the_tests_are_no_part_of_a_plain_installation():
     assert {"pyerrors", "pymbar"} <= {line.split(">")[0] for line in project["dependency-groups"]["test"]}
 
 
+def test_tests_on_clusters_have_what_the_extra_has():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert set(project["project"]["optional-dependencies"]["ray"]) <= set(project["dependency-groups"]["cluster"])
+
+
 def test_every_kernel_header_is_compiled_for_cuda():
     assert set(check_cuda.PROBES) == set(check_cuda.headers())
     # NVRTC has no standard headers; those of CPUs stand behind #if !MF_CUDA in two files.

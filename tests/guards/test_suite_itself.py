@@ -90,4 +90,6 @@ def test_what_make_test_leaves_out_has_a_target_that_integration_calls():
     assert left_out
     assert [path for paths in left_out.values() for path in paths.split() if not (ROOT / path).exists()] == []
     called = (ROOT / ".ci" / "run").read_text().splitlines()
-    assert {"make test", "make test-chaos", *(f"make test-{name}" for name in left_out)} <= set(called)
+    assert {"make test", "make test-chaos", "make test-cluster", *(f"make test-{name}" for name in left_out)} <= set(
+        called
+    )

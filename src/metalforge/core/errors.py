@@ -18,6 +18,7 @@
     |-- pipeline.BrokenError    the stage that was asked is gone
     |-- pipeline.PipelineError  a run that failed; DeadlockError, StageTimeoutError, StageCrashError
     |-- campaign.store.chain_files.CheckpointStoreError    a place for checkpoints that does not answer, or refuses
+    |-- cluster.LocalClusterError                a cluster on this machine that cannot start, is gone or lacks a node
     |-- campaign.steerers.GeneratorError       a stranger's generator that breaks its contract (also a ValueError)
     |-- substrates.npu.ProgramError            an NPU program that breaks a rule of the chip (also a ValueError)
     `-- substrates.npu.NpuError                a device that does not answer, is gone (DeviceTimeoutError,

@@ -1,5 +1,6 @@
 """The same graph on Ray: same results, and a killed actor loses and repeats nothing. Needs the extra `ray`."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -13,13 +14,14 @@ from metalforge.pipeline import Chain, Collect, Edits, Pipeline, PipelineBuilder
 from metalforge.substrates import discover
 from reference.pipeline_stages import Numbers, RunningSum, ancestry, increment
 
-ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
 def cluster():
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray = importlib.import_module("ray")
     there = [ROOT / "tests", ROOT / "examples", *filter(None, [os.environ.get("PYTHONPATH")])]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,0 +1,155 @@
+"""The process that holds a cluster on this machine: `local.start_local` starts it, nobody else calls it.
+
+One thread starts nodes, answers requests and looks after the raylets: Linux ends them with the thread that started
+them (PR_SET_PDEATHSIG, which Ray's starter sets), so it must be the main one.
+"""
+
+import importlib
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from metalforge.core.files import replacing
+
+from .local import RECORD, SOCKET, Added, AddNode, ClusterRecord, LocalNode, Place
+from .marked import RAYLET, VARIABLE, kill_all, mark_of
+
+_STORE_BYTES = 80 << 20  # the least that Ray takes; links never pass through it
+_SERVERS = (RAYLET, "gcs_server")
+_LOOK_S = 30.0  # between looks for drivers and actors
+_REQUEST_S = 5.0
+
+
+class Keeper:
+    """Nodes of one cluster, numbered as they came."""
+
+    def __init__(self, place: Place, idle_s: float) -> None:
+        self._place, self._idle_s = place, idle_s
+        self._ray = importlib.import_module("ray.cluster_utils").Cluster()
+        self._nodes: dict[int, tuple[Any, LocalNode]] = {}
+        self._next = 0
+        self._used = time.monotonic()
+        self._events = selectors.DefaultSelector()
+
+    def add(self, cores: int) -> int:
+        """Start a node, and return its number when it has joined."""
+        number, self._next = self._next, self._next + 1
+        os.environ[VARIABLE] = mark_of(self._place.cluster, number)  # what is started from here on inherits it
+        common = {"num_cpus": cores, "node_ip_address": "127.0.0.1", "object_store_memory": _STORE_BYTES}
+        head = {"include_dashboard": False, "dashboard_host": "127.0.0.1", "no_monitor": True} if number == 0 else {}
+        try:
+            node = self._ray.add_node(**common, **head, include_log_monitor=False)
+        finally:
+            for told in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(told, _stop)  # Ray has set its own
+        pids = {kind: process.pid for kind, process in node.live_processes()}
+        self._nodes[number] = node, LocalNode(number=number, id=node.node_id, pid=pids[RAYLET], cores=cores)
+        for kind in _SERVERS:
+            if kind in pids:  # a handle of a process can be read when the process has ended
+                self._events.register(os.pidfd_open(pids[kind]), selectors.EVENT_READ, number)
+        self.write()
+        return number
+
+    def write(self) -> None:
+        """Say what there is now."""
+        record = ClusterRecord(
+            address=self._ray.address,
+            token=str(self._place.token),
+            keeper=os.getpid(),
+            nodes=tuple(known for _, known in self._nodes.values()),
+        )
+        with replacing(self._place.folder / RECORD) as file:
+            file.write(msgspec.json.format(msgspec.json.encode(record), indent=2))
+
+    def keep(self) -> None:
+        """Answer requests and look after nodes, until the head is lost or nobody uses the cluster any more."""
+        with socket.socket(socket.AF_UNIX) as door:
+            door.bind(str(self._place.temporary / SOCKET))  # in a folder that is this user's alone
+            door.listen()
+            self._events.register(door, selectors.EVENT_READ, None)
+            threading.Thread(target=self._watch_users, daemon=True).start()
+            while 0 in self._nodes and time.monotonic() - self._used < self._idle_s:
+                for key, _ in self._events.select(timeout=min(_LOOK_S, self._idle_s / 4)):
+                    if key.data is None:
+                        self._answer(door)
+                    else:
+                        self._lost(key.data)
+                        self._events.unregister(key.fd)
+                        os.close(key.fd)
+
+    def _answer(self, door: socket.socket) -> None:
+        line, _ = door.accept()
+        with line, line.makefile("rb") as requests:
+            line.settimeout(_REQUEST_S)
+            try:
+                wanted = msgspec.json.decode(requests.readline(), type=AddNode)
+                answer = Added(number=self.add(wanted.cores))
+            except Exception as error:  # of Ray's, whatever it is, or of who asks: the cluster goes on as it is
+                answer = Added(failure=str(error) or repr(error))
+            self._used = time.monotonic()
+            try:
+                line.sendall(msgspec.json.encode(answer) + b"\n")
+            except OSError as error:
+                print(f"who asked for a node is gone: {error}")
+
+    def _lost(self, number: int) -> None:
+        if number in self._nodes:
+            node, known = self._nodes.pop(number)
+            print(f"node {number} ({known.id}) is lost", flush=True)
+            kill_all(mark_of(self._place.cluster, number))
+            if number:
+                self._ray.remove_node(node, allow_graceful=False)
+                self.write()
+
+    def _watch_users(self) -> None:
+        """Note when there was a driver or an actor last. In a thread: a head that hangs must not hang the keeper."""
+        while True:
+            try:
+                state = self._ray.global_state
+                drivers = any(not job["IsDead"] for job in state.job_table())
+                if drivers or any(actor["State"] != "DEAD" for actor in state.actor_table(None).values()):
+                    self._used = time.monotonic()
+            except Exception as error:  # better a stray cluster than a campaign that is ended
+                print(f"cannot see who uses the cluster: {error!r}", flush=True)
+                self._used = time.monotonic()
+            time.sleep(min(_LOOK_S, self._idle_s / 4))
+
+
+def _stop(number: int, frame: object) -> None:
+    sys.exit(0)
+
+
+def main(folder: str, lock: str, up: str, nodes: str, cores: str, idle_s: str) -> None:
+    """Hold a cluster until it is to end; then end everything and remove every file."""
+    if os.fork():  # the caller waits for this process only, and never has to for the keeper
+        os._exit(0)
+    for inherited in (lock, up):
+        os.set_inheritable(int(inherited), False)
+    place = Place.of(Path(folder))
+    if place is None:
+        sys.exit(f"{folder}: has no token")
+    try:
+        for told in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(told, _stop)
+        keeper = Keeper(place, float(idle_s))
+        for _ in range(int(nodes)):
+            keeper.add(int(cores))
+        os.write(int(up), b"+")
+        os.close(int(up))
+        keeper.keep()
+    finally:
+        for told in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(told, signal.SIG_IGN)
+        place.clear()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,351 @@
+"""A Ray cluster of several nodes on this machine, for trying and for tests: as many raylets as nodes are wanted.
+
+    cluster = start_local(nodes=3, cores=2, folder="DIR/cluster")
+    subprocess.run([sys.executable, "driver.py"], env=os.environ | cluster.environment())
+    cluster.stop()
+
+A process of its own, the keeper (`keeper.py`), holds the raylets: they outlive the terminal, and end with the keeper,
+however it ends. It ends when it is told to (`stop`, SIGTERM), when the head is lost, and when for an hour there was
+neither a driver nor an actor. All servers listen on the loopback interface only and want a token that is in
+``FOLDER/cluster.token`` alone. ``FOLDER/cluster.json`` is there while the cluster is, and says what it has.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from metalforge.core.errors import MetalforgeError, PluginError, SpecError
+from metalforge.core.files import PathLike, naming
+
+from .address import MOST_CORES, MOST_NODES
+from .marked import KEEPER, VARIABLE, is_marked, kill_all, mark_of, raylets, send, wait_until, workers
+
+RECORD, TOKEN, LOG, SOCKET = "cluster.json", "cluster.token", "cluster.log", "keeper.sock"
+IDLE_S = 3600.0
+"""Without a driver and an actor, after which a keeper ends."""
+GRACE_S = 30.0
+"""That clouds and batch systems give between SIGTERM and the end, or longer."""
+_START_S, _NODE_S = 60.0, 30.0  # at most, for the first node and for each further: 2 and 1 on idle cores
+_STOP_S = 30.0
+_TEMPORARY = "/tmp"  # paths of Unix sockets have at most 107 bytes, and Ray's names below it have 80
+_TOKEN = re.compile("[0-9a-f]{64}")
+
+
+class LocalClusterError(MetalforgeError):
+    """A cluster on this machine that cannot start, is gone, or does not have the node that was named."""
+
+
+class LocalNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A node: its number here, its name in Ray, its raylet's process, and the cores it offers."""
+
+    number: int
+    id: str
+    pid: int
+    cores: int
+
+
+class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What ``cluster.json`` holds."""
+
+    address: str
+    token: str  # the file it is in
+    keeper: int
+    nodes: tuple[LocalNode, ...]
+
+
+class AddNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Asks the keeper for one more node."""
+
+    cores: int
+
+
+class Added(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The keeper's answer: the number of the node, or why there is none."""
+
+    number: int = -1
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the files of a cluster are. The token is the one thing that is there from beginning to end."""
+
+    folder: Path
+    cluster: str  # what its processes are marked with
+
+    @classmethod
+    def of(cls, folder: Path) -> Self | None:
+        """Return the place of a cluster that is or was in this folder."""
+        with suppress(OSError, UnicodeDecodeError):
+            token = (folder / TOKEN).read_text()
+            if _TOKEN.fullmatch(token):
+                return cls(folder, hashlib.sha256(token.encode()).hexdigest()[:16])
+        return None
+
+    @classmethod
+    def make(cls, folder: Path) -> Self:
+        """Make a token, which only this user can read, and the temporary folder that goes with it."""
+        token = secrets.token_hex(32)
+        with open(os.open(folder / TOKEN, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+            file.write(token)
+        place = cls(folder, hashlib.sha256(token.encode()).hexdigest()[:16])
+        place.temporary.mkdir(0o700)
+        return place
+
+    @property
+    def token(self) -> Path:
+        """The file with the token."""
+        return self.folder / TOKEN
+
+    @property
+    def temporary(self) -> Path:
+        """The folder of Ray's files and of the keeper's socket."""
+        return Path(_TEMPORARY) / f"mf-{self.cluster}"
+
+    def record(self) -> ClusterRecord | None:
+        """Return what the keeper wrote last, if it is up."""
+        with suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError):
+            return msgspec.json.decode((self.folder / RECORD).read_bytes(), type=ClusterRecord)
+        return None
+
+    def clear(self) -> None:
+        """End what runs and remove every file; the caller holds the folder's lock."""
+        kill_all(f"{self.cluster}:")
+        shutil.rmtree(self.temporary, ignore_errors=True)
+        for name in (RECORD, LOG, TOKEN):  # the token last: what has one can still be cleared
+            (self.folder / name).unlink(missing_ok=True)
+
+
+def environment_for(token: Path) -> dict[str, str]:
+    """Return what servers, workers and drivers of a local cluster share; Ray reads it when it is imported."""
+    return {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token),
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on Linux: listen on the loopback interface only
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+
+
+class LocalCluster:
+    """A cluster that runs on this machine, as anybody sees it who knows its folder: `start_local` or `find`."""
+
+    def __init__(self, place: Place, record: ClusterRecord) -> None:
+        self._place, self._record = place, record
+
+    @classmethod
+    def find(cls, folder: PathLike) -> Self | None:
+        """Return the cluster in this folder, or None; what a killed keeper left is ended and removed."""
+        path = Path(folder).resolve()
+        if not path.is_dir():
+            return None
+        with _alone(path) as alone:
+            place = Place.of(path)
+            if place and alone:
+                place.clear()
+                return None
+        record = place.record() if place else None
+        if place and record and is_marked(record.keeper, mark_of(place.cluster, KEEPER)):
+            return cls(place, record)
+        return None  # it is about to start or to end
+
+    @property
+    def address(self) -> str:
+        """What `ray.init` takes."""
+        return self._record.address
+
+    @property
+    def folder(self) -> Path:
+        """The folder that it was started with."""
+        return self._place.folder
+
+    @property
+    def keeper(self) -> int:
+        """The process that holds it."""
+        return self._record.keeper
+
+    def environment(self) -> dict[str, str]:
+        """Return what a driver must have in its environment before it imports Ray; `ray.init()` then comes here."""
+        return {"RAY_ADDRESS": self.address, **environment_for(self._place.token)}
+
+    def nodes(self) -> tuple[LocalNode, ...]:
+        """Return the nodes it has now; the first is the head. None, when it is gone."""
+        record = self._place.record() if is_marked(self.keeper, mark_of(self._place.cluster, KEEPER)) else None
+        return record.nodes if record else ()
+
+    def add_node(self, cores: int) -> LocalNode:
+        """Start one more node and return it when it has joined."""
+        _require("cores", cores, MOST_CORES)
+        try:
+            with socket.socket(socket.AF_UNIX) as line:
+                line.settimeout(_NODE_S)
+                line.connect(str(self._place.temporary / SOCKET))
+                line.sendall(msgspec.json.encode(AddNode(cores=cores)) + b"\n")
+                with line.makefile("rb") as answers:
+                    answer = msgspec.json.decode(answers.readline(), type=Added)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise LocalClusterError(f"{self.folder}: the cluster does not answer ({error})") from error
+        if answer.failure:
+            raise LocalClusterError(f"{self.folder}: no node was added: {answer.failure}")
+        return self._node(answer.number)
+
+    def remove_node(self, number: int, grace_s: float = GRACE_S) -> None:
+        """Take a node away as a preempted machine goes: SIGTERM to what runs there, so many seconds, then the end."""
+        mark = self._mark(number)
+        told = workers(mark)
+        for pid in told:
+            send(pid, mark, signal.SIGTERM)
+        wait_until(lambda: not any(is_marked(pid, mark) for pid in told), grace_s)
+        for pid in raylets(mark):  # which says goodbye to the head
+            send(pid, mark, signal.SIGTERM)
+        wait_until(lambda: not raylets(mark), min(grace_s, 5.0))
+        self._end(number)
+
+    def kill_node(self, number: int) -> None:
+        """End a node and all that runs on it by SIGKILL, as a machine that is gone. With the head, the cluster ends."""
+        self._mark(number)
+        self._end(number)
+
+    def pause_node(self, number: int) -> None:
+        """Stop a node's raylet (SIGSTOP): nobody reaches it, what runs there runs on. `resume_node` ends it."""
+        self._signal_raylet(number, signal.SIGSTOP)
+
+    def resume_node(self, number: int) -> None:
+        """Let a raylet go on; one that the head has given up meanwhile ends by itself."""
+        self._signal_raylet(number, signal.SIGCONT)
+
+    def stop(self) -> None:
+        """End everything and remove every file; again is nothing."""
+        send(self.keeper, mark_of(self._place.cluster, KEEPER), signal.SIGTERM)
+        wait_until(lambda: not self._place.token.exists() or not self._kept(), _STOP_S)
+        kill_all(f"{self._place.cluster}:")  # a keeper that hangs or was killed
+        self._place.clear()
+
+    def _kept(self) -> bool:
+        return is_marked(self.keeper, mark_of(self._place.cluster, KEEPER))
+
+    def _end(self, number: int) -> None:
+        kill_all(mark_of(self._place.cluster, number))
+        gone = wait_until(lambda: all(node.number != number for node in self.nodes()), _STOP_S)
+        if not gone:
+            raise LocalClusterError(f"{self.folder}: node {number} was ended, but its keeper did not notice")
+
+    def _signal_raylet(self, number: int, signalled: signal.Signals) -> None:
+        mark = self._mark(number)
+        for pid in raylets(mark):
+            send(pid, mark, signalled)
+
+    def _mark(self, number: int) -> str:
+        return mark_of(self._place.cluster, self._node(number).number)
+
+    def _node(self, number: int) -> LocalNode:
+        nodes = {node.number: node for node in self.nodes()}
+        if number not in nodes:
+            there = ", ".join(map(str, nodes)) or "none, it is gone"
+            raise LocalClusterError(f"{self.folder}: the cluster has no node {number}; its nodes: {there}")
+        return nodes[number]
+
+
+def start_local(nodes: int, cores: int, folder: PathLike, *, idle_s: float = IDLE_S) -> LocalCluster:
+    """Start a cluster of so many nodes of so many cores each, and return when all have joined.
+
+    The folder, which is made if it is missing, has one cluster at a time and belongs to it meanwhile.
+    """
+    _require("nodes", nodes, MOST_NODES)
+    _require("cores", cores, MOST_CORES)
+    if not sys.platform.startswith("linux"):
+        raise LocalClusterError(f"a cluster on one machine needs Linux. This is {sys.platform}\nhint: --cluster auto")
+    if find_spec("ray") is None:
+        raise PluginError("a cluster needs ray, which is not installed\nhint: pip install 'metalforge[ray]'")
+    path = Path(folder).resolve()
+    with naming(path, "made", LocalClusterError):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _alone(path) as lock:
+        if lock is None:
+            raise LocalClusterError(f"{path}: has a cluster already\nhint: LocalCluster.find(folder).stop() ends it")
+        if left := Place.of(path):
+            left.clear()
+        with naming(path, "written", LocalClusterError):
+            place = Place.make(path)
+        try:
+            _start_keeper(place, lock, nodes, cores, idle_s)
+            record = place.record()
+            if record is None:
+                raise LocalClusterError(f"{path}: the cluster ended as soon as it was up\n{_tail(path / LOG)}")
+        except BaseException:
+            place.clear()
+            raise
+    return LocalCluster(place, record)
+
+
+def _start_keeper(place: Place, lock: int, nodes: int, cores: int, idle_s: float) -> None:
+    """Start a keeper that inherits the lock, and wait until it says that all nodes are up."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", VARIABLE))}
+    ours |= environment_for(place.token)
+    ours |= {VARIABLE: mark_of(place.cluster, KEEPER), "RAY_TMPDIR": str(place.temporary)}
+    limit = _START_S + _NODE_S * (nodes - 1)
+    ready, up = os.pipe()
+    with open(ready, "rb") as answers, open(place.folder / LOG, "wb") as log:
+        try:
+            arguments = [place.folder, lock, up, nodes, cores, idle_s]
+            subprocess.run(
+                [sys.executable, "-P", "-m", "metalforge.cluster.keeper", *map(str, arguments)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=ours, cwd=place.temporary,
+                start_new_session=True, pass_fds=(lock, up), check=False,
+            )  # fmt: skip
+        finally:
+            os.close(up)
+        if not select.select([answers], [], [], limit)[0]:
+            raise LocalClusterError(f"{place.folder}: no cluster within {limit:g} s\n{_tail(place.folder / LOG)}")
+        if not answers.read(1):
+            raise LocalClusterError(f"{place.folder}: the cluster did not start\n{_tail(place.folder / LOG)}")
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[int | None]:
+    """Give the folder's lock, or None where a keeper (or somebody who starts one) has it.
+
+    It is a lock of the folder itself, so that no file is left of it; a keeper inherits it, so that nobody can come
+    between a start and the keeper.
+    """
+    with naming(folder, "locked", LocalClusterError):
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+            return
+        except OSError as error:
+            raise LocalClusterError(
+                f"{folder}: cannot be locked ({error.strerror})\nhint: choose a folder on a local disk"
+            ) from error
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _tail(log: Path) -> str:
+    with suppress(OSError):
+        return "\n".join(log.read_text(errors="replace").splitlines()[-12:])
+    return ""
+
+
+def _require(name: str, value: int, most: int) -> None:
+    if not 1 <= value <= most:
+        raise SpecError(f"`{name}` must be 1 to {most}. Got {value}")

@@ -1,0 +1,94 @@
+"""Processes of a cluster on this machine, found by a mark in their environment, which every child inherits.
+
+Neither a process's number (which is given again) nor its parents (which may be gone) say whose it is; the mark does,
+also when the one who started it was killed. A process of node 2 of the cluster `3f..` has the mark `3f..:2`.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from metalforge.core.errors import MetalforgeError
+
+VARIABLE = "METALFORGE_LOCAL_CLUSTER"
+KEEPER = "keeper"
+RAYLET = "raylet"
+_WORKER = b"RAY_JOB_ID="
+_GONE_S = 20.0  # to die after SIGKILL; only a process in an uninterruptible call takes longer
+
+
+def mark_of(cluster: str, place: int | str) -> str:
+    """Return the mark of a node's processes, or of the keeper."""
+    return f"{cluster}:{place}"
+
+
+def _environment(pid: int) -> list[bytes]:
+    # Empty for a process that has ended and was not waited for, so that it counts as gone.
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # gone, or another user's
+        return []
+
+
+def is_marked(pid: int, mark: str) -> bool:
+    """Whether this process lives and has the mark; one that ends in a colon is that of the whole cluster."""
+    wanted = f"{VARIABLE}={mark}".encode()
+    return any(entry.startswith(wanted) if mark.endswith(":") else entry == wanted for entry in _environment(pid))
+
+
+def marked(mark: str) -> Iterator[int]:
+    """Give the numbers of all processes with this mark, but this one's own."""
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and int(entry) != os.getpid() and is_marked(int(entry), mark):
+            yield int(entry)
+
+
+def workers(mark: str) -> list[int]:
+    """Give the processes of a node that run actors and tasks, without those that are Ray's own."""
+    return [pid for pid in marked(mark) if any(entry.startswith(_WORKER) for entry in _environment(pid))]
+
+
+def raylets(mark: str) -> list[int]:
+    """Give the raylet of a node, or those of a cluster."""
+    found = []
+    for pid in marked(mark):
+        with suppress(OSError):
+            if Path(f"/proc/{pid}/comm").read_text().strip() == RAYLET:
+                found.append(pid)
+    return found
+
+
+def send(pid: int, mark: str, signalled: signal.Signals) -> None:
+    """Signal a process if it still is the one that has the mark."""
+    with suppress(ProcessLookupError):
+        handle = os.pidfd_open(pid)  # from here on the number cannot become another process's
+        try:
+            if is_marked(pid, mark):
+                signal.pidfd_send_signal(handle, signalled)
+        finally:
+            os.close(handle)
+
+
+def wait_until(met: Callable[[], bool], seconds: float) -> bool:
+    """Wait until this is so, at most so many seconds; returns whether it is."""
+    until = time.monotonic() + seconds
+    while not (done := met()) and time.monotonic() < until:
+        time.sleep(0.02)
+    return done
+
+
+def kill_all(mark: str) -> None:
+    """End all processes with this mark now, and those that they start meanwhile; returns when none is left."""
+
+    def gone() -> bool:
+        for pid in (left := list(marked(mark))):
+            send(pid, mark, signal.SIGKILL)
+        return not left
+
+    for pid in raylets(mark):  # first: they start others
+        send(pid, mark, signal.SIGKILL)
+    if not wait_until(gone, _GONE_S):
+        raise MetalforgeError(f"processes {list(marked(mark))} did not end within {_GONE_S:g} s after SIGKILL")
