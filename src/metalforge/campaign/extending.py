@@ -19,13 +19,14 @@ ENDED_BY = {"target": "target_error", "trajectories": "trajectories", "seconds":
 
 
 class Extension(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is asked: budgets, lattices, couplings that every volume visits before anything else, where it runs."""
+    """What is asked: budgets, lattices, couplings that every volume visits first, where it runs and is kept."""
 
     seconds: float | None = None
     trajectories: int | None = None
     target_error: float | None = None
     volumes: tuple[Dims, ...] = ()
     betas: tuple[float, ...] = ()
+    checkpoints: str | None = None
     substrate: str | None = None
 
     @property
@@ -38,6 +39,7 @@ def asked_beside(spec: CampaignSpec, more: Extension) -> CampaignSpec:
     """Return the spec with what was asked beside it; lattices with another N_t have their range derived anew."""
     budget = {name: getattr(more, name) for name in ("seconds", "trajectories", "target_error")}
     spec = _changed(spec, "budget", {name: value for name, value in budget.items() if value is not None})
+    spec = _kept_at(spec, more.checkpoints)
     if more.volumes:
         lattice = msgspec.structs.asdict(spec.lattice) | {"volumes": more.volumes}
         if {dims[3] for dims in more.volumes} != {dims[3] for dims in spec.lattice.volumes}:
@@ -66,7 +68,7 @@ def extended(state: CampaignState, more: Extension) -> CampaignSpec:
         raise SpecError(
             "the campaign has spent its budget and needs more to go on\nhint: give --seconds or --trajectories as well"
         )
-    spec = _changed(spec, "budget", changes)
+    spec = _kept_at(_changed(spec, "budget", changes), more.checkpoints)
     if more.volumes:
         spec = _changed(spec, "lattice", {"volumes": _with_volumes(spec, more.volumes)})
     return _placed(_visiting(spec, more.betas), more.substrate)
@@ -103,6 +105,11 @@ def _visiting(spec: CampaignSpec, betas: tuple[float, ...]) -> CampaignSpec:
 def _placed(spec: CampaignSpec, substrate: str | None) -> CampaignSpec:
     """Return the spec with another place to run, lane by lane or not."""
     return spec if substrate is None else _changed(spec, "running", {"substrate": substrate, "lanes": ()})
+
+
+def _kept_at(spec: CampaignSpec, place: str | None) -> CampaignSpec:
+    """Return the spec with another place for checkpoints."""
+    return spec if place is None else _changed(spec, "running", {"checkpoints": place})
 
 
 def _changed(spec: CampaignSpec, table: str, changes: dict[str, Any]) -> CampaignSpec:

@@ -260,6 +260,12 @@ class CampaignState:
         return self.extended[-1].spec if self.extended else self.opened.spec
 
     @property
+    def checkpoints(self) -> str:
+        """The address at which chains are kept; empty: in the campaign's directory."""
+        moved = [one.checkpoints for one in self.extended if one.checkpoints is not None]
+        return moved[-1] if moved else self.opened.checkpoints
+
+    @property
     def trajectories(self) -> int:
         """Updates so far, warm-up too."""
         return sum(chain.rows for chain in self.chains.values())

@@ -20,14 +20,22 @@ if TYPE_CHECKING:
 
 VOLUMES = "A lattice x,y,z,t, as in 12,12,12,4; may be given several times."
 SUBSTRATES = "Where chains run: auto, all, cpu or a name such as cuda:0."
+PLACES = "Where checkpoints go: file:///shared/path, s3://bucket/prefix, gs://bucket/prefix, or '' for the directory."
 BETAS = "Couplings that every volume visits first, as in 5.68,5.70."
 
 
-def asked(volume: list[str] | None, beta: str | None, substrate: str | None, **budget: float | None) -> "Extension":
+def asked(
+    volume: list[str] | None,
+    beta: str | None,
+    checkpoints: str | None,
+    substrate: str | None,
+    **budget: float | None,
+) -> "Extension":
     """Return what the options ask for."""
     from metalforge.campaign.extending import Extension
 
     return Extension(
+        checkpoints=checkpoints,
         substrate=substrate,
         **budget,  # type: ignore[arg-type]
         volumes=tuple(_volume(text) for text in volume or ()),
@@ -123,6 +131,7 @@ def scan(
     target_error: Annotated[float | None, typer.Option(help="Error on beta_c at which it is done.")] = None,
     volume: Annotated[list[str] | None, typer.Option(help=f"{VOLUMES} They replace those of the spec.")] = None,
     beta: Annotated[str | None, typer.Option(help=BETAS)] = None,
+    checkpoints: Annotated[str | None, typer.Option(help=PLACES)] = None,
     substrate: Annotated[str | None, typer.Option(help=SUBSTRATES)] = None,
     weights: Annotated[Path | None, typer.Option(help="Weights of the heads, as `conductor adopt` writes.")] = None,
     print_spec: Annotated[bool, typer.Option("--print-spec", help="Write the spec, commented, and stop.")] = False,
@@ -138,7 +147,7 @@ def scan(
     from metalforge.campaign.running.campaign import Campaign
 
     budget = {"seconds": seconds, "trajectories": trajectories, "target_error": target_error}
-    more = asked(volume, beta, substrate, **budget)
+    more = asked(volume, beta, checkpoints, substrate, **budget)
     wanted = asked_beside(_spec(spec, preset, ordering, seed, energy, weights), more)
     if print_spec:
         print_text(spec_text(wanted))
@@ -157,6 +166,7 @@ def resume(
     target_error: Annotated[float | None, typer.Option(help="Another error on beta_c at which it is done.")] = None,
     volume: Annotated[list[str] | None, typer.Option(help=f"{VOLUMES} They are added.")] = None,
     beta: Annotated[str | None, typer.Option(help=BETAS)] = None,
+    checkpoints: Annotated[str | None, typer.Option(help=PLACES)] = None,
     substrate: Annotated[str | None, typer.Option(help=SUBSTRATES)] = None,
     as_json: Json = False,
 ) -> None:
@@ -169,7 +179,7 @@ def resume(
     from metalforge.campaign.running.campaign import Campaign
 
     budget = {"seconds": seconds, "trajectories": trajectories, "target_error": target_error}
-    more = asked(volume, beta, substrate, **budget)
+    more = asked(volume, beta, checkpoints, substrate, **budget)
     with Campaign.resume(directory, more=more, command=("metalforge", *sys.argv[1:])) as campaign:
         if campaign.message:
             sys.stderr.write(campaign.message + "\n")

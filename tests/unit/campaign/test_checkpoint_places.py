@@ -13,15 +13,18 @@ import msgspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry
+from typer.testing import CliRunner
 
+from metalforge.campaign.extending import Extension
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.running.point import PointChain
 from metalforge.campaign.spec import Budget, CampaignSpec, Running
 from metalforge.campaign.store import chain_files as places
 from metalforge.campaign.store import read_journal
-from metalforge.campaign.store.chain_files import CheckpointStoreError, chain_files
+from metalforge.campaign.store.chain_files import ChainObjects, CheckpointStoreError, chain_files
 from metalforge.campaign.store.records import Decided, Record, Rows
+from metalforge.cli.main import app
 from metalforge.core.errors import MetalforgeError, PluginError, SpecError
 from reference.small_campaigns import ROUNDS, run_until
 
@@ -67,7 +70,7 @@ def read(files, chain="c0000"):
         return path.read_bytes() if path.exists() else None
 
 
-def interrupted(spec, directory, updates=150):
+def interrupted(spec, directory, updates=100):
     with Campaign.open(spec, directory) as campaign:
         assert run_until(campaign, updates).finished is None
     return campaign.files
@@ -155,6 +158,13 @@ def test_a_secret_in_an_address_is_refused_and_not_repeated(address):
     assert "hunter22" not in str(caught.value)
 
 
+def test_an_option_of_the_command_line_takes_the_place_of_the_spec_s():
+    printed = CliRunner().invoke(app, ["scan", "--preset", "tiny", "--checkpoints", "s3://bucket/x", "--print-spec"])
+    assert tomllib.loads(printed.stdout)["running"]["checkpoints"] == "s3://bucket/x"
+    refused = CliRunner().invoke(app, ["scan", "--preset", "tiny", "--checkpoints", "s3://me:hunter22@host/x"])
+    assert isinstance(refused.exception, SpecError)
+
+
 def test_memory_is_one_process_s_own():
     with pytest.raises(SpecError, match="isolation"):
         Running(checkpoints="memory://", isolation="process")
@@ -216,7 +226,7 @@ def test_rows_are_the_same_from_every_place_and_go_on_there(place, plain, tmp_pa
 def test_two_campaigns_of_one_spec_share_a_place(plain, tmp_path, bucket):
     spec = kept_at("gs://bucket/prefix")
     with Campaign.open(spec, tmp_path / "one") as one, Campaign.open(spec, tmp_path / "two") as two:
-        assert run_until(one, 150).finished is None
+        assert run_until(one, 100).finished is None
         assert two.run().finished is not None
         assert one.files != two.files
     assert resume(tmp_path / "one") == rows_of(tmp_path / "two") == plain
@@ -266,7 +276,7 @@ def test_an_object_that_is_not_what_was_written_is_not_read(harm, says, tmp_path
         pytest.fail("was read")
 
 
-@pytest.mark.parametrize("harm", ["cut off", "another chain"])
+@pytest.mark.parametrize("harm", ["cut off", pytest.param("another chain", marks=pytest.mark.chaos)])
 def test_a_bad_checkpoint_is_named_and_can_be_removed(harm, tmp_path, plain, bucket):
     directory = tmp_path / "run"
     interrupted(kept_at("gs://bucket"), directory)
@@ -310,6 +320,7 @@ def test_a_place_that_is_gone_costs_no_rows(tmp_path, plain, bucket):
     assert {key: bucket().cat_file(key) for key in bucket.store} == before
 
 
+@pytest.mark.chaos
 def test_a_place_that_stumbles_is_asked_again(tmp_path, plain, bucket):
     directory = tmp_path / "run"
     files = interrupted(kept_at("gs://bucket"), directory)
@@ -332,6 +343,49 @@ def test_a_place_that_cannot_be_read_ends_the_campaign_and_loses_nothing(tmp_pat
     assert resume(directory) == plain
 
 
+def test_a_campaign_takes_its_checkpoints_to_another_place(tmp_path, plain, bucket):
+    """From its directory to a store and, when that is gone for good, to a folder: the same rows."""
+    directory = tmp_path / "run"
+    interrupted(SMALL, directory, 100)
+    with Campaign.resume(directory, more=Extension(checkpoints="gs://bucket")) as campaign:
+        assert campaign.files.has("c0000")
+        assert run_until(campaign, 200).finished is None
+    stored = campaign.files
+    bucket.fails = {"list": 10**6, "get": 10**6}
+    with pytest.raises(MetalforgeError, match="cannot be"):
+        resume(directory)
+    with Campaign.resume(directory, more=Extension(checkpoints=f"file://{tmp_path}/x")) as campaign:
+        assert not campaign.files._names()
+        assert [one.reason for one in campaign.state.decisions if one.what == "checkpoints"][-1].startswith(
+            f"checkpoints at {stored.address} cannot be listed"
+        )
+    assert resume(directory) == plain
+    assert campaign.files._names()
+
+
+def test_a_place_that_cannot_be_used_leaves_a_campaign_where_it_was(tmp_path, bucket):
+    interrupted(SMALL, tmp_path / "run", 100)
+    bucket.fails = {"put": 10**6}
+    with pytest.raises(CheckpointStoreError, match="gs://bucket"):
+        Campaign.resume(tmp_path / "run", more=Extension(checkpoints="gs://bucket"))
+    with Campaign.resume(tmp_path / "run") as campaign:
+        assert campaign.state.checkpoints == campaign.spec.running.checkpoints == ""
+        assert campaign.files.has("c0000")
+
+
+def test_a_process_opens_a_store_that_another_one_wrote(tmp_path):
+    """Objects over the files of this machine, in an interpreter of its own."""
+    (tmp_path / "run").mkdir()
+    files = ChainObjects(f"file://{tmp_path}/run")
+    keep(files, b"links")
+    code = (
+        "import pickle, sys\nfiles = pickle.load(sys.stdin.buffer)\n"
+        "with files.reading('c0000') as path:\n    files.save('c0001', path.rename)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], input=pickle.dumps(files), check=True)
+    assert read(files, "c0001") == b"links"
+
+
 def test_what_a_killed_upload_left_is_swept(tmp_path, plain, bucket):
     files = interrupted(kept_at("gs://bucket"), tmp_path / "run")
     left = f"{files.address}/.{'0a' * 8}.tmp"
@@ -340,6 +394,7 @@ def test_what_a_killed_upload_left_is_swept(tmp_path, plain, bucket):
         assert not bucket().exists(left)
 
 
+@pytest.mark.chaos
 def test_checkpoints_that_wait_for_checks_wait_in_any_place(tmp_path, bucket):
     """Every configuration is checked: the rows of a directory, and few questions to the store."""
     checked = msgspec.structs.replace(SMALL, ordering="D", budget=Budget(trajectories=150))
@@ -354,8 +409,9 @@ def test_checkpoints_that_wait_for_checks_wait_in_any_place(tmp_path, bucket):
 def test_a_killed_campaign_goes_on_from_another_folder(tmp_path, plain):
     """Through the command line, with processes: kill -9 of all of them, and on in a new process."""
     spec, directory, elsewhere = tmp_path / "spec.toml", tmp_path / "run", tmp_path / "elsewhere"
-    spec.write_text(spec_text(kept_at(f"file://{elsewhere}", isolation="process")))
+    spec.write_text(spec_text(kept_at("", isolation="process")))
     command = [sys.executable, "-m", "metalforge", "scan", str(spec), "--out", str(directory)]
+    command += ["--checkpoints", f"file://{elsewhere}"]
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as process:
         # The first visits are over when the next ones are said, and have checkpoints.
         visits = (line for line in process.stderr if "visit" in line)

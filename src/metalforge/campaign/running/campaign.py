@@ -27,7 +27,7 @@ from metalforge.campaign.orderings import AUTO
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.spec import CampaignSpec, load_spec
 from metalforge.campaign.state import CampaignState, Fold, fold
-from metalforge.campaign.store.chain_files import CheckpointStoreError, chain_files, own_address
+from metalforge.campaign.store.chain_files import ChainFiles, CheckpointStoreError, chain_files, own_address
 from metalforge.campaign.store.directory import DirectoryLock, sweep, writable_directory
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import (
@@ -91,7 +91,7 @@ class Campaign(Closing):
         self.directory, self._lock, self.book = directory, lock, book
         self._machines = machines or ThisMachine()
         self.spec = book.state.spec
-        self.files = chain_files(directory, book.state.opened.checkpoints)
+        self.files = chain_files(directory, book.state.checkpoints)
         self._halt: str | None = None
         self._lost: set[str] = set()
         self._stop = self._machines.flag(directory)
@@ -180,8 +180,9 @@ class Campaign(Closing):
                     f"{directory}: was begun with another spec (sha256 {state.opened.spec_sha256[:12]}, this one "
                     f"{spec.sha256[:12]})\nhint: resume without a spec, or begin in another directory"
                 )
+            kept = chain_files(directory, state.checkpoints)
             with suppress(CheckpointStoreError):  # whoever needs it will say so
-                chain_files(directory, state.opened.checkpoints).sweep()
+                kept.sweep()
             edited = _edited(directory, state.spec)
             in_force = extended(state, more) if more is not None and more.asks else None
             lanes = (machines or ThisMachine()).lanes(in_force or state.spec)
@@ -190,7 +191,8 @@ class Campaign(Closing):
             if state.finished is None or in_force is not None:
                 book.write(Resumed(package_version=__version__, isa=native.level(), cut=journal.message or ""))
             if in_force is not None:
-                book.write(Extended(spec=in_force, command=tuple(command)))
+                moved = None if more is None or more.checkpoints is None else _moved(directory, kept, book, in_force)
+                book.write(Extended(spec=in_force, command=tuple(command), checkpoints=moved))
                 _write_spec(directory, in_force)
             return cls(directory, lock, book, lanes, edited, machines)
 
@@ -334,7 +336,7 @@ class Campaign(Closing):
         try:
             self.files.settle({chain.id: chain.settled for chain in self.state.chains.values()})
         except CheckpointStoreError as error:  # chains that are taken up are settled then
-            self.book.write(Decided(what="checkpoints", by="store", reason=error.first_line))
+            _note_trouble(self.book, error)
         return planner
 
     def _look(self) -> None:
@@ -445,6 +447,26 @@ def _edited(directory: Path, spec: CampaignSpec) -> str:
         f"{path}: was edited ({', '.join(changes)}), and the campaign goes on as it was begun"
         "\nhint: the options of metalforge resume extend it; for all else begin in another directory"
     )
+
+
+def _moved(directory: Path, kept: ChainFiles, book: Book, spec: CampaignSpec) -> str:
+    """Copy checkpoints to the place that a spec names now, and return the campaign's address there.
+
+    Of a place that is gone there is nothing to copy: chains are computed again, and must come out as they are written.
+    """
+    chain_files(directory, spec.running.checkpoints).prepare()
+    address = own_address(spec.running.checkpoints, spec.name)
+    chains = book.state.chains.values()
+    try:
+        kept.settle({chain.id: chain.settled for chain in chains})
+        chain_files(directory, address).take_over(kept, [chain.id for chain in chains])
+    except CheckpointStoreError as error:
+        _note_trouble(book, error)
+    return address
+
+
+def _note_trouble(book: Book, error: CheckpointStoreError) -> None:
+    book.write(Decided(what="checkpoints", by="store", reason=error.first_line))
 
 
 def _write_spec(directory: Path, spec: CampaignSpec) -> None:

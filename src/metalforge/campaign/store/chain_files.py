@@ -15,17 +15,19 @@ import importlib
 import os
 import re
 import secrets
+import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias, TypeVar
 
 from metalforge.core.errors import MetalforgeError, PluginError, SpecError, UnknownNameError
-from metalforge.core.files import half_written, new_scratch
+from metalforge.core.files import half_written, new_scratch, replacing
 
 from .directory import sweep_folder, writable_directory
 
@@ -81,6 +83,13 @@ class ChainFiles(ABC):
     def save(self, chain: str, write: SaveTo, *, waits_at: int | None = None) -> None:
         """Keep what is written as the checkpoint of a chain, or as one that waits there: whole, or not at all."""
         self._save(_name(chain) if waits_at is None else f"{chain}.{waits_at}.next", write)
+
+    def take_over(self, others: "ChainFiles", chains: Iterable[str]) -> None:
+        """Copy the checkpoints of chains from another place."""
+        for chain in chains:
+            with others.reading(chain) as path:
+                if path.exists():
+                    self.save(chain, partial(_copy, path))
 
     @abstractmethod
     def where(self, chain: str) -> str:
@@ -319,6 +328,11 @@ def check_address(address: str) -> tuple[str, str]:
     return protocol, path
 
 
+def _copy(source: Path, target: Path) -> None:
+    with source.open("rb") as stream, replacing(target) as copy:
+        shutil.copyfileobj(stream, copy)
+
+
 def _below(address: str, name: str) -> str:
     return f"{address}{'' if address.endswith('/') else '/'}{name}"
 
@@ -363,7 +377,7 @@ def _file_system(address: str) -> Any:
     try:
         return importlib.import_module("fsspec").filesystem(protocol)
     except ImportError as error:
-        package = OBJECTS[protocol] if getattr(error, "name", "") != "fsspec" else "fsspec"
+        package = OBJECTS.get(protocol, "fsspec") if getattr(error, "name", "") != "fsspec" else "fsspec"
         raise PluginError(
             f"checkpoints at {address} need the package {package}, which is not installed\nhint: pip install "
             + ("'metalforge[ray]'" if package == "fsspec" else f"'metalforge[ray]' {package}")

@@ -69,10 +69,14 @@ class Resumed(_Record, frozen=True, kw_only=True, tag="resumed"):
 
 
 class Extended(_Record, frozen=True, kw_only=True, tag="extended"):
-    """More was asked of the campaign, finished or not: from here on this is its spec. `command` is how it was asked."""
+    """More was asked of the campaign, finished or not: from here on this is its spec. `command` is how it was asked.
+
+    `checkpoints` is the campaign's own address from here on, where it is another one.
+    """
 
     spec: CampaignSpec
     command: tuple[str, ...] = ()
+    checkpoints: str | None = None
 
 
 class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):
