@@ -68,7 +68,7 @@ test-docs test-physics test-experiments: test-%: $(VENV)/.group-test
 
 # Kills, damages, schedules and a soak in numbers; `make test` has a few of each.
 test-chaos: $(VENV)/.group-test
-	$(BIN)/python -m pytest -m "chaos" --numprocesses 2 --dist load tests/chaos tests/unit/campaign tests/unit/cli
+	$(BIN)/python -m pytest -m "chaos" --numprocesses 2 --dist load tests/chaos tests/unit/campaign tests/unit/cli tests/unit/cluster
 
 # Ray is an extra of 80 MB: who does not run on clusters needs neither it nor these.
 test-cluster-install: $(VENV)/.group-test $(VENV)/.group-cluster

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from metalforge import __version__, native, substrates
+from metalforge.cluster.launch.requirements import cluster_requirements
 from metalforge.core.errors import MetalforgeError, PlacementError
 from metalforge.core.installation import extras
 from metalforge.core.substrate import Discovery, Substrate, Workload
@@ -22,6 +23,7 @@ def doctor(as_json: Json = False) -> None:
     found = substrates.discover()
     checks = native.selftest()
     strategies = fp64_choices(found.substrates)
+    cluster = cluster_requirements()
     if as_json:
         print_json(
             {
@@ -35,6 +37,7 @@ def doctor(as_json: Json = False) -> None:
                 "substrates": [s.info.record() for s in found.substrates],
                 "missing": found.missing,
                 "extras": extras(),
+                "cluster": cluster,
                 "checks": [check._asdict() for check in checks],
                 "fp64": {name: _strategy_record(choice) for name, choice in strategies.items()},
             }
@@ -48,6 +51,9 @@ def doctor(as_json: Json = False) -> None:
         print_text()
         _show_substrates(found)
         print_table("Extras", ("extra", "state"), list(extras().items()))
+        print_table(
+            "For clusters", ("package", "what for", "state"), [(r.package, r.purpose, r.state) for r in cluster]
+        )
         rows = [("passed" if c.passed else "FAILED", c.name, c.detail) for c in checks]
         print_table("Kernel self-test", ("", "check", "detail"), rows)
         if strategies:

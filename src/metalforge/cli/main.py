@@ -13,7 +13,7 @@ from metalforge.core.errors import SpecError
 from metalforge.core.escapes import escaped
 from metalforge.core.plugins import PluginWarning
 
-from . import bench, conductor, experiment, lattice, machine, npu, pipeline, scan, search
+from . import bench, cluster, conductor, experiment, lattice, machine, npu, pipeline, scan, search
 from .guard import EXIT_CODES, guarded
 from .output import print_text
 from .streams import lossy_streams
@@ -32,7 +32,7 @@ for _verb in (
     *(search.search, bench.bench),
 ):
     app.command()(_verb)
-for _room in (lattice, npu, experiment, conductor, pipeline):
+for _room in (lattice, npu, experiment, conductor, pipeline, cluster):
     app.add_typer(_room.app, name=_room.__name__.rsplit(".", 1)[-1])
 
 

@@ -1,0 +1,25 @@
+"""What people submit: a batch script for Slurm, a manifest for KubeRay, a script for hosts that ssh reaches.
+
+A record of what is wanted comes in, checked; text comes out. No secret is in it: tokens are made where it runs.
+"""
+
+from .kubernetes import KubernetesJob, kubernetes_manifest
+from .requirements import Requirement, check_node, cluster_requirements
+from .slurm import SlurmJob, slurm_script
+from .ssh import SshCluster, ssh_script
+from .waiting import wait_for_nodes
+from .yaml import yaml_documents
+
+__all__ = [
+    "KubernetesJob",
+    "Requirement",
+    "SlurmJob",
+    "SshCluster",
+    "check_node",
+    "cluster_requirements",
+    "kubernetes_manifest",
+    "slurm_script",
+    "ssh_script",
+    "wait_for_nodes",
+    "yaml_documents",
+]

@@ -1,0 +1,216 @@
+"""A manifest for KubeRay: a RayJob with its disk, its spec and a wall around its ports.
+
+KubeRay makes the cluster, runs the campaign on its head and deletes the cluster when that ends. Where it failed or its
+nodes were taken away it makes another one, on which the campaign goes on by its journal. A job is handed over through
+the head's dashboard, which therefore runs: it wants the token, and only the operator and the cluster's pods reach it.
+"""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from metalforge.core.errors import SpecError, require_at_least
+
+from .checks import matching, object_name, printable, slurm_word
+from .requirements import LEAST_RAY, numbers
+
+Record = dict[str, Any]
+DASHBOARD = 8265
+_LABEL = "metalforge.io/campaign"
+_DISK, _SPEC = "/campaign", "/spec"
+_LARGEST_SPEC = 1_000_000
+"""Bytes of a ConfigMap; Kubernetes refuses more than a MiB."""
+_IMAGE = r"[a-z0-9][\w./:@-]*"
+_QUANTITY = r"\d+(\.\d+)?(m|[kMGTPE]|[KMGTPE]i)?"
+_KEY = r"[A-Za-z0-9]([\w./-]{0,250}[A-Za-z0-9])?"
+
+
+class KubernetesJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Pods of a Ray cluster on Kubernetes and the campaign that runs there."""
+
+    image: str
+    workers: int
+    gpus_per_worker: int = 0
+    cpus_per_worker: int = 4
+    memory_per_worker: str = "16Gi"
+    head_memory: str = "8Gi"
+    spec: Path | None = None
+    preset: str | None = None
+    out: str = "run"
+    name: str = "metalforge"
+    namespace: str = "default"
+    token_secret: str | None = None
+    claim: str | None = None
+    storage: str = "100Gi"
+    storage_class: str | None = None
+    operator_namespace: str | None = None
+    ray_version: str = "2.60.0"
+    grace_s: int = 120
+    retries: int = 20
+    node_selector: tuple[str, ...] | None = None
+    tolerations: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        require_at_least(1, workers=self.workers, cpus_per_worker=self.cpus_per_worker)
+        require_at_least(0, gpus_per_worker=self.gpus_per_worker, retries=self.retries)
+        require_at_least(30, grace_s=self.grace_s)
+        matching("image", self.image, _IMAGE, "the name of an image such as registry.example/metalforge:1.0")
+        matching("ray-version", self.ray_version, r"\d+\.\d+\.\d+", "as in 2.60.0")
+        if numbers(self.ray_version) < LEAST_RAY:
+            raise SpecError(f"`ray-version` must be 2.52.0 or newer, the first with tokens. Got {self.ray_version}")
+        for option in ("memory_per_worker", "head_memory", "storage"):
+            matching(option, getattr(self, option), _QUANTITY, "a quantity such as 16Gi")
+        for option in ("name", "namespace", "token_secret", "claim", "storage_class", "operator_namespace"):
+            if (value := getattr(self, option)) is not None:
+                object_name(option, value)
+        # A folder of the disk, not of the pod: what lies elsewhere is lost with the pod.
+        matching("out", self.out, r"[\w.-]+(/[\w.-]+)*", "a folder on the disk, as in run or runs/one")
+        if ".." in self.out.split("/"):
+            raise SpecError(f"`out` must be a folder below the disk. Got {self.out}")
+
+    @property
+    def secret(self) -> str:
+        """Return the name of the Secret that holds the token."""
+        return self.token_secret or f"{self.name}-token"
+
+
+def kubernetes_manifest(job: KubernetesJob) -> list[Record]:
+    """Return the objects of the manifest, in the order in which they are to be made."""
+    objects = [] if job.claim is not None else [_claim(job)]
+    if job.spec is not None:
+        objects.append(_object(job, "v1", "ConfigMap", f"{job.name}-spec", data={"spec.toml": _text(job.spec)}))
+    return [*objects, _wall(job), _ray_job(job)]
+
+
+def _object(job: KubernetesJob, api: str, kind: str, name: str, **rest: object) -> Record:
+    meta = {"name": name, "namespace": job.namespace, "labels": {_LABEL: job.name}}
+    return {"apiVersion": api, "kind": kind, "metadata": meta, **rest}
+
+
+def _text(path: Path) -> str:
+    from metalforge.campaign.spec import load_spec
+
+    load_spec(path)  # a mistake in it is better said here than on the cluster
+    text = path.read_text(encoding="utf-8")
+    if len(text.encode()) > _LARGEST_SPEC:
+        raise SpecError(f"{path}: a spec of at most {_LARGEST_SPEC} bytes is wanted. Got {len(text.encode())}")
+    return text
+
+
+def _claim(job: KubernetesJob) -> Record:
+    spec: Record = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": job.storage}}}
+    if job.storage_class is not None:
+        spec["storageClassName"] = job.storage_class
+    return _object(job, "v1", "PersistentVolumeClaim", f"{job.name}-disk", spec=spec)
+
+
+def _wall(job: KubernetesJob) -> Record:
+    """Return a policy by which the cluster's pods hear each other, and the operator on the dashboard's port alone."""
+    operator: Record = {
+        "namespaceSelector": {},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "kuberay-operator"}},
+    }
+    if job.operator_namespace is not None:
+        operator["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": job.operator_namespace}}
+    own = {"matchLabels": {_LABEL: job.name}}
+    return _object(
+        job,
+        "networking.k8s.io/v1",
+        "NetworkPolicy",
+        f"{job.name}-ray",
+        spec={
+            "podSelector": own,
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {"from": [{"podSelector": own}]},
+                {"from": [operator], "ports": [{"protocol": "TCP", "port": DASHBOARD}]},
+            ],
+        },
+    )
+
+
+def _ray_job(job: KubernetesJob) -> Record:
+    # The dashboard must listen on the pod's own address: the operator is another pod.
+    head = {"num-cpus": "0", "dashboard-host": "0.0.0.0"}
+    workers = {"groupName": "workers", "replicas": job.workers, "minReplicas": job.workers, "maxReplicas": job.workers}
+    cluster = {
+        "rayVersion": job.ray_version,
+        "authOptions": {"mode": "token", "secretName": job.secret},
+        "headGroupSpec": {
+            "serviceType": "ClusterIP",
+            "enableIngress": False,
+            "rayStartParams": head,
+            "template": _pod(job, "ray-head", {"cpu": "2", "memory": job.head_memory}),
+        },
+        "workerGroupSpecs": [workers | {"rayStartParams": {}, "template": _pod(job, "ray-worker", _resources(job))}],
+    }
+    return _object(
+        job,
+        "ray.io/v1",
+        "RayJob",
+        job.name,
+        spec={
+            "entrypoint": _entrypoint(job),
+            "submissionMode": "HTTPMode",  # no third pod, which would need the token too
+            "shutdownAfterJobFinishes": True,
+            "ttlSecondsAfterFinished": 60,
+            "backoffLimit": job.retries,
+            "rayClusterSpec": cluster,
+        },
+    )
+
+
+def _entrypoint(job: KubernetesJob) -> str:
+    out = f"{_DISK}/{job.out}"
+    if (job.spec is None) == (job.preset is None):
+        raise SpecError("a spec or a preset is wanted, and not both\nhint: --spec spec.toml or --preset demo")
+    what = [f"{_SPEC}/spec.toml"] if job.spec is not None else ["--preset", slurm_word("preset", str(job.preset))]
+    scan = shlex.join(["metalforge", "scan", *what, "--cluster", "auto", "--out", out])
+    resume = shlex.join(["metalforge", "resume", out, "--cluster", "auto"])
+    return shlex.join(["bash", "-c", f"if [ -e {out}/journal.jsonl ]; then exec {resume}; else exec {scan}; fi"])
+
+
+def _resources(job: KubernetesJob) -> Record:
+    cards = {"nvidia.com/gpu": str(job.gpus_per_worker)} if job.gpus_per_worker else {}
+    return {"cpu": str(job.cpus_per_worker), "memory": job.memory_per_worker} | cards
+
+
+def _pod(job: KubernetesJob, name: str, resources: Record) -> Record:
+    disk = {"claimName": job.claim or f"{job.name}-disk"}
+    volumes: list[Record] = [{"name": "disk", "persistentVolumeClaim": disk}]
+    mounts: list[Record] = [{"name": "disk", "mountPath": _DISK}]
+    if job.spec is not None:
+        volumes.append({"name": "spec", "configMap": {"name": f"{job.name}-spec"}})
+        mounts.append({"name": "spec", "mountPath": _SPEC, "readOnly": True})
+    # A node that is taken away says so before: within the grace its work is handed over, then Ray ends.
+    environment = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": str(job.grace_s - 20)}
+    container = {
+        "name": name,
+        "image": job.image,
+        "env": [{"name": name, "value": value} for name, value in environment.items()],
+        "resources": {"requests": resources, "limits": resources},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": mounts,
+    }
+    spec: Record = {
+        "terminationGracePeriodSeconds": job.grace_s,
+        "automountServiceAccountToken": False,  # who runs code here shall not run Kubernetes
+        "containers": [container],
+        "volumes": volumes,
+    }
+    if name == "ray-worker" and job.node_selector:
+        spec["nodeSelector"] = dict(_pair("node-selector", text) for text in job.node_selector)
+    if name == "ray-worker" and job.tolerations:
+        keys = [matching("toleration", key, _KEY, "the key of a taint") for key in job.tolerations]
+        spec["tolerations"] = [{"key": key, "operator": "Exists"} for key in keys]
+    return {"metadata": {"labels": {_LABEL: job.name}}, "spec": spec}
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise SpecError(f"`{option}` must be KEY=VALUE. Got `{printable(option, text)}`")
+    matching(option, key, _KEY, "KEY=VALUE")
+    return key, matching(option, value, r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?", "KEY=VALUE with a plain value")
