@@ -19,6 +19,7 @@ from metalforge import native
 from metalforge.campaign.running.lanes import check_room, lanes_here
 from metalforge.campaign.running.orders import Block
 from metalforge.campaign.spec import CampaignSpec
+from metalforge.campaign.store.chain_files import chain_files
 from metalforge.core.energy import EnergyMeter
 from metalforge.core.quantities import Quantity
 from metalforge.core.substrate import SubstrateInfo
@@ -95,6 +96,7 @@ class NodeWorker:
         mine = msgspec.structs.replace(spec, running=running)
         found = lanes_here(mine)
         check_room(mine, found)
+        chain_files(self._directory, spec.running.checkpoints).prepare()  # packages and credentials are a node's own
         for lane in found:
             self._meters.setdefault(lane.substrate.info.name, lane.substrate.meter())
         self._directory.mkdir(parents=True, exist_ok=True)

@@ -25,6 +25,7 @@ from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.chain_files import ChainObjects, CheckpointStoreError, chain_files
 from metalforge.campaign.store.records import Decided, Record, Rows
 from metalforge.cli.main import app
+from metalforge.cluster.worker import NodeWorker
 from metalforge.core.errors import MetalforgeError, PluginError, SpecError
 from reference.small_campaigns import ROUNDS, run_until
 
@@ -197,6 +198,14 @@ def test_a_place_that_refuses_is_said_before_a_campaign_begins(tmp_path, bucket,
     with pytest.raises(MetalforgeError, match="file"):
         Campaign.open(kept_at(f"file://{tmp_path}/file"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_node_that_does_not_reach_the_place_has_no_lanes(tmp_path, bucket):
+    worker = NodeWorker(str(tmp_path))
+    assert worker.lanes(kept_at("gs://bucket"), 1)
+    bucket.fails = {"put": 99}
+    with pytest.raises(CheckpointStoreError, match="gs://bucket cannot be written"):
+        worker.lanes(kept_at("gs://bucket"), 1)
 
 
 def test_values_of_the_environment_are_not_for_messages(monkeypatch):
@@ -403,6 +412,17 @@ def test_checkpoints_that_wait_for_checks_wait_in_any_place(tmp_path, bucket):
     assert resume(tmp_path / "run") == rows
     assert not [name for name in files._names() if name.endswith(".next")]
     assert files.has("c0000")
+
+
+@pytest.mark.chaos
+def test_ladders_go_on_from_a_store(tmp_path, bucket):
+    running = msgspec.structs.replace(ROUNDS.running, exchange="on")
+    ladders = msgspec.structs.replace(ROUNDS, budget=Budget(trajectories=900), running=running)
+    rows = run(ladders, tmp_path / "plain")
+    interrupted(kept_at("gs://bucket", ladders), tmp_path / "run", 300)
+    bucket.asked.clear()
+    assert resume(tmp_path / "run") == rows
+    assert "get" in bucket.asked
 
 
 @pytest.mark.chaos

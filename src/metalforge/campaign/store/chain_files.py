@@ -400,7 +400,7 @@ def _unavailable(where: str, verb: str, error: Exception) -> CheckpointStoreErro
         said = error.strerror or said
     return CheckpointStoreError(
         f"checkpoints at {where} cannot be {verb} ({without_secrets(said)})"
-        "\nhint: nothing is lost; when the place can be reached and written, `metalforge resume` goes on from there"
+        "\nhint: see that the place can be reached and written; what has begun goes on by `metalforge resume`"
     )
 
 
