@@ -17,7 +17,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm, t
+from scipy.special import ndtr, stdtrit
 
 from metalforge.core.errors import SpecError
 
@@ -53,7 +53,7 @@ def over_couplings(values: Sequence[float]) -> CouplingInterval:
 
 def _ends(n: int) -> tuple[float, float]:
     """Return the percentiles of a 95 % interval from n draws."""
-    beyond = float(norm.cdf(-sqrt(n / (n - 1)) * t.ppf(0.975, n - 1)))
+    beyond = float(ndtr(-sqrt(n / (n - 1)) * stdtrit(n - 1, 0.975)))
     return beyond, 1 - beyond
 
 
