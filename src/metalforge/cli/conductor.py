@@ -1,4 +1,4 @@
-"""`conductor corpus | train | evaluate | early-stop | adopt`: chains to learn from, heads fitted to them, scores."""
+"""`conductor corpus | transition | train | evaluate | early-stop | adopt`: chains, heads fitted to them, scores."""
 
 import sys
 from enum import StrEnum
@@ -267,4 +267,4 @@ def _cores(workers: int | None) -> int:
 
 def _progress(done: int, total: int, what: str) -> None:
     if done % 10 == 0:
-        sys.stderr.write(f"[{done + 1}/{total}] {what}\n")
+        sys.stderr.write(f"[{done}/{total}] {what}\n")

@@ -34,7 +34,7 @@ from .curves import curve_at, fit_curve_over, in_own_unit
 from .features import SCHEMA
 from .heads_training import BASE, label_rows
 from .labels import WARMING, Example
-from .layouts import LABEL_OF
+from .layouts import label_of
 from .scaling import transition_of
 
 FIRST, FIRST_GEWEKE = 10, 40
@@ -80,7 +80,7 @@ CUTS = 24
 
 def baselines_for(head: str, examples: Sequence[Example], *, classes: bool) -> dict[str, Predictor]:
     """Return predictors of a head's label by name, fitted to these chains."""
-    label = LABEL_OF.get(head, head)
+    label = label_of(head)
     rows = [(example, label_rows(example, head)) for example in examples]
     rows = [(example, known) for example, known in rows if np.isfinite(known).any()]
     inputs = np.concatenate([example.inputs[np.isfinite(known)] for example, known in rows])

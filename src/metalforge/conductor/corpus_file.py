@@ -27,14 +27,15 @@ from metalforge import __version__
 from metalforge.core.errors import SpecError
 from metalforge.core.files import PathLike, opened, replacing
 
+from .features import SEEN
+
 FORMAT, FORMAT_VERSION = "metalforge-conductor-corpus", "3"
 Floats: TypeAlias = NDArray[np.float32]
 Part: TypeAlias = Literal["train", "test"]
 Start: TypeAlias = Literal["hot", "cold"]
 Dims: TypeAlias = tuple[int, int, int, int]
-SWEEPS = ("plaquette", "plaquette_spatial", "polyakov_re", "polyakov_im")
-"""What every update leaves, named as in a journal."""
-TRAJECTORIES = (*SWEEPS, "delta_h", "accepted", "delta_h_quarter", "n_steps")
+TRAJECTORIES = (*SEEN, "delta_h", "accepted", "delta_h_quarter", "n_steps")
+"""What a trajectory leaves, in the order of files."""
 
 
 class ChainEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -64,7 +65,7 @@ class ChainEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def columns(self) -> tuple[str, ...]:
         """The names of its columns."""
         if self.algorithm == "heatbath":
-            return SWEEPS
+            return SEEN
         return (*TRAJECTORIES, "cg_iterations") if self.flavors else TRAJECTORIES
 
     @property

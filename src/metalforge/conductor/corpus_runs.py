@@ -25,8 +25,9 @@ from metalforge.lattice.sea import FermionSpec
 from metalforge.lattice.warmup import WarmUp
 from metalforge.native.engine import BatchEngine, Engine
 
-from .corpus_file import SWEEPS, ChainEntry, ChainRecord, Corpus, Floats, Part
+from .corpus_file import ChainEntry, ChainRecord, Corpus, Floats, Part
 from .corpus_grids import CorpusSpec
+from .features import SEEN
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -98,12 +99,12 @@ def _batched(entries: Sequence[ChainEntry], engine: Engine) -> list[ChainRecord]
     """Run sweeps of one lattice together."""
     batch = ChainBatch([Chain(chain_spec(entry), engine=engine) for entry in entries])
     updates = entries[0].updates
-    series: Floats = np.empty((len(entries), len(SWEEPS), updates), np.float32)
+    series: Floats = np.empty((len(entries), len(SEEN), updates), np.float32)
     for begin in range(0, updates, BLOCK):
         end = min(begin + BLOCK, updates)
         batch.start(end - begin)
         for n, columns in enumerate(batch.collect_columns()):
-            series[n, :, begin:end] = [columns[name] for name in SWEEPS]
+            series[n, :, begin:end] = [columns[name] for name in SEEN]
     return [ChainRecord(entry=entry, series=rows) for entry, rows in zip(entries, series, strict=True)]
 
 

@@ -30,7 +30,7 @@ from metalforge.core.schema import HeadLayout, HeadSpec
 from .baselines import baselines_for
 from .heads_training import Trained, label_rows, reservoir, train_heads
 from .labels import Example, jittered, supposing
-from .layouts import LABEL_OF, TRAJECTORIES
+from .layouts import PEAK, TRAJECTORIES, label_of
 from .predicting import ROUTES, Ensemble, Route, layout_of, predictions, values_of
 from .scaling import ScalingCurve, scaled_coupling, transition_curve, two_loop_peak
 from .scores import HeadScore, PeakScore, PeakSpread, skill_interval
@@ -38,7 +38,6 @@ from .transition_fit import LatticePeak, without
 
 ACCURACY = ("thermalization", "phase")
 """Labels whose answer is taken as yes or no."""
-PEAK = "beta_priority"
 
 
 class NeitherPhase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,7 +79,7 @@ def evaluate(
     contests = {
         name: contest
         for name in trained.fits
-        if LABEL_OF.get(name, name) != PEAK and (contest := _strongest(layout[name], train, test)) is not None
+        if label_of(name) != PEAK and (contest := _strongest(layout[name], train, test)) is not None
     }
     scores = []
     for route in routes:
@@ -91,7 +90,7 @@ def evaluate(
 
 def neither_phase(trained: Trained, train: Sequence[Example], test: Sequence[Example]) -> NeitherPhase | None:
     """Return the score of ambiguous chains, which are in no other score; None without a trained head for the phase."""
-    name = next((head for head in trained.fits if LABEL_OF.get(head, head) == "phase"), None)
+    name = next((head for head in trained.fits if label_of(head) == "phase"), None)
     if name is None:
         return None
     head = layout_of(trained)[name]
@@ -130,7 +129,7 @@ def _strongest(head: HeadSpec, train: Sequence[Example], test: Sequence[Example]
 
 
 def _yes_or_no(head: HeadSpec) -> bool:
-    return LABEL_OF.get(head.name, head.name) in ACCURACY
+    return label_of(head.name) in ACCURACY
 
 
 def _losses(head: HeadSpec, said: Sequence[Doubles], test: Sequence[Example], *, ambiguous: bool = False) -> _Losses:
@@ -170,7 +169,7 @@ def _score(
     shown = [_shown(head, x) for x in (ours.mean(), *np.quantile(means, [0.025, 0.975]), theirs.mean())]
     apart = [_skill_of(ours, theirs, test, start) for start in ("hot", "cold")]
     trusted = skill.low > 0
-    if LABEL_OF.get(head.name, head.name) == "thermalization":
+    if label_of(head.name) == "thermalization":
         trusted = trusted and all(one is not None and one > 0 for one in apart)
     return HeadScore(
         name=head.name,
@@ -229,7 +228,7 @@ def peak_study(
 ) -> PeakStudy | None:
     """Return how well heads say where the peak is on an N_t that neither they nor the curve have seen."""
     curve = curve or transition_curve()
-    head = next((h for h in layout.heads if LABEL_OF.get(h.name, h.name) == PEAK), None)
+    head = next((h for h in layout.heads if label_of(h.name) == PEAK), None)
     places = {peak.dims: peak.beta for peak in peaks}
     swept = [
         e

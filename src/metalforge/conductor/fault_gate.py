@@ -16,7 +16,7 @@ from metalforge.core.arrays import Doubles
 from .features import SWEEPS
 from .heads_training import Trained
 from .labels import RELAXED, Example
-from .layouts import LABEL_OF
+from .layouts import label_of
 from .predicting import values_of
 from .scores import FaultGate, FaultScore
 
@@ -28,7 +28,7 @@ WITHIN = 64
 
 def gate_study(trained: Trained, train: Sequence[Example], test: Sequence[Example]) -> FaultGate | None:
     """Return the thresholds and what they find; None without an anomaly head or without faulty chains to test."""
-    name = next((head for head in trained.fits if LABEL_OF.get(head, head) == "anomaly"), None)
+    name = next((head for head in trained.fits if label_of(head) == "anomaly"), None)
     swept = [e for e in train if e.chain.entry.algorithm == "heatbath"]
     asked = [e for e in test if e.chain.entry.algorithm == "heatbath"]
     if name is None or not any(e.chain.entry.fault for e in asked):

@@ -36,13 +36,13 @@ from metalforge.reservoir.weights import EsnWeights, Ranges
 from .curves import curve_at, fit_curve_over
 from .features import SCHEMA
 from .labels import Example
-from .layouts import CONDUCTOR_11, LABEL_OF, TRAJECTORIES
+from .layouts import CONDUCTOR_11, PEAK, TRAJECTORIES, label_of
 
 RIDGES = tuple(10.0**k for k in range(-1, 6))
 UNITS = 128
 FOLDS = 8
-ACROSS, LEAST_ACROSS = "beta_priority", 1e3
-"""The head that is left out by N_t, and its least ridge: three or four N_t are too few to choose a smaller one by."""
+LEAST_ACROSS = 1e3
+"""The least ridge of the peak's head, which is left out by N_t: a few are too few to choose a smaller one by."""
 BASE = "x"
 """The feature that bases are curves over: the scaled coupling."""
 
@@ -156,7 +156,7 @@ def label_rows(example: Example, head: str, *, ambiguous: bool = False) -> Doubl
     Chains of neither phase have no phase; with `ambiguous` they have the one that their mean is on the side of, and no
     other chain has any.
     """
-    name = LABEL_OF.get(head, head)
+    name = label_of(head)
     values = example.labels.get(name)
     moves = "hmc" if head in TRAJECTORIES else "heatbath"
     if values is None or example.chain.entry.algorithm != moves or (name == "phase" and example.ambiguous != ambiguous):
@@ -185,7 +185,7 @@ def _groups(head: HeadSpec, examples: Sequence[Example], seen: Sequence[Doubles]
     clusters = sorted({examples[i].cluster for i in taken})
     fold = {cluster: k % FOLDS for k, cluster in enumerate(clusters)}
     extents = sorted({cluster[0][3] for cluster in clusters})
-    if LABEL_OF.get(head.name, head.name) == ACROSS and len(extents) > 1:
+    if label_of(head.name) == PEAK and len(extents) > 1:
         # It is asked about lattices of an N_t that nobody has run: what holds for one left out is what it must learn.
         fold = {cluster: extents.index(cluster[0][3]) for cluster in clusters}
     parts: dict[int, list[_Group]] = {}
@@ -218,7 +218,7 @@ def _fit_head(
 ) -> tuple[Readout, HeadFit, LeftOut, HeadBase | None] | None:
     """Return a head's readout; None where fewer than two clusters have its label, or all labels are alike."""
     groups = _groups(head, examples, seen)
-    across = LABEL_OF.get(head.name, head.name) == ACROSS
+    across = label_of(head.name) == PEAK
     ridges = [ridge for ridge in RIDGES if ridge >= (LEAST_ACROSS if across else 0.0)]
     label = np.concatenate([group.label for group in groups]) if groups else np.zeros(0)
     if len(groups) < 2 or np.ptp(label) == 0:

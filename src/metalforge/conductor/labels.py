@@ -12,15 +12,17 @@ labels. Frames know a chain up to their own row only; labels are of whole coupli
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import log
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.core.phases import PHASES
 from metalforge.statistics.memory import pooled_tau
 
 from .corpus_file import ChainEntry, ChainRecord, Corpus, Dims, Part
-from .features import SCHEMA, SWEEPS, ChainContext, FrameMaker
+from .features import LARGEST, SCHEMA, SWEEPS, ChainContext, FrameMaker
+from .layouts import PEAK
 from .scaling import ExpectedTransition, scaled_coupling, transition_curve, transition_of
 
 Doubles: TypeAlias = NDArray[np.float64]
@@ -311,7 +313,7 @@ LABELS: dict[str, Label] = {
     "thermalization": Label(_thermalised),
     "phase": Label(_phase),
     "anomaly": Label(_anomaly, of_faults=True),
-    "beta_priority": Label(_peak),
+    PEAK: Label(_peak),
     "cg_estimate": Label(_iterations),
     "rejection": Label(_rejected),
     "quality": Label(lambda seen: _samples(seen, seen.labeller.forces(seen.entry))),
@@ -375,10 +377,9 @@ def frames_of(chain: ChainRecord) -> tuple[NDArray[np.int64], Doubles]:
     whole = np.isfinite(columns["plaquette"])
     end = len(whole) if whole.all() else int(np.argmin(whole))
     cuts = [0, min(entry.quenched, end), min(entry.warmup, end), end]
-    phases: tuple[Literal["quench", "warmup", "measure"], ...] = ("quench", "warmup", "measure")
     made = [
         maker.push(phase, {name: column[begin:stop].tolist() for name, column in columns.items()})
-        for phase, begin, stop in zip(phases, cuts[:-1], cuts[1:], strict=True)
+        for phase, begin, stop in zip(PHASES, cuts[:-1], cuts[1:], strict=True)
         if stop > begin
     ]
     return np.concatenate([frames.rows for frames in made]), np.concatenate([frames.values for frames in made])
@@ -414,17 +415,17 @@ def supposing(example: Example, transition: ExpectedTransition, label: float) ->
     for i, feature in enumerate(SCHEMA.features):
         if feature.name in ("x", "distance"):
             value = scaled_coupling(beta, transition) if feature.name == "x" else beta - transition.mean
-            inputs[:, i] = np.clip((value - feature.offset) / feature.scale, -5.0, 5.0)
+            inputs[:, i] = np.clip((value - feature.offset) / feature.scale, -LARGEST, LARGEST)
     near = abs(scaled_coupling(beta, transition)) <= NEAR
     settled = np.where((example.rows >= SETTLED - 1) & near, label, np.nan)
-    return replace(example, inputs=inputs, labels={"beta_priority": settled})
+    return replace(example, inputs=inputs, labels={PEAK: settled})
 
 
 def jittered(given: Iterable[Example], *, unit: float, copies: int = 1, seed: int = 21) -> list[Example]:
     """Return chains with a known peak as they look from a transition that is off by `unit`, each time otherwise."""
     rng, found = np.random.default_rng(seed), []
     for example in given:
-        known = example.labels.get("beta_priority")
+        known = example.labels.get(PEAK)
         if known is None:
             continue
         dims = example.chain.entry.dims

@@ -20,6 +20,8 @@ from metalforge.reservoir.weights import EsnWeights
 LAYOUTS: dict[str, HeadLayout] = {}
 LABEL_OF: dict[str, str] = {}
 """The head whose label another shares."""
+PEAK = "beta_priority"
+"""The head, and the label, that says where the peak is."""
 TRAJECTORIES: set[str] = set()
 """Heads that are trained and tested on trajectories; all others are on sweeps."""
 
@@ -43,9 +45,14 @@ CONDUCTOR_11, GPU_PREP_11 = LAYOUTS["conductor-11"], LAYOUTS["gpu-prep-11"]
 """The heads of design documents 004 (twelve outputs, since the phase has two) and 003."""
 
 
+def label_of(head: str) -> str:
+    """Return the name of a head's label: its own, or that of the head it shares one with."""
+    return LABEL_OF.get(head, head)
+
+
 def on_trajectories(head: HeadSpec, name: str) -> HeadSpec:
     """Return a head of another name that is trained and tested on trajectories, with the label of the one given."""
-    LABEL_OF[name] = LABEL_OF.get(head.name, head.name)
+    LABEL_OF[name] = label_of(head.name)
     TRAJECTORIES.add(name)
     return msgspec.structs.replace(head, name=name)
 

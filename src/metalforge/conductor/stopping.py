@@ -32,7 +32,7 @@ from .early_stop import IN_A_ROW, SURE, first_sure, first_yes
 from .features import SWEEPS
 from .heads_training import Trained
 from .labels import WARMING, Equilibrium, Example, Labeller
-from .layouts import LABEL_OF, TRAJECTORIES
+from .layouts import TRAJECTORIES, label_of
 from .predicting import values_of
 from .scores import CouplingInterval, StopRule, StopStudy, over_couplings
 
@@ -46,7 +46,7 @@ Rule: TypeAlias = Callable[[Example], float]
 def thermalisation_head(trained: Trained) -> str:
     """Return the name of the trained head for the thermalisation of sweeps."""
     for name in trained.fits:
-        if LABEL_OF.get(name, name) == "thermalization" and name not in TRAJECTORIES:
+        if label_of(name) == "thermalization" and name not in TRAJECTORIES:
             return name
     raise SpecError("an early stop needs a trained thermalisation head")
 

@@ -14,13 +14,12 @@ from .evaluation import HeadCalibration, NeitherPhase, calibration, evaluate, ne
 from .fault_gate import gate_study
 from .heads_training import Trained
 from .labels import Example, Labeller, context_of, examples, jittered
+from .layouts import PEAK
 from .predicting import ROUTES, Route, train_ensemble
 from .scaling import transition_curve
 from .scores import HeadScore, HeadsEvaluation, TestedKind
 from .stopping import choose_factor, stop_study
 from .transition_fit import LatticePeak, peaks_of
-
-PEAK = "beta_priority"
 
 
 class LabelledCorpus(NamedTuple):

@@ -7,8 +7,8 @@ A steerer is pure given its history: the same observations and the same pending 
 whatever was asked before, so a campaign resumes by telling the journal again. Its range [beta_min, beta_max] is fixed
 when it is made, and no suggestion leaves it.
 
-And two rules that place a measurement without a model of the curve, for the conductor's worker and the campaign's
-steerers: the widest gaps (`find_largest_gaps`) and scored candidates (`steer_adaptive`).
+And two rules that place a measurement without a model of the curve: the widest gaps
+(`find_largest_gaps`) and scored candidates (`steer_adaptive`).
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,6 +1,7 @@
 """Chains of a corpus: the same on cores and where many move at once, in files that cannot lie, in any process."""
 
 import json
+import re
 
 import h5py
 import msgspec
@@ -8,9 +9,10 @@ import numpy as np
 import pytest
 
 from metalforge.conductor import corpus_grids
-from metalforge.conductor.corpus_file import SWEEPS, joined, load_corpus, save_corpus
+from metalforge.conductor.corpus_file import joined, load_corpus, save_corpus
 from metalforge.conductor.corpus_grids import CorpusGrid, CorpusSpec, corpus_spec
 from metalforge.conductor.corpus_runs import make_corpus, record
+from metalforge.conductor.features import SEEN
 from metalforge.core.errors import MetalforgeError, SpecError
 from reference.command_line import call
 from reference.wide_engine import WideEngine, with_cards
@@ -52,7 +54,7 @@ def test_a_batch_gives_the_rows_of_single_chains(corpus):
 
 def test_rows_are_a_journals(corpus):
     for chain in corpus.chains:
-        assert tuple(chain.columns) == SWEEPS
+        assert tuple(chain.columns) == SEEN
         assert abs(chain.column("plaquette")[-5:].mean() - 0.4) < 0.15
         assert chain.loop.min() >= 0
     cold = next(c for c in corpus.chains if c.entry.start == "cold")
@@ -63,7 +65,7 @@ def test_rows_are_a_journals(corpus):
 def test_trajectories_have_the_steps_and_phases_of_a_campaign():
     found = list(record(list(CorpusSpec(grids=(MOVED, SEA)).entries("train")), workers=1))
     plain, sea = found[0], found[-1]
-    assert set(plain.columns) == {*SWEEPS, "delta_h", "accepted", "delta_h_quarter", "n_steps"}
+    assert set(plain.columns) == {*SEEN, "delta_h", "accepted", "delta_h_quarter", "n_steps"}
     assert plain.column("n_steps")[-1] != 10  # tuned in its warm-up
     assert np.isfinite(plain.column("delta_h_quarter")).all()
     assert np.isnan(sea.column("cg_iterations")[:2]).all()  # the quench solves nothing
@@ -139,7 +141,11 @@ def test_shipped_grids_are_what_the_protocol_says():
 def test_the_command_gives_the_same_checksums_in_two_processes_and_on_a_card(tmp_path, monkeypatch):
     monkeypatch.setitem(corpus_grids._GRIDS, "own", (SWEPT,))
     line = ("conductor", "corpus", "--grid", "own", "--part", "test", "--json", "--out")
-    first = json.loads(call(*line, "one", "--substrate", "cpu", "--workers", "1", cwd=tmp_path).stdout)
+    made = call(*line, "one", "--substrate", "cpu", "--workers", "1", cwd=tmp_path)
+    first = json.loads(made.stdout)
+    entries = len(load_corpus(tmp_path / "one").chains)
+    said = re.findall(r"^\[(\d+)/(\d+)\]", made.stderr, re.MULTILINE)
+    assert said == [(str(done), str(entries)) for done in range(10, entries + 1, 10)]
     wide = WideEngine()
     with_cards(monkeypatch, wide)
     second = json.loads(call(*line, "two.h5", cwd=tmp_path).stdout)
