@@ -139,13 +139,11 @@ def test_shipped_grids_are_what_the_protocol_says():
 
 
 def test_the_command_gives_the_same_checksums_in_two_processes_and_on_a_card(tmp_path, monkeypatch):
-    monkeypatch.setitem(corpus_grids._GRIDS, "own", (SWEPT,))
+    monkeypatch.setitem(corpus_grids._GRIDS, "own", (msgspec.structs.replace(SWEPT, seeds=5),))
     line = ("conductor", "corpus", "--grid", "own", "--part", "test", "--json", "--out")
     made = call(*line, "one", "--substrate", "cpu", "--workers", "1", cwd=tmp_path)
     first = json.loads(made.stdout)
-    entries = len(load_corpus(tmp_path / "one").chains)
-    said = re.findall(r"^\[(\d+)/(\d+)\]", made.stderr, re.MULTILINE)
-    assert said == [(str(done), str(entries)) for done in range(10, entries + 1, 10)]
+    assert re.findall(r"^\[(\d+)/(\d+)\]", made.stderr, re.MULTILINE) == [("10", "10")]
     wide = WideEngine()
     with_cards(monkeypatch, wide)
     second = json.loads(call(*line, "two.h5", cwd=tmp_path).stdout)
