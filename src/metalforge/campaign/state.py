@@ -231,6 +231,8 @@ class CampaignState:
     opened: Opened
     chains: dict[str, ChainLog] = field(default_factory=dict)
     visits: list[Assigned] = field(default_factory=list)
+    visited: Counter[Dims] = field(default_factory=Counter)
+    """How many of them are on each volume."""
     open_visits: dict[int, int] = field(default_factory=dict)
     """Visits that were assigned and not completed, with the step at which each began."""
     decisions: list[Decided] = field(default_factory=list)
@@ -253,6 +255,8 @@ class CampaignState:
     seconds: float = 0.0
     """Wall time of the compute so far, over all processes that worked on it."""
     _since: float = 0.0
+    _rungs: dict[str, list[ChainLog]] = field(default_factory=dict)
+    """The chains of every ladder, by its first one."""
 
     @property
     def spec(self) -> CampaignSpec:
@@ -343,7 +347,7 @@ class CampaignState:
 
     def together(self, chain: str) -> list[ChainLog]:
         """Return the chains of a ladder in order of beta, by its first one; a chain without one is alone."""
-        return [c for c in self.chains.values() if c.ladder == chain] or [self.chains[chain]]
+        return list(self._rungs.get(chain, ())) or [self.chains[chain]]
 
     def digest(self) -> str:
         """Identify what was computed and decided, without clocks: equal for campaigns that are bitwise the same."""
@@ -445,6 +449,7 @@ class CampaignState:
         if not record.chain.isidentifier():  # its file has this name
             raise SpecError(f"journal: a chain's name must be letters and digits. Got {record.chain!r}")
         self.visits.append(record)
+        self.visited[record.dims] += 1
         number = record.stream
         for rung, beta in enumerate(record.betas or (record.beta,)):
             name = record.chain if rung == 0 else chain_name(number + rung)
@@ -463,6 +468,8 @@ class CampaignState:
                     variable=self.spec.lattice.gauge.variable,
                     spool=self.spool,
                 )
+                if record.betas:
+                    self._rungs.setdefault(record.chain, []).append(self.chains[name])
             self.chains[name].visits.append(record.visit)
         self.open_visits[record.visit] = self.chains[record.chain].step
 

@@ -99,6 +99,17 @@ def test_a_believed_point_shrinks_the_paths_as_a_measured_one_would(one_process)
     assert np.abs(np.cov(curves.paths) - covariance).max() < 0.05 * amplitude**2
 
 
+def test_points_that_are_believed_together_shrink_the_paths_as_one_after_another(one_process):
+    steerer = told(np.linspace(5.45, 5.95, 6))
+    one, other = (steerer._curves([]) for _ in range(2))
+    places, noise = np.array([40, 90, 95]), np.array([0.02, 0.01, 0.03])
+    one.believe_all(places, noise)
+    for place, each in zip(places, noise, strict=True):
+        other.believe(int(place), float(each))
+    assert one._covariances[0] == pytest.approx(other._covariances[0], abs=1e-8)
+    assert one.paths.std(axis=1) == pytest.approx(other.paths.std(axis=1), rel=0.2)
+
+
 def test_the_expected_error_is_that_of_brute_force(one_process, single_thread):
     processes, process = fitted()
     grid = np.linspace(0, 1, 81)
@@ -234,6 +245,34 @@ def test_an_ask_with_forty_points_takes_less_than_fifty_milliseconds():
         steerer.ask(1, [5.65, 5.72])
         seconds.append(time.process_time() - start)
     assert min(seconds) < 0.05
+
+
+def test_a_crowd_of_chains_is_asked_for_in_time_and_stays_at_the_peak():
+    """A thousand chains and as many under way: kept apart, those would fill the grid and leave nothing at the peak."""
+    rng = np.random.default_rng(4)
+    steerer = GaussianProcess(5.4, 6.0, reach=0.0156, fresh_cost=1.3)
+    betas = np.concatenate([np.linspace(5.42, 5.98, 14), 5.69 + np.linspace(-0.05, 0.05, 50)])
+    steerer.tell([measure(lorentz, float(betas[i % 64]), 5.69, 0.1, rng, str(i)) for i in range(1000)])
+    pending = [float(beta) for beta in rng.choice(betas, 1000)]
+    steerer.ask(1, pending)
+    best = float("inf")
+    for _ in range(5):
+        began = time.thread_time()
+        (found,) = steerer.ask(1, pending)
+        best = min(best, time.thread_time() - began)
+    assert best < 0.05
+    assert abs(found.beta - 5.69) < 0.03
+    assert abs(steerer.peak().beta - 5.69) < 0.005
+
+
+def test_a_crowd_that_knows_nothing_shares_its_first_points():
+    steerer = GaussianProcess(5.4, 6.0)
+    asked: list[float] = []
+    for _ in range(200):
+        asked.append(steerer.ask(1, asked)[0].beta)
+    counts = np.unique(asked, return_counts=True)[1]
+    assert len(counts) == 64
+    assert counts.max() - counts.min() <= 1
 
 
 def test_values_and_settings_that_make_no_sense_are_refused():

@@ -52,6 +52,8 @@ class ProducerLane:
     """Updates of an order, where it is wide."""
     took: float = 0.0
     """Seconds of the volley whose blocks come in."""
+    hungry: bool = True
+    """Whether it may have room for orders: not since it was last found full, unless one was answered."""
 
     @property
     def wide(self) -> bool:
@@ -85,6 +87,9 @@ class Planner:
     ) -> None:
         self.spec, self._book, self._plan = spec, book, plan
         self.lanes = [ProducerLane(who) for who in lanes]
+        self._by_name = {lane.who.substrate: lane for lane in self.lanes}
+        self._asked = list(dict.fromkeys(dims for who in lanes if who.follows is None for dims in who.volumes))
+        """Volumes whose steerers are asked, in their order."""
         self._stop, self._halted, self._estimate = stop, halted, estimate
         self._checks = checks
         self._priors = priors or PeakPriors(spec)
@@ -122,7 +127,7 @@ class Planner:
 
     def take(self, block: Block) -> list[Volley]:
         """Return the orders that follow from a block that has been written."""
-        lane = next(lane for lane in self.lanes if lane.who.substrate == block.substrate)
+        lane = self._by_name[block.substrate]
         lane.took += block.seconds
         if not block.more:
             lane.flying -= 1
@@ -141,7 +146,7 @@ class Planner:
     def _send(self, orders: Sequence[Order], held: ProducerLane | None = None) -> list[Volley]:
         """Return what can be sent now: on a wide lane orders wait for each other, and volleys for those before."""
         for order in orders:
-            next(lane for lane in self.lanes if lane.who.substrate == order.substrate).outbox.append(order)
+            self._by_name[order.substrate].outbox.append(order)
         volleys = []
         for lane in self.lanes:
             while lane.outbox and not (lane.wide and (lane is held or lane.flying >= DEPTH)):
@@ -169,6 +174,7 @@ class Planner:
         if block.released or (block.missing and not given_up):
             return [] if self._halted() else self._again(block, lane)
         lane.waiting.remove(block.visit)
+        lane.hungry = True
         if block.fault and not given_up:
             self._held.pop(block.chain, None)
             for chain in self.state.together(block.chain):
@@ -189,11 +195,15 @@ class Planner:
         if self._news and not block.more:
             self._news = False
             self._estimate()
-        if not (over or any(block.visit in other.waiting for other in self.lanes) or self._stops()):
+        if not (over or self._waits(block.visit, lane) or self._stops()):
             # Its warm-up was longer than expected: the visit goes on before anything new.
             lane.waiting.append(block.visit)
             orders += self._order(block.visit, lane)
         return orders if block.more else orders + self._feed_all()
+
+    def _waits(self, visit: int, lane: ProducerLane) -> bool:
+        """Return whether an order of a visit waits, on its lane or on another one that took it over."""
+        return visit in lane.waiting or any(visit in other.waiting for other in self.lanes)
 
     def _judge(self, block: Block, lane: ProducerLane) -> list[Order]:
         """Give a chain up whose trajectories are refused, and begin again with finer steps; return what follows.
@@ -279,10 +289,11 @@ class Planner:
 
     def _feed_all(self) -> list[Order]:
         orders: list[Order] = []
-        for lane in self.lanes:
-            while self._depth(lane) < DEPTH and not self._stops() and (layer := self._layer(lane)):
+        for lane in [lane for lane in self.lanes if lane.hungry]:
+            while (room := self._depth(lane) < DEPTH) and not self._stops() and (layer := self._layer(lane)):
                 lane.waiting.extend(visit.visit for visit in layer)
                 orders += [order for visit in layer for order in self._order(visit.visit, lane)]
+            lane.hungry = room
         return orders
 
     def _depth(self, lane: ProducerLane) -> float:
@@ -328,7 +339,8 @@ class Planner:
         """Return a visit that waits on another lane behind what keeps that busy, where this one may run it."""
         if not self.spec.running.rewire:
             return []
-        for other in sorted(self.lanes, key=self._depth, reverse=True):
+        busy = [other for other in self.lanes if len(other.visits) > 1 and other.load(other.visits.values()) > 1]
+        for other in sorted(busy, key=self._depth, reverse=True):
             left = [visit for visit in other.visits.values() if not self._fed(other, visit)]
             if other is lane or other.who.bits != lane.who.bits or lane.who.follows is not None:
                 continue
@@ -425,8 +437,7 @@ class Planner:
 
     def _expect(self) -> None:
         """Write where peaks are expected, before visits are placed by it."""
-        asked = {dims: None for lane in self.lanes if lane.who.follows is None for dims in lane.who.volumes}
-        for dims in asked:  # in their order
+        for dims in self._asked:
             if (news := self._priors.news(self.state, dims)) is not None:
                 self._book.write(news)
 
@@ -434,7 +445,7 @@ class Planner:
 
     def _open(self) -> list[Assigned]:
         state = self.state
-        return [visit for visit in state.visits if visit.visit in state.open_visits]
+        return [state.visits[number] for number in sorted(state.open_visits)]
 
     def _give(self, visit: Assigned) -> ProducerLane:
         """Put a visit on its lane; where its substrate is gone, on one that may run its volume."""
@@ -445,9 +456,8 @@ class Planner:
         return lane
 
     def _lane(self, substrate: str, dims: Dims) -> ProducerLane:
-        for lane in self.lanes:
-            if lane.who.substrate == substrate:
-                return lane
+        if substrate in self._by_name:
+            return self._by_name[substrate]
         able = [lane for lane in self.lanes if dims in lane.who.volumes] or self.lanes
         return min(able, key=lambda lane: len(lane.waiting) * lane.who.share(dims))
 

@@ -124,9 +124,10 @@ class VisitPlan:
         """
         ahead = ahead or AskAhead()
         chains = [c for c in state.chains.values() if not (c.visits and c.visits[0] in skip)]
-        made = {v.visit: v.dims for v in (*state.visits, *pending) if v.visit not in skip}
+        made = state.visited - Counter(state.visits[number].dims for number in skip)
+        made.update(v.dims for v in pending if v.visit >= len(state.visits) and v.visit not in skip)
         asked = {dims: self._requested(dims, chains, pending) for dims in who.volumes}
-        need = {dims: self._need(dims, state, list(made.values())) for dims in who.volumes}
+        need = {dims: self._need(dims, state, made) for dims in who.volumes}
         for dims in sorted(who.volumes, key=lambda d: (asked[d] is None, need[d])):
             there = [c for c in chains if c.dims == dims and not c.abandoned]
             here = [c for c in there if self.bits.get(c.substrate, who.bits) == who.bits]
@@ -288,14 +289,13 @@ class VisitPlan:
         width = self.spec.lattice.beta_max - self.spec.lattice.beta_min
         return any(abs(beta - other) <= SNAP * width for other in others)
 
-    def _need(self, dims: Dims, state: CampaignState, visited: Sequence[Dims]) -> tuple[bool, bool, float, int]:
+    def _need(self, dims: Dims, state: CampaignState, visited: Counter[Dims]) -> tuple[bool, bool, float, int]:
         """Return what orders volumes, the one in greatest need first: few points, then the largest gain for its work.
 
         Work is visits times sites; what a volume gains is for the error that the target is for (`findings.gains`).
         The first points of smaller volumes, which say where to look in larger ones, come before those.
         """
-        counts = Counter(visited)
-        visits, late = counts[dims], waits_for_scouts(self.spec, dims, counts)
+        visits, late = visited[dims], waits_for_scouts(self.spec, dims, visited)
         gain = gains(state)[dims] / (max(visits, 1) * prod(dims))
         return late, visits >= self.spec.steering.initial, -gain, visits
 

@@ -1,6 +1,7 @@
 """The point that is expected to shrink the error on beta_c most, by a Gaussian process through what was measured."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from statistics import NormalDist
 from typing import get_args
 
@@ -37,6 +38,12 @@ that is there."""
 FIRST_FLANKS = 1.2
 """Spread of these points, in units of the reach, however well the peak is known: chains one to two reaches from it on
 either side gave the smallest error of beta_c on an exactly solved model."""
+
+CROWD = 64
+"""Chains, or points under way, above which those in one cell of the grid are taken together: a process through a
+thousand points says what one through the means of its cells says. Points are then no longer kept apart from those under
+way, which count where they are: a hundred that keep apart would leave the peak to a few. It is also the most first
+points."""
 
 
 def reweighting_reach(dims: Sequence[int]) -> float:
@@ -122,6 +129,7 @@ class GaussianProcess(HistorySteerer):
         self.paths = paths
         self.seed = seed
         self._processes: Processes | None = None
+        self._pooled: tuple[Observation, ...] | None = None
         self.expect(prior)
 
     def expect(self, prior: Sequence[float] | None) -> None:
@@ -138,7 +146,7 @@ class GaussianProcess(HistorySteerer):
         """Take what came out; with `transform = "log"` every value must be positive."""
         check_values(observations, self.transform)
         super().tell(observations)
-        self._processes = None
+        self._processes = self._pooled = None
 
     def ask(self, n: int = 1, pending: Sequence[float] = ()) -> list[Suggestion]:
         """Return n points, each chosen as if the pending ones and those before it had been measured."""
@@ -167,13 +175,16 @@ class GaussianProcess(HistorySteerer):
         first = self.initial if self._known is None else min(self.initial, FIRST)
         if len(taken) >= first and len(history.measured) >= FEWEST:
             return None
+        if len(taken) >= CROWD:
+            crowd = np.bincount(_nearest(np.array(taken), [*(seen.beta for seen in self._seen()), *waiting]))
+            return Suggestion(beta=taken[int(crowd.argmin())], reason="one more chain at a first point", score=0.0)
         cells = max(first, len(taken) + 1)
         shares = (np.arange(cells) + 0.5) / cells
         reason = "a first look, spread evenly"
         places = self._x(taken)
         if (known := self._known) is not None:
             known = known.widened(FIRST_FLANKS * (self.reach or 0.0) / history.width)
-            places = np.array([known.share(place) for place in places])
+            places = known.share(places)
             mean, width = self.prior or (0.0, 0.0)
             reason = f"a first look, where the peak is expected, {with_error(mean, width)}, and on both flanks"
         best = int(np.argmax(np.round(_distance(shares, places), 9)))
@@ -188,16 +199,24 @@ class GaussianProcess(HistorySteerer):
 
     def _informative(self, n: int, waiting: list[float]) -> list[Suggestion]:
         known = [*self.history.measured, *waiting]
-        curves = self._curves(known)
+        crowded = max(len(waiting), len(self.history)) > CROWD
+        curves = self._curves([] if crowded else known)
         x = curves.x
         noise = self._expected_noise()
-        cost = np.where(_distance(x, self._x(known)) < SAME_BETA, 1.0, self.fresh_cost)
-        for place in self._x(waiting):
-            curves.believe(int(np.abs(x - place).argmin()), noise)
+        same = 0.5 / (self.grid - 1) if crowded else SAME_BETA
+        cost = np.where(_distance(x, np.unique(self._x(known))) < same, 1.0, self.fresh_cost)
+        if crowded:
+            places, count = np.unique(_nearest(x, self._x(waiting)), return_counts=True)
+            curves.believe_all(places, noise / count)
+        else:
+            for place in self._x(waiting):
+                curves.believe(int(np.abs(x - place).argmin()), noise)
         chosen: list[Suggestion] = []
         while len(chosen) < n:
             taken = self._x([*waiting, *(suggestion.beta for suggestion in chosen)])
-            free = _distance(x, taken) > 0.5 / (self.grid - 1)
+            free = np.ones(len(x), bool)
+            if not crowded or self.reach is None:
+                free = _distance(x, taken) > 0.5 / (self.grid - 1)
             if not free.any():
                 break
             free = self._fresh(x, free, [*known, *(suggestion.beta for suggestion in chosen)])
@@ -239,12 +258,14 @@ class GaussianProcess(HistorySteerer):
         width = reach / self.history.width
         # Even quantiles rather than draws: the same for every ask.
         peaks = peaks + FLANKS * width * _normal_quantiles(len(peaks))
-        seen = self.history.observations
+        seen = self._seen()
         cost = np.array([one.cost for one in seen])
         # The cheapest chain is a fresh one of a single block: its cost over `fresh_cost` is that of a block.
-        block = float(cost.min()) / self.fresh_cost if cost.min() > 0 else 1.0
-        here = np.concatenate([self._x([one.beta for one in seen]), taken])
-        blocks = np.concatenate([cost / block, np.ones(len(taken))])
+        least = min(one.cost for one in self.history.observations)
+        block = least / self.fresh_cost if least > 0 else 1.0
+        there, count = np.unique(taken, return_counts=True) if len(taken) > CROWD else (taken, np.ones(len(taken)))
+        here = np.concatenate([self._x([one.beta for one in seen]), there])
+        blocks = np.concatenate([cost / block, count])
         carried = BACKGROUND + _near(peaks, here, width) @ blocks
         return np.asarray(np.mean(carried**-0.5 - (carried + _near(x, peaks, width)) ** -0.5, axis=1))
 
@@ -258,22 +279,56 @@ class GaussianProcess(HistorySteerer):
 
     def _fitted(self) -> Processes:
         if self._processes is None:
-            observations = self.history.observations
+            observations = self._seen()
             self._processes = fit_processes(observations, self._x([o.beta for o in observations]), self.transform)
         return self._processes
 
     def _expected_noise(self) -> float:
         """Return the noise variance of one more measurement of typical cost: noise falls as one over the cost."""
-        cost = np.array([seen.cost for seen in self.history.observations])
-        typical = float(np.median(cost))
+        cost = np.array([seen.cost for seen in self._seen()])
+        typical = float(np.median([seen.cost for seen in self.history.observations]))
         relative = cost / typical if typical > 0 else np.ones_like(cost)
         return max(float(np.median(self._fitted().noise * relative)), NOISE_FLOOR)
+
+    def _seen(self) -> tuple[Observation, ...]:
+        """Return what was observed, chain by chain; cell by cell of the grid where chains are many."""
+        if self._pooled is None:
+            self._pooled = self.history.observations
+            if len(self._pooled) > CROWD:
+                self._pooled = _in_cells(self._pooled, self.history.width / (self.grid - 1))
+        return self._pooled
 
     def _x(self, betas: Sequence[float]) -> Reals:
         return (np.array(betas, dtype=np.float64) - self.history.beta_min) / self.history.width
 
     def _beta(self, x: Reals) -> Reals:
         return np.clip(self.history.beta_min + x * self.history.width, self.history.beta_min, self.history.beta_max)
+
+
+def _in_cells(observations: Sequence[Observation], cell: float) -> tuple[Observation, ...]:
+    """Return the chains of every cell as one, each with the weight of what it cost."""
+    cells: dict[int, list[Observation]] = {}
+    for seen in observations:
+        cells.setdefault(round(seen.beta / cell), []).append(seen)
+    return tuple(_together(chains) for chains in cells.values())
+
+
+def _together(chains: Sequence[Observation]) -> Observation:
+    cost = np.array([seen.cost for seen in chains])
+    share = cost / cost.sum() if cost.sum() > 0 else np.full(len(chains), 1 / len(chains))
+    beta, value, error = np.array([(seen.beta, seen.value, seen.error) for seen in chains]).T
+    return Observation(
+        beta=float(np.clip(share @ beta, beta.min(), beta.max())),
+        value=float(share @ value),
+        error=float(np.sqrt(np.sum((share * error) ** 2))),
+        cost=float(cost.sum()),
+        id=chains[0].id,
+    )
+
+
+def _nearest(x: Reals, others: Sequence[float] | Reals) -> NDArray[np.intp]:
+    """Return which x is the nearest to each of the others."""
+    return np.asarray(np.abs(x[None, :] - np.asarray(others, np.float64)[:, None]).argmin(axis=1), np.intp)
 
 
 def _expected_error(peaks: Reals, outcomes: Reals) -> Reals:
@@ -288,6 +343,7 @@ def _near(x: Reals, others: Reals, width: float) -> Reals:
     return np.asarray(np.exp(-(((x[:, None] - others[None, :]) / width) ** 2)))
 
 
+@lru_cache(maxsize=8)
 def _normal_quantiles(n: int) -> Reals:
     """Return n even quantiles of the normal distribution, in an order that has nothing to do with any other."""
     normal = NormalDist()

@@ -57,10 +57,10 @@ class PeakPrior:
         """Return the prior of a peak that is looked at from so far away, on either side."""
         return PeakPrior(self.mean, float(np.hypot(self.width, by)))
 
-    def share(self, x: float) -> float:
+    def share(self, x: Reals | float) -> Reals:
         """Return the part of the prior that lies below x."""
         nodes, below = self._cumulated
-        return float(np.interp(x, nodes, below))
+        return np.asarray(np.interp(x, nodes, below))
 
     def at(self, share: float) -> float:
         """Return the x below which this part of the prior lies."""

@@ -118,6 +118,18 @@ class Curves:
             self.paths[:, span] -= np.outer(gain, drawn - mean[index])
             self._covariances[position] = covariance - np.outer(gain, covariance[index])
 
+    def believe_all(self, indices: NDArray[np.intp], noise: Reals) -> None:
+        """Take measurements at many places as made together, each with a noise of its own."""
+        for position, (mean, covariance, span) in enumerate(
+            zip(self._means, self._covariances, self._spans, strict=True)
+        ):
+            there = covariance[indices]
+            gain = np.linalg.solve(there[:, indices] + np.diag(noise), there).T
+            shape = len(indices), span.stop - span.start
+            drawn = self.paths[indices, span] + np.sqrt(noise)[:, None] * self._rng.normal(size=shape)
+            self.paths[:, span] -= gain @ (drawn - mean[indices, None])
+            self._covariances[position] = covariance - gain @ there
+
 
 def find_peaks(grid: Reals, paths: Reals) -> Reals:
     """Return where each column of paths (grid, n) is highest, by a parabola through its highest three neighbours."""
