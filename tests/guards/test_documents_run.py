@@ -2,12 +2,16 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import typer.main
+
+from metalforge.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -57,6 +61,43 @@ def test_the_guide_to_evaluation_can_be_followed(tmp_path):
             assert done.returncode == 0, (line, done.stderr)
             commands += 1
     assert commands >= 4
+
+
+def cluster_steps():
+    """Commands of the guide to clusters, each with its mark: `ray` where it needs that, `elsewhere` where others do."""
+    text = (ROOT / "docs" / "guides" / "cluster.md").read_text()
+    return re.findall(r"^```bash(?: (\w+))?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def test_the_guide_to_clusters_can_be_followed_as_far_as_one_machine_goes(tmp_path):
+    steps = cluster_steps()
+    assert {mark for mark, _ in steps} == {"", "ray", "elsewhere"}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    here = [code for mark, code in steps if not mark]
+    assert len(here) >= 7
+    for code in here:
+        command = ["bash", "-e", "-o", "pipefail", "-c", code]
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=tmp_path, check=False, env=os.environ | {"PATH": path}
+        )
+        assert done.returncode == 0, (code, done.stderr)
+
+
+def test_what_the_guide_runs_elsewhere_is_accepted_here():
+    known = typer.main.get_command(app)
+    lines = [
+        shlex.split(line, comments=True)
+        for mark, code in cluster_steps()
+        if mark == "elsewhere"
+        for line in code.splitlines()
+    ]
+    commands = [words[1:] for words in lines if words and words[0] == "metalforge"]
+    assert len(commands) >= 3
+    for words in commands:
+        command = known
+        while hasattr(command, "commands"):
+            command = command.commands[words.pop(0)]
+        assert command.make_context(command.name, words).params
 
 
 def test_bash_blocks_name_real_make_targets_and_verbs(tmp_path):

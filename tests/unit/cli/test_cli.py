@@ -44,6 +44,8 @@ def test_doctor_json_has_the_documented_keys():
     assert {"cuda", "dashboard", "npu", "onnx", "ray"} <= set(record["extras"])
     for state in record["extras"].values():
         assert state == "installed" or "pip install 'metalforge[" in state
+    for needed in record["cluster"]:
+        assert needed["version"] or "pip install" in needed["remedy"]
     assert all(check["passed"] for check in record["checks"])
 
 

@@ -7,6 +7,7 @@ import socket
 import time
 from typing import Any
 
+from metalforge.cluster.address import ClusterAddress
 from metalforge.core.errors import PlacementError, PluginError, SpecError
 
 _AGAIN_S = 0.5
@@ -31,14 +32,14 @@ def wait_for_nodes(address: str, nodes: int, seconds: float, *, head_process: in
 
 def _joined(address: str, end: float, head_process: int | None) -> Any:
     """Return Ray as a driver on the cluster."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or "/" in host:
+    head = ClusterAddress.parse(address)
+    if head.kind != "head":
         raise SpecError(f"the address of a head must be HOST:PORT. Got {address}")
     try:
         ray = importlib.import_module("ray")
     except ImportError as error:
         raise PluginError(f"a cluster needs Ray: {error}\nhint: pip install 'metalforge[ray]'") from error
-    while not _answers(host, int(port)):  # Ray itself would wait for 40 s before it looks again
+    while not _answers(head.host, head.port):  # Ray itself would wait for 40 s before it looks again
         if time.monotonic() >= end or _gone(head_process):
             raise PlacementError(f"no head of a cluster answers at {address}\nhint: what did `ray start` say there?")
         time.sleep(_AGAIN_S)

@@ -46,7 +46,7 @@ start() {
   # A Ray that knows no tokens would start, and let everybody in.
   able=$(metalforge cluster check)
   # Ray makes its folder and the sockets in it open to every user of the host; this one is not.
-  folder=$(mktemp -d /tmp/mf-XXXXXX)
+  folder=$(mktemp -d /tmp/mf-node-XXXXXX)
   options=(
     --block --node-ip-address="$address" --temp-dir="$folder/ray"
     --num-cpus="${cpus:-$(nproc)}" --num-gpus="$gpus"

@@ -37,7 +37,8 @@ case $name in
       shift
     done
     for node in ${list//,/ }; do
-      SLURMD_NODENAME=$node "$@" &
+      # Where Ray is no stand-in, nodes of one host must not have the same ports, which follow from this number.
+      SLURM_JOB_ID=$((SLURM_JOB_ID + ${STAND_ONE_HOST:-0} * (${node#n} - 1))) SLURMD_NODENAME=$node "$@" &
       tasks+=($!)
     done
     trap 'kill -TERM "${tasks[@]}" 2>/dev/null; wait; exit 143' TERM
