@@ -102,7 +102,9 @@ def test_a_host_is_no_option_of_ssh(host):
     assert isinstance(called("ssh", "--preset", "tiny", "--", host).exception, SpecError)
 
 
-@pytest.mark.parametrize("more", [["h1"], ["--ports", "80"], ["--ports", "65000"], ["--name", "../x"], ["--name", "A"]])
+@pytest.mark.parametrize(
+    "more", [["h1"], ["me@localhost"], ["--ports", "80"], ["--ports", "65000"], ["--name", "../x"], ["--name", "A"]]
+)
 def test_hosts_ports_and_names_have_bounds(more):
     assert isinstance(called("ssh", "h1", "--preset", "tiny", *more).exception, SpecError)
 

@@ -196,6 +196,8 @@ def _pod(job: KubernetesJob, name: str, resources: Record) -> Record:
     }
     spec: Record = {
         "terminationGracePeriodSeconds": job.grace_s,
+        # Ray's own images run as this user, who could not write on a new disk otherwise.
+        "securityContext": {"fsGroup": 1000, "fsGroupChangePolicy": "OnRootMismatch"},
         "automountServiceAccountToken": False,  # who runs code here shall not run Kubernetes
         "containers": [container],
         "volumes": volumes,

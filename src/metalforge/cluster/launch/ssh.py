@@ -22,6 +22,8 @@ class SshCluster(RayLaunch, frozen=True, kw_only=True):
         super().__post_init__()
         if not self.hosts or len(set(self.hosts)) < len(self.hosts):
             raise SpecError(f"`hosts` must be one or more, each once. Got {', '.join(self.hosts) or 'none'}")
+        if here := {"localhost", "127.0.0.1"} & {host.rpartition("@")[2] for host in self.hosts}:
+            raise SpecError(f"`hosts` must be others than this one, which is the head. Got {', '.join(here)}")
         if self.ports is not None and not 1024 <= self.ports <= 65536 - BLOCK:
             raise SpecError(f"`ports` must be from 1024 to {65536 - BLOCK}, the first of {BLOCK}. Got {self.ports}")
 
