@@ -18,6 +18,16 @@ def _threads() -> Any:
     return ThreadpoolController()
 
 
+def _for_this_thread() -> None:
+    """Let the calling thread set limits: in later versions the first thread that did has that right alone.
+
+    Others' wishes are passed over without a word, and a steerer's thread would wait for cores that chains have.
+    """
+    for library in _threads().lib_controllers:
+        if hasattr(library, "clear_controlling_thread"):
+            library.clear_controlling_thread(force=True)
+
+
 class _Limit:
     """The limit of this process, and how many blocks are within it."""
 
@@ -40,6 +50,7 @@ def one_thread() -> Iterator[None]:
     """
     with _LIMIT.lock:
         if _LIMIT.blocks == 0:
+            _for_this_thread()
             _LIMIT.held = _threads().limit(limits=1)
         _LIMIT.blocks += 1
     try:
@@ -48,7 +59,9 @@ def one_thread() -> Iterator[None]:
         with _LIMIT.lock:
             _LIMIT.blocks -= 1
             if _LIMIT.blocks == 0:
+                _for_this_thread()
                 _LIMIT.held.restore_original_limits()
+                _for_this_thread()  # and for none after it
 
 
 def cores_for(width: int) -> AbstractContextManager[object]:
