@@ -28,6 +28,7 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     betas: tuple[float, ...] = ()
     checkpoints: str | None = None
     substrate: str | None = None
+    cluster: str | None = None
 
     @property
     def asks(self) -> bool:
@@ -45,7 +46,7 @@ def asked_beside(spec: CampaignSpec, more: Extension) -> CampaignSpec:
         if {dims[3] for dims in more.volumes} != {dims[3] for dims in spec.lattice.volumes}:
             del lattice["beta_min"], lattice["beta_max"]
         spec = msgspec.structs.replace(spec, lattice=type(spec.lattice)(**lattice))
-    return _placed(_visiting(spec, more.betas), more.substrate)
+    return _placed(_visiting(spec, more.betas), more)
 
 
 def extended(state: CampaignState, more: Extension) -> CampaignSpec:
@@ -71,7 +72,7 @@ def extended(state: CampaignState, more: Extension) -> CampaignSpec:
     spec = _kept_at(_changed(spec, "budget", changes), more.checkpoints)
     if more.volumes:
         spec = _changed(spec, "lattice", {"volumes": _with_volumes(spec, more.volumes)})
-    return _placed(_visiting(spec, more.betas), more.substrate)
+    return _placed(_visiting(spec, more.betas), more)
 
 
 def _with_volumes(spec: CampaignSpec, added: tuple[Dims, ...]) -> tuple[Dims, ...]:
@@ -102,9 +103,11 @@ def _visiting(spec: CampaignSpec, betas: tuple[float, ...]) -> CampaignSpec:
     return msgspec.structs.replace(spec, lattice=lattice, steering=steering)
 
 
-def _placed(spec: CampaignSpec, substrate: str | None) -> CampaignSpec:
-    """Return the spec with another place to run, lane by lane or not."""
-    return spec if substrate is None else _changed(spec, "running", {"substrate": substrate, "lanes": ()})
+def _placed(spec: CampaignSpec, more: Extension) -> CampaignSpec:
+    """Return the spec with another place to run: silicon, machines or both."""
+    if more.substrate is not None:
+        spec = _changed(spec, "running", {"substrate": more.substrate, "lanes": ()})
+    return spec if more.cluster is None else _changed(spec, "running", {"cluster": more.cluster})
 
 
 def _kept_at(spec: CampaignSpec, place: str | None) -> CampaignSpec:

@@ -25,7 +25,7 @@ from .report.decisions import ResultPart
 from .report.heads import HeadAccount, accounts_of
 from .report.page import write_report
 from .report.result import CampaignResult, CampaignSummary, findings_of, result_of, summary_of
-from .report.verdict import verdict_lines
+from .report.verdict import comparison, verdict_lines
 from .report.words import lattice_name
 from .running.campaign import JOURNAL, Campaign
 from .spec import PRESETS, CampaignSpec, Dims, load_spec, preset
@@ -55,6 +55,16 @@ class Results:
 
     def __str__(self) -> str:
         return "\n".join(verdict_lines(self.result))
+
+    @property
+    def said(self) -> list[str]:
+        """What a campaign says when it is over: its verdict, what is published, how it ended, where the report is."""
+        summary = self.summary
+        ended = "not finished" if summary.stopped_by is None else f"stopped by {summary.stopped_by}"
+        lines = [str(self), comparison(self.spec, self.result)]
+        lines.append(f"{summary.trajectories} updates in {summary.seconds:.1f} s, {ended}")
+        lines.append("" if summary.report is None else f"report: {summary.report}")
+        return [line for line in lines if line]
 
     @cached_property
     def result(self) -> CampaignResult:

@@ -42,6 +42,7 @@ LATER: dict[str, dict[str, Any]] = {
         "lanes": (),
         "rewire": True,
         "checkpoints": "",
+        "cluster": "",
     },
     "screening": {"weights": ""},
     "steering": {"points": (), "prior": "auto"},
@@ -274,11 +275,16 @@ class Running(_Part, frozen=True, kw_only=True):
     lanes: tuple[LaneSpec, ...] = ()
     rewire: bool = True
     checkpoints: str = ""
+    cluster: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.lanes and self.cluster:
+            raise SpecError(
+                "`running.lanes` are of one machine, and `running.cluster` has many\nhint: give one of them"
+            )
         protocol, _ = check_address(self.checkpoints)
-        if protocol == "memory" and self.isolation == "process":
+        if protocol == "memory" and (self.isolation == "process" or self.cluster):
             raise SpecError(
                 "`running.checkpoints` in memory are one process's own, and `running.isolation` wants several"
                 "\nhint: file:///shared/path"

@@ -21,25 +21,18 @@ if TYPE_CHECKING:
 VOLUMES = "A lattice x,y,z,t, as in 12,12,12,4; may be given several times."
 SUBSTRATES = "Where chains run: auto, all, cpu or a name such as cuda:0."
 PLACES = "Where checkpoints go: file:///shared/path, s3://bucket/prefix, gs://bucket/prefix, or '' for the directory."
+CLUSTERS = "Machines that chains run on, with Ray: auto, ray://HOST:10001, HOST:PORT, local:3x2 (here)."
 BETAS = "Couplings that every volume visits first, as in 5.68,5.70."
 
 
-def asked(
-    volume: list[str] | None,
-    beta: str | None,
-    checkpoints: str | None,
-    substrate: str | None,
-    **budget: float | None,
-) -> "Extension":
+def asked(volume: list[str] | None, beta: str | None, **plain: str | float | None) -> "Extension":
     """Return what the options ask for."""
     from metalforge.campaign.extending import Extension
 
     return Extension(
-        checkpoints=checkpoints,
-        substrate=substrate,
-        **budget,  # type: ignore[arg-type]
         volumes=tuple(_volume(text) for text in volume or ()),
         betas=() if beta is None else tuple(_numbers("--beta", beta, "numbers as in 5.68,5.70")),
+        **plain,  # type: ignore[arg-type]
     )
 
 
@@ -133,7 +126,9 @@ def scan(
     beta: Annotated[str | None, typer.Option(help=BETAS)] = None,
     checkpoints: Annotated[str | None, typer.Option(help=PLACES)] = None,
     substrate: Annotated[str | None, typer.Option(help=SUBSTRATES)] = None,
+    cluster: Annotated[str | None, typer.Option(help=CLUSTERS)] = None,
     weights: Annotated[Path | None, typer.Option(help="Weights of the heads, as `conductor adopt` writes.")] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Leave it to the cluster; `attach` comes back.")] = False,
     print_spec: Annotated[bool, typer.Option("--print-spec", help="Write the spec, commented, and stop.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -147,12 +142,20 @@ def scan(
     from metalforge.campaign.running.campaign import Campaign
 
     budget = {"seconds": seconds, "trajectories": trajectories, "target_error": target_error}
-    more = asked(volume, beta, checkpoints, substrate, **budget)
+    where = {"checkpoints": checkpoints, "substrate": substrate, "cluster": cluster}
+    more = asked(volume, beta, **budget, **where)
     wanted = asked_beside(_spec(spec, preset, ordering, seed, energy, weights), more)
     if print_spec:
         print_text(spec_text(wanted))
         return
     directory = out or Path(f"{wanted.folder}-{time.strftime('%Y%m%d-%H%M%S')}")
+    if wanted.running.cluster:
+        from .far import scan_far
+
+        scan_far(wanted, directory, detach=detach, as_json=as_json)
+        return
+    if detach:
+        raise _refused("--detach", "no --cluster", "beside --cluster: without one the campaign runs in this process")
     with Campaign.open(wanted, directory, command=("metalforge", *sys.argv[1:])) as campaign:
         for entry in known_of(wanted.lattice):
             sys.stderr.write(f"known: {entry.cited}\n")
@@ -168,6 +171,7 @@ def resume(
     beta: Annotated[str | None, typer.Option(help=BETAS)] = None,
     checkpoints: Annotated[str | None, typer.Option(help=PLACES)] = None,
     substrate: Annotated[str | None, typer.Option(help=SUBSTRATES)] = None,
+    cluster: Annotated[str | None, typer.Option(help=CLUSTERS)] = None,
     as_json: Json = False,
 ) -> None:
     """Go on with a campaign that was interrupted or killed, or extend one, finished or not.
@@ -179,7 +183,13 @@ def resume(
     from metalforge.campaign.running.campaign import Campaign
 
     budget = {"seconds": seconds, "trajectories": trajectories, "target_error": target_error}
-    more = asked(volume, beta, checkpoints, substrate, **budget)
+    where = {"checkpoints": checkpoints, "substrate": substrate, "cluster": cluster}
+    more = asked(volume, beta, **budget, **where)
+    if there := _cluster_of(directory, cluster):
+        from .far import resume_far
+
+        resume_far(directory, there, more, as_json=as_json)
+        return
     with Campaign.resume(directory, more=more, command=("metalforge", *sys.argv[1:])) as campaign:
         if campaign.message:
             sys.stderr.write(campaign.message + "\n")
@@ -190,6 +200,19 @@ def resume(
                 f"hint: metalforge resume {directory} {option} extends it\n"
             )
         _run(campaign, as_json)
+
+
+def _cluster_of(directory: Path, asked: str | None) -> str:
+    """Return the cluster that a campaign goes on with: what is asked for, else what it has run on."""
+    from metalforge.campaign.spec import load_spec
+    from metalforge.core.errors import SpecError
+
+    if asked is not None:
+        return asked
+    try:
+        return load_spec(directory / "spec.toml").running.cluster
+    except SpecError:
+        return ""  # whoever resumes says what is wrong with the directory
 
 
 def replay(
@@ -347,16 +370,8 @@ def _run(campaign: "Campaign", as_json: bool) -> None:
 
 def _say(found: "Results", as_json: bool) -> None:
     """Print what a campaign found."""
-    from metalforge.campaign.report.verdict import comparison
-
     if as_json:
         print_json(found.summary)
         return
-    summary = found.summary
-    print_text(str(found))
-    if compared := comparison(found.spec, found.result):
-        print_text(compared)
-    ended = "not finished" if summary.stopped_by is None else f"stopped by {summary.stopped_by}"
-    print_text(f"{summary.trajectories} updates in {summary.seconds:.1f} s, {ended}")
-    if summary.report is not None:
-        print_text(f"report: {summary.report}")
+    for line in found.said:
+        print_text(line)

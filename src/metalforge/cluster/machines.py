@@ -6,15 +6,17 @@ campaign has as many lanes as its spec says, whatever the cluster has: where a n
 other has a lane for every core and card, loses those of a lost node, and takes a new one up when it comes.
 """
 
+import os
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from metalforge.campaign.running.campaign import JOURNAL
 from metalforge.campaign.running.lanes import ChainLane
 from metalforge.campaign.running.orders import stage_of
 from metalforge.campaign.spec import CampaignSpec
@@ -29,7 +31,8 @@ from metalforge.pipeline.processes import Died
 from metalforge.pipeline.threads import ThreadsRun
 
 from .lanes import FarCard, FarEngine, FarMeter, FarSubstrate, LaneFacts, LaneHost
-from .worker import HereFlag, NodeFacts, NodeWorker, halt_here
+from .nodes import common_level
+from .worker import LEVEL, HereFlag, NodeFacts, NodeWorker, halt_here
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -136,8 +139,10 @@ class ClusterRun(ThreadsRun):
 class RayMachines(Closing):
     """All nodes of a cluster that this process has joined, for one campaign in `directory`."""
 
-    def __init__(self, ray: "ModuleType", directory: Path, *, level: str, start_s: float = START_S) -> None:
-        self.ray, self._directory, self._level, self._start_s = ray, directory, level, start_s
+    def __init__(self, ray: "ModuleType", directory: Path, *, start_s: float = START_S) -> None:
+        self.ray, self._directory, self._start_s = ray, directory, start_s
+        self._level = os.environ.get(LEVEL, "")
+        """Build level of the kernels on all nodes; nothing before the first were asked what they can run."""
         self._nodes: dict[str, ClusterNode] = {}
         self._homes: dict[str, tuple[ClusterNode, LaneFacts]] = {}
         """Where each lane is, or was."""
@@ -221,6 +226,11 @@ class RayMachines(Closing):
         node.worker.leave.remote(reason)
         return True
 
+    def holds(self, node_id: str) -> bool:
+        """Return whether a lane of a node is still at work."""
+        node = self._nodes.get(node_id)
+        return node is not None and node.worker is not None
+
     def died(self, node: ClusterNode, worker: Any) -> None:
         """Note that a worker is no more; another is started when a lane needs it."""
         with self._lock:
@@ -244,29 +254,30 @@ class RayMachines(Closing):
             if node_id not in there:
                 node.gone, node.worker = node.gone or "it is not there any more", None
         new = [node for node in self._nodes.values() if not node.gone and node.cores + node.cards and not node.lanes]
-        probe = self._directory / "spec.toml"
+        probe = self._directory / JOURNAL
         for node in new:
             node.worker = self._new_worker(node)
-        asked = {
-            node.id: (node.worker.facts.remote(str(probe)), node.worker.lanes.remote(spec, node.cores)) for node in new
-        }
-        for node in new:
-            facts, lanes = asked[node.id]
+        for node, facts in self._asked(new, lambda worker, _: worker.facts.remote(str(probe))):
+            node.facts = facts
+        new = [node for node in new if node.facts is not None]
+        if not self._level and new:
+            self._level = os.environ[LEVEL] = common_level([node.facts for node in new if node.facts is not None])
+        for node, lanes in self._asked(new, lambda worker, node: worker.lanes.remote(spec, node.cores, self._level)):
+            node.lanes = tuple(lanes)
+            sees = "" if not probe.exists() or (node.facts and node.facts.sees) else "; it does not see the directory"
+            self._said.append((f"node {node.label}", f"{node.facts and node.facts.host}: {_has(node)}{sees}"))
+
+    def _asked(
+        self, nodes: Sequence[ClusterNode], question: Callable[[Any, ClusterNode], Any]
+    ) -> Iterator[tuple[ClusterNode, Any]]:
+        """Give the answers of the workers of nodes, asked all at once; a node that has none is given up."""
+        asked = [(node, question(node.worker, node)) for node in nodes]
+        for node, answer in asked:
             try:
-                node.facts, found = self._get(facts, node), self._get(lanes, node)
+                yield node, self._get(answer, node)
             except StageCrashError as error:
                 node.gone = str(error)
-                continue
-            wrong = [lane for lane in found if lane.engine.startswith("cpu:") and lane.engine != f"cpu:{self._level}"]
-            if wrong:
-                node.gone = (
-                    f"its kernels are at level {wrong[0].engine.partition(':')[2]}, the campaign's at {self._level}"
-                )
                 self._end(node)
-                continue
-            node.lanes = tuple(found)
-            sees = "" if node.facts.sees or not probe.exists() else "; it does not see the campaign's directory"
-            self._said.append((f"node {node.label}", f"{node.facts.host}: {_has(node)}{sees}"))
 
     def _new_worker(self, node: ClusterNode) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -282,7 +293,6 @@ class RayMachines(Closing):
                 max_task_retries=0,
                 max_concurrency=calls,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
-                runtime_env={"env_vars": {"METALFORGE_ISA": self._level}},
             )
             .remote(str(self._directory))
         )
@@ -411,7 +421,7 @@ class RayMachines(Closing):
             worker = node.worker
             if worker is None:
                 worker = self._new_worker(node)
-                self._get(worker.ping.remote(), node)
+                self._get(worker.at_level.remote(self._level), node)
                 node.worker, node.heard = worker, time.monotonic()
                 if self._flag.is_set:
                     worker.halt.remote(True)

@@ -30,6 +30,9 @@ from metalforge.substrates import discover
 
 from .lanes import LaneFacts, facts_of
 
+LEVEL = "METALFORGE_ISA"
+"""The environment variable that names the build level of the kernels."""
+
 
 class HereFlag:
     """Whether the producers of this process stop at their next update."""
@@ -90,8 +93,16 @@ class NodeWorker:
             sees=bool(probe) and Path(probe).exists(),
         )
 
-    def lanes(self, spec: CampaignSpec, cores: int) -> list[LaneFacts]:
+    def at_level(self, level: str) -> int:
+        """Run the kernels at a build level from now on; return the process."""
+        os.environ[LEVEL] = level
+        native.kernels()  # says what is missing
+        self._directory.mkdir(parents=True, exist_ok=True)
+        return os.getpid()
+
+    def lanes(self, spec: CampaignSpec, cores: int, level: str) -> list[LaneFacts]:
         """Return the lanes of a campaign on this node, of which so many cores are the campaign's."""
+        self.at_level(level)
         running = msgspec.structs.replace(spec.running, producers=max(cores // spec.running.threads, 1))
         mine = msgspec.structs.replace(spec, running=running)
         found = lanes_here(mine)
@@ -99,7 +110,6 @@ class NodeWorker:
         chain_files(self._directory, spec.running.checkpoints).prepare()  # packages and credentials are a node's own
         for lane in found:
             self._meters.setdefault(lane.substrate.info.name, lane.substrate.meter())
-        self._directory.mkdir(parents=True, exist_ok=True)
         return [facts_of(lane, spec.running.threads) for lane in found]
 
     def joules(self, substrate: str) -> Quantity:

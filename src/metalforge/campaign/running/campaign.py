@@ -342,6 +342,7 @@ class Campaign(Closing):
     def _look(self) -> None:
         """However long a block takes, what was written is synced in time, and no budget of time is far exceeded."""
         self.book.journal.tick()
+        self._note_lanes()
         budget = self.spec.budget.seconds
         late = budget is not None and self.state.elapsed(self.book.clock()) > budget + max(GRACE_S, GRACE * budget)
         if self.halted or late:

@@ -1,0 +1,163 @@
+"""`scan --cluster`, `resume` of such a campaign, and `attach`: a campaign that runs elsewhere, watched from here."""
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .guard import AGAIN
+from .output import Json, print_json, print_text
+from .scan import CLUSTERS, Directory
+
+if TYPE_CHECKING:
+    from metalforge.campaign.extending import Extension
+    from metalforge.campaign.spec import CampaignSpec
+
+LOOK_S = 0.5
+"""Between two looks at the supervisor."""
+PATIENCE_S = 60.0
+"""That a supervisor may take to come back before the cluster is given up."""
+
+
+def scan_far(spec: "CampaignSpec", directory: Path, *, detach: bool, as_json: bool) -> None:
+    """Begin a campaign on a cluster."""
+    from metalforge.campaign.running.campaign import JOURNAL
+    from metalforge.core.errors import SpecError
+
+    directory = directory.resolve()
+    if (directory / JOURNAL).exists():
+        raise SpecError(f"{directory}: a campaign is there\nhint: metalforge resume {directory} goes on with it")
+    _far(spec.running.cluster, directory, spec=spec, more=None, detach=detach, as_json=as_json)
+
+
+def resume_far(directory: Path, cluster: str, more: "Extension", *, as_json: bool) -> None:
+    """Go on with a campaign on a cluster."""
+    _far(cluster, directory.resolve(), spec=None, more=more, detach=False, as_json=as_json)
+
+
+def attach(
+    directory: Directory,
+    cluster: Annotated[str | None, typer.Option(help=f"{CLUSTERS} That of its spec without.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Come back to a campaign that runs on a cluster: watch it, stop it with Ctrl-C, see how it ended."""
+    from metalforge.core.errors import SpecError
+
+    from .scan import _cluster_of
+
+    directory = directory.resolve()
+    if not (where := _cluster_of(directory, cluster)):
+        raise SpecError(
+            f"{directory}: was not begun on a cluster, or is not seen from here"
+            "\nhint: metalforge watch looks at one on this machine; --cluster says where another one is"
+        )
+    _far(where, directory, spec=None, more=None, detach=False, as_json=as_json, attach=True)
+
+
+def _far(
+    cluster: str,
+    directory: Path,
+    *,
+    spec: "CampaignSpec | None",
+    more: "Extension | None",
+    detach: bool,
+    as_json: bool,
+    attach: bool = False,
+) -> None:
+    from metalforge.cluster import joining, supervisor
+    from metalforge.cluster.address import ClusterAddress
+    from metalforge.core.errors import SpecError
+
+    address = ClusterAddress.parse(cluster)
+    ray = joining.join(address, directory)
+    stop = False
+    try:
+        actor = supervisor.find(ray, directory)
+        if actor is not None and not attach:
+            if _Asking(ray, directory)(actor.outcome.remote) is None:
+                raise SpecError(f"{directory}: is running there\nhint: metalforge attach {directory} looks at it")
+            supervisor.end(ray, directory, actor)
+            actor = None
+        if attach and actor is None:
+            raise SpecError(f"{directory}: nobody runs it there\nhint: metalforge resume {directory} goes on with it")
+        if actor is None:
+            command = ("metalforge", *sys.argv[1:])
+            actor = supervisor.begin(ray, directory, spec=spec, more=more, command=command)
+        sys.stderr.write(f"campaign in {directory}, on {address}\n")
+        if detach:
+            sys.stderr.write(f"metalforge attach {directory} comes back to it\n")
+            return
+        stop = _watch(ray, actor, directory, as_json)
+    finally:
+        joining.leave(ray, address, directory, stop=stop)
+
+
+def _watch(ray: Any, actor: Any, directory: Path, as_json: bool) -> bool:
+    """Show a campaign until it is over; return whether it is, or end with its exit code."""
+    from metalforge.cluster import supervisor
+
+    from .live import LiveView
+
+    asked: list[str] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        asked.append(signal.Signals(number).name)
+
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+        signal.signal(number, stop)
+    ask = _Asking(ray, directory)
+    with nullcontext() if as_json else LiveView() as live:
+        told = 0
+        while (outcome := ask(actor.outcome.remote)) is None:
+            if len(asked) > told:
+                ask(lambda: actor.interrupt.remote(asked[0]))
+                told = len(asked)
+            if live is not None and (view := ask(actor.view.remote)) is not None:
+                live.show(view)
+            time.sleep(LOOK_S)
+    if outcome.kind == "failed":
+        error = ask(actor.error.remote)
+        supervisor.end(ray, directory, actor)
+        error.add_note(f"hint: what was done is kept; go on with: metalforge resume {directory}")
+        raise error
+    supervisor.end(ray, directory, actor)
+    if outcome.kind == "interrupted":
+        sys.stderr.write(f"interrupted ({outcome.reason}); go on with: metalforge resume {directory}\n")
+        raise typer.Exit(AGAIN)
+    if as_json:
+        print_json(outcome.summary)
+    else:
+        for line in outcome.lines:
+            print_text(line)
+    return True
+
+
+class _Asking:
+    """Asks the supervisor, through its deaths: it comes back, and the journal has what was done."""
+
+    def __init__(self, ray: Any, directory: Path) -> None:
+        self._ray, self._directory = ray, directory
+        self._heard = time.monotonic()
+
+    def __call__(self, question: Callable[[], Any]) -> Any:
+        from metalforge.core.errors import PlacementError
+
+        while True:
+            try:
+                answer = self._ray.get(question(), timeout=PATIENCE_S)
+            except (self._ray.exceptions.RayActorError, self._ray.exceptions.GetTimeoutError) as error:
+                if time.monotonic() - self._heard > PATIENCE_S:
+                    raise PlacementError(
+                        f"the campaign's supervisor is gone: {str(error).strip().partition(chr(10))[0]}"
+                        f"\nhint: what was done is kept; go on with: metalforge resume {self._directory}"
+                    ) from error
+                time.sleep(LOOK_S)
+            else:
+                self._heard = time.monotonic()
+                return answer

@@ -1,0 +1,181 @@
+"""A campaign that outlives the terminal: an actor with a name, on the node that has the campaign's directory.
+
+It runs the same `Campaign` as one machine does, with the cluster's nodes as its machines, and writes the same journal.
+When it dies Ray starts it again, and it goes on from there: the journal is all that it has. Whoever knows the directory
+can find it, ask how it stands, and tell it to stop.
+"""
+
+import hashlib
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from metalforge.campaign.extending import Extension
+from metalforge.campaign.report.result import CampaignSummary
+from metalforge.campaign.results import Results
+from metalforge.campaign.running.campaign import JOURNAL, Campaign
+from metalforge.campaign.spec import CampaignSpec
+from metalforge.campaign.view import View
+from metalforge.core.errors import MetalforgeError, PlacementError
+from metalforge.pipeline import PipelineError
+from metalforge.pipeline.child import portable
+
+from .machines import RayMachines
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+NAMESPACE = "metalforge"
+PREFIX = "campaign "
+KEPT_S = 3600.0
+"""That a supervisor whose campaign is over waits for whoever wants to know, before it goes by itself."""
+END_S = 30.0
+FOREVER = -1
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a campaign ended, or that it was stopped; what it said is there for those who do not see its directory."""
+
+    kind: Literal["finished", "interrupted", "failed"]
+    reason: str = ""
+    lines: tuple[str, ...] = ()
+    summary: CampaignSummary | None = None
+
+
+def name_of(directory: Path) -> str:
+    """Return the name of the supervisor of a directory."""
+    return PREFIX + hashlib.sha256(str(directory).encode()).hexdigest()[:16]
+
+
+class Supervisor:
+    """Runs one campaign. Every public method may be called at any time, by anybody in the cluster."""
+
+    def __init__(
+        self, directory: str, spec: CampaignSpec | None, more: Extension | None, command: Sequence[str]
+    ) -> None:
+        import ray
+
+        self._ray, self._directory = ray, Path(directory)
+        self._campaign: Campaign | None = None
+        self._machines: RayMachines | None = None
+        self._outcome: Outcome | None = None
+        self._error: Exception | None = None
+        self._halt = ""
+        again = ray.get_runtime_context().was_current_actor_reconstructed
+        begun = again and (self._directory / JOURNAL).exists()
+        if begun:
+            spec, more = None, None
+        self._thread = threading.Thread(target=self._run, args=(spec, more, tuple(command)), daemon=True)
+        self._thread.start()
+
+    def _run(self, spec: CampaignSpec | None, more: Extension | None, command: Sequence[str]) -> None:
+        try:
+            self._outcome = self._carry_out(spec, more, command)
+        except Exception as error:
+            # The stages are ours: what broke is worth a line, not on which item of which of them.
+            broke = error.__cause__ if isinstance(error, PipelineError) and error.__cause__ is not None else error
+            self._error = portable(broke) if isinstance(broke, Exception) else error
+            reason = str(broke) if isinstance(broke, MetalforgeError) else traceback.format_exc()
+            self._outcome = Outcome(kind="failed", reason=reason)
+        threading.Thread(target=self._go, daemon=True).start()
+
+    def _carry_out(self, spec: CampaignSpec | None, more: Extension | None, command: Sequence[str]) -> Outcome:
+        with RayMachines(self._ray, self._directory) as self._machines:
+            opened = (
+                Campaign.resume(self._directory, more=more, command=command, machines=self._machines)
+                if spec is None
+                else Campaign.open(spec, self._directory, command=command, machines=self._machines)
+            )
+            with opened as self._campaign:
+                if self._halt:
+                    self._campaign.interrupt(self._halt)
+                state = self._campaign.run()
+        if state.finished is None:
+            return Outcome(kind="interrupted", reason=state.interrupted[-1].reason)
+        found = Results(state, self._directory)
+        found.report()
+        return Outcome(kind="finished", lines=tuple(found.said), summary=found.summary)
+
+    def _go(self) -> None:
+        """Leave the cluster when nobody has asked for long."""
+        time.sleep(KEPT_S)
+        self._ray.kill(self._ray.get_runtime_context().current_actor)
+
+    def view(self) -> View | None:
+        """Return how it stands; None while it is being opened."""
+        campaign = self._campaign
+        return None if campaign is None else campaign.view()
+
+    def outcome(self) -> Outcome | None:
+        """Return how it ended; None while it runs."""
+        return self._outcome
+
+    def error(self) -> Exception | None:
+        """Return what it failed with."""
+        return self._error
+
+    def interrupt(self, reason: str) -> None:
+        """Let it stop at the next update, with everything written."""
+        self._halt = reason
+        if self._campaign is not None:
+            self._campaign.interrupt(reason)
+
+    def leave(self, node: str, reason: str) -> bool:
+        """Give up a node that will be taken away; return whether it had work there."""
+        return self._machines is not None and self._machines.leave(node, reason)
+
+    def holds(self, node: str) -> bool:
+        """Return whether the campaign still has work on a node."""
+        return self._machines is not None and self._outcome is None and self._machines.holds(node)
+
+
+def find(ray: "ModuleType", directory: Path) -> Any:
+    """Return the supervisor of a directory, dead or alive; None where there is none."""
+    try:
+        return ray.get_actor(name_of(directory), namespace=NAMESPACE)
+    except ValueError:
+        return None
+
+
+def end(ray: "ModuleType", directory: Path, actor: Any) -> None:
+    """End a supervisor, and return when its name is free."""
+    ray.kill(actor)
+    deadline = time.monotonic() + END_S
+    while find(ray, directory) is not None:
+        if time.monotonic() > deadline:
+            raise PlacementError(f"{directory}: its supervisor does not end\nhint: try again in a minute")
+        time.sleep(0.1)
+
+
+def begin(
+    ray: "ModuleType",
+    directory: Path,
+    *,
+    spec: CampaignSpec | None,
+    more: Extension | None = None,
+    command: Sequence[str] = (),
+) -> Any:
+    """Start the supervisor of a directory on this process' node; with a spec a campaign begins, without it goes on."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = ray.get_runtime_context().get_node_id()
+    return (
+        ray.remote(Supervisor)
+        .options(
+            name=name_of(directory),
+            namespace=NAMESPACE,
+            lifetime="detached",
+            num_cpus=0,
+            max_restarts=FOREVER,
+            max_task_retries=0,
+            max_concurrency=8,
+            # The directory is there, and its lock: on another machine nobody could tell that it is held.
+            scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=False),
+        )
+        .remote(str(directory), spec, more, tuple(command))
+    )
