@@ -81,25 +81,33 @@ def test_the_token_is_in_one_file_and_on_no_command_line(cluster, folder):
     assert file.parent == folder
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     lines = [command_line(pid) for pid in processes(folder)]
-    assert len(lines) > 6
+    assert len(lines) >= 1 + 3 * 3 + 1  # the keeper; raylets, each with two agents; the head's server
     assert not [line for line in lines if file.read_text() in line]
     assert file.read_text() not in json.dumps(cluster.environment())
 
 
 def test_who_has_no_token_is_refused(cluster, tmp_path):
+    """By the head, which is asked here as a driver asks it first; drivers go on trying for 20 s."""
+    script = """
+import os, sys
+from ray._raylet import GcsClient
+try:
+    GcsClient(address=os.environ["RAY_ADDRESS"]).internal_kv_keys(b"", None)
+except Exception as error:
+    sys.exit(str(error))
+"""
     other = tmp_path / "token"
     other.write_text("0" * 64)
-    for environment in ({"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_TOKEN_PATH": str(other)}):
-        script = "import ray; ray.init(log_to_driver=False); print('in')"
-        try:
-            done = subprocess.run(
-                [sys.executable, "-c", script],
-                env=os.environ | cluster.environment() | environment, capture_output=True, text=True, timeout=5,
-            )  # fmt: skip
-            said = done.stdout
-        except subprocess.TimeoutExpired as late:  # Ray goes on trying for a while
-            said = (late.stdout or b"").decode()
-        assert "in" not in said.split()
+    refused = {}
+    for environment in ({"RAY_AUTH_MODE": "disabled"}, {"RAY_AUTH_TOKEN_PATH": str(other)}, {}):
+        done = subprocess.run(
+            [sys.executable, "-c", script], env=os.environ | cluster.environment() | environment,
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        refused["".join(environment)] = done.stderr if done.returncode else ""
+    assert "nauthenticated" in refused["RAY_AUTH_MODE"]
+    assert "nauthenticated" in refused["RAY_AUTH_TOKEN_PATH"]
+    assert refused[""] == ""
 
 
 def listening(pids):
@@ -218,10 +226,14 @@ def test_a_node_is_silent_for_a_while(cluster):
     assert node in cluster.nodes()
 
 
-def test_a_cluster_ends_with_its_head(tmp_path):
-    cluster = start_local(1, 1, tmp_path / "headless")
-    cluster.kill_node(0)
-    assert wait_until(lambda: LocalCluster.find(cluster.folder) is None and not list(cluster.folder.iterdir()), 20.0)
+def test_why_a_cluster_does_not_start_is_said_and_nothing_is_left(tmp_path, monkeypatch):
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "__init__.py").write_text("raise RuntimeError('out of luck')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(LocalClusterError, match="out of luck"):
+        start_local(1, 1, tmp_path / "cluster")
+    assert list((tmp_path / "cluster").iterdir()) == []
+    assert LocalCluster.find(tmp_path / "cluster") is None
 
 
 def test_what_a_killed_keeper_leaves_is_ended_and_removed(tmp_path):
@@ -243,3 +255,15 @@ def test_a_cluster_that_nobody_uses_ends(tmp_path):
     cluster = start_local(1, 1, tmp_path / "unused", idle_s=1.0)
     assert wait_until(lambda: not any(cluster.folder.iterdir()), 20.0)
     assert LocalCluster.find(cluster.folder) is None
+
+
+def test_a_cluster_ends_with_its_head(cluster, folder):
+    """The last that is done to it: `stop` is then nothing."""
+    place = Place.of(folder)
+    assert len(cluster.nodes()) > 1
+    cluster.kill_node(0)
+    assert wait_until(lambda: not list(folder.iterdir()), 20.0)
+    assert LocalCluster.find(folder) is None
+    assert cluster.nodes() == ()
+    assert wait_until(lambda: not list(marked(f"{place.cluster}:")), 5.0)  # the keeper is the last
+    assert not place.temporary.exists()

@@ -12,6 +12,8 @@ import socket
 import sys
 import threading
 import time
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ import msgspec
 from metalforge.core.files import replacing
 
 from .local import RECORD, SOCKET, Added, AddNode, ClusterRecord, LocalNode, Place
-from .marked import RAYLET, VARIABLE, kill_all, mark_of
+from .marked import RAYLET, kill_all, mark_of, marking
 
 _STORE_BYTES = 80 << 20  # the least that Ray takes; links never pass through it
 _SERVERS = (RAYLET, "gcs_server")
@@ -42,14 +44,13 @@ class Keeper:
     def add(self, cores: int) -> int:
         """Start a node, and return its number when it has joined."""
         number, self._next = self._next, self._next + 1
-        os.environ[VARIABLE] = mark_of(self._place.cluster, number)  # what is started from here on inherits it
+        os.environ.update(marking(self._place.cluster, number))  # what is started from here on inherits it
         common = {"num_cpus": cores, "node_ip_address": "127.0.0.1", "object_store_memory": _STORE_BYTES}
         head = {"include_dashboard": False, "dashboard_host": "127.0.0.1", "no_monitor": True} if number == 0 else {}
         try:
             node = self._ray.add_node(**common, **head, include_log_monitor=False)
         finally:
-            for told in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                signal.signal(told, _stop)  # Ray has set its own
+            _listen(_stop)  # Ray has set its own
         pids = {kind: process.pid for kind, process in node.live_processes()}
         self._nodes[number] = node, LocalNode(number=number, id=node.node_id, pid=pids[RAYLET], cores=cores)
         for kind in _SERVERS:
@@ -127,9 +128,34 @@ def _stop(number: int, frame: object) -> None:
     sys.exit(0)
 
 
-def main(folder: str, lock: str, up: str, nodes: str, cores: str, idle_s: str) -> None:
+def _listen(to: signal.Handlers | Callable[[int, object], None]) -> None:
+    for told in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(told, to)
+
+
+def _hold(place: Place, up: int, nodes: int, cores: int, idle_s: float) -> None:
     """Hold a cluster until it is to end; then end everything and remove every file."""
-    if os.fork():  # the caller waits for this process only, and never has to for the keeper
+    said = False
+    try:
+        _listen(_stop)
+        keeper = Keeper(place, idle_s)
+        for _ in range(nodes):
+            keeper.add(cores)
+        os.write(up, b"+")
+        os.close(up)
+        said = True
+        keeper.keep()
+    finally:
+        _listen(signal.SIG_IGN)
+        if said:
+            place.clear()
+        else:  # who waits for the cluster reads the log, and clears then
+            kill_all(f"{place.cluster}:")
+
+
+def main(folder: str, lock: str, up: str, nodes: str, cores: str, idle_s: str) -> None:
+    """Become a process that nobody waits for, and hold the cluster."""
+    if os.fork():
         os._exit(0)
     for inherited in (lock, up):
         os.set_inheritable(int(inherited), False)
@@ -137,18 +163,14 @@ def main(folder: str, lock: str, up: str, nodes: str, cores: str, idle_s: str) -
     if place is None:
         sys.exit(f"{folder}: has no token")
     try:
-        for told in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(told, _stop)
-        keeper = Keeper(place, float(idle_s))
-        for _ in range(int(nodes)):
-            keeper.add(int(cores))
-        os.write(int(up), b"+")
-        os.close(int(up))
-        keeper.keep()
+        _hold(place, int(up), int(nodes), int(cores), float(idle_s))
+    except Exception:
+        traceback.print_exc()
+    except SystemExit as told:
+        print(told)
     finally:
-        for told in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(told, signal.SIG_IGN)
-        place.clear()
+        sys.stdout.flush()
+        os._exit(0)  # not by way of what Ray does at the end of a process: it would look for its nodes
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from metalforge.core.errors import MetalforgeError, PluginError, SpecError
 from metalforge.core.files import PathLike, naming
 
 from .address import MOST_CORES, MOST_NODES
-from .marked import KEEPER, VARIABLE, is_marked, kill_all, mark_of, raylets, send, wait_until, workers
+from .marked import KEEPER, VARIABLE, is_marked, kill_all, mark_of, marking, raylets, send, wait_until, workers
 
 RECORD, TOKEN, LOG, SOCKET = "cluster.json", "cluster.token", "cluster.log", "keeper.sock"
 IDLE_S = 3600.0
@@ -42,7 +42,7 @@ IDLE_S = 3600.0
 GRACE_S = 30.0
 """That clouds and batch systems give between SIGTERM and the end, or longer."""
 _START_S, _NODE_S = 60.0, 30.0  # at most, for the first node and for each further: 2 and 1 on idle cores
-_STOP_S = 30.0
+_STOP_S, _EXIT_S = 30.0, 5.0
 _TEMPORARY = "/tmp"  # paths of Unix sockets have at most 107 bytes, and Ray's names below it have 80
 _TOKEN = re.compile("[0-9a-f]{64}")
 
@@ -154,15 +154,22 @@ class LocalCluster:
         path = Path(folder).resolve()
         if not path.is_dir():
             return None
-        with _alone(path) as alone:
-            place = Place.of(path)
-            if place and alone:
-                place.clear()
-                return None
-        record = place.record() if place else None
-        if place and record and is_marked(record.keeper, mark_of(place.cluster, KEEPER)):
-            return cls(place, record)
-        return None  # it is about to start or to end
+        found = None
+
+        def settled() -> bool:
+            nonlocal found
+            with _alone(path) as lock:
+                place = Place.of(path)
+                if place and lock is not None:
+                    place.clear()
+                    return True
+            record = place.record() if place else None
+            if place and record and is_marked(record.keeper, mark_of(place.cluster, KEEPER)):
+                found = cls(place, record)
+            return bool(found) or record is None  # else a keeper was killed and has not given its lock back yet
+
+        wait_until(settled, _EXIT_S)
+        return found
 
     @property
     def address(self) -> str:
@@ -231,13 +238,20 @@ class LocalCluster:
 
     def stop(self) -> None:
         """End everything and remove every file; again is nothing."""
-        send(self.keeper, mark_of(self._place.cluster, KEEPER), signal.SIGTERM)
-        wait_until(lambda: not self._place.token.exists() or not self._kept(), _STOP_S)
-        kill_all(f"{self._place.cluster}:")  # a keeper that hangs or was killed
-        self._place.clear()
+        keeper = mark_of(self._place.cluster, KEEPER)
+        send(self.keeper, keeper, signal.SIGTERM)
+        wait_until(lambda: not is_marked(self.keeper, keeper), _STOP_S)
+        kill_all(f"{self._place.cluster}:")  # a keeper that hangs, or what one that was killed has left
+        if self.folder.is_dir() and not wait_until(self._cleared, _STOP_S):
+            raise LocalClusterError(f"{self.folder}: its cluster has ended, but another process holds the folder")
 
-    def _kept(self) -> bool:
-        return is_marked(self.keeper, mark_of(self._place.cluster, KEEPER))
+    def _cleared(self) -> bool:
+        """Whether nothing of this cluster is in its folder, which has been given back or has another by now."""
+        with _alone(self.folder) as lock:
+            there = Place.of(self.folder)
+            if lock is not None and there == self._place:
+                self._place.clear()
+            return lock is not None or there not in (None, self._place)
 
     def _end(self, number: int) -> None:
         kill_all(mark_of(self._place.cluster, number))
@@ -275,7 +289,8 @@ def start_local(nodes: int, cores: int, folder: PathLike, *, idle_s: float = IDL
     path = Path(folder).resolve()
     with naming(path, "made", LocalClusterError):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _alone(path) as lock:
+    # One that is about to end holds its lock a little longer.
+    with _alone(path, 0.0 if LocalCluster.find(path) else _EXIT_S) as lock:
         if lock is None:
             raise LocalClusterError(f"{path}: has a cluster already\nhint: LocalCluster.find(folder).stop() ends it")
         if left := Place.of(path):
@@ -297,7 +312,7 @@ def _start_keeper(place: Place, lock: int, nodes: int, cores: int, idle_s: float
     """Start a keeper that inherits the lock, and wait until it says that all nodes are up."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", VARIABLE))}
     ours |= environment_for(place.token)
-    ours |= {VARIABLE: mark_of(place.cluster, KEEPER), "RAY_TMPDIR": str(place.temporary)}
+    ours |= marking(place.cluster, KEEPER) | {"RAY_TMPDIR": str(place.temporary)}
     limit = _START_S + _NODE_S * (nodes - 1)
     ready, up = os.pipe()
     with open(ready, "rb") as answers, open(place.folder / LOG, "wb") as log:
@@ -317,8 +332,8 @@ def _start_keeper(place: Place, lock: int, nodes: int, cores: int, idle_s: float
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[int | None]:
-    """Give the folder's lock, or None where a keeper (or somebody who starts one) has it.
+def _alone(folder: Path, patience_s: float = 0.0) -> Iterator[int | None]:
+    """Give the folder's lock, or None where a keeper (or somebody who starts one) has it for longer than that.
 
     It is a lock of the folder itself, so that no file is left of it; a keeper inherits it, so that nobody can come
     between a start and the keeper.
@@ -326,18 +341,20 @@ def _alone(folder: Path) -> Iterator[int | None]:
     with naming(folder, "locked", LocalClusterError):
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield None
-            return
-        except OSError as error:
-            raise LocalClusterError(
-                f"{folder}: cannot be locked ({error.strerror})\nhint: choose a folder on a local disk"
-            ) from error
-        yield lock
+        yield lock if wait_until(lambda: _locked(lock, folder), patience_s) else None
     finally:
         os.close(lock)
+
+
+def _locked(file: int, folder: Path) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        hint = "hint: choose a folder on a local disk"
+        raise LocalClusterError(f"{folder}: cannot be locked ({error.strerror})\n{hint}") from error
+    return True
 
 
 def _tail(log: Path) -> str:

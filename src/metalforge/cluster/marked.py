@@ -25,6 +25,14 @@ def mark_of(cluster: str, place: int | str) -> str:
     return f"{cluster}:{place}"
 
 
+def marking(cluster: str, place: int | str) -> dict[str, str]:
+    """Return the environment that marks a process and what it starts.
+
+    Ray writes titles of processes (`ray::IDLE`) over the environment that others see, unless it is told not to.
+    """
+    return {VARIABLE: mark_of(cluster, place), "SPT_NOENV": "1"}
+
+
 def _environment(pid: int) -> list[bytes]:
     # Empty for a process that has ended and was not waited for, so that it counts as gone.
     try:
