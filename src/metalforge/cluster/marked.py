@@ -89,14 +89,22 @@ def wait_until(met: Callable[[], bool], seconds: float) -> bool:
 
 
 def kill_all(mark: str) -> None:
-    """End all processes with this mark now, and those that they start meanwhile; returns when none is left."""
+    """End all processes with this mark now, and those that they start meanwhile; returns when none is left.
 
-    def gone() -> bool:
-        for pid in (left := list(marked(mark))):
-            send(pid, mark, signal.SIGKILL)
-        return not left
+    As a machine goes that loses its power: raylets stand still from the first moment and go last, so that none of them
+    can start another worker, and nobody is left who could tell the head of a death.
+    """
 
-    for pid in raylets(mark):  # first: they start others
-        send(pid, mark, signal.SIGKILL)
-    if not wait_until(gone, _GONE_S):
-        raise MetalforgeError(f"processes {list(marked(mark))} did not end within {_GONE_S:g} s after SIGKILL")
+    def end(whose: Callable[[], list[int]]) -> None:
+        def gone() -> bool:
+            for pid in (left := whose()):
+                send(pid, mark, signal.SIGKILL)
+            return not left
+
+        if not wait_until(gone, _GONE_S):
+            raise MetalforgeError(f"processes {whose()} did not end within {_GONE_S:g} s after SIGKILL")
+
+    for pid in (still := raylets(mark)):
+        send(pid, mark, signal.SIGSTOP)
+    end(lambda: [pid for pid in marked(mark) if pid not in still])
+    end(lambda: list(marked(mark)))

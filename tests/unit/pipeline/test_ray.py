@@ -82,7 +82,7 @@ def test_the_shipped_qcd_graph_runs_on_ray(cluster, monkeypatch):
 @pytest.mark.filterwarnings("ignore")
 def test_a_resource_that_no_node_has_ends_the_run_and_is_named(cluster):
     with pytest.raises(PipelineError, match="1 moon of which the cluster has 0") as caught:
-        graph(increment, Collect()).run("ray", resources={"middle": {"resources": {"moon": 1}}}, start_s=15.0)
+        graph(increment, Collect()).run("ray", resources={"middle": {"resources": {"moon": 1}}}, start_s=8.0)
     assert "middle" in str(caught.value)
 
 
