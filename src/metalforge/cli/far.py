@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .guard import AGAIN
-from .output import Json, print_json, print_text
+from .output import Json, print_json, print_records, print_text
 from .scan import CLUSTERS, Directory
 
 if TYPE_CHECKING:
@@ -58,6 +59,74 @@ def attach(
             "\nhint: metalforge watch looks at one on this machine; --cluster says where another one is"
         )
     _far(where, directory, spec=None, more=None, detach=False, as_json=as_json, attach=True)
+
+
+def leave(
+    cluster: Annotated[str, typer.Option(help=f"{CLUSTERS} That of this machine without.")] = "auto",
+    grace: Annotated[float, typer.Option(help="Seconds that campaigns have for it.")] = 60.0,
+    reason: Annotated[str, typer.Option(help="Why, for their journals.")] = "its machine is taken away",
+    as_json: Json = False,
+) -> None:
+    """Let all campaigns give this machine up before it goes: chains are saved and go on on others.
+
+    For the notice that a preempted machine gets, as a hook of its shutdown.
+    """
+    from metalforge.cluster import joining, supervisor
+    from metalforge.cluster.address import ClusterAddress
+
+    address = ClusterAddress.parse(cluster)
+    ray = joining.join(address, Path())
+    try:
+        asked, left = supervisor.leave_node(ray, ray.get_runtime_context().get_node_id(), reason, grace)
+    finally:
+        joining.leave(ray, address, Path(), stop=False)
+    if as_json:
+        print_json({"campaigns": asked, "left": left})
+    else:
+        print_text(f"{asked - left} of {asked} campaigns with work here have given it up")
+    if left:
+        raise typer.Exit(1)
+
+
+def show_nodes(cluster: str, as_json: bool) -> None:
+    """List the nodes of a cluster with what campaigns would have there."""
+    from metalforge.cluster import joining, nodes
+    from metalforge.cluster.address import ClusterAddress
+
+    address = ClusterAddress.parse(cluster)
+    with TemporaryDirectory() as folder:
+        ray = joining.join(address, Path(folder))
+        try:
+            there, found = nodes.live_nodes(ray), nodes.look(ray)
+        finally:
+            joining.leave(ray, address, Path(folder), stop=True)
+    cores = [int(node["Resources"].get("CPU", 0)) for node in there]
+    level = nodes.common_level(found)
+    records = [
+        {
+            "node": node["NodeID"],
+            "host": facts.host,
+            "cores": count,
+            "memory_bytes": int(node["Resources"].get("memory", 0)),
+            "levels": facts.levels,
+            "substrates": [info.record() for info in facts.silicon],
+        }
+        for node, facts, count in zip(there, found, cores, strict=True)
+    ]
+    rows = [
+        (
+            facts.host,
+            str(count),
+            ", ".join(f"{info.name}: {info.model}" for info in facts.silicon),
+            f"{int(node['Resources'].get('memory', 0)) / 2**30:.1f} GiB",
+            facts.levels[-1],
+        )
+        for node, facts, count in zip(there, found, cores, strict=True)
+    ]
+    columns = ("node", "cores", "silicon", "memory", "kernels")
+    print_records(as_json, {"nodes": records, "level": level}, f"nodes of {address}", columns, rows)
+    if not as_json:
+        print_text(f"{sum(cores)} cores on {len(rows)} nodes; campaigns run the kernels at level {level}")
 
 
 def _far(

@@ -74,8 +74,18 @@ def _strategy_record(choice: Fp64Choice | MetalforgeError) -> dict[str, object]:
     }
 
 
-def devices(as_json: Json = False) -> None:
-    """List the substrates of this machine with their capabilities and energy meters."""
+def devices(
+    cluster: Annotated[
+        str | None, typer.Option(help="A cluster's nodes instead: auto, ray://HOST:10001, local:3x2.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the substrates of this machine with their capabilities and energy meters, or the nodes of a cluster."""
+    if cluster is not None:
+        from .far import show_nodes
+
+        show_nodes(cluster, as_json)
+        return
     found = substrates.discover()
     if as_json:
         metered = [

@@ -35,6 +35,8 @@ for _verb in (
 for _room in (lattice, npu, experiment, conductor, pipeline, cluster):
     app.add_typer(_room.app, name=_room.__name__.rsplit(".", 1)[-1])
 
+cluster.app.command()(far.leave)
+
 
 def _print_version(wanted: bool) -> None:
     if wanted:

@@ -253,6 +253,8 @@ class RayMachines(Closing):
         for node_id, node in self._nodes.items():
             if node_id not in there:
                 node.gone, node.worker = node.gone or "it is not there any more", None
+            elif node.gone:
+                self._end(node)  # what it had to write is written
         new = [node for node in self._nodes.values() if not node.gone and node.cores + node.cards and not node.lanes]
         probe = self._directory / JOURNAL
         for node in new:

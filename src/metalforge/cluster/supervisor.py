@@ -142,6 +142,26 @@ def find(ray: "ModuleType", directory: Path) -> Any:
         return None
 
 
+def leave_node(ray: "ModuleType", node: str, reason: str, grace_s: float) -> tuple[int, int]:
+    """Ask all campaigns of the cluster to give a node up; return how many had work there, and how many still have.
+
+    Their chains are in their files when they have given it up. Waits no longer than the grace time.
+    """
+    named = ray.util.list_named_actors(all_namespaces=True)
+    found = [
+        ray.get_actor(one["name"], namespace=NAMESPACE)
+        for one in named
+        if one["namespace"] == NAMESPACE and one["name"].startswith(PREFIX)
+    ]
+    asked = [one for one in found if ray.get(one.leave.remote(node, reason), timeout=grace_s)]
+    deadline = time.monotonic() + grace_s
+    left = asked
+    while left and time.monotonic() < deadline:
+        left = [one for one in left if ray.get(one.holds.remote(node), timeout=grace_s)]
+        time.sleep(0.2 if left else 0.0)
+    return len(asked), len(left)
+
+
 def end(ray: "ModuleType", directory: Path, actor: Any) -> None:
     """End a supervisor, and return when its name is free."""
     ray.kill(actor)
