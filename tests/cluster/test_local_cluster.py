@@ -257,6 +257,27 @@ def test_a_cluster_that_nobody_uses_ends(tmp_path):
     assert LocalCluster.find(cluster.folder) is None
 
 
+@pytest.mark.long
+def test_an_actor_is_a_user_whose_driver_has_gone(tmp_path):
+    """As a campaign is whose terminal went away."""
+    idle_s = 15.0
+    cluster = start_local(1, 1, tmp_path / "used", idle_s=idle_s)
+    body = f"""
+import threading
+@ray.remote
+class Campaign:
+    def start(self):
+        threading.Timer({1.5 * idle_s}, os._exit, (0,)).start()
+        return os.getpid()
+answer = ray.get(Campaign.options(lifetime="detached", name="campaign").remote().start.remote())
+"""
+    pid = drive(cluster, body)
+    mark = f"{Place.of(cluster.folder).cluster}:0"
+    assert wait_until(lambda: not is_marked(pid, mark), 60.0)
+    assert len(cluster.nodes()) == 1
+    assert wait_until(lambda: not any(cluster.folder.iterdir()), 60.0)
+
+
 def test_a_cluster_ends_with_its_head(cluster, folder):
     """The last that is done to it: `stop` is then nothing."""
     place = Place.of(folder)

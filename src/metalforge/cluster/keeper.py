@@ -76,6 +76,7 @@ class Keeper:
             door.bind(str(self._place.temporary / SOCKET))  # in a folder that is this user's alone
             door.listen()
             self._events.register(door, selectors.EVENT_READ, None)
+            self._used = time.monotonic()
             threading.Thread(target=self._watch_users, daemon=True).start()
             while 0 in self._nodes and time.monotonic() - self._used < self._idle_s:
                 for key, _ in self._events.select(timeout=min(_LOOK_S, self._idle_s / 4)):
