@@ -1,6 +1,7 @@
 """Launch scripts with Ray itself: only what starts processes on other machines is a stand-in."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from metalforge.cluster.launch import SlurmJob, slurm_script
-from reference.cluster_stand import Stand
+from reference.cluster_stand import Stand, guide_steps
 
 pytestmark = pytest.mark.cluster
 
@@ -40,3 +41,16 @@ def test_a_job_of_two_nodes_is_one_cluster_behind_a_token(tmp_path):
     assert json.loads((tmp_path / "seen").read_text()) == [2, 2.0, "token"]
     assert stand.of("scontrol", "requeue") == [["requeue", "42"]]
     assert not list(tmp_path.glob("*.cluster-*"))
+
+
+def test_the_guide_can_be_followed_where_ray_is(tmp_path):
+    """Every step of it that needs no other machine, in its order."""
+    given = os.environ | {"PATH": f"{BIN}:/usr/bin:/bin"}
+    steps = [
+        code for mark, code in guide_steps() if mark == "ray" or "spec.toml --out here" in code or "> spec.toml" in code
+    ]
+    assert len(steps) >= 5
+    for code in steps:
+        command = ["bash", "-e", "-o", "pipefail", "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False, env=given)
+        assert done.returncode == 0, (code, done.stderr)

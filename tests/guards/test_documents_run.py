@@ -12,6 +12,7 @@ import pytest
 import typer.main
 
 from metalforge.cli.main import app
+from reference.cluster_stand import guide_steps
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -63,14 +64,8 @@ def test_the_guide_to_evaluation_can_be_followed(tmp_path):
     assert commands >= 4
 
 
-def cluster_steps():
-    """Commands of the guide to clusters, each with its mark: `ray` where it needs that, `elsewhere` where others do."""
-    text = (ROOT / "docs" / "guides" / "cluster.md").read_text()
-    return re.findall(r"^```bash(?: (\w+))?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-
-
 def test_the_guide_to_clusters_can_be_followed_as_far_as_one_machine_goes(tmp_path):
-    steps = cluster_steps()
+    steps = guide_steps()
     assert {mark for mark, _ in steps} == {"", "ray", "elsewhere"}
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     here = [code for mark, code in steps if not mark]
@@ -87,7 +82,7 @@ def test_what_the_guide_runs_elsewhere_is_accepted_here():
     known = typer.main.get_command(app)
     lines = [
         shlex.split(line, comments=True)
-        for mark, code in cluster_steps()
+        for mark, code in guide_steps()
         if mark == "elsewhere"
         for line in code.splitlines()
     ]
