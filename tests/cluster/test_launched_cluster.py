@@ -1,46 +1,69 @@
 """Launch scripts with Ray itself: only what starts processes on other machines is a stand-in."""
 
-import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
+import numpy as np
 import pytest
 
+from metalforge import campaign
+from metalforge.campaign.report.spec_text import spec_text
+from metalforge.campaign.spec import preset
 from metalforge.cluster.launch import SlurmJob, slurm_script
+from metalforge.cluster.marked import wait_until
 from reference.cluster_stand import Stand, guide_steps
 
 pytestmark = pytest.mark.cluster
 
 BIN = Path(sys.executable).parent
-CAMPAIGN = """#!/bin/bash
-[[ $1 == cluster ]] && exec {bin}/metalforge "$@"
-exec {bin}/python - "$@" <<'END'
-import json, os, pathlib, sys
-import ray
-ray.init(address=sys.argv[sys.argv.index("--cluster") + 1], log_to_driver=False, logging_level="ERROR")
-nodes = [node for node in ray.nodes() if node["Alive"]]
-mode = ray.get(ray.remote(lambda: os.environ["RAY_AUTH_MODE"]).remote())
-pathlib.Path("seen").write_text(json.dumps([len(nodes), sum(node["Resources"]["CPU"] for node in nodes), mode]))
-sys.exit(75)
-END
-"""
 
 
-def test_a_job_of_two_nodes_is_one_cluster_behind_a_token(tmp_path):
-    stand = Stand(tmp_path, ("srun", "scontrol", "hostname", "getent", "ip"))
-    stand.told(addresses=subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=True).stdout)
-    campaign = stand.bin / "metalforge"
-    campaign.write_text(CAMPAIGN.format(bin=BIN))
-    campaign.chmod(0o755)
-    job = SlurmJob(nodes=2, time="1:00:00", preset="tiny", cpus_per_node=1, allow_public_address=True, patience_s=90)
-    path = f"{stand.bin}:{BIN}:/usr/bin:/bin"
-    given = {"PATH": path, "SLURM_JOB_NODELIST": "n1,n2", "STAND_ONE_HOST": "1"}
-    assert stand.run(slurm_script(job), timeout=150, **given) == 75, stand.said
-    assert json.loads((tmp_path / "seen").read_text()) == [2, 2.0, "token"]
-    assert stand.of("scontrol", "requeue") == [["requeue", "42"]]
-    assert not list(tmp_path.glob("*.cluster-*"))
+class RealNodes(Stand):
+    """Two nodes of a job on this machine, with Ray and metalforge as they are."""
+
+    def __init__(self, folder, trajectories):
+        super().__init__(folder, ("srun", "scontrol", "hostname", "getent", "ip"))
+        self.told(addresses=subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=True).stdout)
+        self.spec = msgspec.structs.replace(preset("tiny"), budget=campaign.Budget(trajectories=trajectories))
+        self.told(**{"spec.toml": spec_text(self.spec)})
+        nodes = {"nodes": 2, "cpus_per_node": 1, "allow_public_address": True, "patience_s": 90}
+        self.text = slurm_script(SlurmJob(time="1:00:00", spec=Path("spec.toml"), out=Path("run"), **nodes))
+        path = f"{self.bin}:{BIN}:/usr/bin:/bin"
+        self.environment |= {"PATH": path, "SLURM_JOB_NODELIST": "n1,n2", "STAND_ONE_HOST": "1"}
+
+    def assert_the_rows_of_one_machine(self):
+        here, there = campaign.run(self.spec).rows, campaign.load(self.folder / "run").rows
+        assert here.keys() == there.keys()
+        for chain, columns in here.items():
+            assert all(np.array_equal(columns[name], there[chain][name]) for name in columns)
+        assert not list(self.folder.glob("*.cluster-*"))
+
+
+def test_a_job_of_two_nodes_has_the_rows_of_one_machine(tmp_path):
+    job = RealNodes(tmp_path, 600)
+    assert job.run(job.text, timeout=150) == 0, job.said
+    assert "2 nodes" in job.said
+    assert job.of("scontrol", "requeue") == []
+    job.assert_the_rows_of_one_machine()
+
+
+@pytest.mark.long
+def test_a_job_that_meets_its_limit_queues_again_and_goes_on(tmp_path):
+    job = RealNodes(tmp_path, 4000)
+    process = job.started(job.text, stderr=subprocess.DEVNULL)
+    journal = tmp_path / "run" / "journal.jsonl"
+    assert wait_until(lambda: journal.exists() and journal.read_text().count("\n") > 20, 120)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=120) == 75
+    assert job.of("scontrol", "requeue") == [["requeue", "42"]]
+    assert campaign.load(tmp_path / "run").state.finished is None
+    assert job.run(job.text, timeout=300) == 0, job.said
+    assert job.of("scontrol", "requeue") == [["requeue", "42"]]
+    job.assert_the_rows_of_one_machine()
 
 
 def test_the_guide_can_be_followed_where_ray_is(tmp_path):
