@@ -15,7 +15,7 @@ from .halting import StopFlag
 from .lanes import ChainLane, check_room, lanes_here
 
 
-class Flag(Protocol):
+class StopSwitch(Protocol):
     """Asked before every update, here and, when it was sent there, wherever producers are."""
 
     def set(self) -> None:
@@ -37,7 +37,7 @@ class Machines(Protocol):
     def check(self, spec: CampaignSpec, lanes: Collection[ChainLane]) -> None:
         """Raise where producers could not hold their chains."""
 
-    def flag(self, directory: Path) -> Flag:
+    def flag(self, directory: Path) -> StopSwitch:
         """Return what tells the producers of a campaign to stop."""
 
     def apart(self, spec: CampaignSpec) -> bool:
