@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from metalforge.campaign.running.campaign import JOURNAL
+from metalforge.campaign.running.heads import Heads
 from metalforge.campaign.running.lanes import ChainLane
 from metalforge.campaign.running.orders import stage_of
 from metalforge.campaign.spec import CampaignSpec
@@ -32,7 +33,7 @@ from metalforge.pipeline.threads import ThreadsRun
 
 from .lanes import FarCard, FarEngine, FarMeter, FarSubstrate, LaneFacts, LaneHost
 from .nodes import common_level
-from .worker import LEVEL, HereFlag, NodeFacts, NodeWorker, halt_here
+from .worker import LEVEL, HereFlag, NodeFacts, NodeReader, NodeWorker, halt_here
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -149,6 +150,7 @@ class RayMachines(Closing):
         self._failures: dict[str, int] = {}
         self._said: list[tuple[str, str]] = []
         self._fixed = False
+        self._graphs = 0
         self._grown = threading.Event()
         self._wake, self._over = threading.Event(), threading.Event()
         self._flag = FarFlag(self._wake.set)
@@ -187,8 +189,13 @@ class RayMachines(Closing):
         """Producers are elsewhere."""
         return True
 
+    def lines(self, spec: CampaignSpec, heads: Heads) -> NodeReader:
+        """Return the reader that the lanes of a node share."""
+        return NodeReader(self._graphs, spec, heads)
+
     def start(self, graph: Pipeline) -> Run:
         """Start the graph here, with its producers on their nodes."""
+        self._graphs += 1
         stages = {stage_of(name): name for name in self._homes}
 
         def carried(spec: StageSpec) -> "Host | None":

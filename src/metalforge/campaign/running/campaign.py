@@ -49,7 +49,7 @@ from metalforge.core.installation import checked_out_commit
 from metalforge.native.engine import continues, family_of_engine
 
 from .book import Book
-from .equipment import HeadReader, OwnReader, Tools
+from .equipment import HeadReader, Tools
 from .estimator import Estimator
 from .graph import build_graph, silicon_of
 from .heads import PROFILE, load_heads
@@ -311,7 +311,7 @@ class Campaign(Closing):
                 files=self.files,
                 monitor=Monitor(spec.warmup, early=early, head_trusted=trusted),
                 engine=engines.get(substrate, self._lanes[0].engine),
-                lines=OwnReader(spec, reader.heads) if apart else reader,
+                lines=self._machines.lines(spec, reader.heads) if apart else reader,
                 checks=arrangement.checks,
             )
             return Producer(tools, substrate, stopping=self._stop, core=core)

@@ -1,6 +1,7 @@
 """What a campaign works with: workers that read the heads for all who ask, and the steerer of a volume."""
 
 import time
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,7 +133,7 @@ class OwnReader(Lines):
     def __init__(self, spec: CampaignSpec, heads: Heads) -> None:
         self._spec, self._heads = spec, heads
         self._worker: Worker | None = None
-        self._judged: list[JudgedPair] = []
+        self._judged: deque[JudgedPair] = deque()
 
     def watch(self, brief: Brief) -> HeadWatch | None:
         """Return a chain's line to the worker of this process."""
@@ -146,10 +147,8 @@ class OwnReader(Lines):
         return self._heads.alarm_now
 
     def judged(self) -> list[JudgedPair]:
-        """Return what was judged since the last call."""
-        made = list(self._judged)
-        self._judged.clear()
-        return made
+        """Return what was judged since the last call, whoever's chains it was about."""
+        return [self._judged.popleft() for _ in range(len(self._judged))]
 
     def leave(self) -> None:
         """End the worker."""

@@ -11,7 +11,9 @@ from typing import Protocol
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.pipeline import Pipeline, Run
 
+from .equipment import Lines, OwnReader
 from .halting import StopFlag
+from .heads import Heads
 from .lanes import ChainLane, check_room, lanes_here
 
 
@@ -43,6 +45,9 @@ class Machines(Protocol):
     def apart(self, spec: CampaignSpec) -> bool:
         """Whether producers are in other processes than the journal, and have readers of heads of their own."""
 
+    def lines(self, spec: CampaignSpec, heads: Heads) -> Lines:
+        """Return what a producer that is apart has of the heads."""
+
     def start(self, graph: Pipeline) -> Run:
         """Start the graph of a campaign, with its producers where their lanes are."""
 
@@ -71,6 +76,10 @@ class ThisMachine:
     def apart(self, spec: CampaignSpec) -> bool:
         """Whether the spec wants processes."""
         return spec.running.isolation == "process"
+
+    def lines(self, spec: CampaignSpec, heads: Heads) -> OwnReader:
+        """Return a reader of its own for the process of a producer."""
+        return OwnReader(spec, heads)
 
     def start(self, graph: Pipeline) -> Run:
         """Start the graph here."""
