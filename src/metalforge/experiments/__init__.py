@@ -12,6 +12,7 @@ from . import (  # noqa: F401  # registers them
     placements,
     precision,
     robustness,
+    scale,
     steering,
     tasks_table,
     thermodynamics,

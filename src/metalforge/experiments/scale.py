@@ -1,0 +1,355 @@
+r"""Experiment scale: a campaign on 1 to 1,000 simulated cards, by the planner, steerers and journal of a real one.
+
+Lanes are simulated in virtual time (`scale_model`), the supervisor is real and costs what it costs here (`scale_run`).
+The campaign looks for beta_c of one lattice, near where a smaller one has it; a row is for as many updates as
+`lattice.heatbath` and `lattice.overrelax` make (see `scale_model`), and everything else is a scan's default.
+
+Time to an error of 1e-4 is modelled: error^2 times rows of the longest run, which is the same for all lattices when
+rows are counted, over the rows a second that a run made; not less than a warm-up and a visit take on a lane.
+
+Runs are lines of a file (`--file`): one that is there is not made again, and `--shard table` makes none; `--only`
+leaves it at some of them.
+
+Beside them the same kind of campaign on cores of this machine, run and simulated with the rate that one core had.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from math import isnan, nan, prod
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+
+from metalforge.campaign.report.words import lattice_name
+from metalforge.campaign.running.campaign import Campaign
+from metalforge.campaign.running.visits import WIDE_VISIT
+from metalforge.campaign.spec import Budget, CampaignSpec, Dims, Lattice, Running, Screening, Steering
+from metalforge.reservoir.metrics import Interval
+
+from .lines import append_lines, file_of, read_lines, shard_of
+from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, words
+from .scale_model import FAILURES_PER_HOUR, SITES_PER_S, Machine, SimulatedLattice, lattice_of
+from .scale_run import SimulatedCampaign
+
+TARGET = 1e-4
+BUSY, ASK_S, MB_PER_MINUTE, RESUME_S = 0.9, 0.05, 20.0, 30.0
+"""Goals at the largest size."""
+ACCELERATED = 1000
+"""How many times more often lanes fail in the run that says what a failure costs."""
+HALF, LATE = 0.5, 0.05
+"""Share of the time from which a supervisor is what lanes wait for, and of a run that its beginning may take."""
+HALF_RANGE = 0.1
+PRIOR_OFF, PRIOR_WIDTH = 0.002, 0.005
+"""How far the smaller lattice is off, and what it says of that."""
+
+
+class ScaleCase(NamedTuple):
+    """A run: its lattice and lanes, how long, and how often lanes fail."""
+
+    dims: Dims
+    lanes: int
+    seconds: float = 3600.0
+    most_blocks: int = 1 << 60
+    failures: float = FAILURES_PER_HOUR
+    resumed: bool = False
+
+    @property
+    def name(self) -> str:
+        """What it is called in the table."""
+        often = "" if self.failures <= FAILURES_PER_HOUR else f", failures x {self.failures / FAILURES_PER_HOUR:g}"
+        return f"{lattice_name(self.dims)}, {self.lanes:,} cards{often}"
+
+
+LATTICES: tuple[Dims, ...] = ((16, 16, 16, 4), (24, 24, 24, 6), (32, 32, 32, 8), (48, 48, 48, 12))
+SIZES = (1, 10, 100, 1000)
+CASES = (
+    *(
+        ScaleCase(dims, lanes, most_blocks=max(2000, 12 * lanes))
+        for dims in LATTICES
+        for lanes in SIZES
+        if (dims, lanes) != (LATTICES[-1], SIZES[-1])
+    ),
+    ScaleCase(LATTICES[-1], SIZES[-1], resumed=True),
+    ScaleCase(LATTICES[-1], 100, failures=ACCELERATED * FAILURES_PER_HOUR),
+)
+QUICK_CASES = (
+    ScaleCase((16, 16, 16, 4), 1, seconds=20.0),
+    ScaleCase((48, 48, 48, 12), 40, seconds=1500.0, resumed=True),
+    ScaleCase((48, 48, 48, 12), 10, seconds=1500.0, failures=20_000 * FAILURES_PER_HOUR),
+)
+
+
+Two: TypeAlias = tuple[float, float]
+"""The median and the 99th of a hundred."""
+
+
+class ScaleOutcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was seen of a run: a line of the experiment's file."""
+
+    case: str
+    seed: int
+    dims: Dims
+    lanes: int
+    seconds: float
+    busy: float
+    supervisor: float
+    began_s: float
+    rows: int
+    blocks: int
+    journal_bytes: int
+    ask_s: Two
+    known_s: Two
+    begun_s: Two
+    estimates: int
+    estimate_s: Two
+    failures: int
+    repeated_s: float
+    down_s: float
+    looks: tuple[tuple[float, float], ...]
+    """The last three estimates: when they were made, and their errors."""
+    resume_s: float | None = None
+    """To fold the journal and to the first orders, where that was tried."""
+
+    @property
+    def rows_per_s(self) -> float:
+        """Rows into the journal."""
+        return self.rows / self.seconds
+
+    @property
+    def mb_per_minute(self) -> float:
+        """Of the journal."""
+        return self.journal_bytes / 1e6 / (self.seconds / 60)
+
+    @property
+    def error_constant(self) -> float:
+        """error^2 times rows, the median of the last estimates; nan where none was made."""
+        return float(np.median([e**2 * self.rows_per_s * at for at, e in self.looks])) if self.looks else nan
+
+
+class CoreCampaign(NamedTuple):
+    """A campaign on cores of this machine, run or simulated: share of the lanes' time, and updates a second."""
+
+    lanes: int
+    busy: float
+    updates_per_s: float
+
+
+def spec_of(lattice: SimulatedLattice, seed: int) -> CampaignSpec:
+    """Return the campaign of a lattice: a scan's defaults, near where a smaller one has its peak."""
+    middle, thinning = lattice.beta_c, lattice.thinning
+    return CampaignSpec(
+        name="scale",
+        seed=seed,
+        lattice=Lattice(
+            volumes=(lattice.dims,),
+            beta_min=round(middle - HALF_RANGE, 3),
+            beta_max=round(middle + HALF_RANGE, 3),
+            heatbath=thinning,
+            overrelax=4 * thinning,
+        ),
+        budget=Budget(seconds=1e9),
+        steering=Steering(steerer="gaussian-process", prior=(middle + PRIOR_OFF, PRIOR_WIDTH)),
+        running=Running(exchange="off"),
+    )
+
+
+def run_case(case: ScaleCase, seed: int) -> ScaleOutcome:
+    """Run one case."""
+    lattice = lattice_of(case.dims)
+    machine = Machine(case.lanes, failures=case.failures)
+    with TemporaryDirectory() as folder:
+        campaign = SimulatedCampaign(spec_of(lattice, seed), lattice, machine, Path(folder), seed=seed)
+        f = campaign.run(case.seconds, most_blocks=case.most_blocks)
+        resume_s = sum(campaign.resume()) if case.resumed else None
+    return ScaleOutcome(
+        case=case.name,
+        seed=seed,
+        dims=case.dims,
+        lanes=case.lanes,
+        seconds=f.seconds,
+        busy=f.busy,
+        supervisor=f.supervisor,
+        began_s=f.began_s,
+        rows=f.rows,
+        blocks=f.blocks,
+        journal_bytes=f.journal_bytes,
+        ask_s=_two(f.asks),
+        known_s=_two(f.known_s),
+        begun_s=_two(f.begun_s),
+        estimates=len(f.estimates_s),
+        estimate_s=_two(f.estimates_s),
+        failures=f.failures,
+        repeated_s=f.repeated,
+        down_s=f.down,
+        looks=f.looks[-3:],
+        resume_s=resume_s,
+    )
+
+
+def _two(values: Sequence[float]) -> Two:
+    return (float(np.quantile(values, 0.5)), float(np.quantile(values, 0.99))) if values else (0.0, 0.0)
+
+
+# -- beside what this machine does ----------------------------------------------------------------------------------
+
+
+def on_cores(lanes: int, seconds: float, seed: int) -> CoreCampaign:
+    """Run a campaign on 8^3x4 with so many producers for so long, and return how busy these were."""
+    spec = CampaignSpec(
+        name="scale",
+        seed=seed,
+        lattice=Lattice(volumes=((8, 8, 8, 4),)),
+        budget=Budget(seconds=seconds),
+        steering=Steering(steerer="gaussian-process"),
+        running=Running(producers=lanes, substrate="cpu", exchange="off"),
+        screening=Screening(device="software", every=1000),
+    )
+    with TemporaryDirectory() as folder, Campaign.open(spec, Path(folder)) as campaign:
+        began = time.monotonic()
+        state = campaign.run()
+        wall = time.monotonic() - began
+    used = state.utilisation
+    shares = [] if used is None else [one.utilisation for one in used.stages if one.stage.startswith("produce-")]
+    window = wall if used is None else used.window_s
+    return CoreCampaign(lanes, float(np.mean(shares)), state.trajectories / window)
+
+
+def as_simulated(measured: CoreCampaign, lanes: int, seconds: float, seed: int) -> CoreCampaign:
+    """Return the same campaign on so many simulated lanes, each as fast as the measured one while it was busy."""
+    lattice = lattice_of((8, 8, 8, 4))
+    rate = measured.updates_per_s / measured.busy / measured.lanes * prod(lattice.dims)
+    machine = Machine(lanes, rate, speeds=((1.0, 1.0),), failures=0.0, messages=False, wide=False)
+    with TemporaryDirectory() as folder:
+        campaign = SimulatedCampaign(spec_of(lattice, seed), lattice, machine, Path(folder), seed=seed)
+        figures = campaign.run(seconds)
+    return CoreCampaign(lanes, figures.busy, figures.updates / figures.seconds)
+
+
+# -- the experiment -------------------------------------------------------------------------------------------------
+
+
+FILE = "scale.jsonl"
+
+
+@experiment("scale", "What becomes of a campaign on a thousand cards: where does it wait, and for what?")
+def run(settings: Settings, progress: Progress) -> Result:
+    """Run the cases that are not in the file and the campaigns on cores, and return the table of them."""
+    cases = [case for case in (QUICK_CASES if settings.quick else CASES) if settings.only in case.name]
+    known = [] if settings.quick else read_lines(file_of(settings, FILE), ScaleOutcome)
+    outcomes = {one.case: one for one in known if one.seed == settings.seed}
+    wanted = [case for case in shard_of(cases, settings.shard) if case.name not in outcomes]
+    for number, case in enumerate(wanted):
+        progress(number, len(wanted) + 2, case.name)
+        outcomes[case.name] = run_case(case, settings.seed)
+        if not settings.quick:
+            append_lines(file_of(settings, FILE), [outcomes[case.name]])
+    pairs: list[tuple[CoreCampaign, CoreCampaign]] = []
+    seconds = 2.0 if settings.quick else 12.0
+    for lanes in () if settings.only else (1,) if settings.quick else (1, 2):
+        progress(len(wanted) + lanes - 1, len(wanted) + 2, f"{lanes} cores of this machine")
+        measured = on_cores(lanes, seconds, settings.seed)
+        alone = pairs[0][0] if pairs else measured
+        pairs.append((measured, as_simulated(alone, lanes, seconds, settings.seed)))
+    return _result([outcomes[case.name] for case in cases if case.name in outcomes], pairs)
+
+
+def time_to_target(outcome: ScaleOutcome, constant: float) -> float:
+    """Return the seconds to the target error, modelled: not less than a warm-up and a visit on a lane."""
+    lattice = lattice_of(outcome.dims)
+    spec = spec_of(lattice, 1)
+    rows = spec.warmup.longest + WIDE_VISIT * spec.steering.visit
+    shortest = rows * lattice.thinning * prod(lattice.dims) / SITES_PER_S
+    return max(constant / TARGET**2 / outcome.rows_per_s, shortest)
+
+
+def _result(outcomes: Sequence[ScaleOutcome], pairs: Sequence[tuple[CoreCampaign, CoreCampaign]]) -> Result:
+    longest = max(outcomes, key=lambda one: one.rows * bool(one.looks), default=None)
+    constant = nan if longest is None else longest.error_constant
+    table: list[tuple[str, ...]] = [tuple(words("scale.columns"))]
+    rows: list[ResultRow] = []
+    for outcome in outcomes:
+        reached = time_to_target(outcome, constant)
+        table.append(_line(outcome, reached))
+        rows += _rows(outcome, reached)
+    for pair in pairs:
+        for kind, one in zip(("measured", "simulated"), pair, strict=True):
+            name = f"8^3x4, {one.lanes} core{'s' * (one.lanes > 1)} of this machine, {kind}"
+            table.append((name, "", f"{one.busy:.1%}", "", "", f"{one.updates_per_s:,.0f}", *[""] * 7))
+            rows += [_row(name, "busy", one.busy), _row(name, "updates/s", one.updates_per_s)]
+    said = [*words("scale.legend"), *(_broken(one) for one in outcomes if one.busy < BUSY and not _failing(one))]
+    return Result.of(rows, table, said + [_failure(one) for one in outcomes if _failing(one)], _checks(outcomes))
+
+
+def _failing(outcome: ScaleOutcome) -> bool:
+    """Return whether it is a run that says what failures cost."""
+    return "failures" in outcome.case and outcome.failures > 0
+
+
+def _line(one: ScaleOutcome, reached: float) -> tuple[str, ...]:
+    return (
+        one.case,
+        f"{one.seconds:,.0f}",
+        f"{one.busy:.1%}",
+        f"{one.supervisor:.2%}",
+        f"{one.began_s:.2g}",
+        f"{one.rows_per_s:,.0f}",
+        f"{one.mb_per_minute:.3g}",
+        _shown(one.ask_s, 1e3),
+        _shown(one.known_s),
+        _shown(one.begun_s),
+        f"{one.estimate_s[0]:.2g}" if one.estimates else "-",
+        f"{one.failures} ({one.repeated_s:,.0f})",
+        _duration(reached),
+    )
+
+
+def _rows(one: ScaleOutcome, reached: float) -> Iterator[ResultRow]:
+    yield _row(one.case, "busy", one.busy, BUSY)
+    yield _row(one.case, "rows/s", one.rows_per_s)
+    yield _row(one.case, "MB/min", one.mb_per_minute, MB_PER_MINUTE)
+    yield _row(one.case, "ask p99 s", one.ask_s[1], ASK_S)
+    if one.resume_s is not None:
+        yield _row(one.case, "resume s", one.resume_s, RESUME_S)
+    if np.isfinite(reached):
+        yield _row(one.case, "s to 1e-4, modelled", reached)
+
+
+def _row(name: str, metric: str, value: float, reference: float = 0.0) -> ResultRow:
+    return row_of(name, "simulated", metric, Interval.around(value), reference, precision="f64")
+
+
+def _checks(outcomes: Sequence[ScaleOutcome]) -> Iterator[Check]:
+    for one in outcomes:
+        if one.resume_s is None:
+            continue
+        yield f"{one.case}: at least {BUSY:.0%} busy", f"{one.busy:.1%}", one.busy >= BUSY
+        asks = f"{1e3 * one.ask_s[0]:.0f} ms, p99 {1e3 * one.ask_s[1]:.0f} ms"
+        yield f"{one.case}: an ask in {1e3 * ASK_S:g} ms", asks, one.ask_s[0] <= ASK_S
+        mb = one.mb_per_minute
+        yield f"{one.case}: at most {MB_PER_MINUTE:g} MB a minute of journal", f"{mb:.3g}", mb <= MB_PER_MINUTE
+        took = f"{one.resume_s:.1f} s, {one.rows:,} rows"
+        yield f"{one.case}: taken up again in {RESUME_S:g} s", took, one.resume_s <= RESUME_S
+
+
+def _broken(one: ScaleOutcome) -> str:
+    cause = "supervisor" if one.supervisor > HALF else "begins" if one.began_s > LATE * one.seconds else "other"
+    return words(f"scale.{cause}", one=one, block_ms=1e3 * one.supervisor * one.seconds / max(one.blocks, 1))[0]
+
+
+def _failure(one: ScaleOutcome) -> str:
+    each, down = one.repeated_s / one.failures, one.down_s / one.failures
+    return words("scale.failure", one=one, each=each, down=down, lost=(each + down) * FAILURES_PER_HOUR / 3600)[0]
+
+
+def _shown(values: Two, unit: float = 1.0) -> str:
+    return " / ".join(f"{unit * value:.3g}" for value in values)
+
+
+def _duration(seconds: float) -> str:
+    for unit, name in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.3g} {name}"
+    return "-" if isnan(seconds) else f"{seconds:.3g} s"
