@@ -60,7 +60,7 @@ class ScaleCase(NamedTuple):
     def name(self) -> str:
         """What it is called in the table."""
         often = "" if self.failures <= FAILURES_PER_HOUR else f", failures x {self.failures / FAILURES_PER_HOUR:g}"
-        return f"{lattice_name(self.dims)}, {self.lanes:,} cards{often}"
+        return f"{lattice_name(self.dims)}, {self.lanes:,} card{'s' * (self.lanes > 1)}{often}"
 
 
 LATTICES: tuple[Dims, ...] = ((16, 16, 16, 4), (24, 24, 24, 6), (32, 32, 32, 8), (48, 48, 48, 12))
