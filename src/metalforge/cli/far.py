@@ -4,11 +4,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -19,6 +19,8 @@ from .scan import CLUSTERS, Directory
 if TYPE_CHECKING:
     from metalforge.campaign.extending import Extension
     from metalforge.campaign.spec import CampaignSpec
+    from metalforge.cluster.address import ClusterAddress
+    from metalforge.cluster.supervisor import Outcome
 
 LOOK_S = 0.5
 """Between two looks at the supervisor."""
@@ -48,11 +50,16 @@ def attach(
     as_json: Json = False,
 ) -> None:
     """Come back to a campaign that runs on a cluster: watch it, stop it with Ctrl-C, see how it ended."""
+    from metalforge.campaign import load
+    from metalforge.campaign.running.campaign import JOURNAL
     from metalforge.core.errors import SpecError
 
-    from .scan import _cluster_of
+    from .scan import _cluster_of, _say
 
     directory = directory.resolve()
+    if (directory / JOURNAL).exists() and (found := load(directory)).state.finished is not None:
+        _say(found, as_json)
+        return
     if not (where := _cluster_of(directory, cluster)):
         raise SpecError(
             f"{directory}: was not begun on a cluster, or is not seen from here"
@@ -94,7 +101,7 @@ def show_nodes(cluster: str, as_json: bool) -> None:
     from metalforge.cluster.address import ClusterAddress
 
     address = ClusterAddress.parse(cluster)
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, _talk_apart():
         ray = joining.join(address, Path(folder))
         try:
             there, found = nodes.live_nodes(ray), nodes.look(ray)
@@ -139,12 +146,41 @@ def _far(
     as_json: bool,
     attach: bool = False,
 ) -> None:
-    from metalforge.cluster import joining, supervisor
     from metalforge.cluster.address import ClusterAddress
-    from metalforge.core.errors import SpecError
 
     address = ClusterAddress.parse(cluster)
-    ray = joining.join(address, directory)
+    with _talk_apart():
+        outcome = _carried(address, directory, spec=spec, more=more, detach=detach, as_json=as_json, attach=attach)
+    if outcome is None:
+        return
+    if as_json:
+        print_json(outcome.summary)
+    else:
+        for line in outcome.lines:
+            print_text(line)
+
+
+def _talk_apart() -> redirect_stdout[TextIO]:
+    """Return a block in which Ray's talk goes to where ours goes: it prints what happens to nodes."""
+    return redirect_stdout(sys.stderr)
+
+
+def _carried(
+    address: "ClusterAddress",
+    directory: Path,
+    *,
+    spec: "CampaignSpec | None",
+    more: "Extension | None",
+    detach: bool,
+    as_json: bool,
+    attach: bool,
+) -> "Outcome | None":
+    """Begin or find a campaign, watch it, and return how it ended; None where it was left to the cluster."""
+    from metalforge.campaign.running.campaign import JOURNAL
+    from metalforge.cluster import joining, supervisor
+    from metalforge.core.errors import SpecError
+
+    ray = joining.join(address, directory, start=not attach)
     stop = False
     try:
         actor = supervisor.find(ray, directory)
@@ -161,16 +197,24 @@ def _far(
         sys.stderr.write(f"campaign in {directory}, on {address}\n")
         if detach:
             sys.stderr.write(f"metalforge attach {directory} comes back to it\n")
-            return
-        stop = _watch(ray, actor, directory, as_json)
+            return None
+        outcome, error = _watch(ray, actor, directory, as_json)
+        stop = True
+        supervisor.end(ray, directory, actor)
     finally:
         joining.leave(ray, address, directory, stop=stop)
+    if error is not None:
+        if (directory / JOURNAL).exists():
+            error.add_note(f"hint: what was done is kept; go on with: metalforge resume {directory}")
+        raise error
+    if outcome.kind == "interrupted":
+        sys.stderr.write(f"interrupted ({outcome.reason}); go on with: metalforge resume {directory}\n")
+        raise typer.Exit(AGAIN)
+    return outcome
 
 
-def _watch(ray: Any, actor: Any, directory: Path, as_json: bool) -> bool:
-    """Show a campaign until it is over; return whether it is, or end with its exit code."""
-    from metalforge.cluster import supervisor
-
+def _watch(ray: Any, actor: Any, directory: Path, as_json: bool) -> "tuple[Outcome, Exception | None]":
+    """Show a campaign until it is over; return how it ended, and with which error."""
     from .live import LiveView
 
     asked: list[str] = []
@@ -190,21 +234,7 @@ def _watch(ray: Any, actor: Any, directory: Path, as_json: bool) -> bool:
             if live is not None and (view := ask(actor.view.remote)) is not None:
                 live.show(view)
             time.sleep(LOOK_S)
-    if outcome.kind == "failed":
-        error = ask(actor.error.remote)
-        supervisor.end(ray, directory, actor)
-        error.add_note(f"hint: what was done is kept; go on with: metalforge resume {directory}")
-        raise error
-    supervisor.end(ray, directory, actor)
-    if outcome.kind == "interrupted":
-        sys.stderr.write(f"interrupted ({outcome.reason}); go on with: metalforge resume {directory}\n")
-        raise typer.Exit(AGAIN)
-    if as_json:
-        print_json(outcome.summary)
-    else:
-        for line in outcome.lines:
-            print_text(line)
-    return True
+    return outcome, ask(actor.error.remote)
 
 
 class _Asking:

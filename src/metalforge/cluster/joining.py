@@ -20,8 +20,8 @@ FOLDER = "cluster"
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
-def join(address: ClusterAddress, directory: Path) -> "ModuleType":
-    """Join a cluster and return Ray; one on this machine is started where it does not run yet.
+def join(address: ClusterAddress, directory: Path, *, start: bool = True) -> "ModuleType":
+    """Join a cluster and return Ray; one on this machine is started where it does not run yet, unless not wanted.
 
     Raises
     ------
@@ -37,7 +37,12 @@ def join(address: ClusterAddress, directory: Path) -> "ModuleType":
         if find_spec("ray") is None:
             _ray()  # says what is missing before anything is started
         folder = directory / FOLDER
-        cluster = LocalCluster.find(folder) or start_local(address.nodes, address.cores, folder)
+        cluster = LocalCluster.find(folder)
+        if cluster is None and not start:
+            raise PlacementError(
+                f"{directory}: its cluster is gone\nhint: metalforge resume {directory} starts another"
+            )
+        cluster = cluster or start_local(address.nodes, address.cores, folder)
         os.environ |= cluster.environment()
         where = cluster.address
     ray = _ray()  # not before: it reads its environment when it is imported
