@@ -153,6 +153,9 @@ def test_the_manifest_is_a_ray_job_behind_a_wall(tmp_path):
     assert (group["replicas"], group["minReplicas"], group["maxReplicas"]) == (8, 8, 8)
     worker = group["template"]["spec"]
     assert worker["terminationGracePeriodSeconds"] == 120
+    # Within the grace, campaigns give the node up before Ray is told to end.
+    hook = worker["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    assert hook == ["metalforge", "cluster", "leave", "--grace", "95"]
     assert worker["nodeSelector"] == {"gpu": "a100"}
     assert worker["tolerations"] == [{"key": "spot", "operator": "Exists"}]
     assert (
