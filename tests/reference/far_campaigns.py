@@ -47,7 +47,7 @@ def left_alone(spec, directory):
 
 @contextmanager
 def node_faults(path):
-    """Let processes that are started meanwhile have the faults of nodes that a file tells, which may be written later."""
+    """Let processes that are started meanwhile have the faults that a file tells, which may be written later."""
     before = dict(os.environ)
     os.environ |= {"PYTHONPATH": str(FAULTS), "METALFORGE_TEST_FAULTS": str(path)}
     try:

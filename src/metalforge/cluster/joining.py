@@ -2,11 +2,12 @@
 
 import importlib
 import os
+import socket
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from metalforge.core.errors import PlacementError, PluginError
+from metalforge.core.errors import PlacementError, PluginError, SpecError
 
 from .address import ClusterAddress
 from .local import LocalCluster, start_local
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 FOLDER = "cluster"
 """Of a campaign's directory: where the nodes of a cluster on this machine are kept."""
+KNOCK_S = 5.0
+"""That somebody may take to open."""
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 
 
@@ -46,14 +49,43 @@ def join(address: ClusterAddress, directory: Path, *, start: bool = True) -> "Mo
         os.environ |= cluster.environment()
         where = cluster.address
     ray = _ray()  # not before: it reads its environment when it is imported
+    if address.kind != "local":
+        _knock(ray, address)
     try:
         ray.init(address=where, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise PlacementError(
-            f"no cluster could be joined at {address}: {str(error).strip().partition(chr(10))[0]}"
-            "\nhint: `ray status` on its head says whether it runs; docs/guides/cluster.md how to start one"
-        ) from error
+        raise _nobody(address, error) from error
     return ray
+
+
+def _knock(ray: "ModuleType", address: ClusterAddress) -> None:
+    """Raise where nobody is at an address, or does not let us in: Ray itself would go on trying for long."""
+    try:
+        found = address
+        if address.kind == "auto":
+            services = importlib.import_module("ray._private.services")
+            found = ClusterAddress.parse(
+                os.environ.get("RAY_ADDRESS") or services.canonicalize_bootstrap_address("auto")
+            )
+        socket.create_connection((found.host.strip("[]"), found.port), timeout=KNOCK_S).close()
+        if found.kind == "head":
+            head = importlib.import_module("ray._raylet").GcsClient(address=str(found))
+            head.internal_kv_keys(b"", None)
+    except ray.exceptions.AuthenticationError as error:
+        raise PlacementError(
+            f"the cluster at {address} does not take this token, or wants one"
+            "\nhint: RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH, a file with the token that its head was started with"
+        ) from error
+    except (OSError, SpecError, ray.exceptions.RayError) as error:
+        raise _nobody(address, error) from error
+
+
+def _nobody(address: ClusterAddress, error: Exception) -> PlacementError:
+    said = (error.strerror if isinstance(error, OSError) else "") or str(error)
+    return PlacementError(
+        f"no cluster could be joined at {address}: {said.strip().partition(chr(10))[0]}"
+        "\nhint: `ray status` on its head says whether it runs; docs/guides/cluster.md how to start one"
+    )
 
 
 def leave(ray: "ModuleType", address: ClusterAddress, directory: Path, *, stop: bool) -> None:

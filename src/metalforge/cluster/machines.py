@@ -6,6 +6,7 @@ campaign has as many lanes as its spec says, whatever the cluster has: where a n
 other has a lane for every core and card, loses those of a lost node, and takes a new one up when it comes.
 """
 
+import errno
 import os
 import threading
 import time
@@ -45,7 +46,9 @@ LOOK_S = 1.0
 SILENT_S = 60.0
 """After which a worker that says nothing is taken for dead and ended."""
 FAILURES = 3
-"""Of one lane, after which it is given up."""
+"""Of one lane, after which it is given up; of one that must go on, in a row, after which its node is."""
+DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+"""What a node's own disk may answer."""
 SPARE_CALLS = 4
 """Calls of a worker beside those of its lanes: flags, pings, meters."""
 
@@ -87,6 +90,8 @@ class ClusterNode:
     lanes: tuple[LaneFacts, ...] = ()
     gone: str = ""
     """Why nothing is run there any more."""
+    last: str = ""
+    """What its lanes failed with last."""
     heard: float = field(default_factory=time.monotonic)
     asked: Any = None
     """The answer to the last ping, which may not be there yet."""
@@ -109,13 +114,20 @@ class LaneConnection:
             raise TimeoutError(str(late)) from late
         except ray.exceptions.RayError as death:
             self._machines.died(self._node, self._worker)
-            raise Died(f"the worker on {self._node.label} died: {_first_line(death)}") from death
+            self._node.last = f"the worker on {self._node.label} died: {_first_line(death)}"
+            raise Died(self._node.last) from death
         self._node.heard = time.monotonic()
+        if outcome == "error" and isinstance(result, OSError) and result.errno in DISK:
+            # Of one node: chains go on from their files, there or elsewhere.
+            self._node.last = f"{result.filename or 'its disk'}: {result.strerror}"
+            raise Died(self._node.last) from result
         if outcome == "error":
             result.add_note(f"on {self._node.label}:\n{trace}")
             raise result
         if verb == "open":
             self.pid = int(result)
+        elif verb == "step":
+            self._machines.worked(self._lane)
         return result
 
     def kill(self) -> None:
@@ -167,6 +179,10 @@ class RayMachines(Closing):
         with self._lock:
             self._take_in(spec)
             lanes = self._logical(spec) if self._fixed else self._all(spec, set(without))
+            homes = {self._homes[lane.name][0].id for lane in lanes}
+            for node in self._nodes.values():
+                if node.id not in homes:  # another campaign may have its cores
+                    self._end(node)
         if not lanes:
             raise PlacementError(
                 "no node of the cluster can run a chain: "
@@ -243,6 +259,11 @@ class RayMachines(Closing):
         with self._lock:
             if node.worker is worker:
                 node.worker, node.asked = None, None
+
+    def worked(self, lane: str) -> None:
+        """Note that a lane has done something: one that is moved about counts its failures in a row."""
+        if self._fixed:
+            self._failures[lane] = 0
 
     def _take_in(self, spec: CampaignSpec) -> None:
         """Start workers on nodes that have none, all at once, and ask them for their lanes."""
@@ -369,6 +390,8 @@ class RayMachines(Closing):
     def _logical(self, spec: CampaignSpec) -> list[ChainLane]:
         """Return as many lanes as a deterministic campaign has anywhere, spread over the nodes."""
         nodes = [node for node in self._nodes.values() if not node.gone and node.lanes]
+        if not nodes:
+            return []
         cores = sum(len(node.lanes) for node in nodes)
         names = [f"cpu:{i}" for i in range(spec.running.producers or cores)]
         return [
@@ -398,9 +421,12 @@ class RayMachines(Closing):
         """Return a connection to the lane's worker, started where there is none; raises where the lane has no place."""
         node, facts = self._homes[lane]
         with self._lock:
-            self._failures[lane] = self._failures.get(lane, -1) + 1  # the first one is no failure
-            if self._failures[lane] > FAILURES and not self._fixed:
-                raise StageCrashError(f"quarantined after {FAILURES} failures, the last on node {node.label}")
+            failures = self._failures[lane] = self._failures.get(lane, -1) + 1  # the first one is no failure
+        if failures >= FAILURES:
+            why = f"quarantined after {FAILURES} failures, the last on node {node.label}: {node.last}"
+            if not self._fixed:
+                raise StageCrashError(why)
+            node.gone = node.gone or why
         while True:
             try:
                 return LaneConnection(self, node, self._worker(node), lane)
@@ -419,6 +445,7 @@ class RayMachines(Closing):
             load = {node.id: sum(home is node for home, _ in self._homes.values()) for node in able}
             node = min(able, key=lambda one: load[one.id])
             self._homes[lane] = node, facts
+            self._failures[lane] = 0
             self._said.append((lane, f"goes on on node {node.label}: {error}"))
             return node
 
