@@ -172,7 +172,7 @@ class History:
         """Return the pending beta, after a check of what `ask` was given."""
         if n < 1:
             raise SpecError(f"`ask` wants at least one point. Got n = {n}")
-        for beta in pending:
+        for beta in sorted(set(pending)):
             self.check("a pending point", beta)
         return [float(beta) for beta in pending]
 

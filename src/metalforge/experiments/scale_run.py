@@ -253,8 +253,8 @@ class SimulatedCampaign:
 
     # -- the campaign -----------------------------------------------------------------------------------------------
 
-    def run(self, seconds: float, *, most_blocks: int = 1 << 60) -> Figures:
-        """Run for so many virtual seconds, to the target or until so many blocks have come."""
+    def run(self, seconds: float) -> Figures:
+        """Run for so many virtual seconds, or to the target."""
         spec = self.spec
         opened = Opened(
             at=0.0, spec=spec, spec_sha256=spec.sha256, package_version="", isa="", command=(), ordering="C",
@@ -276,14 +276,13 @@ class SimulatedCampaign:
                 for lane in self.lanes.values():
                     self._fails_some_time(lane, 0.0)
             self._recorder, self._steer = recorder, steer
-            while self._events and self._blocks < most_blocks:
+            while self._events:
                 when, _, what = heapq.heappop(self._events)
                 if when > seconds:
                     break
                 what(when)
             estimator.close()
             end = min(max(self._free, self._newest), seconds) if planner.stopped_by == "target" else seconds
-            end = self._free if self._blocks >= most_blocks else end
             return self._figures(book.state, end, began_s, estimator, planner, path)
 
     def _planner(self, book: Book, estimate: Callable[[], None], seconds: float) -> Planner:

@@ -175,6 +175,8 @@ class VisitPlan:
 
     def _requested(self, dims: Dims, chains: Sequence[ChainLog], pending: Sequence[Assigned]) -> Wish | None:
         """Return the next of the points that were asked for by name, where a volume has no chain yet."""
+        if not self.spec.steering.points:
+            return None
         there = [c.beta for c in chains if c.dims == dims] + [visit.beta for visit in pending if visit.dims == dims]
         missing = [beta for beta in self.spec.steering.points if beta not in there]
         if not missing:
