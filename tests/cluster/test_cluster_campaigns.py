@@ -86,6 +86,20 @@ def test_a_supervisor_comes_back_and_a_driver_too(nodes, whole, tmp_path):
     assert not far.processes(SUPERVISOR)
 
 
+def test_a_machine_is_given_up_before_it_goes(nodes, tmp_path):
+    far = FarCampaign(tmp_path, longer(STEADY, 50_000), nodes)
+    driver = far.scan()
+    assert far.reached(300)
+    # The head's machine: its raylet is the one that a command on this machine finds.
+    assert far.verb("cluster", "leave", "--cluster", nodes.address, "--reason", "sold").wait(LATE_S) == 0, far.said
+    assert not far.processes(WORKER, node=0)
+    state = far.until(lambda state: any("sold" in d.reason for d in state.decisions if d.what == "lane"))
+    assert far.reached(state.trajectories + 500)  # its chains go on elsewhere
+    driver.send_signal(signal.SIGINT)
+    assert driver.wait(LATE_S) == 75, far.said
+    assert not any(d.what in ("abandoned", "fault") for d in far.state.decisions)
+
+
 def test_interrupted_it_has_everything_in_files_and_goes_on(nodes, whole, tmp_path):
     far = FarCampaign(tmp_path, STEADY, nodes)
     driver = far.scan()
