@@ -335,7 +335,7 @@ def _checks(outcomes: Sequence[ScaleOutcome]) -> Iterator[Check]:
 
 
 def _broken(one: ScaleOutcome) -> str:
-    cause = "supervisor" if one.supervisor > HALF else "begins" if one.began_s > LATE * one.seconds else "other"
+    cause = "begins" if one.began_s > LATE * one.seconds else "supervisor" if one.supervisor > HALF else "other"
     return words(f"scale.{cause}", one=one, block_ms=1e3 * one.supervisor * one.seconds / max(one.blocks, 1))[0]
 
 

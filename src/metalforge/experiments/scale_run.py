@@ -218,7 +218,7 @@ class SimulatedCampaign:
         self._asks: list[float] = []
         self._known: list[float] = []
         self._visits_begun: dict[int, float] = {}
-        self._journal_bytes = 0
+        self._end = inf
 
     # -- time -------------------------------------------------------------------------------------------------------
 
@@ -260,6 +260,7 @@ class SimulatedCampaign:
             at=0.0, spec=spec, spec_sha256=spec.sha256, package_version="", isa="", command=(), ordering="C",
             silicon=(), python="",
         )  # fmt: skip
+        self._end = seconds
         path = self._directory / JOURNAL
         with Journal[Record].open(path, Record, mode="create", sync=self._sync) as journal:
             journal.append(opened)
@@ -320,7 +321,9 @@ class SimulatedCampaign:
             self._at(lane.ordered, partial(self._ordered, volley, lane))
 
     def _arrived(self, at: float, blocks: list[Block], made: float) -> None:
-        """Write the blocks of a volley and send what follows."""
+        """Write the blocks of a volley and send what follows; what would be written after the end is not."""
+        if max(at, self._free) > self._end:
+            return
         with self._supervising(at):
             self._newest = max(self._newest, made)
             sent: list[Any] = []
@@ -328,6 +331,7 @@ class SimulatedCampaign:
                 _, handed = self._recorder.step(None, block)
                 sent += self._steer.step(None, handed.payload)[1]
         self._blocks += len(blocks)
+        self._rows += sum(block.rows for block in blocks)
         self._send(sent)
 
     # -- lanes ------------------------------------------------------------------------------------------------------
@@ -412,7 +416,6 @@ class SimulatedCampaign:
         chain.measured += count - warm
         chain.since = 0 if due else chain.since + count
         chain.saved_at = at if due else chain.saved_at
-        self._rows += count
         done = chain.measured >= order.until
         return named | {
             "step": chain.rows,
