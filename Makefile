@@ -12,12 +12,13 @@ PACKAGES := $(shell find src/metalforge -name '__init__.py')
 NATIVE_SOURCES := CMakeLists.txt $(shell find src/metalforge/native -name '*.hpp' -o -name '*.cpp')
 NATIVE_FORMATTED := $(filter-out CMakeLists.txt,$(NATIVE_SOURCES)) $(wildcard src/metalforge/native/cuda/*.cu*)
 
-.PHONY: help install demo test test-docs test-physics test-experiments test-chaos test-cluster test-cluster-install test-long check check-cuda bench docs format clean
+.PHONY: help install demo test test-docs test-physics test-experiments test-chaos test-cluster test-cluster-install test-browser test-long check check-cuda bench docs format clean
 help:
 	@echo "make demo       install, then run the main job"
 	@echo "make test       install, then run the tests; slower ones have targets of their own:"
 	@echo "                make test-docs, test-physics, test-experiments, test-chaos: minutes each"
 	@echo "                make test-cluster: those that need Ray, which make test-cluster-install installs"
+	@echo "                make test-browser: the live page in Chromium, which it installs where there is none"
 	@echo "                make test-long PART=...: an hour or two, of $(PARTS)"
 	@echo "make check      formatting, lint, types, import direction, licences"
 	@echo "make check-cuda compile every kernel as CUDA, run them on the host; no GPU needed"
@@ -57,9 +58,10 @@ SLOW_docs := tests/guards/test_documents_run.py tests/guards/test_examples_run.p
 SLOW_physics := tests/statistical
 SLOW_experiments := tests/unit/experiments
 SLOW := $(SLOW_docs) $(SLOW_physics) $(SLOW_experiments)
-PYTEST := $(BIN)/python -m pytest -m "not long and not chaos and not cluster and not cuda and not npu" --numprocesses 2 --dist loadfile
+PYTEST := $(BIN)/python -m pytest -m "not long and not chaos and not cluster and not browser and not cuda and not npu" --numprocesses 2 --dist loadfile
 
 test: $(VENV)/.group-test
+	@tools/chromium || echo "no Chromium is here: the tests of the live page in a browser are left to make test-browser, which installs one"
 	$(PYTEST) $(addprefix --ignore=,$(SLOW))
 
 test-experiments: $(VENV)/.group-data
@@ -74,6 +76,11 @@ test-chaos: $(VENV)/.group-test
 test-cluster-install: $(VENV)/.group-test $(VENV)/.group-cluster
 test-cluster: test-cluster-install
 	$(BIN)/python -m pytest -m "cluster and not long" tests/cluster tests/unit/pipeline
+
+# The live page in a real browser: that of the system, since Playwright's own download is 400 MB.
+test-browser: $(VENV)/.group-test $(VENV)/.group-browser
+	@tools/chromium --install
+	$(BIN)/python -m pytest -m "browser" tests/browser
 
 # Long tests come in parts, none longer than 40 minutes on two cores: make test-long PART=coverage. Without one, all.
 CHAOS := kills damages schedules soak files

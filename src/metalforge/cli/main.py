@@ -13,7 +13,7 @@ from metalforge.core.errors import SpecError
 from metalforge.core.escapes import escaped
 from metalforge.core.plugins import PluginWarning
 
-from . import bench, cluster, conductor, experiment, far, lattice, machine, npu, pipeline, scan, search
+from . import bench, cluster, conductor, dashboard, experiment, far, lattice, machine, npu, pipeline, scan, search
 from .guard import EXIT_CODES, guarded
 from .output import print_text
 from .streams import lossy_streams
@@ -29,6 +29,7 @@ app = typer.Typer(
 for _verb in (
     *(machine.doctor, machine.devices, machine.route),
     *(scan.scan, scan.resume, scan.replay, scan.report, scan.watch, scan.presets, far.attach),
+    dashboard.dashboard,
     *(search.search, bench.bench),
 ):
     app.command()(_verb)

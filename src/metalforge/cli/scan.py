@@ -1,5 +1,6 @@
 """`scan | resume | replay | report | watch | presets`: the main job, going on with it, and looking at it."""
 
+import shlex
 import signal
 import sys
 import time
@@ -100,6 +101,11 @@ def _refused(option: str, text: str, wanted: str) -> Exception:
 
 
 Directory = Annotated[Path, typer.Argument(help="The campaign's directory.")]
+
+
+def page_hint(directory: Path) -> str:
+    """Return the line that says how the live page is opened on a campaign."""
+    return f"live page: metalforge dashboard {shlex.quote(str(directory))}"
 
 
 def _presets(incomplete: str) -> list[str]:
@@ -347,7 +353,7 @@ def _run(campaign: "Campaign", as_json: bool) -> None:
 
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
         signal.signal(number, stop)
-    sys.stderr.write(f"campaign in {campaign.directory}\n")
+    sys.stderr.write(f"campaign in {campaign.directory}\n{page_hint(campaign.directory)}\n")
     try:
         with nullcontext() if as_json else LiveView(campaign.view):
             state = campaign.run()

@@ -41,7 +41,7 @@ def test_doctor_json_has_the_documented_keys():
     assert record["isa"] == native.level()
     for substrate in record["substrates"]:
         assert {"kind", "name", "capabilities", "properties"} <= set(substrate)
-    assert {"cuda", "dashboard", "npu", "onnx", "ray"} <= set(record["extras"])
+    assert {"cuda", "npu", "onnx", "ray"} <= set(record["extras"])
     for state in record["extras"].values():
         assert state == "installed" or "pip install 'metalforge[" in state
     for needed in record["cluster"]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,13 +10,13 @@ from matplotlib.axes import Axes
 from metalforge.campaign.observables import ORDERS
 from metalforge.campaign.physics.curve import Floats, TransitionCurve
 from metalforge.campaign.physics.evidence import Finding
-from metalforge.campaign.physics.published import PUBLISHED, Published
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState, ChainLog
 from metalforge.lattice.registered import Value
 from metalforge.statistics.estimate import Estimate, with_error
 
 from .drawing import BETA, COLOURS, GREY, INK, Drawn, axes_of, drawn, styled
+from .figure_data import TransitionPoint, history_of, transition_figure
 from .figures_of_evidence import draw_evidence
 from .figures_of_run import draw_run
 from .points import ChainResult
@@ -24,7 +24,7 @@ from .result import CampaignResult, VolumeResult
 from .words import lattice_math, lattice_text, say
 
 Curves: TypeAlias = Mapping[Dims, TransitionCurve]
-Pick: TypeAlias = Callable[[ChainResult], Estimate | Value | None]
+Measured = TypeVar("Measured", ChainResult, TransitionPoint)
 HISTORIES = 6
 """Chains whose histories are shown: the one nearest beta_c, and others spread over the range."""
 
@@ -56,7 +56,13 @@ def _by_volume(result: CampaignResult) -> Iterator[tuple[VolumeResult, str, str,
         yield volume, colour, lattice_math(volume.dims), chains
 
 
-def _points(axis: Axes, chains: Sequence[ChainResult], pick: Pick, colour: str, label: str = "") -> None:
+def _points(
+    axis: Axes,
+    chains: Sequence[Measured],
+    pick: Callable[[Measured], Estimate | Value | None],
+    colour: str,
+    label: str = "",
+) -> None:
     """Draw what each chain has, with its error, against its beta."""
     found = [(chain.beta, value.mean, value.error) for chain in chains if (value := pick(chain)) is not None]
     if found:
@@ -66,28 +72,29 @@ def _points(axis: Axes, chains: Sequence[ChainResult], pick: Pick, colour: str, 
 
 def _transition(state: CampaignState, result: CampaignResult, curves: Curves) -> Drawn:
     figure, (loop, chi) = axes_of(2, 1, (6.2, 6.4), sharex=True, heights=(1, 1.25))
-    for volume, colour, name, chains in _by_volume(result):
-        _points(loop, chains, lambda chain: chain.order, colour, name)
-        _points(chi, chains, lambda chain: chain.chi, colour)
-        if (found := curves.get(volume.dims)) is not None:
+    shown = transition_figure(state, result, curves)
+    for volume, colour in zip(shown.volumes, COLOURS, strict=False):
+        name = lattice_math(volume.dims)
+        _points(loop, volume.points, lambda point: point.order, colour, name)
+        _points(chi, volume.points, lambda point: point.chi, colour)
+        if (found := volume.curve) is not None:
             _band(loop, found, found.order, found.order_error, colour)
             _band(chi, found, found.chi, found.chi_error, colour)
-        if (peak := volume.transition) is not None:
+        if volume.beta_c is not None and volume.error is not None:
             # One volume has a colour to spare for its peak; several peaks are told apart by their curves' colours.
-            own = COLOURS[1] if len(result.volumes) == 1 else colour
+            own = COLOURS[1] if len(shown.volumes) == 1 else colour
             for axis in (loop, chi):
-                axis.axvspan(peak.beta_c - peak.error, peak.beta_c + peak.error, color=own, alpha=0.2, lw=0)
-                axis.axvline(peak.beta_c, color=own, lw=1, ls="--")
-            number = rf"$\beta_c = {with_error(peak.beta_c, peak.error)}$"
-            whose = "" if len(result.volumes) == 1 else f"{name}: "
+                axis.axvspan(volume.beta_c - volume.error, volume.beta_c + volume.error, color=own, alpha=0.2, lw=0)
+                axis.axvline(volume.beta_c, color=own, lw=1, ls="--")
+            number = rf"$\beta_c = {with_error(volume.beta_c, volume.error)}$"
+            whose = "" if len(shown.volumes) == 1 else f"{name}: "
             label = whose + (number if volume.established else "peak, not established")
             chi.plot([], [], color=own, ls="--", lw=1, label=label)
-    published = _published(state)
-    for known in published:
+    for known in shown.published:
         for axis in (loop, chi):
             axis.axvline(known.beta_c, color=INK, lw=1.1, ls=":")
         chi.plot([], [], color=INK, lw=1.1, ls=":", label=f"infinite volume, $N_t$ = {known.n_t}: {known.printed}")
-    _, order, square = ORDERS[result.observable]
+    _, order, square = ORDERS[shown.observable]
     loop.set_ylabel(rf"$\langle {order} \rangle$")
     chi.set(ylabel=rf"$\chi = N_s^3\,(\langle {square} \rangle - \langle {order} \rangle^2)$", xlabel=BETA)
     loop.set_ylim(bottom=0)
@@ -96,16 +103,7 @@ def _transition(state: CampaignState, result: CampaignResult, curves: Curves) ->
     if chi.get_legend_handles_labels()[0]:
         # Below the axes: inside it would hide points.
         chi.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.17))
-    return drawn("transition", figure, published="".join(say("captions.published", known=k) for k in published))
-
-
-def _published(state: CampaignState) -> list[Published]:
-    """Return the published couplings that lie in the range of a quenched campaign."""
-    lattice = state.spec.lattice
-    if lattice.has_other_theory:
-        return []
-    found = (PUBLISHED.get(n_t) for n_t in sorted({dims[3] for dims in lattice.volumes}))
-    return [known for known in found if known is not None and lattice.beta_min <= known.beta_c <= lattice.beta_max]
+    return drawn("transition", figure, published="".join(say("captions.published", known=k) for k in shown.published))
 
 
 def _band(axis: Axes, found: TransitionCurve, y: Floats, e: Floats, colour: str) -> None:
@@ -158,14 +156,13 @@ def _chains_to_show(state: CampaignState, result: CampaignResult) -> list[ChainL
 def _histories(chains: list[ChainLog], result: CampaignResult) -> Drawn:
     figure, axes = axes_of(len(chains), 2, (8.6, 1.35 * len(chains) + 0.7))
     for i, chain in enumerate(chains):
-        loop = np.hypot(chain.column("polyakov_re", measured=False), chain.column("polyakov_im", measured=False))
-        series = (chain.column("plaquette", measured=False), loop)
-        for axis, values, colour in zip(axes[2 * i : 2 * i + 2], series, COLOURS, strict=False):
+        shown = history_of(chain)
+        for axis, values, colour in zip(axes[2 * i : 2 * i + 2], shown[:2], COLOURS, strict=False):
             update = np.arange(values.size)
-            axis.axvspan(0, chain.warmup, color=GREY, alpha=0.28, lw=0)
+            axis.axvspan(0, shown.warmup, color=GREY, alpha=0.28, lw=0)
             axis.plot(update, values, color=colour, lw=0.5, rasterized=True)
             axis.set_xlim(0, max(values.size, 1))
-            settled = values[chain.warmup :] if chain.measured else values
+            settled = values[shown.warmup :] if chain.measured else values
             spread = max(float(np.ptp(settled)), 1e-9)
             axis.set_ylim(settled.min() - 0.35 * spread, settled.max() + 0.15 * spread)
         axes[2 * i + 1].set_ylim(bottom=0)

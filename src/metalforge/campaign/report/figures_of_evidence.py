@@ -21,6 +21,7 @@ from metalforge.statistics.gamma import autocorrelation, gamma_method
 from metalforge.statistics.histograms import Joint
 
 from .drawing import BETA, COLOURS, GREY, INK, Drawn, axes_of, drawn
+from .figure_data import histogram_edges, histogram_of
 from .words import lattice_math
 
 Floats = NDArray[np.float64]
@@ -28,7 +29,6 @@ WIDTH = 6.2
 """Inches: narrow enough that the labels can be read on a telephone."""
 SHOWN = 4
 """Chains nearest to the peak in a figure with a line for each."""
-BINS = 40
 DOTS = 500
 """Rows of one chain in a scatter: more hide each other."""
 
@@ -93,9 +93,11 @@ def draw_evidence(state: CampaignState, found: Mapping[Dims, Finding]) -> list[D
 
 def _histogram(peak: ReportedPeak, axis: Axes) -> None:
     loop, weight = weights_at(peak.joint, peak.chains, peak.transition.beta_c)
-    edges = np.linspace(min(loop.min(), 0), loop.max(), BINS + 1).tolist()
+    edges = histogram_edges(loop)
     for chain, colour in zip(peak.nearest(SHOWN), COLOURS, strict=False):
-        axis.hist(chain.order, edges, density=True, histtype="step", color=colour, lw=1.1, label=peak.label(chain))
+        shown, bins = histogram_of(chain.order, edges), edges.tolist()
+        label = peak.label(chain)
+        axis.hist(bins[:-1], bins, weights=shown.density, histtype="step", color=colour, lw=1.1, label=label)
     at, density = density_of(loop, weight, peak.transition.n_effective)
     axis.plot(at, density, color=INK, lw=2, label=r"all, at the peak of $\chi$")
     title = f"{peak.lattice}: counted as {peak.shape.kind}"

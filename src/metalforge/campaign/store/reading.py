@@ -72,22 +72,27 @@ class JournalFollower(Generic[Record]):
         self._format = LineFormat[Record](record_type)
         self._n, self._end = 0, 0
 
-    def poll(self) -> list[Record]:
+    def poll(self, take: Callable[[Record], object] | None = None, until: int | None = None) -> list[Record]:
         """Give the whole records that are new; a half-written last line waits for the next call.
 
-        No file yet is no record yet. Raises `JournalError` for damage, or a file that lost what was already read.
+        With `take` every record is handed over when it is read, and none is kept; `until` stops after so many of the
+        whole journal. No file yet is no record yet. Raises `JournalError` for damage, or a file that lost what was
+        already read; what stands before the damage was handed over.
         """
         records: list[Record] = []
-        if not os.path.lexists(self.path):
+        if not os.path.lexists(self.path) or (until is not None and self._n >= until):
             return records
         with opened(self.path, JournalError) as (stream, size):
             if size < self._end:
                 raise JournalError(f"must have at least the {self._end} bytes already read. Got {size}: it was cut")
             stream.seek(self._end)
             for found in _scan(stream, self._format, self._n, self._end):
-                if not isinstance(found, TornTail):
-                    records.append(found.record)
-                    self._n, self._end = self._n + 1, found.end
+                if isinstance(found, TornTail):
+                    break
+                (take or records.append)(found.record)
+                self._n, self._end = self._n + 1, found.end
+                if self._n == until:
+                    break
         return records
 
 

@@ -1,0 +1,158 @@
+"""Opening the page: an address, a token, what is printed, and the server until it is told to end."""
+
+import getpass
+import os
+import secrets
+import socket
+import sys
+import tempfile
+import webbrowser
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from html import escape
+from ipaddress import ip_address
+from pathlib import Path
+from typing import NamedTuple
+
+import uvicorn
+
+from metalforge.core.errors import SpecError
+from metalforge.core.files import naming
+
+from .server import Server, guarded_app
+
+SHORTEST_TOKEN = 16
+STREAMS_END_S = 2
+
+
+class Opened(NamedTuple):
+    """A page that is ready to be served: where it is, the token, and the server that will."""
+
+    address: str
+    token: str
+    server: uvicorn.Server
+    listening: socket.socket
+
+    @property
+    def link(self) -> str:
+        """The address that opens it."""
+        return f"{self.address}?token={self.token}"
+
+    def run(self) -> None:
+        """Serve until somebody says that it is enough."""
+        self.server.run(sockets=[self.listening])
+
+
+def open_page(
+    directories: Sequence[Path], *, host: str = "127.0.0.1", port: int = 0, token_file: Path | None = None
+) -> Opened:
+    """Listen for a page on these campaigns; another address than the loopback's needs a token of one's own."""
+    for directory in directories:
+        if not directory.is_dir():
+            raise SpecError(
+                f"{directory}: no such directory\nhint: metalforge scan --out {directory} begins a campaign"
+            )
+    if not is_loopback(host) and token_file is None:
+        raise SpecError(
+            f"`--host {host}` can be reached from other machines, and needs a token of your own: `--token-file FILE`\n"
+            "hint: leave --host out and reach it by ssh -L, which is encrypted"
+        )
+    token = secrets.token_urlsafe(32) if token_file is None else _token_of(token_file)
+    listening = _listening(host, port)
+    port = listening.getsockname()[1]
+    server = Server(directories)
+    # No log: it would hold the token.
+    config = uvicorn.Config(
+        guarded_app(server, token, host, port),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=STREAMS_END_S,
+        ws="none",
+    )
+    name = f"[{host}]" if ":" in host else host
+    return Opened(f"http://{name}:{port}/", token, _Closing(config, server), listening)
+
+
+class _Closing(uvicorn.Server):
+    """A server that lets its streams end before it waits for them."""
+
+    def __init__(self, config: uvicorn.Config, page: Server) -> None:
+        super().__init__(config)
+        self._page = page
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End."""
+        self._page.close()
+        await super().shutdown(sockets)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _token_of(path: Path) -> str:
+    with naming(path):
+        token = path.read_text().strip()
+        if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.replace("-", "").replace("_", "").isalnum():
+            raise SpecError(
+                f"the token must be at least {SHORTEST_TOKEN} letters, digits, - or _. Got {len(token)} characters\n"
+                f"hint: (umask 077; openssl rand -hex 32 > {path})"
+            )
+    return token
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except (OSError, OverflowError) as error:
+        raise SpecError(f"cannot listen on {host}, port {port}: {error}\nhint: --port 0 takes a free one") from error
+
+
+def serve(
+    directories: Sequence[Path],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token_file: Path | None = None,
+    browser: bool = True,
+) -> None:
+    """Serve the page until Ctrl-C, and say on stderr how it is opened, from here and from elsewhere."""
+    page = open_page(directories, host=host, port=port, token_file=token_file)
+    with page.listening, suppress(KeyboardInterrupt):
+        sys.stderr.write("\n".join(_said(page, host, own_token=token_file is not None)) + "\n")
+        sys.stderr.flush()
+        with _shown(page.link, browser):
+            page.run()
+
+
+def _said(page: Opened, host: str, *, own_token: bool) -> Iterator[str]:
+    port = page.listening.getsockname()[1]
+    yield f"live page: {page.address}?token=..." if own_token else f"live page: {page.link}"
+    if is_loopback(host):
+        there = f"{getpass.getuser()}@{socket.gethostname()}"
+        yield f"from another machine: ssh -L {port}:127.0.0.1:{port} {there}, then the same address there"
+    else:
+        yield f"warning: {host} is reached from other machines unencrypted: whoever is on the way reads the token"
+    yield "Ctrl-C ends the page; campaigns go on"
+
+
+@contextmanager
+def _shown(link: str, wanted: bool) -> Iterator[None]:
+    """Open the page in a browser, where there is one with a screen.
+
+    Others on the machine see the command lines of processes: the browser gets a file of ours that leads on.
+    """
+    screen = sys.platform == "darwin" or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    if not (wanted and screen and sys.stderr.isatty()):
+        yield
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".html") as leads_on:
+        leads_on.write(f'<meta charset="utf-8"><meta http-equiv="refresh" content="0;url={escape(link)}">')
+        leads_on.flush()
+        webbrowser.open(Path(leads_on.name).as_uri())
+        yield

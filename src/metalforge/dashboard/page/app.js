@@ -1,0 +1,163 @@
+// What is looked at (a campaign, a record, a chain: all in the address) and where its data come from.
+import {at, campaigns, chain, chainChoices, decisions, headline, infinite, transition} from "./panels.js";
+
+const seen = {table: [], state: null, live: null, decided: [], sent: null};
+const where = {campaign: 0, at: null, chain: ""};
+let stream = null, wanted = 0, playing = null;
+
+function readAddress() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  where.campaign = Number(given.get("campaign") ?? 0) || 0;
+  where.at = given.has("at") ? Number(given.get("at")) || null : null;
+  where.chain = given.get("chain") ?? "";
+}
+
+function writeAddress() {
+  const given = new URLSearchParams({campaign: where.campaign});
+  if (where.at !== null) given.set("at", where.at);
+  if (where.chain) given.set("chain", where.chain);
+  history.replaceState(null, "", `#${given}`);
+}
+
+async function ask(what, more = {}) {
+  const query = new URLSearchParams({campaign: where.campaign, ...(where.at === null ? {} : {at: where.at}), ...more});
+  const answer = await fetch(`${what}?${query}`);
+  const data = await answer.json().catch(() => ({error: `the server answered ${answer.status}`}));
+  if (!answer.ok) throw new Error(data.error);
+  return data;
+}
+
+function problem(text) {
+  at("problem").hidden = !text;
+  at("problem").textContent = text;
+}
+
+function showTime() {
+  const records = seen.table[where.campaign]?.records ?? 1, slider = at("time");
+  slider.max = Math.max(records, 1);
+  if (document.activeElement !== slider || where.at === null) slider.value = where.at ?? records;
+  const clock = seen.state ? new Date(1000 * seen.state.clock).toISOString().slice(0, 19).replace("T", " ") : "";
+  at("time-text").textContent = `${where.at ?? records} of ${records}, ${clock} UTC`;
+  at("now").setAttribute("aria-pressed", String(where.at === null));
+}
+
+function showTable() {
+  campaigns(seen.table, where.campaign, (number) => { Object.assign(where, {campaign: number, at: null, chain: ""}); begin(); });
+}
+
+function showState(state) {
+  seen.state = state;
+  document.title = at("title").textContent = `${state.view.name}: metalforge`;
+  at("status").textContent = where.at === null
+    ? state.view.status + (state.view.ending ? `: ${state.view.ending}` : "") : `as it was at record ${state.at}`;
+  problem(state.problem);
+  headline(state);
+  infinite(seen.sent);
+  const chosen = chainChoices(state, where.chain);
+  showTime();
+  return chosen;
+}
+
+const showDecisions = () => decisions(seen.decided, where.at, go);
+
+// All panels at one record, or now. An answer that comes after the next question is dropped.
+async function look({figure = true} = {}) {
+  const mine = ++wanted, fresh = () => mine === wanted;
+  try {
+    const state = await ask("state");
+    if (!fresh()) return;
+    const name = showState(state);
+    const [rows, one] = await Promise.all([ask("decisions"), name ? ask("chain", {chain: name}) : null]);
+    if (!fresh()) return;
+    seen.decided = rows;
+    showDecisions();
+    if (one) chain(one);
+    if (!figure) return;
+    const sent = await ask("transition");
+    if (!fresh()) return;
+    seen.sent = sent;
+    transition(sent);
+    infinite(sent);
+  } catch (error) {
+    if (fresh()) problem(error.message);
+  }
+}
+
+function go(record) {
+  where.at = record;
+  writeAddress();
+  showTime();
+  look();
+}
+
+function listen() {
+  stream?.close();
+  stream = new EventSource(`events?campaign=${where.campaign}`);
+  let rows = -1, decided = -1, figure = null;
+  const live = () => where.at === null;
+  stream.addEventListener("campaigns", (event) => { seen.table = JSON.parse(event.data); showTable(); showTime(); });
+  stream.addEventListener("problem", (event) => problem(JSON.parse(event.data)));
+  stream.addEventListener("state", async (event) => {
+    seen.live = JSON.parse(event.data);
+    if (!live()) return;
+    const name = showState(seen.live), {rows_at: newRows, decided: newDecided} = seen.live;
+    try {
+      if (newRows !== rows && name) { rows = newRows; const one = await ask("chain", {chain: name}); if (live()) chain(one); }
+      if (newDecided !== decided) { decided = newDecided; const found = await ask("decisions"); if (live()) { seen.decided = found; showDecisions(); } }
+    } catch (error) { problem(error.message); }
+  });
+  stream.addEventListener("transition", async (event) => {
+    if (!live() || event.data === figure || event.data === "-1") return;
+    figure = event.data;
+    try { const sent = await ask("transition"); if (live()) { seen.sent = sent; transition(sent); infinite(sent); } } catch (error) { problem(error.message); }
+  });
+  stream.onerror = () => { at("status").textContent = "the server does not answer; trying again"; };
+}
+
+function begin() {
+  pause();
+  writeAddress();
+  seen.sent = null;
+  listen();
+  look();
+}
+
+function pause() {
+  clearInterval(playing);
+  playing = null;
+  at("play").textContent = "play";
+}
+
+let scrubbing = 0;
+at("time").addEventListener("input", () => {
+  pause();
+  where.at = Number(at("time").value);
+  writeAddress();
+  showTime();
+  // The figure takes longest: it waits until the hand rests.
+  clearTimeout(scrubbing);
+  look({figure: false});
+  scrubbing = setTimeout(() => look(), 350);
+});
+at("now").addEventListener("click", () => { pause(); where.at = null; writeAddress(); look(); });
+at("play").addEventListener("click", () => {
+  if (playing) return pause();
+  const records = seen.table[where.campaign]?.records ?? 1, step = Math.max(1, Math.round(records / 60));
+  if (where.at === null || where.at >= records) where.at = 1;
+  at("play").textContent = "pause";
+  playing = setInterval(() => {
+    const next = Math.min(where.at + step, seen.table[where.campaign]?.records ?? where.at);
+    if (next === where.at) return pause();
+    go(next);
+  }, 700);
+});
+at("chain").addEventListener("change", async () => {
+  where.chain = at("chain").value;
+  writeAddress();
+  try { chain(await ask("chain", {chain: where.chain})); } catch (error) { problem(error.message); }
+});
+for (const name of ["what", "by", "head", "trusted"]) at(`filter-${name}`).addEventListener("change", showDecisions);
+addEventListener("hashchange", () => { readAddress(); begin(); });
+
+readAddress();
+begin();

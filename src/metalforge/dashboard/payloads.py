@@ -1,0 +1,260 @@
+"""What goes to the page, as JSON: a line of the table, the state, decisions, a chain thinned, and the transition."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.campaign.report.downloads import curves_of
+from metalforge.campaign.report.figure_data import (
+    TransitionFigure,
+    histogram_edges,
+    histogram_of,
+    history_of,
+    transition_figure,
+)
+from metalforge.campaign.report.result import CampaignSummary, result_of, summary_of
+from metalforge.campaign.report.words import beta_text, duration, found_text, lattice_text, needed_text, one_line
+from metalforge.campaign.store.records import Assigned, Decided, Energy, head_of
+from metalforge.campaign.view import View, view_of
+from metalforge.core.errors import MetalforgeError, SpecError
+
+from .following import Followed
+
+MOST_DECISIONS = 1000
+"""Decisions of a page, the last ones: the journal has all, and the time bar leads to each."""
+MOST_DOTS = 800
+"""Bins of a history: in each the smallest and the largest value are kept, so that no jump is lost."""
+SPARKS = 60
+"""Estimates in the small line of the table."""
+
+
+class _Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """What is sent."""
+
+
+class EvidenceLine(_Sent, frozen=True, kw_only=True):
+    """One item of evidence in words."""
+
+    name: str
+    holds: bool
+    found: str
+    needed: str
+
+
+class VolumeLine(_Sent, frozen=True, kw_only=True):
+    """beta_c of one volume in words, with its evidence."""
+
+    lattice: str
+    beta_c: str
+    established: bool
+    reason: str
+    evidence: tuple[EvidenceLine, ...]
+
+
+class CampaignLine(_Sent, frozen=True, kw_only=True):
+    """One line of the table of campaigns; `spark` are the last estimates of beta_c of the first volume."""
+
+    campaign: int
+    directory: str
+    problem: str
+    records: int
+    name: str = ""
+    status: str = ""
+    ending: str = ""
+    beta_c: str = ""
+    established: bool = False
+    left: str = ""
+    silicon: tuple[str, ...] = ()
+    spark: tuple[float, ...] = ()
+
+
+class StateSent(_Sent, frozen=True, kw_only=True):
+    """A campaign after `at` records; `clock` is the time of the last of them, since the epoch."""
+
+    at: int
+    rows_at: int
+    decided: int
+    problem: str
+    clock: float
+    elapsed: str
+    left: str
+    view: View
+    volumes: tuple[VolumeLine, ...]
+    energy: tuple[Energy, ...]
+
+
+class DecisionLine(_Sent, frozen=True, kw_only=True):
+    """One decision; `at` is the number of records up to it, `baseline` what the rule beside a head said."""
+
+    at: int
+    seconds: float
+    what: str
+    by: str
+    head: str
+    chain: str
+    reason: str
+    trusted: bool | None = None
+    beta: float | None = None
+    value: float | None = None
+    baseline: float | None = None
+
+
+class ChainSent(_Sent, frozen=True, kw_only=True):
+    """One chain: lists of (update, smallest, largest) for each history, and the histogram of its order parameter."""
+
+    chain: str
+    beta: float
+    lattice: str
+    updates: int
+    warmup: int
+    plaquette: tuple[list[Any], list[Any], list[Any]]
+    loop: tuple[list[Any], list[Any], list[Any]]
+    edges: list[Any]
+    density: list[Any]
+
+
+class TransitionSent(_Sent, frozen=True, kw_only=True):
+    """The figure of the transition and the summary that `--json` prints, after `at` records."""
+
+    at: int
+    figure: TransitionFigure
+    summary: CampaignSummary
+    quoted: str
+
+
+def encoded(value: object) -> bytes:
+    """Return JSON; arrays are lists, and numbers that are not finite are null."""
+    return msgspec.json.encode(value, enc_hook=_plain)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise TypeError(f"no JSON for {type(value)}")
+
+
+def campaign_line(number: int, now: float, followed: Followed) -> CampaignLine:
+    """Return the line of a campaign, or what is wrong with it."""
+    line = CampaignLine(
+        campaign=number,
+        directory=str(followed.directory),
+        problem=one_line(followed.problem),
+        records=followed.records,
+        name=followed.directory.name,
+    )
+    try:
+        state = followed.state
+    except MetalforgeError:
+        return line
+    view = view_of(state, now, last_decisions=0)
+    first = view.volumes[0]
+    found = [e.beta_c for e in state.estimates if e.dims == first.dims and e.beta_c is not None]
+    return msgspec.structs.replace(
+        line,
+        name=view.name,
+        status=view.status,
+        ending=one_line(view.ending),
+        beta_c=beta_text(first.beta_c, first.error),
+        established=first.established,
+        left="" if view.left_s is None else duration(view.left_s),
+        silicon=view.substrates,
+        spark=tuple(found[-SPARKS:]),
+    )
+
+
+def state_sent(followed: Followed, now: float | None = None) -> StateSent:
+    """Return the state of a campaign, by the clock or at the time of its last record."""
+    state = followed.state
+    view = view_of(state, state.last_at if now is None else now, last_decisions=0)
+    volumes = tuple(
+        VolumeLine(
+            lattice=lattice_text(volume.dims),
+            beta_c=beta_text(volume.beta_c, volume.error),
+            established=volume.established,
+            reason=volume.reason,
+            evidence=tuple(
+                EvidenceLine(name=item.name, holds=item.holds, found=found_text(item), needed=needed_text(item))
+                for item in volume.evidence
+            ),
+        )
+        for volume in view.volumes
+    )
+    return StateSent(
+        at=followed.records,
+        rows_at=followed.rows_at,
+        decided=len(followed.decided),
+        problem=one_line(followed.problem),
+        clock=state.last_at,
+        elapsed=duration(view.elapsed_s),
+        left="" if view.left_s is None else duration(view.left_s),
+        view=view,
+        volumes=volumes,
+        energy=tuple(entry for _, entry in sorted(state.energy.items())),
+    )
+
+
+def decisions_sent(followed: Followed) -> list[DecisionLine]:
+    """Return the last decisions, in the order of the journal."""
+    began = followed.state.opened.at
+    return [_decision(at, record, began) for at, record in followed.decided[-MOST_DECISIONS:]]
+
+
+def _decision(at: int, record: Assigned | Decided, began: float) -> DecisionLine:
+    line = DecisionLine(
+        at=at,
+        seconds=record.at - began,
+        what="visit",
+        by=record.by,
+        head=head_of(record),
+        chain=record.chain,
+        reason=one_line(record.reason),
+    )
+    if isinstance(record, Assigned):
+        return msgspec.structs.replace(line, beta=record.beta)
+    return msgspec.structs.replace(
+        line, what=record.what, trusted=record.trusted, value=record.value, baseline=record.baseline
+    )
+
+
+def chain_sent(followed: Followed, name: str) -> ChainSent:
+    """Return a chain for the page."""
+    chain = followed.state.chains.get(name)
+    if chain is None:
+        raise SpecError(f"there is no chain `{name[:40]}` in this campaign, or not yet")
+    history, order = history_of(chain), chain.series().order
+    histogram = histogram_of(order, histogram_edges(order)) if order.size > 1 else None
+    return ChainSent(
+        chain=name,
+        beta=chain.beta,
+        lattice=lattice_text(chain.dims),
+        updates=chain.rows,
+        warmup=history.warmup,
+        plaquette=thinned(history.plaquette),
+        loop=thinned(history.loop),
+        edges=[] if histogram is None else histogram.edges.tolist(),
+        density=[] if histogram is None else histogram.density.tolist(),
+    )
+
+
+def thinned(values: NDArray[np.float64], most: int = MOST_DOTS) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return first updates, smallest and largest values of at most `most` bins."""
+    if not values.size:
+        return [], [], []
+    first = np.arange(0, values.size, -(-values.size // most))
+    low, high = np.minimum.reduceat(values, first), np.maximum.reduceat(values, first)
+    return first.tolist(), low.tolist(), high.tolist()
+
+
+def transition_sent(followed: Followed) -> TransitionSent:
+    """Return the transition as the report has it: seconds of work, so that it is asked of another process."""
+    state = followed.state
+    result = result_of(state)
+    summary = summary_of(state, result)
+    return TransitionSent(
+        at=followed.records,
+        figure=transition_figure(state, result, curves_of(state)),
+        summary=summary,
+        quoted=beta_text(summary.beta_c.value, summary.beta_c.error),
+    )

@@ -1,0 +1,268 @@
+"""The server: journals are followed in the background, requests get what is known, streams what is new."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import BrokenExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from metalforge.campaign.report.words import one_line
+from metalforge.core.errors import MetalforgeError, SpecError
+
+from .following import Followed
+from .guarding import Guard
+from .helpers import Helper, chain_at, decisions_at, state_at, timed_transition_at, transition_at
+from .payloads import campaign_line, chain_sent, decisions_sent, encoded, state_sent
+
+PAGE = Path(__file__).with_name("page")
+FILES = {path.name: path for path in PAGE.iterdir() if path.suffix in (".js", ".css", ".svg")}
+"""What may be asked for by name: no path is ever made of a request."""
+LOOK_S = 0.5
+"""Seconds between two looks at the journals."""
+TICK_S = 1.0
+"""Seconds between two messages of a stream, at least."""
+FIGURE_S, FIGURE_SHARE = 3.0, 0.05
+"""Seconds between two computations of a figure, at least; and the share of a core that they may take."""
+SILENCE_S = 15.0
+"""Seconds after which a stream says that it is there: proxies close what is silent."""
+MOST_STREAMS = 100
+KEPT = 64
+"""Answers about the past that are kept: they do not change."""
+
+Answer = TypeVar("Answer")
+
+
+class Refused(Exception):  # noqa: N818 - an answer, with its status
+    """What was asked for is not there."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Campaign:
+    """One campaign of the page: its fold, and the last figure that was computed."""
+
+    def __init__(self, number: int, directory: Path, helper: Helper) -> None:
+        self.number = number
+        self.followed = Followed(directory)
+        self.figure = b""
+        self.figure_of = -1
+        """Records up to the last rows in it."""
+        self._helper = helper
+        self._figure_next = 0.0
+        self._making: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
+        self._state: tuple[tuple[int, int, str], bytes] | None = None
+
+    async def ask(self, question: Callable[[Followed], Answer]) -> Answer:
+        """Return what a function makes of the fold, in a thread, while nobody changes it."""
+        async with self._lock:
+            return await asyncio.to_thread(question, self.followed)
+
+    async def state(self) -> bytes:
+        """Return the state now; many streams share it."""
+        now = time.time()
+        key = self.followed.records, int(now / TICK_S), self.followed.problem
+        if self._state is None or self._state[0] != key:
+            sent = await self.ask(lambda followed: encoded(state_sent(followed, now)))
+            self._state = key, sent
+        return self._state[1]
+
+    async def transition(self) -> bytes:
+        """Return the last figure; the first one is waited for."""
+        self.renew()
+        if not self.figure and self._making is not None:
+            await self._making
+        if not self.figure:
+            raise SpecError("nothing has been measured yet")
+        return self.figure
+
+    def renew(self) -> None:
+        """Have the figure computed again, if there are new rows and it is not too soon."""
+        idle = self._making is None or self._making.done()
+        if idle and self.figure_of != self.followed.rows_at and time.monotonic() >= self._figure_next:
+            self._making = asyncio.create_task(self._make())
+
+    async def _make(self) -> None:
+        rows_at, took = self.followed.rows_at, 0.0
+        try:
+            directory = str(self.followed.directory)
+            self.figure, took = await self._helper(timed_transition_at, directory, self.followed.records)
+        except (MetalforgeError, BrokenExecutor):
+            pass  # the state says what is wrong with the journal
+        self.figure_of = rows_at
+        self._figure_next = time.monotonic() + max(FIGURE_S, took / FIGURE_SHARE)
+
+
+class Server:
+    """The campaigns of a page, and what is answered about them."""
+
+    def __init__(self, directories: Sequence[Path]) -> None:
+        self._now, self._past = Helper(), Helper()
+        self._campaigns = [Campaign(number, path, self._now) for number, path in enumerate(directories)]
+        self._answers: dict[tuple[object, ...], bytes] = {}
+        self._streams = 0
+        self._closing = False
+
+    def app(self) -> Starlette:
+        """Return the application, which nobody guards yet."""
+        routes = [
+            Route("/", self._index),
+            Route("/page/{name}", self._file),
+            Route("/campaigns", _answered(self._table)),
+            Route("/state", _answered(self._state)),
+            Route("/decisions", _answered(self._decisions)),
+            Route("/chain", _answered(self._chain)),
+            Route("/transition", _answered(self._transition)),
+            Route("/events", self._events),
+        ]
+        return Starlette(routes=routes, lifespan=self._lifespan)
+
+    def close(self) -> None:
+        """Let streams and answers end: a server waits for them."""
+        self._closing = True
+        self._now.close()
+        self._past.close()
+
+    @asynccontextmanager
+    async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        following = [asyncio.create_task(self._follow(campaign)) for campaign in self._campaigns]
+        try:
+            yield
+        finally:
+            self.close()
+            for task in following:
+                task.cancel()
+
+    async def _follow(self, campaign: Campaign) -> None:
+        while True:
+            await campaign.ask(Followed.advance)
+            await asyncio.sleep(LOOK_S)
+
+    async def _index(self, request: Request) -> Response:
+        return FileResponse(PAGE / "index.html")
+
+    async def _file(self, request: Request) -> Response:
+        path = FILES.get(request.path_params["name"])
+        return Response("there is no such file\n", 404, media_type="text/plain") if path is None else FileResponse(path)
+
+    async def _table(self, request: Request) -> bytes:
+        return await self._lines()
+
+    async def _lines(self) -> bytes:
+        now = time.time() // TICK_S * TICK_S
+        return encoded([await c.ask(partial(campaign_line, c.number, now)) for c in self._campaigns])
+
+    async def _state(self, request: Request) -> bytes:
+        campaign, at = self._asked(request)
+        if at is None:
+            return await campaign.state()
+        return await self._before(campaign, state_at, at)
+
+    async def _decisions(self, request: Request) -> bytes:
+        campaign, at = self._asked(request)
+        if at is None:
+            return await campaign.ask(lambda followed: encoded(decisions_sent(followed)))
+        return await self._before(campaign, decisions_at, at)
+
+    async def _chain(self, request: Request) -> bytes:
+        campaign, at = self._asked(request)
+        name = request.query_params.get("chain", "")
+        if at is None:
+            return await campaign.ask(lambda followed: encoded(chain_sent(followed, name)))
+        return await self._before(campaign, chain_at, at, name)
+
+    async def _transition(self, request: Request) -> bytes:
+        campaign, at = self._asked(request)
+        return await (campaign.transition() if at is None else self._before(campaign, transition_at, at))
+
+    async def _before(self, campaign: Campaign, work: Callable[..., bytes], at: int, *more: object) -> bytes:
+        """Return what the other process says of the past, which is kept."""
+        key = campaign.number, work.__name__, at, *more
+        if key not in self._answers:
+            self._answers[key] = await self._past(work, str(campaign.followed.directory), at, *more)
+            while len(self._answers) > KEPT:
+                del self._answers[next(iter(self._answers))]
+        return self._answers[key]
+
+    def _asked(self, request: Request) -> tuple[Campaign, int | None]:
+        """Return the campaign, by its place in the list, and the record that a request is about."""
+        number, at = request.query_params.get("campaign", "0"), request.query_params.get("at")
+        # isdecimal knows other scripts' digits, and int takes them: they are harmless.
+        if not number.isdecimal() or len(number) > 6 or int(number) >= len(self._campaigns):
+            raise Refused(404, f"`campaign` must be one of 0 to {len(self._campaigns) - 1}")
+        campaign = self._campaigns[int(number)]
+        if at is None:
+            return campaign, None
+        if not at.isdecimal() or len(at) > 12 or not 0 < int(at) <= campaign.followed.records:
+            raise Refused(404, f"`at` must be a record, from 1 to {campaign.followed.records}")
+        return campaign, int(at)
+
+    async def _events(self, request: Request) -> Response:
+        try:
+            campaign, _ = self._asked(request)
+        except Refused as refused:
+            return _problem(refused.status, str(refused))
+        if self._streams >= MOST_STREAMS:
+            return _problem(503, f"{MOST_STREAMS} pages are open already")
+        return StreamingResponse(self._stream(campaign), media_type="text/event-stream")
+
+    async def _stream(self, campaign: Campaign) -> AsyncIterator[bytes]:
+        """Yield what is new: the table, the state, and word of a new figure."""
+        self._streams += 1
+        sent: dict[str, bytes] = {}
+        silent = 0.0
+        try:
+            while not self._closing:
+                campaign.renew()
+                news = {"campaigns": await self._lines()}
+                try:
+                    news["state"] = await campaign.state()
+                except MetalforgeError as error:
+                    news["problem"] = encoded(one_line(str(error)))
+                news["transition"] = encoded(campaign.figure_of if campaign.figure else -1)
+                fresh = {name: data for name, data in news.items() if sent.get(name) != data}
+                for name, data in fresh.items():
+                    yield b"event: %b\ndata: %b\n\n" % (name.encode(), data)
+                sent |= fresh
+                silent = 0.0 if fresh else silent + TICK_S
+                if silent >= SILENCE_S:
+                    silent = 0.0
+                    yield b": still here\n\n"
+                await asyncio.sleep(TICK_S)
+        finally:
+            self._streams -= 1
+
+
+def _answered(ask: Callable[[Request], Awaitable[bytes]]) -> Callable[[Request], Awaitable[Response]]:
+    """Return an endpoint that gives JSON, and a clear line where it cannot."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            return Response(await ask(request), media_type="application/json")
+        except Refused as refused:
+            return _problem(refused.status, str(refused))
+        except MetalforgeError as error:
+            return _problem(409, one_line(str(error)))
+        except BrokenExecutor:
+            return _problem(503, "the process that computes this ended; ask again")
+
+    return endpoint
+
+
+def _problem(status: int, text: str) -> Response:
+    return Response(encoded({"error": text}), status, media_type="application/json")
+
+
+def guarded_app(server: Server, token: str, host: str, port: int) -> Guard:
+    """Return what uvicorn serves."""
+    return Guard(server.app(), token, host, port)

@@ -1,0 +1,159 @@
+"""The live page in a real Chromium: that it follows, goes back in time, fits, and asks nobody but its own server."""
+
+import shutil
+
+import pytest
+
+from reference.dashboard_pages import HOSTILE, LINES, campaign, hostile_lines, served
+
+pytestmark = pytest.mark.browser
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    path = next(found for name in NAMES if (found := shutil.which(name)))
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path)
+        yield chromium
+        chromium.close()
+
+
+class Tab:
+    """A tab, and all that went wrong in it."""
+
+    def __init__(self, browser, link, **options):
+        self.context = browser.new_context(**options)
+        self.page = self.context.new_page()
+        self.wrong, self.asked = [], []
+        self.page.on("console", lambda said: self.wrong.append(f"{said.type}: {said.text}"))
+        self.page.on("response", lambda answer: None if answer.ok else self.wrong.append(answer.url))
+        self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.wrong.append(dialog.message), dialog.dismiss()))
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(link)
+        self.page.wait_for_selector("#campaign-rows tr")
+
+    def text(self, selector):
+        return self.page.inner_text(selector)
+
+    def waits_for(self, text, selector):
+        self.page.wait_for_function(
+            "([text, where]) => document.querySelector(where)?.textContent.includes(text)", arg=[text, selector]
+        )
+
+    def close(self):
+        self.context.close()
+
+
+@pytest.fixture
+def open_tab(browser):
+    tabs = []
+
+    def opening(link, **options):
+        tabs.append(Tab(browser, link, **options))
+        return tabs[-1]
+
+    yield opening
+    for tab in tabs:
+        tab.close()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    one, other = (tmp_path_factory.mktemp(name) for name in ("one", "other"))
+    with served(campaign(one), campaign(other, LINES[:90])) as page:
+        yield page
+
+
+def test_a_campaign_streams_in_while_it_runs(tmp_path, open_tab):
+    there = campaign(tmp_path / "run", LINES[:60])
+    with served(there) as page:
+        tab = open_tab(page.opened.link)
+        tab.waits_for("60 of 60", "#time-text")
+        for end in (150, len(LINES)):
+            campaign(there, LINES[:end])
+            tab.waits_for(f"{end} of {end}", "#time-text")
+        tab.waits_for("finished", "#status")
+        tab.waits_for("5.0900(75)", "#headline")
+        tab.waits_for(f"as of record {len(LINES)}", "#transition-at")
+        assert tab.page.locator("#chi-plot .point").count() == 5
+        assert tab.page.locator("#chi-plot path.band").count() >= 1
+        assert tab.page.locator("#loop-plot path").count() == 1
+        assert "token" not in tab.page.url
+        assert tab.wrong == []
+        assert {url.split("/")[2] for url in tab.asked} == {f"127.0.0.1:{page.port}"}
+
+
+def test_every_panel_goes_back_to_a_record_and_the_address_leads_there(finished, open_tab):
+    tab = open_tab(finished.opened.link)
+    tab.waits_for("303 of 303", "#time-text")
+    now = tab.text("#decision-count")
+    tab.page.focus("#time")
+    tab.page.locator("#time").evaluate("slider => { slider.value = 60; slider.dispatchEvent(new Event('input')); }")
+    tab.waits_for("as it was at record 60", "#status")
+    tab.waits_for("as of record 60", "#transition-at")
+    assert "60 of 303" in tab.text("#time-text")
+    assert tab.text("#decision-count") != now
+    assert "at=60" in tab.page.url
+    before = tab.text("#headline")
+    again = tab.context.new_page()
+    again.goto(tab.page.url)
+    again.wait_for_function("() => document.getElementById('status').textContent.includes('record 60')")
+    assert again.inner_text("#headline") == before
+    tab.page.click("#now")
+    tab.waits_for("finished", "#status")
+    assert "at=" not in tab.page.url
+    tab.page.click("#decision-rows tr:last-child button")
+    tab.waits_for("as it was at record", "#status")
+    assert tab.wrong == []
+
+
+def test_campaigns_chains_and_filters_are_chosen_by_keyboard(finished, open_tab):
+    tab = open_tab(finished.opened.link)
+    tab.waits_for("303 of 303", "#time-text")
+    tab.page.select_option("#chain", "c0002")
+    tab.page.wait_for_function("() => location.hash.includes('chain=c0002')")
+    tab.page.select_option("#filter-what", "visit")
+    kinds = tab.page.locator("#decision-rows tr td:nth-child(3)").all_inner_texts()
+    assert set(kinds) == {"visit"}
+    tab.page.focus("#campaign-rows tr:nth-child(2) button")
+    tab.page.keyboard.press("Enter")
+    tab.waits_for("90 of 90", "#time-text")
+    assert "campaign=1" in tab.page.url
+    assert tab.wrong == []
+
+
+@pytest.mark.parametrize("width", [400, 3840])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_telephones_and_walls_by_day_and_night(finished, open_tab, width, scheme):
+    tab = open_tab(finished.opened.link, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    tab.waits_for("as of record 303", "#transition-at")
+    assert tab.page.evaluate("document.documentElement.scrollWidth") <= width
+    ground = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert ground == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 23, 26)")
+    assert tab.wrong == []
+
+
+def test_markup_in_a_journal_is_text_on_the_page(tmp_path, open_tab):
+    with served(campaign(tmp_path / "<b>run", hostile_lines())) as page:
+        tab = open_tab(page.opened.link)
+        tab.waits_for(HOSTILE, "#decision-rows")
+        assert tab.page.locator("img").count() == 0
+        assert tab.page.locator("body script").count() == 0
+        assert tab.wrong == []
+
+
+def test_damage_is_a_line_on_the_page_which_goes_on_when_it_is_mended(tmp_path, open_tab):
+    data = b"".join(LINES)
+    there = campaign(tmp_path / "run", [data[:20_000] + b"X" + data[20_001:]])
+    with served(there) as page:
+        tab = open_tab(page.opened.link)
+        tab.waits_for("damaged", "#problem")
+        campaign(there)
+        tab.waits_for("303 of 303", "#time-text")
+        tab.waits_for("finished", "#status")
+        assert tab.page.locator("#problem").is_hidden()
+        assert tab.wrong == []

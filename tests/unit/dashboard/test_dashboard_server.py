@@ -1,0 +1,153 @@
+"""The live page's server: it follows journals that grow, shows what was, and goes on past damage."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import msgspec
+import numpy as np
+import pytest
+
+from metalforge import campaign as campaigns
+from metalforge.campaign.report.downloads import curves_of
+from metalforge.campaign.report.figure_data import transition_figure
+from metalforge.campaign.state import fold
+from metalforge.campaign.store.reading import JournalFollower, read_journal
+from metalforge.campaign.store.records import Record
+from metalforge.core.errors import SpecError
+from metalforge.dashboard.following import Followed
+from metalforge.dashboard.helpers import chain_at, state_at, transition_at
+from metalforge.dashboard.opening import open_page
+from metalforge.dashboard.payloads import encoded, thinned
+from reference.dashboard_pages import GOLDEN, LINES, campaign, served
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return campaign(tmp_path_factory.mktemp("finished"))
+
+
+def test_a_journal_is_followed_while_it_grows(tmp_path):
+    there = campaign(tmp_path / "run", LINES[:40])
+    with served(there) as page:
+        page.enter()
+        with page.events() as following:
+            assert following("campaigns")[0]["records"] in (0, 40)
+            state = following("state")
+            assert state["at"] == 40
+            with (there / "journal.jsonl").open("ab") as stream:
+                stream.write(b"".join(LINES[40:]) + b'{"crc":"half')
+            while state["at"] < len(LINES):
+                state = following("state")
+        assert state["view"]["status"] == "finished"
+        assert state["volumes"][0]["beta_c"] == "5.0900(75)"
+        assert state["problem"] == ""
+
+
+@pytest.mark.parametrize("at", [12, 100, 303])
+def test_the_state_at_a_record_is_the_fold_of_those_before_it(finished, at):
+    sent = json.loads(state_at(str(finished), at))
+    state = fold(read_journal(GOLDEN, Record).records[:at])
+    assert (sent["at"], sent["view"]["trajectories"], sent["clock"]) == (at, state.trajectories, state.last_at)
+    assert [c["id"] for c in sent["view"]["chains"]] == list(state.chains)
+
+
+def test_going_back_and_forth_in_time_gives_the_same(finished):
+    first = [state_at(str(finished), at) for at in (50, 200)]
+    assert [state_at(str(finished), at) for at in (50, 200)] == first
+    assert b'"c0000"' in chain_at(str(finished), 50, "c0000")
+
+
+def test_page_and_report_have_one_source_for_the_transition(finished):
+    sent = json.loads(transition_at(str(finished), 303))
+    found = campaigns.load(finished)
+    figure = transition_figure(found.state, found.result, curves_of(found.state))
+    assert sent["figure"] == json.loads(encoded(figure))
+    assert sent["summary"]["beta_c"] == json.loads(msgspec.json.encode(found.summary.beta_c))
+    assert sent["figure"]["volumes"][0]["beta_c"] == found.beta_c
+
+
+def test_decisions_carry_the_record_that_they_stand_in(finished):
+    with served(finished) as page:
+        page.enter()
+        _, lines = page.json("/decisions")
+        assert len(lines) == page.json("/state")[1]["decided"]
+    records = read_journal(GOLDEN, Record).records
+    assert all(records[line["at"] - 1].reason.startswith(line["reason"].split(";")[0]) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("change", "word", "left"),
+    [
+        (lambda data: data[:20_000] + b"X" + data[20_001:], "damaged", True),
+        (lambda data: b"not a journal\n" * 3, "journal", False),
+        (lambda data: b"", "empty", False),
+        (lambda data: b"".join(LINES[1:9]), "record 0", False),
+    ],
+)
+def test_a_damaged_journal_is_a_line_on_the_page_and_the_others_go_on(tmp_path, finished, change, word, left):
+    hurt = campaign(tmp_path / "hurt", [change(b"".join(LINES))])
+    with served(hurt, finished) as page:
+        page.enter()
+        with page.events() as following:
+            lines = following("campaigns")
+            while not lines[0]["problem"] or not lines[1]["records"]:
+                lines = following("campaigns")
+        assert word in lines[0]["problem"]
+        assert lines[1]["beta_c"] == "5.0900(75)"
+        status, answer = page.json("/state")
+        assert (status == 200) is left
+        assert word in (answer["problem"] if left else answer["error"])
+        assert page.json("/state?campaign=1")[1]["problem"] == ""
+
+
+def test_a_journal_that_is_cut_or_taken_away_is_said(tmp_path):
+    there = campaign(tmp_path / "run")
+    followed = Followed(there)
+    followed.advance()
+    campaign(there, LINES[:50])
+    followed.advance()
+    assert "cut" in followed.problem
+    assert followed.state.finished is not None
+    (there / "journal.jsonl").unlink()
+    followed.advance()
+    assert "no journal" in followed.problem
+    campaign(there)
+    followed.advance()
+    assert followed.problem == ""
+
+
+def test_a_follower_stops_where_it_is_told_and_hands_over_what_it_reads(finished):
+    follower, taken = JournalFollower(finished / "journal.jsonl", Record), []
+    assert follower.poll(taken.append, 20) == []
+    assert (len(taken), follower.poll(taken.append, 20), len(taken)) == (20, [], 20)
+    assert [*taken, *follower.poll()] == read_journal(GOLDEN, Record).records
+
+
+def test_thinning_keeps_every_jump():
+    values = np.zeros(100_000)
+    values[54_321] = 7.0
+    first, low, high = thinned(values)
+    assert len(first) <= 800
+    assert (max(high), min(low)) == (7.0, 0.0)
+    assert thinned(values[:5])[0] == [0, 1, 2, 3, 4]
+    assert thinned(values[:0]) == ([], [], [])
+
+
+def test_a_directory_that_is_not_there_is_one_line(tmp_path):
+    with pytest.raises(SpecError, match="no such directory"):
+        open_page([tmp_path / "none"])
+
+
+def test_the_command_prints_how_it_is_opened_and_ends_with_ctrl_c(finished):
+    command = [sys.executable, "-m", "metalforge", "dashboard", str(finished), "--no-browser"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | {"NO_COLOR": "1"}) as process:
+        lines = [process.stderr.readline() for _ in range(3)]
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+    assert "http://127.0.0.1:" in lines[0]
+    assert "?token=" in lines[0]
+    assert "ssh -L" in lines[1]
+    assert (process.returncode, rest) == (0, "")
