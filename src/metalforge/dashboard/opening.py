@@ -7,8 +7,8 @@ import socket
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from html import escape
 from ipaddress import ip_address
 from pathlib import Path
@@ -25,12 +25,32 @@ SHORTEST_TOKEN = 16
 STREAMS_END_S = 2
 
 
+class PageServer(uvicorn.Server):
+    """A server that says when it answers, and lets its streams end before it waits for them."""
+
+    def __init__(self, config: uvicorn.Config, page: Server) -> None:
+        super().__init__(config)
+        self._page = page
+        self.when_ready: Callable[[], object] = lambda: None
+        """Called when requests are answered."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin."""
+        await super().startup(sockets)
+        self.when_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End."""
+        self._page.close()
+        await super().shutdown(sockets)
+
+
 class Opened(NamedTuple):
     """A page that is ready to be served: where it is, the token, and the server that will."""
 
     address: str
     token: str
-    server: uvicorn.Server
+    server: PageServer
     listening: socket.socket
 
     @property
@@ -71,20 +91,7 @@ def open_page(
         ws="none",
     )
     name = f"[{host}]" if ":" in host else host
-    return Opened(f"http://{name}:{port}/", token, _Closing(config, server), listening)
-
-
-class _Closing(uvicorn.Server):
-    """A server that lets its streams end before it waits for them."""
-
-    def __init__(self, config: uvicorn.Config, page: Server) -> None:
-        super().__init__(config)
-        self._page = page
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End."""
-        self._page.close()
-        await super().shutdown(sockets)
+    return Opened(f"http://{name}:{port}/", token, PageServer(config, server), listening)
 
 
 def is_loopback(host: str) -> bool:
@@ -123,11 +130,15 @@ def serve(
 ) -> None:
     """Serve the page until Ctrl-C, and say on stderr how it is opened, from here and from elsewhere."""
     page = open_page(directories, host=host, port=port, token_file=token_file)
-    with page.listening, suppress(KeyboardInterrupt):
-        sys.stderr.write("\n".join(_said(page, host, own_token=token_file is not None)) + "\n")
-        sys.stderr.flush()
-        with _shown(page.link, browser):
-            page.run()
+    with page.listening, suppress(KeyboardInterrupt), ExitStack() as until_the_end:
+
+        def ready() -> None:
+            sys.stderr.write("\n".join(_said(page, host, own_token=token_file is not None)) + "\n")
+            sys.stderr.flush()
+            until_the_end.enter_context(_shown(page.link, browser))
+
+        page.server.when_ready = ready
+        page.run()
 
 
 def _said(page: Opened, host: str, *, own_token: bool) -> Iterator[str]:
