@@ -15,24 +15,33 @@ Beside them the same kind of campaign on cores of this machine, run and simulate
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from math import isnan, nan, prod
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 
 from metalforge.campaign.report.words import lattice_name
 from metalforge.campaign.running.campaign import Campaign
+from metalforge.campaign.running.machines import ThisMachine
 from metalforge.campaign.running.visits import WIDE_VISIT
 from metalforge.campaign.spec import Budget, CampaignSpec, Dims, Lattice, Running, Screening, Steering
+from metalforge.cluster.address import ClusterAddress
+from metalforge.cluster.joining import join, leave
+from metalforge.cluster.machines import RayMachines
 from metalforge.reservoir.metrics import Interval
 
 from .lines import append_lines, file_of, read_lines, shard_of
 from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, words
 from .scale_model import FAILURES_PER_HOUR, SITES_PER_S, Machine, SimulatedLattice, lattice_of
 from .scale_run import SimulatedCampaign
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 TARGET = 1e-4
 BUSY, ASK_S, MB_PER_MINUTE, RESUME_S = 0.9, 0.05, 20.0, 30.0
@@ -135,6 +144,8 @@ class CoreCampaign(NamedTuple):
     lanes: int
     busy: float
     updates_per_s: float
+    nodes: bool = False
+    """Whether each lane is a node of a cluster on this machine; else threads of one process."""
 
 
 def spec_of(lattice: SimulatedLattice, seed: int) -> CampaignSpec:
@@ -196,8 +207,11 @@ def _two(values: Sequence[float]) -> Two:
 # -- beside what this machine does ----------------------------------------------------------------------------------
 
 
-def on_cores(lanes: int, seconds: float, seed: int) -> CoreCampaign:
-    """Run a campaign on 8^3x4 with so many producers for so long, and return how busy these were."""
+def on_cores(lanes: int, seconds: float, seed: int, cluster: "ModuleType | None" = None) -> CoreCampaign:
+    """Run a campaign on 8^3x4 with so many producers for so long, and return how busy these were.
+
+    With a cluster that was joined, each is on a node of its own.
+    """
     spec = CampaignSpec(
         name="scale",
         seed=seed,
@@ -207,14 +221,38 @@ def on_cores(lanes: int, seconds: float, seed: int) -> CoreCampaign:
         running=Running(producers=lanes, substrate="cpu", exchange="off"),
         screening=Screening(device="software", every=1000),
     )
-    with TemporaryDirectory() as folder, Campaign.open(spec, Path(folder)) as campaign:
+    with ExitStack() as held:
+        folder = Path(held.enter_context(TemporaryDirectory()))
+        machines = ThisMachine() if cluster is None else held.enter_context(RayMachines(cluster, folder))
+        campaign = held.enter_context(Campaign.open(spec, folder, machines=machines))
         began = time.monotonic()
         state = campaign.run()
         wall = time.monotonic() - began
     used = state.utilisation
     shares = [] if used is None else [one.utilisation for one in used.stages if one.stage.startswith("produce-")]
     window = wall if used is None else used.window_s
-    return CoreCampaign(lanes, float(np.mean(shares)), state.trajectories / window)
+    return CoreCampaign(lanes, float(np.mean(shares)), state.trajectories / window, nodes=cluster is not None)
+
+
+@contextmanager
+def _cluster_here(nodes: int) -> "Iterator[ModuleType]":
+    """Give a cluster of nodes of one core on this machine, which ends with the block."""
+    address = ClusterAddress("local", nodes=nodes, cores=1)
+    with TemporaryDirectory() as folder:
+        ray = join(address, Path(folder))
+        try:
+            yield ray
+        finally:
+            leave(ray, address, Path(folder), stop=True)
+
+
+def beside_this_machine(seconds: float, seed: int, *, quick: bool) -> list[tuple[CoreCampaign, CoreCampaign]]:
+    """Return campaigns as they ran here on cores, and where Ray is on nodes, each with the same one simulated."""
+    measured = [on_cores(lanes, seconds, seed) for lanes in ((1,) if quick else (1, 2))]
+    if not quick and find_spec("ray"):
+        with _cluster_here(NODES) as cluster:
+            measured += [on_cores(lanes, seconds, seed, cluster) for lanes in range(1, NODES + 1)]
+    return [(one, as_simulated(measured[0], one.lanes, seconds, seed)) for one in measured]
 
 
 def as_simulated(measured: CoreCampaign, lanes: int, seconds: float, seed: int) -> CoreCampaign:
@@ -232,6 +270,8 @@ def as_simulated(measured: CoreCampaign, lanes: int, seconds: float, seed: int) 
 
 
 FILE = "scale.jsonl"
+NODES = 3
+"""Of a cluster on this machine."""
 
 
 @experiment("scale", "What becomes of a campaign on a thousand cards: where does it wait, and for what?")
@@ -242,17 +282,13 @@ def run(settings: Settings, progress: Progress) -> Result:
     outcomes = {one.case: one for one in known if one.seed == settings.seed}
     wanted = [case for case in shard_of(cases, settings.shard) if case.name not in outcomes]
     for number, case in enumerate(wanted):
-        progress(number, len(wanted) + 2, case.name)
+        progress(number, len(wanted) + 1, case.name)
         outcomes[case.name] = run_case(case, settings.seed)
         if not settings.quick:
             append_lines(file_of(settings, FILE), [outcomes[case.name]])
-    pairs: list[tuple[CoreCampaign, CoreCampaign]] = []
+    progress(len(wanted), len(wanted) + 1, "cores and nodes of this machine")
     seconds = 2.0 if settings.quick else 12.0
-    for lanes in () if settings.only else (1,) if settings.quick else (1, 2):
-        progress(len(wanted) + lanes - 1, len(wanted) + 2, f"{lanes} cores of this machine")
-        measured = on_cores(lanes, seconds, settings.seed)
-        alone = pairs[0][0] if pairs else measured
-        pairs.append((measured, as_simulated(alone, lanes, seconds, settings.seed)))
+    pairs = [] if settings.only else beside_this_machine(seconds, settings.seed, quick=settings.quick)
     return _result([outcomes[case.name] for case in cases if case.name in outcomes], pairs)
 
 
@@ -276,7 +312,8 @@ def _result(outcomes: Sequence[ScaleOutcome], pairs: Sequence[tuple[CoreCampaign
         rows += _rows(outcome, reached)
     for pair in pairs:
         for kind, one in zip(("measured", "simulated"), pair, strict=True):
-            name = f"8^3x4, {one.lanes} core{'s' * (one.lanes > 1)} of this machine, {kind}"
+            what = "node" if pair[0].nodes else "core"
+            name = f"8^3x4, {one.lanes} {what}{'s' * (one.lanes > 1)} of this machine, {kind}"
             table.append((name, "", f"{one.busy:.1%}", "", "", f"{one.updates_per_s:,.0f}", *[""] * 7))
             rows += [_row(name, "busy", one.busy), _row(name, "updates/s", one.updates_per_s)]
     said = [*words("scale.legend"), *(_broken(one) for one in outcomes if one.busy < BUSY and not _failing(one))]
