@@ -14,7 +14,7 @@ import typer
 
 from .guard import AGAIN
 from .output import Json, print_json, print_records, print_text
-from .scan import CLUSTERS, Directory
+from .scan import CLUSTERS, Directory, page_hint
 
 if TYPE_CHECKING:
     from metalforge.campaign.extending import Extension
@@ -194,7 +194,7 @@ def _carried(
         if actor is None:
             command = ("metalforge", *sys.argv[1:])
             actor = supervisor.begin(ray, directory, spec=spec, more=more, command=command)
-        sys.stderr.write(f"campaign in {directory}, on {address}\n")
+        sys.stderr.write(f"campaign in {directory}, on {address}\n{page_hint(directory)}\n")
         if detach:
             sys.stderr.write(f"metalforge attach {directory} comes back to it\n")
             return None

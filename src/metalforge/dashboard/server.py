@@ -99,8 +99,9 @@ class Campaign:
             self.figure, took = await self._helper(timed_transition_at, directory, self.followed.records)
         except (MetalforgeError, BrokenExecutor):
             pass  # the state says what is wrong with the journal
-        self.figure_of = rows_at
-        self._figure_next = time.monotonic() + max(FIGURE_S, took / FIGURE_SHARE)
+        finally:
+            self.figure_of = rows_at
+            self._figure_next = time.monotonic() + max(FIGURE_S, took / FIGURE_SHARE)
 
 
 class Server:

@@ -95,14 +95,14 @@ def test_a_signal_leaves_a_campaign_that_resumes(tmp_path, number):
     with subprocess.Popen([*command, "--out", str(directory)], stderr=subprocess.PIPE, text=True) as child:
         try:
             # The first lines say that chains run; then the signal comes.
-            for _ in range(4):
-                assert child.stderr.readline()
+            begun = [child.stderr.readline() for _ in range(5)]
             child.send_signal(number)
             said = child.stderr.read()
             code = child.wait(timeout=120)
         finally:
             child.kill()
     assert code == 75
+    assert f"live page: metalforge dashboard {directory}\n" in begun
     assert f"metalforge resume {directory}" in said
     assert {path.suffix for path in (directory / "chains").iterdir()} == {".h5"}
     seen = json.loads(metalforge("watch", directory, "--json").stdout)

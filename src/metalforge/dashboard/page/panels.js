@@ -115,7 +115,10 @@ export function chainChoices(state, chosen) {
     choices.replaceChildren(...sorted.map((c) => make("option", {value: c.id}, `${c.id}  \u03b2 = ${c.beta.toFixed(4)}  ${c.phase}`)));
   }
   const there = state.view.chains.some((c) => c.id === chosen);
-  choices.value = there ? chosen : state.view.chains[0]?.id ?? "";
+  // Of a page that names none: the chain nearest to the peak, where most happens.
+  const {beta_c: peak, dims} = state.view.volumes[0], off = (c) => (peak === null ? 0 : Math.abs(c.beta - peak)) + (lattice(c.dims) === lattice(dims) ? 0 : 10);
+  const nearest = state.view.chains.reduce((best, c) => (best && off(best) <= off(c) ? best : c), null);
+  choices.value = there ? chosen : nearest?.id ?? "";
   return choices.value;
 }
 
@@ -157,7 +160,7 @@ export function decisions(rows, current, go) {
   at("decision-rows").replaceChildren(...shown.slice(-300).reverse().map((d) => {
     const open = make("button", {type: "button", className: "link", onclick: () => go(d.at), "aria-label": `state at record ${d.at}`}, String(d.at));
     const line = make("tr", {}, make("td", {className: "number"}, open), ...[`${d.seconds.toFixed(1)} s`, d.what,
-      d.trusted === false && d.head ? `${d.by} (${d.head} not trusted)` : d.by, d.chain, number(d.beta), number(d.value), number(d.baseline), d.reason].map((text) => make("td", {}, text)));
+      d.trusted === false && d.head ? `${d.by} (${d.head} not trusted)` : d.by, d.chain, number(d.beta), number(d.value), number(d.baseline)].map((text) => make("td", {}, text)), make("td", {className: "why"}, d.reason));
     if (d.at === current) line.setAttribute("aria-current", "true");
     return line;
   }));

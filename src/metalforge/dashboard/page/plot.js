@@ -1,6 +1,6 @@
 // Figures as SVG: lines, bands, points with errors and bars on two axes. Text goes in as text, never as markup.
 const NS = "http://www.w3.org/2000/svg";
-const WIDTH = 560, LEFT = 56, RIGHT = 8, TOP = 8, BOTTOM = 34;
+const LEFT = 56, RIGHT = 8, TOP = 8, BOTTOM = 34;
 
 export function svg(name, attributes = {}, ...children) {
   const element = document.createElementNS(NS, name);
@@ -21,7 +21,8 @@ export function ticks(low, high, wanted) {
 
 // x, y: {low, high, label}; the marks are drawn by the caller's function, which gets both scales.
 export function plot(where, {height = 220, x, y, describe}, draw) {
-  const bottom = height - BOTTOM;
+  // One unit is one pixel of the page as it is now, so that words keep their size.
+  const WIDTH = Math.min(Math.max(where.clientWidth || 560, 300), 1200), bottom = height - BOTTOM;
   const scale = (axis, from, to) => {
     const span = axis.high - axis.low || 1;
     return (value) => from + ((value - axis.low) / span) * (to - from);
