@@ -196,7 +196,7 @@ def at_random(seed: int) -> tuple[str, ...]:
         line.insert(
             rng.randint(0, len(line)), rng.choice(["--nonsense", "-z", "--", "surplus", "--json=1", "--help=x"])
         )
-    if rng.random() < 0.1:
+    if rng.random() < 0.1 and len(line) > len(verb.words):  # a group without a verb shows its help
         line.pop()
     if rng.random() < 0.1:
         rng.shuffle(line)

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext, redirect_stdout
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -80,7 +81,10 @@ def leave(
     """
     from metalforge.cluster import joining, supervisor
     from metalforge.cluster.address import ClusterAddress
+    from metalforge.core.errors import SpecError
 
+    if not 0 <= grace < inf:
+        raise SpecError(f"`--grace` must be seconds, 0 or more. Got {grace}")
     address = ClusterAddress.parse(cluster)
     ray = joining.join(address, Path())
     try:
