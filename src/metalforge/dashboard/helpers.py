@@ -19,8 +19,6 @@ from .payloads import chain_sent, decisions_sent, encoded, state_sent, transitio
 
 KEPT = 3
 """Journals that a process holds folded."""
-NICENESS = 10
-"""The campaign comes first where it runs on the same cores."""
 Answer = TypeVar("Answer")
 _folded: dict[str, Followed] = {}
 
@@ -63,9 +61,10 @@ def chain_at(directory: str, at: int, name: str) -> bytes:
 
 
 class Helper:
-    """One process, started when it is first asked and replaced when it dies."""
+    """One process, started when it is first needed and replaced when it dies; a nice one leaves others the cores."""
 
-    def __init__(self) -> None:
+    def __init__(self, niceness: int = 0) -> None:
+        self._niceness = niceness
         self._pool: ProcessPoolExecutor | None = None
         self._closed = False
 
@@ -76,10 +75,22 @@ class Helper:
         except BrokenExecutor:
             return await self._asked(work, *arguments)
 
+    def warm(self) -> None:
+        """Have the process started, which takes seconds, before somebody waits for it."""
+        if self._pool is None and not self._closed:
+            self._started().submit(os.getpid)
+
+    def _started(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(
+                1, mp_context=get_context("spawn"), initializer=_begin, initargs=(self._niceness,)
+            )
+        return self._pool
+
     async def _asked(self, work: Callable[..., Answer], *arguments: object) -> Answer:
         if self._closed:
             raise BrokenExecutor("the page is closed")
-        pool = self._pool = self._pool or ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin)
+        pool = self._started()
         try:
             return await asyncio.get_running_loop().run_in_executor(pool, work, *arguments)
         except BrokenExecutor:
@@ -98,10 +109,10 @@ class Helper:
             self._pool = None
 
 
-def _begin() -> None:
+def _begin(niceness: int) -> None:
     """Make the process a polite one, that ends with its parent however that ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is for the server, which ends this one
-    os.nice(NICENESS)
+    os.nice(niceness)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -31,6 +31,8 @@ TICK_S = 1.0
 """Seconds between two messages of a stream, at least."""
 FIGURE_S, FIGURE_SHARE = 3.0, 0.05
 """Seconds between two computations of a figure, at least; and the share of a core that they may take."""
+NICENESS = 10
+"""Of figures that nobody asked for: the campaign comes first where it runs on the same cores."""
 SILENCE_S = 15.0
 """Seconds after which a stream says that it is there: proxies close what is silent."""
 MOST_STREAMS = 100
@@ -108,7 +110,7 @@ class Server:
     """The campaigns of a page, and what is answered about them."""
 
     def __init__(self, directories: Sequence[Path]) -> None:
-        self._now, self._past = Helper(), Helper()
+        self._now, self._past = Helper(NICENESS), Helper()
         self._campaigns = [Campaign(number, path, self._now) for number, path in enumerate(directories)]
         self._answers: dict[tuple[object, ...], bytes] = {}
         self._streams = 0
@@ -220,6 +222,7 @@ class Server:
     async def _stream(self, campaign: Campaign) -> AsyncIterator[bytes]:
         """Yield what is new: the table, the state, and word of a new figure."""
         self._streams += 1
+        self._past.warm()  # whoever looks will soon look back
         sent: dict[str, bytes] = {}
         silent = 0.0
         try:
