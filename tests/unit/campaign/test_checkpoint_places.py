@@ -15,6 +15,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.registry import _registry
 from typer.testing import CliRunner
 
+from metalforge import native
 from metalforge.campaign.extending import Extension
 from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
@@ -200,12 +201,13 @@ def test_a_place_that_refuses_is_said_before_a_campaign_begins(tmp_path, bucket,
     assert not (tmp_path / "run").exists()
 
 
-def test_a_node_that_does_not_reach_the_place_has_no_lanes(tmp_path, bucket):
-    worker = NodeWorker(str(tmp_path))
-    assert worker.lanes(kept_at("gs://bucket"), 1)
+def test_a_node_that_does_not_reach_the_place_has_no_lanes(tmp_path, bucket, monkeypatch):
+    worker, level = NodeWorker(str(tmp_path)), native.level()
+    monkeypatch.setenv("METALFORGE_ISA", level)  # which a worker sets in its process
+    assert worker.lanes(kept_at("gs://bucket"), 1, level)
     bucket.fails = {"put": 99}
     with pytest.raises(CheckpointStoreError, match="gs://bucket cannot be written"):
-        worker.lanes(kept_at("gs://bucket"), 1)
+        worker.lanes(kept_at("gs://bucket"), 1, level)
 
 
 def test_values_of_the_environment_are_not_for_messages(monkeypatch):

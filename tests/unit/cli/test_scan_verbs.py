@@ -102,6 +102,7 @@ def test_a_signal_leaves_a_campaign_that_resumes(tmp_path, number):
         finally:
             child.kill()
     assert code == 75
+    assert all(begun)
     assert f"live page: metalforge dashboard {directory}\n" in begun
     assert f"metalforge resume {directory}" in said
     assert {path.suffix for path in (directory / "chains").iterdir()} == {".h5"}
