@@ -16,6 +16,10 @@ PLAN = {
         "100,000 files",
         "changed .onnx, .npy, .npz, .mfp, .mfd, .safetensors, .json: no traceback, 512 MB, 5 s each",
     ),
+    "cluster-kills": (
+        "200 kills",
+        "workers, nodes, supervisors, terminals and heads of clusters killed: the rows of one machine, bit for bit",
+    ),
 }
 """Attacks, what is planned of each, and what each is."""
 UNITS = {"soak": "minutes", "schedules": "ran"}
@@ -37,7 +41,8 @@ def lines(batches: Sequence[Batch], earlier: Sequence[Batch] = ()) -> Iterator[s
     yield ""
     yield "Made by `PYTHONPATH=tests python -m chaos.table docs/tables/chaos.jsonl`."
     yield "`METALFORGE_CHAOS_FILE=docs/tables/chaos.jsonl make test-long PART=chaos-kills` (and"
-    yield "chaos-damages, chaos-schedules, chaos-soak, chaos-files) goes on where [chaos.jsonl](chaos.jsonl) ends."
+    yield "chaos-damages, chaos-schedules, chaos-soak, chaos-files, cluster-kills) goes on where"
+    yield "[chaos.jsonl](chaos.jsonl) ends."
     yield ""
     yield "| attack | planned | done | faults | hours | what it is |"
     yield "| --- | --- | --- | --- | --- | --- |"

@@ -1,5 +1,6 @@
 """`scan --cluster`, `resume` of such a campaign, and `attach`: a campaign that runs elsewhere, watched from here."""
 
+import os
 import signal
 import sys
 import time
@@ -210,7 +211,7 @@ def _carried(
     if error is not None:
         if (directory / JOURNAL).exists():
             error.add_note(f"hint: what was done is kept; go on with: metalforge resume {directory}")
-        raise error
+        raise error from (OSError(outcome.number, os.strerror(outcome.number)) if outcome.number else None)
     if outcome.kind == "interrupted":
         sys.stderr.write(f"interrupted ({outcome.reason}); go on with: metalforge resume {directory}\n")
         raise typer.Exit(AGAIN)

@@ -6,7 +6,6 @@ campaign has as many lanes as its spec says, whatever the cluster has: where a n
 other has a lane for every core and card, loses those of a lost node, and takes a new one up when it comes.
 """
 
-import errno
 import os
 import threading
 import time
@@ -34,7 +33,7 @@ from metalforge.pipeline.threads import ThreadsRun
 
 from .lanes import FarCard, FarEngine, FarMeter, FarSubstrate, LaneFacts, LaneHost
 from .nodes import common_level
-from .worker import LEVEL, HereFlag, NodeFacts, NodeReader, NodeWorker, halt_here
+from .worker import LEVEL, HereFlag, NodeFacts, NodeReader, NodeWorker, halt_here, system_error
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -47,8 +46,6 @@ SILENT_S = 60.0
 """After which a worker that says nothing is taken for dead and ended."""
 FAILURES = 3
 """Of one lane, after which it is given up; of one that must go on, in a row, after which its node is."""
-DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
-"""What a node's own disk may answer."""
 SPARE_CALLS = 4
 """Calls of a worker beside those of its lanes: flags, pings, meters."""
 
@@ -92,6 +89,8 @@ class ClusterNode:
     """Why nothing is run there any more."""
     last: str = ""
     """What its lanes failed with last."""
+    disk: int = 0
+    """The number of the system's error, where that was the disk's."""
     heard: float = field(default_factory=time.monotonic)
     asked: Any = None
     """The answer to the last ping, which may not be there yet."""
@@ -117,16 +116,16 @@ class LaneConnection:
             self._node.last = f"the worker on {self._node.label} died: {_first_line(death)}"
             raise Died(self._node.last) from death
         self._node.heard = time.monotonic()
-        if outcome == "error" and isinstance(result, OSError) and result.errno in DISK:
-            # Of one node: chains go on from their files, there or elsewhere.
-            self._node.last = f"{result.filename or 'its disk'}: {result.strerror}"
-            raise Died(self._node.last) from result
+        if outcome == "disk":
+            # It is this node's: chains go on from their files, there or elsewhere.
+            self._node.last, self._node.disk = _first_line(result), system_error(result)
+            raise Died(self._node.last)
         if outcome == "error":
             result.add_note(f"on {self._node.label}:\n{trace}")
             raise result
         if verb == "open":
             self.pid = int(result)
-        elif verb == "step":
+        elif verb == "step" and any(made.header.get("rows") for made in result):
             self._machines.worked(self._lane)
         return result
 
@@ -184,6 +183,7 @@ class RayMachines(Closing):
                 if node.id not in homes:  # another campaign may have its cores
                     self._end(node)
         if not lanes:
+            disk = max((node.disk for node in self._nodes.values()), default=0)
             raise PlacementError(
                 "no node of the cluster can run a chain: "
                 + (
@@ -191,7 +191,7 @@ class RayMachines(Closing):
                     or "it has no nodes"
                 )
                 + "\nhint: metalforge devices --cluster shows what its nodes have"
-            )
+            ) from (OSError(disk, os.strerror(disk)) if disk else None)
         return tuple(lanes)
 
     def check(self, spec: CampaignSpec, lanes: Collection[ChainLane]) -> None:

@@ -26,6 +26,7 @@ from metalforge.pipeline import PipelineError
 from metalforge.pipeline.child import portable
 
 from .machines import RayMachines
+from .worker import system_error
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -43,6 +44,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: Literal["finished", "interrupted", "failed"]
     reason: str = ""
+    number: int = 0
+    """Of the system's error that it failed with, if it was one: an exit code is found by it."""
     lines: tuple[str, ...] = ()
     summary: CampaignSummary | None = None
 
@@ -81,7 +84,7 @@ class Supervisor:
             broke = error.__cause__ if isinstance(error, PipelineError) and error.__cause__ is not None else error
             self._error = portable(broke) if isinstance(broke, Exception) else error
             reason = str(broke) if isinstance(broke, MetalforgeError) else traceback.format_exc()
-            self._outcome = Outcome(kind="failed", reason=reason)
+            self._outcome = Outcome(kind="failed", reason=reason, number=system_error(broke))
         threading.Thread(target=self._go, daemon=True).start()
 
     def _carry_out(self, spec: CampaignSpec | None, more: Extension | None, command: Sequence[str]) -> Outcome:

@@ -5,6 +5,7 @@ blocks, and checkpoints are written from here to where the campaign keeps them, 
 is sent here becomes the one of this process.
 """
 
+import errno
 import os
 import traceback
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,8 @@ from metalforge.substrates import discover
 
 from .lanes import LaneFacts, facts_of
 
+DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
+"""What a disk answers that has failed or has no room."""
 LEVEL = "METALFORGE_ISA"
 """The environment variable that names the build level of the kernels."""
 
@@ -156,7 +159,7 @@ class NodeWorker:
         return self._meters[substrate].total()
 
     def do(self, lane: str, verb: str, arguments: tuple[Any, ...]) -> tuple[str, Any, str]:
-        """Do a verb of a lane's producer on its own thread; return "ok" or "error", what came of it, and the trace."""
+        """Do a verb of a lane's producer on its own thread; return its outcome, what came of it, and the trace."""
         with self._lock:
             if verb == "open" or lane not in self._lanes:
                 old = self._lanes.pop(lane, None)
@@ -169,6 +172,8 @@ class NodeWorker:
                 thread.submit(server.do, "finish", ()).result()
                 made = [_lost(one, self._leaving) for one in made]
         except Exception as error:
+            if (number := system_error(error)) in DISK:
+                return "disk", OSError(number, str(error).partition("\n")[0]), ""
             return "error", portable(error), traceback.format_exc()
         return "ok", made, ""
 
@@ -184,6 +189,15 @@ class NodeWorker:
     def ping(self) -> int:
         """Return the process."""
         return os.getpid()
+
+
+def system_error(error: BaseException | None) -> int:
+    """Return the number of the system's error that one has come of, which does not travel with it; 0 where of none."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno:
+            return error.errno
+        error = error.__cause__
+    return 0
 
 
 def _lost(made: Any, reason: str) -> Any:

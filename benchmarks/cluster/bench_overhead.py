@@ -1,0 +1,125 @@
+"""What a cluster costs a campaign: CPU time per update of 8^3x4 on one node of one core, against threads.
+
+Interleaved pairs. CPU time is that of all processes, Ray's servers and the terminal's among them, between two looks at
+the journal while chains run; what starting takes is a row of its own, in seconds of wall time.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from statistics import fmean, stdev
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from metalforge.campaign.report.spec_text import spec_text
+from metalforge.campaign.running.campaign import JOURNAL
+from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Running
+from metalforge.campaign.store.reading import JournalFollower
+from metalforge.campaign.store.records import Record, Rows
+from metalforge.cluster.local import LocalCluster, Place
+from metalforge.cluster.marked import marked
+from metalforge.core import BenchRow, Measured
+
+PAIRS, WINDOW_S, FIRST = 5, 12.0, 200
+"""Pairs, seconds of each half, and the updates before it."""
+SPEC = CampaignSpec(
+    name="overhead",
+    lattice=Lattice(volumes=((8, 8, 8, 4),), beta_min=5.6, beta_max=5.8),
+    budget=Budget(trajectories=10**7),
+    running=Running(producers=1),
+)
+TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
+STUDENT = {3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45}
+"""Two-sided 95 % of Student's t, by the number of pairs."""
+
+
+def cpu_s(pids: Iterable[int]) -> float:
+    """Return the CPU seconds of processes, with those of their children that have ended."""
+    total = 0.0
+    for pid in pids:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        total += sum(int(field) for field in fields[11:15]) * TICK_S
+    return total
+
+
+class Half(msgspec.Struct, frozen=True):
+    """One half of a pair: CPU seconds an update, and seconds until there were rows."""
+
+    cpu_s: float
+    start_s: float
+
+
+def measured(folder: Path, cluster: str = "") -> Half:
+    """Run a campaign for a while."""
+    folder.mkdir()
+    (folder / "spec.toml").write_text(spec_text(SPEC))
+    out = folder / "run"
+    options = ["--cluster", cluster] if cluster else []
+    began = time.monotonic()
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "metalforge", "scan", str(folder / "spec.toml"), "--out", str(out), "--json", *options],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    follower: JournalFollower[Record] = JournalFollower(out / JOURNAL, Record)
+    updates = 0
+
+    def arrived() -> bool:
+        nonlocal updates
+        if driver.poll() is not None:
+            raise RuntimeError(f"the campaign ended with {driver.returncode}")
+        new = sum(len(r.columns["plaquette"]) for r in follower.poll() if isinstance(r, Rows))
+        updates += new
+        return new > 0
+
+    def processes() -> list[int]:
+        place = Place.of(out / "cluster") if cluster else None
+        return [driver.pid, *(marked(f"{place.cluster}:") if place else ())]
+
+    try:
+        _until(arrived)
+        start_s = time.monotonic() - began
+        _until(lambda: arrived() and updates >= FIRST)
+        before, cpu, since = updates, cpu_s(processes()), time.monotonic()
+        _until(lambda: arrived() and time.monotonic() - since >= WINDOW_S)
+        return Half((cpu_s(processes()) - cpu) / (updates - before), start_s)
+    finally:
+        driver.send_signal(signal.SIGTERM)
+        driver.wait()
+        if (left := LocalCluster.find(out / "cluster")) is not None:
+            left.stop()
+
+
+def _until(met: Callable[[], bool]) -> None:
+    while not met():
+        time.sleep(0.02)
+
+
+def rows() -> Iterator[BenchRow]:
+    """Yield CPU time and start."""
+    with TemporaryDirectory(prefix="mf-overhead-") as folder:
+        place = Path(folder)
+        pairs = [(measured(place / f"t{n}"), measured(place / f"c{n}", "local:1x1")) for n in range(PAIRS)]
+    ratios = [far.cpu_s / near.cpu_s for near, far in pairs]
+    half = STUDENT[PAIRS] * stdev(ratios) / PAIRS**0.5
+    said = f"ratio {fmean(ratios):.3f}, 95 % interval {fmean(ratios) - half:.3f} to {fmean(ratios) + half:.3f}"
+    how = f"{PAIRS} interleaved pairs of {WINDOW_S:g} s, all processes; {said}"
+    yield BenchRow(
+        name=f"CPU per update of 8^3x4 on a cluster of one node ({said})",
+        value=Measured(value=1e6 * fmean(far.cpu_s for _, far in pairs), unit="us/update", how=how),
+        peer_name="threads",
+        peer=Measured(value=1e6 * fmean(near.cpu_s for near, _ in pairs), unit="us/update", how=how),
+    )
+    yield BenchRow(
+        name="start until there are rows, cluster included",
+        value=Measured(value=fmean(far.start_s for _, far in pairs), unit="s", how=f"{PAIRS} starts, wall time"),
+        peer_name="threads",
+        peer=Measured(value=fmean(near.start_s for near, _ in pairs), unit="s", how=f"{PAIRS} starts, wall time"),
+    )

@@ -1,0 +1,99 @@
+"""Nodes of a cluster that are there and do wrong: silent, with a full disk or another clock, or with links that are
+no numbers. Campaigns end with the rows of one machine."""
+
+import json
+import os
+import signal
+
+import pytest
+
+from metalforge.cluster import start_local
+from metalforge.cluster.marked import wait_until
+from reference.far_campaigns import LATE_S, STEADY, WORKER, FarCampaign, left_alone, longer, node_faults
+
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
+
+SPEC = longer(STEADY, 6000)
+SILENT_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """The file that says which node has which faults."""
+    return tmp_path_factory.mktemp("faults") / "faults.json"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory, told):
+    with node_faults(told):
+        made = start_local(3, 1, tmp_path_factory.mktemp("cluster") / "nodes")
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def nodes(cluster, told):
+    """The cluster with three nodes of one core, whatever the test before has left of it."""
+    told.unlink(missing_ok=True)
+    while len(cluster.nodes()) < 3:
+        with node_faults(told):
+            cluster.add_node(1)
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def whole(arena):
+    return left_alone(SPEC, arena / "whole")
+
+
+def lanes(far):
+    """What the journal says of lanes."""
+    return [decision.reason for decision in far.state.decisions if decision.what == "lane"]
+
+
+def stands_still(seconds):
+    wait_until(lambda: False, seconds)
+
+
+@pytest.mark.parametrize("what", ["raylet", "worker"])
+def test_one_that_is_silent_for_half_a_minute(nodes, whole, tmp_path, what):
+    far = FarCampaign(tmp_path, SPEC, nodes)
+    driver = far.scan()
+    assert far.reached(600)
+    number = far.other_nodes()[0]
+    still = far.processes(WORKER, number)
+    if what == "raylet":
+        nodes.pause_node(number)
+    else:
+        os.kill(still[0], signal.SIGSTOP)
+    stands_still(SILENT_S)
+    if what == "raylet":
+        nodes.resume_node(number)  # where the head has given it up it ends when it hears of that
+    else:
+        os.kill(still[0], signal.SIGCONT)
+    assert driver.wait(LATE_S) == 0, far.said
+    assert far.faults(whole) == []
+
+
+def test_one_whose_disk_is_full(nodes, told, whole, tmp_path):
+    told.write_text(json.dumps({str(nodes.nodes()[1].number): ["full"]}))
+    far = FarCampaign(tmp_path, SPEC, nodes)
+    assert far.scan().wait(LATE_S) == 0, far.said
+    assert far.faults(whole) == []
+    assert any("File too large" in reason for reason in lanes(far)), lanes(far)
+
+
+def test_one_whose_clock_is_wrong(nodes, told, whole, tmp_path):
+    told.write_text(json.dumps({str(nodes.nodes()[1].number): ["clock"]}))
+    far = FarCampaign(tmp_path, SPEC, nodes)
+    assert far.scan().wait(LATE_S) == 0, far.said
+    assert far.faults(whole) == []
+    assert far.state.finished.seconds < 3600.0
+
+
+def test_one_that_returns_garbage(nodes, told, whole, tmp_path):
+    told.write_text(json.dumps({str(node.number): ["nan"] for node in nodes.nodes()[1:]}))
+    far = FarCampaign(tmp_path, SPEC, nodes)
+    assert far.scan().wait(LATE_S) == 0, far.said
+    assert far.faults(whole) == []
+    assert [decision for decision in far.state.decisions if decision.what == "fault"]
