@@ -11,7 +11,7 @@ import pytest
 
 from metalforge.cluster import LocalCluster, start_local
 from metalforge.cluster.local import Place
-from metalforge.cluster.marked import kill_all
+from metalforge.cluster.marked import kill_all, wait_until
 from reference.far_campaigns import (
     FREE,
     LATE_S,
@@ -83,7 +83,7 @@ def test_a_supervisor_comes_back_and_a_driver_too(nodes, whole, tmp_path):
     assert back.wait(LATE_S) == 0, far.said
     assert far.faults(whole) == []
     assert len(far.state.resumed) == 1
-    assert not far.processes(SUPERVISOR)
+    assert wait_until(lambda: not far.processes(SUPERVISOR), LATE_S)
 
 
 def test_a_machine_is_given_up_before_it_goes(nodes, tmp_path):
@@ -109,7 +109,7 @@ def test_interrupted_it_has_everything_in_files_and_goes_on(nodes, whole, tmp_pa
     assert f"metalforge resume {far.directory}" in far.said
     assert "Traceback" not in far.said
     assert far.state.interrupted[-1].reason == "SIGINT"
-    assert not far.processes(WORKER)
+    assert wait_until(lambda: not far.processes(WORKER), LATE_S)
     assert far.resume().wait(LATE_S) == 0, far.said
     assert far.faults(whole) == []
 
