@@ -47,7 +47,7 @@ class Attack:
                     break
                 if self._strike(victim):
                     self.strikes.append(victim)
-            code = self._driver.wait(LATE_S)
+            code = self._far.ended(self._driver)
             if code:
                 self.faults.append(f"exit code {code} after {self.strikes[-3:]}: {self._far.said[-1500:]}")
             else:
@@ -77,7 +77,7 @@ class Attack:
         """Strike, and do what whoever watches would do then; return whether there was something to strike."""
         if victim in ("driver", "stopped"):
             self._driver.send_signal(signal.SIGKILL if victim == "driver" else signal.SIGTERM)
-            code = self._driver.wait(LATE_S)
+            code = self._far.ended(self._driver)
             return self._go_on(code)
         cluster = self._far.cluster
         if cluster is None or not cluster.nodes():
@@ -88,7 +88,7 @@ class Attack:
                 os.kill(cluster.keeper, signal.SIGKILL)
                 if place is not None:
                     kill_all(f"{place.cluster}:")
-                return self._go_on(self._driver.wait(LATE_S))
+                return self._go_on(self._far.ended(self._driver))
             if victim in ("raylet", "node"):
                 number = self._rng.choice([node.number for node in cluster.nodes() if node.number])
                 mark = f"{Place.of(cluster.folder).cluster}:{number}"

@@ -65,7 +65,7 @@ def test_a_killed_worker_and_a_killed_node_change_no_row(nodes, whole, tmp_path)
     assert far.reached(900)
     lost = far.other_nodes()[0]
     nodes.kill_node(lost)
-    assert driver.wait(LATE_S) == 0, far.said
+    assert far.ended(driver) == 0, far.said
     assert far.faults(whole) == []
     moved = [d for d in far.state.decisions if d.what == "lane" and "goes on on node" in d.reason]
     assert moved, [d.reason for d in far.state.decisions if d.what == "lane"]
@@ -78,9 +78,9 @@ def test_a_supervisor_comes_back_and_a_driver_too(nodes, whole, tmp_path):
     far.strike(SUPERVISOR)
     assert far.reached(900)
     driver.kill()
-    assert driver.wait(LATE_S) == -signal.SIGKILL
+    assert far.ended(driver) == -signal.SIGKILL
     back = far.attach()
-    assert back.wait(LATE_S) == 0, far.said
+    assert far.ended(back) == 0, far.said
     assert far.faults(whole) == []
     assert len(far.state.resumed) == 1
     assert wait_until(lambda: not far.processes(SUPERVISOR), LATE_S)
@@ -96,7 +96,7 @@ def test_a_machine_is_given_up_before_it_goes(nodes, tmp_path):
     state = far.until(lambda state: any("sold" in d.reason for d in state.decisions if d.what == "lane"))
     assert far.reached(state.trajectories + 500)  # its chains go on elsewhere
     driver.send_signal(signal.SIGINT)
-    assert driver.wait(LATE_S) == 75, far.said
+    assert far.ended(driver) == 75, far.said
     assert not any(d.what in ("abandoned", "fault") for d in far.state.decisions)
 
 
@@ -105,12 +105,12 @@ def test_interrupted_it_has_everything_in_files_and_goes_on(nodes, whole, tmp_pa
     driver = far.scan()
     assert far.reached(300)
     driver.send_signal(signal.SIGINT)
-    assert driver.wait(LATE_S) == 75, far.said
+    assert far.ended(driver) == 75, far.said
     assert f"metalforge resume {far.directory}" in far.said
     assert "Traceback" not in far.said
     assert far.state.interrupted[-1].reason == "SIGINT"
     assert wait_until(lambda: not far.processes(WORKER), LATE_S)
-    assert far.resume().wait(LATE_S) == 0, far.said
+    assert far.ended(far.resume()) == 0, far.said
     assert far.faults(whole) == []
 
 
@@ -122,9 +122,9 @@ def test_where_everything_was_killed_it_is_resumed(whole, tmp_path):
     os.kill(far.cluster.keeper, signal.SIGKILL)
     kill_all(f"{place.cluster}:")
     driver.kill()
-    driver.wait(LATE_S)
+    far.ended(driver)
     assert far.state.finished is None
-    assert far.resume().wait(LATE_S) == 0, far.said
+    assert far.ended(far.resume()) == 0, far.said
     assert far.faults(whole) == []
     assert LocalCluster.find(far.directory / "cluster") is None
 
@@ -141,7 +141,7 @@ def test_nodes_that_come_get_work_and_nodes_that_go_lose_their_lanes(nodes, told
     lost = far.other_nodes()[0]
     nodes.kill_node(lost)
     state = far.until(lambda state: any("lost" in d.reason for d in state.decisions if d.what == "lane"))
-    assert driver.wait(LATE_S) == 0, far.said
+    assert far.ended(driver) == 0, far.said
     assert far.state.finished.stopped_by == "trajectories"
 
 
@@ -155,13 +155,13 @@ def test_campaigns_share_a_cluster_and_are_told_when_nothing_is_free(nodes, whol
     holding.append(second.scan())
     assert second.reached(60)
     assert {visit.substrate for visit in second.state.visits} == {"cpu:0.node-3"}
-    assert third.scan().wait(LATE_S) == 3
+    assert third.ended(third.scan()) == 3
     assert "no core is free" in third.said
     assert "hint:" in third.said
     assert not third.directory.exists()
     holding[1].terminate()
     assert holding[1].wait(LATE_S) == 75, second.said
-    assert third.scan().wait(LATE_S) == 0, third.said
+    assert third.ended(third.scan()) == 0, third.said
     assert third.faults(whole) == []
     holding[0].terminate()
     assert holding[0].wait(LATE_S) == 75, first.said
@@ -170,7 +170,7 @@ def test_campaigns_share_a_cluster_and_are_told_when_nothing_is_free(nodes, whol
 def test_a_lane_that_kills_its_worker_is_quarantined(nodes, told, tmp_path):
     told.write_text(json.dumps({str(nodes.nodes()[1].number): ["dies"]}))
     far = FarCampaign(tmp_path, FREE, nodes)
-    assert far.scan().wait(LATE_S) == 0, far.said
+    assert far.ended(far.scan()) == 0, far.said
     reasons = [d.reason for d in far.state.decisions if d.what == "lane"]
     assert any("quarantined after 3 failures" in reason for reason in reasons), reasons
     assert far.state.finished.stopped_by == "trajectories"
@@ -234,7 +234,7 @@ def test_a_directory_that_is_in_use_or_has_nothing(nodes, tmp_path):
         code, said = answer(verb, *arguments, far.directory, folder=tmp_path, **given)
         assert (code, str(far.directory) in said) == (2, True)
     driver.terminate()
-    assert driver.wait(LATE_S) == 75
+    assert far.ended(driver) == 75
     code, said = answer("attach", far.directory, folder=tmp_path, **given)
     assert (code, "resume" in said) == (2, True)
     code, said = answer("attach", tmp_path / "nothing", folder=tmp_path, **given)

@@ -23,7 +23,7 @@ from metalforge.cluster.marked import is_marked, mark_of, marked, wait_until
 from .small_campaigns import QUICK, ROUNDS
 
 FAULTS = Path(__file__).with_name("far_faults")
-LATE_S = 300.0
+LATE_S = float(os.environ.get("METALFORGE_TEST_LATE_S", "300"))
 """After which something hangs: everything here takes seconds, and minutes on cores that others use."""
 SUPERVISOR, WORKER, IDLE = "ray::Supervisor", "ray::NodeWorker", "ray::IDLE"
 
@@ -62,7 +62,7 @@ class FarCampaign:
 
     def __init__(self, folder, spec, cluster):
         self.directory, self.spec, self._cluster = folder / spec.name, spec, cluster
-        self.environment = os.environ | {"PYTHONPATH": str(FAULTS)}
+        self.environment = os.environ | {"PYTHONPATH": str(FAULTS), "PYTHONFAULTHANDLER": "1"}
         if isinstance(cluster, LocalCluster):
             self.environment |= cluster.environment()
         self.file = folder / f"{spec.name}.toml"
@@ -86,6 +86,14 @@ class FarCampaign:
                 [sys.executable, "-m", "metalforge", *map(str, arguments)],
                 env=self.environment, stdout=subprocess.DEVNULL, stderr=said, cwd=self.file.parent,
             )  # fmt: skip
+
+    def ended(self, process):
+        """Wait for the end of a verb and return its exit code; one that hangs says where."""
+        try:
+            return process.wait(LATE_S)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)
+            return process.wait()
 
     def scan(self, *more):
         where = self._cluster.address if isinstance(self._cluster, LocalCluster) else self._cluster

@@ -54,20 +54,24 @@ def attach(
     """Come back to a campaign that runs on a cluster: watch it, stop it with Ctrl-C, see how it ended."""
     from metalforge.campaign import load
     from metalforge.campaign.running.campaign import JOURNAL
-    from metalforge.core.errors import SpecError
+    from metalforge.core.errors import PlacementError, PluginError, SpecError
 
     from .scan import _cluster_of, _say
 
     directory = directory.resolve()
-    if (directory / JOURNAL).exists() and (found := load(directory)).state.finished is not None:
+    found = load(directory) if (directory / JOURNAL).exists() else None
+    try:
+        if not (where := _cluster_of(directory, cluster)):
+            raise SpecError(
+                f"{directory}: was not begun on a cluster, or is not seen from here"
+                "\nhint: metalforge watch looks at one on this machine; --cluster says where another one is"
+            )
+        # Of one that is over, too: its supervisor waits to be asked, and a cluster of its own to be stopped.
+        _far(where, directory, spec=None, more=None, detach=False, as_json=as_json, attach=True)
+    except (PlacementError, PluginError, SpecError):
+        if found is None or found.state.finished is None:
+            raise
         _say(found, as_json)
-        return
-    if not (where := _cluster_of(directory, cluster)):
-        raise SpecError(
-            f"{directory}: was not begun on a cluster, or is not seen from here"
-            "\nhint: metalforge watch looks at one on this machine; --cluster says where another one is"
-        )
-    _far(where, directory, spec=None, more=None, detach=False, as_json=as_json, attach=True)
 
 
 def leave(
