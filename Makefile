@@ -75,7 +75,7 @@ test-chaos: $(VENV)/.group-test
 # Ray is an extra of 80 MB: who does not run on clusters needs neither it nor these.
 test-cluster-install: $(VENV)/.group-test $(VENV)/.group-cluster
 test-cluster: test-cluster-install
-	$(BIN)/python -m pytest -m "cluster and not long" tests/cluster tests/unit/pipeline
+	$(BIN)/python -m pytest -m "cluster and not long" --numprocesses 2 --dist loadfile tests/cluster tests/unit/pipeline
 
 # The live page in a real browser: that of the system, since Playwright's own download is 400 MB.
 test-browser: $(VENV)/.group-test $(VENV)/.group-browser

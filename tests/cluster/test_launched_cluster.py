@@ -66,6 +66,7 @@ def test_a_job_that_meets_its_limit_queues_again_and_goes_on(tmp_path):
     job.assert_the_rows_of_one_machine()
 
 
+@pytest.mark.long
 def test_the_guide_can_be_followed_where_ray_is(tmp_path):
     """Every step of it that needs no other machine, in its order."""
     given = os.environ | {"PATH": f"{BIN}:/usr/bin:/bin"}
