@@ -235,11 +235,9 @@ def _watch(ray: Any, actor: Any, directory: Path, as_json: bool) -> "tuple[Outco
         signal.signal(number, stop)
     ask = _Asking(ray, directory)
     with nullcontext() if as_json else LiveView() as live:
-        told = 0
         while (outcome := ask(actor.outcome.remote)) is None:
-            if len(asked) > told:
+            if asked:  # again and again: a supervisor that died since does not know
                 ask(lambda: actor.interrupt.remote(asked[0]))
-                told = len(asked)
             if live is not None and (view := ask(actor.view.remote)) is not None:
                 live.show(view)
             time.sleep(LOOK_S)
