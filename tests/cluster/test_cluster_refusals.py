@@ -115,3 +115,28 @@ def test_a_directory_that_is_in_use_or_has_nothing(nodes, tmp_path):
     assert (code, "nothing" in said) == (2, True)
     assert not (tmp_path / "nothing").exists()
     assert far.state.finished is None
+
+
+SECOND = """
+from pathlib import Path
+from metalforge.cluster.address import ClusterAddress
+from metalforge.cluster.joining import join, leave
+from metalforge.cluster.local import LocalCluster
+from metalforge.core.errors import PlacementError
+
+one = ClusterAddress("local", nodes=1, cores=1)
+leave(join(one, Path("first")), one, Path("first"), stop=True)
+try:
+    join(one, Path("second"))
+except PlacementError:
+    print("refused, left:", LocalCluster.find(Path("second") / "cluster"))
+"""
+
+
+@pytest.mark.long
+def test_a_cluster_that_cannot_be_joined_is_not_left_behind(tmp_path):
+    # Ray has read the first one's token: it does not get into a second one with another.
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    done = subprocess.run([sys.executable, "-c", SECOND], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1] == "refused, left: None", done.stderr

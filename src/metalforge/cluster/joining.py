@@ -33,7 +33,7 @@ def join(address: ClusterAddress, directory: Path, *, start: bool = True) -> "Mo
     PlacementError
         There is no cluster at the address, or it does not let us in.
     """
-    where = str(address)
+    where, started = str(address), None
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     if address.kind == "local":
@@ -45,7 +45,8 @@ def join(address: ClusterAddress, directory: Path, *, start: bool = True) -> "Mo
             raise PlacementError(
                 f"{directory}: its cluster is gone\nhint: metalforge resume {directory} starts another"
             )
-        cluster = cluster or start_local(address.nodes, address.cores, folder)
+        if cluster is None:
+            cluster = started = start_local(address.nodes, address.cores, folder)
         os.environ |= cluster.environment()
         where = cluster.address
     ray = _ray()  # not before: it reads its environment when it is imported
@@ -54,6 +55,8 @@ def join(address: ClusterAddress, directory: Path, *, start: bool = True) -> "Mo
     try:
         ray.init(address=where, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        if started is not None:
+            started.stop()  # nobody knows of it
         raise _nobody(address, error) from error
     return ray
 
