@@ -1,7 +1,9 @@
 """Reading a journal: torn ends are reported, damage is an error, and another process can be followed."""
 
+import io
 import os
 import zlib
+from contextlib import contextmanager
 
 import pytest
 
@@ -200,6 +202,33 @@ def test_a_follower_gives_each_record_once_however_the_file_grows(path, tmp_path
         seen += new
     assert seen == [numbered(i) for i in range(COUNT)]
     assert follower.poll() == []
+
+
+class GrowsMeanwhile(io.BytesIO):
+    """A journal that has half a line at its end; the other half and more come as soon as that was read."""
+
+    def __init__(self, half, more):
+        super().__init__(half)
+        self._more = more
+
+    def read(self, *size):
+        return self._more
+
+
+def test_a_line_that_is_written_while_it_is_read_is_no_damage(path, monkeypatch):
+    whole = path.read_bytes()
+    middle = len(whole) - 20
+
+    @contextmanager
+    def opened_early(*_):
+        yield GrowsMeanwhile(whole[:middle], whole[middle:] + whole), middle
+
+    follower = JournalFollower(path, Record)
+    with monkeypatch.context() as patched:
+        patched.setattr("metalforge.campaign.store.reading.opened", opened_early)
+        early = follower.poll()
+    assert early + follower.poll() == read_journal(path, Record).records
+    assert early
 
 
 def test_a_follower_waits_out_a_cut_and_goes_on(path):

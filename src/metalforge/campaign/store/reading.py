@@ -109,7 +109,9 @@ def _scan(stream: BinaryIO, format_: LineFormat[Record], n: int, offset: int) ->
         try:
             record = format_.record(line, n)
         except BrokenLine as broken:
-            yield _torn_tail(n, offset, line, stream.read(), str(broken))
+            # A line without an end was the last when it was read: what is behind it now was written meanwhile.
+            rest = stream.read() if line.endswith(b"\n") else b""
+            yield _torn_tail(n, offset, line, rest, str(broken))
             return
         offset += len(line)
         yield _Found(record, offset)
