@@ -9,7 +9,7 @@ from metalforge.campaign.running.campaign import JOURNAL
 from metalforge.campaign.state import CampaignState
 from metalforge.campaign.store.reading import JournalFollower
 from metalforge.campaign.store.records import Record, Rows
-from metalforge.cluster.local import LocalClusterError, Place
+from metalforge.cluster.local import ClusterFolder, LocalClusterError
 from metalforge.cluster.marked import kill_all, raylets, wait_until
 from reference.far_campaigns import LATE_S, STEADY, SUPERVISOR, WORKER, FarCampaign, longer
 
@@ -84,14 +84,14 @@ class Attack:
             return False
         try:
             if victim == "head":
-                place = Place.of(cluster.folder)
+                place = ClusterFolder.of(cluster.folder)
                 os.kill(cluster.keeper, signal.SIGKILL)
                 if place is not None:
                     kill_all(f"{place.cluster}:")
                 return self._go_on(self._far.ended(self._driver))
             if victim in ("raylet", "node"):
                 number = self._rng.choice([node.number for node in cluster.nodes() if node.number])
-                mark = f"{Place.of(cluster.folder).cluster}:{number}"
+                mark = f"{ClusterFolder.of(cluster.folder).cluster}:{number}"
                 if victim == "node":
                     cluster.kill_node(number)
                 else:

@@ -10,6 +10,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from reference.far_nodes import cluster, nodes, told
+
+__all__ = ["arena", "cluster", "nodes", "told"]
+
 MEMORY = Path("/dev/shm")
 
 

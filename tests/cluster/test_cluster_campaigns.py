@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from metalforge.cluster import LocalCluster
-from metalforge.cluster.local import Place
+from metalforge.cluster.local import ClusterFolder
 from metalforge.cluster.marked import kill_all, wait_until
 from reference.far_campaigns import (
     FREE,
@@ -83,7 +83,7 @@ def test_where_everything_was_killed_it_is_resumed(whole, tmp_path):
     far = FarCampaign(tmp_path, STEADY, "local:2x1")
     driver = far.scan()
     assert far.reached(300)
-    place = Place.of(far.cluster.folder)
+    place = ClusterFolder.of(far.cluster.folder)
     os.kill(far.cluster.keeper, signal.SIGKILL)
     kill_all(f"{place.cluster}:")
     driver.kill()

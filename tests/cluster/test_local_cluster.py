@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from metalforge.cluster import LocalCluster, LocalClusterError, start_local
-from metalforge.cluster.local import Place
+from metalforge.cluster.local import ClusterFolder
 from metalforge.cluster.marked import is_marked, marked, wait_until
 
 pytestmark = pytest.mark.cluster
@@ -38,7 +38,7 @@ def drive(cluster, body, **environment):
 
 
 def processes(folder):
-    return list(marked(f"{Place.of(folder).cluster}:"))
+    return list(marked(f"{ClusterFolder.of(folder).cluster}:"))
 
 
 def command_line(pid):
@@ -156,7 +156,7 @@ def test_a_second_cluster_comes_and_goes_beside_it(cluster, folder, tmp_path):
     assert second.environment()["RAY_AUTH_TOKEN_PATH"] != cluster.environment()["RAY_AUTH_TOKEN_PATH"]
     with pytest.raises(LocalClusterError, match="has a cluster"):
         start_local(1, 1, tmp_path / "second")
-    temporary = Place.of(second.folder).temporary
+    temporary = ClusterFolder.of(second.folder).temporary
     assert temporary.is_dir()
     second.stop()
     second.stop()
@@ -180,7 +180,7 @@ worker = Worker.options(scheduling_strategy=There({added.id!r}, False), lifetime
 answer = ray.get(worker.pid.remote())
 """
     pid = drive(cluster, body)
-    mark = f"{Place.of(cluster.folder).cluster}:3"
+    mark = f"{ClusterFolder.of(cluster.folder).cluster}:3"
     assert is_marked(pid, mark)
     assert is_marked(added.pid, mark)
     cluster.kill_node(3)
@@ -238,7 +238,7 @@ def test_why_a_cluster_does_not_start_is_said_and_nothing_is_left(tmp_path, monk
 
 def test_what_a_killed_keeper_leaves_is_ended_and_removed(tmp_path):
     cluster = start_local(1, 1, tmp_path / "orphan")
-    place = Place.of(cluster.folder)
+    place = ClusterFolder.of(cluster.folder)
     (node,) = cluster.nodes()
     os.kill(cluster.keeper, signal.SIGKILL)
     # Linux ends the raylet with its parent, before anybody looks.
@@ -272,7 +272,7 @@ class Campaign:
 answer = ray.get(Campaign.options(lifetime="detached", name="campaign").remote().start.remote())
 """
     pid = drive(cluster, body)
-    mark = f"{Place.of(cluster.folder).cluster}:0"
+    mark = f"{ClusterFolder.of(cluster.folder).cluster}:0"
     assert wait_until(lambda: not is_marked(pid, mark), 60.0)
     assert len(cluster.nodes()) == 1
     assert wait_until(lambda: not any(cluster.folder.iterdir()), 60.0)
@@ -280,7 +280,7 @@ answer = ray.get(Campaign.options(lifetime="detached", name="campaign").remote()
 
 def test_a_cluster_ends_with_its_head(cluster, folder):
     """The last that is done to it: `stop` is then nothing."""
-    place = Place.of(folder)
+    place = ClusterFolder.of(folder)
     assert len(cluster.nodes()) > 1
     cluster.kill_node(0)
     assert wait_until(lambda: not list(folder.iterdir()), 20.0)

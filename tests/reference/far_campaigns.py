@@ -17,7 +17,7 @@ from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.reading import JournalFollower
 from metalforge.campaign.store.records import Record, Rows
-from metalforge.cluster.local import LocalCluster, Place
+from metalforge.cluster.local import ClusterFolder, LocalCluster
 from metalforge.cluster.marked import is_marked, mark_of, marked, wait_until
 
 from .small_campaigns import QUICK, ROUNDS
@@ -139,13 +139,13 @@ class FarCampaign:
 
     def processes(self, title, node=None):
         """Return the processes of the cluster with this title, or those on one node."""
-        place = Place.of(self.cluster.folder)
+        place = ClusterFolder.of(self.cluster.folder)
         mark = f"{place.cluster}:" if node is None else mark_of(place.cluster, node)
         return [pid for pid in marked(mark) if title_of(pid).startswith(title)]
 
     def node_of(self, pid):
         """Return the number of the node that a process belongs to."""
-        place = Place.of(self.cluster.folder)
+        place = ClusterFolder.of(self.cluster.folder)
         return next(n.number for n in self.cluster.nodes() if is_marked(pid, mark_of(place.cluster, n.number)))
 
     def strike(self, title):

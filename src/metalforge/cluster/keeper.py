@@ -21,7 +21,7 @@ import msgspec
 
 from metalforge.core.files import replacing
 
-from .local import RECORD, SOCKET, Added, AddNode, ClusterRecord, LocalNode, Place
+from .local import RECORD, SOCKET, Added, AddNode, ClusterFolder, ClusterRecord, LocalNode
 from .marked import RAYLET, kill_all, mark_of, marking
 
 _STORE_BYTES = 80 << 20  # the least that Ray takes; links never pass through it
@@ -33,7 +33,7 @@ _REQUEST_S = 5.0
 class Keeper:
     """Nodes of one cluster, numbered as they came."""
 
-    def __init__(self, place: Place, idle_s: float) -> None:
+    def __init__(self, place: ClusterFolder, idle_s: float) -> None:
         self._place, self._idle_s = place, idle_s
         self._ray = importlib.import_module("ray.cluster_utils").Cluster()
         self._nodes: dict[int, tuple[Any, LocalNode]] = {}
@@ -134,7 +134,7 @@ def _listen(to: signal.Handlers | Callable[[int, object], None]) -> None:
         signal.signal(told, to)
 
 
-def _hold(place: Place, up: int, nodes: int, cores: int, idle_s: float) -> None:
+def _hold(place: ClusterFolder, up: int, nodes: int, cores: int, idle_s: float) -> None:
     """Hold a cluster until it is to end; then end everything and remove every file."""
     said = False
     try:
@@ -160,7 +160,7 @@ def main(folder: str, lock: str, up: str, nodes: str, cores: str, idle_s: str) -
         os._exit(0)
     for inherited in (lock, up):
         os.set_inheritable(int(inherited), False)
-    place = Place.of(Path(folder))
+    place = ClusterFolder.of(Path(folder))
     if place is None:
         sys.exit(f"{folder}: has no token")
     try:

@@ -83,7 +83,7 @@ class Added(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ClusterFolder:
     """Where the files of a cluster are. The token is the one thing that is there from beginning to end."""
 
     folder: Path
@@ -145,7 +145,7 @@ def environment_for(token: Path) -> dict[str, str]:
 class LocalCluster:
     """A cluster that runs on this machine, as anybody sees it who knows its folder: `start_local` or `find`."""
 
-    def __init__(self, place: Place, record: ClusterRecord) -> None:
+    def __init__(self, place: ClusterFolder, record: ClusterRecord) -> None:
         self._place, self._record = place, record
 
     @classmethod
@@ -159,7 +159,7 @@ class LocalCluster:
         def settled() -> bool:
             nonlocal found
             with _alone(path) as lock:
-                place = Place.of(path)
+                place = ClusterFolder.of(path)
                 if place and lock is not None:
                     place.clear()
                     return True
@@ -248,7 +248,7 @@ class LocalCluster:
     def _cleared(self) -> bool:
         """Whether nothing of this cluster is in its folder, which has been given back or has another by now."""
         with _alone(self.folder) as lock:
-            there = Place.of(self.folder)
+            there = ClusterFolder.of(self.folder)
             if lock is not None and there == self._place:
                 self._place.clear()
             return lock is not None or there not in (None, self._place)
@@ -293,10 +293,10 @@ def start_local(nodes: int, cores: int, folder: PathLike, *, idle_s: float = IDL
     with _alone(path, 0.0 if LocalCluster.find(path) else _EXIT_S) as lock:
         if lock is None:
             raise LocalClusterError(f"{path}: has a cluster already\nhint: LocalCluster.find(folder).stop() ends it")
-        if left := Place.of(path):
+        if left := ClusterFolder.of(path):
             left.clear()
         with naming(path, "written", LocalClusterError):
-            place = Place.make(path)
+            place = ClusterFolder.make(path)
         try:
             _start_keeper(place, lock, nodes, cores, idle_s)
             record = place.record()
@@ -308,7 +308,7 @@ def start_local(nodes: int, cores: int, folder: PathLike, *, idle_s: float = IDL
     return LocalCluster(place, record)
 
 
-def _start_keeper(place: Place, lock: int, nodes: int, cores: int, idle_s: float) -> None:
+def _start_keeper(place: ClusterFolder, lock: int, nodes: int, cores: int, idle_s: float) -> None:
     """Start a keeper that inherits the lock, and wait until it says that all nodes are up."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", VARIABLE))}
     ours |= environment_for(place.token)

@@ -45,7 +45,7 @@ class PageServer(uvicorn.Server):
         await super().shutdown(sockets)
 
 
-class Opened(NamedTuple):
+class OpenPage(NamedTuple):
     """A page that is ready to be served: where it is, the token, and the server that will."""
 
     address: str
@@ -65,7 +65,7 @@ class Opened(NamedTuple):
 
 def open_page(
     directories: Sequence[Path], *, host: str = "127.0.0.1", port: int = 0, token_file: Path | None = None
-) -> Opened:
+) -> OpenPage:
     """Listen for a page on these campaigns; another address than the loopback's needs a token of one's own."""
     for directory in directories:
         if not directory.is_dir():
@@ -91,7 +91,7 @@ def open_page(
         ws="none",
     )
     name = f"[{host}]" if ":" in host else host
-    return Opened(f"http://{name}:{port}/", token, PageServer(config, server), listening)
+    return OpenPage(f"http://{name}:{port}/", token, PageServer(config, server), listening)
 
 
 def is_loopback(host: str) -> bool:
@@ -141,7 +141,7 @@ def serve(
         page.run()
 
 
-def _said(page: Opened, host: str, *, own_token: bool) -> Iterator[str]:
+def _said(page: OpenPage, host: str, *, own_token: bool) -> Iterator[str]:
     port = page.listening.getsockname()[1]
     yield f"live page: {page.address}?token=..." if own_token else f"live page: {page.link}"
     if is_loopback(host):

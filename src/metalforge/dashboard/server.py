@@ -50,7 +50,7 @@ class Refused(Exception):  # noqa: N818 - an answer, with its status
         self.status = status
 
 
-class Campaign:
+class ShownCampaign:
     """One campaign of the page: its fold, and the last figure that was computed."""
 
     def __init__(self, number: int, directory: Path, helper: Helper) -> None:
@@ -111,7 +111,7 @@ class Server:
 
     def __init__(self, directories: Sequence[Path]) -> None:
         self._now, self._past = Helper(NICENESS), Helper()
-        self._campaigns = [Campaign(number, path, self._now) for number, path in enumerate(directories)]
+        self._campaigns = [ShownCampaign(number, path, self._now) for number, path in enumerate(directories)]
         self._answers: dict[tuple[object, ...], bytes] = {}
         self._streams = 0
         self._closing = False
@@ -146,7 +146,7 @@ class Server:
             for task in following:
                 task.cancel()
 
-    async def _follow(self, campaign: Campaign) -> None:
+    async def _follow(self, campaign: ShownCampaign) -> None:
         while True:
             await campaign.ask(Followed.advance)
             await asyncio.sleep(LOOK_S)
@@ -188,7 +188,7 @@ class Server:
         campaign, at = self._asked(request)
         return await (campaign.transition() if at is None else self._before(campaign, transition_at, at))
 
-    async def _before(self, campaign: Campaign, work: Callable[..., bytes], at: int, *more: object) -> bytes:
+    async def _before(self, campaign: ShownCampaign, work: Callable[..., bytes], at: int, *more: object) -> bytes:
         """Return what the other process says of the past, which is kept."""
         key = campaign.number, work.__name__, at, *more
         if key not in self._answers:
@@ -197,7 +197,7 @@ class Server:
                 del self._answers[next(iter(self._answers))]
         return self._answers[key]
 
-    def _asked(self, request: Request) -> tuple[Campaign, int | None]:
+    def _asked(self, request: Request) -> tuple[ShownCampaign, int | None]:
         """Return the campaign, by its place in the list, and the record that a request is about."""
         number, at = request.query_params.get("campaign", "0"), request.query_params.get("at")
         # isdecimal knows other scripts' digits, and int takes them: they are harmless.
@@ -219,7 +219,7 @@ class Server:
             return _problem(503, f"{MOST_STREAMS} pages are open already")
         return StreamingResponse(self._stream(campaign), media_type="text/event-stream")
 
-    async def _stream(self, campaign: Campaign) -> AsyncIterator[bytes]:
+    async def _stream(self, campaign: ShownCampaign) -> AsyncIterator[bytes]:
         """Yield what is new: the table, the state, and word of a new figure."""
         self._streams += 1
         self._past.warm()  # whoever looks will soon look back

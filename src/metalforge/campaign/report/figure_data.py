@@ -78,7 +78,7 @@ def _published(state: CampaignState) -> tuple[Published, ...]:
     return tuple(k for k in found if k is not None and lattice.beta_min <= k.beta_c <= lattice.beta_max)
 
 
-class History(NamedTuple):
+class ChainHistory(NamedTuple):
     """The plaquette and |L| of a chain, update by update; measurement begins after `warmup`."""
 
     plaquette: Floats
@@ -86,13 +86,13 @@ class History(NamedTuple):
     warmup: int
 
 
-def history_of(chain: ChainLog) -> History:
+def history_of(chain: ChainLog) -> ChainHistory:
     """Return the history of a chain, warm-up too."""
     loop = np.hypot(chain.column("polyakov_re", measured=False), chain.column("polyakov_im", measured=False))
-    return History(chain.column("plaquette", measured=False), loop, chain.warmup)
+    return ChainHistory(chain.column("plaquette", measured=False), loop, chain.warmup)
 
 
-class Histogram(NamedTuple):
+class OrderHistogram(NamedTuple):
     """The density of a value between edges."""
 
     edges: Floats
@@ -104,6 +104,6 @@ def histogram_edges(values: Floats) -> Floats:
     return np.linspace(min(float(values.min()), 0.0), float(values.max()), BINS + 1)
 
 
-def histogram_of(values: Floats, edges: Floats) -> Histogram:
+def histogram_of(values: Floats, edges: Floats) -> OrderHistogram:
     """Return how values are distributed."""
-    return Histogram(edges, np.histogram(values, edges, density=True)[0])
+    return OrderHistogram(edges, np.histogram(values, edges, density=True)[0])
