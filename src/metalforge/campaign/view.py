@@ -21,8 +21,9 @@ from .spec import Dims
 from .state import CampaignState, ChainLog
 from .store.records import NOT_ACTED_ON, Assigned, Decided, Silicon
 
-SILENT_S = 30.0
-"""Silence after which a campaign is taken for one whose process is gone: blocks come every second or so."""
+SILENT_S, SILENT_SAMPLED_S = 30.0, 10.0
+"""Silence after which a campaign is taken for one whose process is gone: blocks come every second or so, samples every
+two seconds where a journal has them."""
 LAST_ESTIMATES = 5
 """Estimates from which the fall of the error is extrapolated; a single one is known to 10 %."""
 
@@ -169,7 +170,7 @@ def _status(state: CampaignState, now: float) -> tuple[Status, str]:
         return "finished", ENDINGS[state.finished.stopped_by]
     if state.interruption is not None:
         return "interrupted", state.interruption.reason
-    if now - state.last_at > SILENT_S:
+    if now - state.last_at > (SILENT_SAMPLED_S if state.samples else SILENT_S):
         return "silent", "its process may be gone"
     return "running", ""
 

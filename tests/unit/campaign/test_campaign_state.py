@@ -6,10 +6,27 @@ import pytest
 
 from metalforge.campaign.running.campaign import JOURNAL, Campaign
 from metalforge.campaign.running.orders import Brief
-from metalforge.campaign.state import fold
+from metalforge.campaign.state import MOST_SAMPLES, fold
 from metalforge.campaign.store import read_journal
-from metalforge.campaign.store.records import Assigned, Record, Rows
+from metalforge.campaign.store.lines import LineFormat
+from metalforge.campaign.store.records import (
+    EMULATED_NPU,
+    Assigned,
+    BlockDone,
+    Commanded,
+    JoulesSample,
+    Record,
+    Rows,
+    Sampled,
+    Screened,
+    StageEdge,
+    StageNode,
+    StageSample,
+    Topology,
+)
 from metalforge.core.errors import SpecError
+from metalforge.core.quantities import Modelled
+from reference.campaigns import BEGAN, records_of, spec_of
 from reference.small_campaigns import QUICK, ROUNDS
 
 
@@ -89,3 +106,49 @@ def test_what_a_chain_knows_is_what_the_journal_has(records):
     known = Brief.of(log)
     assert known.rows == log.rows
     assert known.warmup_ends == log.warmup
+
+
+def _sample(at, items, **more):
+    stage = StageSample(stage="on cpu:0", items=items, busy_s=0.5 * at, waited_get_s=0.1, waited_put_s=0.0, queue=1)
+    joules = JoulesSample(substrate="cpu:0", source="measured", joules=2.0 * at)
+    return Sampled(at=at, window_s=at, stages=(stage,), energy=(joules,), **more)
+
+
+def test_what_a_watcher_needs_is_folded_and_stays_small():
+    written = records_of(spec_of(), betas=(5.68,), rows=100)
+    graph = Topology(
+        ordering="C",
+        stages=(StageNode(name="on cpu:0", substrate="cpu:0", isolation="thread"),),
+        edges=(StageEdge(source="steer", target="on cpu:0", channel="unbounded", feedback=True),),
+    )
+    asked = Commanded(by="somebody", what="pause", accepted=False, reason="it is paused")
+    state = fold([*written, graph, asked, *(_sample(2.0 * n, n) for n in range(5000))])
+    assert (state.topology, list(state.commands)) == (graph, [asked])
+    assert len(state.samples) <= MOST_SAMPLES
+    assert state.samples[-1].stages[0].items == 4999
+    gaps = np.diff([sample.at for sample in state.samples])
+    assert gaps.min() == 2.0
+    assert gaps[0] >= gaps[-1] > 0
+    read = LineFormat(Record)
+    for record in (graph, asked, state.samples[-1]):
+        assert msgspec.json.decode(read.body(record), type=Record) == record
+
+
+def test_blocks_that_follow_each_other_are_one_stretch_of_work():
+    written = records_of(spec_of(), betas=(5.66, 5.68), rows=100)
+    blocks = [r for r in written if isinstance(r, BlockDone)]
+    dated = [msgspec.structs.replace(r, began=r.at - 0.9) if r in blocks else r for r in written]
+    spans = fold(dated).spans
+    assert {lane: [span.chain for span in work] for lane, work in spans.items()} == {
+        "cpu:0": ["c0000"],
+        "cpu:1": ["c0001"],
+    }
+    (work,) = spans["cpu:0"]
+    assert (work.began, work.ended) == (blocks[0].at - 0.9, blocks[1].at)
+    seen = Screened(
+        chain="c0000", step=100, route=EMULATED_NPU, chi=1.0, flagged=False, heads={}, at=BEGAN + 9,
+        busy=Modelled(value=0.25, unit="s", profile="a board"),
+    )  # fmt: skip
+    state = fold([*written, seen])
+    assert list(state.spans) == [EMULATED_NPU], "blocks of earlier versions do not say when they began"
+    assert state.spans[EMULATED_NPU][0][1:] == (BEGAN + 8.75, BEGAN + 9)

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from metalforge.campaign.state import fold
-from metalforge.campaign.store.records import EMULATED_NPU, Assigned, Decided, Silicon
+from metalforge.campaign.store.records import EMULATED_NPU, Assigned, Decided, Sampled, Silicon
 from metalforge.campaign.view import view_of
 from reference.campaigns import BEGAN, WARMUP, ending, interrupted, opened, records_of, spec_of
 
@@ -117,6 +117,14 @@ def test_ends():
     assert not any(chain.busy for chain in view.chains)
     stopped = view_of(fold(interrupted(records)), late)
     assert (stopped.status, stopped.ending, stopped.elapsed_s) == ("interrupted", "SIGTERM", 11.0)
+
+
+def test_where_samples_come_every_two_seconds_silence_is_known_sooner():
+    records = begun(running(), 3)
+    at = records[-1].at
+    sampled = fold([*records, Sampled(at=at, window_s=4.0, stages=())])
+    assert [view_of(state, at + 15).status for state in (fold(records), sampled)] == ["running", "silent"]
+    assert view_of(sampled, at + 5).status == "running"
 
 
 def test_a_process_that_was_killed_is_seen_by_its_silence():

@@ -43,7 +43,8 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     """The campaign began: the resolved spec and all that a reader needs to run it again.
 
     `host` names the machine in words; `commit` is that of the source tree, empty where it is not known; `checkpoints`
-    is the campaign's own address in the place that its spec names, empty for its directory.
+    is the campaign's own address in the place that its spec names, empty for its directory. `campaign` is a random name
+    of twelve hexadecimal digits, which copies of the directory share; `npu` is the board that reads heads, empty: none.
     """
 
     spec: CampaignSpec
@@ -58,6 +59,9 @@ class Opened(_Record, frozen=True, kw_only=True, tag="opened"):
     host: str = ""
     commit: str = ""
     checkpoints: str = ""
+    campaign: str = ""
+    pid: int = 0
+    npu: str = ""
 
 
 class Resumed(_Record, frozen=True, kw_only=True, tag="resumed"):
@@ -71,12 +75,24 @@ class Resumed(_Record, frozen=True, kw_only=True, tag="resumed"):
 class Extended(_Record, frozen=True, kw_only=True, tag="extended"):
     """More was asked of the campaign, finished or not: from here on this is its spec. `command` is how it was asked.
 
+    `by` is who asked a campaign that was running; empty: whoever took it up.
     `checkpoints` is the campaign's own address from here on, where it is another one.
     """
 
     spec: CampaignSpec
     command: tuple[str, ...] = ()
     checkpoints: str | None = None
+    by: str = ""
+
+
+class Commanded(_Record, frozen=True, kw_only=True, tag="commanded"):
+    """Somebody asked something of a campaign that runs; the campaign alone writes it, with what it said to that."""
+
+    by: str
+    what: str
+    asked: dict[str, str] = {}
+    accepted: bool
+    reason: str = ""
 
 
 class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):
@@ -104,6 +120,12 @@ class Assigned(_Record, frozen=True, kw_only=True, tag="assigned"):
     """Steps of a trajectory that a new chain begins with; 0: those of the spec."""
     instead_of: str = ""
     """The chain that was given up for a new one at its coupling."""
+    mean: float | None = None
+    """Of the steerer's posterior at `beta`, in its own units; `width` is the deviation there."""
+    width: float | None = None
+    candidates: tuple[float, ...] = ()
+    """Couplings that the steerer chose from, thinned, each with its `acquisition`; none where a rule placed it."""
+    acquisition: tuple[float, ...] = ()
 
     @property
     def rungs(self) -> int:
@@ -180,6 +202,8 @@ class BlockDone(_Record, frozen=True, kw_only=True, tag="block"):
     promised: Promise = "none"
     heard: bool = False
     """Whether the anomaly head's word was taken when it passed the gate."""
+    began: float = 0.0
+    """When the first of its updates began, by the clock that dates the record; 0: not known."""
 
 
 class Migrated(_Record, frozen=True, kw_only=True, tag="migrated"):
@@ -192,7 +216,10 @@ class Migrated(_Record, frozen=True, kw_only=True, tag="migrated"):
 
 
 class Screened(_Record, frozen=True, kw_only=True, tag="screened"):
-    """What the reservoir said of a chain at `step`, by head; heads that do not apply are not there."""
+    """What the reservoir said of a chain at `step`, by head; heads that do not apply are not there.
+
+    `busy` is the device time that reading its rows took and `energy` what was charged for it, where that is known.
+    """
 
     chain: str
     step: int
@@ -200,6 +227,8 @@ class Screened(_Record, frozen=True, kw_only=True, tag="screened"):
     chi: float | None
     flagged: bool
     heads: dict[str, float]
+    busy: Quantity | None = None
+    energy: Quantity | None = None
 
 
 class Checked(_Record, frozen=True, kw_only=True, tag="checked"):
@@ -217,8 +246,9 @@ class Checked(_Record, frozen=True, kw_only=True, tag="checked"):
 class Estimated(_Record, frozen=True, kw_only=True, tag="estimated"):
     """beta_c so far, for one volume, after `trajectories` updates; None where it is not located, and why.
 
-    `effective` counts the independent samples that carry the peak, `width` is half of its width at half of its height.
-    Journals from before there was evidence have none.
+    `effective` counts the independent samples that carry the peak, `width` is half of its width at half of its height;
+    `overlap` is the smallest one between neighbours in beta, `crossings` counts passages between the phases. Journals
+    from before there was evidence have none.
     """
 
     dims: Dims
@@ -232,6 +262,8 @@ class Estimated(_Record, frozen=True, kw_only=True, tag="estimated"):
     established: bool = False
     evidence: tuple[Evidence, ...] = ()
     wants: tuple[Want, ...] = ()
+    overlap: float | None = None
+    crossings: int | None = None
 
 
 class EnergySpent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -274,6 +306,60 @@ class Utilisation(_Record, frozen=True, kw_only=True, tag="utilisation"):
     stages: tuple[StageUse, ...]
 
 
+class StageNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A stage of the graph; `isolation` is where it runs: a thread, a process, a node."""
+
+    name: str
+    substrate: str | None
+    isolation: str = ""
+
+
+class StageEdge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An edge of the graph with its channel in words."""
+
+    source: str
+    target: str
+    channel: str
+    feedback: bool = False
+
+
+class Topology(_Record, frozen=True, kw_only=True, tag="topology"):
+    """The graph that runs from here on: when it begins, and again whenever it was rewired."""
+
+    ordering: str
+    stages: tuple[StageNode, ...]
+    edges: tuple[StageEdge, ...]
+
+
+class StageSample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a stage has done since its graph began: sums, so that leaving samples out loses nothing but detail."""
+
+    stage: str
+    items: int
+    busy_s: float
+    waited_get_s: float
+    waited_put_s: float
+    queue: int
+    """Items that wait before it now."""
+
+
+class JoulesSample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Joules of one substrate from one source since this process took the campaign up; sources are never added up."""
+
+    substrate: str
+    source: str
+    joules: float
+
+
+class Sampled(_Record, frozen=True, kw_only=True, tag="sampled"):
+    """How the graph is doing, `window_s` seconds after it began: every two seconds, which says that it lives, too."""
+
+    window_s: float
+    stages: tuple[StageSample, ...]
+    energy: tuple[JoulesSample, ...] = ()
+    paused: bool = False
+
+
 class Interrupted(_Record, frozen=True, kw_only=True, tag="interrupted"):
     """The process was asked to stop, and left everything for `resume`."""
 
@@ -294,6 +380,7 @@ Record: TypeAlias = (
     Opened
     | Resumed
     | Extended
+    | Commanded
     | Assigned
     | Decided
     | Rows
@@ -304,6 +391,8 @@ Record: TypeAlias = (
     | Estimated
     | Energy
     | Utilisation
+    | Topology
+    | Sampled
     | Interrupted
     | Finished
 )
