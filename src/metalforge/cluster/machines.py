@@ -32,7 +32,7 @@ from metalforge.pipeline.processes import Died
 from metalforge.pipeline.threads import ThreadsRun
 
 from .lanes import FarCard, FarEngine, FarMeter, FarSubstrate, LaneFacts, LaneHost
-from .nodes import common_level
+from .nodes import common_level, live_nodes
 from .worker import LEVEL, HereFlag, NodeFacts, NodeReader, NodeWorker, halt_here, system_error
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class RayMachines(Closing):
         """Where each lane is, or was."""
         self._failures: dict[str, int] = {}
         self._said: list[tuple[str, str]] = []
-        self._fixed = False
+        self._fixed, self._producers = False, 0
         self._graphs = 0
         self._grown = threading.Event()
         self._wake, self._over = threading.Event(), threading.Event()
@@ -174,7 +174,7 @@ class RayMachines(Closing):
     def lanes(self, spec: CampaignSpec, without: Collection[str] = ()) -> tuple[ChainLane, ...]:
         """Return the lanes of all nodes that are there now."""
         self._grown.clear()
-        self._fixed = spec.running.deterministic
+        self._fixed, self._producers = spec.running.deterministic, spec.running.producers
         with self._lock:
             self._take_in(spec)
             lanes = self._logical(spec) if self._fixed else self._all(spec, set(without))
@@ -267,9 +267,9 @@ class RayMachines(Closing):
 
     def _take_in(self, spec: CampaignSpec) -> None:
         """Start workers on nodes that have none, all at once, and ask them for their lanes."""
-        there = {one["NodeID"]: one for one in self.ray.nodes() if one["Alive"]}
+        there = {one["NodeID"]: one for one in live_nodes(self.ray)}
         free = self._free()
-        for node_id, one in sorted(there.items(), key=lambda item: (not _is_head(item[1]), item[0])):
+        for node_id, one in there.items():
             if node_id not in self._nodes:
                 has = free.get(node_id, one["Resources"])
                 self._nodes[node_id] = ClusterNode(
@@ -312,8 +312,9 @@ class RayMachines(Closing):
     def _new_worker(self, node: ClusterNode) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        # Each lane has one call under way, and there are never more lanes than are asked for.
-        calls = 2 * max(node.cores, 1) + node.cards + 16 + SPARE_CALLS
+        # Each lane has one call under way; all lanes of a deterministic campaign may come to one node.
+        lanes = self._producers or sum(one.cores for one in self._nodes.values())
+        calls = (max(node.cores, lanes) if self._fixed else node.cores) + node.cards + SPARE_CALLS
         return (
             self.ray.remote(NodeWorker)
             .options(
@@ -335,8 +336,7 @@ class RayMachines(Closing):
             try:
                 return self.ray.get(answer, timeout=LOOK_S)
             except errors.GetTimeoutError:
-                alive = any(one["Alive"] and one["NodeID"] == node.id for one in self.ray.nodes())
-                if not alive:
+                if all(one["NodeID"] != node.id for one in live_nodes(self.ray)):
                     raise StageCrashError(f"node {node.label} is not there any more") from None
                 if time.monotonic() > deadline:
                     raise StageCrashError(
@@ -480,7 +480,7 @@ class RayMachines(Closing):
             try:
                 self._ping(workers)
                 if not self._fixed and self._nodes:
-                    new = [one for one in self.ray.nodes() if one["Alive"] and one["NodeID"] not in self._nodes]
+                    new = [one for one in live_nodes(self.ray) if one["NodeID"] not in self._nodes]
                     if any(one["Resources"].get("CPU", 0) for one in new):
                         self._grown.set()
             except self.ray.exceptions.RayError:
@@ -499,10 +499,6 @@ class RayMachines(Closing):
             elif time.monotonic() - node.heard > SILENT_S:
                 self.ray.kill(worker)  # whoever waits for it hears of its death
                 node.asked, node.heard = None, time.monotonic()
-
-
-def _is_head(one: dict[str, Any]) -> bool:
-    return "node:__internal_head__" in one["Resources"]
 
 
 def _first_line(error: object) -> str:
