@@ -32,6 +32,19 @@ def test_import_loads_no_heavy_library_and_takes_little_cpu_time():
     assert seconds < 0.5
 
 
+def test_the_live_page_needs_no_heavy_library_for_its_first_data():
+    loaded = _in_a_fresh_process(
+        "import sys, json\n"
+        "from metalforge.cli.main import assembled\n"
+        "assembled('dashboard')\n"
+        "import metalforge.dashboard.opening\n"
+        "print(json.dumps(sorted(sys.modules)))\n"
+    )
+    assert "uvicorn" in loaded
+    heavy = {"h5py", "matplotlib", "metalforge.conductor", "metalforge.hybrid", "metalforge.reservoir", "scipy"}
+    assert not heavy & set(loaded)
+
+
 def test_no_room_imports_a_device_library():
     rooms = [m.name for m in pkgutil.walk_packages(metalforge.__path__, "metalforge.") if "._" not in m.name]
     assert "metalforge.statistics" in rooms

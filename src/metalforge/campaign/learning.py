@@ -180,7 +180,7 @@ class TaughtCampaign(NamedTuple):
 def taught_by(directory: Path, weights: EsnWeights) -> TaughtCampaign:
     """Return what the campaign of a directory teaches the heads of weights; it must have ended."""
     from .results import load  # a campaign that runs has no use for it
-    from .running.campaign import JOURNAL
+    from .store.directory import JOURNAL
 
     with naming(directory):
         state = load(directory).state

@@ -27,9 +27,10 @@ from .report.page import write_report
 from .report.result import CampaignResult, CampaignSummary, findings_of, result_of, summary_of
 from .report.verdict import comparison, verdict_lines
 from .report.words import lattice_name
-from .running.campaign import JOURNAL, Campaign
+from .running.campaign import Campaign
 from .spec import PRESETS, CampaignSpec, Dims, load_spec, preset
 from .state import CampaignState, Fold
+from .store.directory import JOURNAL
 from .store.reading import read_journal
 from .store.records import Record, StoppedBy
 from .without_heads import NOTE, Otherwise, otherwise

@@ -16,7 +16,6 @@ from metalforge.core.steering import Steerer
 
 from .orderings import Assignee
 from .physics.selection import observe
-from .running.monitor import Monitor
 from .spec import CampaignSpec, Dims
 from .state import PEAK_PRIOR, CampaignState, ChainLog, Fold
 from .steerers import GaussianProcess
@@ -98,6 +97,8 @@ def decided_otherwise(state: CampaignState, *, taken: bool = False) -> list[Othe
 
 def rule_ends_warmup(spec: CampaignSpec, log: ChainLog) -> int | None:
     """Return the updates after which the rule ends a chain's warm-up, quenched ones too; None beyond its rows."""
+    from .running.monitor import Monitor
+
     longest, monitor = spec.warmup.longest, Monitor(spec.warmup, early=spec.ends_warm_up_early)
     rows = slice(log.quenched, log.quenched + longest)
     plaquette, re, im = (

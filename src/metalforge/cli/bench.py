@@ -1,15 +1,16 @@
 """`bench`: lists and runs what the source tree's `benchmarks/` holds."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from metalforge import native
-from metalforge.core.benchmark import BenchRow, Suite, find_suites
 from metalforge.core.errors import UnknownNameError
 
 from .output import Json, print_records
+
+if TYPE_CHECKING:
+    from metalforge.core.benchmark import BenchRow, Suite
 
 
 def bench(
@@ -17,6 +18,8 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Compare speed with peers and ceilings measured in the same run; without SUITE, list the suites."""
+    from metalforge.core.benchmark import find_suites
+
     suites = find_suites(Path.cwd())
     if suite is None:
         found = [{"suite": s.name, "files": [f.name for f in s.files]} for s in suites.values()]
@@ -29,7 +32,9 @@ def bench(
         _run(chosen, as_json)
 
 
-def _run(suite: Suite, as_json: bool) -> None:
+def _run(suite: "Suite", as_json: bool) -> None:
+    from metalforge import native
+
     rows = list(suite.rows())
     found = [{"row": r, "ratio": r.ratio, "fraction": r.fraction} for r in rows]
     record = {"suite": suite.name, "isa": native.level(), "rows": found}
@@ -37,7 +42,7 @@ def _run(suite: Suite, as_json: bool) -> None:
     print_records(as_json, record, f"{suite.name} (level {native.level()})", columns, [_cells(r) for r in rows])
 
 
-def _cells(row: BenchRow) -> tuple[str, ...]:
+def _cells(row: "BenchRow") -> tuple[str, ...]:
     def rate(name: str, value: object) -> str:
         return f"{name} {value.value:.3g} {value.unit}" if value is not None else ""  # type: ignore[attr-defined]
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 
+from .far import leave
 from .output import Json, print_json, print_text
 
 app = typer.Typer(help="Scripts that run a campaign on many machines.", no_args_is_help=True, rich_markup_mode=None)
@@ -165,3 +166,6 @@ def wait(
     came = wait_for_nodes(address, nodes, seconds, head_process=head_process)
     said = f"{came} of {nodes} nodes came; the others get work when they come"
     sys.stderr.write(f"{said}\n" if came < nodes else f"{came} nodes\n")
+
+
+app.command()(leave)

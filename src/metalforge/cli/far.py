@@ -32,7 +32,7 @@ PATIENCE_S = 60.0
 
 def scan_far(spec: "CampaignSpec", directory: Path, *, detach: bool, as_json: bool) -> None:
     """Begin a campaign on a cluster."""
-    from metalforge.campaign.running.campaign import JOURNAL
+    from metalforge.campaign.store.directory import JOURNAL
     from metalforge.core.errors import SpecError
 
     directory = directory.resolve()
@@ -53,7 +53,7 @@ def attach(
 ) -> None:
     """Come back to a campaign that runs on a cluster: watch it, stop it with Ctrl-C, see how it ended."""
     from metalforge.campaign import load
-    from metalforge.campaign.running.campaign import JOURNAL
+    from metalforge.campaign.store.directory import JOURNAL
     from metalforge.core.errors import PlacementError, PluginError, SpecError
 
     from .scan import _cluster_of, _say
@@ -185,7 +185,7 @@ def _carried(
     attach: bool,
 ) -> "Outcome | None":
     """Begin or find a campaign, watch it, and return how it ended; None where it was left to the cluster."""
-    from metalforge.campaign.running.campaign import JOURNAL
+    from metalforge.campaign.store.directory import JOURNAL
     from metalforge.cluster import joining, supervisor
     from metalforge.core.errors import SpecError
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 from metalforge.core.errors import KernelError, MetalforgeError, MeterUnavailableError, PlacementError, PluginError
 from metalforge.core.escapes import escaped
-from metalforge.substrates.npu import NpuError
 
 from .streams import lost
 
@@ -19,7 +18,7 @@ EXIT_CODES = (
 )
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EPIPE}
 _MACHINE = {errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN}
-_CANNOT = (KernelError, PlacementError, MeterUnavailableError, PluginError, NpuError, MemoryError, ImportError)
+_CANNOT = (KernelError, PlacementError, MeterUnavailableError, PluginError, MemoryError, ImportError)
 
 
 def guarded(verb: Callable[[], int], *, debug: bool = False) -> int:
@@ -47,11 +46,17 @@ def _said(line: str, code: int) -> int:
 
 
 def _code(error: BaseException) -> int:
+    from metalforge.substrates.npu.device import NpuError
+
     causes = list(_causes(error))
     numbers = {cause.errno for cause in causes if isinstance(cause, OSError)}
     if numbers & _DISK:
         return AGAIN
-    if isinstance(error, _CANNOT) or numbers & _MACHINE or any(isinstance(cause, MemoryError) for cause in causes):
+    if (
+        isinstance(error, (*_CANNOT, NpuError))
+        or numbers & _MACHINE
+        or any(isinstance(cause, MemoryError) for cause in causes)
+    ):
         return CANNOT
     return WRONG if isinstance(error, MetalforgeError | OSError | ValueError | RecursionError) else FAULT
 

@@ -3,6 +3,8 @@
 import re
 import sys
 import warnings
+from functools import cache
+from importlib import import_module
 from itertools import pairwise
 from typing import Annotated, NoReturn
 
@@ -13,30 +15,19 @@ from metalforge.core.errors import SpecError
 from metalforge.core.escapes import escaped
 from metalforge.core.plugins import PluginWarning
 
-from . import bench, cluster, conductor, dashboard, experiment, far, lattice, machine, npu, pipeline, scan, search
 from .guard import EXIT_CODES, guarded
 from .output import print_text
 from .streams import lossy_streams
 
-app = typer.Typer(
-    name="metalforge",
-    help="Physics campaigns on whatever silicon you have.",
-    epilog=EXIT_CODES,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-for _verb in (
-    *(machine.doctor, machine.devices, machine.route),
-    *(scan.scan, scan.resume, scan.replay, scan.report, scan.watch, scan.presets, far.attach),
-    dashboard.dashboard,
-    *(search.search, bench.bench),
-):
-    app.command()(_verb)
-for _room in (lattice, npu, experiment, conductor, pipeline, cluster):
-    app.add_typer(_room.app, name=_room.__name__.rsplit(".", 1)[-1])
-
-cluster.app.command()(far.leave)
+VERBS = {
+    **dict.fromkeys(("doctor", "devices", "route"), "machine"),
+    **dict.fromkeys(("scan", "resume", "replay", "report", "watch", "presets"), "scan"),
+    "attach": "far",
+    **{name: name for name in ("dashboard", "search", "bench")},
+}
+"""Verbs, and the module that has each."""
+ROOMS = ("lattice", "npu", "experiment", "conductor", "pipeline", "cluster")
+"""Modules with several verbs behind their name."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -45,7 +36,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
@@ -55,6 +45,34 @@ def _options(
     ] = False,
 ) -> None:
     """Take the options that stand before a verb; each does its work elsewhere."""
+
+
+@cache
+def assembled(verb: str = "") -> typer.Typer:
+    """Return the command line: with one verb or room alone, if it is known, so that no other's modules are loaded."""
+    app = typer.Typer(
+        name="metalforge",
+        help="Physics campaigns on whatever silicon you have.",
+        epilog=EXIT_CODES,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.callback()(_options)
+    known = verb in VERBS or verb in ROOMS
+    for name, module in VERBS.items():
+        if not known or name == verb:
+            app.command()(getattr(import_module(f".{module}", __package__), name))
+    for name in ROOMS:
+        if not known or name == verb:
+            app.add_typer(import_module(f".{name}", __package__).app, name=name)
+    return app
+
+
+def __getattr__(name: str) -> typer.Typer:
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return assembled()
 
 
 def _show_warning(message: Warning | str, *where: object, **more: object) -> None:
@@ -69,7 +87,7 @@ def _called(arguments: list[str]) -> int:
             name = argument.removesuffix("=") or before
             raise SpecError(f"what `{name}` is followed by is empty\nhint: a variable of the shell may be unset")
     try:
-        app(arguments, prog_name="metalforge")
+        assembled(*arguments[:1])(arguments, prog_name="metalforge")
     except SystemExit as ended:  # how typer returns, also after a usage that it refused
         return ended.code if isinstance(ended.code, int) else 0
     return 0

@@ -277,8 +277,8 @@ def report(directory: Directory, as_json: Json = False) -> None:
 
 def watch(directory: Directory, as_json: Json = False) -> None:
     """Show a campaign as its journal tells it, live while it runs."""
-    from metalforge.campaign.running.campaign import JOURNAL
     from metalforge.campaign.state import fold
+    from metalforge.campaign.store.directory import JOURNAL
     from metalforge.campaign.store.reading import JournalFollower
     from metalforge.campaign.store.records import Interrupted, Record
     from metalforge.campaign.view import view_of

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from metalforge.campaign.running.campaign import JOURNAL
 from metalforge.campaign.running.heads import Heads
 from metalforge.campaign.running.lanes import ChainLane
 from metalforge.campaign.running.orders import stage_of
 from metalforge.campaign.spec import CampaignSpec
+from metalforge.campaign.store.directory import JOURNAL
 from metalforge.core.closing import Closing
 from metalforge.core.errors import PlacementError
 from metalforge.core.quantities import Quantity

@@ -18,8 +18,9 @@ import msgspec
 from metalforge.campaign.extending import Extension
 from metalforge.campaign.report.result import CampaignSummary
 from metalforge.campaign.results import Results
-from metalforge.campaign.running.campaign import JOURNAL, Campaign
+from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import CampaignSpec
+from metalforge.campaign.store.directory import JOURNAL
 from metalforge.campaign.view import View
 from metalforge.core.errors import MetalforgeError, PlacementError
 from metalforge.pipeline import PipelineError

@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-from metalforge.campaign.running.campaign import JOURNAL
 from metalforge.campaign.state import CampaignState, Fold
 from metalforge.campaign.store import JournalFollower
+from metalforge.campaign.store.directory import JOURNAL
 from metalforge.campaign.store.records import Assigned, Decided, Record, Rows
 from metalforge.core.errors import MetalforgeError, SpecError
 

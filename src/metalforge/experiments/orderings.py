@@ -29,10 +29,11 @@ from scipy.stats import t as student
 from metalforge.campaign import Budget, CampaignSpec, Lattice, Running, Screening, Steering, WarmUpPolicy
 from metalforge.campaign.orderings import ORDERINGS
 from metalforge.campaign.physics.transition import Transition, locate
-from metalforge.campaign.running.campaign import JOURNAL, Campaign
+from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.running.choosing import FEWEST, effective_samples
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState
+from metalforge.campaign.store.directory import JOURNAL
 from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import Record, Rows
 from metalforge.reservoir.metrics import Interval

@@ -34,6 +34,7 @@ from metalforge.campaign.running.planning import planner_of
 from metalforge.campaign.running.recording import Recorder, Steer
 from metalforge.campaign.spec import CampaignSpec, Dims
 from metalforge.campaign.state import CampaignState, Fold, fold
+from metalforge.campaign.store.directory import JOURNAL
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import Opened, Record, StoppedBy
 from metalforge.core.phases import Phase
@@ -46,7 +47,6 @@ LINK_BYTES = 576
 """Of a site, in double precision."""
 CHECKPOINT_BYTES_PER_S = 1e9
 """That a lane writes to its own disk; it makes no updates meanwhile."""
-JOURNAL = "journal.jsonl"
 
 
 class Figures(NamedTuple):

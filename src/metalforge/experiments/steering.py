@@ -30,9 +30,10 @@ import numpy as np
 
 from metalforge import __version__
 from metalforge.campaign.findings import OTHERS, finding
-from metalforge.campaign.running.campaign import JOURNAL, Campaign
+from metalforge.campaign.running.campaign import Campaign
 from metalforge.campaign.spec import Budget, CampaignSpec, Dims, Lattice, Running, Screening, Steering, WarmUpPolicy
 from metalforge.campaign.state import CampaignState
+from metalforge.campaign.store.directory import JOURNAL
 from metalforge.campaign.store.reading import read_journal
 from metalforge.campaign.store.records import Estimated, Record, Rows
 from metalforge.conductor.scaling import VARIABLES, transition_curve

@@ -16,7 +16,6 @@ from .actions import action as named_action
 from .field import Address, GaugeField
 from .hmc import EnergyProbe, hmc_trajectory, make_workspace
 from .integrators import scheme
-from .io.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from .observables import Observables, measure
 from .sea import FermionSpec, Sea
 
@@ -250,6 +249,8 @@ class Chain:
 
         `notes` and `series` are the caller's own and come back with `load_with_notes`.
         """
+        from .io.checkpoint import Checkpoint, write_checkpoint
+
         field = self.field
         links = field.to_links()
         write_checkpoint(
@@ -289,6 +290,8 @@ class Chain:
         cls, path: Path, **options: Unpack[LoadOptions]
     ) -> tuple[Self, str, dict[str, NDArray[np.float64]]]:
         """Return the chain of a checkpoint with the notes and series that were saved beside it."""
+        from .io.checkpoint import read_checkpoint
+
         engine = options.get("engine") or cpu_engine(threads=options.get("threads"))
         found = read_checkpoint(path)
         try:

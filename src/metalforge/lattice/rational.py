@@ -18,7 +18,6 @@ from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ellipj, ellipk, ellipkm1
 
 from metalforge.core.errors import MetalforgeError, SpecError
 
@@ -81,6 +80,8 @@ def _expected_error(exponent: Fraction, n: int, ratio: float) -> float:
     q = exp(-pi K' / K) is the nome of modulus k^2 = 1 - low / high. For the square root this is Zolotarev's error up to
     terms of order q^(6n); other powers approach it as n grows (seen in the results, which are what counts).
     """
+    from scipy.special import ellipk, ellipkm1
+
     nome = math.exp(-math.pi * float(ellipk(ratio)) / float(ellipkm1(ratio)))
     return 4 * abs(math.sin(math.pi * exponent)) * nome ** (2 * n + 1)
 
@@ -110,6 +111,8 @@ def _places(ratio: float, fractions: NDArray[np.float64]) -> list[Decimal]:
 
     For the square root Zolotarev's error is zero and extreme at equidistant fractions; other powers are close to that.
     """
+    from scipy.special import ellipj, ellipkm1
+
     dn = ellipj((1 - fractions) * float(ellipkm1(ratio)), 1 - ratio)[2]
     return [Decimal(float(x)) for x in dn**2]
 

@@ -23,27 +23,45 @@ from metalforge.dashboard.opening import open_page
 from metalforge.dashboard.payloads import encoded, thinned
 from reference.dashboard_pages import GOLDEN, LINES, campaign, served
 
+DAMAGES = [
+    (lambda data: data[:20_000] + b"X" + data[20_001:], "damaged", True),
+    (lambda data: b"not a journal\n" * 3, "journal", False),
+    (lambda data: b"", "empty", False),
+    (lambda data: b"".join(LINES[1:9]), "record 0", False),
+]
+
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     return campaign(tmp_path_factory.mktemp("finished"))
 
 
-def test_a_journal_is_followed_while_it_grows(tmp_path):
-    there = campaign(tmp_path / "run", LINES[:40])
-    with served(there) as page:
-        page.enter()
-        with page.events() as following:
-            assert following("campaigns")[0]["records"] in (0, 40)
+@pytest.fixture(scope="module")
+def growing(tmp_path_factory):
+    return campaign(tmp_path_factory.mktemp("growing"), LINES[:40])
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory, finished, growing):
+    """One page on all campaigns of this file: a finished one, one that grows, and those that are damaged."""
+    hurt = [campaign(tmp_path_factory.mktemp("hurt"), [change(b"".join(LINES))]) for change, _, _ in DAMAGES]
+    with served(finished, growing, *hurt) as found:
+        found.enter()
+        yield found
+
+
+def test_a_journal_is_followed_while_it_grows(page, growing):
+    with page.events("/events?campaign=1") as following:
+        assert following("campaigns")[1]["records"] in (0, 40)
+        state = following("state")
+        assert state["at"] == 40
+        with (growing / "journal.jsonl").open("ab") as stream:
+            stream.write(b"".join(LINES[40:]) + b'{"crc":"half')
+        while state["at"] < len(LINES):
             state = following("state")
-            assert state["at"] == 40
-            with (there / "journal.jsonl").open("ab") as stream:
-                stream.write(b"".join(LINES[40:]) + b'{"crc":"half')
-            while state["at"] < len(LINES):
-                state = following("state")
-        assert state["view"]["status"] == "finished"
-        assert state["volumes"][0]["beta_c"] == "5.0900(75)"
-        assert state["problem"] == ""
+    assert state["view"]["status"] == "finished"
+    assert state["volumes"][0]["beta_c"] == "5.0900(75)"
+    assert state["problem"] == ""
 
 
 @pytest.mark.parametrize("at", [12, 100, 303])
@@ -69,38 +87,25 @@ def test_page_and_report_have_one_source_for_the_transition(finished):
     assert sent["figure"]["volumes"][0]["beta_c"] == found.beta_c
 
 
-def test_decisions_carry_the_record_that_they_stand_in(finished):
-    with served(finished) as page:
-        page.enter()
-        _, lines = page.json("/decisions")
-        assert len(lines) == page.json("/state")[1]["decided"]
+def test_decisions_carry_the_record_that_they_stand_in(page):
+    _, lines = page.json("/decisions")
+    assert len(lines) == page.json("/state")[1]["decided"]
     records = read_journal(GOLDEN, Record).records
     assert all(records[line["at"] - 1].reason.startswith(line["reason"].split(";")[0]) for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("change", "word", "left"),
-    [
-        (lambda data: data[:20_000] + b"X" + data[20_001:], "damaged", True),
-        (lambda data: b"not a journal\n" * 3, "journal", False),
-        (lambda data: b"", "empty", False),
-        (lambda data: b"".join(LINES[1:9]), "record 0", False),
-    ],
-)
-def test_a_damaged_journal_is_a_line_on_the_page_and_the_others_go_on(tmp_path, finished, change, word, left):
-    hurt = campaign(tmp_path / "hurt", [change(b"".join(LINES))])
-    with served(hurt, finished) as page:
-        page.enter()
-        with page.events() as following:
+@pytest.mark.parametrize(("number", "word", "left"), [(n, word, left) for n, (_, word, left) in enumerate(DAMAGES, 2)])
+def test_a_damaged_journal_is_a_line_on_the_page_and_the_others_go_on(page, number, word, left):
+    with page.events() as following:
+        lines = following("campaigns")
+        while not lines[number]["problem"] or not lines[0]["records"]:
             lines = following("campaigns")
-            while not lines[0]["problem"] or not lines[1]["records"]:
-                lines = following("campaigns")
-        assert word in lines[0]["problem"]
-        assert lines[1]["beta_c"] == "5.0900(75)"
-        status, answer = page.json("/state")
-        assert (status == 200) is left
-        assert word in (answer["problem"] if left else answer["error"])
-        assert page.json("/state?campaign=1")[1]["problem"] == ""
+    assert word in lines[number]["problem"]
+    assert lines[0]["beta_c"] == "5.0900(75)"
+    status, answer = page.json(f"/state?campaign={number}")
+    assert (status == 200) is left
+    assert word in (answer["problem"] if left else answer["error"])
+    assert page.json("/state")[1]["problem"] == ""
 
 
 def test_a_journal_that_is_cut_or_taken_away_is_said(tmp_path):

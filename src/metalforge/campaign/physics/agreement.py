@@ -25,7 +25,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chndtr, ndtri
 
 from metalforge.statistics.histograms import Joint
 
@@ -110,6 +109,8 @@ def _within(chain: MeasuredChain, track: PhaseTrack, phases: Floats) -> Floats:
 
 def share_pull(rows: int, own: float, began_above: bool, share: float, tau: float) -> float:
     """Return how surprising it is to be above for a part `own` of the rows: positive where that is too much."""
+    from scipy.special import chndtr, ndtri
+
     if began_above:
         return -share_pull(rows, 1 - own, False, 1 - share, tau)
     up, down = (1 - own) * rows * share / tau, own * rows * (1 - share) / tau

@@ -22,7 +22,6 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import pdtr
 
 from metalforge.core.threads import one_thread
 from metalforge.statistics.mbar import NotLocated
@@ -232,6 +231,8 @@ def exchange_pays(near: Sequence[PointSeries], points: Sequence[PointSeries], lo
     were one in 500 updates. Ladders are then on trial until they had as many updates, and go on where they had more
     crossings per update.
     """
+    from scipy.special import pdtr
+
     alone = [p for p in near if not p.ladder]
     ladders = [p for p in points if p.ladder]
     updates, tried = (sum(p.plaquette.size for p in chains) for chains in (alone, ladders))

@@ -24,7 +24,6 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtri
 
 from metalforge.core.errors import SpecError
 from metalforge.statistics.histograms import BEYOND, MIN_EFFECTIVE, Joint, join, variance
@@ -210,6 +209,8 @@ def _peak(
 
 def _scatter(joint: Joint, chains: Sequence[MeasuredChain], beta_c: float, pulls: Pulls) -> float:
     """Return the factor by which errors grow because the chains that carry the peak contradict each other."""
+    from scipy.special import chdtri
+
     shares = np.bincount(joint.chain_of_block, joint.shares(beta_c), minlength=len(chains))
     carrying = np.flatnonzero(shares > CARRIES)
     if carrying.size < 2:

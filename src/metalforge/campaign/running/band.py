@@ -15,8 +15,6 @@ from math import hypot, sqrt
 from operator import mul
 from typing import NamedTuple
 
-from scipy.special import stdtrit
-
 BIN = 16
 """Rows of a bin."""
 FEWEST = 16
@@ -126,4 +124,6 @@ def _means(rows: Rows) -> Rows:
 @cache
 def _quantile(n: int, size: float) -> float:
     """Return the quantile of Student's distribution for so many values."""
+    from scipy.special import stdtrit
+
     return -float(stdtrit(n - 1, size / 2))

@@ -28,7 +28,7 @@ from metalforge.campaign.report.spec_text import spec_text
 from metalforge.campaign.spec import CampaignSpec, load_spec
 from metalforge.campaign.state import CampaignState, Fold, fold
 from metalforge.campaign.store.chain_files import ChainFiles, CheckpointStoreError, chain_files, own_address
-from metalforge.campaign.store.directory import DirectoryLock, sweep, writable_directory
+from metalforge.campaign.store.directory import JOURNAL, DirectoryLock, sweep, writable_directory
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import (
     Decided,
@@ -66,7 +66,6 @@ from .producer import Producer
 from .rewiring import ScreenRule
 from .screen import Screen
 
-JOURNAL = "journal.jsonl"
 MARGIN, MARGIN_S = 0.2, 10.0
 """Part of `max_wall`, and seconds at most, that are left for the last checkpoints."""
 GRACE, GRACE_S = 0.02, 1.0

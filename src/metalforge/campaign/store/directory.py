@@ -14,6 +14,7 @@ from metalforge.core.errors import MetalforgeError
 from metalforge.core.files import PathLike, naming, new_scratch, remove_half_written
 
 PROBE_BYTES = 4096  # a block: a full disk still has room for an empty file
+JOURNAL = "journal.jsonl"
 NAME = "lock"
 PLACES = ("chains", "figures")
 """Directories of a campaign's directory."""
