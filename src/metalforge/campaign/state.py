@@ -23,6 +23,7 @@ from .spec import CampaignSpec, Dims
 from .store import records
 from .store.columns import Column, Spool
 from .store.records import Assigned, Decided, Estimated, Interrupted, Opened, Record, Rows, Screened, StoppedBy
+from .timeline import Timeline
 
 Start = Literal["hot", "cold"]
 
@@ -31,12 +32,8 @@ PEAK_PRIOR = "peak-prior"
 """What is decided where a peak is expected before it is located."""
 LAST_SCREENED, LAST_CHECKS, LAST_EVIDENCE = 200, 10_000, 500
 """What is kept of a chain's screen, of checks, and of the evidence of estimates: all before is in the journal."""
-LAST_SPANS, LAST_COMMANDS, MOST_SAMPLES = 2000, 1000, 600
-"""What is kept of a substrate's work, of commands, and of samples, of which every other one goes then."""
-TOGETHER_S = 1.0
-"""Blocks of one chain with less than this between them are one stretch of work."""
-AT_ONCE = 16
-"""Stretches of one substrate among which the one that goes on is looked for: a card runs many chains at a time."""
+LAST_COMMANDS, MOST_SAMPLES = 1000, 600
+"""What is kept of commands, and of samples, of which every other one goes then."""
 NO_JOURNAL = "not a campaign's journal: it must begin with an `opened` record"
 
 
@@ -55,14 +52,6 @@ class Drift(NamedTuple):
         found = check.drift_action, check.drift_plaquette, check.drift_polyakov
         largest = (max(one, abs(other)) for one, other in zip(self[3:], found, strict=True))
         return Drift(self.precision, self.substrate, self.checks + 1, *largest)
-
-
-class Span(NamedTuple):
-    """A stretch of work of one substrate on one chain, in seconds since the epoch."""
-
-    chain: str
-    began: float
-    ended: float
 
 
 def start_of(stream: int) -> Start:
@@ -261,10 +250,12 @@ class CampaignState:
     utilisation: records.Utilisation | None = None
     topology: records.Topology | None = None
     """The graph that runs now, or ran last."""
+    rewired: list[float] = field(default_factory=list)
+    """When one graph took the place of another without the process ending."""
     samples: list[records.Sampled] = field(default_factory=list)
     """How its stages did, thinned: those of long ago stand further apart. The last one is always there."""
-    spans: dict[str, deque[Span]] = field(default_factory=dict)
-    """When each substrate worked, and on what: the last of it, blocks that follow each other as one."""
+    timelines: dict[str, Timeline] = field(default_factory=dict)
+    """When each substrate worked, and on what."""
     commands: deque[records.Commanded] = field(default_factory=lambda: deque(maxlen=LAST_COMMANDS))
     resumed: list[records.Resumed] = field(default_factory=list)
     extended: list[records.Extended] = field(default_factory=list)
@@ -413,7 +404,7 @@ class CampaignState:
                 chain = self._chain(record.chain)
                 chain.close(record)
                 if record.began:
-                    self._work(record.substrate, Span(chain.ladder or chain.id, record.began, record.at))
+                    self._worked(record.substrate, chain.ladder or chain.id, record.began, record.at)
                 if record.done and record.chain == self.visits[record.visit].chain:
                     self.open_visits.pop(record.visit, None)
             case records.Migrated():
@@ -423,7 +414,7 @@ class CampaignState:
                 chain.screened.append(record)
                 chain.flagged |= record.flagged
                 if record.busy is not None:
-                    self._work(record.route, Span(record.chain, record.at - record.busy.value, record.at))
+                    self._worked(record.route, record.chain, record.at - record.busy.value, record.at)
             case records.Checked():
                 if self._chain(record.chain).check(record.step):
                     self.checks.append(record)
@@ -439,6 +430,8 @@ class CampaignState:
             case records.Utilisation():
                 self.utilisation = record
             case records.Topology():
+                if self.topology is not None and self.topology.at >= self._since:
+                    self.rewired.append(record.at)
                 self.topology = record
             case records.Sampled():
                 self.samples.append(record)
@@ -455,14 +448,8 @@ class CampaignState:
                 self.seconds = record.seconds
                 self._since = record.at
 
-    def _work(self, substrate: str, span: Span) -> None:
-        done = self.spans.setdefault(substrate, deque(maxlen=LAST_SPANS))
-        for back in range(-1, -min(len(done), AT_ONCE) - 1, -1):
-            last = done[back]
-            if last.chain == span.chain and span.began - last.ended < TOGETHER_S:
-                done[back] = Span(span.chain, min(last.began, span.began), span.ended)
-                return
-        done.append(span)
+    def _worked(self, substrate: str, chain: str, began: float, ended: float) -> None:
+        self.timelines.setdefault(substrate, Timeline()).add(chain, began, ended)
 
     def _give_up(self, chain: ChainLog) -> None:
         """Close the visits of a chain that is not continued; what was spent on it is spent."""

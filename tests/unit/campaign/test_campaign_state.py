@@ -16,6 +16,7 @@ from metalforge.campaign.store.records import (
     Commanded,
     JoulesSample,
     Record,
+    Resumed,
     Rows,
     Sampled,
     Screened,
@@ -24,6 +25,7 @@ from metalforge.campaign.store.records import (
     StageSample,
     Topology,
 )
+from metalforge.campaign.timeline import MOST_SPANS, Span, Timeline, coarse
 from metalforge.core.errors import SpecError
 from metalforge.core.quantities import Modelled
 from reference.campaigns import BEGAN, records_of, spec_of
@@ -134,21 +136,43 @@ def test_what_a_watcher_needs_is_folded_and_stays_small():
         assert msgspec.json.decode(read.body(record), type=Record) == record
 
 
-def test_blocks_that_follow_each_other_are_one_stretch_of_work():
+def test_when_substrates_worked_is_folded():
     written = records_of(spec_of(), betas=(5.66, 5.68), rows=100)
     blocks = [r for r in written if isinstance(r, BlockDone)]
     dated = [msgspec.structs.replace(r, began=r.at - 0.9) if r in blocks else r for r in written]
-    spans = fold(dated).spans
-    assert {lane: [span.chain for span in work] for lane, work in spans.items()} == {
-        "cpu:0": ["c0000"],
-        "cpu:1": ["c0001"],
+    lanes = fold(dated).timelines
+    assert {lane: {span.chain for span in line.spans} for lane, line in lanes.items()} == {
+        "cpu:0": {"c0000"},
+        "cpu:1": {"c0001"},
     }
-    (work,) = spans["cpu:0"]
-    assert (work.began, work.ended) == (blocks[0].at - 0.9, blocks[1].at)
+    own = [block for block in blocks if block.substrate == "cpu:0"]
+    assert [span.ended for span in lanes["cpu:0"].spans] == [block.at for block in own]
+    assert lanes["cpu:0"].spans[0].began == own[0].at - 0.9
     seen = Screened(
         chain="c0000", step=100, route=EMULATED_NPU, chi=1.0, flagged=False, heads={}, at=BEGAN + 9,
         busy=Modelled(value=0.25, unit="s", profile="a board"),
     )  # fmt: skip
     state = fold([*written, seen])
-    assert list(state.spans) == [EMULATED_NPU], "blocks of earlier versions do not say when they began"
-    assert state.spans[EMULATED_NPU][0][1:] == (BEGAN + 8.75, BEGAN + 9)
+    assert list(state.timelines) == [EMULATED_NPU], "blocks of earlier versions do not say when they began"
+    assert state.timelines[EMULATED_NPU].spans == [("c0000", BEGAN + 8.75, BEGAN + 9, 0.25)]
+
+
+def test_a_timeline_of_many_blocks_stays_small_and_forgets_no_work():
+    line = Timeline()
+    for n in range(100_000):
+        line.add(f"c{n % 7}", 2.0 * n, 2.0 * n + 1.5)
+    line.add("c6", 10.0, 20.0)  # the same chain was said to be further: nothing new
+    assert len(line.spans) <= MOST_SPANS
+    assert sum(span.busy for span in line.spans) == pytest.approx(150_000.0)
+    assert (min(span.began for span in line.spans), max(span.ended for span in line.spans)) == (0.0, 199_999.5)
+    assert sum(span.within(0.0, 100_000.0) for span in line.spans) == pytest.approx(75_000.0, rel=0.01)
+    short = [Span("a", 0.0, 90.0, 90.0), Span("a", 90.0, 91.0, 1.0), Span("b", 92.0, 93.0, 1.0)]
+    assert coarse(short, 10) == [short[0], Span("", 90.0, 93.0, 2.0)]
+
+
+def test_one_graph_after_another_in_one_process_is_a_rewiring():
+    written = records_of(spec_of(), betas=(5.68,), rows=100)
+    first, second = (Topology(ordering=name, stages=(), edges=(), at=BEGAN + 20 + i) for i, name in enumerate("CA"))
+    assert fold([*written[:1], first, second]).rewired == [second.at]
+    again = Resumed(package_version="0", isa="plain", at=BEGAN + 20.5)
+    assert fold([*written[:1], first, again, second]).rewired == []

@@ -1,0 +1,205 @@
+"""What figures of chains show, as data: histories, the loop's plane, memory, swaps, and what a peak rests on."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.campaign.findings import traffic_of
+from metalforge.campaign.physics.evidence import MIN_OVERLAP, Finding
+from metalforge.campaign.physics.phases import Shape, shape_at, transits
+from metalforge.campaign.physics.selection import neighbours, overlap
+from metalforge.campaign.physics.transition import Located
+from metalforge.campaign.spec import Dims
+from metalforge.campaign.state import ChainLog
+from metalforge.statistics.estimate import MIN_LENGTH
+from metalforge.statistics.gamma import autocorrelation, gamma_method
+
+from .decisions import ResultPart
+
+Floats = NDArray[np.float64]
+BINS = 40
+DOTS = 500
+"""Rows of one chain in a scatter: more hide each other."""
+SHORTEST_MEMORY = 20
+"""Updates over which an autocorrelation is shown, at least; twice its window where that is longer."""
+MOST_MARKS = 400
+"""Crossings that are marked in a history: more are a grey band."""
+STEPS = 300
+"""Updates at which the places of replicas are shown."""
+
+
+class ChainHistory(NamedTuple):
+    """The plaquette and |L| of a chain, update by update; measurement begins after `warmup`."""
+
+    plaquette: Floats
+    loop: Floats
+    warmup: int
+
+
+def history_of(chain: ChainLog) -> ChainHistory:
+    """Return the history of a chain, warm-up too."""
+    loop = np.hypot(chain.column("polyakov_re", measured=False), chain.column("polyakov_im", measured=False))
+    return ChainHistory(chain.column("plaquette", measured=False), loop, chain.warmup)
+
+
+class OrderHistogram(NamedTuple):
+    """The density of a value between edges."""
+
+    edges: Floats
+    density: Floats
+
+
+def histogram_edges(values: Floats) -> Floats:
+    """Return the edges of the bins for an order parameter: from 0, or from below where it goes there."""
+    return np.linspace(min(float(values.min()), 0.0), float(values.max()), BINS + 1)
+
+
+def histogram_of(values: Floats, edges: Floats) -> OrderHistogram:
+    """Return how values are distributed."""
+    return OrderHistogram(edges, np.histogram(values, edges, density=True)[0])
+
+
+class LoopPlane(NamedTuple):
+    """Polyakov loops of a chain in the complex plane, thinned; `reach` is the largest |L| of all its rows."""
+
+    re: Floats
+    im: Floats
+    reach: float
+
+
+def plane_of(polyakov: NDArray[np.complex128]) -> LoopPlane:
+    """Return where the loop of a measurement was."""
+    shown = polyakov[:: max(1, -(-polyakov.size // DOTS))]
+    return LoopPlane(shown.real, shown.imag, float(np.abs(polyakov).max(initial=0.0)))
+
+
+class ChainMemory(NamedTuple):
+    """The autocorrelation of an order parameter; tau_int is summed up to the distance `window`, in updates."""
+
+    rho: Floats
+    window: int
+    tau: float
+    tau_error: float
+
+
+def memory_of(order: Floats) -> ChainMemory | None:
+    """Return how long a chain remembers; None where it is too short, or stuck."""
+    if order.size < MIN_LENGTH or np.ptp(order) == 0:
+        return None
+    found = gamma_method(order)
+    rho = autocorrelation(order)[: max(SHORTEST_MEMORY, 2 * found.window) + 1]
+    return ChainMemory(rho, found.window, found.tau_int, found.tau_int_error)
+
+
+class LadderSwaps(ResultPart, frozen=True, kw_only=True):
+    """How the replicas of a ladder moved: `places` has for each the coupling that it held at each of `update`.
+
+    `rates` are the shares of accepted swaps between neighbouring couplings.
+    """
+
+    dims: Dims
+    chains: tuple[str, ...]
+    betas: tuple[float, ...]
+    rates: Floats
+    round_trips: float
+    updates: int
+    update: NDArray[np.int64]
+    places: NDArray[np.int64]
+
+
+def swaps_of(rungs: Sequence[ChainLog]) -> LadderSwaps | None:
+    """Return the swaps of a ladder; None before there are two updates to compare, and for a chain alone."""
+    seen = traffic_of(rungs) if len(rungs) > 1 else None
+    if seen is None:
+        return None
+    update = np.unique(np.linspace(0, seen.updates - 1, min(STEPS, seen.updates)).astype(np.int64))
+    who = np.array([chain.column("replica")[: seen.updates][update] for chain in rungs])
+    return LadderSwaps(
+        dims=rungs[0].dims,
+        chains=tuple(chain.id for chain in rungs),
+        betas=tuple(chain.beta for chain in rungs),
+        rates=seen.rates,
+        round_trips=seen.round_trips,
+        updates=seen.updates,
+        update=update,
+        places=np.argsort(who, axis=0),
+    )
+
+
+class SupportingChain(ResultPart, frozen=True, kw_only=True):
+    """A chain that was joined for a peak: its own independent samples, and how many of those at the peak are its.
+
+    `crossings` counts ways between the phases, `marks` are the measured updates of the first of them.
+    """
+
+    chain: str
+    beta: float
+    near: bool
+    own: float
+    carried: float
+    crossings: int
+    marks: tuple[int, ...]
+
+
+class NeighbourOverlap(NamedTuple):
+    """How much the energies at two neighbouring couplings overlap, 0 to 1."""
+
+    low: float
+    high: float
+    value: float
+
+
+class PeakSupport(ResultPart, frozen=True, kw_only=True):
+    """What the peak of one volume rests on; `low` and `high` are the thresholds of the order parameter's phases."""
+
+    dims: Dims
+    beta_c: float
+    width: float
+    two_phases: bool
+    low: float
+    high: float
+    needed: float
+    overlaps: tuple[NeighbourOverlap, ...]
+    chains: tuple[SupportingChain, ...]
+
+
+def support_of(located: Located, shape: Shape | None = None) -> PeakSupport:
+    """Return what a peak rests on: overlap of neighbours, effective samples and crossings of every joined chain."""
+    found, chains = located.transition, located.chains
+    shape = shape or shape_at(located.joint, chains, found.beta_c)
+    low, high = shape.thresholds
+    shares = np.bincount(located.joint.chain_of_block, located.joint.shares(found.beta_c), minlength=len(chains))
+    crossed = [transits(chain.order, low, high) for chain in chains]
+    return PeakSupport(
+        dims=found.dims,
+        beta_c=found.beta_c,
+        width=found.width,
+        two_phases=shape.two_phases,
+        low=low,
+        high=high,
+        needed=MIN_OVERLAP,
+        overlaps=tuple(
+            NeighbourOverlap(below[0].beta, above[0].beta, overlap(below, above))
+            for below, above in pairwise(neighbours(chains))
+        ),
+        chains=tuple(
+            SupportingChain(
+                chain=chain.point.chain,
+                beta=chain.beta,
+                near=abs(chain.beta - found.beta_c) <= found.width,
+                own=chain.energy.size / (2 * chain.tau),
+                carried=float(found.n_effective * share),
+                crossings=ways.size,
+                marks=tuple(ways[:MOST_MARKS].tolist()),
+            )
+            for chain, share, ways in zip(chains, shares, crossed, strict=True)
+        ),
+    )
+
+
+def supports_of(found: Mapping[Dims, Finding]) -> tuple[PeakSupport, ...]:
+    """Return what the located peaks rest on, by volume."""
+    return tuple(support_of(finding.located) for finding in found.values() if finding.located is not None)
