@@ -4,6 +4,7 @@ Beside a spec or a preset a budget is the whole one and volumes take the place o
 seconds and updates are added to what it has spent, and volumes to those it has.
 """
 
+from math import inf, isfinite
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ ENDED_BY = {"target": "target_error", "trajectories": "trajectories", "seconds":
 
 
 class Extension(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is asked: budgets, lattices, couplings that every volume visits first, where it runs and is kept."""
+    """What is asked: budgets, lattices, couplings that every volume visits first, who steers, where it runs and is."""
 
     seconds: float | None = None
     trajectories: int | None = None
@@ -29,11 +30,37 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     checkpoints: str | None = None
     substrate: str | None = None
     cluster: str | None = None
+    steerer: str | None = None
 
     @property
     def asks(self) -> bool:
         """Whether it asks for anything."""
         return self != Extension()
+
+
+def volume_of(name: str, text: str) -> Dims:
+    """Return a lattice from text such as 12,12,12,4."""
+    wanted = "four integers as in 12,12,12,4"
+    numbers = _numbers(name, text, wanted)
+    if len(numbers) != 4 or any(n != int(n) for n in numbers):
+        raise SpecError(f"`{name}` must be {wanted}. Got {text}")
+    x, y, z, t = (int(n) for n in numbers)
+    return x, y, z, t
+
+
+def betas_of(name: str, text: str) -> tuple[float, ...]:
+    """Return couplings from text such as 5.68,5.70."""
+    return tuple(_numbers(name, text, "numbers as in 5.68,5.70"))
+
+
+def _numbers(name: str, text: str, wanted: str) -> list[float]:
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = [inf]
+    if not all(map(isfinite, found)):
+        raise SpecError(f"`{name}` must be {wanted}. Got {text}")
+    return found
 
 
 def asked_beside(spec: CampaignSpec, more: Extension) -> CampaignSpec:
@@ -46,7 +73,7 @@ def asked_beside(spec: CampaignSpec, more: Extension) -> CampaignSpec:
         if {dims[3] for dims in more.volumes} != {dims[3] for dims in spec.lattice.volumes}:
             del lattice["beta_min"], lattice["beta_max"]
         spec = msgspec.structs.replace(spec, lattice=type(spec.lattice)(**lattice))
-    return _placed(_visiting(spec, more.betas), more)
+    return _placed(_visiting(_steered(spec, more.steerer), more.betas), more)
 
 
 def extended(state: CampaignState, more: Extension) -> CampaignSpec:
@@ -72,7 +99,7 @@ def extended(state: CampaignState, more: Extension) -> CampaignSpec:
     spec = _kept_at(_changed(spec, "budget", changes), more.checkpoints)
     if more.volumes:
         spec = _changed(spec, "lattice", {"volumes": _with_volumes(spec, more.volumes)})
-    return _placed(_visiting(spec, more.betas), more)
+    return _placed(_visiting(_steered(spec, more.steerer), more.betas), more)
 
 
 def _with_volumes(spec: CampaignSpec, added: tuple[Dims, ...]) -> tuple[Dims, ...]:
@@ -90,6 +117,11 @@ def _with_volumes(spec: CampaignSpec, added: tuple[Dims, ...]) -> tuple[Dims, ..
             f"ordering {spec.ordering} does not run more volumes\nhint: begin another campaign with --ordering C"
         )
     return (*there, *added)
+
+
+def _steered(spec: CampaignSpec, steerer: str | None) -> CampaignSpec:
+    """Return the spec with another steerer."""
+    return spec if steerer is None else _changed(spec, "steering", {"steerer": steerer})
 
 
 def _visiting(spec: CampaignSpec, betas: tuple[float, ...]) -> CampaignSpec:

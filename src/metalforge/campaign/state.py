@@ -257,6 +257,10 @@ class CampaignState:
     timelines: dict[str, Timeline] = field(default_factory=dict)
     """When each substrate worked, and on what."""
     commands: deque[records.Commanded] = field(default_factory=lambda: deque(maxlen=LAST_COMMANDS))
+    pause: records.Commanded | None = None
+    """The command by which it pauses; None where it does not."""
+    screen_held: records.Commanded | None = None
+    """The last word of a person on where the screen is; None where that is left to its rule."""
     resumed: list[records.Resumed] = field(default_factory=list)
     extended: list[records.Extended] = field(default_factory=list)
     extended_at: int = 0
@@ -383,9 +387,9 @@ class CampaignState:
                 raise SpecError("journal: a second `opened` record")
             case records.Resumed():
                 # A process that was killed worked until its last record; one that was interrupted has said so.
-                self.seconds += max(before - self._since, 0.0)
+                self._work_until(before)
                 self.resumed.append(record)
-                self._since = record.at
+                self._since, self.pause = record.at, None
             case records.Extended():
                 self.extended.append(record)
                 self.extended_at = len(self.visits)
@@ -439,17 +443,33 @@ class CampaignState:
                     del self.samples[-2::-2]
             case records.Commanded():
                 self.commands.append(record)
+                if record.accepted:
+                    self._obey(record)
             case Interrupted():
                 self.interrupted.append(record)
                 self.seconds = record.seconds
-                self._since = record.at
+                self._since, self.pause = record.at, None
             case records.Finished():
                 self.finished = record
                 self.seconds = record.seconds
-                self._since = record.at
+                self._since, self.pause = record.at, None
 
     def _worked(self, substrate: str, chain: str, began: float, ended: float) -> None:
         self.timelines.setdefault(substrate, Timeline()).add(chain, began, ended)
+
+    def _obey(self, command: records.Commanded) -> None:
+        """Take what a command changes that no other record says."""
+        if command.what == "pause":
+            self._work_until(command.at)
+            self.pause = command
+        elif command.what == "resume":
+            self._since, self.pause = command.at, None
+        elif command.what == "rewire":
+            self.screen_held = None if command.asked.get("screen") == "auto" else command
+
+    def _work_until(self, at: float) -> None:
+        """Count the seconds of compute until then: there are none in a pause."""
+        self.seconds += 0.0 if self.pause else max(at - self._since, 0.0)
 
     def _give_up(self, chain: ChainLog) -> None:
         """Close the visits of a chain that is not continued; what was spent on it is spent."""
@@ -470,8 +490,8 @@ class CampaignState:
         return {name for device in devices for name in (cores if device.startswith("cpu") else {device})}
 
     def elapsed(self, now: float) -> float:
-        """Return seconds of compute until `now`: a pause between two processes does not count."""
-        if self.finished is not None:
+        """Return seconds of compute until `now`: a pause, of it or between two processes, does not count."""
+        if self.finished is not None or self.pause is not None:
             return self.seconds
         return self.seconds + max(now - self._since, 0.0)
 

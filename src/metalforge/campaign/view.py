@@ -32,7 +32,7 @@ NOT_YET = "trusted, and not asked yet"
 RECENT = 500
 """Updates over which acceptance and iterations are averaged: a look four times per second must stay cheap."""
 
-Status: TypeAlias = Literal["running", "silent", "interrupted", "finished"]
+Status: TypeAlias = Literal["running", "paused", "silent", "interrupted", "finished"]
 
 
 class _Shown(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -172,6 +172,8 @@ def _status(state: CampaignState, now: float) -> tuple[Status, str]:
         return "interrupted", state.interruption.reason
     if now - state.last_at > (SILENT_SAMPLED_S if state.samples else SILENT_S):
         return "silent", "its process may be gone"
+    if state.pause is not None:
+        return "paused", f"by {state.pause.by}"
     return "running", ""
 
 

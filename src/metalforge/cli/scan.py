@@ -28,11 +28,11 @@ BETAS = "Couplings that every volume visits first, as in 5.68,5.70."
 
 def asked(volume: list[str] | None, beta: str | None, **plain: str | float | None) -> "Extension":
     """Return what the options ask for."""
-    from metalforge.campaign.extending import Extension
+    from metalforge.campaign.extending import Extension, betas_of, volume_of
 
     return Extension(
-        volumes=tuple(_volume(text) for text in volume or ()),
-        betas=() if beta is None else tuple(_numbers("--beta", beta, "numbers as in 5.68,5.70")),
+        volumes=tuple(volume_of("--volume", text) for text in volume or ()),
+        betas=() if beta is None else betas_of("--beta", beta),
         **plain,  # type: ignore[arg-type]
     )
 
@@ -77,21 +77,6 @@ def _budget(spec: "CampaignSpec") -> str:
         "an error of {:g}": budget.target_error,
     }
     return " or ".join(text.format(limit) for text, limit in limits.items() if limit is not None)
-
-
-def _volume(text: str) -> tuple[int, int, int, int]:
-    numbers = _numbers("--volume", text, "four integers as in 12,12,12,4")
-    if len(numbers) != 4 or any(n != int(n) for n in numbers):
-        raise _refused("--volume", text, "four integers as in 12,12,12,4")
-    x, y, z, t = (int(n) for n in numbers)
-    return x, y, z, t
-
-
-def _numbers(option: str, text: str, wanted: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise _refused(option, text, wanted) from None
 
 
 def _refused(option: str, text: str, wanted: str) -> Exception:

@@ -6,6 +6,7 @@
     DIR/spec.toml        the resolved spec, for people
     DIR/chains/*.h5      checkpoints, unless the spec has another place for them
     DIR/lock             one process a directory
+    DIR/control.sock     takes commands while it runs
 """
 
 import os
@@ -31,6 +32,7 @@ from metalforge.campaign.store.chain_files import ChainFiles, CheckpointStoreErr
 from metalforge.campaign.store.directory import JOURNAL, DirectoryLock, sweep, writable_directory
 from metalforge.campaign.store.journal import Journal
 from metalforge.campaign.store.records import (
+    Commanded,
     Decided,
     Extended,
     Finished,
@@ -49,6 +51,7 @@ from metalforge.core.installation import checked_out_commit
 from metalforge.native.engine import continues, family_of_engine
 
 from .book import Book
+from .controls import Controls
 from .equipment import HeadReader, Tools
 from .estimator import Estimator
 from .graph import build_graph, silicon_of
@@ -86,6 +89,8 @@ class Campaign(Closing):
         lanes: Sequence[ChainLane],
         edited: str = "",
         machines: Machines | None = None,
+        *,
+        stays_paused: bool = False,
     ) -> None:
         self.directory, self._lock, self.book = directory, lock, book
         self._machines = machines or ThisMachine()
@@ -99,6 +104,9 @@ class Campaign(Closing):
         self._energy = EnergyNotes(book, self._meters)
         self._meter_lanes()
         self._wall = time.monotonic()
+        self._controls, self._stays_paused = Controls(self), stays_paused
+        self.rule: ScreenRule | None = None
+        """What moves the screen of the graph that runs, or ran last; None where it has none that may be moved."""
         self.message = "\n".join(said for said in (book.journal.message, edited) if said) or None
         """What was found amiss in the directory, for people."""
 
@@ -156,10 +164,12 @@ class Campaign(Closing):
         command: Sequence[str] = (),
         clock: Callable[[], float] = time.time,
         machines: Machines | None = None,
+        stay_paused: bool = False,
     ) -> Self:
         """Go on with the campaign of a directory, from its journal and checkpoints.
 
-        `more` extends it, finished or not: the spec in force is then another, and the journal says so.
+        `more` extends it, finished or not: the spec in force is then another, and the journal says so. One that was
+        killed while it paused goes on, or waits for `resume` where it is to `stay_paused`.
         """
         if not (directory / JOURNAL).exists():
             raise SpecError(f"{directory}: no campaign is there\nhint: metalforge scan --out {directory} begins one")
@@ -186,14 +196,14 @@ class Campaign(Closing):
             in_force = extended(state, more) if more is not None and more.asks else None
             lanes = (machines or ThisMachine()).lanes(in_force or state.spec)
             _check_bits(directory, state, lanes)
-            book = Book(journal, state, clock)
+            book, stays = Book(journal, state, clock), stay_paused and state.pause is not None
             if state.finished is None or in_force is not None:
                 book.write(Resumed(package_version=__version__, isa=native.level(), cut=journal.message or ""))
             if in_force is not None:
                 moved = None if more is None or more.checkpoints is None else _moved(directory, kept, book, in_force)
                 book.write(Extended(spec=in_force, command=tuple(command), checkpoints=moved))
                 _write_spec(directory, in_force)
-            return cls(directory, lock, book, lanes, edited, machines)
+            return cls(directory, lock, book, lanes, edited, machines, stays_paused=stays)
 
     # -- running ----------------------------------------------------------------------------------------------------
 
@@ -231,17 +241,41 @@ class Campaign(Closing):
             self.interrupt(f"{limit:g} seconds of wall time")
         return self._halt is not None
 
+    @property
+    def ends(self) -> bool:
+        """Whether the graph is to end at the next update: for good, or for a command."""
+        return self.halted or self._controls.turning
+
     def run(self) -> CampaignState:
         """Run to the end or to an interruption; `state.finished` tells which."""
         if self.state.finished is not None:
             return self.state
         if self.spec.budget.joules is not None:
             self.joules()
+        note_strategies(self.book, {lane.name: lane.engine for lane in self._lanes})
+        with self._controls.listening():
+            if self._stays_paused:
+                self._controls.stay_paused()
+            stopped = self._spell()
+            while self._controls.turn():
+                self._stop.clear()
+                if self._halt is not None:  # since it was cleared
+                    self._stop.set()
+                stopped = self._spell()
+            done, seconds = self.state.trajectories, self.state.elapsed(self.book.clock())
+            if self.halted:
+                self.book.write(Interrupted(reason=self._halt or "", trajectories=done, seconds=seconds))
+            else:
+                self.book.write(Finished(stopped_by=stopped or "exhausted", trajectories=done, seconds=seconds))
+        self.book.journal.sync()
+        return self.state
+
+    def _spell(self) -> StoppedBy | None:
+        """Run until the campaign is over, or must stop for a command; whoever goes on does so as one that resumes."""
         heads = load_heads(self.spec)
         if self.spec.screening.weights:
             heads = kept_weights(heads, self.spec.screening.weights, self.directory, self.book)
         note_heads(self.book, heads)
-        note_strategies(self.book, {lane.name: lane.engine for lane in self._lanes})
         with HeadReader(self.spec, heads) as reader:
             self._learning = Learning(self.book, heads, reader.worker)
             stopped = self.segment(self._ordering(reader), reader)
@@ -249,13 +283,16 @@ class Campaign(Closing):
         if reader.device is not None:
             self._energy.device(reader.device, reader.held_s, reader.emulation_s)
         self._energy.write()
-        done, seconds = self.state.trajectories, self.state.elapsed(self.book.clock())
-        if self.halted:
-            self.book.write(Interrupted(reason=self._halt or "", trajectories=done, seconds=seconds))
-        else:
-            self.book.write(Finished(stopped_by=stopped or "exhausted", trajectories=done, seconds=seconds))
-        self.book.journal.sync()
-        return self.state
+        return stopped
+
+    def change(self, spec: CampaignSpec, asked: Commanded) -> None:
+        """Go on by another spec, between two graphs; raises where it cannot be run here, and leaves all as it was."""
+        lanes = self._machines.lanes(spec, self._lost)
+        self._machines.check(spec, lanes)
+        self.book.write(asked, Extended(spec=spec, by=asked.by))
+        _write_spec(self.directory, spec)
+        self.spec, self._lanes = spec, lanes
+        self._meter_lanes()
 
     def segment(
         self, ordering: str, reader: HeadReader, *, until: Callable[[], bool] | None = None
@@ -268,7 +305,7 @@ class Campaign(Closing):
             for name, reason in planner.lost.items():
                 self.book.write(Decided(what="lane", by=name, reason=f"lost, its chains go on elsewhere: {reason}"))
             more = planner.stopped_by == "exhausted" and not asked() and self._machines.grown()
-            if not (planner.lost or (more and not self.halted)):
+            if not (planner.lost or (more and not self.ends)):
                 return planner.stopped_by
             self._lost |= set(planner.lost)
             self._lanes = self._machines.lanes(self.spec, self._lost)
@@ -288,7 +325,7 @@ class Campaign(Closing):
             self.book,
             arrangement.lanes,
             stop=lambda: self._stops(until),
-            halted=lambda: self.halted,
+            halted=lambda: self.ends,
             estimate=estimator,
             heads=reader.heads,
             sleeps=arrangement.sleeps,
@@ -322,15 +359,14 @@ class Campaign(Closing):
         began = time.monotonic()
         self._look()
         with estimator, _quick_turns(any(lane.sites for lane in self._lanes)), self._machines.start(graph) as run:
-            rule = None
-            if screen is not None and spec.running.rewire and not spec.running.deterministic:
-                rule = ScreenRule(
-                    run, self.book, screen, {stage_of(who.substrate): who.most for who in arrangement.lanes}
-                )
+            self.rule = None
+            if screen is not None and not spec.running.deterministic:
+                producers = {stage_of(who.substrate): who.most for who in arrangement.lanes}
+                self.rule = ScreenRule(run, self.book, screen, producers, judges=spec.running.rewire)
             while not run.wait(LOOK_S):
                 self._look()
-                if rule is not None:
-                    rule.look()
+                if self.rule is not None:
+                    self.rule.look()
             note_use(self.book, run, time.monotonic() - began)
         try:
             self.files.settle({chain.id: chain.settled for chain in self.state.chains.values()})
@@ -342,9 +378,10 @@ class Campaign(Closing):
         """However long a block takes, what was written is synced in time, and no budget of time is far exceeded."""
         self.book.journal.tick()
         self._note_lanes()
+        self._controls.look()
         budget = self.spec.budget.seconds
         late = budget is not None and self.state.elapsed(self.book.clock()) > budget + max(GRACE_S, GRACE * budget)
-        if self.halted or late:
+        if self.ends or late:
             self._stop.set()
 
     def _ordering(self, reader: HeadReader) -> str:

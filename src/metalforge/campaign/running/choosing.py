@@ -63,14 +63,14 @@ def choose_ordering(campaign: "Campaign", reader: HeadReader) -> str:
     spent = time.monotonic if unmetered else campaign.joules
 
     def rows_per_cost(ordering: str) -> float:
-        if campaign.halted:
+        if campaign.ends:
             return 0.0
         before, had, began = measured_rows(campaign.state), spent(), time.monotonic()
         campaign.segment(ordering, reader, until=lambda: time.monotonic() >= began + window)
         return (measured_rows(campaign.state) - before) / (spent() - had)
 
     turns = take_turns(candidates, rows_per_cost, ROUNDS)
-    if campaign.halted:
+    if campaign.ends:
         return "C"
     # The chains are the same whoever runs them: one tau for all, or its noise would decide.
     tau = pooled_tau_of(campaign.state)

@@ -19,8 +19,8 @@ class StopFlag:
 
     def clear(self) -> None:
         """Go on; also removes what a process that was killed has left."""
-        self._is_set = False
         self._path.unlink(missing_ok=True)
+        self._is_set = False
 
     def __call__(self) -> bool:
         """Whether to stop."""

@@ -3,7 +3,7 @@
 ==================  ================================================================================================
 `rule:screen`       a screen that producers stand still for leaves the way of the blocks and looks on from beside it,
                     at what it has time for; it comes back when it misses nothing. By the clock: not where a run is
-                    deterministic
+                    deterministic. A person who says where it should be has the last word (`controls`)
 `rule:acceptance`   a chain of which less than 15 % of the trajectories are accepted: its warm-up, in which the steps
                     are tuned, does not end early; in a measurement, where nothing may be tuned, it is given up and
                     begins again with twice the steps
@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from metalforge.campaign.state import ChainLog
-from metalforge.campaign.store.records import Decided
+from metalforge.campaign.store.records import Commanded, Decided
 from metalforge.pipeline import Bounded, Edits, GraphError, PipelineError, Run
 
 from .book import Book
@@ -70,9 +70,12 @@ class ScreenRule:
         book: Book,
         screen: Screen,
         producers: Mapping[str, int],
+        *,
+        judges: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run, self._book, self._screen, self._producers, self._clock = run, book, screen, producers, clock
+        self._judges, self._retry_at = judges, 0.0
         self._stage = BEFORE
         self._patience = 1
         """Windows without a loss after which the screen comes back: twice as many each time that it left."""
@@ -81,7 +84,11 @@ class ScreenRule:
         self._since, self._looks, self._full, self._missed = clock(), 0, 0, 0
 
     def look(self) -> None:
-        """Look at the queue; where a window is over, judge."""
+        """Look at the queue; where a window is over, judge, unless somebody has said where the screen is to be."""
+        held = self._book.state.screen_held
+        if held is not None or not self._judges:
+            self._hold(BESIDE if held is not None and held.asked["screen"] == "beside" else BEFORE, held)
+            return
         lanes = {lane.edge: lane for lane in self._run.edges()}
         into = [lane for name in self._producers if (lane := lanes.get(f"{name} -> {self._stage}")) is not None]
         if not into or self._run.status != "running":
@@ -105,20 +112,30 @@ class ScreenRule:
                 self._rewire(self._before(), BEFORE, reason, share)
         self._since, self._looks, self._full, self._missed = self._clock(), 0, 0, missed
 
+    def _hold(self, stage: str, held: Commanded | None) -> None:
+        """Have the screen where it was said to be; where that cannot be done now, it is tried after a window."""
+        if stage != self._stage and self._run.status == "running" and self._clock() >= self._retry_at:
+            edits = self._before() if stage == BEFORE else self._beside()
+            reason, by = ("it is left to its rule", SCREEN) if held is None else ("it was said to be there", held.by)
+            self._rewire(edits, stage, reason, by=by)
+            self._retry_at = self._clock() + (WINDOW_S if stage != self._stage else 0.0)
+        self._since, self._looks, self._full = self._clock(), 0, 0
+
     def _is_idle(self, producer: str) -> bool:
         return self._run.worker(producer).waiting is not None
 
-    def _rewire(self, edits: Edits, stage: str, reason: str, share: float) -> None:
+    def _rewire(self, edits: Edits, stage: str, reason: str, share: float | None = None, *, by: str = SCREEN) -> None:
         """Change the graph, and write why; where it cannot be done now, it is tried after the next window."""
         try:
             receipt = self._run.reconfigure(edits, queued="carry" if stage == BESIDE else "leave", timeout=HOLD_S)
         except (GraphError, PipelineError, TimeoutError):
             return  # it ends, or a stage does not come to a border
-        self._patience *= 2 if stage == BESIDE else 1
+        self._patience *= 2 if stage == BESIDE and by == SCREEN else 1
         self._stage, self._whole = stage, 0
         done = "screen beside the way of the blocks" if stage == BESIDE else "screen in the way of the blocks"
         reason += f"; stages stood for {receipt.pause_ms:.0f} ms, {receipt.moved + receipt.kept} blocks kept"
-        self._book.write(Decided(what="rewired", by=SCREEN, reason=reason, value=share, baseline=FULL, done=done))
+        baseline = None if share is None else FULL
+        self._book.write(Decided(what="rewired", by=by, reason=reason, value=share, baseline=baseline, done=done))
 
     def _beside(self) -> Edits:
         screen = self._screen
