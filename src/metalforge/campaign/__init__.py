@@ -4,6 +4,7 @@ from metalforge import campaign
 
 found = campaign.run("tiny", "DIR")        # or a CampaignSpec, or a TOML file
 print(found)                               # campaign.load("DIR") gives the same, from the journal
+campaign.command("DIR", "pause")           # to one that runs in another process
 """
 
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from metalforge.core.on_demand import on_demand
 
 if TYPE_CHECKING:
+    from .calling import command
     from .extending import Extension
     from .results import Results, load, resume, run
     from .running.campaign import Campaign
@@ -42,6 +44,7 @@ __all__ = [
     "VolumeScan",
     "WarmUpPolicy",
     "build_steerer",
+    "command",
     "load",
     "load_spec",
     "preset",

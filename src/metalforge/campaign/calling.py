@@ -111,7 +111,7 @@ def _number(asked: Mapping[str, str], name: str, kind: Callable[[str], Number]) 
         raise SpecError(f"`{name}` must be {wanted}. Got {asked[name]!r}") from None
 
 
-def command(directory: Path | str, what: What, *, through: Door = "python", **asked: object) -> Answer:
+def command(directory: Path | str, what: str, *, through: Door = "python", **asked: object) -> Answer:
     """Return what the campaign of a directory says to a command; raises where nobody listens.
 
     ``command("run", "extend", seconds=600)``, ``command("run", "volume", dims="12,12,12,4")``.
@@ -193,7 +193,12 @@ def _nobody(directory: Path, wanted: Command, error: OSError) -> str:
     if isinstance(error, PermissionError):
         return f"{directory}: commands are for the owner of the campaign"
     if error.errno != ENOENT and holder is not None and holder.host != here:
-        options = "".join(f" --{name.replace('_', '-')} {shlex.quote(text)}" for name, text in wanted.asked.items())
+        # A budget has options, everything else one value.
+        named = wanted.what == "extend"
+        options = "".join(
+            f" --{name.replace('_', '-')} {shlex.quote(text)}" if named else f" {shlex.quote(text)}"
+            for name, text in wanted.asked.items()
+        )
         there = f"metalforge control {shlex.quote(str(directory.resolve()))} {wanted.what}{options}"
         return (
             f"{directory}: the campaign listens on machine {holder.host}, and this is {here}"

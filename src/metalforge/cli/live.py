@@ -62,6 +62,8 @@ def _status_text(view: View) -> str:
         return f"finished: {view.ending}"
     if view.status == "interrupted":
         return f"interrupted ({view.ending}); metalforge resume goes on"
+    if view.status == "paused":
+        return f"paused {view.ending}; metalforge control DIR resume goes on"
     if view.status == "silent":
         return f"no news for {duration(view.silent_s)}: {view.ending}"
     return "running"

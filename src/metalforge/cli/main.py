@@ -23,7 +23,7 @@ VERBS = {
     **dict.fromkeys(("doctor", "devices", "route"), "machine"),
     **dict.fromkeys(("scan", "resume", "replay", "report", "watch", "presets"), "scan"),
     "attach": "far",
-    **{name: name for name in ("dashboard", "search", "bench")},
+    **{name: name for name in ("control", "dashboard", "search", "bench")},
 }
 """Verbs, and the module that has each."""
 ROOMS = ("lattice", "npu", "experiment", "conductor", "pipeline", "cluster")

@@ -160,6 +160,7 @@ def resume(
     target_error: Annotated[float | None, typer.Option(help="Another error on beta_c at which it is done.")] = None,
     volume: Annotated[list[str] | None, typer.Option(help=f"{VOLUMES} They are added.")] = None,
     beta: Annotated[str | None, typer.Option(help=BETAS)] = None,
+    steerer: Annotated[str | None, typer.Option(help="Another steerer from here on.")] = None,
     checkpoints: Annotated[str | None, typer.Option(help=PLACES)] = None,
     substrate: Annotated[str | None, typer.Option(help=SUBSTRATES)] = None,
     cluster: Annotated[str | None, typer.Option(help=CLUSTERS)] = None,
@@ -175,7 +176,7 @@ def resume(
 
     budget = {"seconds": seconds, "trajectories": trajectories, "target_error": target_error}
     where = {"checkpoints": checkpoints, "substrate": substrate, "cluster": cluster}
-    more = asked(volume, beta, **budget, **where)
+    more = asked(volume, beta, steerer=steerer, **budget, **where)
     if there := _cluster_of(directory, cluster):
         from .far import resume_far
 

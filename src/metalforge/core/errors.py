@@ -17,6 +17,7 @@
     |-- pipeline.GraphError     a graph that `build` refuses (a SpecError)
     |-- pipeline.BrokenError    the stage that was asked is gone
     |-- pipeline.PipelineError  a run that failed; DeadlockError, StageTimeoutError, StageCrashError
+    |-- campaign.calling.ControlError          a campaign that takes no commands, or not from here
     |-- campaign.store.chain_files.CheckpointStoreError    a place for checkpoints that does not answer, or refuses
     |-- cluster.LocalClusterError                a cluster on this machine that cannot start, is gone or lacks a node
     |-- campaign.steerers.GeneratorError       a stranger's generator that breaks its contract (also a ValueError)

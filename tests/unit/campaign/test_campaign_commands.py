@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from metalforge.campaign.calling import SOCKET, ControlError, address_in, command
 from metalforge.campaign.extending import Extension
@@ -18,6 +19,7 @@ from metalforge.campaign.state import fold
 from metalforge.campaign.store import read_journal
 from metalforge.campaign.store.records import Commanded, Extended, Interrupted, Record, Resumed
 from metalforge.campaign.view import view_of
+from metalforge.cli.main import assembled
 from metalforge.core.errors import SpecError
 from reference.small_campaigns import QUICK, ROUNDS
 
@@ -283,6 +285,20 @@ def test_a_deterministic_campaign_refuses_what_goes_by_the_clock(tmp_path):
     with running(tmp_path / "run", spec) as one:
         assert "deterministic" in one.command("rewire", screen="beside").said
         assert "deterministic" in one.command("extend", seconds=5).said
+
+
+def test_the_command_line_says_what_the_campaign_says(shared):
+    def typed(*words):
+        return CliRunner().invoke(assembled("control"), ["control", str(shared.directory), *words])
+
+    done = typed("coupling", "5.222", "--json")
+    assert (done.exit_code, json.loads(done.stdout)) == (0, {"accepted": True, "said": "in force"})
+    assert shared.campaign.state.commands[-1].by.endswith("(command line)")
+    assert "not paused" in str(typed("resume").exception)
+    assert "unknown command" in str(typed("explode").exception)
+    assert "no value" in str(typed("pause", "now").exception)
+    done = typed("volume", "4,4,4", "--json")
+    assert (done.exit_code, json.loads(done.stdout)["accepted"]) == (2, False)
 
 
 def test_where_a_campaign_is_on_another_machine_the_line_that_reaches_it_is_said(tmp_path):

@@ -1,0 +1,58 @@
+"""`control`: commands to a campaign that runs, for scripts and for machines without a browser."""
+
+from typing import Annotated
+
+import typer
+
+from .guard import WRONG
+from .output import Json, print_json, print_text
+from .scan import Directory
+
+
+def _commands(incomplete: str) -> list[str]:
+    """Return the commands that a shell may complete."""
+    from metalforge.campaign.calling import FIELDS
+
+    return [name for name in FIELDS if name.startswith(incomplete)]
+
+
+def control(
+    directory: Directory,
+    what: Annotated[
+        str,
+        typer.Argument(
+            help="pause, resume, stop, extend, steerer, volume, coupling or rewire.", autocompletion=_commands
+        ),
+    ],
+    value: Annotated[
+        str | None,
+        typer.Argument(help="Of steerer: its name; volume: x,y,z,t; coupling: b,...; rewire: before, beside, auto."),
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(help="extend: so many more seconds of compute.")] = None,
+    trajectories: Annotated[int | None, typer.Option(help="extend: so many more updates.")] = None,
+    target_error: Annotated[float | None, typer.Option(help="extend: another error on beta_c to end at.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Tell a running campaign to pause, go on, stop, or do more; it answers, and writes both in its journal.
+
+    `extend`, `volume`, `coupling` and `steerer` do what the options of `resume` do, without stopping it.
+    """
+    from metalforge.campaign.calling import FIELDS, command
+    from metalforge.core.errors import SpecError, find
+
+    budget = {"seconds": seconds, "trajectories": trajectories, "target_error": target_error}
+    asked: dict[str, object] = {name: text for name, text in budget.items() if text is not None}
+    fields = find("command", what, {str(name): fields for name, fields in FIELDS.items()})
+    if value is not None:
+        if what == "extend" or not fields:
+            raise SpecError(f"`{what}` takes no value. Got {value}\nhint: metalforge control --help")
+        asked[fields[0]] = value
+    answer = command(directory, what, through="command line", **asked)
+    if as_json:
+        print_json(answer)
+    elif answer.accepted:
+        print_text(answer.said)
+    else:
+        raise SpecError(f"refused: {answer.said}")
+    if not answer.accepted:
+        raise typer.Exit(WRONG)
