@@ -107,10 +107,10 @@ class FarCard(FarEngine):
 
 
 class FarMeter:
-    """The meter of silicon elsewhere; `read` asks its worker for the joules since that began."""
+    """The meter of silicon elsewhere; `read` asks its worker for the joules since that began, `known` does not ask."""
 
-    def __init__(self, facts: LaneFacts, read: Callable[[], Quantity]) -> None:
-        self._facts, self._read = facts, read
+    def __init__(self, facts: LaneFacts, read: Callable[[], Quantity], known: Callable[[], Quantity | None]) -> None:
+        self._facts, self._read, self._known = facts, read, known
 
     @property
     def name(self) -> str:
@@ -126,6 +126,12 @@ class FarMeter:
         if self._facts.dark:
             raise MeterUnavailableError(self._facts.dark)
         return self._read()
+
+    def recent(self) -> Quantity:
+        """Return what the worker said last."""
+        if (found := self._known()) is None:
+            raise MeterUnavailableError(self._facts.dark or f"{self.name} was not read yet")
+        return found
 
 
 class FarSubstrate:

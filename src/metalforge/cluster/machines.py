@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,6 +95,8 @@ class ClusterNode:
     heard: float = field(default_factory=time.monotonic)
     asked: Any = None
     """The answer to the last ping, which may not be there yet."""
+    joules: dict[str, Quantity] = field(default_factory=dict)
+    """What its meters said then."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -150,6 +153,8 @@ class ClusterRun(ThreadsRun):
 
 class RayMachines(Closing):
     """All nodes of a cluster that this process has joined, for one campaign in `directory`."""
+
+    carried_by = "node"
 
     def __init__(self, ray: "ModuleType", directory: Path, *, start_s: float = START_S) -> None:
         self.ray, self._directory, self._start_s = ray, directory, start_s
@@ -403,7 +408,7 @@ class RayMachines(Closing):
             self._homes[name] = node, facts
             self._said.append((name, f"on node {node.label}"))
         info = msgspec.structs.replace(facts.info, name=f"{facts.info.name}.{node.label}")
-        meter = FarMeter(facts, lambda: self._joules(node, facts.info.name))
+        meter = FarMeter(facts, lambda: self._joules(node, facts.info.name), lambda: node.joules.get(facts.info.name))
         engine = (FarCard if facts.sites else FarEngine)(facts)
         return ChainLane(
             name=name,
@@ -495,7 +500,9 @@ class RayMachines(Closing):
                 node.asked = worker.ping.remote()
             done, _ = self.ray.wait([node.asked], timeout=0)
             if done:
-                node.asked, node.heard = None, time.monotonic()
+                answer, node.asked, node.heard = node.asked, None, time.monotonic()
+                with suppress(self.ray.exceptions.RayError):  # it died: whoever waits for it hears of that
+                    node.joules = self.ray.get(answer)
             elif time.monotonic() - node.heard > SILENT_S:
                 self.ray.kill(worker)  # whoever waits for it hears of its death
                 node.asked, node.heard = None, time.monotonic()

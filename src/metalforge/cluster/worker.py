@@ -186,9 +186,9 @@ class NodeWorker:
         self._leaving = reason
         HALT.is_set = True
 
-    def ping(self) -> int:
-        """Return the process."""
-        return os.getpid()
+    def ping(self) -> dict[str, Quantity]:
+        """Return the joules of what can be read here, by its name."""
+        return {name: meter.total() for name, meter in self._meters.items() if meter.unavailable() is None}
 
 
 def system_error(error: BaseException | None) -> int:

@@ -5,6 +5,7 @@ asked about. The state of a chain is the network's only memory of it: with more 
 `chains`, a new one is refused rather than an old one begun again from rest without a word.
 """
 
+import threading
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -20,6 +21,7 @@ from metalforge.reservoir.files import expect_features
 from metalforge.reservoir.heads import HeadValues
 from metalforge.reservoir.weights import EsnWeights
 from metalforge.substrates.npu.device import NpuDevice
+from metalforge.substrates.npu.emulator import EmulatedDevice
 
 from .features import SCHEMA
 from .program import ConductorProgram
@@ -75,6 +77,10 @@ class NetworkConductor(Closing):
         """By chain, the last step that was read and not taken."""
         self.processor_s = 0.0
         """Processor time of all passes: on an emulated device, what its emulation took."""
+        self._ledger = device.ledger if isinstance(device, EmulatedDevice) else None
+        self._lock = threading.Lock()
+        self._charged: dict[str, tuple[float, float]] = {}
+        """Device seconds and joules by chain, of passes that nobody asked about yet."""
 
     @property
     def chains(self) -> tuple[str, ...]:
@@ -105,6 +111,12 @@ class NetworkConductor(Closing):
         """Forget a chain."""
         self._chains.pop(chain, None)
         self._ahead.pop(chain, None)
+        self._charged.pop(chain, None)
+
+    def take_spent(self, chain: str) -> tuple[float, float]:
+        """Return the device's seconds and joules for a chain since this was last asked; from any thread."""
+        with self._lock:
+            return self._charged.pop(chain, (0.0, 0.0))
 
     def rewrite(self, w_out: Reals, out_bias: Reals) -> int:
         """Read by another readout from now on; return the bytes that went to the device. States stay."""
@@ -118,7 +130,13 @@ class NetworkConductor(Closing):
     def _step(self, chain: str, frames: Doubles) -> _Step:
         began = time.thread_time()
         self._run.state = self._chains.get(chain, self._rest)
+        before = None if self._ledger is None else self._ledger.spent()
         said = self._run.through(frames)
+        if self._ledger is not None and before is not None:
+            (seconds, joules), now = before, self._ledger.spent()
+            with self._lock:
+                busy, energy = self._charged.get(chain, (0.0, 0.0))
+                self._charged[chain] = busy + now[0] - seconds, energy + now[1] - joules
         self.processor_s += time.thread_time() - began
         return _Step(frames, said, self._run.state)
 

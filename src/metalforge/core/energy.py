@@ -25,3 +25,12 @@ class EnergyMeter(Protocol):
     def total(self) -> Quantity:
         """Return joules since this meter was made; raises `MeterUnavailableError` when it cannot be read."""
         ...
+
+
+@runtime_checkable
+class RecentMeter(EnergyMeter, Protocol):
+    """A meter that is far away, and knows what it read last."""
+
+    def recent(self) -> Quantity:
+        """Return the last total that came, without waiting for another; raises as `total` does."""
+        ...

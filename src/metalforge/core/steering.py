@@ -58,13 +58,19 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class Suggestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A beta to measure, why, and how much it is worth; scores compare within one steerer only.
 
-    `by` names who decided where that was not the steerer that was asked: another one, a head or a rule.
+    `by` names who decided where that was not the steerer that was asked: another one, a head or a rule. What it was
+    decided from is for people, and may be left out: `mean` and `width` of the value that is expected there, and
+    `candidates` with the `acquisition` of each, a few dozen of those that were looked at.
     """
 
     beta: float
     reason: str
     score: float = 0.0
     by: str = ""
+    mean: float | None = None
+    width: float | None = None
+    candidates: tuple[float, ...] = ()
+    acquisition: tuple[float, ...] = ()
 
 
 class SteererState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -25,7 +25,7 @@ from .inline import ManualClock
 from .items import Emit, Item, ItemId
 from .kinds import Bounded, Broadcast, ChannelKind, Filtered, Latest, Unbounded
 from .lanes import END, LaneStatistics
-from .metrics import StageMetrics, bottleneck
+from .metrics import StageMetrics, StageTotals, bottleneck
 from .reconfigure import Migration, Receipt
 from .stages import Collect, Context, Source, Stage, StageConfig
 from .supervisor import Run
@@ -80,6 +80,7 @@ __all__ = [
     "StageMetrics",
     "StageSpec",
     "StageTimeoutError",
+    "StageTotals",
     "TurnBudget",
     "Unbounded",
     "bottleneck",

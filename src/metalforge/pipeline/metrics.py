@@ -9,7 +9,7 @@ that the mean power of its substrate comes down to the budget.
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -76,14 +76,16 @@ class StageMeter:
     """The counters of one stage; the stage's own thread is the only writer."""
 
     __slots__ = (
-        "busy_ns", "discarded", "failed", "get_ns", "items", "latency", "outputs", "put_ns", "retries", "started_ns",
-        "throttled_ns",
+        "busy_ns", "discarded", "failed", "get_ns", "items", "latency", "outputs", "put_ns", "retries", "since_ns",
+        "started_ns", "throttled_ns",
     )  # fmt: skip
 
     def __init__(self, now_ns: int = 0) -> None:
         self.items = self.outputs = self.retries = self.failed = self.discarded = 0
         self.busy_ns = self.get_ns = self.put_ns = self.throttled_ns = 0
         self.started_ns = now_ns
+        self.since_ns = 0
+        """When the step or the wait that is under way began; 0 between them."""
         self.latency = Histogram()
 
     def copy(self, now_ns: int) -> "StageMeter":
@@ -124,6 +126,32 @@ class StageMetrics(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     power: Quantity | None = None
     energy: Quantity | None = None
     """Of the whole substrate, not of the stage alone; None when its meter cannot be read."""
+
+
+class StageTotals(NamedTuple):
+    """Sums of a stage since it began, with the step or the wait that is under way, and what is queued before it."""
+
+    items: int
+    busy_s: float
+    blocked_get_s: float
+    blocked_put_s: float
+    queue_depth: int
+
+
+def totals_of(worker: "StageWorker", now_ns: int) -> StageTotals:
+    """Return the sums of a worker, for a look every second or two: no percentiles, no meters."""
+    meter, waiting = worker.meter, worker.waiting
+    busy, get, put = meter.busy_ns, meter.get_ns, meter.put_ns
+    since = meter.since_ns  # last: the worker sets it to 0 before it adds, so that nothing counts twice
+    under_way = max(now_ns - since, 0) if since and not worker.ended else 0
+    if waiting is None:
+        busy += under_way
+    elif waiting is worker.inbox:
+        get += under_way
+    else:
+        put += under_way
+    depth = sum(lane.queued for lane in list(worker.in_lanes))
+    return StageTotals(meter.items, busy * 1e-9, get * 1e-9, put * 1e-9, depth)
 
 
 def bottleneck(metrics: Iterable[StageMetrics]) -> str | None:

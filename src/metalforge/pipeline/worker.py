@@ -196,9 +196,10 @@ class StageWorker:
                 yield from self._reap(self.config.concurrency)
             if self.closing and not inbox.qsize():
                 run.settle(self)
-            began = clock_ns()
+            began = meter.since_ns = clock_ns()
             message = yield inbox
             now = clock_ns()
+            meter.since_ns = 0
             meter.get_ns += now - began
             if message is NUDGE:
                 continue
@@ -259,12 +260,13 @@ class StageWorker:
     def _consume(self, lane: Lane, item: Item) -> Waits:
         """Process one item and deliver what comes of it."""
         clock_ns, meter = self.run.clock_ns, self.meter
-        item.started = began = clock_ns()
+        item.started = began = meter.since_ns = clock_ns()
         try:
             outputs: Any = self.host.step(item)
         except Exception as error:
             outputs = yield from self._attempt(item, lambda: self.host.step(item), error)
         item.ended = ended = clock_ns()
+        meter.since_ns = 0
         meter.busy_ns += ended - began
         if type(outputs) is list:
             if self._post(outputs, item):
@@ -526,8 +528,9 @@ class StageWorker:
             else:
                 wait_for = lane.space if lane.space is not None and not lane.fits(item.bytes) else lane.credits
             if wait_for is not None:
-                began = clock_ns()
+                began = self.meter.since_ns = clock_ns()
                 got = yield wait_for
+                self.meter.since_ns = 0
                 self.meter.put_ns += clock_ns() - began
                 if got is NUDGE or wait_for is lane.space:
                     continue

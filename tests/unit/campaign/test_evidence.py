@@ -70,7 +70,9 @@ def test_the_kind_of_transition_is_seen_and_crossings_count_where_there_are_phas
     assert items(crossover)["kind of transition"].value == "one phase"
     assert items(crossover)["crossings between the phases"].value == NOT_APPLICABLE
     assert items(two_phases)["kind of transition"].value == "two phases"
-    assert items(two_phases)["crossings between the phases"].value > 50
+    assert items(two_phases)["crossings between the phases"].value == two_phases.crossings > 50
+    assert f"{crossover.crossings} times" in items(crossover)["crossings between the phases"].text
+    assert two_phases.overlap == items(two_phases)["overlap of neighbours"].value
 
 
 def test_every_item_says_what_it_needed_and_what_it_found(two_phases):

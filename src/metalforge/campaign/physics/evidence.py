@@ -106,6 +106,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     wants: tuple[Want, ...] = ()
     located: Located | None = None
     """What the peak was found from, for whoever draws it."""
+    overlap: float | None = None
+    """The smallest one of neighbours near the peak."""
+    crossings: int | None = None
+    """How often chains near the peak went from below one threshold to above the other, or back."""
 
     @property
     def established(self) -> bool:
@@ -134,17 +138,20 @@ def _finding(points: Sequence[PointSeries], plan: PlannedPoints, seed: int, n_bo
         nowhere = Evidence(name="peak located", holds=False, value=0.0, needed=1.0, text="; ".join([reason, *hint]))
         wants = _apart(points) if visited.holds else ()
         return Finding(transition=None, reason=reason, evidence=(visited, nowhere), wants=wants)
-    items, wants = _weigh(found, points)
-    return Finding(transition=found.transition, reason="", evidence=(visited, *items), wants=wants, located=found)
+    weighed = _weigh(found, points)
+    return msgspec.structs.replace(weighed, evidence=(visited, *weighed.evidence))
 
 
-def _weigh(found: Located, points: Sequence[PointSeries]) -> tuple[list[Evidence], tuple[Want, ...]]:
+def _weigh(found: Located, points: Sequence[PointSeries]) -> Finding:
+    """Return what was found with all items of evidence but that of the plan."""
     peak, pulls = found.transition, found.pulls
     near = [chain for chain in found.chains if abs(chain.beta - peak.beta_c) <= peak.width]
     shape = shape_at(found.joint, found.chains, peak.beta_c)
     order = found.chains[0].point.order_name
     around, wants = _around(peak, near)
-    changes, slow = _crossings(found, near, shape, order, points)
+    crossings = phase_changes([chain.point for chain in near], points, *shape.thresholds)
+    changes, slow = _crossings(found, crossings, shape, order, points)
+    joined = _overlap(peak, near)
     blocks = min(found.joint.n_single_blocks(peak.beta_c), JOINT * peak.n_blocks)
     items = [
         *around,
@@ -154,10 +161,18 @@ def _weigh(found: Located, points: Sequence[PointSeries]) -> tuple[list[Evidence
         _largest("pull of chi", found, pulls.chi),
         _largest(f"pull of E and {order}", found, np.maximum(np.abs(pulls.energy), np.abs(pulls.order))),
         _shares(found),
-        _overlap(peak, near),
+        joined,
         _kind(peak, shape, order),
     ]
-    return items, (*wants, *slow)
+    return Finding(
+        transition=peak,
+        reason="",
+        evidence=tuple(items),
+        wants=(*wants, *slow),
+        located=found,
+        overlap=float(joined.value),
+        crossings=crossings,
+    )
 
 
 # -- chains around the peak -----------------------------------------------------------------------------------------
@@ -209,11 +224,10 @@ def _kind(peak: Transition, shape: Shape, order: str) -> Evidence:
 
 
 def _crossings(
-    found: Located, near: Sequence[MeasuredChain], shape: Shape, order: str, points: Sequence[PointSeries]
+    found: Located, count: int, shape: Shape, order: str, points: Sequence[PointSeries]
 ) -> tuple[Evidence, tuple[Want, ...]]:
     """Return the item of crossings, and whether chains should exchange couplings because of them."""
     peak, (low, high) = found.transition, shape.thresholds
-    count = phase_changes([chain.point for chain in near], points, low, high)
     name, where = "crossings between the phases", f"{order} from below {low:.3g} to above {high:.3g} or back"
     if not shape.two_phases:
         text = f"one phase: {count} times {where}"

@@ -27,6 +27,10 @@ class Book:
                 self.journal.append(record)
                 self.state.apply(record)
 
+    def dated(self, wall: float) -> float:
+        """Return when something was, by the clock that dates records; `wall` is `time.time()` of then."""
+        return self.clock() - max(time.time() - wall, 0.0)
+
     @contextmanager
     def reading(self) -> Iterator[CampaignState]:
         """Give the state, which stands still meanwhile."""

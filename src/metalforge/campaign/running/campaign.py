@@ -11,6 +11,7 @@
 
 import os
 import platform
+import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -55,7 +56,7 @@ from .controls import Controls
 from .equipment import HeadReader, Tools
 from .estimator import Estimator
 from .graph import build_graph, silicon_of
-from .heads import PROFILE, load_heads
+from .heads import PROFILE, load_heads, on_device
 from .lanes import ChainLane, arranged, producer_here
 from .learning import Learning
 from .machines import Machines, ThisMachine
@@ -67,6 +68,7 @@ from .planner import Planner
 from .planning import planner_of
 from .producer import Producer
 from .rewiring import ScreenRule
+from .sampling import Sampler
 from .screen import Screen
 
 MARGIN, MARGIN_S = 0.2, 10.0
@@ -148,6 +150,9 @@ class Campaign(Closing):
                 host=f"{platform.node() or 'unnamed'}: {cpu.model}, {os.cpu_count() or 1} cores",
                 commit=checked_out_commit(Path(metalforge.__file__).parent),
                 checkpoints=own_address(spec.running.checkpoints, spec.name),
+                campaign=secrets.token_hex(6),
+                pid=os.getpid(),
+                npu=f"{PROFILE}, emulated" if on_device(spec) else "",
             )
             journal: Journal[Record] = Journal.open(directory / JOURNAL, Record, mode="create")
             journal.append(opened)
@@ -280,8 +285,7 @@ class Campaign(Closing):
             self._learning = Learning(self.book, heads, reader.worker)
             stopped = self.segment(self._ordering(reader), reader)
         note_judged(self.book, reader.worker, self._learning)
-        if reader.device is not None:
-            self._energy.device(reader.device, reader.held_s, reader.emulation_s)
+        self._energy.device(reader)
         self._energy.write()
         return stopped
 
@@ -336,7 +340,7 @@ class Campaign(Closing):
         screen = None
         if arrangement.screens:
             unused = set(reader.heads.unused)
-            screen = Screen(spec, reader.worker, reader.substrate, unused=unused, hear=hear)
+            screen = Screen(spec, reader.worker, reader.substrate, unused=unused, hear=hear, charge=reader.charge)
         early, trusted = spec.ends_warm_up_early, reader.heads.acts("thermalization")
 
         engines = {lane.name: lane.engine for lane in self._lanes}
@@ -358,6 +362,9 @@ class Campaign(Closing):
         self._learning.settle()
         began = time.monotonic()
         self._look()
+        sampler = Sampler(
+            self.book, graph.graph, ordering, lambda: self._energy.samples(reader), self._machines.carried_by
+        )
         with estimator, _quick_turns(any(lane.sites for lane in self._lanes)), self._machines.start(graph) as run:
             self.rule = None
             if screen is not None and not spec.running.deterministic:
@@ -367,6 +374,8 @@ class Campaign(Closing):
                 self._look()
                 if self.rule is not None:
                     self.rule.look()
+                sampler.look(run)
+            sampler.write(run)
             note_use(self.book, run, time.monotonic() - began)
         try:
             self.files.settle({chain.id: chain.settled for chain in self.state.chains.values()})

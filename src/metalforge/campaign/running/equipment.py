@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from metalforge.campaign.orderings import Checks
 from metalforge.campaign.spec import CampaignSpec, Dims
@@ -14,6 +14,7 @@ from metalforge.conductor.reading import NetworkConductor
 from metalforge.conductor.trust import JudgedPair, mark_scores, trust_of
 from metalforge.conductor.worker import Worker
 from metalforge.core.closing import Closing
+from metalforge.core.quantities import Modelled, Quantity
 from metalforge.core.steering import Steerer
 from metalforge.native.engine import BatchEngine, Engine
 
@@ -68,6 +69,13 @@ class Tools:
         return isinstance(self.engine, BatchEngine)
 
 
+class Charge(NamedTuple):
+    """What a device was charged with; None where there is none."""
+
+    busy: Quantity | None = None
+    energy: Quantity | None = None
+
+
 class HeadReader(Lines, Closing):
     """The worker of a campaign, the device that its network runs on, and the lines that chains have to it."""
 
@@ -94,6 +102,14 @@ class HeadReader(Lines, Closing):
     def emulation_s(self) -> float:
         """Processor time that the device's emulation took here: no board would have spent it."""
         return 0.0 if self.device is None else self._conductor.processor_s
+
+    def charge(self, chain: str) -> Charge:
+        """Return what reading a chain has cost the device since this was last asked."""
+        if self.device is None:
+            return Charge()
+        (seconds, joules), profile = self._conductor.take_spent(chain), self.device.profile.name
+        busy = Modelled(value=seconds, unit="s", profile=profile)
+        return Charge(busy, Modelled(value=joules, unit="J", profile=profile))
 
     def watch(self, brief: Brief) -> HeadWatch | None:
         """Return a chain's line to the worker; None where nobody would ask about it."""

@@ -92,6 +92,8 @@ class Estimator(Closing):
                     established=found.established,
                     evidence=found.evidence,
                     wants=found.wants,
+                    overlap=found.overlap,
+                    crossings=found.crossings,
                 )
             )
         if self._after is not None:

@@ -139,11 +139,16 @@ def context_of(spec: CampaignSpec, beta: float, dims: Dims, start: Start = "hot"
 
 def open_device(spec: CampaignSpec) -> EmulatedDevice | None:
     """Return the device that the network runs on; None is software."""
-    return EmulatedDevice(profile(PROFILE)) if _route(spec) == ON_NPU else None
+    return EmulatedDevice(profile(PROFILE)) if on_device(spec) else None
+
+
+def on_device(spec: CampaignSpec) -> bool:
+    """Return whether the network of a campaign runs on the device, and not in software."""
+    return spec.screening.device == "npu" and screens(spec)
 
 
 def _route(spec: CampaignSpec) -> str:
-    return ON_NPU if spec.screening.device == "npu" and screens(spec) else SOFTWARE
+    return ON_NPU if on_device(spec) else SOFTWARE
 
 
 def screens(spec: CampaignSpec) -> bool:

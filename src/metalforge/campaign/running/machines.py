@@ -33,6 +33,9 @@ class StopSwitch(Protocol):
 class Machines(Protocol):
     """What chains run on."""
 
+    carried_by: str
+    """What holds producers, where that is no thread or process beside the journal."""
+
     def lanes(self, spec: CampaignSpec, without: Collection[str] = ()) -> tuple[ChainLane, ...]:
         """Return the producers that a campaign has now, `without` those that were lost."""
 
@@ -60,6 +63,8 @@ class Machines(Protocol):
 
 class ThisMachine:
     """The silicon of this machine, with producers as threads of this process or as processes beside it."""
+
+    carried_by = ""
 
     def lanes(self, spec: CampaignSpec, without: Collection[str] = ()) -> tuple[ChainLane, ...]:
         """Return the lanes of this machine."""

@@ -12,20 +12,22 @@ from metalforge.campaign.store.records import (
     NOT_ACTED_ON,
     Decided,
     Energy,
+    JoulesSample,
     StageUse,
     Utilisation,
 )
 from metalforge.conductor.retrain import LEARNED
 from metalforge.conductor.worker import Worker
-from metalforge.core.energy import EnergyMeter
+from metalforge.core.energy import EnergyMeter, RecentMeter
 from metalforge.core.errors import MeterUnavailableError
+from metalforge.core.quantities import Measured
 from metalforge.native.cuda.precision import Fp64Choice, Fp64Strategy
 from metalforge.native.engine import Engine
 from metalforge.pipeline import Run
 from metalforge.substrates.npu.costs import board_energy
-from metalforge.substrates.npu.emulator import EmulatedDevice
 
 from .book import Book
+from .equipment import HeadReader
 from .heads import Heads
 from .learning import Learning
 from .watch import CG, REJECTION
@@ -100,10 +102,30 @@ class EnergyNotes:
         self._board: Energy | None = None
         self._emulation_s = 0.0
 
-    def device(self, device: EmulatedDevice, held_s: float, emulation_s: float) -> None:
+    def samples(self, reader: HeadReader) -> list[JoulesSample]:
+        """Return what can be read now without waiting; what cannot be is not there."""
+        found = []
+        for name, meter in self._meters.items():
+            try:
+                total = meter.recent() if isinstance(meter, RecentMeter) else meter.total()
+            except MeterUnavailableError:
+                continue
+            source = "measured" if isinstance(total, Measured) else "modelled"
+            found.append(JoulesSample(substrate=name, source=source, joules=round(total.value, 6)))
+        device = reader.device
+        if device is not None and (spent := board_energy(device.statistics(), reader.held_s, device.profile)):
+            known = [spent.above_idle, spent.idle, *((self._board.energy, self._board.idle) if self._board else ())]
+            joules = sum(one.value for one in known if one is not None)
+            found.append(JoulesSample(substrate=EMULATED_NPU, source="modelled", joules=round(joules, 6)))
+        return found
+
+    def device(self, reader: HeadReader) -> None:
         """Take what an emulated board spent while it was held, and the processor time that its emulation took."""
+        device, held_s = reader.device, reader.held_s
+        if device is None:
+            return
         done = device.statistics()
-        self._emulation_s += emulation_s
+        self._emulation_s += reader.emulation_s
         spent = board_energy(done, held_s, device.profile)
         if spent is None:
             return

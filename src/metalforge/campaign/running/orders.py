@@ -19,10 +19,13 @@ from metalforge.conductor.trust import JudgedPair
 from metalforge.core.phases import Phase
 from metalforge.lattice.run import Segment, segments_of
 
+PRODUCE = "produce-"
+"""How the names of stages that produce begin."""
+
 
 def stage_of(substrate: str) -> str:
     """Return the name of the stage that produces on a logical substrate: `cpu:0` is `produce-cpu.0`."""
-    return f"produce-{substrate.replace(':', '.')}"
+    return f"{PRODUCE}{substrate.replace(':', '.')}"
 
 
 Flagged: TypeAlias = tuple[int, str, float | None, float | None]
@@ -154,6 +157,8 @@ class Block:
     done: bool = False
     links: str = ""
     seconds: float = 0.0
+    began: float = 0.0
+    """When its first update began, by the clock of the machine that made it, since the epoch."""
     chi: float = 0.0
     fault: str = ""
     decisions: list[Decided] = field(default_factory=list)

@@ -265,6 +265,10 @@ class Planner:
                 quenched=chain.quenched,
                 n_steps=FINER * int(chain.columns["n_steps"][-1]),
                 instead_of=chain.id,
+                mean=None,
+                width=None,
+                candidates=(),
+                acquisition=(),
             )
             self._book.write(new)
             made.append(new)

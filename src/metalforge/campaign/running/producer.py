@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,9 @@ from .point import PointChain
 from .pool import ChainPool
 from .together import Together
 
+LONGEST_S = 2.0
+"""Wall time of a block, unless a single update takes longer."""
+
 
 class Producer(Stage[Volley, Block]):
     """Runs the chains it is ordered to run on one logical substrate; on cores pinned to one of its own.
@@ -37,6 +41,8 @@ class Producer(Stage[Volley, Block]):
         self._took: dict[str, Brief | None] = {}
         """The briefs with which the chains of the orders under way were taken up."""
         self._pinned = False
+        self._began = 0.0
+        """When the updates of the orders under way began."""
 
     def step(self, state: Any, item: Volley) -> tuple[Any, Any]:
         """Run orders."""
@@ -92,8 +98,8 @@ class Producer(Stage[Volley, Block]):
         for one, order in zip(held, orders, strict=True):
             one.begin(order.updates, order.until)
         clock = time.monotonic if self._tools.wide else time.thread_time
-        began = clock()
-        faults = self._together.advance(held, self._stopping)
+        self._began, began = time.time(), clock()
+        faults = self._together.advance(held, self._until_border())
         seconds = (clock() - began) / max(sum(len(one.points) for one in held), 1)
         judged = self._tools.lines.judged()
         blocks: list[Block] = []
@@ -105,6 +111,26 @@ class Producer(Stage[Volley, Block]):
             lane = [Decided(what="lane", by=self._substrate, reason=reason) for reason in said]
             blocks[-1] = replace(blocks[-1], judged=judged, decisions=[*blocks[-1].decisions, *lane])
         return blocks
+
+    def _until_border(self) -> Callable[[], bool]:
+        """Return what says before every update whether a block ends there.
+
+        A block whose updates take long ends after two seconds: what is not written is not seen, and not safe. Where it
+        ends has a say in what is decided of a chain, so that the clock has none where a run is deterministic.
+        """
+        stopping = self._stopping
+        if self._tools.spec.running.deterministic:
+            return stopping
+        ends = inf
+
+        def over() -> bool:
+            nonlocal ends
+            now = time.monotonic()
+            # Asked before the first update, too: that one is always made.
+            ends, late = (now + LONGEST_S, False) if ends == inf else (ends, now > ends)
+            return late or stopping()
+
+        return over
 
     def _blocks(self, order: Order, held: PointLadder, fault: str, seconds: float, together: int) -> list[Block]:
         """Return the blocks of one order, by coupling; one answer to an order whose block must be computed again."""
@@ -138,6 +164,7 @@ class Producer(Stage[Volley, Block]):
                 done=done,
                 links=point.links_digest() if done else "",
                 seconds=seconds,
+                began=self._began,
                 chi=chis[rung],
                 fault=fault if rung == 0 else "",
                 decisions=[*point.take_decisions(), *(d for d in verdict.decisions if d.chain == point.id)],

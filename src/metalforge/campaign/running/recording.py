@@ -53,7 +53,7 @@ class Recorder(Stage[Block | Checked | Screened, Block]):
         if not item.passed_screen:
             self._hear(item)
             item = item if self._screen is None else replace(item, screened=self._screen.flag(item))
-        self._book.write(*records_of(item))
+        self._book.write(*records_of(replace(item, began=self._book.dated(item.began))))
         if item.saved:
             # A checkpoint holds the rows of the last few blocks; those before them must not be lost by a power cut.
             self._book.journal.sync()
@@ -70,7 +70,7 @@ def records_of(block: Block) -> list[Record]:
         records.append(Rows(chain=block.chain, phase=phase, first=first, columns=columns, seconds=seconds))
     records += block.screened
     if block.comes_anywhere:
-        named = ("visit", "chain", "step", "links", "done", "substrate", "promised", "heard")
+        named = ("visit", "chain", "step", "links", "done", "substrate", "promised", "heard", "began")
         records.append(BlockDone(**{name: getattr(block, name) for name in named}))
     return records
 

@@ -1,5 +1,6 @@
 """The screen: what the worker said of a chain's last rows is written down; what is worth a look is flagged."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from metalforge.conductor.questions import HeadQuestion
 from metalforge.conductor.worker import Worker
 from metalforge.pipeline import Emit, Stage
 
+from .equipment import Charge
 from .orders import Block, Hear, pass_over
 from .watch import ANOMALY
 
@@ -25,8 +27,9 @@ class Screen(Stage[Block, Block]):
         *,
         unused: set[str],
         hear: Hear = pass_over,
+        charge: Callable[[str], Charge] = lambda _: Charge(),
     ) -> None:
-        self._spec, self._worker, self._hear = spec, worker, hear
+        self._spec, self._worker, self._hear, self._charge = spec, worker, hear, charge
         self.substrate = substrate
         """Where the network runs, for the books."""
         trained = {head.name for head in worker.layout.heads if head.trained and head.available}
@@ -41,13 +44,17 @@ class Screen(Stage[Block, Block]):
 
     def seen(self, block: Block, *, unread: bool = False) -> Screened:
         """Return what is said of a block; of one that is `unread`, only whether it is flagged."""
+        heads = {} if unread else self._read(block)
+        charged = Charge() if unread else self._charge(block.chain)
         return Screened(
             chain=block.chain,
             step=block.step,
             route=EMULATED_NPU if self.substrate == EMULATED_NPU else "software",
             chi=block.chi or None,
             flagged=self._flagged(block),
-            heads={} if unread else self._read(block),
+            heads=heads,
+            busy=charged.busy,
+            energy=charged.energy,
         )
 
     def flag(self, block: Block) -> list[Record]:

@@ -71,6 +71,8 @@ class Wish(NamedTuple):
     chain: ChainLog | None = None
     betas: tuple[float, ...] = ()
     """The couplings of a ladder, new or the one of `chain`."""
+    asked: Suggestion | None = None
+    """What a steerer said, where one was asked."""
 
     @property
     def rungs(self) -> int:
@@ -170,6 +172,11 @@ class VisitPlan:
                 quenched=self._quenched_length(state, dims, wish, new, number) if chain is None else 0,
                 start=wish.start if chain is None else "",
                 betas=wish.betas,
+                **(
+                    {name: getattr(wish.asked, name) for name in ("mean", "width", "candidates", "acquisition")}
+                    if wish.asked is not None
+                    else {}
+                ),
             )
         return Nothing()
 
@@ -207,7 +214,7 @@ class VisitPlan:
         found = ahead.next(dims, steerer, [visit.beta for visit in pending])
         if found is not None:
             reason = found.reason + (NO_GAIN if len(alone) < len(here) else "")
-            return Wish(found.beta, reason, found.by or steerer.name, score=found.score)
+            return Wish(found.beta, reason, found.by or steerer.name, score=found.score, asked=found)
         idle = [c for c in alone if c.id not in {visit.chain for visit in pending}]
         if not idle:
             return None

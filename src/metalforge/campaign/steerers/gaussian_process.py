@@ -5,6 +5,7 @@ from functools import lru_cache
 from statistics import NormalDist
 from typing import get_args
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -39,6 +40,8 @@ FIRST_FLANKS = 1.2
 """Spread of these points, in units of the reach, however well the peak is known: chains one to two reaches from it on
 either side gave the smallest error of beta_c on an exactly solved model."""
 
+SHOWN = 33
+"""Candidates that a suggestion is explained by, at most."""
 CROWD = 64
 """Chains, or points under way, above which those in one cell of the grid are taken together: a process through a
 thousand points says what one through the means of its cells says. Points are then no longer kept apart from those under
@@ -238,9 +241,25 @@ class GaussianProcess(HistorySteerer):
                 empty = _distance(x, np.concatenate([[0.0, 1.0], self._x(self.history.measured), taken]))
                 best = int(np.where(free, np.round(empty, 9), -np.inf).argmax())
                 reason, worth = f"beta_c is not located yet: widest gap, {2 * empty[best]:.1%} of the range", 0.0
-            chosen.append(Suggestion(beta=float(self._beta(x[best])), reason=reason, score=worth))
+                score = empty
+            found = Suggestion(beta=float(self._beta(x[best])), reason=reason, score=worth)
+            chosen.append(self._explained(found, curves, best, np.where(free, score, 0.0)))
             curves.believe(best, noise)
         return chosen
+
+    def _explained(self, found: Suggestion, curves: Curves, best: int, score: Reals) -> Suggestion:
+        """Return a suggestion with what it was chosen from."""
+        paths = curves.paths[best]
+        mean, width = self._fitted().scale.value(float(paths.mean()), float(paths.std()))
+        shown = np.unique([*np.linspace(0, self.grid - 1, SHOWN - 1).round().astype(int), best])
+        shown = shown[np.argsort(curves.x[shown], kind="stable")]
+        return msgspec.structs.replace(
+            found,
+            mean=_short(mean),
+            width=_short(width),
+            candidates=tuple(round(beta, 6) for beta in self._beta(curves.x[shown]).tolist()),
+            acquisition=tuple(map(_short, score[shown].tolist())),
+        )
 
     def _fresh(self, x: Reals, free: NDArray[np.bool_], there: list[float]) -> NDArray[np.bool_]:
         """Return where a point may be: at new places while a prior has left the first points fewer than were asked for.
@@ -303,6 +322,11 @@ class GaussianProcess(HistorySteerer):
 
     def _beta(self, x: Reals) -> Reals:
         return np.clip(self.history.beta_min + x * self.history.width, self.history.beta_min, self.history.beta_max)
+
+
+def _short(value: float) -> float:
+    """Return a number with five digits, which is what a drawing needs."""
+    return float(f"{value:.5g}")
 
 
 def _in_cells(observations: Sequence[Observation], cell: float) -> tuple[Observation, ...]:

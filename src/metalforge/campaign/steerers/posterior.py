@@ -72,6 +72,22 @@ class Processes(NamedTuple):
     components: tuple[Component, ...]
     x: Reals
     noise: Reals
+    scale: "Scale"
+
+
+class Scale(NamedTuple):
+    """How values became y: (log or value / spread) - offset."""
+
+    offset: float
+    spread: float | None
+    """Of the values; None: logarithms were taken."""
+
+    def value(self, mean: float, deviation: float) -> tuple[float, float]:
+        """Return a value and its width for a mean and a deviation of y."""
+        if self.spread is not None:
+            return (mean + self.offset) * self.spread, deviation * self.spread
+        value = float(np.exp(mean + self.offset))
+        return value, value * deviation
 
 
 class Curves:
@@ -145,7 +161,7 @@ def find_peaks(grid: Reals, paths: Reals) -> Reals:
 
 def fit_processes(observations: Sequence[Observation], x: Reals, transform: Transform) -> Processes:
     """Return the processes that explain the observations at x best, with shares in proportion to their evidence."""
-    y, noise = _transformed(observations, transform)
+    y, noise, scale = _transformed(observations, transform)
     pairs = [(float(length), float(amplitude)) for length in LENGTHS for amplitude in AMPLITUDES]
     covariances = np.stack([a * a * _matern(x, x, length) for length, a in pairs]) + np.diag(noise)
     roots = np.linalg.cholesky(covariances)
@@ -159,7 +175,7 @@ def fit_processes(observations: Sequence[Observation], x: Reals, transform: Tran
         Component(pairs[pair][0], pairs[pair][1], float(share), roots[pair], solved[pair])
         for pair, share in zip(best.tolist(), shares / shares.sum(), strict=True)
     ]
-    return Processes(tuple(components), x, noise)
+    return Processes(tuple(components), x, noise, scale)
 
 
 def _matern(a: Reals, b: Reals, length: float) -> Reals:
@@ -185,9 +201,10 @@ def check_values(observations: Sequence[Observation], transform: Transform) -> N
             )
 
 
-def _transformed(observations: Sequence[Observation], transform: Transform) -> tuple[Reals, Reals]:
+def _transformed(observations: Sequence[Observation], transform: Transform) -> tuple[Reals, Reals, Scale]:
     value = np.array([seen.value for seen in observations])
     error = np.array([seen.error for seen in observations])
+    spread = None
     if transform == "log":
         noise = np.log1p((error / value) ** 2)
         y = np.log(value) + noise / 2
@@ -197,7 +214,8 @@ def _transformed(observations: Sequence[Observation], transform: Transform) -> t
         y = value / spread
     noise = np.maximum(noise, NOISE_FLOOR)
     # The curve's own spread is part of how far a point is from the mean: without it one exact point would decide.
-    return y - np.average(y, weights=1 / (noise + AMPLITUDES[0] ** 2)), noise
+    offset = float(np.average(y, weights=1 / (noise + AMPLITUDES[0] ** 2)))
+    return y - offset, noise, Scale(offset, spread)
 
 
 def _cholesky(covariance: Reals, variance: float) -> Reals:

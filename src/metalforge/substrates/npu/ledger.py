@@ -77,6 +77,11 @@ class Ledger:
                 energy=Modelled(value=self._joules, unit="J", profile=self._profile),
             )
 
+    def spent(self) -> tuple[float, float]:
+        """Return seconds and joules since the device was opened, as plain numbers."""
+        with self._lock:
+            return self._seconds, self._joules
+
     def unavailable(self) -> None:
         """A model can always be read."""
         return
