@@ -103,8 +103,7 @@ def test_blocks_end_after_a_time_and_say_when_they_began(records):
     for block in blocks:
         assert records[0].at <= block.began <= block.at
     assert len(blocks) > 2 * UPDATES / QUICK.running.block, "hardly one of them had all of its updates"
-    spans = fold(records).spans
-    assert {"cpu:0", "cpu:1", EMULATED_NPU} == set(spans)
+    assert {"cpu:0", "cpu:1", EMULATED_NPU} == set(fold(records).timelines)
 
 
 def test_a_deterministic_campaign_does_not_look_at_the_clock(rounds):
