@@ -6,7 +6,7 @@ again = load("DIR")                  in another process, or years later: the sam
 again.rows["c0000"]["plaquette"]     every update of a chain, as NumPy arrays
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -151,13 +151,16 @@ class Results:
             heads=accounts_of(self.state), decisions=tuple(found), different=sum(e.differs for e in found)
         )
 
-    def report(self, directory: PathLike | None = None) -> Path:
-        """Write the report, one HTML page with its figures and tables, and return its path."""
+    def report(self, directory: PathLike | None = None, *, beside: Sequence["Results"] = ()) -> Path:
+        """Write the report, one HTML page with its figures and tables, and return its path.
+
+        `beside` are campaigns to compare it with, in one figure and one table.
+        """
         target = self.directory if directory is None else Path(directory)
         if target is None:
             raise MetalforgeError("this campaign was kept nowhere\nhint: say where the report goes: report(DIR)")
         target.mkdir(parents=True, exist_ok=True)
-        return write_report(self.state, target, self._findings)
+        return write_report(self.state, target, self._findings, [other.state for other in beside])
 
 
 def spec_of(wanted: CampaignSpec | PathLike) -> CampaignSpec:

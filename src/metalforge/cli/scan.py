@@ -86,6 +86,10 @@ def _refused(option: str, text: str, wanted: str) -> Exception:
 
 
 Directory = Annotated[Path, typer.Argument(help="The campaign's directory.")]
+Beside = Annotated[
+    list[Path] | None,
+    typer.Option("--beside", help="A campaign to compare it with, in one figure; several may be given."),
+]
 
 
 def page_hint(directory: Path) -> str:
@@ -249,12 +253,12 @@ def _number(value: float | None, unit: str) -> str:
     return "-" if value is None else f"{value:.6g} {unit}".rstrip()
 
 
-def report(directory: Directory, as_json: Json = False) -> None:
+def report(directory: Directory, beside: Beside = None, as_json: Json = False) -> None:
     """Write the report of a campaign, finished or not: one HTML page and its figures."""
     from metalforge import campaign
 
     found = campaign.load(directory)
-    path = found.report()
+    path = found.report(beside=[campaign.load(other) for other in beside or ()])
     if as_json:
         print_json({"report": str(path), "heads": found.result.heads, "answers": found.result.answers})
     else:

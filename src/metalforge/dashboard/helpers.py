@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from .following import Followed
-from .payloads import chain_sent, decisions_sent, encoded, state_sent, transition_sent
+from .payloads import chain_sent, decisions_sent, encoded, machine_sent, state_sent, transition_sent
 
 KEPT = 3
 """Journals that a process holds folded."""
@@ -58,6 +58,11 @@ def decisions_at(directory: str, at: int) -> bytes:
 def chain_at(directory: str, at: int, name: str) -> bytes:
     """Return a chain as it was."""
     return encoded(chain_sent(_at(directory, at), name))
+
+
+def machine_at(directory: str, at: int, last_s: float | None) -> bytes:
+    """Return pipeline and silicon as they were."""
+    return encoded(machine_sent(_at(directory, at), last_s))
 
 
 class Helper:

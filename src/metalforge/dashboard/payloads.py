@@ -6,15 +6,29 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from metalforge.campaign.observables import ORDERS
 from metalforge.campaign.report.downloads import curves_of
-from metalforge.campaign.report.figure_data import (
-    TransitionFigure,
+from metalforge.campaign.report.figure_data import ComparedCampaign, compared_campaign
+from metalforge.campaign.report.figure_data_of_chains import (
+    ChainMemory,
+    LadderSwaps,
+    LoopPlane,
+    PeakSupport,
     histogram_edges,
     histogram_of,
     history_of,
-    transition_figure,
+    memory_of,
+    plane_of,
+    supports_of,
+    swaps_of,
 )
-from metalforge.campaign.report.result import CampaignSummary, result_of, summary_of
+from metalforge.campaign.report.figure_data_of_run import (
+    PipelineFigure,
+    SiliconFigure,
+    pipeline_figure,
+    silicon_figure,
+)
+from metalforge.campaign.report.result import findings_of, result_of
 from metalforge.campaign.report.words import beta_text, duration, found_text, lattice_text, needed_text, one_line
 from metalforge.campaign.store.records import Assigned, Decided, Energy, head_of
 from metalforge.campaign.view import View, view_of
@@ -102,7 +116,10 @@ class DecisionLine(_Sent, frozen=True, kw_only=True):
 
 
 class ChainSent(_Sent, frozen=True, kw_only=True):
-    """One chain: lists of (update, smallest, largest) for each history, and the histogram of its order parameter."""
+    """One chain: histories as lists of (update, smallest, largest), and the other figures of it.
+
+    `order` is the order parameter in words; `swaps` are those of its ladder.
+    """
 
     chain: str
     beta: float
@@ -111,17 +128,27 @@ class ChainSent(_Sent, frozen=True, kw_only=True):
     warmup: int
     plaquette: tuple[list[Any], list[Any], list[Any]]
     loop: tuple[list[Any], list[Any], list[Any]]
+    order: str
     edges: list[Any]
     density: list[Any]
+    plane: LoopPlane
+    memory: ChainMemory | None
+    swaps: LadderSwaps | None
 
 
-class TransitionSent(_Sent, frozen=True, kw_only=True):
-    """The figure of the transition and the summary that `--json` prints, after `at` records."""
+class TransitionSent(ComparedCampaign, frozen=True, kw_only=True):
+    """The figure of the transition and what is compared of a campaign, what its peaks rest on, after `at` records."""
 
     at: int
-    figure: TransitionFigure
-    summary: CampaignSummary
-    quoted: str
+    support: tuple[PeakSupport, ...]
+
+
+class MachineSent(_Sent, frozen=True, kw_only=True):
+    """The pipeline and the silicon after `at` records; early journals have less, or nothing."""
+
+    at: int
+    pipeline: PipelineFigure | None
+    silicon: SiliconFigure
 
 
 def encoded(value: object) -> bytes:
@@ -223,7 +250,8 @@ def chain_sent(followed: Followed, name: str) -> ChainSent:
     chain = followed.state.chains.get(name)
     if chain is None:
         raise SpecError(f"there is no chain `{name[:40]}` in this campaign, or not yet")
-    history, order = history_of(chain), chain.series().order
+    history, series = history_of(chain), chain.series()
+    order = series.order
     histogram = histogram_of(order, histogram_edges(order)) if order.size > 1 else None
     return ChainSent(
         chain=name,
@@ -233,8 +261,12 @@ def chain_sent(followed: Followed, name: str) -> ChainSent:
         warmup=history.warmup,
         plaquette=thinned(history.plaquette),
         loop=thinned(history.loop),
+        order=ORDERS[chain.observable].text,
         edges=[] if histogram is None else histogram.edges.tolist(),
         density=[] if histogram is None else histogram.density.tolist(),
+        plane=plane_of(series.polyakov),
+        memory=memory_of(order),
+        swaps=swaps_of(followed.state.together(chain.ladder)) if chain.ladder else None,
     )
 
 
@@ -247,14 +279,15 @@ def thinned(values: NDArray[np.float64], most: int = MOST_DOTS) -> tuple[list[An
     return first.tolist(), low.tolist(), high.tolist()
 
 
+def machine_sent(followed: Followed, last_s: float | None = None) -> MachineSent:
+    """Return how the graph does, and when silicon worked: in all, or in the last seconds."""
+    state = followed.state
+    return MachineSent(at=followed.records, pipeline=pipeline_figure(state), silicon=silicon_figure(state, last_s))
+
+
 def transition_sent(followed: Followed) -> TransitionSent:
     """Return the transition as the report has it: seconds of work, so that it is asked of another process."""
     state = followed.state
-    result = result_of(state)
-    summary = summary_of(state, result)
-    return TransitionSent(
-        at=followed.records,
-        figure=transition_figure(state, result, curves_of(state)),
-        summary=summary,
-        quoted=beta_text(summary.beta_c.value, summary.beta_c.error),
-    )
+    found = findings_of(state)
+    shown = compared_campaign(state, result_of(state, found), curves_of(state))
+    return TransitionSent(at=followed.records, support=supports_of(found), **msgspec.structs.asdict(shown))

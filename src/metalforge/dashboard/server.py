@@ -19,8 +19,8 @@ from metalforge.core.errors import MetalforgeError, SpecError
 
 from .following import Followed
 from .guarding import Guard
-from .helpers import Helper, chain_at, decisions_at, state_at, timed_transition_at, transition_at
-from .payloads import campaign_line, chain_sent, decisions_sent, encoded, state_sent
+from .helpers import Helper, chain_at, decisions_at, machine_at, state_at, timed_transition_at, transition_at
+from .payloads import campaign_line, chain_sent, decisions_sent, encoded, machine_sent, state_sent
 
 PAGE = Path(__file__).with_name("page")
 FILES = {path.name: path for path in PAGE.iterdir() if path.suffix in (".js", ".css", ".svg")}
@@ -36,6 +36,8 @@ NICENESS = 10
 SILENCE_S = 15.0
 """Seconds after which a stream says that it is there: proxies close what is silent."""
 MOST_STREAMS = 100
+MINUTE_S = 60.0
+"""What a timeline shows that is asked for its last minute."""
 KEPT = 64
 """Answers about the past that are kept: they do not change."""
 
@@ -64,6 +66,7 @@ class ShownCampaign:
         self._making: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
         self._state: tuple[tuple[int, int, str], bytes] | None = None
+        self._machine: dict[float | None, tuple[int, bytes]] = {}
 
     async def ask(self, question: Callable[[Followed], Answer]) -> Answer:
         """Return what a function makes of the fold, in a thread, while nobody changes it."""
@@ -78,6 +81,13 @@ class ShownCampaign:
             sent = await self.ask(lambda followed: encoded(state_sent(followed, now)))
             self._state = key, sent
         return self._state[1]
+
+    async def machine(self, last_s: float | None) -> bytes:
+        """Return pipeline and silicon now; many pages share them."""
+        if last_s not in self._machine or self._machine[last_s][0] != self.followed.records:
+            sent = await self.ask(lambda followed: (followed.records, encoded(machine_sent(followed, last_s))))
+            self._machine[last_s] = sent
+        return self._machine[last_s][1]
 
     async def transition(self) -> bytes:
         """Return the last figure; the first one is waited for."""
@@ -125,6 +135,7 @@ class Server:
             Route("/state", _answered(self._state)),
             Route("/decisions", _answered(self._decisions)),
             Route("/chain", _answered(self._chain)),
+            Route("/machine", _answered(self._machine)),
             Route("/transition", _answered(self._transition)),
             Route("/events", self._events),
         ]
@@ -183,6 +194,11 @@ class Server:
         if at is None:
             return await campaign.ask(lambda followed: encoded(chain_sent(followed, name)))
         return await self._before(campaign, chain_at, at, name)
+
+    async def _machine(self, request: Request) -> bytes:
+        campaign, at = self._asked(request)
+        last_s = MINUTE_S if request.query_params.get("span") == "minute" else None
+        return await (campaign.machine(last_s) if at is None else self._before(campaign, machine_at, at, last_s))
 
     async def _transition(self, request: Request) -> bytes:
         campaign, at = self._asked(request)

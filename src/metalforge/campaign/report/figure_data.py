@@ -1,23 +1,17 @@
-"""What figures show, as data: the report draws it, the live page draws it, and so they cannot disagree."""
+"""What the figures of the transition show, as data: the report draws it, the live page draws it, and they agree."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from metalforge.campaign.observables import OrderName
 from metalforge.campaign.physics.curve import TransitionCurve
 from metalforge.campaign.physics.published import PUBLISHED, Published
 from metalforge.campaign.spec import Dims
-from metalforge.campaign.state import CampaignState, ChainLog
+from metalforge.campaign.state import CampaignState
 from metalforge.statistics.estimate import Estimate
 
 from .decisions import ResultPart
-from .result import CampaignResult
-
-Floats = NDArray[np.float64]
-BINS = 40
+from .result import CampaignResult, CampaignSummary, summary_of
+from .words import beta_text, substrate_text
 
 
 class TransitionPoint(ResultPart, frozen=True, kw_only=True):
@@ -78,32 +72,42 @@ def _published(state: CampaignState) -> tuple[Published, ...]:
     return tuple(k for k in found if k is not None and lattice.beta_min <= k.beta_c <= lattice.beta_max)
 
 
-class ChainHistory(NamedTuple):
-    """The plaquette and |L| of a chain, update by update; measurement begins after `warmup`."""
-
-    plaquette: Floats
-    loop: Floats
-    warmup: int
+COMPARED = ("campaign", "beta_c", "updates", "seconds", "energy", "silicon", "evidence")
+"""The columns of a table of campaigns beside each other."""
 
 
-def history_of(chain: ChainLog) -> ChainHistory:
-    """Return the history of a chain, warm-up too."""
-    loop = np.hypot(chain.column("polyakov_re", measured=False), chain.column("polyakov_im", measured=False))
-    return ChainHistory(chain.column("plaquette", measured=False), loop, chain.warmup)
+class ComparedCampaign(ResultPart, frozen=True, kw_only=True):
+    """A campaign beside others: its figure, its summary, and its line of the table, in words."""
+
+    name: str
+    figure: TransitionFigure
+    summary: CampaignSummary
+    quoted: str
+    columns: tuple[str, ...] = COMPARED
+    line: tuple[str, ...]
 
 
-class OrderHistogram(NamedTuple):
-    """The density of a value between edges."""
-
-    edges: Floats
-    density: Floats
-
-
-def histogram_edges(values: Floats) -> Floats:
-    """Return the edges of the bins for an order parameter: from 0, or from below where it goes there."""
-    return np.linspace(min(float(values.min()), 0.0), float(values.max()), BINS + 1)
-
-
-def histogram_of(values: Floats, edges: Floats) -> OrderHistogram:
-    """Return how values are distributed."""
-    return OrderHistogram(edges, np.histogram(values, edges, density=True)[0])
+def compared_campaign(
+    state: CampaignState, result: CampaignResult, curves: Mapping[Dims, TransitionCurve]
+) -> ComparedCampaign:
+    """Return what is shown of a campaign beside others; energies of different sources stay apart."""
+    summary = summary_of(state, result)
+    quoted = beta_text(summary.beta_c.value, summary.beta_c.error)
+    spent = [f"{substrate_text(e.substrate)}: {e.energy.value:.4g} J, {e.source}" for e in summary.energy if e.energy]
+    lacking = [item.name for item in summary.evidence if not item.holds]
+    held = f"{len(summary.evidence) - len(lacking)} of {len(summary.evidence)} items hold"
+    return ComparedCampaign(
+        name=state.spec.name,
+        figure=transition_figure(state, result, curves),
+        summary=summary,
+        quoted=quoted,
+        line=(
+            state.spec.name,
+            quoted if summary.established or summary.beta_c.value is None else f"{quoted}, not established",
+            f"{summary.trajectories}",
+            f"{summary.seconds:.1f}",
+            "; ".join(spent) or "not known",
+            "; ".join(map(substrate_text, summary.substrates)),
+            held + (f"; lacking: {', '.join(lacking)}" if lacking else ""),
+        ),
+    )

@@ -16,7 +16,8 @@ from metalforge.lattice.registered import Value
 from metalforge.statistics.estimate import Estimate, with_error
 
 from .drawing import BETA, COLOURS, GREY, INK, Drawn, axes_of, drawn, styled
-from .figure_data import TransitionPoint, history_of, transition_figure
+from .figure_data import ComparedCampaign, TransitionPoint, transition_figure
+from .figure_data_of_chains import history_of
 from .figures_of_evidence import draw_evidence
 from .figures_of_run import draw_run
 from .points import ChainResult
@@ -30,13 +31,19 @@ HISTORIES = 6
 
 
 def draw_all(
-    state: CampaignState, result: CampaignResult, curves: Curves, found: Mapping[Dims, Finding]
+    state: CampaignState,
+    result: CampaignResult,
+    curves: Curves,
+    found: Mapping[Dims, Finding],
+    beside: Sequence[ComparedCampaign] = (),
 ) -> list[Drawn]:
-    """Return every figure that this campaign has data for."""
+    """Return every figure that this campaign has data for; `beside` are campaigns that it is compared with."""
     with styled():
         made = []
         if any(chain.chi is not None for chain in result.chains):
             made += [_transition(state, result, curves), _plaquette(result)]
+        if beside:
+            made.append(_compared(beside))
         if result.finite_size is not None:
             made.append(_volumes(result))
         if any(chain.quarks for chain in result.chains):
@@ -62,12 +69,13 @@ def _points(
     pick: Callable[[Measured], Estimate | Value | None],
     colour: str,
     label: str = "",
+    marker: str = "o",
 ) -> None:
     """Draw what each chain has, with its error, against its beta."""
     found = [(chain.beta, value.mean, value.error) for chain in chains if (value := pick(chain)) is not None]
     if found:
         x, y, e = zip(*found, strict=True)
-        axis.errorbar(x, y, e, fmt="o", ms=4, color=colour, ecolor=colour, elinewidth=1, capsize=2, label=label)
+        axis.errorbar(x, y, e, fmt=marker, ms=4, color=colour, ecolor=colour, elinewidth=1, capsize=2, label=label)
 
 
 def _transition(state: CampaignState, result: CampaignResult, curves: Curves) -> Drawn:
@@ -111,6 +119,29 @@ def _band(axis: Axes, found: TransitionCurve, y: Floats, e: Floats, colour: str)
         part = found.segment == number
         axis.plot(found.beta[part], y[part], color=colour, lw=1.4, alpha=0.9)
         axis.fill_between(found.beta[part], (y - e)[part], (y + e)[part], color=colour, alpha=0.18, lw=0)
+
+
+def _compared(campaigns: Sequence[ComparedCampaign]) -> Drawn:
+    figure, (loop, chi) = axes_of(2, 1, (6.2, 6.4), sharex=True, heights=(1, 1.25))
+    series = [(campaign, volume) for campaign in campaigns for volume in campaign.figure.volumes]
+    for number, (campaign, volume) in enumerate(series):
+        colour, marker = COLOURS[number % len(COLOURS)], "os^Dvp"[number % 6]
+        label = f"{campaign.name}, ".replace("$", r"\$") + lattice_math(volume.dims)
+        _points(loop, volume.points, lambda point: point.order, colour, marker=marker)
+        _points(chi, volume.points, lambda point: point.chi, colour, label, marker)
+        if (found := volume.curve) is not None:
+            _band(loop, found, found.order, found.order_error, colour)
+            _band(chi, found, found.chi, found.chi_error, colour)
+        if volume.beta_c is not None and volume.error is not None:
+            for axis in (loop, chi):
+                axis.axvspan(volume.beta_c - volume.error, volume.beta_c + volume.error, color=colour, alpha=0.2, lw=0)
+                axis.axvline(volume.beta_c, color=colour, lw=1, ls="--")
+    loop.set_ylabel(rf"$\langle {ORDERS[campaigns[0].figure.observable].math} \rangle$")
+    chi.set(ylabel=r"$\chi$", xlabel=BETA)
+    loop.set_ylim(bottom=0)
+    chi.set_ylim(bottom=0)
+    chi.legend(ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.17))
+    return drawn("compared", figure)
 
 
 def _plaquette(result: CampaignResult) -> Drawn:

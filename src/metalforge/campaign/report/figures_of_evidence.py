@@ -1,7 +1,6 @@
 """The figures of what a peak rests on: the Polyakov loop there, crossings, memory, overlap, and pulls."""
 
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -10,18 +9,17 @@ from numpy.typing import NDArray
 
 from metalforge.campaign.observables import ORDERS
 from metalforge.campaign.physics.agreement import Pulls
-from metalforge.campaign.physics.evidence import JUDGED_TAU, MAX_PULL, MIN_CROSSINGS, MIN_OVERLAP, Finding
-from metalforge.campaign.physics.phases import TWO_PEAKS, Shape, crossings, density_of, shape_at, weights_at
-from metalforge.campaign.physics.selection import MeasuredChain, neighbours, overlap
+from metalforge.campaign.physics.evidence import JUDGED_TAU, MAX_PULL, MIN_CROSSINGS, Finding
+from metalforge.campaign.physics.phases import TWO_PEAKS, Shape, density_of, shape_at, weights_at
+from metalforge.campaign.physics.selection import MeasuredChain
 from metalforge.campaign.physics.transition import Transition
 from metalforge.campaign.spec import Dims
 from metalforge.campaign.state import CampaignState
 from metalforge.statistics.estimate import with_error
-from metalforge.statistics.gamma import autocorrelation, gamma_method
 from metalforge.statistics.histograms import Joint
 
 from .drawing import BETA, COLOURS, GREY, INK, Drawn, axes_of, drawn
-from .figure_data import histogram_edges, histogram_of
+from .figure_data_of_chains import PeakSupport, histogram_edges, histogram_of, memory_of, plane_of, support_of
 from .words import lattice_math
 
 Floats = NDArray[np.float64]
@@ -29,8 +27,6 @@ WIDTH = 6.2
 """Inches: narrow enough that the labels can be read on a telephone."""
 SHOWN = 4
 """Chains nearest to the peak in a figure with a line for each."""
-DOTS = 500
-"""Rows of one chain in a scatter: more hide each other."""
 
 
 class ReportedPeak(NamedTuple):
@@ -44,11 +40,8 @@ class ReportedPeak(NamedTuple):
     chains: tuple[MeasuredChain, ...]
     pulls: Pulls
     shape: Shape
+    support: PeakSupport
     order: str
-
-    def is_near(self, chain: MeasuredChain) -> bool:
-        """Return whether a chain lies within the peak's width."""
-        return abs(chain.beta - self.transition.beta_c) <= self.transition.width
 
     def nearest(self, count: int) -> list[MeasuredChain]:
         """Return the chains nearest to the peak, in order of beta; of those at one beta the longest."""
@@ -79,7 +72,7 @@ def draw_evidence(state: CampaignState, found: Mapping[Dims, Finding]) -> list[D
     for finding in found.values():
         if (located := finding.located) is not None:
             shape = shape_at(located.joint, located.chains, located.transition.beta_c)
-            peaks.append(ReportedPeak(*located, shape, order))
+            peaks.append(ReportedPeak(*located, shape, support_of(located, shape), order))
     made = []
     for name, kind in FIGURES.items() if peaks else ():
         size = (WIDTH, kind.height * len(peaks) + kind.margin)
@@ -107,12 +100,12 @@ def _histogram(peak: ReportedPeak, axis: Axes) -> None:
 
 def _plane(peak: ReportedPeak, *row: Axes) -> None:
     chains = peak.nearest(len(row))
-    reach = 1.05 * max(float(chain.point.abs_loop.max()) for chain in chains)
-    for axis, chain in zip(row, chains, strict=False):
+    planes = [plane_of(chain.point.polyakov) for chain in chains]
+    reach = 1.05 * max(plane.reach for plane in planes)
+    for axis, chain, plane in zip(row, chains, planes, strict=False):
         for angle in 2 * np.pi / 3 * np.arange(3):
             axis.plot([0, reach * np.cos(angle)], [0, reach * np.sin(angle)], color=GREY, lw=0.8, ls=":")
-        loop = chain.point.polyakov[:: -(-chain.point.polyakov.size // DOTS)]
-        axis.plot(loop.real, loop.imag, ".", ms=2.5, color=COLOURS[0], alpha=0.6, mew=0, rasterized=True)
+        axis.plot(plane.re, plane.im, ".", ms=2.5, color=COLOURS[0], alpha=0.6, mew=0, rasterized=True)
         axis.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="Re L")
         axis.set_title(peak.label(chain), loc="center", fontsize=8)
     row[0].set_ylabel(f"Im L, {peak.lattice}")
@@ -121,61 +114,54 @@ def _plane(peak: ReportedPeak, *row: Axes) -> None:
 
 
 def _crossings(peak: ReportedPeak, history: Axes, counts: Axes) -> None:
-    low, high = peak.shape.thresholds
+    shown = peak.support
     (chain,) = peak.nearest(1)
-    history.axhspan(low, high, color=COLOURS[4], alpha=0.25, lw=0, label="between the thresholds")
+    history.axhspan(shown.low, shown.high, color=COLOURS[4], alpha=0.25, lw=0, label="between the thresholds")
     history.plot(chain.order, color=COLOURS[0], lw=0.5, rasterized=True)
+    marks = next(one.marks for one in shown.chains if one.chain == chain.point.chain)
+    history.plot(marks, np.full(len(marks), shown.high), "|", ms=7, color=INK, label="crossing")
     history.set(xlim=(0, chain.order.size), ylim=(min(float(chain.order.min()), 0), None))
     history.set(xlabel="measured update", ylabel=peak.order, title=f"{peak.lattice}, {peak.label(chain)}")
     history.legend(fontsize=8, loc="upper right")
     peak.mark(counts)
-    number = [crossings(chain.order, low, high) for chain in peak.chains]
-    for chain, count in zip(peak.chains, number, strict=True):
-        colour = COLOURS[0] if peak.is_near(chain) else "white"
-        counts.plot(chain.beta, count, "o", ms=5, mec=COLOURS[0], mfc=colour)
-    together = sum(n for chain, n in zip(peak.chains, number, strict=True) if peak.is_near(chain))
-    needed = f"{MIN_CROSSINGS:.0f} needed" if peak.shape.two_phases else "one phase: none needed"
+    for one in shown.chains:
+        counts.plot(one.beta, one.crossings, "o", ms=5, mec=COLOURS[0], mfc=COLOURS[0] if one.near else "white")
+    together = sum(one.crossings for one in shown.chains if one.near)
+    needed = f"{MIN_CROSSINGS:.0f} needed" if shown.two_phases else "one phase: none needed"
     counts.set_title(f"{together} together within the width of the peak; {needed}", fontsize=9)
     counts.set(ylim=(0, None), ylabel="crossings", xlabel=BETA)
 
 
 def _autocorrelation(peak: ReportedPeak, axis: Axes) -> None:
-    longest = 20
+    longest = 0
     for chain, colour in zip(peak.nearest(SHOWN), COLOURS, strict=False):
-        found = gamma_method(chain.order)
-        rho = autocorrelation(chain.order)
-        longest = max(longest, 2 * found.window)
-        memory = with_error(found.tau_int, found.tau_int_error) if found.tau_int_error else f"{found.tau_int:.3g}"
-        axis.plot(rho, color=colour, lw=1.2, label=rf"{peak.label(chain)}, $\tau$ = {memory}")
-        if found.window < rho.size:
-            axis.plot(found.window, rho[found.window], "o", ms=5, color=colour)
+        if (found := memory_of(chain.order)) is None:
+            continue
+        longest = max(longest, found.rho.size - 1)
+        memory = with_error(found.tau, found.tau_error) if found.tau_error else f"{found.tau:.3g}"
+        axis.plot(found.rho, color=colour, lw=1.2, label=rf"{peak.label(chain)}, $\tau$ = {memory}")
+        if found.window < found.rho.size:
+            axis.plot(found.window, found.rho[found.window], "o", ms=5, color=colour)
     axis.axhline(0, color=GREY, lw=0.8)
     label = rf"$\rho$ of {peak.order}"
-    axis.set(xlim=(0, longest), xlabel="distance in updates", ylabel=label, title=peak.lattice)
+    axis.set(xlim=(0, max(longest, 1)), xlabel="distance in updates", ylabel=label, title=peak.lattice)
     axis.legend(fontsize=8)
 
 
 def _overlap(peak: ReportedPeak, shared: Axes, samples: Axes) -> None:
-    for low, high in pairwise(neighbours(peak.chains)):
-        value = overlap(low, high)
-        shared.plot([low[0].beta, high[0].beta], [value, value], "-", color=COLOURS[0], lw=2)
-    shared.axhline(MIN_OVERLAP, color=INK, lw=1, ls="--", label=f"needed at the peak: {MIN_OVERLAP:g}")
+    shown = peak.support
+    for low, high, value in shown.overlaps:
+        shared.plot([low, high], [value, value], "-", color=COLOURS[0], lw=2)
+    shared.axhline(shown.needed, color=INK, lw=1, ls="--", label=f"needed at the peak: {shown.needed:g}")
     shared.set(ylim=(0, 1), ylabel="overlap in E", title=peak.lattice)
-    beta = [chain.beta for chain in peak.chains]
-    own = [chain.energy.size / (2 * chain.tau) for chain in peak.chains]
+    beta = [chain.beta for chain in shown.chains]
+    own, carried = ([getattr(chain, name) for chain in shown.chains] for name in ("own", "carried"))
     samples.plot(beta, own, "o", ms=5, mec=COLOURS[0], mfc="white", label="the chain's own")
-    samples.plot(beta, _carried(peak), "o", ms=5, color=COLOURS[1], label="carried to the peak")
+    samples.plot(beta, carried, "o", ms=5, color=COLOURS[1], label="carried to the peak")
     samples.set(ylim=(0, None), ylabel="effective samples", xlabel=BETA)
     for axis in (shared, samples):
         peak.mark(axis)
         axis.legend(fontsize=8)
-
-
-def _carried(peak: ReportedPeak) -> Floats:
-    """Return how many of the effective samples at the peak are those of each chain."""
-    joint, found = peak.joint, peak.transition
-    shares = np.bincount(joint.chain_of_block, joint.shares(found.beta_c), minlength=len(peak.chains))
-    return np.asarray(found.n_effective * shares, dtype=np.float64)
 
 
 def _pulls(peak: ReportedPeak, axis: Axes) -> None:

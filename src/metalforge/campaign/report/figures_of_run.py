@@ -1,14 +1,18 @@
-"""The figures of how a campaign went: where its updates went, how the error fell, what was decided when."""
+"""The figures of how a campaign went: updates, errors, decisions, swaps, the pipeline, and when silicon worked."""
 
 import numpy as np
 from matplotlib.ticker import MaxNLocator
 
-from metalforge.campaign.state import CampaignState
+from metalforge.campaign.state import CampaignState, ladders_of
 
 from .drawing import COLOURS, GREY, INK, Drawn, axes_of, drawn
+from .figure_data_of_chains import LadderSwaps, swaps_of
+from .figure_data_of_run import PipelineFigure, SiliconFigure, pipeline_figure, silicon_figure
 from .result import CampaignResult
 from .words import lattice_math
 
+EDGES = {"": (GREY, "-"), "put": (COLOURS[1], "--"), "get": (COLOURS[0], ":")}
+"""Colour and line of an edge, by who waits there."""
 MOST_LABELS = 40
 """Betas that can be written below bars and still be read."""
 
@@ -22,7 +26,26 @@ def draw_run(state: CampaignState, result: CampaignResult) -> list[Drawn]:
         made.append(_error(state))
     if state.visits:
         made.append(_timeline(state))
+    if ladders := [swaps for rungs in ladders_of(state.chains.values()) if (swaps := swaps_of(rungs)) is not None]:
+        made.append(_swaps(ladders))
+    if (graph := pipeline_figure(state)) is not None and graph.edges:
+        made.append(_pipeline(graph))
+    silicon = silicon_figure(state)
+    if any(lane.began for lane in silicon.lanes):
+        made.append(_silicon(silicon))
     return made
+
+
+def _swaps(ladders: list[LadderSwaps]) -> Drawn:
+    figure, axes = axes_of(len(ladders), 1, (8.2, 2.3 * len(ladders) + 0.4))
+    for axis, shown in zip(axes, ladders, strict=True):
+        for replica, places in enumerate(shown.places):
+            axis.step(shown.update, places, where="post", color=COLOURS[replica % len(COLOURS)], lw=0.9)
+        rates = ", ".join(f"{rate:.2f}" for rate in shown.rates)
+        axis.set_yticks(range(len(shown.betas)), [f"{beta:.4f}" for beta in shown.betas], fontsize=8)
+        axis.set(ylabel=r"$\beta$", xlim=(0, max(shown.updates, 1)), xlabel="measured update")
+        axis.set_title(f"{lattice_math(shown.dims)}: accepted {rates}; {shown.round_trips:g} round trips", fontsize=9)
+    return drawn("swaps", figure)
 
 
 def _updates(result: CampaignResult) -> Drawn:
@@ -102,3 +125,50 @@ def _timeline(state: CampaignState) -> Drawn:
     axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     axes[0].legend(ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
     return drawn("decisions", figure)
+
+
+def _pipeline(shown: PipelineFigure) -> Drawn:
+    columns = 1 + max(stage.column for stage in shown.stages)
+    rows = 1 + max(stage.row for stage in shown.stages)
+    figure, (axis,) = axes_of(1, 1, (8.2, 0.95 * rows + 0.8))
+    place = {stage.name: (stage.column, -stage.row) for stage in shown.stages}
+    for edge in shown.edges:
+        if {edge.source, edge.target} <= place.keys():
+            colour, style = EDGES[edge.blocked]
+            bent = "arc3,rad=0.3" if edge.feedback else "arc3,rad=0"
+            look = {"arrowstyle": "->", "color": colour, "ls": style, "connectionstyle": bent}
+            axis.annotate("", place[edge.target], place[edge.source], arrowprops={**look, "shrinkA": 34, "shrinkB": 34})
+    for stage in shown.stages:
+        rate = "" if stage.per_second is None else f"\n{stage.per_second:.3g} items/s, busy {stage.busy or 0.0:.0%}"
+        box = {"boxstyle": "round", "fc": "white", "ec": COLOURS[1] if stage.slowest else GREY}
+        text = f"{stage.name}{rate}".replace("$", r"\$")
+        axis.text(*place[stage.name], text, ha="center", va="center", fontsize=7, bbox=box)
+    axis.set(xlim=(-0.6, columns - 0.4), ylim=(0.6 - rows, 0.6), title=shown.bottleneck.replace("$", r"\$"))
+    axis.set_axis_off()
+    return drawn("pipeline", figure, window=shown.window_s)
+
+
+def _silicon(shown: SiliconFigure) -> Drawn:
+    size = (8.2, 0.32 * len(shown.lanes) + 3.2)
+    figure, (work, spent) = axes_of(2, 1, size, sharex=True, heights=(0.32 * len(shown.lanes) + 0.3, 2))
+    for row, lane in enumerate(shown.lanes):
+        bars = [(began, ended - began) for began, ended in zip(lane.began, lane.ended, strict=True)]
+        colour = COLOURS[row % len(COLOURS)]
+        face, hatch = ("white", "////") if lane.emulated else (colour, None)
+        work.broken_barh(bars, (row - 0.35, 0.7), facecolor=face, edgecolor=colour, lw=0.3, hatch=hatch)
+    shares = ["" if lane.at_once is None else f" ({lane.at_once:.0%})" for lane in shown.lanes]
+    names = [lane.name + share for lane, share in zip(shown.lanes, shares, strict=True)]
+    work.set_yticks(range(len(names)), names, fontsize=8)
+    work.invert_yaxis()
+    for number, line in enumerate(shown.energy):
+        style = "-" if line.source == "measured" else "--"
+        label = f"{line.substrate}, {line.source}"
+        spent.plot(line.seconds, line.joules, style, marker=".", color=COLOURS[number % len(COLOURS)], label=label)
+    for axis in (work, spent):
+        for at in shown.rewired:
+            axis.axvline(at, color=INK, lw=0.8, ls=":")
+    spent.set(xlabel="seconds since the campaign began", ylabel="energy [J]", ylim=(0, None))
+    spent.set_xlim(shown.low, max(shown.high, shown.low + 1e-3))
+    if shown.energy:
+        spent.legend(fontsize=8)
+    return drawn("silicon", figure)

@@ -1,6 +1,6 @@
 """The report: one HTML page that stands alone; its figures as PNG files and what was measured as CSV beside it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from metalforge.campaign.physics.curve import TransitionCurve
@@ -13,6 +13,7 @@ from . import sections, sections_of_run
 from .definitions import definitions_section
 from .downloads import CURVES, ROWS, curves_csv, curves_of, write_rows
 from .drawing import Drawn, png_bytes, svg_bytes
+from .figure_data import ComparedCampaign, compared_campaign
 from .figures import draw_all
 from .html import Raw, data_address, document, image, link, paragraph
 from .result import CampaignResult, findings_of, result_of
@@ -21,17 +22,24 @@ REPORT = "report.html"
 FIGURES = "figures"
 
 
-def write_report(state: CampaignState, directory: PathLike, found: Mapping[Dims, Finding] | None = None) -> Path:
+def write_report(
+    state: CampaignState,
+    directory: PathLike,
+    found: Mapping[Dims, Finding] | None = None,
+    beside: Sequence[CampaignState] = (),
+) -> Path:
     """Write ``report.html``, ``figures/*.png`` and two CSV files in a campaign's directory; return where the page is.
 
-    `found` is what `findings_of` gives, if it is there. Each file is written whole or not at all, the page last: an old
-    report stays until the new one is complete.
+    `found` is what `findings_of` gives, if it is there; `beside` are campaigns to compare with. Each file is written
+    whole or not at all, the page last: an old report stays until the new one is complete.
     """
     where = Path(directory)
     found = found or findings_of(state)
     result, curves = result_of(state, found), curves_of(state)
-    drawn = draw_all(state, result, curves, found)
-    page = page_of(state, result, drawn, curves)
+    others = [compared_campaign(other, result_of(other), curves_of(other)) for other in beside]
+    compared = [compared_campaign(state, result, curves), *others] if others else []
+    drawn = draw_all(state, result, curves, found, compared)
+    page = page_of(state, result, drawn, curves, compared)
     with naming(where / FIGURES, "made"):
         (where / FIGURES).mkdir(parents=True, exist_ok=True)
     for figure in drawn:
@@ -48,7 +56,11 @@ def write_report(state: CampaignState, directory: PathLike, found: Mapping[Dims,
 
 
 def page_of(
-    state: CampaignState, result: CampaignResult, drawn: list[Drawn], curves: Mapping[Dims, TransitionCurve]
+    state: CampaignState,
+    result: CampaignResult,
+    drawn: list[Drawn],
+    curves: Mapping[Dims, TransitionCurve],
+    beside: Sequence[ComparedCampaign] = (),
 ) -> str:
     """Return the page."""
     figures: Mapping[str, str] = {
@@ -57,6 +69,7 @@ def page_of(
     parts = [
         sections.headline(state, result),
         sections.transition_section(result, figures),
+        sections.compared_section(beside, figures),
         sections.evidence_section(result, figures),
         sections.quarks_section(state.spec.lattice, result, figures),
         sections.history_section(figures),
@@ -64,7 +77,7 @@ def page_of(
         sections.updates_section(result, figures),
         sections_of_run.decisions_section(state, result, figures),
         sections_of_run.energy_section(result),
-        sections_of_run.efficiency_section(state, result),
+        sections_of_run.efficiency_section(state, result, figures),
         sections_of_run.checks_section(state, result),
         definitions_section(state.spec),
         sections_of_run.provenance_section(state, result),

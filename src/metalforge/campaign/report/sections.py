@@ -1,6 +1,6 @@
 """The sections of the report about physics: beta_c, its evidence, the curves, all chains, where the updates went."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from metalforge.campaign.advice import known_of, size_cautions
 from metalforge.campaign.observables import ORDERS
@@ -9,6 +9,7 @@ from metalforge.campaign.state import CampaignState
 from metalforge.lattice.registered import Observable, described
 from metalforge.statistics.estimate import with_error
 
+from .figure_data import COMPARED, ComparedCampaign
 from .figures_of_evidence import FIGURES as EVIDENCE_FIGURES
 from .html import Raw, card, details, heading, note, paragraph, section, table
 from .points import ChainResult
@@ -119,6 +120,13 @@ def _finite_size(result: CampaignResult) -> str:
         h = with_error(fit.h, fit.h_error)
         parts.append(paragraph(say("sections.infinite-volume", number=number, h=h, chi2=chi2_text(fit.chi2, fit.dof))))
     return "\n".join(parts)
+
+
+def compared_section(beside: Sequence[ComparedCampaign], figures: Figures) -> str:
+    """Return several campaigns in one figure and one table; empty where none is compared."""
+    if not beside:
+        return ""
+    return section("Compared", figures.get("compared", ""), table(COMPARED, [campaign.line for campaign in beside]))
 
 
 def evidence_section(result: CampaignResult, figures: Figures) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from html import escape
 
-from metalforge.campaign.findings import traffic_of
 from metalforge.campaign.observables import ORDERS
 from metalforge.campaign.state import PEAK_PRIOR, CampaignState, ladders_of
 from metalforge.campaign.store.records import EnergySpent, Utilisation
@@ -14,6 +13,7 @@ from metalforge.core.quantities import Modelled, Quantity
 from metalforge.statistics.estimate import with_error
 
 from .decisions import LARGEST_Z, faults_of
+from .figure_data_of_chains import swaps_of
 from .html import Raw, bar, details, heading, listing, note, paragraph, section, table
 from .result import CampaignResult
 from .spec_text import spec_text
@@ -36,7 +36,7 @@ def decisions_section(state: CampaignState, result: CampaignResult, figures: Fig
             [(c.what, c.by, c.count, c.trusted or "-") for c in found.counts],
         ),
         _expected(state),
-        _exchange(state),
+        _exchange(state, figures),
         _heads(state, result),
         _warmups(result),
         _faults(state),
@@ -63,17 +63,18 @@ def _expected(state: CampaignState) -> str:
     return heading("Where the peak was expected", about, table(columns, rows)) if rows else ""
 
 
-def _exchange(state: CampaignState) -> str:
+def _exchange(state: CampaignState, figures: Figures) -> str:
     """Return how replicas moved between couplings, where chains exchanged them."""
     rows = []
     for rungs in ladders_of(state.chains.values()):
-        if (seen := traffic_of(rungs)) is not None:
+        if (seen := swaps_of(rungs)) is not None:
             rates = ", ".join(f"{rate:.2f}" for rate in seen.rates)
-            betas = f"{rungs[0].beta:g} .. {rungs[-1].beta:g}"
-            rows.append((lattice_text(rungs[0].dims), betas, len(rungs), seen.updates, rates, f"{seen.round_trips:g}"))
+            betas = f"{seen.betas[0]:g} .. {seen.betas[-1]:g}"
+            rows.append((lattice_text(seen.dims), betas, len(rungs), seen.updates, rates, f"{seen.round_trips:g}"))
     about = say("sections.exchange")
     columns = ("lattice", "beta", ">replicas", ">updates each", "rates", ">round trips")
-    return heading("Exchange of couplings", note(about), table(columns, rows)) if rows else ""
+    shown = heading("Exchange of couplings", note(about), table(columns, rows), figures.get("swaps", ""))
+    return shown if rows else ""
 
 
 def _heads(state: CampaignState, result: CampaignResult) -> str:
@@ -146,7 +147,7 @@ def energy_section(result: CampaignResult) -> str:
     return section("Energy", table(columns, rows), note(say("sections.energy")) if rows else "")
 
 
-def efficiency_section(state: CampaignState, result: CampaignResult) -> str:
+def efficiency_section(state: CampaignState, result: CampaignResult, figures: Figures) -> str:
     """Return how well the silicon was used, and what orderings gave where they were compared."""
     used = state.utilisation or Utilisation(window_s=0.0, stages=())
     rows = [
@@ -168,6 +169,8 @@ def efficiency_section(state: CampaignState, result: CampaignResult) -> str:
         table(("stage", "on", ">items", ">busy", "=", ">waited for input [s]"), rows),
         note(f"Time of this host, over the last {used.window_s:.1f} s of running.") if rows else "",
         *map(paragraph, device_times(result)),
+        figures.get("pipeline", ""),
+        figures.get("silicon", ""),
     )
 
 

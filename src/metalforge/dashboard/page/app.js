@@ -1,8 +1,15 @@
-// What is looked at (a campaign, a record, a chain: all in the address) and where its data come from.
-import {at, campaigns, chain, chainChoices, decisions, headline, infinite, transition} from "./panels.js";
+// What is looked at (a campaign, a record, a chain, what it is compared with: all in the address) and where its data come from.
+import {chain, chainChoices} from "./chains.js";
+import {compare} from "./compare.js";
+import {at} from "./dom.js";
+import {campaigns, decisions, headline, infinite} from "./panels.js";
+import {pipeline} from "./pipeline.js";
+import {silicon} from "./silicon.js";
+import {transition} from "./transition.js";
 
-const seen = {table: [], state: null, live: null, decided: [], sent: null};
-const where = {campaign: 0, at: null, chain: ""};
+const MACHINE_MS = 2000;  // samples come every two seconds
+const seen = {table: [], state: null, live: null, decided: [], sent: null, chain: null, machine: null, beside: new Map()};
+const where = {campaign: 0, at: null, chain: "", compare: [], span: "all"};
 let stream = null, wanted = 0, playing = null;
 
 function readAddress() {
@@ -10,17 +17,23 @@ function readAddress() {
   where.campaign = Number(given.get("campaign") ?? 0) || 0;
   where.at = given.has("at") ? Number(given.get("at")) || null : null;
   where.chain = given.get("chain") ?? "";
+  where.compare = (given.get("compare") ?? "").split(",").filter((text) => /^\d+$/.test(text)).map(Number);
+  where.span = given.get("span") === "minute" ? "minute" : "all";
 }
 
 function writeAddress() {
   const given = new URLSearchParams({campaign: where.campaign});
   if (where.at !== null) given.set("at", where.at);
   if (where.chain) given.set("chain", where.chain);
+  if (where.compare.length) given.set("compare", where.compare.join(","));
+  if (where.span !== "all") given.set("span", where.span);
   history.replaceState(null, "", `#${given}`);
 }
 
-async function ask(what, more = {}) {
-  const query = new URLSearchParams({campaign: where.campaign, ...(where.at === null ? {} : {at: where.at}), ...more});
+const ask = (what, more = {}) => asked(what, {campaign: where.campaign, ...(where.at === null ? {} : {at: where.at}), ...more});
+
+async function asked(what, given) {
+  const query = new URLSearchParams(given);
   const answer = await fetch(`${what}?${query}`);
   const data = await answer.json().catch(() => ({error: `the server answered ${answer.status}`}));
   if (!answer.ok) throw new Error(data.error);
@@ -42,7 +55,42 @@ function showTime() {
 }
 
 function showTable() {
-  campaigns(seen.table, where.campaign, (number) => { Object.assign(where, {campaign: number, at: null, chain: ""}); begin(); });
+  campaigns(seen.table, where.campaign, (number) => { Object.assign(where, {campaign: number, at: null, chain: ""}); begin(); }, where.compare, (number) => {
+    where.compare = where.compare.includes(number) ? where.compare.filter((other) => other !== number) : [...where.compare, number].sort((a, b) => a - b);
+    writeAddress();
+    showCompared();
+  });
+}
+
+function showTransition(sent) {
+  seen.sent = sent;
+  transition(sent);
+  infinite(sent);
+  if (seen.chain) chain(seen.chain, sent.support);  // its crossings are known now
+  showCompared();
+}
+
+const showChain = (sent) => chain(seen.chain = sent, seen.sent?.support);
+
+// Others are shown as they are now, and asked for again when they have grown; the campaign of the page is shown as it is.
+async function showCompared() {
+  const rows = where.compare.map((number) => seen.table[number]).filter(Boolean);
+  if (rows.length < 2) return compare([]);
+  const found = await Promise.all(rows.map(async (row) => {
+    if (row.campaign === where.campaign && seen.sent) return {row, sent: seen.sent};
+    const kept = seen.beside.get(row.campaign);
+    if (kept?.records === row.records) return kept;
+    try { return {row, records: row.records, sent: await asked("transition", {campaign: row.campaign})}; } catch (error) { return {row, problem: error.message}; }
+  }));
+  for (const one of found) if (one.records) seen.beside.set(one.row.campaign, one);
+  if (rows.every((row) => where.compare.includes(row.campaign))) compare(found);
+}
+
+function showMachine(sent) {
+  seen.machine = sent;
+  pipeline(sent);
+  silicon(sent);
+  for (const span of ["all", "minute"]) at(`span-${span}`).setAttribute("aria-pressed", String(where.span === span));
 }
 
 function showState(state) {
@@ -71,13 +119,13 @@ async function look({figure = true} = {}) {
     if (!fresh()) return;
     seen.decided = rows;
     showDecisions();
-    if (one) chain(one);
+    if (one) showChain(one);
+    const machine = await ask("machine", {span: where.span});
+    if (!fresh()) return;
+    showMachine(machine);
     if (!figure) return;
     const sent = await ask("transition");
-    if (!fresh()) return;
-    seen.sent = sent;
-    transition(sent);
-    infinite(sent);
+    if (fresh()) showTransition(sent);
   } catch (error) {
     if (fresh()) problem(error.message);
   }
@@ -93,7 +141,7 @@ function go(record) {
 function listen() {
   stream?.close();
   stream = new EventSource(`events?campaign=${where.campaign}`);
-  let rows = -1, decided = -1, figure = null;
+  let rows = -1, decided = -1, figure = null, machine = 0;
   const live = () => where.at === null;
   stream.addEventListener("campaigns", (event) => { seen.table = JSON.parse(event.data); showTable(); showTime(); });
   stream.addEventListener("problem", (event) => problem(JSON.parse(event.data)));
@@ -102,14 +150,15 @@ function listen() {
     if (!live()) return;
     const name = showState(seen.live), {rows_at: newRows, decided: newDecided} = seen.live;
     try {
-      if (newRows !== rows && name) { rows = newRows; const one = await ask("chain", {chain: name}); if (live()) chain(one); }
+      if (newRows !== rows && name) { rows = newRows; const one = await ask("chain", {chain: name}); if (live()) showChain(one); }
       if (newDecided !== decided) { decided = newDecided; const found = await ask("decisions"); if (live()) { seen.decided = found; showDecisions(); } }
+      if (Date.now() - machine >= MACHINE_MS && !document.hidden) { machine = Date.now(); const sent = await ask("machine", {span: where.span}); if (live()) showMachine(sent); }
     } catch (error) { problem(error.message); }
   });
   stream.addEventListener("transition", async (event) => {
     if (!live() || event.data === figure || event.data === "-1") return;
     figure = event.data;
-    try { const sent = await ask("transition"); if (live()) { seen.sent = sent; transition(sent); infinite(sent); } } catch (error) { problem(error.message); }
+    try { const sent = await ask("transition"); if (live()) showTransition(sent); } catch (error) { problem(error.message); }
   });
   stream.onerror = () => { at("status").textContent = "the server does not answer; trying again"; };
 }
@@ -117,7 +166,7 @@ function listen() {
 function begin() {
   pause();
   writeAddress();
-  seen.sent = null;
+  seen.sent = seen.chain = seen.machine = null;
   listen();
   look();
 }
@@ -154,9 +203,25 @@ at("play").addEventListener("click", () => {
 at("chain").addEventListener("change", async () => {
   where.chain = at("chain").value;
   writeAddress();
-  try { chain(await ask("chain", {chain: where.chain})); } catch (error) { problem(error.message); }
+  try { showChain(await ask("chain", {chain: where.chain})); } catch (error) { problem(error.message); }
 });
 for (const name of ["what", "by", "head", "trusted"]) at(`filter-${name}`).addEventListener("change", showDecisions);
+for (const span of ["all", "minute"]) {
+  at(`span-${span}`).addEventListener("click", async () => {
+    where.span = span;
+    writeAddress();
+    try { showMachine(await ask("machine", {span})); } catch (error) { problem(error.message); }
+  });
+}
+// Pictures have the width of the page when they are drawn.
+let resizing = 0;
+addEventListener("resize", () => {
+  clearTimeout(resizing);
+  resizing = setTimeout(() => {
+    if (seen.sent) showTransition(seen.sent); else if (seen.chain) showChain(seen.chain);
+    if (seen.machine) showMachine(seen.machine);
+  }, 200);
+});
 addEventListener("hashchange", () => { readAddress(); begin(); });
 
 readAddress();

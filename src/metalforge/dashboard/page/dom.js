@@ -1,0 +1,24 @@
+// Elements and words that all panels share. Text goes in as text, never as markup.
+export const at = (id) => document.getElementById(id);
+
+export function make(name, properties = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(properties)) {
+    if (key.includes("-")) element.setAttribute(key, value); else element[key] = value;
+  }
+  element.append(...children);
+  return element;
+}
+
+// New children for an element: whatever had the focus there has it again, by its `data-key`.
+export function renew(parent, children) {
+  const held = parent.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+  parent.replaceChildren(...children);
+  if (held !== undefined) [...parent.querySelectorAll("[data-key]")].find((element) => element.dataset.key === held)?.focus();
+}
+
+export const number = (value, digits = 5) => (value === null || value === undefined ? "" : String(Number(value.toPrecision(digits))));
+export const percent = (share) => (share === null || share === undefined ? "" : `${Math.round(100 * share)} %`);
+export const lattice = ([x, y, z, t]) => (x === y && y === z ? `${x}\u00b3\u00d7${t}` : `${x}\u00d7${y}\u00d7${z}\u00d7${t}`);
+const WORDS = {abs_loop: "|L|", re_loop: "Re L"};
+export const orderOf = (name) => WORDS[name] ?? name;
