@@ -5,7 +5,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -196,14 +196,15 @@ class ChainLog:
 
     def take(self, rows: Rows) -> None:
         """Add rows; those that were there already must be the same, bit for bit."""
-        count = len(next(iter(rows.columns.values())))
-        if rows.first > self.rows:
+        count, there = len(next(iter(rows.columns.values()))), self.rows
+        if rows.first > there:
             raise SpecError(
-                f"journal: chain {self.id} goes on at update {rows.first}, but only {self.rows} are there before it"
+                f"journal: chain {self.id} goes on at update {rows.first}, but only {there} are there before it"
             )
-        known = min(self.rows - rows.first, count)
+        known = min(there - rows.first, count)
         for name, values in rows.columns.items():
-            column = self.columns.setdefault(name, Column(self.spool))
+            if (column := self.columns.get(name)) is None:
+                column = self.columns[name] = Column(self.spool)
             if len(column) < rows.first:
                 raise SpecError(
                     f"journal: chain {self.id} has no `{name}` before update {rows.first}, but has it there"
@@ -213,7 +214,7 @@ class ChainLog:
                     f"journal: chain {self.id} was computed again from update {rows.first} on and differs in `{name}`"
                     "\nhint: was it resumed with another version or build level?"
                 )
-            column.extend(values[known:])
+            column.extend(values[known:] if known else values)
         self.by_phase[rows.phase] += count - known
         self.seconds += rows.seconds
 
@@ -379,10 +380,31 @@ class CampaignState:
                 seen.update(chain.columns[column].array().astype("<f8").tobytes())
         return seen.hexdigest()
 
+    def fork(self) -> "CampaignState":
+        """Return a state that goes on by itself from here; they share records, which never change, and rows."""
+        chains = {name: _forked(chain) for name, chain in self.chains.items()}
+        rungs = {first: [chains[chain.id] for chain in ladder] for first, ladder in self._rungs.items()}
+        return _forked(self, chains=chains, _rungs=rungs)
+
     def apply(self, record: Record) -> None:
         """Take one more record."""
         before, self.last_at = self.last_at, record.at
-        match record:
+        match record:  # what most records are comes first
+            case Rows():
+                self._chain(record.chain).take(record)
+            case records.BlockDone():
+                chain = self._chain(record.chain)
+                chain.close(record)
+                if record.began:
+                    self._worked(record.substrate, chain.ladder or chain.id, record.began, record.at)
+                if record.done and record.chain == self.visits[record.visit].chain:
+                    self.open_visits.pop(record.visit, None)
+            case Screened():
+                chain = self._chain(record.chain)
+                chain.screened.append(record)
+                chain.flagged |= record.flagged
+                if record.busy is not None:
+                    self._worked(record.route, record.chain, record.at - record.busy.value, record.at)
             case Opened():
                 raise SpecError("journal: a second `opened` record")
             case records.Resumed():
@@ -402,23 +424,8 @@ class CampaignState:
                     self._chain(record.chain).decisions.append(record)
                 if record.what == "abandoned":
                     self._give_up(self._chain(record.chain))
-            case Rows():
-                self._chain(record.chain).take(record)
-            case records.BlockDone():
-                chain = self._chain(record.chain)
-                chain.close(record)
-                if record.began:
-                    self._worked(record.substrate, chain.ladder or chain.id, record.began, record.at)
-                if record.done and record.chain == self.visits[record.visit].chain:
-                    self.open_visits.pop(record.visit, None)
             case records.Migrated():
                 self.migrations.append(record)
-            case Screened():
-                chain = self._chain(record.chain)
-                chain.screened.append(record)
-                chain.flagged |= record.flagged
-                if record.busy is not None:
-                    self._worked(record.route, record.chain, record.at - record.busy.value, record.at)
             case records.Checked():
                 if self._chain(record.chain).check(record.step):
                     self.checks.append(record)
@@ -529,6 +536,29 @@ class CampaignState:
         return self.chains[name]
 
 
+_Part = TypeVar("_Part", ChainLog, CampaignState)
+
+
+def _forked(part: _Part, **given: Any) -> _Part:
+    """Return a copy whose containers are its own."""
+    own: Any = {name: _own(getattr(part, name)) for name in part.__dataclass_fields__ if name not in given}
+    return type(part)(**own, **given)
+
+
+def _own(value: Any) -> Any:
+    """Return a container that grows by itself, also where it stands in another one; anything else is shared."""
+    if isinstance(value, Column | Timeline):
+        return value.fork()
+    if isinstance(value, list | set | deque):
+        return value.copy()
+    if isinstance(value, dict):
+        copied = value.copy()
+        for key, part in value.items():
+            copied[key] = _own(part)
+        return copied
+    return value
+
+
 class Fold:
     """Takes records one by one; the first must open the campaign. Long columns go to a file in `directory`, if any.
 
@@ -559,6 +589,14 @@ class Fold:
             raise SpecError("journal: the spec in it is not the one it was opened with (its hash differs)")
         self._state = CampaignState(opened=record, last_at=record.at, spool=self._spool)
         self._state._since = record.at
+
+    def fork(self) -> "Fold":
+        """Return a fold that goes on by itself from here."""
+        other = Fold()
+        other._state, other._problem, other._spool = self._state, self._problem, self._spool
+        if self._state is not None:
+            other._state = self._state.fork()
+        return other
 
     @property
     def state(self) -> CampaignState:

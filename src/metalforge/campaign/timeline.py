@@ -30,6 +30,12 @@ class Timeline:
         self.spans: list[Span] = []
         """In the order in which they ended, roughly."""
 
+    def fork(self) -> "Timeline":
+        """Return one that goes on by itself from here."""
+        other = Timeline()
+        other.spans = self.spans.copy()
+        return other
+
     def add(self, chain: str, began: float, ended: float) -> None:
         """Take one more stretch; what the same chain was said to do before is not counted again."""
         before = next((span for span in reversed(self.spans[-AT_ONCE:]) if span.chain == chain), None)

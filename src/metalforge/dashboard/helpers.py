@@ -10,28 +10,34 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from contextlib import suppress
 from multiprocessing import get_context, parent_process
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import TypeVar
 
-from .following import Followed
+from metalforge.core.errors import MetalforgeError
+
+from .following import Followed, Past
 from .payloads import chain_sent, decisions_sent, encoded, machine_sent, state_sent, transition_sent
 
 KEPT = 3
-"""Journals that a process holds folded."""
+"""Journals that a process holds folded, each with some of its past."""
 Answer = TypeVar("Answer")
-_folded: dict[str, Followed] = {}
+_pasts: dict[str, Past] = {}
 
 
 def _at(directory: str, at: int) -> Followed:
-    followed = _folded.pop(directory, None)
-    if followed is None or followed.records > at:
-        followed = Followed(Path(directory))
-    _folded[directory] = followed
-    if len(_folded) > KEPT:
-        del _folded[next(iter(_folded))]
-    followed.advance(at)
-    return followed
+    past = _pasts.pop(directory, None) or Past(Path(directory))
+    _pasts[directory] = past
+    if len(_pasts) > KEPT:
+        del _pasts[next(iter(_pasts))]
+    return past.at(at)
+
+
+def read_until(directory: str, at: int) -> None:
+    """Fold so many records before somebody asks."""
+    _at(directory, at)
 
 
 def transition_at(directory: str, at: int) -> bytes:
@@ -80,16 +86,14 @@ class Helper:
         except BrokenExecutor:
             return await self._asked(work, *arguments)
 
-    def warm(self) -> None:
-        """Have the process started, which takes seconds, before somebody waits for it."""
-        if self._pool is None and not self._closed:
-            self._started().submit(os.getpid)
+    async def prepare(self, work: Callable[..., object], *arguments: object) -> None:
+        """Have something done before somebody waits for it; whether it was is found out then."""
+        with suppress(BrokenExecutor, MetalforgeError):
+            await self(work, *arguments)
 
     def _started(self) -> ProcessPoolExecutor:
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(
-                1, mp_context=get_context("spawn"), initializer=_begin, initargs=(self._niceness,)
-            )
+            self._pool = ProcessPoolExecutor(1, mp_context=_context(), initializer=_begin, initargs=(self._niceness,))
         return self._pool
 
     async def _asked(self, work: Callable[..., Answer], *arguments: object) -> Answer:
@@ -97,7 +101,8 @@ class Helper:
             raise BrokenExecutor("the page is closed")
         pool = self._started()
         try:
-            return await asyncio.get_running_loop().run_in_executor(pool, work, *arguments)
+            # The first one waits for a process, and others are to be answered meanwhile.
+            return await asyncio.wrap_future(await asyncio.to_thread(pool.submit, work, *arguments))
         except BrokenExecutor:
             if self._pool is pool:
                 self._pool = None
@@ -112,6 +117,13 @@ class Helper:
             for process in processes:
                 process.kill()
             self._pool = None
+
+
+def _context() -> BaseContext:
+    """Return how processes are made: as copies of one that has imported what they need, and has no threads."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
 
 
 def _begin(niceness: int) -> None:

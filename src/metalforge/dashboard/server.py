@@ -5,7 +5,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import BrokenExecutor
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,16 +18,18 @@ from metalforge.core.errors import MetalforgeError, SpecError
 
 from .following import Followed
 from .guarding import Guard
-from .helpers import Helper, chain_at, decisions_at, machine_at, state_at, timed_transition_at, transition_at
+from .helpers import Helper, chain_at, decisions_at, machine_at, read_until, state_at, timed_transition_at, transition_at
 from .payloads import campaign_line, chain_sent, decisions_sent, encoded, machine_sent, state_sent
 
 PAGE = Path(__file__).with_name("page")
 FILES = {path.name: path for path in PAGE.iterdir() if path.suffix in (".js", ".css", ".svg")}
 """What may be asked for by name: no path is ever made of a request."""
-LOOK_S = 0.5
-"""Seconds between two looks at the journals."""
+LOOK_S = 0.2
+"""Seconds between two looks at the journals, and of a stream at what is known."""
+PACE_S = 0.5
+"""Seconds between two messages of a stream, at least: what came meanwhile is in the next one."""
 TICK_S = 1.0
-"""Seconds between two messages of a stream, at least."""
+"""Seconds after which clocks have moved on."""
 FIGURE_S, FIGURE_SHARE = 3.0, 0.05
 """Seconds between two computations of a figure, at least; and the share of a core that they may take."""
 NICENESS = 10
@@ -65,29 +66,40 @@ class ShownCampaign:
         self._figure_next = 0.0
         self._making: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
-        self._state: tuple[tuple[int, int, str], bytes] | None = None
-        self._machine: dict[float | None, tuple[int, bytes]] = {}
+        self._shared: dict[str, tuple[object, bytes]] = {}
+
+    @property
+    def seen(self) -> tuple[int, int, str]:
+        """What changes whenever there is something new to say."""
+        return self.followed.records, int(time.time() / TICK_S), self.followed.problem
 
     async def ask(self, question: Callable[[Followed], Answer]) -> Answer:
         """Return what a function makes of the fold, in a thread, while nobody changes it."""
         async with self._lock:
             return await asyncio.to_thread(question, self.followed)
 
+    async def shared(self, name: str, of: object, question: Callable[[Followed], object]) -> bytes:
+        """Return an answer as JSON that stays as long as what it is of: many streams share it."""
+        if name not in self._shared or self._shared[name][0] != of:
+            self._shared[name] = of, await self.ask(lambda followed: encoded(question(followed)))
+        return self._shared[name][1]
+
     async def state(self) -> bytes:
-        """Return the state now; many streams share it."""
-        now = time.time()
-        key = self.followed.records, int(now / TICK_S), self.followed.problem
-        if self._state is None or self._state[0] != key:
-            sent = await self.ask(lambda followed: encoded(state_sent(followed, now)))
-            self._state = key, sent
-        return self._state[1]
+        """Return the state now."""
+        return await self.shared("state", self.seen, lambda followed: state_sent(followed, time.time()))
+
+    async def line(self) -> bytes:
+        """Return the line of the table."""
+        return await self.shared("line", self.seen, lambda followed: campaign_line(self.number, time.time(), followed))
+
+    async def decisions(self) -> bytes:
+        """Return the last decisions."""
+        return await self.shared("decisions", len(self.followed.decided), decisions_sent)
 
     async def machine(self, last_s: float | None) -> bytes:
-        """Return pipeline and silicon now; many pages share them."""
-        if last_s not in self._machine or self._machine[last_s][0] != self.followed.records:
-            sent = await self.ask(lambda followed: (followed.records, encoded(machine_sent(followed, last_s))))
-            self._machine[last_s] = sent
-        return self._machine[last_s][1]
+        """Return pipeline and silicon now."""
+        of = self.followed.records
+        return await self.shared(f"machine {last_s}", of, lambda followed: machine_sent(followed, last_s))
 
     async def transition(self) -> bytes:
         """Return the last figure; the first one is waited for."""
@@ -100,7 +112,7 @@ class ShownCampaign:
 
     def renew(self) -> None:
         """Have the figure computed again, if there are new rows and it is not too soon."""
-        idle = self._making is None or self._making.done()
+        idle = (self._making is None or self._making.done()) and not self.followed.behind
         if idle and self.figure_of != self.followed.rows_at and time.monotonic() >= self._figure_next:
             self._making = asyncio.create_task(self._make())
 
@@ -124,6 +136,8 @@ class Server:
         self._campaigns = [ShownCampaign(number, path, self._now) for number, path in enumerate(directories)]
         self._answers: dict[tuple[object, ...], bytes] = {}
         self._streams = 0
+        self._remembered: set[int] = set()
+        self._reading: asyncio.Task[None] | None = None
         self._closing = False
 
     def app(self) -> Starlette:
@@ -160,7 +174,7 @@ class Server:
     async def _follow(self, campaign: ShownCampaign) -> None:
         while True:
             await campaign.ask(Followed.advance)
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(0 if campaign.followed.behind else LOOK_S)
 
     async def _index(self, request: Request) -> Response:
         return FileResponse(PAGE / "index.html")
@@ -173,8 +187,7 @@ class Server:
         return await self._lines()
 
     async def _lines(self) -> bytes:
-        now = time.time() // TICK_S * TICK_S
-        return encoded([await c.ask(partial(campaign_line, c.number, now)) for c in self._campaigns])
+        return b"[%b]" % b",".join([await campaign.line() for campaign in self._campaigns])
 
     async def _state(self, request: Request) -> bytes:
         campaign, at = self._asked(request)
@@ -185,7 +198,7 @@ class Server:
     async def _decisions(self, request: Request) -> bytes:
         campaign, at = self._asked(request)
         if at is None:
-            return await campaign.ask(lambda followed: encoded(decisions_sent(followed)))
+            return await campaign.decisions()
         return await self._before(campaign, decisions_at, at)
 
     async def _chain(self, request: Request) -> bytes:
@@ -236,31 +249,42 @@ class Server:
         return StreamingResponse(self._stream(campaign), media_type="text/event-stream")
 
     async def _stream(self, campaign: ShownCampaign) -> AsyncIterator[bytes]:
-        """Yield what is new: the table, the state, and word of a new figure."""
+        """Yield what is new: the table, the state, word of a new figure. Whoever is slow misses what was between."""
         self._streams += 1
-        self._past.warm()  # whoever looks will soon look back
         sent: dict[str, bytes] = {}
-        silent = 0.0
+        seen: object = None
+        spoken = 0.0
         try:
             while not self._closing:
                 campaign.renew()
-                news = {"campaigns": await self._lines()}
-                try:
-                    news["state"] = await campaign.state()
-                except MetalforgeError as error:
-                    news["problem"] = encoded(one_line(str(error)))
-                news["transition"] = encoded(campaign.figure_of if campaign.figure else -1)
+                news = {"transition": encoded(campaign.figure_of if campaign.figure else -1)}
+                if seen != campaign.seen:
+                    seen = campaign.seen
+                    news["campaigns"] = await self._lines()
+                    try:
+                        news["state"] = await campaign.state()
+                    except MetalforgeError as error:
+                        news["problem"] = encoded(one_line(str(error)))
+                    self._remember(campaign)
                 fresh = {name: data for name, data in news.items() if sent.get(name) != data}
                 for name, data in fresh.items():
                     yield b"event: %b\ndata: %b\n\n" % (name.encode(), data)
                 sent |= fresh
-                silent = 0.0 if fresh else silent + TICK_S
-                if silent >= SILENCE_S:
-                    silent = 0.0
+                if fresh:
+                    spoken = time.monotonic()
+                elif time.monotonic() - spoken >= SILENCE_S:
+                    spoken = time.monotonic()
                     yield b": still here\n\n"
-                await asyncio.sleep(TICK_S)
+                await asyncio.sleep(PACE_S if fresh else LOOK_S)
         finally:
             self._streams -= 1
+
+    def _remember(self, campaign: ShownCampaign) -> None:
+        """Have the past read once for whoever will look back, when the present has been."""
+        if not campaign.followed.behind and campaign.number not in self._remembered:
+            self._remembered.add(campaign.number)
+            directory, records = str(campaign.followed.directory), campaign.followed.records
+            self._reading = asyncio.create_task(self._past.prepare(read_until, directory, records))
 
 
 def _answered(ask: Callable[[Request], Awaitable[bytes]]) -> Callable[[Request], Awaitable[Response]]:

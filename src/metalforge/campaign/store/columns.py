@@ -4,13 +4,14 @@ The file has no name: it is gone with the process, however that ends, and the jo
 """
 
 import os
+import struct
 import weakref
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from tempfile import mkstemp
-from typing import overload
+from typing import NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,29 +51,52 @@ class Spool:
         weakref.finalize(self, os.close, self._file)
 
 
+class _Chunk(NamedTuple):
+    """Rows in the file: the number of the first, how many, and where they begin there."""
+
+    first: int
+    rows: int
+    place: int
+
+
 class Column(Sequence[float]):
     """Numbers by row; slices are lists, `array` and NumPy have them as an array."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
-        self._chunks: list[int] = []
+        self._chunks: list[_Chunk] = []
+        self._kept = 0
+        """Rows in the file."""
         self._tail = array("d")
 
     def extend(self, numbers: Iterable[float]) -> None:
         """Add rows."""
-        self._tail.extend(numbers)
+        added = tuple(numbers)
+        self._tail.frombytes(struct.pack(f"{len(added)}d", *added))  # a fifth of the time that `extend` takes
         while len(self._tail) >= 2 * CHUNK:
-            self._chunks.append(self._spool.put(self._tail[:CHUNK].tobytes()))
-            del self._tail[:CHUNK]
+            self._keep(CHUNK)
+
+    def fork(self) -> "Column":
+        """Return a column that goes on by itself from here: what both have is in the file, once."""
+        if self._tail:
+            self._keep(len(self._tail))
+        other = Column(self._spool)
+        other._chunks, other._kept = self._chunks.copy(), self._kept
+        return other
+
+    def _keep(self, rows: int) -> None:
+        self._chunks.append(_Chunk(self._kept, rows, self._spool.put(self._tail[:rows].tobytes())))
+        self._kept += rows
+        del self._tail[:rows]
 
     def array(self, begin: int = 0, end: int | None = None) -> NDArray[np.float64]:
         """Return the rows from `begin` to `end`, counted from 0."""
         begin, end, _ = slice(begin, end).indices(len(self))
-        kept = CHUNK * len(self._chunks)
+        kept = self._kept
         parts = [
-            self._spool.get(at, CHUNK)[max(begin - CHUNK * i, 0) : end - CHUNK * i]
-            for i, at in enumerate(self._chunks)
-            if begin < CHUNK * (i + 1) and CHUNK * i < end
+            self._spool.get(place, rows)[max(begin - first, 0) : end - first]
+            for first, rows, place in self._chunks
+            if begin < first + rows and first < end
         ]
         parts.append(np.array(self._tail[max(begin - kept, 0) : max(end - kept, 0)], np.float64))
         return np.concatenate(parts)
@@ -90,14 +114,14 @@ class Column(Sequence[float]):
             numbers: list[float] = self.array(key.start or 0, key.stop)[:: key.step].tolist()
             return numbers
         at = range(len(self))[key]
-        kept = CHUNK * len(self._chunks)
+        kept = self._kept
         return self._tail[at - kept] if at >= kept else float(self.array(at, at + 1)[0])
 
     def __len__(self) -> int:
-        return CHUNK * len(self._chunks) + len(self._tail)
+        return self._kept + len(self._tail)
 
     def __iter__(self) -> Iterator[float]:
-        kept = (self._spool.get(at, CHUNK).tolist() for at in self._chunks)
+        kept = (self._spool.get(place, rows).tolist() for _, rows, place in self._chunks)
         return chain(chain.from_iterable(kept), list(self._tail))
 
     def __eq__(self, other: object) -> bool:

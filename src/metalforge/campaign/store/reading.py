@@ -8,6 +8,7 @@ is skipped.
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import Any, BinaryIO, Generic, NamedTuple, TypeVar
 
 from metalforge.core.files import PathLike, opened
@@ -72,12 +73,19 @@ class JournalFollower(Generic[Record]):
         self._format = LineFormat[Record](record_type)
         self._n, self._end = 0, 0
 
-    def poll(self, take: Callable[[Record], object] | None = None, until: int | None = None) -> list[Record]:
+    @property
+    def place(self) -> int:
+        """Bytes that were read."""
+        return self._end
+
+    def poll(
+        self, take: Callable[[Record], object] | None = None, until: int | None = None, most: float = inf
+    ) -> list[Record]:
         """Give the whole records that are new; a half-written last line waits for the next call.
 
         With `take` every record is handed over when it is read, and none is kept; `until` stops after so many of the
-        whole journal. No file yet is no record yet. Raises `JournalError` for damage, or a file that lost what was
-        already read; what stands before the damage was handed over.
+        whole journal, `most` after so many bytes of this call. No file yet is no record yet. Raises `JournalError` for
+        damage, or a file that lost what was already read; what stands before the damage was handed over.
         """
         records: list[Record] = []
         if not os.path.lexists(self.path) or (until is not None and self._n >= until):
@@ -86,12 +94,13 @@ class JournalFollower(Generic[Record]):
             if size < self._end:
                 raise JournalError(f"must have at least the {self._end} bytes already read. Got {size}: it was cut")
             stream.seek(self._end)
+            enough = self._end + most
             for found in _scan(stream, self._format, self._n, self._end):
                 if isinstance(found, TornTail):
                     break
                 (take or records.append)(found.record)
                 self._n, self._end = self._n + 1, found.end
-                if self._n == until:
+                if self._n == until or self._end >= enough:
                     break
         return records
 
