@@ -18,7 +18,16 @@ from metalforge.core.errors import MetalforgeError, SpecError
 
 from .following import Followed
 from .guarding import Guard
-from .helpers import Helper, chain_at, decisions_at, machine_at, read_until, state_at, timed_transition_at, transition_at
+from .helpers import (
+    Helper,
+    chain_at,
+    decisions_at,
+    machine_at,
+    read_until,
+    state_at,
+    timed_transition_at,
+    transition_at,
+)
 from .payloads import campaign_line, chain_sent, decisions_sent, encoded, machine_sent, state_sent
 
 PAGE = Path(__file__).with_name("page")

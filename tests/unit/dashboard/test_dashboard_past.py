@@ -1,6 +1,7 @@
 """Time travel: any record of a long journal, from states that are kept on the way."""
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -43,11 +44,10 @@ def test_a_state_of_the_past_is_the_fold_of_the_records_before_it_wherever_one_c
 
 
 def test_as_many_states_are_kept_as_may_be_and_none_is_far_from_the_next(long_one, past):
-    directory, records = long_one
-    past.at(records)
+    past.at(long_one[1])
     places = [0, *(one.place for one in past._kept), past._front.place]
     assert 4 <= len(past._kept) <= 8
-    assert max(b - a for a, b in zip(places, places[1:], strict=False)) < 3 * past._spacing
+    assert max(b - a for a, b in pairwise(places)) < 3 * past._spacing
 
 
 def test_a_long_journal_is_read_in_slices_and_says_how_far_it_is(long_one):
