@@ -42,11 +42,11 @@ class Page:
         self.port = opened.listening.getsockname()[1]
         self.cookie = ""
 
-    def ask(self, path, method="GET", *, cookie=True, **headers):
+    def ask(self, path, method="GET", *, cookie=True, body=None, **headers):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             sent = {"Cookie": self.cookie} if cookie and self.cookie else {}
-            connection.request(method, path, headers=sent | headers)
+            connection.request(method, path, body, headers=sent | headers)
             answer = connection.getresponse()
             return answer.status, dict(answer.getheaders()), answer.read()
         finally:

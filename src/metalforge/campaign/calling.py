@@ -128,7 +128,7 @@ def _text(value: object) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
-def send(directory: Path, wanted: Command) -> Answer:
+def send(directory: Path, wanted: Command, limit_s: float = ANSWER_S) -> Answer:
     """Return what a campaign says to a command that is whole."""
     line = msgspec.json.encode(wanted) + b"\n"
     if len(line) > MOST_BYTES:
@@ -142,11 +142,14 @@ def send(directory: Path, wanted: Command) -> Answer:
             raise ControlError(_nobody(directory, wanted, error)) from error
         try:
             connection.sendall(line)
-            said = received_line(connection, ANSWER_S)
-        except OSError as error:
+            said = received_line(connection, limit_s)
+        except TimeoutError as error:
             raise ControlError(
-                f"{directory}: the campaign did not answer: {error}\nhint: metalforge watch {directory}"
+                f"{directory}: no answer within {limit_s:g} s: it acts when the update that is under way is over, and "
+                f"its journal will say\nhint: metalforge watch {directory}"
             ) from error
+        except OSError as error:
+            raise ControlError(f"{directory}: the campaign did not answer: {error}") from error
     try:
         return msgspec.json.decode(said, type=Answer)
     except msgspec.MsgspecError:

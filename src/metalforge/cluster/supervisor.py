@@ -71,8 +71,8 @@ class Supervisor:
         self._error: Exception | None = None
         self._halt = ""
         again = ray.get_runtime_context().was_current_actor_reconstructed
-        begun = again and (self._directory / JOURNAL).exists()
-        if begun:
+        self._came_back = again and (self._directory / JOURNAL).exists()
+        if self._came_back:
             spec, more = None, None
         self._thread = threading.Thread(target=self._run, args=(spec, more, tuple(command)), daemon=True)
         self._thread.start()
@@ -91,7 +91,13 @@ class Supervisor:
     def _carry_out(self, spec: CampaignSpec | None, more: Extension | None, command: Sequence[str]) -> Outcome:
         with RayMachines(self._ray, self._directory) as self._machines:
             opened = (
-                Campaign.resume(self._directory, more=more, command=command, machines=self._machines)
+                Campaign.resume(
+                    self._directory,
+                    more=more,
+                    command=command,
+                    machines=self._machines,
+                    stay_paused=self._came_back,  # nobody asked it to go on
+                )
                 if spec is None
                 else Campaign.open(spec, self._directory, command=command, machines=self._machines)
             )

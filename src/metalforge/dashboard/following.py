@@ -7,7 +7,7 @@ from pathlib import Path
 from metalforge.campaign.state import CampaignState, Fold
 from metalforge.campaign.store import JournalFollower
 from metalforge.campaign.store.directory import JOURNAL
-from metalforge.campaign.store.records import Assigned, Decided, Record, Rows
+from metalforge.campaign.store.records import Assigned, Commanded, Decided, Record, Rows
 from metalforge.core.errors import MetalforgeError, SpecError
 
 SLICE = 8 << 20
@@ -30,8 +30,8 @@ class Followed:
         """Records that were folded."""
         self.rows_at = 0
         """Records up to the last one with rows: figures change with those."""
-        self.decided: list[tuple[int, Assigned | Decided]] = []
-        """Visits and other decisions, each with the number of records up to it."""
+        self.decided: list[tuple[int, Assigned | Commanded | Decided]] = []
+        """Visits, commands and other decisions, each with the number of records up to it."""
         self.problem = ""
         self.behind = False
         """Whether there is more in the journal than was read yet: a long one is read in slices."""
@@ -74,7 +74,7 @@ class Followed:
         self.records += 1
         if isinstance(record, Rows):
             self.rows_at = self.records
-        elif isinstance(record, Assigned) or (isinstance(record, Decided) and record.what != "head"):
+        elif isinstance(record, Assigned | Commanded) or (isinstance(record, Decided) and record.what != "head"):
             self.decided.append((self.records, record))
 
     @property

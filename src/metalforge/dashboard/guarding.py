@@ -16,6 +16,8 @@ from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .commanding import Commanding
+
 LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -38,8 +40,8 @@ NO_TOKEN = "this page is for whoever started it: open the address that `metalfor
 class Guard:
     """Lets requests through that are from the page itself, in a browser that has shown the token."""
 
-    def __init__(self, app: ASGIApp, token: str, host: str, port: int) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, token: str, host: str, port: int, commanding: Commanding) -> None:
+        self._app, self._commanding = app, commanding
         self._token = token
         self._session = secrets.token_urlsafe(32)
         # Cookies do not tell ports apart: two pages on one machine need two names.
@@ -65,7 +67,9 @@ class Guard:
     def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
         if scope["method"] != "GET":
-            return PlainTextResponse("only GET: this page reads\n", 405, {"Allow": "GET"})
+            refused = self._commanding.refusal(scope["method"], scope["path"], headers)
+            if refused is not None:
+                return refused
         host = headers.get("host", "")
         if len(headers.getlist("host")) != 1 or not self._knows(host):
             return PlainTextResponse("not this machine's name\n", 421)
@@ -73,7 +77,7 @@ class Guard:
         if origin is not None and origin not in (f"http://{host}", f"https://{host}"):
             return PlainTextResponse("asked by another page\n", 403)
         shown = QueryParams(scope["query_string"]).get("token")
-        if shown is not None and scope["path"] == "/":
+        if shown is not None and scope["path"] == "/" and scope["method"] == "GET":
             if not hmac.compare_digest(shown.encode(), self._token.encode()):
                 return PlainTextResponse("not the token\n", 403)
             welcome = HTMLResponse(WELCOME)

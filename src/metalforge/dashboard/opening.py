@@ -64,9 +64,17 @@ class OpenPage(NamedTuple):
 
 
 def open_page(
-    directories: Sequence[Path], *, host: str = "127.0.0.1", port: int = 0, token_file: Path | None = None
+    directories: Sequence[Path],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token_file: Path | None = None,
+    control: bool = False,
 ) -> OpenPage:
-    """Listen for a page on these campaigns; another address than the loopback's needs a token of one's own."""
+    """Listen for a page on these campaigns; another address than the loopback's needs a token of one's own.
+
+    With `control` it may command them; without, it only reads.
+    """
     for directory in directories:
         if not directory.is_dir():
             raise SpecError(
@@ -80,7 +88,7 @@ def open_page(
     token = secrets.token_urlsafe(32) if token_file is None else _token_of(token_file)
     listening = _listening(host, port)
     port = listening.getsockname()[1]
-    server = Server(directories)
+    server = Server(directories, control=control)
     # No log: it would hold the token.
     config = uvicorn.Config(
         guarded_app(server, token, host, port),
@@ -127,9 +135,10 @@ def serve(
     port: int = 0,
     token_file: Path | None = None,
     browser: bool = True,
+    control: bool = False,
 ) -> None:
     """Serve the page until Ctrl-C, and say on stderr how it is opened, from here and from elsewhere."""
-    page = open_page(directories, host=host, port=port, token_file=token_file)
+    page = open_page(directories, host=host, port=port, token_file=token_file, control=control)
     with page.listening, suppress(KeyboardInterrupt), ExitStack() as until_the_end:
 
         def ready() -> None:

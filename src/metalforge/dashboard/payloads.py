@@ -30,7 +30,7 @@ from metalforge.campaign.report.figure_data_of_run import (
 )
 from metalforge.campaign.report.result import findings_of, result_of
 from metalforge.campaign.report.words import beta_text, duration, found_text, lattice_text, needed_text, one_line
-from metalforge.campaign.store.records import Assigned, Decided, Energy, head_of
+from metalforge.campaign.store.records import Assigned, Commanded, Decided, Energy, head_of
 from metalforge.campaign.view import View, view_of
 from metalforge.core.errors import MetalforgeError, SpecError
 
@@ -228,7 +228,14 @@ def decisions_sent(followed: Followed) -> list[DecisionLine]:
     return [_decision(at, record, began) for at, record in followed.decided[-MOST_DECISIONS:]]
 
 
-def _decision(at: int, record: Assigned | Decided, began: float) -> DecisionLine:
+def _decision(at: int, record: Assigned | Commanded | Decided, began: float) -> DecisionLine:
+    if isinstance(record, Commanded):
+        asked = "".join(f" {name} {value}" for name, value in record.asked.items())
+        said = "accepted" if record.accepted else f"refused: {record.reason}"
+        reason = one_line(f"{record.what}{asked}, {said}")
+        return DecisionLine(
+            at=at, seconds=record.at - began, what="command", by=record.by, head="", chain="", reason=reason
+        )
     line = DecisionLine(
         at=at,
         seconds=record.at - began,

@@ -16,6 +16,7 @@ from starlette.routing import Route
 from metalforge.campaign.report.words import one_line
 from metalforge.core.errors import MetalforgeError, SpecError
 
+from .commanding import PATH, Commanding
 from .following import Followed
 from .guarding import Guard
 from .helpers import (
@@ -140,7 +141,8 @@ class ShownCampaign:
 class Server:
     """The campaigns of a page, and what is answered about them."""
 
-    def __init__(self, directories: Sequence[Path]) -> None:
+    def __init__(self, directories: Sequence[Path], *, control: bool = False) -> None:
+        self.commanding = Commanding(control)
         self._now, self._past = Helper(NICENESS), Helper()
         self._campaigns = [ShownCampaign(number, path, self._now) for number, path in enumerate(directories)]
         self._answers: dict[tuple[object, ...], bytes] = {}
@@ -160,6 +162,8 @@ class Server:
             Route("/chain", _answered(self._chain)),
             Route("/machine", _answered(self._machine)),
             Route("/transition", _answered(self._transition)),
+            Route("/control", _answered(self._control)),
+            Route(PATH, self._command, methods=["POST"]),
             Route("/events", self._events),
         ]
         return Starlette(routes=routes, lifespan=self._lifespan)
@@ -248,6 +252,16 @@ class Server:
             raise Refused(404, f"`at` must be a record, from 1 to {campaign.followed.records}")
         return campaign, int(at)
 
+    async def _control(self, request: Request) -> bytes:
+        return self.commanding.about()
+
+    async def _command(self, request: Request) -> Response:
+        try:
+            campaign, _ = self._asked(request)
+        except Refused as refused:
+            return _problem(refused.status, str(refused))
+        return await self.commanding.post(request, campaign.followed.directory)
+
     async def _events(self, request: Request) -> Response:
         try:
             campaign, _ = self._asked(request)
@@ -318,4 +332,4 @@ def _problem(status: int, text: str) -> Response:
 
 def guarded_app(server: Server, token: str, host: str, port: int) -> Guard:
     """Return what uvicorn serves."""
-    return Guard(server.app(), token, host, port)
+    return Guard(server.app(), token, host, port, server.commanding)

@@ -1,6 +1,7 @@
 // What is looked at (a campaign, a record, a chain, what it is compared with: all in the address) and where its data come from.
 import {chain, chainChoices} from "./chains.js";
 import {compare} from "./compare.js";
+import {controls} from "./controls.js";
 import {at} from "./dom.js";
 import {campaigns, decisions, headline, infinite} from "./panels.js";
 import {pipeline} from "./pipeline.js";
@@ -102,6 +103,7 @@ function showState(state) {
   headline(state);
   infinite(seen.sent);
   const chosen = chainChoices(state, where.chain);
+  controls(where.campaign, state, where.at !== null);
   showTime();
   return chosen;
 }
