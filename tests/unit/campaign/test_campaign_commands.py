@@ -3,8 +3,6 @@
 import json
 import shutil
 import socket
-import threading
-from contextlib import contextmanager
 
 import msgspec
 import pytest
@@ -21,54 +19,14 @@ from metalforge.campaign.store.records import Commanded, Extended, Interrupted, 
 from metalforge.campaign.view import view_of
 from metalforge.cli.main import assembled
 from metalforge.core.errors import SpecError
-from reference.small_campaigns import QUICK, ROUNDS
+from reference.commanded_campaigns import LONG, Running, running
+from reference.small_campaigns import ROUNDS
 
-LONG = msgspec.structs.replace(QUICK, budget=Budget(trajectories=1_000_000))
-"""It runs until it is told to stop."""
+SHORT = msgspec.structs.replace(ROUNDS, budget=Budget(trajectories=500))
 
 
 def records_of(directory, kind):
     return [record for record in read_journal(directory / JOURNAL, Record).records if isinstance(record, kind)]
-
-
-class Running:
-    """A campaign that runs in a thread, and whoever commands it."""
-
-    def __init__(self, campaign):
-        self.campaign, self.directory = campaign, campaign.directory
-        self._news, write = threading.Condition(), campaign.book.write
-
-        def writing(*records):
-            write(*records)
-            with self._news:
-                self._news.notify_all()
-
-        campaign.book.write = writing
-        self.thread = threading.Thread(target=campaign.run)
-        self.thread.start()
-
-    def until(self, true):
-        """Wait until something is true of the state."""
-        with self._news:
-            assert self._news.wait_for(lambda: true(self.campaign.state), 60)
-
-    def command(self, what, **asked):
-        return command(self.directory, what, **asked)
-
-
-@contextmanager
-def running(directory, spec=LONG, updates=60):
-    with Campaign.open(spec, directory) as campaign:
-        one = Running(campaign)
-        try:
-            one.until(lambda state: state.trajectories >= updates)
-            yield one
-        finally:
-            campaign.interrupt("test")
-            one.thread.join()
-
-
-SHORT = msgspec.structs.replace(ROUNDS, budget=Budget(trajectories=500))
 
 
 @pytest.fixture(scope="module")
@@ -155,18 +113,18 @@ def test_extensions_of_a_running_campaign_are_those_of_resume(tmp_path):
         last = records_of(one.directory, Extended)[-1]
         assert (last.spec, last.by) == (one.campaign.spec, records_of(one.directory, Commanded)[-1].by)
         assert last.by.endswith("(python)")
-        visits = len(one.campaign.state.visits)
+        visits = len(one.state.visits)
         one.command("resume")
         # Points that were asked for come first, the steerer's then, and the volume that was added has its share.
         one.until(lambda state: {v.by for v in state.visits[visits:]} >= {"user", "uniform"})
-        assert any(visit.dims == (8, 8, 8, 2) for visit in one.campaign.state.visits[visits:])
+        assert any(visit.dims == (8, 8, 8, 2) for visit in one.state.visits[visits:])
 
 
 def test_a_campaign_is_extended_while_it_runs(shared):
     answer = shared.command("coupling", beta=5.111)
     assert answer.accepted
     shared.until(lambda state: any(visit.beta == 5.111 for visit in state.visits))
-    assert shared.campaign.state.pause is None
+    assert shared.state.pause is None
     assert 5.111 in shared.campaign.spec.steering.points
 
 
@@ -237,10 +195,10 @@ def test_two_campaigns_listen_at_once_each_for_its_owner_alone_and_below_long_pa
         assert [(each.directory / SOCKET).stat().st_mode & 0o777 for each in (one, other)] == [0o600, 0o600]
         assert one.command("pause").accepted
         assert not other.command("resume").accepted
-        assert (one.campaign.state.pause is None, other.campaign.state.pause is None) == (False, True)
+        assert (one.state.pause is None, other.state.pause is None) == (False, True)
         assert one.command("stop").accepted
         one.thread.join()
-        assert "stopped by" in one.campaign.state.interruption.reason
+        assert "stopped by" in one.state.interruption.reason
         assert not (deep / SOCKET).exists()
         with pytest.raises(ControlError, match="no campaign runs"):
             one.command("pause")
@@ -273,11 +231,11 @@ def test_the_screen_is_where_somebody_says_and_stays_there(shared):
         assert shared.command("rewire", screen=where).accepted
         shared.until(lambda state, done=done: [d.done for d in state.decisions if d.what == "rewired"][-1:] != []
                      and done in next(d.done for d in reversed(state.decisions) if d.what == "rewired"))  # fmt: skip
-        assert shared.campaign.state.screen_held.asked == {"screen": where}
-        last = next(d for d in reversed(shared.campaign.state.decisions) if d.what == "rewired")
-        assert last.by == shared.campaign.state.screen_held.by
+        assert shared.state.screen_held.asked == {"screen": where}
+        last = next(d for d in reversed(shared.state.decisions) if d.what == "rewired")
+        assert last.by == shared.state.screen_held.by
     assert shared.command("rewire", screen="auto").accepted
-    assert shared.campaign.state.screen_held is None
+    assert shared.state.screen_held is None
 
 
 def test_a_deterministic_campaign_refuses_what_goes_by_the_clock(tmp_path):
@@ -293,7 +251,7 @@ def test_the_command_line_says_what_the_campaign_says(shared):
 
     done = typed("coupling", "5.222", "--json")
     assert (done.exit_code, json.loads(done.stdout)) == (0, {"accepted": True, "said": "in force"})
-    assert shared.campaign.state.commands[-1].by.endswith("(command line)")
+    assert shared.state.commands[-1].by.endswith("(command line)")
     assert "not paused" in str(typed("resume").exception)
     assert "unknown command" in str(typed("explode").exception)
     assert "no value" in str(typed("pause", "now").exception)

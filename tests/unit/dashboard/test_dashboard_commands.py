@@ -1,18 +1,12 @@
 """Commands through the live page: what the campaign says comes back, and no other page can give one."""
 
 import json
-import threading
 
-import msgspec
 import pytest
 
-from metalforge.campaign.calling import command
-from metalforge.campaign.running.campaign import Campaign
-from metalforge.campaign.spec import Budget
+from reference.commanded_campaigns import running
 from reference.dashboard_pages import HOSTILE, campaign, served
-from reference.small_campaigns import QUICK
 
-LONG = msgspec.structs.replace(QUICK, name="long", budget=Budget(trajectories=1_000_000))
 PAUSE = json.dumps({"what": "pause"})
 
 
@@ -24,28 +18,12 @@ def finished(tmp_path_factory):
 @pytest.fixture(scope="module")
 def page(tmp_path_factory, finished):
     """A page that commands a campaign which pauses, beside one that is over."""
-    began = threading.Event()
-    with Campaign.open(LONG, tmp_path_factory.mktemp("commanded") / "run") as run:
-        write = run.book.write
-
-        def writing(*records):
-            write(*records)
-            if run.state.trajectories:
-                began.set()
-
-        run.book.write = writing
-        thread = threading.Thread(target=run.run)
-        thread.start()
-        try:
-            assert began.wait(60)
-            assert command(run.directory, "pause").accepted  # the cores are the page's
-            with served(run.directory, finished, control=True) as found:
-                found.enter()
-                found.run = run
-                yield found
-        finally:
-            run.interrupt("test")
-            thread.join()
+    with running(tmp_path_factory.mktemp("commanded") / "run", updates=1) as run:
+        assert run.command("pause").accepted  # the cores are the page's
+        with served(run.directory, finished, control=True) as found:
+            found.enter()
+            found.run = run
+            yield found
 
 
 def headers(page, **changed):
@@ -73,7 +51,7 @@ def test_commands_go_to_the_campaign_and_its_answer_comes_back(page):
     assert json.loads(answer)["accepted"] is False
     assert HOSTILE in json.loads(answer)["said"]
     assert json.loads(post(page)[1]) == {"accepted": True, "said": "paused"}
-    records = page.run.book.journal.count
+    records = page.run.campaign.book.journal.count
     with page.events() as following:
         while following("state")["at"] < records:
             pass

@@ -25,14 +25,13 @@ from metalforge.campaign.store.records import Commanded, Decided, Sampled
 from metalforge.core.errors import MetalforgeError, SpecError
 
 from .listening import CommandSocket, Waiting
+from .sampling import SAMPLE_S
 
 if TYPE_CHECKING:
     from .campaign import Campaign
 
 LOOK_S = 0.05
 """Between two looks at a campaign that pauses."""
-BEAT_S = 2.0
-"""Between two records which say that it is still there."""
 
 
 class Controls:
@@ -99,7 +98,7 @@ class Controls:
         campaign, book, due = self._campaign, self._campaign.book, 0.0
         while campaign.state.pause is not None and not campaign.halted and self._socket is not None:
             if (now := time.monotonic()) >= due:
-                due = now + BEAT_S
+                due = now + SAMPLE_S
                 book.write(Sampled(window_s=0.0, stages=(), paused=True))
             book.journal.tick()
             self._socket.news.wait(LOOK_S)
