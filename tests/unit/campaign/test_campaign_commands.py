@@ -120,6 +120,78 @@ def test_extensions_of_a_running_campaign_are_those_of_resume(tmp_path):
         assert any(visit.dims == (8, 8, 8, 2) for visit in one.state.visits[visits:])
 
 
+def test_two_campaigns_listen_at_once_each_for_its_owner_alone_and_below_long_paths(tmp_path):
+    deep = tmp_path / ("a" * 100) / ("b" * 100) / "run"
+    deep.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as dead, address_in(deep) as address:
+        dead.bind(address)  # what a process that was killed leaves
+    with running(deep) as one, running(tmp_path / "short") as other:
+        assert [(each.directory / SOCKET).stat().st_mode & 0o777 for each in (one, other)] == [0o600, 0o600]
+        assert one.command("pause").accepted
+        assert not other.command("resume").accepted
+        assert (one.state.pause is None, other.state.pause is None) == (False, True)
+        assert one.command("stop").accepted
+        one.thread.join()
+        assert "stopped by" in one.state.interruption.reason
+        assert not (deep / SOCKET).exists()
+        with pytest.raises(ControlError, match="no campaign runs"):
+            one.command("pause")
+        assert not other.command("resume").accepted
+
+
+def test_one_that_was_killed_while_it_paused_goes_on_unless_nobody_asked_it_to(tmp_path):
+    with running(tmp_path / "run") as one:
+        one.command("pause")
+        killed = [shutil.copytree(one.directory, tmp_path / n, ignore=shutil.ignore_patterns(SOCKET)) for n in "ab"]
+    with Campaign.resume(killed[0]) as campaign:
+        rows = campaign.state.trajectories
+        again = Running(campaign)
+        again.until(lambda state: state.trajectories > rows)
+        again.command("stop")
+        again.thread.join()
+    with Campaign.resume(killed[1], stay_paused=True) as campaign:
+        again = Running(campaign)
+        again.until(lambda state: state.pause is not None)
+        assert campaign.state.pause.by == "supervisor"
+        assert campaign.state.trajectories == rows
+        again.command("resume")
+        again.until(lambda state: state.trajectories > rows)
+        campaign.interrupt("test")
+        again.thread.join()
+
+
+def test_a_deterministic_campaign_refuses_what_goes_by_the_clock(tmp_path):
+    spec = msgspec.structs.replace(ROUNDS, budget=Budget(trajectories=1_000_000))
+    with running(tmp_path / "run", spec) as one:
+        assert "deterministic" in one.command("rewire", screen="beside").said
+        assert "deterministic" in one.command("extend", seconds=5).said
+
+
+def test_where_a_campaign_is_on_another_machine_the_line_that_reaches_it_is_said(tmp_path):
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / SOCKET))
+    holder = {"pid": 5, "host": "far-away", "started": "2026-01-01T00:00:00Z"}
+    (tmp_path / "lock").write_text(json.dumps(holder))
+    with pytest.raises(ControlError, match="far-away") as caught:
+        command(tmp_path, "extend", seconds=60, target_error=0.5)
+    assert f"ssh far-away metalforge control {tmp_path} extend --seconds 60 --target-error 0.5" in str(caught.value)
+    (tmp_path / "lock").write_text(json.dumps(holder | {"host": socket.gethostname()}))
+    with pytest.raises(ControlError, match="no campaign runs"):
+        command(tmp_path, "pause")
+    with pytest.raises(SpecError, match="wants name"):
+        command(tmp_path, "steerer")
+
+
+def test_a_file_in_the_place_of_the_socket_is_left_alone(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / SOCKET).write_text("mine")
+    with Campaign.open(SHORT, tmp_path / "run") as campaign:
+        campaign.interrupt("test")
+        state = campaign.run()
+    assert any(d.what == "controls" and "no socket" in d.reason for d in state.decisions)
+    assert (tmp_path / "run" / SOCKET).read_text() == "mine"
+
+
 def test_a_campaign_is_extended_while_it_runs(shared):
     answer = shared.command("coupling", beta=5.111)
     assert answer.accepted
@@ -186,46 +258,6 @@ def test_callers_that_say_nothing_or_do_not_wait_hold_nobody_up(shared, monkeypa
         assert b"timed out" in silent.makefile("rb").read()
 
 
-def test_two_campaigns_listen_at_once_each_for_its_owner_alone_and_below_long_paths(tmp_path):
-    deep = tmp_path / ("a" * 100) / ("b" * 100) / "run"
-    deep.mkdir(parents=True)
-    with socket.socket(socket.AF_UNIX) as dead, address_in(deep) as address:
-        dead.bind(address)  # what a process that was killed leaves
-    with running(deep) as one, running(tmp_path / "short") as other:
-        assert [(each.directory / SOCKET).stat().st_mode & 0o777 for each in (one, other)] == [0o600, 0o600]
-        assert one.command("pause").accepted
-        assert not other.command("resume").accepted
-        assert (one.state.pause is None, other.state.pause is None) == (False, True)
-        assert one.command("stop").accepted
-        one.thread.join()
-        assert "stopped by" in one.state.interruption.reason
-        assert not (deep / SOCKET).exists()
-        with pytest.raises(ControlError, match="no campaign runs"):
-            one.command("pause")
-        assert not other.command("resume").accepted
-
-
-def test_one_that_was_killed_while_it_paused_goes_on_unless_nobody_asked_it_to(tmp_path):
-    with running(tmp_path / "run") as one:
-        one.command("pause")
-        killed = [shutil.copytree(one.directory, tmp_path / n, ignore=shutil.ignore_patterns(SOCKET)) for n in "ab"]
-    with Campaign.resume(killed[0]) as campaign:
-        rows = campaign.state.trajectories
-        again = Running(campaign)
-        again.until(lambda state: state.trajectories > rows)
-        again.command("stop")
-        again.thread.join()
-    with Campaign.resume(killed[1], stay_paused=True) as campaign:
-        again = Running(campaign)
-        again.until(lambda state: state.pause is not None)
-        assert campaign.state.pause.by == "supervisor"
-        assert campaign.state.trajectories == rows
-        again.command("resume")
-        again.until(lambda state: state.trajectories > rows)
-        campaign.interrupt("test")
-        again.thread.join()
-
-
 def test_the_screen_is_where_somebody_says_and_stays_there(shared):
     for where, done in (("beside", "beside the way"), ("before", "in the way")):
         assert shared.command("rewire", screen=where).accepted
@@ -236,13 +268,6 @@ def test_the_screen_is_where_somebody_says_and_stays_there(shared):
         assert last.by == shared.state.screen_held.by
     assert shared.command("rewire", screen="auto").accepted
     assert shared.state.screen_held is None
-
-
-def test_a_deterministic_campaign_refuses_what_goes_by_the_clock(tmp_path):
-    spec = msgspec.structs.replace(ROUNDS, budget=Budget(trajectories=1_000_000))
-    with running(tmp_path / "run", spec) as one:
-        assert "deterministic" in one.command("rewire", screen="beside").said
-        assert "deterministic" in one.command("extend", seconds=5).said
 
 
 def test_the_command_line_says_what_the_campaign_says(shared):
@@ -257,28 +282,3 @@ def test_the_command_line_says_what_the_campaign_says(shared):
     assert "no value" in str(typed("pause", "now").exception)
     done = typed("volume", "4,4,4", "--json")
     assert (done.exit_code, json.loads(done.stdout)["accepted"]) == (2, False)
-
-
-def test_where_a_campaign_is_on_another_machine_the_line_that_reaches_it_is_said(tmp_path):
-    with socket.socket(socket.AF_UNIX) as dead:
-        dead.bind(str(tmp_path / SOCKET))
-    holder = {"pid": 5, "host": "far-away", "started": "2026-01-01T00:00:00Z"}
-    (tmp_path / "lock").write_text(json.dumps(holder))
-    with pytest.raises(ControlError, match="far-away") as caught:
-        command(tmp_path, "extend", seconds=60, target_error=0.5)
-    assert f"ssh far-away metalforge control {tmp_path} extend --seconds 60 --target-error 0.5" in str(caught.value)
-    (tmp_path / "lock").write_text(json.dumps(holder | {"host": socket.gethostname()}))
-    with pytest.raises(ControlError, match="no campaign runs"):
-        command(tmp_path, "pause")
-    with pytest.raises(SpecError, match="wants name"):
-        command(tmp_path, "steerer")
-
-
-def test_a_file_in_the_place_of_the_socket_is_left_alone(tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / SOCKET).write_text("mine")
-    with Campaign.open(SHORT, tmp_path / "run") as campaign:
-        campaign.interrupt("test")
-        state = campaign.run()
-    assert any(d.what == "controls" and "no socket" in d.reason for d in state.decisions)
-    assert (tmp_path / "run" / SOCKET).read_text() == "mine"
