@@ -46,6 +46,18 @@ PROBES = {
         const mf::Df64<float> a{static_cast<float>(u[0]), static_cast<float>(u[1])}, b{static_cast<float>(u[2])};
         const auto c = mf::sqrt(mf::neg_mul_add(a, b, a / b)) - mf::mul_add(a, b, mf::Df64<float>(0.1));
         out[i] = T(double(mf::select(a < b, c, mf::Df64<float>(1))));""",
+    "yukawa.hpp": """
+        const auto pair = mf::Yukawa<T>::of(2.0, 5.6, 1e-6);
+        const auto term = pair.at(u[0]);
+        mf::Symmetric<T> virial{};
+        virial.add(term.force, u[1], u[2], u[3], u[1], u[2], u[3]);
+        out[i] = virial.of[4] + term.energy + mf::thermal_kick(u[4], u[5], u[6], u[7]);""",
+    "cells.hpp": """
+        mf::Bounds here = mf::Bounds::empty(), there = here;
+        const double point[3] = {double(u[0]), double(u[1]), mf::wrapped(double(u[2]), 9.0).inside};
+        here.take(point);
+        const double shift[3] = {0, 0, mf::Image{0, 0, 1}.positive() ? 9.0 : 0.0};
+        out[i] = T(here.distance2(there, shift)) + mf::squared(u[3], u[4], u[5]);""",
     "reduce.hpp": """
         const auto term = [=](mf::i64 k) { return double(u[k]); };
         const auto wide = [=](mf::i64 k) {

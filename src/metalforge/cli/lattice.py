@@ -1,21 +1,16 @@
 """`lattice generate` and `lattice measure`: chains of gauge fields, and what stored configurations hold."""
 
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from metalforge.core.errors import SpecError
 
 from .output import Json, Threads, print_json, print_records, print_table, print_text
+from .running import progress_bar, stop_flag
 
 if TYPE_CHECKING:
     from metalforge.lattice.generate import Generation, GenerationSummary
@@ -180,34 +175,9 @@ def _default_algorithm(fermions: dict[str, Any] | None, sweeps: bool) -> str:
     return "hmc" if all(n == 4 for n in fermions["flavors"]) else "rhmc"
 
 
-@contextmanager
-def _stop_flag() -> Iterator[list[int]]:
-    """A list that Ctrl-C or SIGTERM fills: the run stops at the next update's border. A second Ctrl-C is the usual."""
-    stops: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        stops.append(number)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stops
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _run(run: "Generation") -> bool:
     """Run with a progress bar on stderr (on a terminal) and the trace the job asks for."""
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        disable=not sys.stderr.isatty(),
-        transient=True,
-    )
+    bar = progress_bar()
     trace = open(run.job.trace, "a") if run.job.trace else None  # noqa: SIM115 - closed below, may be absent
     task = bar.add_task("warm-up", total=run.remaining)
 
@@ -220,7 +190,7 @@ def _run(run: "Generation") -> bool:
             trace.write(msgspec.json.encode(line).decode() + "\n")
 
     try:
-        with _stop_flag() as stops, bar:
+        with stop_flag() as stops, bar:
             return run.run(should_stop=lambda: bool(stops), on_update=on_update)
     finally:
         if trace is not None:

@@ -26,7 +26,7 @@ VERBS = {
     **{name: name for name in ("control", "dashboard", "search", "bench")},
 }
 """Verbs, and the module that has each."""
-ROOMS = ("lattice", "npu", "experiment", "conductor", "pipeline", "cluster")
+ROOMS = ("lattice", "plasma", "npu", "experiment", "conductor", "pipeline", "cluster")
 """Modules with several verbs behind their name."""
 
 

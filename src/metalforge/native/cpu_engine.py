@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from metalforge.core.memory import check_memory
 
 from ._level import kernels, level, thread_count
-from .engine import Buffer, BufferKind, Dims, Iterated, Iterations, Precision
+from .engine import PARTICLE_SUMS, Buffer, BufferKind, Dims, Iterated, Iterations, Motion, Precision, Sampled
 
 __all__ = ["CpuEngine", "cpu_engine"]
 
@@ -45,6 +45,13 @@ class CpuEngine:
         links = math.prod(dims) * 4 * 18 * np.dtype(_REALS[precision]).itemsize
         check_memory(f"`dims` {'x'.join(map(str, dims))}: their links in {precision}", links)
         return _grid(self, dims, precision)
+
+    def particles(
+        self, n: int, length: float, kappa: float, cutoff: float, skin: float, precision: Precision
+    ) -> "_CpuParticles":
+        """Return room for particles; a neighbour takes a byte of list, a particle some hundred of everything else."""
+        check_memory(f"{n} particles", int(n * (300 + 8 * cutoff**3)))
+        return _CpuParticles(self, n, length, (n, length, kappa, cutoff, skin), precision)
 
 
 def cpu_engine(build: str | None = None, threads: int | None = None) -> CpuEngine:
@@ -179,6 +186,51 @@ class _CpuSolver:
         most = min(most, every - since)
         done, residual2, state, updates = self._iterate(solutions, shifts, diagonal, target2, most, parity)
         return Iterated(done, residual2, state, updates, [residual2] if done == every - since else [])
+
+
+class _CpuParticles:
+    """A box of particles."""
+
+    def __init__(
+        self, engine: CpuEngine, n: int, length: float, made_of: tuple[float, ...], precision: Precision
+    ) -> None:
+        self._n, self._length = n, length
+        self._made_of, self._engine, self._precision = made_of, engine, precision
+        self._kernels = getattr(engine.module, f"plasma_{precision}")(*made_of)
+        bind = _binder(engine, precision, self._kernels, length)
+        self._measure = bind("plasma_measure")
+        self._advance = bind("plasma_advance")
+
+    def __reduce__(self) -> tuple[Kernel, tuple[Any, ...]]:
+        return _CpuParticles, (self._engine, self._n, self._length, self._made_of, self._precision)
+
+    @property
+    def listed(self) -> int:
+        """Places of neighbours in the lists that were made last, filled or not."""
+        return int(self._kernels.listed)
+
+    def measure(self, positions: NDArray[Any], velocities: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        forces, sums = np.empty((self._n, 3)), np.empty(len(PARTICLE_SUMS))
+        self._measure(positions.copy(), velocities, forces, sums)
+        return forces, sums
+
+    def advance(
+        self,
+        positions: NDArray[Any],
+        boxes: NDArray[np.int32],
+        velocities: NDArray[Any],
+        motion: Motion,
+        step: int,
+        steps: int,
+        *,
+        samples: int = 0,
+        frames: int = 0,
+    ) -> Sampled:
+        sums = np.empty((samples, len(PARTICLE_SUMS)))
+        places, speeds = np.empty((2, frames, self._n, 3))
+        seen = (sums if samples else None, *((places, speeds) if frames else (None, None)))
+        lists = self._advance(positions, boxes, velocities, steps, *motion, step, *seen)
+        return Sampled(sums, places, speeds, lists)
 
 
 def _binder(engine: CpuEngine, precision: Precision, *subject: Any) -> Callable[[str], Kernel]:

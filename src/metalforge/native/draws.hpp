@@ -6,9 +6,9 @@
 
 namespace mf {
 
-// Which draws of a site belong to what. Fermions have 5 << 28 and 6 << 28.
+// Which draws of a site belong to what. Fermions have 5 << 28 and 6 << 28; starts of particles 8 << 28.
 inline constexpr u64 momentum_draws = u64{1} << 28, hot_draws = u64{2} << 28, heatbath_draws = u64{3} << 28,
-                     accept_draws = u64{4} << 28;
+                     accept_draws = u64{4} << 28, langevin_draws = u64{7} << 28;
 
 // The address of a chain's random numbers at one of its steps.
 struct ChainAddress {

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from metalforge.core.errors import SpecError
 
 __all__ = [
+    "PARTICLE_SUMS",
     "ActionKernel",
     "Batch",
     "BatchEngine",
@@ -30,7 +31,11 @@ __all__ = [
     "Engine",
     "Grid",
     "Iterations",
+    "Motion",
+    "ParticleBox",
+    "ParticleEngine",
     "Precision",
+    "Sampled",
     "Solver",
     "Staggered",
     "Sweeps",
@@ -323,6 +328,80 @@ class BatchEngine(Protocol):
 
     def batch(self, dims: Dims, precision: Precision, chains: int, *, ladders: bool = False) -> Batch:
         """Return room for so many chains; of ladders if so."""
+
+
+PARTICLE_SUMS = (
+    *("phi", "pairs", "w_xx", "w_yy", "w_zz", "w_xy", "w_yz", "w_zx"),
+    *("v_xx", "v_yy", "v_zz", "v_xy", "v_yz", "v_zx"),
+    *(f"current_{ab}_{part}" for ab in ("xy", "xz", "yz", "yx", "zx", "zy") for part in ("re", "im")),
+)
+"""The columns of a sample: sum of phi over pairs within the cut-off and their number, sum r_a F_b over them, sum v_a
+v_b over particles, and currents: sum v_b exp(2 pi i a / L) for each direction a and the two b across it."""
+
+
+class Motion(NamedTuple):
+    """How particles move: velocity Verlet where `keep` is 1 and `noise` 0, otherwise Langevin (BAOAB).
+
+    Between its two half moves a Langevin step sets v = keep v + noise xi, xi drawn at (seed, stream, step, particle).
+    """
+
+    dt: float
+    mass: float
+    keep: float = 1.0
+    noise: float = 0.0
+    seed: int = 0
+    stream: int = 0
+
+
+class Sampled(NamedTuple):
+    """What was seen on the way of a block of steps."""
+
+    sums: Floats
+    """(samples, columns), the columns those of PARTICLE_SUMS."""
+    positions: Floats
+    """(frames, n, 3), as if the box had no borders."""
+    velocities: Floats
+    lists: int
+    """How often neighbours were listed."""
+
+
+class ParticleBox(Protocol):
+    """Particles in a periodic box that repel each other by exp(-kappa r) / r within a cut-off; kernels on host arrays.
+
+    Every call begins with new lists of neighbours, so what it gives is a function of its arguments alone: where blocks
+    of steps are the same, so are all bits, for any number of threads and wherever a run was interrupted.
+    """
+
+    def measure(self, positions: Floats, velocities: Floats, /) -> tuple[Floats, Floats]:
+        """Return the forces (n, 3) and one row of PARTICLE_SUMS."""
+
+    def advance(
+        self,
+        positions: Floats,
+        boxes: NDArray[np.int32],
+        velocities: Floats,
+        motion: Motion,
+        step: int,
+        steps: int,
+        /,
+        *,
+        samples: int = 0,
+        frames: int = 0,
+    ) -> Sampled:
+        """Move by `steps` from step number `step` on, in place, and look evenly so often on the way, last at the end.
+
+        `positions` stay within the box, `boxes` count how often each coordinate has left it.
+        """
+
+
+@runtime_checkable
+class ParticleEngine(Protocol):
+    """An engine that moves particles."""
+
+    def particles(
+        self, n: int, length: float, kappa: float, cutoff: float, skin: float, precision: Precision
+    ) -> ParticleBox:
+        """Return room for so many particles; f32 is that of pair forces, all else is in doubles."""
 
 
 MOST_SITES = 1 << 16

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from metalforge.core.errors import find
 from metalforge.core.files import PathLike
+from metalforge.core.sealed_files import HDF5_SIGNATURE
 
 from . import _links as files
 from ._links import ConfigurationFileError, Dims, Links, LoadedLinks, Precision
-from .checkpoint import HDF5_SIGNATURE, Checkpoint, read_checkpoint, write_checkpoint
+from .checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from .foreign import HEADER_BYTES, MILC_MAGIC, looks_like_openqcd, read_milc, read_openqcd
 from .ildg import LIME_MAGIC, read_ildg, write_ildg
 from .nersc import read_nersc, write_nersc

@@ -149,4 +149,5 @@ NB_MODULE(MF_MODULE, m) {
   bind_lattice_measure(m);
   bind_staggered(m);
   bind_staggered_solver(m);
+  bind_plasma(m);
 }

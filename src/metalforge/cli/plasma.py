@@ -1,0 +1,119 @@
+"""`plasma run`: molecular dynamics of the screened plasma, with numbers and their errors."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from metalforge.core.errors import SpecError
+
+from .output import Json, Threads, print_json, print_table, print_text
+from .running import progress_bar, stop_flag
+
+if TYPE_CHECKING:
+    from metalforge.plasma.run import Block, PlasmaRun, PlasmaSummary
+
+app = typer.Typer(help="Yukawa plasma: molecular dynamics.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.callback()
+def _plasma() -> None:
+    """Keep `run` a verb of its own."""
+
+
+@app.command()
+def run(
+    gamma: Annotated[float | None, typer.Option(help="Coupling that the warm-up aims at.")] = None,
+    kappa: Annotated[float | None, typer.Option(help="Screening a / lambda, > 0.")] = None,
+    particles: Annotated[int | None, typer.Option(help="Their box must have two cut-offs.")] = None,
+    warmup: Annotated[float, typer.Option(help="At least, in 1/omega_p; ends when the energy is steady.")] = 100.0,
+    time: Annotated[float | None, typer.Option(help="Measured, in 1/omega_p. Default 1000, or as resumed.")] = None,
+    dt: Annotated[float, typer.Option(help="Time step. Default: by gamma.")] = 0.0,
+    tol: Annotated[float, typer.Option(help="Force at the cut-off, as part of a neighbour's.")] = 1e-4,
+    start: Annotated[str, typer.Option(help="random, bcc, fcc or two-phase.")] = "random",
+    precision: Annotated[str, typer.Option(help="Of pair forces: f64 or f32.")] = "f64",
+    seed: Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Names the run, with --stream.")] = 1,
+    stream: Annotated[int, typer.Option(min=0, max=2**32 - 1)] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for the checkpoint.")] = None,
+    trace: Annotated[Path | None, typer.Option(help="One JSON line per sample.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run of this folder or checkpoint.")] = None,
+    threads: Threads = None,
+    allow_different_isa: Annotated[bool, typer.Option("--allow-different-isa")] = False,
+    as_json: Json = False,
+) -> None:
+    """Warm a plasma up, follow it at constant energy and summarise it; --json prints one object."""
+    from metalforge.plasma.run import PlasmaJob, PlasmaRun
+    from metalforge.plasma.spec import PlasmaSpec
+
+    if resume is not None:
+        plasma = PlasmaRun.resume(resume, time=time, threads=threads, allow_different_isa=allow_different_isa)
+    else:
+        point = {"gamma": gamma, "kappa": kappa, "particles": particles}
+        if missing := [name for name, value in point.items() if value is None]:
+            raise SpecError(f"a new run needs `--{missing[0]}`\nhint: --gamma 72 --kappa 1 --particles 1500")
+        numbers = {"dt": dt, "tol": tol, "start": start, "precision": precision, "seed": seed, "stream": stream}
+        spec = msgspec.convert(point | numbers, PlasmaSpec)
+        files = {"out": None if out is None else str(out), "trace": None if trace is None else str(trace)}
+        job = PlasmaJob(warmup=warmup, time=1000.0 if time is None else time, **files)
+        if job.checkpoint.exists():
+            raise SpecError(
+                f"{job.checkpoint} exists already\nhint: continue it with `--resume {job.checkpoint}`, or move it away"
+            )
+        plasma = PlasmaRun(spec, job, threads=threads)
+    finished = _run(plasma)
+    if plasma.measured > 0:
+        summary = plasma.summary()
+        print_json(summary) if as_json else _show(summary)
+    if not finished:
+        sys.stderr.write(
+            f"interrupted after {plasma.time:g}/omega_p; checkpoint: {plasma.job.checkpoint}\n"
+            f"hint: continue with `metalforge plasma run --resume {plasma.job.checkpoint}`\n"
+        )
+        raise typer.Exit(130)
+
+
+def _run(plasma: "PlasmaRun") -> bool:
+    """Run with a progress bar on stderr (on a terminal) and the trace the job asks for."""
+    bar = progress_bar()
+    trace = open(plasma.job.trace, "a") if plasma.job.trace else None  # noqa: SIM115 - closed below, may be absent
+    task = bar.add_task("warm-up", total=plasma.remaining)
+
+    def on_block(block: "Block") -> None:
+        temperature = block.samples["kinetic"].mean() / (1.5 * plasma.spec.particles)
+        bar.update(task, advance=1, description=f"{block.phase} Gamma={1 / temperature:.4g}")
+        if trace is not None:
+            for row in zip(*(column.tolist() for column in block.samples.values()), strict=True):
+                line: dict[str, Any] = {"phase": block.phase, **dict(zip(block.samples, row, strict=True))}
+                trace.write(msgspec.json.encode(line).decode() + "\n")
+
+    try:
+        with stop_flag() as stops, bar:
+            return plasma.run(should_stop=lambda: bool(stops), on_block=on_block)
+    finally:
+        if trace is not None:
+            trace.close()
+
+
+def _show(summary: "PlasmaSummary") -> None:
+    from metalforge.plasma.run import Quoted
+
+    spec = summary.spec
+    print_text(
+        f"Yukawa plasma, Gamma {spec.gamma:g}, kappa {spec.kappa:g}, {spec.particles} particles, "
+        f"r_c {spec.cutoff:.4g}, dt {spec.step_time:.4g}, seed {spec.seed}/{spec.stream}"
+    )
+    rows = [
+        (name, f"{v.mean:.6g}", "-" if v.error is None else f"{v.error:.2g}")
+        for name, v in msgspec.structs.asdict(summary).items()
+        if isinstance(v, Quoted)
+    ]
+    print_table(f"{summary.time:g}/omega_p at constant energy", ("observable", "mean", "error"), rows)
+    if summary.crystalline:
+        print_text("this is a crystal: its numbers are no fluid's")
+    print_text(
+        f"energy drifts by {summary.energy_drift_kt:.1e} kT a particle; warm-up {summary.warmup.time:g}/omega_p "
+        f"({summary.warmup.reason}); {summary.atom_steps_per_second:.3g} atom-steps/s, {summary.threads} threads, "
+        f"level {summary.isa}"
+    )

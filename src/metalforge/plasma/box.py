@@ -1,0 +1,113 @@
+"""Particles in their box: where they begin, and how they move through an engine."""
+
+import math
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+from metalforge.core.errors import MetalforgeError, PlacementError
+from metalforge.native.engine import Engine, Motion, ParticleBox, ParticleEngine, Sampled
+from metalforge.native.random import Stream
+
+from .spec import MASS, PlasmaSpec
+
+Floats = NDArray[np.float64]
+SKIN = 0.5
+"""How far beyond the cut-off neighbours are listed: lists last until a particle has gone half of it."""
+APART = 1.0
+"""Between any two particles of a random start; most are 1.2 to 2 apart in a fluid."""
+START_DRAWS = 8 << 28
+"""Which draws of a stream place particles: `native/draws.hpp` has the list."""
+
+
+class LostParticleError(MetalforgeError):
+    """A particle went where none can be: steps too long, or particles on top of each other."""
+
+
+@dataclass(eq=False)
+class Particles:
+    """Positions within the box, how many boxes each coordinate has gone, velocities; `step` counts all steps."""
+
+    positions: Floats
+    boxes: NDArray[np.int32]
+    velocities: Floats
+    length: float
+    step: int = 0
+
+    @property
+    def unwrapped(self) -> Floats:
+        """Positions as if the box had no borders."""
+        return self.positions + self.length * self.boxes
+
+    def advance(self, box: ParticleBox, motion: Motion, steps: int, *, samples: int = 0, frames: int = 0) -> Sampled:
+        """Move, and return what was seen; a failure leaves the particles where they were."""
+        seen = box.advance(
+            self.positions, self.boxes, self.velocities, motion, self.step, steps, samples=samples, frames=frames
+        )
+        if seen.lists < 0:
+            raise LostParticleError(
+                f"a particle left the finite numbers within {steps} steps of {motion.dt:g} after step {self.step}\n"
+                "hint: a smaller `dt`"
+            )
+        self.step += steps
+        return seen
+
+    def stop_drifting(self) -> None:
+        """Take the mean velocity away."""
+        self.velocities -= self.velocities.mean(axis=0)
+
+
+def open_box(spec: PlasmaSpec, engine: Engine) -> ParticleBox:
+    """Return an engine's room for the particles of a spec."""
+    if not isinstance(engine, ParticleEngine):
+        raise PlacementError(f"engine `{engine.name}` has no kernels for particles\nhint: the CPU's has")
+    return engine.particles(spec.particles, spec.length, spec.kappa, spec.cutoff, SKIN, spec.precision)
+
+
+def begin(spec: PlasmaSpec) -> Particles:
+    """Return particles where the spec starts them, with velocities of its temperature and no total momentum."""
+    stream = Stream(spec.seed, spec.stream)
+    drawn = stream.normal(step=0, sites=spec.particles, draws=4, first_draw=START_DRAWS)
+    velocities = np.ascontiguousarray(drawn[:, :3]) / math.sqrt(MASS * spec.gamma)
+    made = Particles(_places(spec, stream), np.zeros((spec.particles, 3), np.int32), velocities, spec.length)
+    made.stop_drifting()
+    return made
+
+
+def _places(spec: PlasmaSpec, stream: Stream) -> Floats:
+    length = spec.length
+    if spec.start == "random":
+        return _random(spec.particles, length, stream)
+    corners = [(0.0, 0.0, 0.0), (0.5, 0.5, 0.5)]
+    if spec.start == "fcc":
+        corners = [(0.0, 0.0, 0.0), (0.5, 0.5, 0.0), (0.5, 0.0, 0.5), (0.0, 0.5, 0.5)]
+    side = round(math.cbrt(spec.particles / len(corners)))
+    cells = np.array(list(product(range(side), repeat=3)), np.float64)
+    sites: Floats = (cells[:, None, :] + np.array(corners) + 0.25).reshape(-1, 3) * (length / side)
+    if spec.start == "two-phase":
+        fluid = sites[:, 2] >= length / 2
+        sites[fluid] = _random(int(fluid.sum()), length, stream, sites[~fluid])
+    return sites
+
+
+def _random(n: int, length: float, stream: Stream, others: Floats | None = None) -> Floats:
+    """Return random places that are not too near to each other, nor to others, which have the lower half."""
+    placed = np.empty((0, 3)) if others is None else others
+    first, wanted = len(placed), len(placed) + n
+    for turn in range(1000):
+        drawn = stream.uniform(step=turn, sites=4 * n, draws=4, first_draw=START_DRAWS + 2)[:, :3] * length
+        if others is not None:
+            drawn = drawn[drawn[:, 2] >= length / 2]
+        if len(placed):
+            nearest, _ = cKDTree(placed, boxsize=length).query(drawn, distance_upper_bound=APART)
+            drawn = drawn[nearest >= APART]
+        keep = np.ones(len(drawn), bool)
+        for i, j in sorted(cKDTree(drawn, boxsize=length).query_pairs(APART)):
+            keep[j] &= not keep[i]
+        placed = np.concatenate([placed, drawn[keep]])[:wanted]
+        if len(placed) == wanted:
+            return np.ascontiguousarray(placed[first:])
+    raise LostParticleError(f"{n} particles found no places that are {APART:g} apart")

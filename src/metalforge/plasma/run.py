@@ -1,0 +1,354 @@
+"""A run of the plasma: warm-up in a bath, then NVE in blocks, with series, correlations and a checkpoint.
+
+Each block begins with new lists of neighbours, so its bits follow from where the particles stand: a run that was
+interrupted and resumed at a border gives the numbers of one that was not.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge import __version__
+from metalforge.core.errors import SpecError
+from metalforge.core.files import PathLike, naming, remove_half_written
+from metalforge.core.phases import Phase
+from metalforge.core.sealed_files import Sealed, read_sealed, write_sealed
+from metalforge.native.cpu_engine import cpu_engine
+from metalforge.native.engine import Engine
+from metalforge.statistics import gamma_method
+from metalforge.statistics.estimate import MIN_LENGTH
+
+from .box import Particles, begin, open_box
+from .correlations import Correlations
+from .observables import SERIES, WaveVectors, mode_powers, pair_distribution, series_of, thermodynamics
+from .spec import PlasmaSpec
+from .warmup import FRICTION, WarmupEnd, judge, looks_at
+
+Floats = NDArray[np.float64]
+FORMAT, VERSIONS = "metalforge-plasma", {"1": ("format", "format_version", "package_version", "engine", "precision")}
+LOOK_BLOCKS, LOOK_BINS, LOOK_WAVES = 5, 200, 6.5
+"""Blocks between looks at the structure, bins of g(r), and the largest k of S(k)."""
+BRAGG = 10.0
+"""|rho_k|^2 / N of one wave vector, over time, that no fluid has: its largest S(k) is 3 where it freezes."""
+
+
+class PlasmaJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How long a run is, in 1/omega_p, and what it leaves behind. Both times are made of whole blocks."""
+
+    warmup: float
+    time: float
+    out: str | None = None
+    trace: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.warmup < 1e9 or not 0 < self.time < 1e9:
+            raise SpecError(f"a run needs warmup >= 0 and time > 0. Got {self.warmup} and {self.time}")
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where the run's state is kept."""
+        return Path(self.out) / "checkpoint.h5" if self.out else Path("metalforge-plasma.h5")
+
+
+class Quoted(msgspec.Struct, frozen=True, kw_only=True):
+    """A mean with its error; None where a run is too short for one."""
+
+    mean: float
+    error: float | None
+
+
+class PlasmaSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run found."""
+
+    gamma_measured: Quoted
+    """Of the temperature that NVE found: what the other numbers belong to."""
+    u_over_gamma: Quoted
+    """Potential energy of pairs a particle, in Q^2/(4 pi eps0 a), with its tail."""
+    pressure: Quoted
+    """beta P / n, with its tail."""
+    energy_drift_kt: float
+    """The slope of the energy times the length of the run, in kT a particle: below 1e-3 for a good run."""
+    energy_rms_kt: float
+    """The energy's fluctuation in kT a particle: below 1e-2 for a good run."""
+    s_max: Quoted
+    """The largest S(k), and the k it is at; its error is not known."""
+    s_max_k: float
+    crystalline: bool
+    """Whether a single wave vector stands out as no fluid's does: then nothing here is a fluid's number."""
+    warmup: WarmupEnd
+    time: float
+    samples: int
+    atom_steps_per_second: float
+    threads: int
+    isa: str
+    spec: PlasmaSpec
+
+
+class Block(NamedTuple):
+    """What a block gave: its phase and its samples by name."""
+
+    phase: Phase
+    samples: dict[str, Floats]
+
+
+class _State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What goes on besides particles and series."""
+
+    job: PlasmaJob
+    step: int
+    warmup: WarmupEnd | None
+    measured: int
+    looks: int
+
+
+_SPECS, _STATES = msgspec.json.Decoder(PlasmaSpec), msgspec.json.Decoder(_State)
+
+
+class PlasmaRun:
+    """A run of `job` at a state point, from its start; `resume` gives one from a checkpoint."""
+
+    def __init__(
+        self, spec: PlasmaSpec, job: PlasmaJob, *, threads: int | None = None, engine: Engine | None = None
+    ) -> None:
+        self.spec, self.job = spec, job
+        self.engine: Engine = engine or cpu_engine(threads=threads)
+        self.box = open_box(spec, self.engine)
+        self.particles = begin(spec)
+        self.warmup = judge(np.empty(0), 0.0, job.warmup)
+        """How the warm-up ended; None while it goes on."""
+        self.measured = 0
+        """Blocks of NVE."""
+        self.correlations = Correlations(spec.particles)
+        self._waves = WaveVectors.up_to(LOOK_WAVES, spec.length)
+        self._looks = 0
+        self._g, self._powers = np.zeros(LOOK_BINS), np.zeros(len(self._waves.lengths))
+        self._samples: dict[str, list[Floats]] = {name: [] for name in SERIES}
+        self.seconds, self.steps = 0.0, 0
+        """Of this process, in the kernels."""
+
+    @property
+    def phase(self) -> Phase:
+        """What the next block belongs to."""
+        return "warmup" if self.warmup is None else "measure"
+
+    @property
+    def time(self) -> float:
+        """Of NVE so far."""
+        return self.measured * self.spec.block_time
+
+    @property
+    def remaining(self) -> int:
+        """Blocks that are still to do, with no longer warm-up than was asked for."""
+        total = math.ceil(self.job.time / self.spec.block_time - 1e-9)
+        asked = math.ceil(self.job.warmup / self.spec.block_time - 1e-9)
+        done = self.particles.step // self.spec.block_steps
+        return total - self.measured + (max(1, asked - done) if self.warmup is None else 0)
+
+    @property
+    def series(self) -> dict[str, Floats]:
+        """Samples of NVE by name, one array each."""
+        for name, parts in self._samples.items():
+            if len(parts) > 1:
+                self._samples[name] = [np.concatenate(parts)]
+        return {name: parts[0] if parts else np.empty(0) for name, parts in self._samples.items()}
+
+    @property
+    def pair_distribution(self) -> tuple[Floats, Floats]:
+        """Return r and g(r), means of all looks."""
+        width = self.spec.length / 2 / LOOK_BINS
+        return np.asarray(width * (np.arange(LOOK_BINS) + 0.5), np.float64), self._g / max(1, self._looks)
+
+    @property
+    def structure_factor(self) -> tuple[Floats, Floats]:
+        """Return k and S(k), means of all looks and of the wave vectors of a length."""
+        k, at = np.unique(self._waves.lengths, return_inverse=True)
+        powers = self._powers / max(1, self._looks)
+        return k, np.bincount(at, powers) / np.bincount(at)
+
+    def step(self) -> Block:
+        """Do one block; one that fails raises and leaves the run where it was."""
+        spec, phase = self.spec, self.phase
+        samples = spec.block_steps // spec.sample_steps
+        motion = spec.langevin(FRICTION) if phase == "warmup" else spec.nve
+        frames = 0 if phase == "warmup" else spec.block_frames
+        began = time.perf_counter()
+        seen = self.particles.advance(self.box, motion, spec.block_steps, samples=samples, frames=frames)
+        self.seconds += time.perf_counter() - began
+        self.steps += spec.block_steps
+        made = series_of(spec, seen.sums, self.time)
+        if phase == "warmup":
+            self._warm_up(made)
+        else:
+            for name, column in made.items():
+                self._samples[name].append(column)
+            for position, velocity in zip(seen.positions, seen.velocities, strict=True):
+                self.correlations.add(position, velocity)
+            if self.measured % LOOK_BLOCKS == 0:
+                self._look()
+            self.measured += 1
+        return Block(phase, made)
+
+    def _warm_up(self, made: dict[str, Floats]) -> None:
+        self._samples["potential"].append(made["potential"])
+        done = self.particles.step * self.spec.step_time
+        if not looks_at(done, self.job.warmup, self.spec.block_time):
+            return
+        self.warmup = judge(self.series["potential"], done, self.job.warmup)
+        if self.warmup is not None:
+            self._samples["potential"] = []
+            self.particles.stop_drifting()
+
+    def _look(self) -> None:
+        self._g += pair_distribution(self.particles.positions, self.spec.length, LOOK_BINS)
+        self._powers += mode_powers(self.particles.positions, self.spec.length, self._waves)
+        self._looks += 1
+
+    def run(
+        self,
+        *,
+        should_stop: Callable[[], bool] = lambda: False,
+        on_block: Callable[[Block], None] | None = None,
+        checkpoint_every_s: float = 60.0,
+    ) -> bool:
+        """Run to the end of the job, or until `should_stop` at a block's border; return whether it came to the end.
+
+        Either way a checkpoint is left when the job keeps files or was stopped.
+        """
+        folder = self.job.checkpoint.parent
+        folder.mkdir(parents=True, exist_ok=True)  # before the work, not after it
+        if self.job.out:
+            remove_half_written(folder)
+        saved_at = time.monotonic()
+        while self.remaining > 0:
+            if should_stop():
+                self.save()
+                return False
+            block = self.step()
+            if on_block is not None:
+                on_block(block)
+            if self.job.out and time.monotonic() - saved_at > checkpoint_every_s:
+                self.save()
+                saved_at = time.monotonic()
+        if self.job.out:
+            self.save()
+        return True
+
+    def save(self, path: PathLike | None = None) -> None:
+        """Write the checkpoint; one that is there already is replaced whole or not at all."""
+        state = _State(
+            job=self.job,
+            step=self.particles.step,
+            warmup=self.warmup,
+            measured=self.measured,
+            looks=self._looks,
+        )
+        particles = self.particles
+        arrays: dict[str, Any] = {
+            "positions": particles.positions,
+            "boxes": particles.boxes.astype(np.float64),
+            "velocities": particles.velocities,
+            "pair_counts": self._g,
+            "mode_powers": self._powers,
+        }
+        kept = {f"series/{name}": column for name, column in self.series.items() if column.size}
+        correlations = {f"correlations/{name}": values for name, values in self.correlations.state().items()}
+        attributes = {
+            "format": FORMAT,
+            "format_version": "1",
+            "package_version": __version__,
+            "engine": self.engine.name,
+            "precision": self.spec.precision,
+        }
+        texts = {
+            "spec_json": msgspec.json.encode(self.spec).decode(),
+            "state_json": msgspec.json.encode(state).decode(),
+        }
+        write_sealed(path or self.job.checkpoint, Sealed(attributes, arrays | kept | correlations, texts))
+
+    @classmethod
+    def resume(
+        cls,
+        path: Path,
+        *,
+        time: float | None = None,
+        threads: int | None = None,
+        engine: Engine | None = None,
+        allow_different_isa: bool = False,
+    ) -> Self:
+        """Return the run of a checkpoint (or of its folder), to be continued; `time` is a new total."""
+        path = path / "checkpoint.h5" if path.is_dir() else path
+        names = ("positions", "boxes", "velocities", "pair_counts", "mode_powers", "spec_json", "state_json")
+        sealed = read_sealed(path, FORMAT, VERSIONS, names, groups=("series", "correlations"))
+        with naming(path, "read"):
+            spec, state = _SPECS.decode(sealed.texts["spec_json"]), _STATES.decode(sealed.texts["state_json"])
+            job = state.job if time is None else msgspec.structs.replace(state.job, time=time)
+            run = cls(spec, job, threads=threads, engine=engine)
+            if run.engine.name != sealed.attributes["engine"] and not allow_different_isa:
+                raise SpecError(
+                    f"was computed on `{sealed.attributes['engine']}`, here is `{run.engine.name}`: a trajectory goes "
+                    "on bit for bit on its own alone\nhint: --allow-different-isa continues it with another rounding"
+                )
+            run._restore(sealed.arrays, state)
+        return run
+
+    def _restore(self, arrays: dict[str, NDArray[Any]], state: _State) -> None:
+        particles = self.particles
+        shape = particles.positions.shape
+        for name in ("positions", "boxes", "velocities"):
+            if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
+                raise SpecError(f"{name}: wanted {shape} finite numbers, got {arrays[name].shape}")
+        self.particles = Particles(
+            arrays["positions"].astype(np.float64),
+            arrays["boxes"].astype(np.int32),
+            arrays["velocities"].astype(np.float64),
+            particles.length,
+            state.step,
+        )
+        self.warmup, self.measured, self._looks = state.warmup, state.measured, state.looks
+        self._g, self._powers = arrays["pair_counts"].copy(), arrays["mode_powers"].copy()
+        columns = {name: arrays[f"series/{name}"] for name in SERIES if f"series/{name}" in arrays}
+        self._samples = {name: [columns[name]] if name in columns else [] for name in SERIES}
+        group = {n.removeprefix("correlations/"): v for n, v in arrays.items() if n.startswith("correlations/")}
+        self.correlations = Correlations.of(group)
+
+    def summary(self) -> PlasmaSummary:
+        """Return means with Gamma-method errors; needs at least one block of NVE."""
+        spec, series = self.spec, self.series
+        if self.warmup is None or not self.measured:
+            raise SpecError("a summary needs a block of measurement; the run is still warming up")
+        seen = thermodynamics(spec, series["kinetic"], series["phi"], series["virial"])
+        gamma = _quoted(seen.gamma)
+        energy = (series["kinetic"] + series["potential"]) / spec.particles
+        centred = series["time"] - series["time"].mean()
+        slope = float(centred @ energy / (centred @ centred)) if len(energy) > 1 else 0.0
+        k, s = self.structure_factor
+        return PlasmaSummary(
+            gamma_measured=gamma,
+            u_over_gamma=_quoted(seen.u_over_gamma),
+            pressure=_quoted(seen.pressure),
+            energy_drift_kt=slope * self.time * gamma.mean,
+            energy_rms_kt=float(energy.std()) * gamma.mean,
+            s_max=Quoted(mean=float(s.max()), error=None),
+            s_max_k=float(k[np.argmax(s)]),
+            crystalline=bool(self._powers.max() / self._looks > BRAGG * (1 + 2 / math.sqrt(self._looks))),
+            warmup=self.warmup,
+            time=self.time,
+            samples=len(energy),
+            atom_steps_per_second=spec.particles * self.steps / self.seconds if self.seconds else 0.0,
+            threads=self.engine.threads,
+            isa=self.engine.name.removeprefix("cpu:"),
+            spec=spec,
+        )
+
+
+def _quoted(series: Floats) -> Quoted:
+    if series.size < MIN_LENGTH:
+        return Quoted(mean=float(series.mean()), error=None)
+    found = gamma_method(series)
+    return Quoted(mean=found.mean, error=found.error)
