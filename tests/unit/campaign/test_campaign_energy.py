@@ -93,7 +93,7 @@ def test_the_emulated_board_says_so_in_every_list(state):
     assert EMULATED_NPU in summary_of(state, result).substrates
     assert any("emulated" in name for name in view_of(state, state.last_at).substrates)
     assert {s.substrate for s in state.utilisation.stages if s.stage == "screen"} == {EMULATED_NPU}
-    for text in (energy_section(result), efficiency_section(state, result), provenance_section(state, result)):
+    for text in (energy_section(result), efficiency_section(state, result, {}), provenance_section(state, result)):
         assert "npu-emulated" in text
 
 
