@@ -58,6 +58,19 @@ def test_one_whose_disk_is_full(nodes, told, whole, tmp_path):
     assert any("File too large" in reason for reason in lanes(far)), lanes(far)
 
 
+def test_where_all_disks_are_full_it_is_resumed_when_there_is_room(nodes, told, whole, tmp_path):
+    told.write_text(json.dumps({str(node.number): ["full"] for node in nodes.nodes()}))
+    far = FarCampaign(tmp_path, SPEC, nodes)
+    assert far.ended(far.scan()) == 75, far.said
+    assert "File too large" in far.said
+    assert f"metalforge resume {far.directory}" in far.said
+    assert "Traceback" not in far.said
+    assert far.state.finished is None
+    told.unlink()
+    assert far.ended(far.resume()) == 0, far.said
+    assert far.faults(whole) == []
+
+
 def test_one_whose_clock_is_wrong(nodes, told, whole, tmp_path):
     told.write_text(json.dumps({str(nodes.nodes()[1].number): ["clock"]}))
     far = FarCampaign(tmp_path, SPEC, nodes)

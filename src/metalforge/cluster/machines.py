@@ -20,6 +20,7 @@ import msgspec
 from metalforge.campaign.running.heads import Heads
 from metalforge.campaign.running.lanes import ChainLane
 from metalforge.campaign.running.orders import stage_of
+from metalforge.campaign.running.seals import doubt
 from metalforge.campaign.spec import CampaignSpec
 from metalforge.campaign.store.directory import JOURNAL
 from metalforge.core.closing import Closing
@@ -128,8 +129,14 @@ class LaneConnection:
             raise result
         if verb == "open":
             self.pid = int(result)
-        elif verb == "step" and any(made.header.get("rows") for made in result):
-            self._machines.worked(self._lane)
+        elif verb == "step":
+            if found := doubt(arguments[0].payload, result):
+                # As after a death: the lane begins anew, and its chains from their files.
+                self._node.last = f"the answer of {self._node.label} was not taken: {found}"
+                self._machines.say(self._lane, f"{self._node.last}; computed again")
+                raise Died(self._node.last)
+            if any(made.header.get("rows") for made in result):
+                self._machines.worked(self._lane)
         return result
 
     def kill(self) -> None:
@@ -264,6 +271,11 @@ class RayMachines(Closing):
         with self._lock:
             if node.worker is worker:
                 node.worker, node.asked = None, None
+
+    def say(self, lane: str, what: str) -> None:
+        """Note what happened to a lane, for the journal."""
+        with self._lock:
+            self._said.append((lane, what))
 
     def worked(self, lane: str) -> None:
         """Note that a lane has done something: one that is moved about counts its failures in a row."""

@@ -187,6 +187,8 @@ class Block:
     """Blocks of the same volley that come after it."""
     lost: str = ""
     """Why the producer cannot run anything any more: what it held goes on elsewhere, from files."""
+    seal: bytes = b""
+    """Digest of what passed the gate (`seals`)."""
 
     @property
     def rows(self) -> int:

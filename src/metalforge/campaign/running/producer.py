@@ -21,6 +21,7 @@ from .ladder import PointLadder
 from .orders import Block, Brief, Order, Volley
 from .point import PointChain
 from .pool import ChainPool
+from .seals import sealed
 from .together import Together
 
 LONGEST_S = 2.0
@@ -90,7 +91,7 @@ class Producer(Stage[Volley, Block]):
         self._tools.lines.leave()
 
     def _answer(self, order: Order, chain: str = "", **what: Any) -> Block:
-        return Block(visit=order.visit, chain=chain or order.chain, substrate=self._substrate, **what)
+        return sealed(Block(visit=order.visit, chain=chain or order.chain, substrate=self._substrate, **what))
 
     def _run(self, orders: Sequence[Order]) -> list[Block]:
         """Return the blocks of orders, one for each chain that was moved; of a ladder the first chain's comes last."""
