@@ -83,6 +83,18 @@ def test_a_wrong_token(nodes, tmp_path):
     assert not (tmp_path / "new").exists()
 
 
+def test_auto_finds_a_cluster_by_the_file_that_ray_keeps(nodes, tmp_path):
+    (tmp_path / "ray").mkdir()
+    (tmp_path / "ray" / "ray_current_cluster").write_text(nodes.address)  # as `ray start --head` writes it
+    given = os.environ | nodes.environment() | {"RAY_ADDRESS": "", "RAY_TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "metalforge", "devices", "--cluster", "auto", "--json"],
+        env=given, cwd=tmp_path, capture_output=True, text=True, timeout=LATE_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert {node["node"] for node in json.loads(done.stdout)["nodes"]} == {node.id for node in nodes.nodes()}
+
+
 def test_ray_is_not_installed(tmp_path):
     hook = tmp_path / "hook"
     hook.mkdir()

@@ -17,7 +17,7 @@ _REMOTE = re.compile(rf"(?P<client>ray://)?{_HOST}:(?P<port>[0-9]{{1,9}})")
 class ClusterAddress:
     """A cluster by its text: `parse` reads it, `str` gives it again.
 
-    `auto` is the one that this machine belongs to (RAY_ADDRESS, or one that was started here), `local` one of `nodes`
+    `auto` is the one that RAY_ADDRESS names, or that this machine belongs to, `local` one of `nodes`
     nodes of `cores` cores each that is started on this machine, `client` one that is reached through Ray's client
     server (``ray://HOST:PORT``), `head` one whose head is at ``HOST:PORT`` and to which this machine belongs.
     """

@@ -3,6 +3,7 @@
 import importlib
 import os
 import socket
+from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,7 +52,7 @@ def join(address: ClusterAddress, directory: Path, *, start: bool = True) -> "Mo
         where = cluster.address
     ray = _ray()  # not before: it reads its environment when it is imported
     if address.kind != "local":
-        _knock(ray, address)
+        where = str(_knock(ray, address))
     try:
         ray.init(address=where, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
@@ -61,26 +62,58 @@ def join(address: ClusterAddress, directory: Path, *, start: bool = True) -> "Mo
     return ray
 
 
-def _knock(ray: "ModuleType", address: ClusterAddress) -> None:
-    """Raise where nobody is at an address, or does not let us in: Ray itself would go on trying for long."""
+def _knock(ray: "ModuleType", address: ClusterAddress) -> ClusterAddress:
+    """Return where somebody lets us in, and raise where nobody does: Ray itself would go on trying for long."""
+    if address.kind == "auto":
+        services = importlib.import_module("ray._private.services")
+        address = choose(
+            os.environ.get("RAY_ADDRESS", ""), services.find_bootstrap_address(None), services.find_gcs_addresses()
+        )
     try:
-        found = address
-        if address.kind == "auto":
-            services = importlib.import_module("ray._private.services")
-            found = ClusterAddress.parse(
-                os.environ.get("RAY_ADDRESS") or services.canonicalize_bootstrap_address("auto")
-            )
-        socket.create_connection((found.host.strip("[]"), found.port), timeout=KNOCK_S).close()
-        if found.kind == "head":
-            head = importlib.import_module("ray._raylet").GcsClient(address=str(found))
+        socket.create_connection((address.host.strip("[]"), address.port), timeout=KNOCK_S).close()
+        if address.kind == "head":
+            head = importlib.import_module("ray._raylet").GcsClient(address=str(address))
             head.internal_kv_keys(b"", None)
     except ray.exceptions.AuthenticationError as error:
         raise PlacementError(
             f"the cluster at {address} does not take this token, or wants one"
             "\nhint: RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH, a file with the token that its head was started with"
         ) from error
-    except (OSError, SpecError, ray.exceptions.RayError) as error:
+    except (OSError, ray.exceptions.RayError) as error:
         raise _nobody(address, error) from error
+    return address
+
+
+def choose(told: str, latest: str | None, running: Collection[str]) -> ClusterAddress:
+    """Return the cluster that `auto` means: the one that RAY_ADDRESS names, else the one that this machine belongs to.
+
+    `running` are the heads that processes of this machine belong to, `latest` the one of the last `ray start` here;
+    where several run and it is none of them, nobody can say which was meant.
+    """
+    if told and told != "auto":
+        try:
+            found = ClusterAddress.parse(told)
+        except SpecError:
+            found = ClusterAddress("auto")
+        if found.kind in ("client", "head"):
+            return found
+        raise PlacementError(
+            f"RAY_ADDRESS must be HOST:PORT or ray://HOST:PORT. Got {told!r}\nhint: or unset it, or use --cluster"
+        )
+    if latest and (latest in running or not running):
+        return ClusterAddress.parse(latest)
+    match sorted(running):
+        case [only]:
+            return ClusterAddress.parse(only)
+        case []:
+            raise PlacementError(
+                "there is no cluster to be found: RAY_ADDRESS is not set, and this machine belongs to none"
+                "\nhint: --cluster local:3x2 starts one here; docs/guides/cluster.md says how to start one of machines"
+            )
+        case several:
+            raise PlacementError(
+                f"this machine belongs to {len(several)} clusters: {', '.join(several)}\nhint: --cluster {several[0]}"
+            )
 
 
 def _nobody(address: ClusterAddress, error: Exception) -> PlacementError:

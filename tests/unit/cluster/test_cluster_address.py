@@ -5,7 +5,8 @@ import dataclasses
 import pytest
 
 from metalforge.cluster import ClusterAddress
-from metalforge.core.errors import SpecError
+from metalforge.cluster.joining import choose
+from metalforge.core.errors import PlacementError, SpecError
 
 
 @pytest.mark.parametrize(
@@ -58,3 +59,38 @@ def test_what_names_no_cluster_is_refused_with_what_would(text, word):
 def test_an_address_is_a_value():
     with pytest.raises(dataclasses.FrozenInstanceError):
         ClusterAddress.parse("auto").kind = "head"
+
+
+A, B = "10.0.0.7:6379", "10.0.0.8:6379"
+
+
+@pytest.mark.parametrize(
+    ("told", "latest", "running", "meant"),
+    [
+        (A, B, {B}, A),  # who names one means it
+        ("ray://head:10001", None, (), "ray://head:10001"),
+        ("auto", A, {A}, A),
+        ("", A, {A, B}, A),  # the one of the last `ray start` here
+        ("", A, (), A),  # its processes are not seen from here
+        ("", A, {B}, B),  # that one is over
+        ("", None, {B}, B),
+    ],
+)
+def test_auto_means_the_cluster_that_is_named_or_that_this_machine_belongs_to(told, latest, running, meant):
+    assert str(choose(told, latest, running)) == meant
+
+
+@pytest.mark.parametrize(
+    ("told", "latest", "running", "words"),
+    [
+        ("", None, (), ("RAY_ADDRESS is not set", "local:3x2")),
+        ("", None, {B, A}, (f"2 clusters: {A}, {B}", f"--cluster {A}")),
+        ("", "10.0.0.9:6379", {A, B}, ("2 clusters",)),
+        ("nonsense", A, {A}, ("RAY_ADDRESS", "'nonsense'")),
+        ("local:3x2", A, {A}, ("RAY_ADDRESS", "'local:3x2'")),
+    ],
+)
+def test_auto_says_what_is_missing(told, latest, running, words):
+    with pytest.raises(PlacementError) as caught:
+        choose(told, latest, running)
+    assert all(word in str(caught.value) for word in (*words, "hint:"))
