@@ -97,7 +97,7 @@ def _run(plasma: "PlasmaRun") -> bool:
 
 
 def _show(summary: "PlasmaSummary") -> None:
-    from metalforge.plasma.run import Quoted
+    from metalforge.plasma.observables import Quoted
 
     spec = summary.spec
     print_text(

@@ -12,8 +12,11 @@ Conventions, the same everywhere:
 
 from .box import LostParticleError, Particles, begin, open_box
 from .correlations import Correlations
-from .run import PlasmaJob, PlasmaRun, PlasmaSummary, Quoted
+from .observables import Quoted
+from .references import Reference, references
+from .run import PlasmaJob, PlasmaRun, PlasmaSummary
 from .spec import MASS, PlasmaSpec, cutoff_of, least_particles, length_of
+from .transport import Segment, Transport, segment_of, transport
 from .warmup import WarmupEnd
 
 __all__ = [
@@ -26,10 +29,16 @@ __all__ = [
     "PlasmaSpec",
     "PlasmaSummary",
     "Quoted",
+    "Reference",
+    "Segment",
+    "Transport",
     "WarmupEnd",
     "begin",
     "cutoff_of",
     "least_particles",
     "length_of",
     "open_box",
+    "references",
+    "segment_of",
+    "transport",
 ]

@@ -7,10 +7,13 @@ import math
 from itertools import product
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from metalforge.native.engine import PARTICLE_SUMS
+from metalforge.statistics import gamma_method
+from metalforge.statistics.estimate import MIN_LENGTH
 
 from .spec import DENSITY, MASS, PlasmaSpec
 
@@ -23,6 +26,21 @@ SERIES = ("time", "kinetic", "potential", "phi", "virial", *(f"stress_{name}" fo
 shifted."""
 _AT = {name: i for i, name in enumerate(PARTICLE_SUMS)}
 _TENSOR = ("xx", "yy", "zz", "xy", "yz", "zx")
+
+
+class Quoted(msgspec.Struct, frozen=True, kw_only=True):
+    """A mean with its error; None where a run is too short for one."""
+
+    mean: float
+    error: float | None
+
+
+def quoted(series: Floats) -> Quoted:
+    """Return the mean of samples with its Gamma-method error."""
+    if series.size < MIN_LENGTH:
+        return Quoted(mean=float(series.mean()), error=None)
+    found = gamma_method(series)
+    return Quoted(mean=found.mean, error=found.error)
 
 
 def phi_at_cutoff(spec: PlasmaSpec) -> float:

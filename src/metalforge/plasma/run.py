@@ -21,13 +21,12 @@ from metalforge.core.phases import Phase
 from metalforge.core.sealed_files import Sealed, read_sealed, write_sealed
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.engine import Engine
-from metalforge.statistics import gamma_method
-from metalforge.statistics.estimate import MIN_LENGTH
 
 from .box import Particles, begin, open_box
 from .correlations import Correlations
-from .observables import SERIES, WaveVectors, mode_powers, pair_distribution, series_of, thermodynamics
+from .observables import SERIES, Quoted, WaveVectors, mode_powers, pair_distribution, quoted, series_of, thermodynamics
 from .spec import PlasmaSpec
+from .transport import Segment, Transport, segment_of, transport
 from .warmup import FRICTION, WarmupEnd, judge, looks_at
 
 Floats = NDArray[np.float64]
@@ -56,13 +55,6 @@ class PlasmaJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         return Path(self.out) / "checkpoint.h5" if self.out else Path("metalforge-plasma.h5")
 
 
-class Quoted(msgspec.Struct, frozen=True, kw_only=True):
-    """A mean with its error; None where a run is too short for one."""
-
-    mean: float
-    error: float | None
-
-
 class PlasmaSummary(msgspec.Struct, frozen=True, kw_only=True):
     """What a run found."""
 
@@ -72,6 +64,13 @@ class PlasmaSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Potential energy of pairs a particle, in Q^2/(4 pi eps0 a), with its tail."""
     pressure: Quoted
     """beta P / n, with its tail."""
+    diffusion: Quoted
+    """D_N* of this box, by displacements; `diffusion_vacf` is the same by velocities."""
+    diffusion_vacf: Quoted
+    diffusion_infinite: Quoted
+    """D* of an infinite box."""
+    viscosity: Quoted
+    """eta*."""
     energy_drift_kt: float
     """The slope of the energy times the length of the run, in kT a particle: below 1e-3 for a good run."""
     energy_rms_kt: float
@@ -124,7 +123,7 @@ class PlasmaRun:
         """How the warm-up ended; None while it goes on."""
         self.measured = 0
         """Blocks of NVE."""
-        self.correlations = Correlations(spec.particles)
+        self.correlations = Correlations(spec.particles, segment=spec.segment_blocks * spec.block_frames)
         self._waves = WaveVectors.up_to(LOOK_WAVES, spec.length)
         self._looks = 0
         self._g, self._powers = np.zeros(LOOK_BINS), np.zeros(len(self._waves.lengths))
@@ -170,6 +169,24 @@ class PlasmaRun:
         k, at = np.unique(self._waves.lengths, return_inverse=True)
         powers = self._powers / max(1, self._looks)
         return k, np.bincount(at, powers) / np.bincount(at)
+
+    def segments(self) -> list[Segment]:
+        """Return what whole segments of the run leave for transport; of a run that is shorter than one, the whole."""
+        samples = self.spec.segment_blocks * (self.spec.block_steps // self.spec.sample_steps)
+        whole = self.measured // self.spec.segment_blocks
+        series, sums = self.series, self.correlations.segments()
+        return [
+            segment_of(
+                self.spec,
+                {name: column[i * samples : (i + 1) * samples] for name, column in series.items()},
+                *(array[i] for array in sums),
+            )
+            for i in range(max(1, whole))
+        ]
+
+    def transport(self) -> Transport:
+        """Return diffusion and viscosity with errors."""
+        return transport(self.spec, [self.segments()])
 
     def step(self) -> Block:
         """Do one block; one that fails raises and leaves the run where it was."""
@@ -323,15 +340,20 @@ class PlasmaRun:
         if self.warmup is None or not self.measured:
             raise SpecError("a summary needs a block of measurement; the run is still warming up")
         seen = thermodynamics(spec, series["kinetic"], series["phi"], series["virial"])
-        gamma = _quoted(seen.gamma)
+        gamma = quoted(seen.gamma)
         energy = (series["kinetic"] + series["potential"]) / spec.particles
         centred = series["time"] - series["time"].mean()
         slope = float(centred @ energy / (centred @ centred)) if len(energy) > 1 else 0.0
         k, s = self.structure_factor
+        moved = self.transport()
         return PlasmaSummary(
             gamma_measured=gamma,
-            u_over_gamma=_quoted(seen.u_over_gamma),
-            pressure=_quoted(seen.pressure),
+            u_over_gamma=quoted(seen.u_over_gamma),
+            pressure=quoted(seen.pressure),
+            diffusion=moved.diffusion,
+            diffusion_vacf=moved.diffusion_vacf,
+            diffusion_infinite=moved.diffusion_infinite,
+            viscosity=moved.viscosity,
             energy_drift_kt=slope * self.time * gamma.mean,
             energy_rms_kt=float(energy.std()) * gamma.mean,
             s_max=Quoted(mean=float(s.max()), error=None),
@@ -345,10 +367,3 @@ class PlasmaRun:
             isa=self.engine.name.removeprefix("cpu:"),
             spec=spec,
         )
-
-
-def _quoted(series: Floats) -> Quoted:
-    if series.size < MIN_LENGTH:
-        return Quoted(mean=float(series.mean()), error=None)
-    found = gamma_method(series)
-    return Quoted(mean=found.mean, error=found.error)

@@ -8,13 +8,16 @@ import msgspec
 from metalforge.core.errors import SpecError
 from metalforge.native.engine import Motion, Precision
 
+from .references import einstein_frequency
+
 MASS = 3.0
 """omega_p^2 = 4 pi n Q^2 / m in units where a, omega_p and Q^2 / a are 1 and n = 3 / (4 pi)."""
 DENSITY = 3 / (4 * math.pi)
 NEAREST = 1.7
 """About where the nearest neighbours are in a strongly coupled fluid: the force there is what a cut-off is held to."""
-SAMPLE_TIME, FRAME_TIME, BLOCK_TIME = 0.1, 0.5, 10.0
-"""Between sums over all particles, between looks at each of them, and between new lists that a run can begin at."""
+SAMPLE_TIME, FRAME_TIME, BLOCK_TIME, SEGMENT_TIME = 0.1, 0.5, 10.0, 200.0
+"""Between sums over all particles, between looks at each of them, between new lists that a run can begin at; and the
+least of a segment of transport."""
 MOST_PARTICLES = 1 << 24
 Start = Literal["random", "bcc", "fcc", "two-phase"]
 
@@ -143,6 +146,11 @@ class PlasmaSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def block_time(self) -> float:
         """Time of a block."""
         return self.block_steps * self.step_time
+
+    @property
+    def segment_blocks(self) -> int:
+        """Blocks in a segment, the unit of errors of transport: long against what stress and displacements remember."""
+        return math.ceil(max(SEGMENT_TIME, 64 / einstein_frequency(self.kappa)) / self.block_time - 1e-9)
 
     @property
     def nve(self) -> Motion:

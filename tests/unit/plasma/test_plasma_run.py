@@ -58,7 +58,7 @@ def test_a_run_that_was_interrupted_has_the_bits_of_one_that_was_not(tmp_path):
     assert np.array_equal(again.particles.unwrapped, whole.particles.unwrapped)
     for name, column in whole.series.items():
         assert np.array_equal(column, again.series[name]), name
-    of_both = zip(whole.correlations.binned(), again.correlations.binned(), strict=True)
+    of_both = zip(whole.correlations.segments(), again.correlations.segments(), strict=True)
     assert all(np.array_equal(a, b) for a, b in of_both)
     found, summary = json.loads(done.stdout), whole.summary()
     for name in ("gamma_measured", "u_over_gamma", "pressure"):

@@ -1,0 +1,171 @@
+"""Diffusion and viscosity with errors, from what segments of trajectories leave behind.
+
+A trajectory is cut into segments of equal time. Each leaves a few numbers (`Segment`), of which every estimate needs
+the means only: they can be written down one by one, put together in any order, and left out one by one for an error.
+
+- D_N, of N particles in a box, is the slope of the mean squared displacement, (1/6) dMSD/dt between two late lags; and
+  the mean of (1/3) int_0^t <v(0) v(t')> dt' between the same lags, which is the same number from velocities.
+- eta = (V/kT) int_0^infinity <P_xy(0) P_xy(t)> dt, the mean of five anisotropic components of the stress, whose own
+  means are zero by symmetry: S(0) of their spectrum (`spectrum.py`).
+- D = D_N + 2.837 kT / (6 pi eta L), what a box without borders has (I.-C. Yeh, G. Hummer, J. Phys. Chem. B 108 (2004)
+  15873).
+
+In units of a and omega_p, eta* = eta / (m n) with m n = 9/(4 pi).
+
+Errors leave out one group of segments after another through everything that is computed of them (jackknife): whole runs
+where there are many, since each has a temperature of its own. An error of the viscosity is at least that of the fit.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from metalforge.core.errors import SpecError
+
+from .observables import STRESSES, Quoted
+from .references import einstein_frequency
+from .spec import DENSITY, MASS, PlasmaSpec
+from .spectrum import plateau
+
+Floats = NDArray[np.float64]
+YEH_HUMMER = 2.837297
+"""Of a cubic box: its Madelung constant."""
+CUT = 2.0
+"""Largest frequency of the stress that is fitted, in Einstein frequencies: its spectrum has fallen to a tenth there."""
+LATE, EARLY = 100.0, 0.4
+"""The largest lag of displacements, or half a segment where that is less; the smallest as a part of it."""
+MOST_GROUPS, FEWEST_GROUPS, MANY_RUNS = 40, 4, 8
+"""Of a jackknife; and how many runs make groups of their own."""
+
+
+class Segment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a segment of a trajectory leaves for transport. Means over segments of equal time are sufficient."""
+
+    time: float
+    temperature: float
+    """kT."""
+    diffusion_msd: float
+    """(1/6) of the slope of displacements^2."""
+    diffusion_vacf: float
+    """(1/3) of the integral of the memory of velocities."""
+    stress_power: tuple[float, ...]
+    """V/2 |sum_t P(t) e^(i omega t)|^2 dt^2 / time, the mean of five components, at omega = 2 pi k / time."""
+
+
+class Transport(msgspec.Struct, frozen=True, kw_only=True):
+    """Transport coefficients at the coupling that was measured; errors are None where there are too few segments."""
+
+    gamma_measured: Quoted
+    diffusion: Quoted
+    """D_N*, by displacements."""
+    diffusion_vacf: Quoted
+    """The same, by velocities."""
+    diffusion_infinite: Quoted
+    """D*, of an infinite box."""
+    viscosity: Quoted
+    """eta*."""
+    runs: int
+    segments: int
+    segment_time: float
+    terms: float
+    """Terms of the series for the stress spectrum, on the mean over fits."""
+
+
+def stress_bins(kappa: float, time: float) -> int:
+    """Return how many frequencies of the stress a segment keeps, zero included."""
+    return max(4, round(CUT * einstein_frequency(kappa) * time / (2 * math.pi))) + 1
+
+
+def stress_power(stress: Floats, spacing: float, volume: float, bins: int) -> Floats:
+    """Return V/2 times the periodogram of stresses (components, samples), meant over components."""
+    transform = np.fft.rfft(stress, axis=-1)[:, :bins]
+    return np.asarray(volume / 2 * spacing / stress.shape[1] * (np.abs(transform) ** 2).mean(axis=0), np.float64)
+
+
+def segment_of(
+    spec: PlasmaSpec, series: dict[str, Floats], displacement: Floats, memory: Floats, counts: Floats
+) -> Segment:
+    """Return what a segment leaves: its samples by name, and its sums of displacement^2 and v(0) v(t) at each lag."""
+    samples, frame = len(series["kinetic"]), spec.frame_samples * spec.sample_time
+    time = samples * spec.sample_time
+    late = max(2, min(round(LATE / frame), round(time / 2 / frame), len(counts) - 1))
+    early = round(EARLY * late)
+    if counts[late] == 0:
+        raise SpecError(f"a segment must be longer than its largest lag, {late * frame:g}/omega_p. Got {time:g}")
+    gone, remembered = displacement[: late + 1] / counts[: late + 1], memory[: late + 1] / counts[: late + 1]
+    integral = frame / 2 * np.concatenate([[0.0], np.cumsum(remembered[1:] + remembered[:-1])])
+    over = integral[early : late + 1]
+    stress = np.array([series[f"stress_{name}"] for name in STRESSES])
+    power = stress_power(stress, spec.sample_time, spec.length**3, stress_bins(spec.kappa, time))
+    return Segment(
+        time=time,
+        temperature=float(2 * series["kinetic"].mean() / (3 * spec.particles - 3)),
+        diffusion_msd=float((gone[late] - gone[early]) / (6 * frame * (late - early))),
+        diffusion_vacf=float((over.sum() - (over[0] + over[-1]) / 2) / (late - early) / 3),
+        stress_power=tuple(power.tolist()),
+    )
+
+
+def transport(spec: PlasmaSpec, runs: Sequence[Sequence[Segment]]) -> Transport:
+    """Return what the segments of one or more runs of a state point say, with errors."""
+    runs = [run for run in runs if run]
+    every = [segment for run in runs for segment in run]
+    if not every:
+        raise SpecError("transport needs a segment. Got none\nhint: a longer run")
+    times = {(round(segment.time, 6), len(segment.stress_power)) for segment in every}
+    if len(times) > 1:
+        raise SpecError(f"segments must have one length. Got {', '.join(f'{time:g}' for time, _ in sorted(times))}")
+    table = np.array([(s.temperature, s.diffusion_msd, s.diffusion_vacf, *s.stress_power) for s in every])
+    estimate = _Estimate(spec, every[0].time)
+    value, fit_error, terms = estimate(table)
+    error = _jackknife(table, _groups(runs), lambda rows: estimate(rows)[0])
+    quoted = [Quoted(mean=float(v), error=None) for v in value]
+    if error is not None:
+        quoted = [Quoted(mean=float(v), error=float(e)) for v, e in zip(value, error, strict=True)]
+    gamma, by_msd, by_vacf, infinite, viscosity = quoted
+    return Transport(
+        gamma_measured=gamma,
+        diffusion=by_msd,
+        diffusion_vacf=by_vacf,
+        diffusion_infinite=infinite,
+        viscosity=Quoted(mean=viscosity.mean, error=max(viscosity.error or 0.0, fit_error)),
+        runs=len(runs),
+        segments=len(every),
+        segment_time=every[0].time,
+        terms=terms,
+    )
+
+
+class _Estimate:
+    """Everything that is computed of means over segments: (Gamma, D_N by MSD, D_N by VACF, D, eta)."""
+
+    def __init__(self, spec: PlasmaSpec, time: float) -> None:
+        self.length, self.time = spec.length, time
+
+    def __call__(self, table: Floats) -> tuple[Floats, float, float]:
+        temperature, by_msd, by_vacf, *power = table.mean(axis=0).tolist()
+        found = plateau(np.array(power), len(STRESSES) * len(table), 2 * math.pi / self.time, self.time)
+        eta = math.exp(found.log) / temperature
+        infinite = by_msd + YEH_HUMMER * temperature / (6 * math.pi * eta * self.length)
+        scaled = eta / (MASS * DENSITY)
+        return np.array([1 / temperature, by_msd, by_vacf, infinite, scaled]), scaled * found.error, found.terms
+
+
+def _groups(runs: Sequence[Sequence[Segment]]) -> NDArray[np.int64]:
+    """Return the group of each segment: its run, or a part of all time."""
+    if len(runs) >= MANY_RUNS:
+        return np.repeat(np.arange(len(runs)), [len(run) for run in runs])
+    n = sum(len(run) for run in runs)
+    return np.arange(n) * min(n, MOST_GROUPS) // n
+
+
+def _jackknife(table: Floats, group: NDArray[np.int64], estimate: Callable[[Floats], Floats]) -> Floats | None:
+    """Return the error of an estimate: of G groups, error^2 = (G - 1)/G sum (theta_i - mean theta)^2."""
+    count = int(group[-1]) + 1
+    if count < FEWEST_GROUPS:
+        return None
+    without = np.array([estimate(table[group != i]) for i in range(count)])
+    return np.asarray(np.sqrt((count - 1) / count * ((without - without.mean(axis=0)) ** 2).sum(axis=0)), np.float64)
