@@ -6,6 +6,7 @@ import signal
 
 import pytest
 
+from metalforge.campaign.calling import command
 from metalforge.cluster import LocalCluster
 from metalforge.cluster.local import ClusterFolder
 from metalforge.cluster.marked import kill_all, wait_until
@@ -93,6 +94,20 @@ def test_interrupted_it_has_everything_in_files_and_goes_on(nodes, whole, tmp_pa
     assert far.faults(whole) == []
 
 
+def test_commands_reach_it_and_a_pause_changes_no_row(nodes, whole, tmp_path):
+    far = FarCampaign(tmp_path, STEADY, nodes)
+    driver = far.scan()
+    assert far.reached(300)
+    for _ in range(4):  # more often than a lane may fail
+        assert command(far.directory, "pause").accepted
+        rows = far.state.trajectories
+        far.until(lambda state: state.samples and state.samples[-1].paused)
+        assert far.state.trajectories == rows
+        assert command(far.directory, "resume").accepted
+    assert far.ended(driver) == 0, far.said
+    assert far.faults(whole) == []
+
+
 def test_where_everything_was_killed_it_is_resumed(whole, tmp_path):
     far = FarCampaign(tmp_path, STEADY, "local:2x1")
     driver = far.scan()
@@ -108,11 +123,17 @@ def test_where_everything_was_killed_it_is_resumed(whole, tmp_path):
     assert LocalCluster.find(far.directory / "cluster") is None
 
 
-def test_nodes_that_come_get_work_and_nodes_that_go_lose_their_lanes(nodes, told, tmp_path):
+def test_commands_and_nodes_that_come_get_work_and_nodes_that_go_lose_their_lanes(nodes, told, tmp_path):
     far = FarCampaign(tmp_path, longer(FREE, 12_000), nodes)
     driver = far.scan()
     assert far.reached(300)
     before = {visit.substrate for visit in far.state.visits}
+    for beta in (5.011, 5.022, 5.033, 5.044):  # more commands than a lane may fail: each ends a graph and begins one
+        assert command(far.directory, "coupling", beta=beta).accepted
+    assert command(far.directory, "volume", dims="2,2,2,2").accepted
+    assert command(far.directory, "extend", trajectories=12_000).accepted
+    far.until(lambda state: any(visit.dims == (2, 2, 2, 2) for visit in state.visits))
+    assert not any("lost" in d.reason for d in far.state.decisions if d.what == "lane")
     with node_faults(told):
         nodes.add_node(1)
     state = far.until(lambda state: {visit.substrate for visit in state.visits} - before)

@@ -117,13 +117,12 @@ class LaneConnection:
             raise TimeoutError(str(late)) from late
         except ray.exceptions.RayError as death:
             self._machines.died(self._node, self._worker)
-            self._node.last = f"the worker on {self._node.label} died: {_first_line(death)}"
-            raise Died(self._node.last) from death
+            raise self._failed(f"the worker on {self._node.label} died: {_first_line(death)}") from death
         self._node.heard = time.monotonic()
         if outcome == "disk":
             # It is this node's: chains go on from their files, there or elsewhere.
-            self._node.last, self._node.disk = _first_line(result), system_error(result)
-            raise Died(self._node.last)
+            self._node.disk = system_error(result)
+            raise self._failed(_first_line(result))
         if outcome == "error":
             result.add_note(f"on {self._node.label}:\n{trace}")
             raise result
@@ -132,12 +131,18 @@ class LaneConnection:
         elif verb == "step":
             if found := doubt(arguments[0].payload, result):
                 # As after a death: the lane begins anew, and its chains from their files.
-                self._node.last = f"the answer of {self._node.label} was not taken: {found}"
-                self._machines.say(self._lane, f"{self._node.last}; computed again")
-                raise Died(self._node.last)
+                why = f"the answer of {self._node.label} was not taken: {found}"
+                self._machines.say(self._lane, f"{why}; computed again")
+                raise self._failed(why)
             if any(made.header.get("rows") for made in result):
                 self._machines.worked(self._lane)
         return result
+
+    def _failed(self, why: str) -> Died:
+        """Return the end of this connection; a lane has a few of them."""
+        self._node.last = why
+        self._machines.failed(self._lane)
+        return Died(why)
 
     def kill(self) -> None:
         """Nothing: the worker has other lanes, and one that is opened again there begins anew."""
@@ -276,6 +281,11 @@ class RayMachines(Closing):
         """Note what happened to a lane, for the journal."""
         with self._lock:
             self._said.append((lane, what))
+
+    def failed(self, lane: str) -> None:
+        """Count a failure of a lane."""
+        with self._lock:
+            self._failures[lane] = self._failures.get(lane, 0) + 1
 
     def worked(self, lane: str) -> None:
         """Note that a lane has done something: one that is moved about counts its failures in a row."""
@@ -437,9 +447,7 @@ class RayMachines(Closing):
     def _connect(self, lane: str) -> LaneConnection:
         """Return a connection to the lane's worker, started where there is none; raises where the lane has no place."""
         node, facts = self._homes[lane]
-        with self._lock:
-            failures = self._failures[lane] = self._failures.get(lane, -1) + 1  # the first one is no failure
-        if failures >= FAILURES:
+        if self._failures.get(lane, 0) >= FAILURES:
             why = f"quarantined after {FAILURES} failures, the last on node {node.label}: {node.last}"
             if not self._fixed:
                 raise StageCrashError(why)
