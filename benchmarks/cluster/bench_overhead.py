@@ -21,7 +21,7 @@ from metalforge.campaign.running.campaign import JOURNAL
 from metalforge.campaign.spec import Budget, CampaignSpec, Lattice, Running
 from metalforge.campaign.store.reading import JournalFollower
 from metalforge.campaign.store.records import Record, Rows
-from metalforge.cluster.local import LocalCluster, Place
+from metalforge.cluster.local import ClusterFolder, LocalCluster
 from metalforge.cluster.marked import marked
 from metalforge.core import BenchRow, Measured
 
@@ -80,7 +80,7 @@ def measured(folder: Path, cluster: str = "") -> Half:
         return new > 0
 
     def processes() -> list[int]:
-        place = Place.of(out / "cluster") if cluster else None
+        place = ClusterFolder.of(out / "cluster") if cluster else None
         return [driver.pid, *(marked(f"{place.cluster}:") if place else ())]
 
     try:
