@@ -16,6 +16,7 @@ from . import (  # noqa: F401  # registers them
     steering,
     tasks_table,
     thermodynamics,
+    transport,
     warmup,
 )
 from .protocol import EXPERIMENTS, Experiment, Result, ResultRow, Settings, find_experiment

@@ -16,7 +16,7 @@ from .observables import Quoted
 from .references import Reference, references
 from .run import PlasmaJob, PlasmaRun, PlasmaSummary
 from .spec import MASS, PlasmaSpec, cutoff_of, least_particles, length_of
-from .transport import Segment, Transport, segment_of, transport
+from .transport import Segment, Transport, merged, segment_of, transport
 from .warmup import WarmupEnd
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "cutoff_of",
     "least_particles",
     "length_of",
+    "merged",
     "open_box",
     "references",
     "segment_of",

