@@ -1,6 +1,7 @@
-"""`plasma run`: molecular dynamics of the screened plasma, with numbers and their errors."""
+"""`plasma run | transport`: molecular dynamics of the screened plasma, with numbers and their errors."""
 
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,14 +14,11 @@ from .output import Json, Threads, print_json, print_table, print_text
 from .running import progress_bar, stop_flag
 
 if TYPE_CHECKING:
+    from metalforge.campaign.store import DirectoryLock
+    from metalforge.plasma.references import Reference
     from metalforge.plasma.run import Block, PlasmaRun, PlasmaSummary
 
 app = typer.Typer(help="Yukawa plasma: molecular dynamics.", no_args_is_help=True, rich_markup_mode=None)
-
-
-@app.callback()
-def _plasma() -> None:
-    """Keep `run` a verb of its own."""
 
 
 @app.command()
@@ -47,22 +45,29 @@ def run(
     from metalforge.plasma.run import PlasmaJob, PlasmaRun
     from metalforge.plasma.spec import PlasmaSpec
 
-    if resume is not None:
-        plasma = PlasmaRun.resume(resume, time=time, threads=threads, allow_different_isa=allow_different_isa)
-    else:
-        point = {"gamma": gamma, "kappa": kappa, "particles": particles}
-        if missing := [name for name, value in point.items() if value is None]:
-            raise SpecError(f"a new run needs `--{missing[0]}`\nhint: --gamma 72 --kappa 1 --particles 1500")
-        numbers = {"dt": dt, "tol": tol, "start": start, "precision": precision, "seed": seed, "stream": stream}
-        spec = msgspec.convert(point | numbers, PlasmaSpec)
-        files = {"out": None if out is None else str(out), "trace": None if trace is None else str(trace)}
-        job = PlasmaJob(warmup=warmup, time=1000.0 if time is None else time, **files)
-        if job.checkpoint.exists():
-            raise SpecError(
-                f"{job.checkpoint} exists already\nhint: continue it with `--resume {job.checkpoint}`, or move it away"
-            )
-        plasma = PlasmaRun(spec, job, threads=threads)
-    finished = _run(plasma)
+    with ExitStack() as held:
+        if resume is not None:
+            if resume.is_dir():
+                held.enter_context(_alone(resume))
+            plasma = PlasmaRun.resume(resume, time=time, threads=threads, allow_different_isa=allow_different_isa)
+            _shorten(plasma)
+        else:
+            point = {"gamma": gamma, "kappa": kappa, "particles": particles}
+            if missing := [name for name, value in point.items() if value is None]:
+                raise SpecError(f"a new run needs `--{missing[0]}`\nhint: --gamma 72 --kappa 1 --particles 1500")
+            numbers = {"dt": dt, "tol": tol, "start": start, "precision": precision, "seed": seed, "stream": stream}
+            spec = msgspec.convert(point | numbers, PlasmaSpec)
+            files = {"out": None if out is None else str(out), "trace": None if trace is None else str(trace)}
+            job = PlasmaJob(warmup=warmup, time=1000.0 if time is None else time, **files)
+            if out is not None:
+                held.enter_context(_alone(out))
+            if job.checkpoint.exists():
+                raise SpecError(
+                    f"{job.checkpoint} exists already\n"
+                    f"hint: continue it with `--resume {job.checkpoint}`, or move it away"
+                )
+            plasma = PlasmaRun(spec, job, threads=threads)
+        finished = _run(plasma)
     if plasma.measured > 0:
         summary = plasma.summary()
         print_json(summary) if as_json else _show(summary)
@@ -72,6 +77,44 @@ def run(
             f"hint: continue with `metalforge plasma run --resume {plasma.job.checkpoint}`\n"
         )
         raise typer.Exit(130)
+
+
+@app.command()
+def transport(
+    files: Annotated[list[Path], typer.Argument(help="Checkpoints of runs of one state point, or their folders.")],
+    as_json: Json = False,
+) -> None:
+    """Diffusion and viscosity of runs that were kept, all together, with errors and what is published."""
+    from metalforge.plasma.replicas import read_replicas
+
+    found = read_replicas(files)
+    if as_json:
+        print_json(found)
+        return
+    spec, moved = found.spec, found.transport
+    print_text(
+        f"Yukawa plasma, Gamma {spec.gamma:g}, kappa {spec.kappa:g}, {spec.particles} particles: {moved.runs} runs, "
+        f"{found.time:g}/omega_p in all, {moved.segments} segments of {moved.segment_time:g}"
+    )
+    _table("In units of a and omega_p", msgspec.structs.asdict(moved), found.references)
+
+
+def _alone(folder: Path) -> "DirectoryLock":
+    """Return a hold on a folder: a second process that would write there is told who has it."""
+    from metalforge.campaign.store import DirectoryLock
+
+    folder.mkdir(parents=True, exist_ok=True)
+    return DirectoryLock(folder)
+
+
+def _shorten(plasma: "PlasmaRun") -> None:
+    """Take from the trace what was written after the checkpoint: those samples come again."""
+    if plasma.job.trace and Path(plasma.job.trace).exists():
+        with open(plasma.job.trace, "r+b") as file:
+            for _ in range(plasma.particles.step // plasma.spec.sample_steps):
+                if not file.readline():
+                    break
+            file.truncate(file.tell())
 
 
 def _run(plasma: "PlasmaRun") -> bool:
@@ -97,19 +140,12 @@ def _run(plasma: "PlasmaRun") -> bool:
 
 
 def _show(summary: "PlasmaSummary") -> None:
-    from metalforge.plasma.observables import Quoted
-
     spec = summary.spec
     print_text(
         f"Yukawa plasma, Gamma {spec.gamma:g}, kappa {spec.kappa:g}, {spec.particles} particles, "
         f"r_c {spec.cutoff:.4g}, dt {spec.step_time:.4g}, seed {spec.seed}/{spec.stream}"
     )
-    rows = [
-        (name, f"{v.mean:.6g}", "-" if v.error is None else f"{v.error:.2g}")
-        for name, v in msgspec.structs.asdict(summary).items()
-        if isinstance(v, Quoted)
-    ]
-    print_table(f"{summary.time:g}/omega_p at constant energy", ("observable", "mean", "error"), rows)
+    _table(f"{summary.time:g}/omega_p at constant energy", msgspec.structs.asdict(summary), summary.references)
     if summary.crystalline:
         print_text("this is a crystal: its numbers are no fluid's")
     print_text(
@@ -117,3 +153,20 @@ def _show(summary: "PlasmaSummary") -> None:
         f"({summary.warmup.reason}); {summary.atom_steps_per_second:.3g} atom-steps/s, {summary.threads} threads, "
         f"level {summary.isa}"
     )
+
+
+def _table(title: str, numbers: dict[str, Any], published: "dict[str, tuple[Reference, ...]]") -> None:
+    """Show the numbers that have errors, each beside what was published for the measured coupling."""
+    from metalforge.plasma.observables import Quoted
+
+    rows = [
+        (
+            name,
+            f"{v.mean:.6g}",
+            "-" if v.error is None else f"{v.error:.2g}",
+            "; ".join(f"{one.value:.4g} ({one.source})" for one in published.get(name, ())),
+        )
+        for name, v in numbers.items()
+        if isinstance(v, Quoted)
+    ]
+    print_table(title, ("observable", "mean", "error", "published"), rows)

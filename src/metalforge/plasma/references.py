@@ -6,12 +6,13 @@ times the ratio of thermal velocities, sqrt(G/Gamma).
 """
 
 import math
-from typing import NamedTuple
+
+import msgspec
 
 MELTING_OCP = 171.8
 
 
-class Reference(NamedTuple):
+class Reference(msgspec.Struct, frozen=True, kw_only=True):
     """A published number at a state point."""
 
     value: float
@@ -126,6 +127,6 @@ def references(gamma: float, kappa: float) -> dict[str, tuple[Reference, ...]]:
         "viscosity": [(eta, "freezing scaling, Costigliola et al. 2018")],
     }
     return {
-        name: tuple(Reference(value, source) for value, source in values if value is not None)
+        name: tuple(Reference(value=value, source=source) for value, source in values if value is not None)
         for name, values in found.items()
     }

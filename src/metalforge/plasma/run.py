@@ -25,6 +25,7 @@ from metalforge.native.engine import Engine
 from .box import Particles, begin, open_box
 from .correlations import Correlations
 from .observables import SERIES, Quoted, WaveVectors, mode_powers, pair_distribution, quoted, series_of, thermodynamics
+from .references import Reference, references
 from .spec import PlasmaSpec
 from .transport import Segment, Transport, segment_of, transport
 from .warmup import FRICTION, WarmupEnd, judge, looks_at
@@ -75,6 +76,8 @@ class PlasmaSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The slope of the energy times the length of the run, in kT a particle: below 1e-3 for a good run."""
     energy_rms_kt: float
     """The energy's fluctuation in kT a particle: below 1e-2 for a good run."""
+    references: dict[str, tuple[Reference, ...]]
+    """What was published for a fluid of this coupling, by name."""
     s_max: Quoted
     """The largest S(k), and the k it is at; its error is not known."""
     s_max_k: float
@@ -169,6 +172,11 @@ class PlasmaRun:
         k, at = np.unique(self._waves.lengths, return_inverse=True)
         powers = self._powers / max(1, self._looks)
         return k, np.bincount(at, powers) / np.bincount(at)
+
+    @property
+    def crystalline(self) -> bool:
+        """Whether a single wave vector stands out as no fluid's does."""
+        return self._looks > 0 and bool(self._powers.max() / self._looks > BRAGG * (1 + 2 / math.sqrt(self._looks)))
 
     def segments(self) -> list[Segment]:
         """Return what whole segments of the run leave for transport; of a run that is shorter than one, the whole."""
@@ -305,6 +313,8 @@ class PlasmaRun:
         with naming(path, "read"):
             spec, state = _SPECS.decode(sealed.texts["spec_json"]), _STATES.decode(sealed.texts["state_json"])
             job = state.job if time is None else msgspec.structs.replace(state.job, time=time)
+            if job.out is not None:  # where it was read, which need not be where it was begun
+                job = msgspec.structs.replace(job, out=str(path.parent))
             run = cls(spec, job, threads=threads, engine=engine)
             if run.engine.name != sealed.attributes["engine"] and not allow_different_isa:
                 raise SpecError(
@@ -354,11 +364,12 @@ class PlasmaRun:
             diffusion_vacf=moved.diffusion_vacf,
             diffusion_infinite=moved.diffusion_infinite,
             viscosity=moved.viscosity,
+            references=references(gamma.mean, spec.kappa),
             energy_drift_kt=slope * self.time * gamma.mean,
             energy_rms_kt=float(energy.std()) * gamma.mean,
             s_max=Quoted(mean=float(s.max()), error=None),
             s_max_k=float(k[np.argmax(s)]),
-            crystalline=bool(self._powers.max() / self._looks > BRAGG * (1 + 2 / math.sqrt(self._looks))),
+            crystalline=self.crystalline,
             warmup=self.warmup,
             time=self.time,
             samples=len(energy),
