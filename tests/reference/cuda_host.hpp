@@ -161,9 +161,10 @@ inline double of_lane(double x, unsigned lane) {
 // What together.cuh asks for.
 inline unsigned char* dynamic_shared() { return shared_memory.data() + my_block() * shared_bytes; }
 inline void gpu_fence() {}
-inline double look_at(const double* slot) {
+template <class X>
+inline X look_at(const X* slot) {
   hand_over();
-  return *static_cast<const volatile double*>(slot);
+  return *static_cast<const volatile X*>(slot);
 }
 inline void block_fence() {}
 template <class E>
@@ -239,8 +240,13 @@ inline double __shfl_down_sync(unsigned, double x, int distance) {
   return cuda_host::of_lane(x, lane < 32 ? lane : threadIdx.x % 32);
 }
 inline unsigned __ballot_sync(unsigned, bool mine) {
+  using namespace cuda_host;
+  const unsigned first = current - threadIdx.x % 32;
+  slots[current].bits = mine;
+  meet(warp_barrier());
   unsigned all = 0;
-  for (int lane = 0; lane < 32; ++lane) all |= unsigned{__shfl_sync(0, mine, lane)} << lane;
+  for (unsigned lane = 0; lane < warp_barrier().members; ++lane) all |= unsigned(slots[first + lane].bits) << lane;
+  meet(warp_barrier());
   return all;
 }
 

@@ -33,9 +33,19 @@ struct Yukawa {
   // CPU with fused multiply-adds. Estimates of 1/sqrt are as fast and differ from maker to maker.
   template <class R>
   MF_INLINE PairTerm<R> at(R r2) const {
-    const auto within = r2 < R(cutoff2);
     const R r = sqrt(r2), inverse2 = R(Real(1)) / r2;
-    const R inverse = r * inverse2;
+    return terms(r2, r, r * inverse2, inverse2);
+  }
+  // The same where 1 / r is known, as on GPUs, which have a fast estimate of it and slow square roots and divisions.
+  template <class R>
+  MF_INLINE PairTerm<R> at(R r2, R inverse) const {
+    return terms(r2, r2 * inverse, inverse, inverse * inverse);
+  }
+
+ private:
+  template <class R>
+  MF_INLINE PairTerm<R> terms(R r2, R r, R inverse, R inverse2) const {
+    const auto within = r2 < R(cutoff2);
     const R decay = exp2_of(r * R(-per_power));
     const R none = R(Real(0));
     return {select(within, (decay * inverse2) * (inverse + R(kappa)), none), select(within, decay * inverse, none)};

@@ -25,6 +25,7 @@ from .card import (
     DeviceBuffer,
     Launcher,
 )
+from .particles import CudaParticleBatch, CudaParticles
 from .precision import Fp64Choice, choose
 from .stages import action_of, stages_of
 from .staggered import ColourKernels, CudaStaggered
@@ -104,6 +105,18 @@ class CudaEngine:
         sites = math.prod(dims) * 4 * 18 * (8 if precision == "f64" else 4)
         room = max(self.card.cache_bytes, 2 * chains * sites) if ladders else self.card.cache_bytes
         return CudaBatch(lambda n: CudaGrid(self, dims, precision, n), chains, room, sites)
+
+    def particles(
+        self, n: int, length: float, kappa: float, cutoff: float, skin: float, precision: Precision
+    ) -> CudaParticles:
+        """Return room for so many particles."""
+        return CudaParticles(self, (n, length, kappa, cutoff, skin, precision))
+
+    def particle_batch(
+        self, replicas: int, n: int, length: float, kappa: float, cutoff: float, skin: float, precision: Precision
+    ) -> CudaParticleBatch:
+        """Return room for so many boxes of particles, which move in one launch."""
+        return CudaParticleBatch(self.card, replicas, n, length, kappa, cutoff, skin, precision)
 
 
 def measured_choice(card: Card, asked: str, dims: Dims = MEASURED) -> Fp64Choice:

@@ -38,6 +38,11 @@ __device__ __forceinline__ double look_at(const double* slot) {
   asm volatile("ld.relaxed.gpu.global.f64 %0, [%1];" : "=d"(x) : "l"(slot) : "memory");
   return x;
 }
+__device__ __forceinline__ u32 look_at(const u32* slot) {
+  u32 x;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(x) : "l"(slot) : "memory");
+  return x;
+}
 // From memory that other blocks write, past the cache of the multiprocessor; or from shared memory.
 __device__ __forceinline__ double2 strong_load(const double2* at) {
   double2 v;
