@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from metalforge.core.errors import PlacementError
 from metalforge.native.engine import PARTICLE_SUMS, Floats, Motion, Precision, Sampled
 
 from .card import Card, DeviceBuffer
@@ -106,14 +105,11 @@ class CudaParticleBatch:
         self.walks = replicas * blocks <= tuning.walk_rounds * resident
         self._shared = max(IMAGE_BYTES + tuning.threads // tuning.lanes * COLUMNS * 8, SORT_THREADS * 4)
         record = self._record = np.zeros((), WORK)
-        values = {
-            **{"n": n, "replicas": replicas, "blocks": blocks, "lanes": tuning.lanes, "cells": cells},
-            **{"reach": math.ceil(radius * cells / length), "round": tuning.lanes * tuning.unroll},
-            **{"length": length, "width": length / cells, "radius": radius, "moved2": skin**2 / 4},
-            **{"kappa": kappa, "cutoff": cutoff},
-        }
-        for name, value in values.items():
-            record[name] = value
+        record["n"], record["replicas"], record["blocks"], record["lanes"] = n, replicas, blocks, tuning.lanes
+        record["cells"], record["reach"] = cells, math.ceil(radius * cells / length)
+        record["round"] = tuning.lanes * tuning.unroll
+        record["length"], record["width"], record["radius"] = length, length / cells, radius
+        record["moved2"], record["kappa"], record["cutoff"] = skin**2 / 4, kappa, cutoff
         self._buffers: dict[str, DeviceBuffer] = {}
         places, real = replicas * n, np.float64 if precision == "f64" else np.float32
         for name in ("x", "v", "listed"):
@@ -189,9 +185,7 @@ class CudaParticleBatch:
                 for name in ("frame_positions", "frame_velocities")
             )
         sums = sums.reshape(self._replicas, samples, COLUMNS)
-        return [
-            Sampled(sums[r], places[r], speeds[r], -1 if lost[r] else int(made[r])) for r in range(self._replicas)
-        ]
+        return [Sampled(sums[r], places[r], speeds[r], -1 if lost[r] else int(made[r])) for r in range(self._replicas)]
 
     @property
     def listed(self) -> int:
@@ -349,12 +343,6 @@ class CudaParticles:
     ) -> Sampled:
         of_all = (positions[None], boxes[None], velocities[None])
         return self.batch.advance(*of_all, [motion], [step], steps, samples=samples, frames=frames)[0]
-
-
-def check_box(name: str, n: int) -> None:
-    """Raise where a card has no numbers for so many particles."""
-    if n >= MOST_PLACES:
-        raise PlacementError(f"{name}: {n} particles are more than 2^27, the most that lists have numbers for")
 
 
 def _check_number(name: str, value: float, most: float) -> None:
