@@ -85,7 +85,7 @@ test-browser: $(VENV)/.group-test $(VENV)/.group-browser
 # Long tests come in parts, none longer than 40 minutes on two cores: make test-long PART=coverage. Without one, all.
 CHAOS := kills damages schedules soak files
 PARTS := quenched dynamical campaign coverage cluster cluster-kills cluster-faults $(CHAOS:%=chaos-%)
-LONG_quenched := tests/statistical/test_quenched.py tests/statistical/test_exact.py tests/unit/native
+LONG_quenched := tests/statistical/test_quenched.py tests/statistical/test_exact.py tests/unit/native tests/unit/plasma/test_plasma_card.py
 LONG_dynamical := tests/statistical/test_dynamical.py
 LONG_campaign := tests/statistical/test_campaign_physics.py tests/statistical/test_peak_prior_campaigns.py tests/unit/campaign
 LONG_coverage := tests/statistical/test_coverage.py
@@ -109,7 +109,7 @@ check: $(VENV)/.group-test
 
 check-cuda: $(VENV)/.group-cuda-check $(VENV)/.group-test
 	$(BIN)/python tools/check_cuda.py
-	$(BIN)/python -m pytest -m "long and not cuda" tests/unit/native/test_cuda_engine.py tests/unit/native/test_fp64_strategies.py tests/unit/experiments/test_precision_experiment.py
+	$(BIN)/python -m pytest -m "long and not cuda" tests/unit/native/test_cuda_engine.py tests/unit/native/test_fp64_strategies.py tests/unit/experiments/test_precision_experiment.py tests/unit/plasma/test_plasma_card.py
 
 bench: $(VENV)/.group-bench
 	$(BIN)/metalforge bench all

@@ -14,8 +14,12 @@ from .output import Json, Threads, print_json, print_table, print_text
 from .running import progress_bar, stop_flag
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from metalforge.campaign.store import DirectoryLock
+    from metalforge.native.engine import Engine
     from metalforge.plasma.references import Reference
+    from metalforge.plasma.replicas import PlasmaReplicas
     from metalforge.plasma.run import Block, PlasmaRun, PlasmaSummary
 
 app = typer.Typer(help="Yukawa plasma: molecular dynamics.", no_args_is_help=True, rich_markup_mode=None)
@@ -37,11 +41,16 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Folder for the checkpoint.")] = None,
     trace: Annotated[Path | None, typer.Option(help="One JSON line per sample.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Continue the run of this folder or checkpoint.")] = None,
+    replicas: Annotated[int, typer.Option(min=1, help="Runs at once, on streams from --stream on; need --out.")] = 1,
+    substrate: Annotated[
+        str | None, typer.Option(help="auto, cpu or cuda:0. Default auto; a resumed run's is the one it began on.")
+    ] = None,
     threads: Threads = None,
     allow_different_isa: Annotated[bool, typer.Option("--allow-different-isa")] = False,
     as_json: Json = False,
 ) -> None:
     """Warm a plasma up, follow it at constant energy and summarise it; --json prints one object."""
+    from metalforge.plasma.replicas import PlasmaReplicas, replicas_of, resumed
     from metalforge.plasma.run import PlasmaJob, PlasmaRun
     from metalforge.plasma.spec import PlasmaSpec
 
@@ -49,8 +58,14 @@ def run(
         if resume is not None:
             if resume.is_dir():
                 held.enter_context(_alone(resume))
-            plasma = PlasmaRun.resume(resume, time=time, threads=threads, allow_different_isa=allow_different_isa)
-            _shorten(plasma)
+            runs = resumed(
+                resume,
+                time=time,
+                engine=lambda began_on: _engine(substrate or _silicon_of(began_on), threads),
+                allow_different_isa=allow_different_isa,
+            )
+            for one in runs:
+                _shorten(one)
         else:
             point = {"gamma": gamma, "kappa": kappa, "particles": particles}
             if missing := [name for name, value in point.items() if value is None]:
@@ -59,22 +74,34 @@ def run(
             spec = msgspec.convert(point | numbers, PlasmaSpec)
             files = {"out": None if out is None else str(out), "trace": None if trace is None else str(trace)}
             job = PlasmaJob(warmup=warmup, time=1000.0 if time is None else time, **files)
+            if replicas > 1 and out is None:
+                raise SpecError("`--replicas` need `--out`, a folder for a folder each")
             if out is not None:
                 held.enter_context(_alone(out))
-            if job.checkpoint.exists():
-                raise SpecError(
-                    f"{job.checkpoint} exists already\n"
-                    f"hint: continue it with `--resume {job.checkpoint}`, or move it away"
-                )
-            plasma = PlasmaRun(spec, job, threads=threads)
-        finished = _run(plasma)
-    if plasma.measured > 0:
-        summary = plasma.summary()
-        print_json(summary) if as_json else _show(summary)
+            asked = replicas_of(spec, job, replicas) if replicas > 1 else [(spec, job)]
+            for _, one_job in asked:
+                if one_job.checkpoint.exists():
+                    there = out if replicas > 1 else one_job.checkpoint
+                    raise SpecError(
+                        f"{one_job.checkpoint} exists already\n"
+                        f"hint: continue it with `--resume {there}`, or move it away"
+                    )
+            engine = _engine(substrate or "auto", threads)
+            runs = [PlasmaRun(its_spec, its_job, engine=engine) for its_spec, its_job in asked]
+        finished = _run(PlasmaReplicas(runs))
+    if all(one.measured > 0 for one in runs):
+        summaries = [one.summary() for one in runs]
+        if as_json:
+            print_json(summaries[0] if len(runs) == 1 else {"replicas": summaries})
+        elif len(runs) == 1:
+            _show(summaries[0])
+        else:
+            _show_replicas(summaries)
     if not finished:
+        left = runs[0].job.checkpoint if len(runs) == 1 else runs[0].job.checkpoint.parent.parent
         sys.stderr.write(
-            f"interrupted after {plasma.time:g}/omega_p; checkpoint: {plasma.job.checkpoint}\n"
-            f"hint: continue with `metalforge plasma run --resume {plasma.job.checkpoint}`\n"
+            f"interrupted after {min(one.time for one in runs):g}/omega_p; checkpoint: {left}\n"
+            f"hint: continue with `metalforge plasma run --resume {left}`\n"
         )
         raise typer.Exit(130)
 
@@ -85,7 +112,7 @@ def transport(
     as_json: Json = False,
 ) -> None:
     """Diffusion and viscosity of runs that were kept, all together, with errors and what is published."""
-    from metalforge.plasma.replicas import read_replicas
+    from metalforge.plasma.kept import read_replicas
 
     found = read_replicas(files)
     if as_json:
@@ -117,26 +144,59 @@ def _shorten(plasma: "PlasmaRun") -> None:
             file.truncate(file.tell())
 
 
-def _run(plasma: "PlasmaRun") -> bool:
-    """Run with a progress bar on stderr (on a terminal) and the trace the job asks for."""
+def _engine(substrate: str, threads: int | None) -> "Engine":
+    """Open silicon by its name; cores with so many threads."""
+    from metalforge.campaign.running.lanes import engine_here
+    from metalforge.native.cpu_engine import cpu_engine
+
+    if substrate != "cpu":
+        engine = engine_here(substrate)
+        if not engine.name.startswith("cpu:"):
+            return engine
+    return cpu_engine(threads=threads)
+
+
+def _silicon_of(engine: str) -> str:
+    """The substrate of an engine: cores, or a card by its number."""
+    kind, number, *_ = engine.split(":")
+    return kind if kind == "cpu" else f"{kind}:{number}"
+
+
+def _run(together: "PlasmaReplicas") -> bool:
+    """Run with a progress bar on stderr (on a terminal) and the traces the jobs ask for."""
     bar = progress_bar()
-    trace = open(plasma.job.trace, "a") if plasma.job.trace else None  # noqa: SIM115 - closed below, may be absent
-    task = bar.add_task("warm-up", total=plasma.remaining)
+    task = bar.add_task("warm-up", total=together.remaining)
+    with ExitStack() as files:
+        traces = [files.enter_context(open(run.job.trace, "a")) if run.job.trace else None for run in together.runs]
 
-    def on_block(block: "Block") -> None:
-        temperature = block.samples["kinetic"].mean() / (1.5 * plasma.spec.particles)
-        bar.update(task, advance=1, description=f"{block.phase} Gamma={1 / temperature:.4g}")
-        if trace is not None:
-            for row in zip(*(column.tolist() for column in block.samples.values()), strict=True):
-                line: dict[str, Any] = {"phase": block.phase, **dict(zip(block.samples, row, strict=True))}
-                trace.write(msgspec.json.encode(line).decode() + "\n")
+        def on_block(number: int, block: "Block") -> None:
+            temperature = block.samples["kinetic"].mean() / (1.5 * together.runs[number].spec.particles)
+            bar.update(task, advance=1, description=f"{block.phase} Gamma={1 / temperature:.4g}")
+            trace = traces[number]
+            if trace is not None:
+                for row in zip(*(column.tolist() for column in block.samples.values()), strict=True):
+                    line: dict[str, Any] = {"phase": block.phase, **dict(zip(block.samples, row, strict=True))}
+                    trace.write(msgspec.json.encode(line).decode() + "\n")
 
-    try:
         with stop_flag() as stops, bar:
-            return plasma.run(should_stop=lambda: bool(stops), on_block=on_block)
-    finally:
-        if trace is not None:
-            trace.close()
+            return together.run(should_stop=lambda: bool(stops), on_block=on_block)
+
+
+def _show_replicas(summaries: "Sequence[PlasmaSummary]") -> None:
+    first = summaries[0]
+    print_text(f"{len(summaries)} replicas; {first.spec.particles} particles, kappa {first.spec.kappa:g}")
+    columns = ("gamma_measured", "u_over_gamma", "pressure", "diffusion", "viscosity")
+    rows = [
+        (
+            f"{one.spec.seed}/{one.spec.stream}",
+            *(f"{getattr(one, name).mean:.6g}" for name in columns),
+            f"{one.energy_drift_kt:.1e}",
+        )
+        for one in summaries
+    ]
+    print_table(f"{first.time:g}/omega_p at constant energy", ("seed/stream", *columns, "energy drift, kT"), rows)
+    rate = sum(one.atom_steps_per_second for one in summaries) / len(summaries)
+    print_text(f"{rate:.3g} atom-steps/s together, {first.threads} threads, level {first.isa}")
 
 
 def _show(summary: "PlasmaSummary") -> None:

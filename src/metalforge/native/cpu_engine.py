@@ -6,6 +6,7 @@ A buffer is a NumPy array in the layout of the kernels, (vectors, ..., lanes) as
 import atexit
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, cached_property, lru_cache
 from types import ModuleType
 from typing import Any
@@ -52,6 +53,15 @@ class CpuEngine:
         """Return room for particles; a neighbour takes a byte of list, a particle some hundred of everything else."""
         check_memory(f"{n} particles", int(n * (300 + 8 * cutoff**3)))
         return _CpuParticles(self, n, length, (n, length, kappa, cutoff, skin), precision)
+
+    def particle_batch(
+        self, replicas: int, n: int, length: float, kappa: float, cutoff: float, skin: float, precision: Precision
+    ) -> "_CpuParticleBatch":
+        """Return room for replicas, which share the threads: one each as long as there are fewer threads."""
+        check_memory(f"{replicas} boxes of {n} particles", int(replicas * n * (300 + 8 * cutoff**3)))
+        each = cpu_engine(self.module.level, max(1, self.threads // replicas))
+        made = [each.particles(n, length, kappa, cutoff, skin, precision) for _ in range(replicas)]
+        return _CpuParticleBatch(made, self.threads)
 
 
 def cpu_engine(build: str | None = None, threads: int | None = None) -> CpuEngine:
@@ -231,6 +241,32 @@ class _CpuParticles:
         seen = (sums if samples else None, *((places, speeds) if frames else (None, None)))
         lists = self._advance(positions, boxes, velocities, steps, *motion, step, *seen)
         return Sampled(sums, places, speeds, lists)
+
+
+class _CpuParticleBatch:
+    """Boxes of particles, one after the other on each thread."""
+
+    def __init__(self, boxes: Sequence[_CpuParticles], threads: int) -> None:
+        self._boxes, self._threads = boxes, min(threads, len(boxes))
+
+    def advance(
+        self,
+        positions: NDArray[Any],
+        boxes: NDArray[np.int32],
+        velocities: NDArray[Any],
+        motions: Sequence[Motion],
+        first_steps: Sequence[int],
+        steps: int,
+        *,
+        samples: int = 0,
+        frames: int = 0,
+    ) -> list[Sampled]:
+        def one(r: int) -> Sampled:
+            of = positions[r], boxes[r], velocities[r]
+            return self._boxes[r].advance(*of, motions[r], first_steps[r], steps, samples=samples, frames=frames)
+
+        with ThreadPoolExecutor(self._threads) as pool:
+            return list(pool.map(one, range(len(self._boxes))))
 
 
 def _binder(engine: CpuEngine, precision: Precision, *subject: Any) -> Callable[[str], Kernel]:

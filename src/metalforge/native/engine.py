@@ -32,6 +32,7 @@ __all__ = [
     "Grid",
     "Iterations",
     "Motion",
+    "ParticleBatch",
     "ParticleBox",
     "ParticleEngine",
     "Precision",
@@ -394,6 +395,25 @@ class ParticleBox(Protocol):
         """
 
 
+class ParticleBatch(Protocol):
+    """Boxes of particles that move together, all of one size; each has the bits that it has alone on its engine."""
+
+    def advance(
+        self,
+        positions: Floats,
+        boxes: NDArray[np.int32],
+        velocities: Floats,
+        motions: Sequence[Motion],
+        first_steps: Sequence[int],
+        steps: int,
+        /,
+        *,
+        samples: int = 0,
+        frames: int = 0,
+    ) -> list[Sampled]:
+        """Move every replica of (replicas, n, 3) as a `ParticleBox` does; one that is lost stays where it was."""
+
+
 @runtime_checkable
 class ParticleEngine(Protocol):
     """An engine that moves particles."""
@@ -402,6 +422,11 @@ class ParticleEngine(Protocol):
         self, n: int, length: float, kappa: float, cutoff: float, skin: float, precision: Precision
     ) -> ParticleBox:
         """Return room for so many particles; f32 is that of pair forces, all else is in doubles."""
+
+    def particle_batch(
+        self, replicas: int, n: int, length: float, kappa: float, cutoff: float, skin: float, precision: Precision
+    ) -> ParticleBatch:
+        """Return room for so many boxes of particles."""
 
 
 MOST_SITES = 1 << 16

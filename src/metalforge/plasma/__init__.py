@@ -14,6 +14,7 @@ from .box import LostParticleError, Particles, begin, open_box
 from .correlations import Correlations
 from .observables import Quoted
 from .references import Reference, references
+from .replicas import PlasmaReplicas
 from .run import PlasmaJob, PlasmaRun, PlasmaSummary
 from .spec import MASS, PlasmaSpec, cutoff_of, least_particles, length_of
 from .transport import Segment, Transport, merged, segment_of, transport
@@ -25,6 +26,7 @@ __all__ = [
     "LostParticleError",
     "Particles",
     "PlasmaJob",
+    "PlasmaReplicas",
     "PlasmaRun",
     "PlasmaSpec",
     "PlasmaSummary",

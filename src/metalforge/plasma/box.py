@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from metalforge.core.errors import MetalforgeError, PlacementError
-from metalforge.native.engine import Engine, Motion, ParticleBox, ParticleEngine, Sampled
+from metalforge.native.engine import Engine, Motion, ParticleBatch, ParticleBox, ParticleEngine, Precision, Sampled
 from metalforge.native.random import Stream
 
 from .spec import MASS, PlasmaSpec
@@ -47,13 +47,17 @@ class Particles:
         seen = box.advance(
             self.positions, self.boxes, self.velocities, motion, self.step, steps, samples=samples, frames=frames
         )
+        self.note(motion, steps, seen)
+        return seen
+
+    def note(self, motion: Motion, steps: int, seen: Sampled) -> None:
+        """Count steps that were made; raises where they ended nowhere."""
         if seen.lists < 0:
             raise LostParticleError(
                 f"a particle left the finite numbers within {steps} steps of {motion.dt:g} after step {self.step}\n"
                 "hint: a smaller `dt`"
             )
         self.step += steps
-        return seen
 
     def stop_drifting(self) -> None:
         """Take the mean velocity away."""
@@ -62,9 +66,22 @@ class Particles:
 
 def open_box(spec: PlasmaSpec, engine: Engine) -> ParticleBox:
     """Return an engine's room for the particles of a spec."""
+    return _with_particles(engine).particles(*_room(spec))
+
+
+def open_batch(spec: PlasmaSpec, engine: Engine, replicas: int) -> ParticleBatch:
+    """Return an engine's room for so many boxes like that of a spec."""
+    return _with_particles(engine).particle_batch(replicas, *_room(spec))
+
+
+def _room(spec: PlasmaSpec) -> tuple[int, float, float, float, float, Precision]:
+    return spec.particles, spec.length, spec.kappa, spec.cutoff, SKIN, spec.precision
+
+
+def _with_particles(engine: Engine) -> ParticleEngine:
     if not isinstance(engine, ParticleEngine):
         raise PlacementError(f"engine `{engine.name}` has no kernels for particles\nhint: the CPU's has")
-    return engine.particles(spec.particles, spec.length, spec.kappa, spec.cutoff, SKIN, spec.precision)
+    return engine
 
 
 def begin(spec: PlasmaSpec) -> Particles:

@@ -1,64 +1,162 @@
-"""Runs of one state point that were kept, put together: what `metalforge plasma transport` says of them."""
+"""Runs that go together: one launch moves the particles of all, each with the bits of a run alone."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from metalforge.core.errors import SpecError
+from metalforge.core.files import remove_half_written
+from metalforge.native.engine import Engine, ParticleBatch
 
-from .references import Reference, references
-from .run import PlasmaRun
+from .box import LostParticleError, open_batch
+from .run import Block, PlasmaJob, PlasmaRun
 from .spec import PlasmaSpec
-from .transport import Transport, transport
+
+OF_EACH = "replica-{:04d}"
+"""The folder of a run, within that of all."""
 
 
-class Replicas(msgspec.Struct, frozen=True, kw_only=True):
-    """Transport of several runs, with what is published for their measured coupling."""
+def replicas_of(spec: PlasmaSpec, job: PlasmaJob, count: int) -> list[tuple[PlasmaSpec, PlasmaJob]]:
+    """Return specs and jobs of replicas: streams that follow each other, and a folder and a trace each."""
+    if count < 1 or spec.stream + count > 2**32:
+        raise SpecError(f"`replicas` must be at least 1, with streams below 2^32. Got {count}")
+    made = []
+    for r in range(count):
+        name = OF_EACH.format(r)
+        files: dict[str, str | None] = {"out": job.out and str(Path(job.out) / name), "trace": None}
+        if job.trace is not None:
+            path = Path(job.trace)
+            files["trace"] = str(path.with_name(f"{path.stem}.{name}{path.suffix}"))
+        replica = msgspec.structs.replace(spec, stream=spec.stream + r)
+        made.append((replica, msgspec.structs.replace(job, **files)))
+    return made
 
-    transport: Transport
-    references: dict[str, tuple[Reference, ...]]
-    time: float
-    """Of all runs."""
-    spec: PlasmaSpec
-    """Of the first of them; the others differ in seed and stream."""
+
+def folders_of(path: Path) -> list[Path]:
+    """Return the folders of the replicas that are kept in one, or a single run's as it is."""
+    return sorted(path.glob(OF_EACH.format(0).replace("0", "[0-9]"))) or [path]
 
 
-def read_replicas(paths: Sequence[Path]) -> Replicas:
-    """Return what the checkpoints (or their folders) of runs say together; they must be of one state point.
+def resumed(
+    path: Path,
+    *,
+    time: float | None = None,
+    engine: Callable[[str], Engine],
+    allow_different_isa: bool = False,
+) -> list[PlasmaRun]:
+    """Return the runs of a folder of replicas, or the one of a checkpoint, to be continued on one engine.
 
-    Raises
-    ------
-    SpecError
-        No file, one that is no checkpoint, runs that differ in more than their random numbers, a run that is given
-        twice or has not measured yet, or a crystal.
+    `engine` opens it, given the name of the one that the first of them was on.
     """
-    if not paths:
-        raise SpecError("transport needs the checkpoint of a run. Got none\nhint: metalforge plasma run --out DIR")
     runs: list[PlasmaRun] = []
-    for path in paths:
-        run = PlasmaRun.resume(path, threads=1, allow_different_isa=True)
-        if not run.measured:
-            raise SpecError(f"{path}: is still warming up\nhint: continue it with `plasma run --resume {path}`")
-        if run.crystalline:
-            raise SpecError(f"{path}: is a crystal, and has no viscosity of a fluid\nhint: leave it out")
-        for other, name in zip(runs, paths, strict=False):
-            _require_replica(other.spec, name, run.spec, path)
-        runs.append(run)
-    found = transport(runs[0].spec, [run.segments() for run in runs])
-    published = references(found.gamma_measured.mean, runs[0].spec.kappa)
-    return Replicas(transport=found, references=published, time=sum(run.time for run in runs), spec=runs[0].spec)
+    for one in folders_of(path):
+        opened = runs[0].engine if runs else engine
+        runs.append(PlasmaRun.resume(one, time=time, engine=opened, allow_different_isa=allow_different_isa))
+    return runs
 
 
-def _require_replica(one: PlasmaSpec, first: Path, two: PlasmaSpec, second: Path) -> None:
-    for name in ("gamma", "kappa", "particles", "tol", "step_time"):
-        here, there = getattr(one, name), getattr(two, name)
-        if here != there:
-            raise SpecError(
-                f"runs must be of one state point. Got `{name}` {here:g} in {first} and {there:g} in {second}"
-            )
-    if (one.seed, one.stream) == (two.seed, two.stream):
-        raise SpecError(
-            f"{first} and {second} are the same run: seed {one.seed}, stream {one.stream}\n"
-            "hint: runs of their own have a --seed or --stream of their own"
+class PlasmaReplicas:
+    """Runs of one size of box, kappa and time step, on one engine; couplings, seeds and streams are each one's own."""
+
+    def __init__(self, runs: Sequence[PlasmaRun]) -> None:
+        if not runs:
+            raise SpecError("replicas need at least one run")
+        self.runs = list(runs)
+        self.engine: Engine = runs[0].engine
+        for run in runs:
+            if run.engine is not self.engine or _shape(run.spec) != _shape(runs[0].spec):
+                raise SpecError(
+                    "replicas must have one engine, and the same particles, kappa, tol, precision and steps of a "
+                    f"block. Got {run.spec} beside {runs[0].spec}"
+                )
+        self._batches: dict[int, ParticleBatch] = {}
+
+    @property
+    def remaining(self) -> int:
+        """Blocks that are still to do, of all runs."""
+        return sum(run.remaining for run in self.runs)
+
+    def step(self) -> list[Block | None]:
+        """Do one block of every run that has not ended; nothing for those that have.
+
+        A run that fails raises, when the others have done theirs, and stays where it was.
+        """
+        going = [run for run in self.runs if run.remaining > 0]
+        if not going:
+            return [None] * len(self.runs)
+        if len(going) not in self._batches:
+            self._batches = {len(going): open_batch(going[0].spec, self.engine, len(going))}
+        asked = [run.asks() for run in going]
+        positions, boxes, velocities = (
+            np.stack([getattr(run.particles, name) for run in going]) for name in ("positions", "boxes", "velocities")
         )
+        began = time.perf_counter()
+        seen = self._batches[len(going)].advance(
+            positions,
+            boxes,
+            velocities,
+            [one.motion for one in asked],
+            [run.particles.step for run in going],
+            asked[0].steps,
+            samples=asked[0].samples,
+            frames=max(one.frames for one in asked),
+        )
+        seconds = (time.perf_counter() - began) / len(going)  # the share of each
+        blocks: dict[int, Block] = {}
+        lost: LostParticleError | None = None
+        for r, (run, one, its) in enumerate(zip(going, asked, seen, strict=True)):
+            try:
+                run.particles.note(one.motion, one.steps, its)
+            except LostParticleError as error:
+                lost = error
+                continue
+            run.particles.positions[:], run.particles.velocities[:] = positions[r], velocities[r]
+            run.particles.boxes[:] = boxes[r]
+            blocks[id(run)] = run.note(its, seconds)
+        if lost is not None:
+            raise lost
+        return [blocks.get(id(run)) for run in self.runs]
+
+    def run(
+        self,
+        *,
+        should_stop: Callable[[], bool] = lambda: False,
+        on_block: Callable[[int, Block], None] | None = None,
+        checkpoint_every_s: float = 60.0,
+    ) -> bool:
+        """Run all to the end of their jobs, or until `should_stop`; return whether they came to the end.
+
+        Either way every run whose job keeps files leaves its checkpoint; one run alone does when it was stopped.
+        """
+        for run in self.runs:
+            run.job.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+            if run.job.out:
+                remove_half_written(run.job.checkpoint.parent)
+        saved_at = time.monotonic()
+        while self.remaining > 0:
+            if should_stop():
+                self.save()
+                if len(self.runs) == 1 and not self.runs[0].job.out:
+                    self.runs[0].save()
+                return False
+            for number, block in enumerate(self.step()):
+                if block is not None and on_block is not None:
+                    on_block(number, block)
+            if time.monotonic() - saved_at > checkpoint_every_s:
+                self.save()
+                saved_at = time.monotonic()
+        self.save()
+        return True
+
+    def save(self) -> None:
+        """Write the checkpoint of every run whose job keeps files."""
+        for run in self.runs:
+            if run.job.out:
+                run.save()
+
+
+def _shape(spec: PlasmaSpec) -> tuple[object, ...]:
+    return spec.particles, spec.kappa, spec.tol, spec.precision, spec.block_steps, spec.sample_steps, spec.block_frames

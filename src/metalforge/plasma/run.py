@@ -7,6 +7,7 @@ interrupted and resumed at a border gives the numbers of one that was not.
 import math
 import time
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -20,7 +21,7 @@ from metalforge.core.files import PathLike, naming, remove_half_written
 from metalforge.core.phases import Phase
 from metalforge.core.sealed_files import Sealed, read_sealed, write_sealed
 from metalforge.native.cpu_engine import cpu_engine
-from metalforge.native.engine import Engine
+from metalforge.native.engine import Engine, Motion, ParticleBox, Sampled
 
 from .box import Particles, begin, open_box
 from .correlations import Correlations
@@ -99,6 +100,15 @@ class Block(NamedTuple):
     samples: dict[str, Floats]
 
 
+class Asked(NamedTuple):
+    """What a block is: how particles move, by how many steps, and how often they are looked at."""
+
+    motion: Motion
+    steps: int
+    samples: int
+    frames: int
+
+
 class _State(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What goes on besides particles and series."""
 
@@ -120,7 +130,6 @@ class PlasmaRun:
     ) -> None:
         self.spec, self.job = spec, job
         self.engine: Engine = engine or cpu_engine(threads=threads)
-        self.box = open_box(spec, self.engine)
         self.particles = begin(spec)
         self.warmup = judge(np.empty(0), 0.0, job.warmup)
         """How the warm-up ended; None while it goes on."""
@@ -196,15 +205,30 @@ class PlasmaRun:
         """Return diffusion and viscosity with errors."""
         return transport(self.spec, [self.segments()])
 
+    @cached_property
+    def box(self) -> ParticleBox:
+        """Room for the particles, made where the run goes by itself."""
+        return open_box(self.spec, self.engine)
+
+    def asks(self) -> Asked:
+        """What the next block is."""
+        spec = self.spec
+        samples = spec.block_steps // spec.sample_steps
+        if self.phase == "warmup":
+            return Asked(spec.langevin(FRICTION), spec.block_steps, samples, 0)
+        return Asked(spec.nve, spec.block_steps, samples, spec.block_frames)
+
     def step(self) -> Block:
         """Do one block; one that fails raises and leaves the run where it was."""
-        spec, phase = self.spec, self.phase
-        samples = spec.block_steps // spec.sample_steps
-        motion = spec.langevin(FRICTION) if phase == "warmup" else spec.nve
-        frames = 0 if phase == "warmup" else spec.block_frames
+        motion, steps, samples, frames = self.asks()
         began = time.perf_counter()
-        seen = self.particles.advance(self.box, motion, spec.block_steps, samples=samples, frames=frames)
-        self.seconds += time.perf_counter() - began
+        seen = self.particles.advance(self.box, motion, steps, samples=samples, frames=frames)
+        return self.note(seen, time.perf_counter() - began)
+
+    def note(self, seen: Sampled, seconds: float) -> Block:
+        """Take up a block that particles have gone, in so many seconds of kernels."""
+        spec, phase = self.spec, self.phase
+        self.seconds += seconds
         self.steps += spec.block_steps
         made = series_of(spec, seen.sums, self.time)
         if phase == "warmup":
@@ -303,10 +327,13 @@ class PlasmaRun:
         *,
         time: float | None = None,
         threads: int | None = None,
-        engine: Engine | None = None,
+        engine: Engine | Callable[[str], Engine] | None = None,
         allow_different_isa: bool = False,
     ) -> Self:
-        """Return the run of a checkpoint (or of its folder), to be continued; `time` is a new total."""
+        """Return the run of a checkpoint (or of its folder), to be continued; `time` is a new total.
+
+        `engine` may be what opens one, given the name of the engine that the run was on.
+        """
         path = path / "checkpoint.h5" if path.is_dir() else path
         names = ("positions", "boxes", "velocities", "pair_counts", "mode_powers", "spec_json", "state_json")
         sealed = read_sealed(path, FORMAT, VERSIONS, names, groups=("series", "correlations"))
@@ -315,10 +342,11 @@ class PlasmaRun:
             job = state.job if time is None else msgspec.structs.replace(state.job, time=time)
             if job.out is not None:  # where it was read, which need not be where it was begun
                 job = msgspec.structs.replace(job, out=str(path.parent))
-            run = cls(spec, job, threads=threads, engine=engine)
-            if run.engine.name != sealed.attributes["engine"] and not allow_different_isa:
+            began_on = sealed.attributes["engine"]
+            run = cls(spec, job, threads=threads, engine=engine(began_on) if callable(engine) else engine)
+            if _bits_of(run.engine.name) != _bits_of(began_on) and not allow_different_isa:
                 raise SpecError(
-                    f"was computed on `{sealed.attributes['engine']}`, here is `{run.engine.name}`: a trajectory goes "
+                    f"was computed on `{began_on}`, here is `{run.engine.name}`: a trajectory goes "
                     "on bit for bit on its own alone\nhint: --allow-different-isa continues it with another rounding"
                 )
             run._restore(sealed.arrays, state)
@@ -378,3 +406,8 @@ class PlasmaRun:
             isa=self.engine.name.removeprefix("cpu:"),
             spec=spec,
         )
+
+
+def _bits_of(engine: str) -> str:
+    """What an engine's name says of the bits of particles: a build of the CPU's kernels, or a kind of card."""
+    return engine if engine.startswith("cpu:") else engine.partition(":")[0]

@@ -6,11 +6,24 @@
 import numpy as np
 import pytest
 
+from metalforge.core.errors import SpecError
 from metalforge.native.cpu_engine import cpu_engine
 from metalforge.native.cuda.engine import cuda_engine
 from metalforge.native.cuda.particles import CudaParticleBatch, Tuning
 from metalforge.native.engine import Motion
-from metalforge.plasma import MASS, LostParticleError, Particles, PlasmaSpec, begin, length_of, open_box
+from metalforge.plasma import (
+    MASS,
+    LostParticleError,
+    Particles,
+    PlasmaJob,
+    PlasmaReplicas,
+    PlasmaRun,
+    PlasmaSpec,
+    begin,
+    length_of,
+    open_box,
+)
+from metalforge.plasma.replicas import replicas_of, resumed
 from reference.cuda_host import host_engine
 
 ON_CARD = pytest.param("card", marks=pytest.mark.cuda)
@@ -177,6 +190,23 @@ def test_wrong_arguments_of_a_card_are_named(engine):
         engine.particles(40, 6.0, 1.0, 3.1, 0.2, "f64")
     with pytest.raises(ValueError, match="dt"):
         box.advance(places, np.zeros((40, 3), np.int32), zeros, Motion(-0.1, MASS), 0, 1)
+
+
+def test_replicas_of_runs_on_a_card_resume_bit_for_bit(engine, tmp_path):
+    spec = PlasmaSpec(gamma=60.0, kappa=3.0, particles=170)
+    job = PlasmaJob(warmup=0, time=10, out=str(tmp_path))
+    runs = [PlasmaRun(one, files, engine=engine) for one, files in replicas_of(spec, job, 2)]
+    PlasmaReplicas(runs).run()
+    longer = PlasmaReplicas(resumed(tmp_path, time=20, engine=lambda began_on: engine))
+    assert {run.engine.name for run in longer.runs} == {"cuda:0"}
+    longer.run()
+    alone = PlasmaRun(longer.runs[1].spec, PlasmaJob(warmup=0, time=20), engine=engine)
+    alone.run()
+    assert np.array_equal(alone.particles.unwrapped, longer.runs[1].particles.unwrapped)
+    assert all(np.array_equal(column, longer.runs[1].series[name]) for name, column in alone.series.items())
+    assert abs(alone.summary().energy_drift_kt) < 1e-2
+    with pytest.raises(SpecError, match="cuda:0"):
+        PlasmaRun.resume(tmp_path / "replica-0000", threads=1)
 
 
 @pytest.mark.cuda

@@ -48,16 +48,16 @@ struct Plan {
 
 // What a kernel is told; particles.py has the same record.
 struct Work {
-  i32 n, replicas, blocks, lanes;           // of a box; of a launch; of a replica; of a particle
-  i32 cells, reach, round, capacity;        // cells a direction; how many a list reaches; lists are whole rounds
-  double length, width, radius, moved2;     // of the box; of a cell; of lists; how far^2 one may go until new lists
+  i32 n, replicas, blocks, lanes;        // of a box; of a launch; of a replica; of a particle
+  i32 cells, reach, round, capacity;     // cells a direction; how many a list reaches; lists are whole rounds
+  double length, width, radius, moved2;  // of the box; of a cell; of lists; how far^2 one may go until new lists
   double kappa, cutoff;
   const Replica* replica;
   const Plan* plan;
   double *host_positions, *host_velocities;  // [replica][particle][3], as the host has them
   i32* host_boxes;
-  Four<double> *x, *v, *listed;  // [replica][place]; where particles were when they were listed
-  void* places[2];               // as forces read them, of even and odd steps
+  Four<double>*x, *v, *listed;  // [replica][place]; where particles were when they were listed
+  void* places[2];              // as forces read them, of even and odd steps
   i32* boxes;
   u32 *id, *cell, *members, *begin, *fill, *list, *count;
   i32* clock;                          // [replica], steps that were prepared
@@ -283,8 +283,7 @@ __device__ __forceinline__ void list_block(const Work& w, int replica, int step,
       }
       const u32 found = __ballot_sync(all_lanes, near) >> shift & group;
       const int slot = total + __popc(found & ((1u << mine.lane) - 1));
-      if (near && slot < w.capacity)
-        list[slot] = static_cast<u32>(Image{sx, sy, sz}.index()) << place_bits | who;
+      if (near && slot < w.capacity) list[slot] = static_cast<u32>(Image{sx, sy, sz}.index()) << place_bits | who;
       total += __popc(found);
     }
   }
@@ -378,8 +377,15 @@ __device__ __forceinline__ void sum_block(const Work& w, const Mine& mine, const
   // A direction a lane: velocities, and currents across it.
   for (int k = mine.lane; k < 3; k += w.lanes) {
     const double at = k == 0 ? x[0] : k == 1 ? x[1] : x[2];
-    const double along = k == 0 ? v[0] : k == 1 ? v[1] : v[2], next = k == 0 ? v[1] : k == 1 ? v[2] : v[0],
-                 last = k == 0 ? v[2] : k == 1 ? v[0] : v[1];
+    const double along = k == 0   ? v[0]
+                         : k == 1 ? v[1]
+                                  : v[2],
+                 next = k == 0   ? v[1]
+                        : k == 1 ? v[2]
+                                 : v[0],
+                 last = k == 0   ? v[2]
+                        : k == 1 ? v[0]
+                                 : v[1];
     const double u = at / w.length;
     const SinCos<double> wave = sincos_2pi(u - floor(u));
     double* velocities = row + pair_columns;
@@ -421,8 +427,7 @@ __device__ __forceinline__ void join_blocks(const Work& w, int replica, int step
 
 // The forces at a step, the kick that ends it, what is looked at there, and the kick and move that begin the next one.
 template <class T, int Unroll>
-__device__ __forceinline__ void step_block(const Work& w, const Scratch<T>& scratch, int replica, int step,
-                                           int block) {
+__device__ __forceinline__ void step_block(const Work& w, const Scratch<T>& scratch, int replica, int step, int block) {
   const Plan& plan = *w.plan;
   if (is_lost(w, replica, step)) return;
   const Mine mine(w, replica, block);
@@ -644,10 +649,10 @@ __device__ __forceinline__ void give_host(const Work& w) {
 
 }  // namespace mf::gpu
 
-#define PLASMA_KERNEL(NAME, THREADS, BLOCKS, ...)                                                                \
+#define PLASMA_KERNEL(NAME, THREADS, BLOCKS, ...)                                                               \
   extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) NAME(const __grid_constant__ mf::gpu::Work w) { \
-    using T = MF_REAL;                                                                                           \
-    mf::gpu::__VA_ARGS__(w);                                                                                     \
+    using T = MF_REAL;                                                                                          \
+    mf::gpu::__VA_ARGS__(w);                                                                                    \
   }
 PLASMA_KERNEL(prepare, 512, 1, prepare<T>)
 PLASMA_KERNEL(relist, 256, 2, relist<T>)
