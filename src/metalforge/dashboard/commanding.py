@@ -66,11 +66,13 @@ class Commanding:
         return None
 
     def about(self) -> bytes:
-        """Return what the page needs to command: nothing where it may not."""
+        """Return the steerers that there are, and what the page needs to command: nothing where it may not."""
+        steerers = {"steerers": steerer_names()}
         if not self.allowed:
-            return encoded({"allowed": False, "why": one_line(READ_ONLY)})
-        said = {"allowed": True, "why": "", "header": HEADER, "value": self._value}
-        return encoded(said | {"steerers": steerer_names(), "fields": FIELDS})
+            return encoded(steerers | {"allowed": False, "why": one_line(READ_ONLY)})
+        return encoded(
+            steerers | {"allowed": True, "why": "", "header": HEADER, "value": self._value, "fields": FIELDS}
+        )
 
     async def post(self, request: Request, directory: Path) -> Response:
         """Return what a campaign says to a command."""

@@ -1,4 +1,4 @@
-"""Processes that do what would hold the page up: curves with their bands, and states of the past.
+"""Processes that do what would hold the page up: curves with their bands, states of the past, other steerers.
 
 Each reads the journal itself, so that no state is sent about; going forward in time it goes on from where it is.
 """
@@ -16,6 +16,8 @@ from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import TypeVar
 
+from metalforge.campaign.counterfactual import counterfactual
+from metalforge.campaign.store.directory import JOURNAL
 from metalforge.core.errors import MetalforgeError
 
 from .following import Followed, Past
@@ -69,6 +71,11 @@ def chain_at(directory: str, at: int, name: str) -> bytes:
 def machine_at(directory: str, at: int, last_s: float | None) -> bytes:
     """Return pipeline and silicon as they were."""
     return encoded(machine_sent(_at(directory, at), last_s))
+
+
+def otherwise_at(directory: str, at: int, steerer: str, until: int) -> bytes:
+    """Return what another steerer would have done from a record on, by what is known after `until` records."""
+    return encoded(counterfactual(Path(directory) / JOURNAL, at, until, steerer))
 
 
 class Helper:

@@ -14,6 +14,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from metalforge.campaign.report.words import one_line
+from metalforge.campaign.steerers import steerer_names
 from metalforge.core.errors import MetalforgeError, SpecError
 
 from .commanding import PATH, Commanding
@@ -24,6 +25,7 @@ from .helpers import (
     chain_at,
     decisions_at,
     machine_at,
+    otherwise_at,
     read_until,
     state_at,
     timed_transition_at,
@@ -143,7 +145,7 @@ class Server:
 
     def __init__(self, directories: Sequence[Path], *, control: bool = False) -> None:
         self.commanding = Commanding(control)
-        self._now, self._past = Helper(NICENESS), Helper()
+        self._now, self._past, self._other = Helper(NICENESS), Helper(), Helper(NICENESS)
         self._campaigns = [ShownCampaign(number, path, self._now) for number, path in enumerate(directories)]
         self._answers: dict[tuple[object, ...], bytes] = {}
         self._streams = 0
@@ -162,6 +164,7 @@ class Server:
             Route("/chain", _answered(self._chain)),
             Route("/machine", _answered(self._machine)),
             Route("/transition", _answered(self._transition)),
+            Route("/otherwise", _answered(self._otherwise)),
             Route("/control", _answered(self._control)),
             Route(PATH, self._command, methods=["POST"]),
             Route("/events", self._events),
@@ -173,6 +176,7 @@ class Server:
         self._closing = True
         self._now.close()
         self._past.close()
+        self._other.close()
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
@@ -230,11 +234,21 @@ class Server:
         campaign, at = self._asked(request)
         return await (campaign.transition() if at is None else self._before(campaign, transition_at, at))
 
-    async def _before(self, campaign: ShownCampaign, work: Callable[..., bytes], at: int, *more: object) -> bytes:
-        """Return what the other process says of the past, which is kept."""
+    async def _otherwise(self, request: Request) -> bytes:
+        """Return another steerer from a record on: from the first one, where none is named."""
+        campaign, at = self._asked(request)
+        steerer = request.query_params.get("steerer", "")
+        if steerer not in steerer_names():
+            raise Refused(404, f"`steerer` must be one of {', '.join(steerer_names())}")
+        return await self._before(campaign, otherwise_at, at or 1, steerer, campaign.followed.records, by=self._other)
+
+    async def _before(
+        self, campaign: ShownCampaign, work: Callable[..., bytes], at: int, *more: object, by: Helper | None = None
+    ) -> bytes:
+        """Return what another process says of the past, which is kept."""
         key = campaign.number, work.__name__, at, *more
         if key not in self._answers:
-            self._answers[key] = await self._past(work, str(campaign.followed.directory), at, *more)
+            self._answers[key] = await (by or self._past)(work, str(campaign.followed.directory), at, *more)
             while len(self._answers) > KEPT:
                 del self._answers[next(iter(self._answers))]
         return self._answers[key]

@@ -31,6 +31,8 @@ MOMENTS = 5
 """Powers 0 .. 4 of the observable: B4 needs four."""
 BEYOND = 0.5
 """How far beyond the outermost beta the peak is looked for, in 1 / sd(E): three quarters of the samples still count."""
+NEGLIGIBLE = 1e-6
+"""Part of a distribution that may be where no sample comes."""
 MIN_EFFECTIVE = 10.0
 """Fewest effective samples at the peak: below, a handful of configurations decide the answer."""
 
@@ -120,6 +122,24 @@ class Joint:
         samples = self.sums.sum(axis=0)
         weights = self._weights(betas)
         return np.asarray((weights @ samples) ** 2 / (weights**2 @ samples), dtype=np.float64)
+
+    def n_effective_of(self, beta: float, betas: Sequence[float], counts: Sequence[float]) -> float:
+        r"""Return how many samples would carry the average at beta, had `counts` of them been at `betas`.
+
+        With the density of states that the runs give, p_k(E) ~ Omega(E) exp(-beta_k E), the samples come from
+        M(E) = sum_k N_k p_k(E), and one at E has the weight p(E) / M(E) at beta, so that
+
+            (sum w)^2 / sum w^2 -> 1 / int p(E)^2 / M(E) dE.
+        """
+        if not len(betas):
+            return 0.0
+        shape = self._weights(np.array([beta, *betas])) * self.sums.sum(axis=0)
+        density = shape / shape.sum(axis=1, keepdims=True)
+        mixture = np.asarray(counts, dtype=np.float64) @ density[1:]
+        there = mixture > 0
+        if density[0][~there].sum() > NEGLIGIBLE:
+            return 0.0
+        return float(1 / np.sum(density[0][there] ** 2 / mixture[there]))
 
     def n_blocks(self, beta: float) -> float:
         """Return B, how many blocks of equal weight carry the average at beta; one time in a group is one block."""

@@ -362,3 +362,16 @@ def test_rows_at_the_ends_weigh_as_much_as_the_bins_they_are_in():
         rows, first = joint.weigh(energy, (np.ones(energy.size), energy), np.array([beta]))[:, 0]
         assert weight @ energy / weight.sum() == pytest.approx(first / rows, abs=0.5)
         assert joint.centre + joint.moments(np.array([beta]))[1, 0, 0] == pytest.approx(first / rows, abs=0.5)
+
+
+def test_samples_that_others_would_have_carry_what_they_carry_where_they_are_those_that_there_are():
+    """Twice the samples carry twice as much, those elsewhere less, and none carry nothing."""
+    runs = harmonic_runs(3, n=4000)
+    joint = join([ChainRows(r.beta, r.action, r.observable, 0.5, 50) for r in runs], np.random.default_rng(1))
+    at, betas, counts = 1.06, [r.beta for r in runs], [4000.0] * len(runs)
+    own = joint.n_effective_of(at, betas, counts)
+    assert own == pytest.approx(joint.n_effective(np.array([at]))[0], rel=0.02)
+    assert joint.n_effective_of(at, betas, [2 * count for count in counts]) == pytest.approx(2 * own)
+    assert joint.n_effective_of(at, [at], [1000.0]) == pytest.approx(1000.0)
+    assert joint.n_effective_of(at, [1.15], [1000.0]) < 0.5 * joint.n_effective_of(at, [1.1], [1000.0]) < 500.0
+    assert joint.n_effective_of(at, [], []) == 0.0

@@ -3,6 +3,7 @@ import {chain, chainChoices} from "./chains.js";
 import {compare} from "./compare.js";
 import {controls} from "./controls.js";
 import {at} from "./dom.js";
+import {clearOther, other, otherAgain, otherFrom, otherSaid} from "./other.js";
 import {campaigns, decisions, headline, infinite} from "./panels.js";
 import {pipeline} from "./pipeline.js";
 import {silicon} from "./silicon.js";
@@ -53,6 +54,7 @@ function showTime() {
   const clock = seen.state ? new Date(1000 * seen.state.clock).toISOString().slice(0, 19).replace("T", " ") : "";
   at("time-text").textContent = `${where.at ?? records} of ${records}, ${clock} UTC`;
   at("now").setAttribute("aria-pressed", String(where.at === null));
+  otherFrom(where.at);
 }
 
 function showTable() {
@@ -169,6 +171,7 @@ function begin() {
   pause();
   writeAddress();
   seen.sent = seen.chain = seen.machine = null;
+  clearOther();
   listen();
   look();
 }
@@ -207,6 +210,13 @@ at("chain").addEventListener("change", async () => {
   writeAddress();
   try { showChain(await ask("chain", {chain: where.chain})); } catch (error) { problem(error.message); }
 });
+at("other-ask").addEventListener("click", async () => {
+  const campaign = where.campaign;
+  at("other-ask").disabled = true;
+  otherSaid("another process works it out");
+  try { const sent = await ask("otherwise", {steerer: at("other-steerer").value}); if (campaign === where.campaign) other(sent); } catch (error) { otherSaid(error.message); }
+  at("other-ask").disabled = false;
+});
 for (const name of ["what", "by", "head", "trusted"]) at(`filter-${name}`).addEventListener("change", showDecisions);
 for (const span of ["all", "minute"]) {
   at(`span-${span}`).addEventListener("click", async () => {
@@ -222,6 +232,7 @@ addEventListener("resize", () => {
   resizing = setTimeout(() => {
     if (seen.sent) showTransition(seen.sent); else if (seen.chain) showChain(seen.chain);
     if (seen.machine) showMachine(seen.machine);
+    otherAgain();
   }, 200);
 });
 addEventListener("hashchange", () => { readAddress(); begin(); });

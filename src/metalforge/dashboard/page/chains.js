@@ -38,7 +38,7 @@ function history(id, name, sent, [first, low, high], label, colour, peak, own) {
   const spread = most - least || 1e-9, y = {low: name === "loop" ? 0 : least - 0.35 * spread, high: most + 0.15 * spread, label};
   const into = figure(at(id), {name: `${sent.chain}-${name}`, title: `history of ${label}, by update`, columns: ["update", "smallest", "largest"], rows: () => first.map((u, i) => [u, low[i], high[i]])});
   const key = [{box: true, classes: "shade", words: "warm-up"}, ...(peak ? [{box: true, classes: "band f4", words: "between the phases"}, {classes: "line ink", words: `${own.crossings} crossings`}] : [])];
-  plot(into, {height: 150, x: {low: 0, high: Math.max(sent.updates, 1), label: "update"}, y, key, describe: `history of ${label} of ${sent.chain}` + (own ? `, ${own.crossings} crossings` : "")}, (inside, sx, sy, ends) => {
+  plot(into, {height: 190, x: {low: 0, high: Math.max(sent.updates, 1), label: "update"}, y, key, describe: `history of ${label} of ${sent.chain}` + (own ? `, ${own.crossings} crossings` : "")}, (inside, sx, sy, ends) => {
     inside.append(svg("rect", {class: "shade", x: sx(0), y: ends.top, width: sx(sent.warmup) - sx(0), height: ends.bottom - ends.top}));
     const xs = first.map(sx);
     if (low.every((v, i) => v === high[i])) inside.append(svg("path", {class: `line s${colour}`, d: path(xs, low.map(sy))}));

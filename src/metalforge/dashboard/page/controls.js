@@ -1,5 +1,6 @@
 // Commands to the campaign that is looked at: what may be asked now, and what it said.
 import {at, make} from "./dom.js";
+import {otherChoices} from "./other.js";
 
 const FORMS = [
   {what: "extend", title: "Extend", button: "extend", fields: [
@@ -77,6 +78,7 @@ function why() {
 function show() {
   const reason = why(), paused = looked.status === "paused";
   at("control-why").textContent = reason;
+  at("control-forms").hidden = about?.allowed === false;
   for (const part of at("control-forms").querySelectorAll("fieldset")) part.disabled = Boolean(reason);
   for (const what of ["pause", "resume", "stop"]) at(`control-${what}`).disabled = Boolean(reason) || (what === "pause" ? paused : what === "resume" && !paused);
 }
@@ -90,6 +92,7 @@ export async function controls(campaign, state, past) {
     show();
     about = await fetch("control").then((answer) => answer.json()).catch((error) => ({allowed: false, why: error.message}));
     choose(at("control-steerer-name"), about.steerers ?? []);
+    otherChoices(about.steerers, state.view.steerer);
   }
   if (other) {
     at("control-steerer-name").value = state.view.steerer;

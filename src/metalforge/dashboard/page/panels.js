@@ -35,8 +35,11 @@ export function headline(state) {
       + (state.left ? `, about ${state.left} left (${view.ends_by})` : "") + `; ordering ${view.ordering}, steered by ${view.steerer}`),
     ...(view.heads ? [make("p", {className: "soft"}, view.heads)] : []));
   at("energy").replaceChildren(...state.energy.filter((entry) => entry.energy !== null).map((entry) =>
-    make("p", {className: "soft"}, `energy of ${entry.substrate ?? "host"}: ${number(entry.energy.value, 4)} J, ${entry.source}`)));
+    make("p", {className: "soft"}, `energy of ${entry.substrate ?? "host"}: ${joulesOf(entry)}, ${entry.source}`)));
 }
+
+// A board that is held draws its idle power all the time; what its work took comes on top.
+const joulesOf = ({energy, idle, held_s: held}) => `${number(energy.value, 4)} J` + (idle ? ` for its work and ${number(idle.value, 4)} J idle in ${number(held, 4)} s` : "");
 
 export function infinite(sent) {
   const there = at("infinite"), found = sent?.summary.infinite_volume;
@@ -60,8 +63,9 @@ export function decisions(rows, current, go) {
   const shown = rows.filter((d) => Object.entries(FILTERS).every(([name, value]) => ["all", value(d)].includes(at(`filter-${name}`).value)));
   renew(at("decision-rows"), shown.slice(-300).reverse().map((d) => {
     const open = make("button", {type: "button", className: "link", onclick: () => go(d.at), "data-key": d.at, "aria-label": `state at record ${d.at}`}, String(d.at));
-    const line = make("tr", {}, make("td", {className: "number"}, open), ...[`${d.seconds.toFixed(1)} s`, d.what,
-      d.trusted === false && d.head ? `${d.by} (${d.head} not trusted)` : d.by, d.chain, number(d.beta), number(d.value), number(d.baseline)].map((text) => make("td", {}, text)), make("td", {className: "why"}, d.reason));
+    const line = make("tr", {}, make("td", {className: "number"}, open), make("td", {className: "number"}, `${d.seconds.toFixed(1)} s`), make("td", {className: "number"}, d.what),
+      make("td", {}, d.trusted === false && d.head ? `${d.by} (${d.head} not trusted)` : d.by), ...[d.chain, number(d.beta), number(d.value), number(d.baseline)].map((text) => make("td", {className: "number"}, text)),
+      make("td", {className: "why"}, d.reason));
     if (d.at === current) line.setAttribute("aria-current", "true");
     return line;
   }));

@@ -28,8 +28,8 @@ function draw(where, shown, describe) {
     const [x, y] = narrow ? [0, i] : upright ? [s.row, s.column] : [s.column, s.row];
     return [s.name, {x: narrow ? 30 : (room / across) * (x + 0.5) - wide / 2, y: 16 + y * (HIGH + GAP)}];
   }));
-  const height = 24 + Math.max(...[...box.values()].map((b) => b.y)) + HIGH, keyed = height + 22;
-  const picture = svg("svg", {viewBox: `0 0 ${room} ${keyed + 30}`, role: "img", "aria-label": describe});
+  const height = 24 + Math.max(...[...box.values()].map((b) => b.y)) + HIGH, keyed = height + (room < 520 ? 52 : 24);
+  const picture = svg("svg", {viewBox: `0 0 ${room} ${keyed}`, role: "img", "aria-label": describe});
   const head = `arrow-${where.parentElement.id}`;
   picture.append(svg("defs", {}, ...["", "put", "get"].map((kind) => svg("marker", {id: `${head}${kind}`, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto-start-reverse"}, svg("path", {class: `tip ${kind}`, d: "M0 0L8 4L0 8Z"})))));
   for (const edge of shown.edges) {

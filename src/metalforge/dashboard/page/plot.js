@@ -20,7 +20,7 @@ export function ticks(low, high, wanted) {
 }
 
 // One unit is one pixel of the page as it is now, so that words keep their size.
-export const widthOf = (where) => Math.min(Math.max(where.clientWidth || 560, 280), 1600);
+export const widthOf = (where) => Math.max(where.clientWidth || 560, 280);
 
 // x, y: {low, high, label, ticks: [[value, words]]}; the marks are drawn by the caller's function, which gets both scales.
 // key: [{classes, shape, words}], what lines and marks mean. square: one unit is as long upwards as sideways.

@@ -1,0 +1,319 @@
+r"""What another steerer would have done from a record on: read from the journal, nothing runs.
+
+The campaign's own planner is asked again for every visit that was decided after that record, on the same silicon and
+for the same volume, with another steerer; it is told a visit's outcome when that visit ended. So the decisions are the
+steerer's own. Outcomes at couplings that were not run are reweighted from all chains of the journal,
+
+    chi(beta) = V_s (<O^2> - <O>^2)_beta,     error^2 = chi^2 (B4 - 1) tau / n,
+
+with tau_int of the chains around it and the n updates that the visits there would have had: they are modelled, and so
+is every decision after the first of them. Where a peak was expected is told as it was. What complete visits are worth
+is how many effective samples they would carry to the peak (`Joint.n_effective_of`); the error of beta_c goes as
+1 / sqrt of that. Left out: what the evidence asked for after that record, and lengths that heads chose.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeGuard
+
+import msgspec
+import numpy as np
+
+from metalforge.core.errors import SpecError
+from metalforge.core.steering import Observation, Steerer
+from metalforge.statistics.histograms import BEYOND, MIN_EFFECTIVE, Joint, join, variance
+from metalforge.statistics.mbar import NotLocated
+from metalforge.statistics.susceptibility import kurtosis
+
+from .orderings import Assignee
+from .physics.selection import MeasuredChain, clusters, observe, prepare
+from .spec import CampaignSpec, Dims
+from .state import PEAK_PRIOR, CampaignState, ChainLog, Fold
+from .steerers import find_steerer
+from .store.reading import JournalFollower
+from .store.records import Assigned, BlockDone, Decided, Record
+
+NOTE = (
+    "nothing was run: decisions are the steerer's own, outcomes are reweighted from the chains that were run, and so "
+    "modelled; what the evidence asked for and lengths that heads chose are left out"
+)
+_ALL = 1 << 62
+
+
+class OtherVisit(msgspec.Struct, frozen=True, kw_only=True):
+    """One visit as it was decided, and as the other steerer would have had it; `beta` None: no visit.
+
+    `exact` says that all it was told had been measured. `chi` and `error` are modelled outcomes; None: not covered by
+    the chains that were run, so that it is told nothing.
+    """
+
+    seconds: float
+    dims: Dims
+    was: float
+    was_by: str
+    beta: float | None
+    by: str
+    chain: str
+    updates: int
+    reason: str
+    exact: bool
+    chi: float | None = None
+    error: float | None = None
+
+
+class OtherVolume(msgspec.Struct, frozen=True, kw_only=True):
+    """What the visits of a volume are worth: effective samples at its peak, and the error of beta_c.
+
+    `was` and `other` are both computed from where and how long chains ran; `error` was measured, `other_error` is
+    modelled.
+    """
+
+    dims: Dims
+    reason: str
+    beta_c: float | None = None
+    error: float | None = None
+    was: float | None = None
+    other: float | None = None
+    other_error: float | None = None
+
+
+class Counterfactual(msgspec.Struct, frozen=True, kw_only=True):
+    """Another steerer from record `at` on, by what the journal knows after `until` records.
+
+    `own_again` says how far modelled outcomes can be believed.
+    """
+
+    at: int
+    until: int
+    own: str
+    own_again: int
+    """Visits that the campaign's own steerer decides as it did, on modelled outcomes."""
+    steerer: str
+    visits: tuple[OtherVisit, ...]
+    volumes: tuple[OtherVolume, ...]
+    note: str = NOTE
+
+
+class _Stretch:
+    """Chains of a volume that overlap, joined: what would have been measured between them."""
+
+    def __init__(self, chains: list[MeasuredChain], rng: np.random.Generator) -> None:
+        self.joint: Joint = join([chain.rows(chain.energy.size) for chain in chains], rng)
+        self._betas = np.array([chain.beta for chain in chains])
+        self._taus = np.array([chain.tau for chain in chains])
+        self._volume = chains[0].point.spatial_volume
+
+    def covers(self, beta: float) -> bool:
+        margin = BEYOND / self.joint.spread
+        inside = self._betas[0] - margin <= beta <= self._betas[-1] + margin
+        return bool(inside and self.joint.n_effective(np.array([beta]))[0] >= MIN_EFFECTIVE)
+
+    def tau(self, beta: float) -> float:
+        return float(np.interp(beta, self._betas, self._taus))
+
+    def chi(self, beta: float, updates: int) -> tuple[float, float]:
+        moments = self.joint.moments(np.array([beta]))
+        chi = self._volume * float(variance(moments)[0, 0])
+        b4 = max(float(kurtosis(moments[1:, 0])[0]), 2.0)  # as in `measured_chi`
+        return chi, chi * float(np.sqrt((b4 - 1) * max(self.tau(beta), 1.0) / updates))
+
+
+def _stretches(state: CampaignState, dims: Dims) -> list[_Stretch]:
+    try:
+        usable, _ = prepare(state.points(dims))
+        rng = np.random.default_rng(state.spec.seed)
+        return [_Stretch(chains, rng) for chains in clusters(usable)]
+    except NotLocated:
+        return []
+
+
+class _Journal:
+    """A journal until a record, and what was decided and completed after an earlier one."""
+
+    def __init__(self, journal: Path, at: int, until: int) -> None:
+        self._fold, self._at, self._count = Fold(), at, 0
+        self.before: CampaignState | None = None
+        self.after: list[Assigned | BlockDone | Decided] = []
+        """Visits, their ends, and where peaks were expected."""
+        JournalFollower(journal, Record).poll(self._take, until, _ALL)
+        self.state = self._fold.state
+
+    def _take(self, record: Record) -> None:
+        self._fold(record)
+        self._count += 1
+        if self._count == self._at:
+            self.before = self._fold.fork().state
+        elif self._count > self._at and _matters(record):
+            self.after.append(record)
+
+
+def _matters(record: Record) -> TypeGuard[Assigned | BlockDone | Decided]:
+    match record:
+        case Assigned():
+            return True
+        case BlockDone():
+            return record.done
+        case Decided():
+            return record.what == PEAK_PRIOR
+    return False
+
+
+class _Otherwise:
+    """Plans visits with another steerer, and tells it what would have come out."""
+
+    def __init__(self, journal: _Journal, before: CampaignState, steerer: str) -> None:
+        from .running.visits import VisitPlan
+
+        self._known, self.state = journal.state, before
+        # What the evidence lacked then would be asked for again and again: nobody looks at modelled chains.
+        self.state.estimates = [msgspec.structs.replace(e, wants=()) for e in before.estimates]
+        spec = journal.state.spec
+        self._spec: CampaignSpec = msgspec.structs.replace(
+            spec, steering=msgspec.structs.replace(spec.steering, steerer=steerer)
+        )
+        self._stretches = {dims: _stretches(self._known, dims) for dims in self._known.spec.lattice.volumes}
+        self._steerers = {dims: self._steerer(dims) for dims in self._known.spec.lattice.volumes}
+        self._plan = VisitPlan(spec=self._spec, steerers=self._steerers)
+        self._planned: dict[int, Assigned] = {}
+        """By the number of the visit that was decided at that moment."""
+        self._entries: dict[int, OtherVisit] = {}
+        self._exact = True
+
+    def _steerer(self, dims: Dims) -> Steerer:
+        found = find_steerer(self._spec.steering.steerer).make(self._spec.scan(dims))
+        for log in self.state.chains.values():
+            if log.dims == dims and log.complete and not log.abandoned:
+                seen = observe(log.series(complete=True), id=log.id, cost=float(log.complete))
+                if seen is not None:
+                    found.tell([seen])
+        return found
+
+    def take(self, record: Assigned | BlockDone | Decided) -> None:
+        """Go on with what happened next."""
+        if isinstance(record, Decided):
+            self.state.apply(record)
+        elif isinstance(record, Assigned):
+            self._decide(record)
+        elif record.chain == self._known.visits[record.visit].chain:
+            self._complete(record.visit)
+
+    def _decide(self, visit: Assigned) -> None:
+        who = Assignee(visit.substrate, (visit.dims,), sites=int(not visit.substrate.startswith("cpu")))
+        pending = [self.state.visits[number] for number in self.state.open_visits]
+        number = len(self.state.visits)
+        found = self._plan.next(who, self.state, pending, rounds=visit.round, number=number)
+        planned = found if isinstance(found, Assigned) else None
+        if planned is not None:
+            self.state.apply(msgspec.structs.replace(planned, at=visit.at))
+            self._planned[visit.visit] = planned
+        self._entries[visit.visit] = OtherVisit(
+            seconds=visit.at - self._known.opened.at,
+            dims=visit.dims,
+            was=visit.beta,
+            was_by=visit.by,
+            beta=None if planned is None else planned.beta,
+            by="" if planned is None else planned.by,
+            chain="" if planned is None else planned.chain,
+            updates=0 if planned is None else planned.updates,
+            reason=planned.reason if planned is not None else getattr(found, "reason", "") or "no visit",
+            exact=self._exact,
+        )
+
+    def _complete(self, number: int) -> None:
+        """End a visit: one that was under way then, as it did end; one that was decided since, as it is planned."""
+        if (planned := self._planned.get(number)) is not None:
+            log = self.state.chains[planned.chain]
+            if not log.rows:
+                log.by_phase["warmup"] = self._warmup(planned.dims)
+            log.by_phase["measure"] += planned.updates
+            self._end(planned, log)
+            if (told := self._outcome(log)) is not None:
+                self._exact = False
+                entry = msgspec.structs.replace(self._entries[number], chi=told.value, error=told.error)
+                self._entries[number] = entry
+        elif number in self.state.open_visits:
+            planned = self.state.visits[number]
+            log, known = self.state.chains[planned.chain], self._known.chains[planned.chain]
+            end = known.ends[number]
+            log.by_phase.clear()
+            log.by_phase.update(warmup=min(known.warmup, end), measure=max(end - known.warmup, 0))
+            self._end(planned, log)
+            told = observe(known.series().up_to(max(end - known.warmup, 0)), id=log.id, cost=float(end))
+        else:
+            return  # there would have been none
+        if told is not None:
+            self._steerers[planned.dims].tell([told])
+
+    def _end(self, visit: Assigned, log: ChainLog) -> None:
+        log.step = log.complete = log.ends[visit.visit] = log.rows
+        self.state.open_visits.pop(visit.visit, None)
+
+    def _warmup(self, dims: Dims) -> int:
+        """Return how long warm-ups of a volume were."""
+        found = [log.warmup for log in self._known.chains.values() if log.dims == dims and log.measured]
+        return int(np.median(found)) if found else self._spec.warmup.longest
+
+    def _outcome(self, log: ChainLog) -> Observation | None:
+        part = self._covering(log.dims, log.beta)
+        if part is None or not log.measured:
+            return None
+        chi, error = part.chi(log.beta, log.measured)
+        return Observation(beta=log.beta, value=chi, error=error, cost=float(log.complete), id=log.id)
+
+    def _covering(self, dims: Dims, beta: float) -> _Stretch | None:
+        return next((part for part in self._stretches[dims] if part.covers(beta)), None)
+
+    def visits(self) -> tuple[OtherVisit, ...]:
+        """Return every visit that was decided since."""
+        return tuple(self._entries.values())
+
+    def worth(self, dims: Dims) -> OtherVolume:
+        """Return what the visits of a volume are worth."""
+        latest = self._known.latest(dims)
+        if latest is None or latest.beta_c is None or not latest.error:
+            return OtherVolume(dims=dims, reason="its peak is not located by what was run")
+        part = self._covering(dims, latest.beta_c)
+        if part is None:
+            return OtherVolume(dims=dims, reason="no chains that were run cover its peak")
+        was, other = (
+            self._carried(part, dims, latest.beta_c, state.chains.values()) for state in (self._known, self.state)
+        )
+        return OtherVolume(
+            dims=dims,
+            reason="",
+            beta_c=latest.beta_c,
+            error=latest.error,
+            was=was,
+            other=other,
+            other_error=latest.error * float(np.sqrt(was / other)) if other > 0 else None,
+        )
+
+    def _carried(self, part: _Stretch, dims: Dims, beta: float, chains: Iterable[ChainLog]) -> float:
+        here = [c for c in chains if c.dims == dims and not c.abandoned and part.covers(c.beta)]
+        counts = [max(chain.complete - chain.warmup, 0) / (2 * part.tau(chain.beta)) for chain in here]
+        return part.joint.n_effective_of(beta, [chain.beta for chain in here], counts)
+
+
+def counterfactual(journal: Path, at: int, until: int, steerer: str) -> Counterfactual:
+    """Return what another steerer would have done from record `at` on, by the first `until` records of a journal."""
+    find_steerer(steerer)
+    read = _Journal(journal, at, until)
+    if read.before is None:
+        raise SpecError(f"`at` must be a record, from 1 to {until}. Got {at}")
+    if any(visit.betas for visit in read.state.visits):
+        raise SpecError("chains of this campaign exchange couplings: where their ladders are is no steerer's choice")
+    own = read.before.spec.steering.steerer
+    again = _Otherwise(read, read.before.fork(), own)
+    other = _Otherwise(read, read.before, steerer)
+    for record in read.after:
+        again.take(record)
+        other.take(record)
+    return Counterfactual(
+        at=at,
+        until=until,
+        own=own,
+        own_again=sum(visit.beta == visit.was for visit in again.visits()),
+        steerer=steerer,
+        visits=other.visits(),
+        volumes=tuple(other.worth(dims) for dims in read.state.spec.lattice.volumes),
+    )
