@@ -4,14 +4,13 @@ Interleaved pairs. CPU time is that of all processes, Ray's servers and the term
 the journal while chains run; what starting takes is a row of its own, in seconds of wall time.
 """
 
-import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from tempfile import TemporaryDirectory
 
 import msgspec
@@ -24,6 +23,7 @@ from metalforge.campaign.store.records import Record, Rows
 from metalforge.cluster.local import ClusterFolder, LocalCluster
 from metalforge.cluster.marked import marked
 from metalforge.core import BenchRow, Measured
+from metalforge.core.benchmark import interval_text, processor_s
 
 PAIRS, WINDOW_S, FIRST = 5, 12.0, 200
 """Pairs, seconds of each half, and the updates before it."""
@@ -33,21 +33,6 @@ SPEC = CampaignSpec(
     budget=Budget(trajectories=10**7),
     running=Running(producers=1),
 )
-TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
-STUDENT = {3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45}
-"""Two-sided 95 % of Student's t, by the number of pairs."""
-
-
-def cpu_s(pids: Iterable[int]) -> float:
-    """Return the CPU seconds of processes, with those of their children that have ended."""
-    total = 0.0
-    for pid in pids:
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        total += sum(int(field) for field in fields[11:15]) * TICK_S
-    return total
 
 
 class Half(msgspec.Struct, frozen=True):
@@ -87,9 +72,9 @@ def measured(folder: Path, cluster: str = "") -> Half:
         _until(arrived)
         start_s = time.monotonic() - began
         _until(lambda: arrived() and updates >= FIRST)
-        before, cpu, since = updates, cpu_s(processes()), time.monotonic()
+        before, cpu, since = updates, processor_s(processes()), time.monotonic()
         _until(lambda: arrived() and time.monotonic() - since >= WINDOW_S)
-        return Half((cpu_s(processes()) - cpu) / (updates - before), start_s)
+        return Half((processor_s(processes()) - cpu) / (updates - before), start_s)
     finally:
         driver.send_signal(signal.SIGTERM)
         driver.wait()
@@ -108,8 +93,7 @@ def rows() -> Iterator[BenchRow]:
         place = Path(folder)
         pairs = [(measured(place / f"t{n}"), measured(place / f"c{n}", "local:1x1")) for n in range(PAIRS)]
     ratios = [far.cpu_s / near.cpu_s for near, far in pairs]
-    half = STUDENT[PAIRS] * stdev(ratios) / PAIRS**0.5
-    said = f"ratio {fmean(ratios):.3f}, 95 % interval {fmean(ratios) - half:.3f} to {fmean(ratios) + half:.3f}"
+    said = interval_text(ratios)
     how = f"{PAIRS} interleaved pairs of {WINDOW_S:g} s, all processes; {said}"
     yield BenchRow(
         name=f"CPU per update of 8^3x4 on a cluster of one node ({said})",

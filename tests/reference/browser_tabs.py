@@ -6,7 +6,7 @@ class Tab:
 
     def __init__(self, browser, link, **options):
         self.context = browser.new_context(**options)
-        self.context.set_default_timeout(120_000)  # on a busy machine a process takes its time to begin
+        self.context.set_default_timeout(60_000)  # on a busy machine a process takes its time to begin
         self.page = self.context.new_page()
         self.wrong, self.asked = [], []
         self.page.on("console", lambda said: self.wrong.append(f"{said.type}: {said.text}"))

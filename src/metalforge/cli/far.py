@@ -16,7 +16,7 @@ import typer
 
 from .guard import AGAIN
 from .output import Json, print_json, print_records, print_text
-from .scan import CLUSTERS, Directory, page_hint
+from .scan import CLUSTERS, Directory, live_page, page_hint
 
 if TYPE_CHECKING:
     from metalforge.campaign.extending import Extension
@@ -30,15 +30,18 @@ PATIENCE_S = 60.0
 """That a supervisor may take to come back before the cluster is given up."""
 
 
-def scan_far(spec: "CampaignSpec", directory: Path, *, detach: bool, as_json: bool) -> None:
-    """Begin a campaign on a cluster."""
+def scan_far(spec: "CampaignSpec", directory: Path, *, detach: bool, live: bool, as_json: bool) -> None:
+    """Begin a campaign on a cluster; `live` serves its page here, where its supervisor keeps the journal."""
     from metalforge.campaign.store.directory import JOURNAL
     from metalforge.core.errors import SpecError
 
     directory = directory.resolve()
     if (directory / JOURNAL).exists():
         raise SpecError(f"{directory}: a campaign is there\nhint: metalforge resume {directory} goes on with it")
-    _far(spec.running.cluster, directory, spec=spec, more=None, detach=detach, as_json=as_json)
+    if live:
+        directory.mkdir(parents=True, exist_ok=True)
+    with live_page(directory, live, as_json):
+        _far(spec.running.cluster, directory, spec=spec, more=None, detach=detach, as_json=as_json)
 
 
 def resume_far(directory: Path, cluster: str, more: "Extension", *, as_json: bool) -> None:

@@ -1,10 +1,11 @@
 """`scan | resume | replay | report | watch | presets`: the main job, going on with it, and looking at it."""
 
 import shlex
+import shutil
 import signal
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -93,8 +94,19 @@ Beside = Annotated[
 
 
 def page_hint(directory: Path) -> str:
-    """Return the line that says how the live page is opened on a campaign."""
-    return f"live page: metalforge dashboard {shlex.quote(str(directory))}"
+    """Return the line that says how the live page is opened on a campaign, as this command was called."""
+    called = Path(sys.argv[0])
+    command = str(called) if called.name == "metalforge" and shutil.which("metalforge") is None else "metalforge"
+    return f"live page: {shlex.quote(command)} dashboard {shlex.quote(str(directory))}"
+
+
+def live_page(directory: Path, wanted: bool, as_json: bool) -> AbstractContextManager[None]:
+    """Return a block beside which the live page is served, where it is wanted."""
+    if not wanted:
+        return nullcontext()
+    from metalforge.dashboard import page_beside
+
+    return page_beside(directory, stay=sys.stderr.isatty() and not as_json)
 
 
 def _presets(incomplete: str) -> list[str]:
@@ -124,6 +136,7 @@ def scan(
     cluster: Annotated[str | None, typer.Option(help=CLUSTERS)] = None,
     weights: Annotated[Path | None, typer.Option(help="Weights of the heads, as `conductor adopt` writes.")] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Leave it to the cluster; `attach` comes back.")] = False,
+    live: Annotated[bool, typer.Option("--live", help="Serve the live page beside it, for a browser.")] = False,
     print_spec: Annotated[bool, typer.Option("--print-spec", help="Write the spec, commented, and stop.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -147,14 +160,17 @@ def scan(
     if wanted.running.cluster:
         from .far import scan_far
 
-        scan_far(wanted, directory, detach=detach, as_json=as_json)
+        if live and detach:
+            raise _refused("--live", "--detach", "without --detach: `metalforge dashboard` follows what is left alone")
+        scan_far(wanted, directory, detach=detach, live=live, as_json=as_json)
         return
     if detach:
         raise _refused("--detach", "no --cluster", "beside --cluster: without one the campaign runs in this process")
     with Campaign.open(wanted, directory, command=("metalforge", *sys.argv[1:])) as campaign:
         for entry in known_of(wanted.lattice):
             sys.stderr.write(f"known: {entry.cited}\n")
-        _run(campaign, as_json)
+        with live_page(directory, live, as_json):
+            _run(campaign, as_json)
 
 
 def resume(

@@ -3,6 +3,7 @@
 It only reads. What a figure shows comes from `campaign.report.figure_data`, as in the report.
 """
 
+from .beside import page_beside
 from .opening import serve
 
-__all__ = ["serve"]
+__all__ = ["page_beside", "serve"]

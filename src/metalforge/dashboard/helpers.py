@@ -137,10 +137,11 @@ def _begin(niceness: int) -> None:
     """Make the process a polite one, that ends with its parent however that ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is for the server, which ends this one
     os.nice(niceness)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """Wait for the parent's end, and end."""
     parent = parent_process()
     if parent is not None:
         parent.join()

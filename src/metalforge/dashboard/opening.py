@@ -136,18 +136,23 @@ def serve(
     token_file: Path | None = None,
     browser: bool = True,
     control: bool = False,
+    say: Callable[[str], object] | None = None,
 ) -> None:
-    """Serve the page until Ctrl-C, and say on stderr how it is opened, from here and from elsewhere."""
+    """Serve the page until Ctrl-C, and say how it is opened, from here and from elsewhere: on stderr, or to `say`."""
     page = open_page(directories, host=host, port=port, token_file=token_file, control=control)
     with page.listening, suppress(KeyboardInterrupt), ExitStack() as until_the_end:
 
         def ready() -> None:
-            sys.stderr.write("\n".join(_said(page, host, own_token=token_file is not None)) + "\n")
-            sys.stderr.flush()
+            (say or _tell)("\n".join(_said(page, host, own_token=token_file is not None)) + "\n")
             until_the_end.enter_context(_shown(page.link, browser))
 
         page.server.when_ready = ready
         page.run()
+
+
+def _tell(lines: str) -> None:
+    sys.stderr.write(lines)
+    sys.stderr.flush()
 
 
 def _said(page: OpenPage, host: str, *, own_token: bool) -> Iterator[str]:

@@ -5,7 +5,7 @@ and estimates come as often as in a campaign of its size.
 """
 
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +33,7 @@ from metalforge.campaign.store.records import (
     StageSample,
     Topology,
 )
+from metalforge.core.closing import Closing
 
 SPEC = CampaignSpec(
     name="made",
@@ -182,13 +183,38 @@ def _estimated(now: float, blocks: int, rng: np.random.Generator) -> Estimated:
     )
 
 
+class MadeJournal(Closing):
+    """A journal in a directory that grows as far as it is told."""
+
+    def __init__(self, directory: Path, *, chains: int = 200) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._path = directory / JOURNAL
+        # Nobody relies on it after a power cut.
+        self._journal = Journal[Record].open(self._path, Record, mode="create", sync=lambda _: None)
+        self._records = made_records(chains)
+
+    @property
+    def count(self) -> int:
+        """Records so far."""
+        return self._journal.count
+
+    def more(self, records: int) -> None:
+        """Append so many records."""
+        for record in islice(self._records, records):
+            self._journal.append(record)
+
+    def fill(self, megabytes: float) -> None:
+        """Append until the journal is about as large."""
+        while self._path.stat().st_size <= 1e6 * megabytes:
+            self.more(100)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._journal.close()
+
+
 def make_journal(directory: Path, megabytes: float, *, chains: int = 200) -> int:
     """Write a journal of about this size into a directory, and return how many records it has."""
-    directory.mkdir(parents=True, exist_ok=True)
-    # Nobody relies on it after a power cut.
-    with Journal[Record].open(directory / JOURNAL, Record, mode="create", sync=lambda _: None) as journal:
-        for record in made_records(chains):
-            journal.append(record)
-            if journal.count % 100 == 0 and (directory / JOURNAL).stat().st_size > 1e6 * megabytes:
-                return journal.count
-    raise AssertionError("records do not end")
+    with MadeJournal(directory, chains=chains) as made:
+        made.fill(megabytes)
+        return made.count

@@ -3,6 +3,7 @@ import {chain, chainChoices} from "./chains.js";
 import {compare} from "./compare.js";
 import {controls} from "./controls.js";
 import {at} from "./dom.js";
+import {nothing} from "./figure.js";
 import {clearOther, other, otherAgain, otherFrom, otherSaid} from "./other.js";
 import {campaigns, decisions, headline, infinite} from "./panels.js";
 import {pipeline} from "./pipeline.js";
@@ -172,6 +173,9 @@ function begin() {
   writeAddress();
   seen.sent = seen.chain = seen.machine = null;
   clearOther();
+  // Nothing of the campaign before stands beside what is of this one.
+  for (const place of document.querySelectorAll("[id$=-plot]")) nothing(place);
+  at("transition-at").textContent = at("bottleneck").textContent = at("rewired").textContent = "";
   listen();
   look();
 }
