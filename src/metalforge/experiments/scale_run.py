@@ -262,7 +262,7 @@ class SimulatedCampaign:
         )  # fmt: skip
         self._end = seconds
         path = self._directory / JOURNAL
-        with Journal[Record].open(path, Record, mode="create", sync=self._sync) as journal:
+        with Journal[Record].open(path, Record, mode="create", clock=self.now, sync=self._sync) as journal:
             journal.append(opened)
             book = _TimedBook(journal, fold([opened], self._directory))
             book.clock = self.now

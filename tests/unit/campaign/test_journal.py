@@ -122,6 +122,25 @@ def test_it_syncs_at_most_once_a_second_and_when_asked(path):
     assert len(synced) == 6  # closing
 
 
+def test_those_who_ask_for_a_sync_soon_share_it(path):
+    clock, synced = Clock(), []
+    with create(path, clock=clock, sync=lambda file: synced.append(clock.now)) as journal:
+        for at in (100.05, 100.25, 100.27, 100.3):
+            clock.now = at
+            journal.append(numbered(journal.count))
+            journal.sync_within(0.2)
+        assert synced == [100.25]  # one was asked for just after the start, and two after it wait
+        clock.now = 100.5
+        journal.tick()
+        assert synced == [100.25, 100.5]
+        clock.now = 101.4
+        journal.append(numbered(journal.count))
+        assert len(synced) == 2  # nobody asked: after a second
+        clock.now = 101.5
+        journal.tick()
+        assert len(synced) == 3
+
+
 def test_after_a_failed_sync_nothing_more_is_written(path):
     def sync(file):
         raise OSError(errno.EIO, os.strerror(errno.EIO))

@@ -12,6 +12,9 @@ from .orders import Block, Hear, Snapshot, Volley, pass_over, stage_of
 from .planner import Planner
 from .screen import Screen
 
+SHARED_S = 0.1
+"""In which checkpoints share a sync of the journal."""
+
 
 class Check(Stage[Block, Checked]):
     """Evaluates configurations again and says how far the run was off."""
@@ -55,8 +58,9 @@ class Recorder(Stage[Block | Checked | Screened, Block]):
             item = item if self._screen is None else replace(item, screened=self._screen.flag(item))
         self._book.write(*records_of(replace(item, began=self._book.dated(item.began))))
         if item.saved:
-            # A checkpoint holds the rows of the last few blocks; those before them must not be lost by a power cut.
-            self._book.journal.sync()
+            # A checkpoint holds the rows of the last few blocks; those before them must not be lost by a power cut, or
+            # its chain begins from its start. A thousand lanes write many a second.
+            self._book.journal.sync_within(SHARED_S)
         return state, Emit(item, chain=item.chain)
 
 
