@@ -68,8 +68,6 @@ def test_an_address_where_nobody_is(tmp_path):
     for address in ("127.0.0.1:9", "ray://127.0.0.1:9"):
         code, said = answer("scan", "--preset", "tiny", "--cluster", address, "--out", "new", folder=tmp_path)
         assert (code, address in said) == (3, True)
-    code, said = answer("scan", "--preset", "tiny", "--cluster", "nonsense", "--out", "new", folder=tmp_path)
-    assert (code, "'nonsense'" in said) == (2, True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -77,9 +75,9 @@ def test_a_wrong_token(nodes, tmp_path):
     token = tmp_path / "token"
     token.write_text("0" * 64)
     given = nodes.environment() | {"RAY_AUTH_TOKEN_PATH": str(token)}
-    for address in (nodes.address, "auto"):
-        code, said = answer("scan", "--preset", "tiny", "--cluster", address, "--out", "new", folder=tmp_path, **given)
-        assert (code, "token" in said) == (3, True)
+    # By the address in RAY_ADDRESS, which is named in what is said.
+    code, said = answer("scan", "--preset", "tiny", "--cluster", "auto", "--out", "new", folder=tmp_path, **given)
+    assert (code, "token" in said, nodes.address in said) == (3, True, True)
     assert not (tmp_path / "new").exists()
 
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from metalforge.cluster.address import ClusterAddress
     from metalforge.cluster.supervisor import Outcome
 
-LOOK_S = 0.5
-"""Between two looks at the supervisor."""
+LOOK_S, UNSEEN_S = 0.5, 1.0
+"""Between two looks at the supervisor, and where nobody sees what it says before it is over."""
 PATIENCE_S = 60.0
 """That a supervisor may take to come back before the cluster is given up."""
 
@@ -243,7 +243,7 @@ def _watch(ray: Any, actor: Any, directory: Path, as_json: bool) -> "tuple[Outco
                 ask(lambda: actor.interrupt.remote(asked[0]))
             if live is not None and (view := ask(actor.view.remote)) is not None:
                 live.show(view)
-            time.sleep(LOOK_S)
+            time.sleep(LOOK_S if live is not None else UNSEEN_S)
     return outcome, ask(actor.error.remote)
 
 

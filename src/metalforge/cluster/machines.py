@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 START_S = 60.0
 """That a worker has to start: it imports the package."""
-LOOK_S = 1.0
-"""Between two looks at the cluster."""
+LOOK_S, WATCH_S = 1.0, 2.0
+"""Between two looks at a cluster that somebody waits for, and at one that works: each is a call to every node."""
 SILENT_S = 60.0
 """After which a worker that says nothing is taken for dead and ended."""
 FAILURES = 3
@@ -251,7 +251,7 @@ class RayMachines(Closing):
         """End all workers."""
         self._over.set()
         self._wake.set()
-        self._watch.join(LOOK_S + SILENT_S)
+        self._watch.join(WATCH_S + SILENT_S)
         for node in self._nodes.values():
             self._end(node)
 
@@ -494,7 +494,7 @@ class RayMachines(Closing):
         """Tell nodes of the flag, look for new ones, end workers that are silent."""
         told = False
         while not self._over.is_set():
-            self._wake.wait(LOOK_S)
+            self._wake.wait(WATCH_S)
             self._wake.clear()
             workers = [node for node in tuple(self._nodes.values()) if node.worker is not None]
             if self._flag.is_set != told:
