@@ -84,18 +84,19 @@ test-browser: $(VENV)/.group-test $(VENV)/.group-browser
 
 # Long tests come in parts, none longer than 40 minutes on two cores: make test-long PART=coverage. Without one, all.
 CHAOS := kills damages schedules soak files
-PARTS := quenched dynamical campaign coverage cluster cluster-kills cluster-faults $(CHAOS:%=chaos-%)
-LONG_quenched := tests/statistical/test_quenched.py tests/statistical/test_exact.py tests/unit/native tests/unit/plasma/test_plasma_card.py
+PARTS := quenched dynamical campaign coverage plasma cluster cluster-kills cluster-faults $(CHAOS:%=chaos-%)
+LONG_quenched := tests/statistical/test_quenched.py tests/statistical/test_exact.py tests/unit/native
 LONG_dynamical := tests/statistical/test_dynamical.py
 LONG_campaign := tests/statistical/test_campaign_physics.py tests/statistical/test_peak_prior_campaigns.py tests/unit/campaign
 LONG_coverage := tests/statistical/test_coverage.py
+LONG_plasma := tests/unit/plasma/test_plasma_card.py tests/statistical/test_plasma_physics.py tests/statistical/test_transport_coverage.py
 LONG_cluster := tests/cluster
 LONG_cluster-kills := tests/chaos/test_cluster_kills.py
 LONG_cluster-faults := tests/chaos/test_cluster_faults.py
 $(foreach attack,$(CHAOS),$(eval LONG_chaos-$(attack) := tests/chaos/test_chaos_$(attack).py))
 PART ?= $(PARTS)
 UNKNOWN_PARTS = $(filter-out $(PARTS),$(PART))
-test-long: $(VENV)/.group-test $(if $(filter cluster%,$(PART)),$(VENV)/.group-cluster)
+test-long: $(VENV)/.group-test $(if $(filter cluster%,$(PART)),$(VENV)/.group-cluster) $(if $(filter plasma,$(PART)),$(VENV)/.group-bench)
 	@$(if $(UNKNOWN_PARTS),echo "PART must be of: $(PARTS). Got $(UNKNOWN_PARTS)" && exit 2,:)
 	$(BIN)/python -m pytest -m "long and not cuda" $(foreach part,$(PART),$(LONG_$(part)))
 
